@@ -1,0 +1,46 @@
+"""N-dimensional grids distributed over MPI processes: global in meaning, local in storage."""
+
+from pencils import random
+from pencils.array import PencilArray
+from pencils.creation import (
+    empty,
+    empty_like,
+    from_function,
+    full,
+    full_like,
+    ones,
+    ones_like,
+    zeros,
+    zeros_like,
+)
+from pencils.errors import PencilsError
+from pencils.partition import LocalGrid, gather, localgrid, partition
+from pencils.pencil import Pencil
+from pencils.reductions import verify_replicas
+from pencils.transpose import Transposition, transpose
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "LocalGrid",
+    "Pencil",
+    "PencilArray",
+    "PencilsError",
+    "Transposition",
+    "__version__",
+    "empty",
+    "empty_like",
+    "from_function",
+    "full",
+    "full_like",
+    "gather",
+    "localgrid",
+    "ones",
+    "ones_like",
+    "partition",
+    "random",
+    "transpose",
+    "verify_replicas",
+    "zeros",
+    "zeros_like",
+]

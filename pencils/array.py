@@ -1,0 +1,431 @@
+"""PencilArray: a field that is global in meaning and local in storage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+from numpy.typing import DTypeLike
+
+from pencils import numpy_api, reductions
+from pencils.errors import ArgumentError, NotLocalError
+from pencils.layout import Box, Selection
+from pencils.layout.make import read_dims, read_ints
+from pencils.operands import cut_to_selection
+from pencils.pencil import Extent, Pencil
+from pencils.storage import (
+    Array,
+    HaloSpec,
+    Widths,
+    allocate,
+    padded_shape,
+    read_dtype,
+    read_halo,
+)
+
+
+class PencilArray(NDArrayOperatorsMixin):
+    """A field on the grid of a pencil, of which this rank stores its own block.
+
+    ``u.shape`` is the global shape; ``u.local`` is the own block, a NumPy array. NumPy ufuncs work
+    elementwise and never communicate; reductions such as ``u.sum()`` are global. Replicated NumPy
+    arrays take part by their global shape: ``u * np.hanning(nz)``.
+
+    Parameters
+    ----------
+    pencil : Pencil
+        Where the points live.
+    local_data : array_like
+        The block of this rank, of shape ``components + own block + halo`` in logical order, of any
+        strides. It is adopted, not copied.
+    halo : int, sequence of int, or sequence of (int, int), optional
+        Widths of the halo that `local_data` includes.
+    dims : int or sequence of int, optional
+        Dimensions along which the field varies; along the others it is a singleton: it has global
+        extent 1 and every process along them holds the same values. Default: all.
+
+    Raises
+    ------
+    ArgumentError, TypeError
+        If the data do not have the shape of the block, or hold Python objects.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> pen = pencils.Pencil((4, 6))
+    >>> u = PencilArray(pen, np.ones(pen.local_shape))
+    >>> (2 * u + 1).sum() / u.size
+    np.float64(3.0)
+    """
+
+    __slots__ = ("_extent", "_halo", "_local", "_padded", "_pencil", "_singletons")
+    _extent: Extent
+    _halo: Widths
+    _local: Array
+    _padded: Array
+    _pencil: Pencil
+    _singletons: frozenset[int]
+
+    def __init__(
+        self,
+        pencil: Pencil,
+        local_data: object,
+        *,
+        halo: HaloSpec = 0,
+        dims: Sequence[int] | int | None = None,
+    ) -> None:
+        if not isinstance(pencil, Pencil):
+            msg = f"pencil must be a Pencil, not {type(pencil).__name__}"
+            raise TypeError(msg)
+        data = np.asarray(local_data)
+        read_dtype(data.dtype)
+        singletons = read_singletons(pencil, dims)
+        widths = read_halo(halo, pencil.ndim, singletons)
+        components = data.shape[: max(0, data.ndim - pencil.ndim)]
+        expected = padded_shape(pencil, components, singletons, widths)
+        if data.shape != expected:
+            msg = (
+                f"local data of shape {data.shape} do not fit rank {pencil.rank}, whose block with "
+                f"halo has shape {expected[len(components) :]}; use partition() for global data"
+            )
+            raise ArgumentError(msg)
+        self._set(pencil, data, singletons, widths)
+
+    @classmethod
+    def from_block(
+        cls,
+        pencil: Pencil,
+        padded: Array,
+        singletons: frozenset[int] = frozenset(),
+        halo: Widths | None = None,
+    ) -> PencilArray:
+        """Wrap a block that is known to fit, without the checks of the constructor."""
+        array = object.__new__(cls)
+        array._set(pencil, padded, singletons, halo)
+        return array
+
+    def _set(
+        self, pencil: Pencil, padded: Array, singletons: frozenset[int], halo: Widths | None
+    ) -> None:
+        self._pencil = pencil
+        self._padded = padded
+        self._singletons = singletons
+        self._extent = extent = pencil.extent(singletons)
+        self._halo = halo or ((0, 0),) * pencil.ndim
+        if halo is None or not any(map(any, halo)):
+            self._local = padded
+        else:
+            inside = [
+                slice(lo, lo + n) for (lo, _), n in zip(halo, extent.local_shape, strict=True)
+            ]
+            self._local = padded[(..., *inside)]
+
+    # What it is. Nothing below this line communicates, up to the reductions.
+
+    @property
+    def pencil(self) -> Pencil:
+        """Where the points live."""
+        return self._pencil
+
+    @property
+    def extent(self) -> Extent:
+        """Layout and own block of this field, its singleton dimensions included."""
+        return self._extent
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Global shape: components first, singleton dimensions as 1."""
+        return self.components + self._extent.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes, components included."""
+        return self._padded.ndim
+
+    @property
+    def size(self) -> int:
+        """Global number of elements, each replica counted once."""
+        return prod(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type."""
+        return self._padded.dtype
+
+    @property
+    def components(self) -> tuple[int, ...]:
+        """Shape of the leading axes that are not space."""
+        return self._padded.shape[: self._padded.ndim - self._pencil.ndim]
+
+    @property
+    def singletons(self) -> frozenset[int]:
+        """Space dimensions along which the field has extent 1 and is replicated."""
+        return self._singletons
+
+    @property
+    def halo(self) -> Widths:
+        """Halo widths ``(lo, hi)`` of every space dimension."""
+        return self._halo
+
+    @property
+    def local(self) -> Array:
+        """The own block, without halo: a NumPy view in logical order."""
+        return self._local
+
+    @local.setter
+    def local(self, values: object) -> None:
+        if values is not self._local:  # after ``u.local += 1`` it is
+            self._local[...] = values
+
+    @property
+    def padded(self) -> Array:
+        """The own block with its halo: a NumPy view in logical order."""
+        return self._padded
+
+    @padded.setter
+    def padded(self, values: object) -> None:
+        if values is not self._padded:
+            self._padded[...] = values
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        """Shape of `local`."""
+        return self._local.shape
+
+    @property
+    def local_slices(self) -> tuple[slice, ...]:
+        """Where the own block lies: ``global_array[u.local_slices]`` equals ``u.local``."""
+        return (*map(slice, self.components), *self._extent.box.slices())
+
+    @property
+    def real(self) -> PencilArray:
+        """Real part, a view."""
+        return self._map_block(lambda block: block.real)
+
+    @property
+    def imag(self) -> PencilArray:
+        """Imaginary part, a view."""
+        return self._map_block(lambda block: block.imag)
+
+    def component(self, *index: int) -> PencilArray:
+        """One component as a field of its own, a view with the same halo.
+
+        Parameters
+        ----------
+        *index : int
+            Index along each component axis, or along the first few.
+
+        Raises
+        ------
+        IndexError
+            If there are fewer component axes, or the index is out of range.
+        """
+        key = read_ints("component", index)
+        if len(key) > len(self.components):
+            msg = f"component {key} of a field with component axes {self.components}"
+            raise IndexError(msg)
+        return self._map_block(lambda block: block[key])
+
+    def shift(self, offsets: Sequence[int]) -> PencilArray:
+        """View the field moved by `offsets`: point ``i`` of the result is point ``i + offsets``.
+
+        Parameters
+        ----------
+        offsets : sequence of int
+            Steps along each space dimension, at most as far as the halo reaches.
+
+        Returns
+        -------
+        PencilArray
+            A view without halo; no data are copied, so ghosts must be up to date.
+
+        Raises
+        ------
+        ArgumentError
+            If the halo is too narrow.
+        """
+        steps = read_ints("offsets", offsets)
+        if len(steps) != self._pencil.ndim:
+            msg = f"offsets={steps} must have one entry for each of {self._pencil.ndim} dimensions"
+            raise ArgumentError(msg)
+        for dim, (step, (lo, hi)) in enumerate(zip(steps, self._halo, strict=True)):
+            if not -lo <= step <= hi:
+                msg = (
+                    f"shift by {step} along dimension {dim} leaves the halo, which is {(lo, hi)} "
+                    "wide there; create the array with a wider halo"
+                )
+                raise ArgumentError(msg)
+        inside = [
+            slice(lo + step, lo + step + n)
+            for (lo, _), step, n in zip(self._halo, steps, self._extent.local_shape, strict=True)
+        ]
+        block = self._padded[(..., *inside)]
+        return PencilArray.from_block(self._pencil, block, self._singletons)
+
+    def copy(self) -> PencilArray:
+        """Copy of the field, halo included."""
+        new = self._allocate(self.dtype)
+        np.copyto(new.padded, self._padded)
+        return new
+
+    def astype(self, dtype: DTypeLike) -> PencilArray:
+        """Copy converted to another element type, halo included."""
+        new = self._allocate(read_dtype(dtype))
+        np.copyto(new.padded, self._padded, casting="unsafe")
+        return new
+
+    def fill(self, value: object) -> None:
+        """Set every own point and every halo point to `value`."""
+        self._padded[...] = value
+
+    def conj(self) -> PencilArray:
+        """Complex conjugate."""
+        conjugate: PencilArray = np.conjugate(self)
+        return conjugate
+
+    def _allocate(self, dtype: np.dtype[Any]) -> PencilArray:
+        block = allocate(self._pencil, dtype, self.components, self._singletons, self._halo)
+        return PencilArray.from_block(self._pencil, block, self._singletons, self._halo)
+
+    def _map_block(self, view: Callable[[Array], Array]) -> PencilArray:
+        return PencilArray.from_block(
+            self._pencil, view(self._padded), self._singletons, self._halo
+        )
+
+    # Global indices.
+
+    def __getitem__(self, key: object) -> Any:
+        """Local part of a global basic selection: a NumPy view, of size 0 where none is owned.
+
+        Raises
+        ------
+        NotLocalError
+            If a single element is asked for that another rank owns.
+        IndexError, TypeError
+            If the index is out of the global range, or not basic.
+        """
+        if key is Ellipsis:
+            return self._local
+        selection = Selection.from_key(key, self.shape)
+        inside = selection.local(self._global_box())
+        if inside is not None:
+            return self._local[inside]
+        if all(selection.dropped):
+            index = tuple(kept.start for kept in selection.ranges)
+            owner = self._extent.layout.owner(index[len(self.components) :])
+            msg = f"element {index} is owned by rank {owner}, not by rank {self._pencil.rank}"
+            raise NotLocalError(msg)
+        return self._nothing(selection)
+
+    def __setitem__(self, key: object, value: object) -> None:
+        """Assign to a global basic selection, on each rank where it owns part of it.
+
+        Raises
+        ------
+        ArgumentError
+            If `value` does not broadcast to the global shape of the selection.
+        IndexError, TypeError
+            If the index is out of the global range, or not basic.
+        """
+        selection = Selection.from_key(key, self.shape)
+        inside = selection.local(self._global_box())
+        part = cut_to_selection(value, self, selection, self._global_box())
+        if inside is not None:
+            self._local[inside] = part
+
+    def _global_box(self) -> Box:
+        box, lead = self._extent.box, self.components
+        return Box((0,) * len(lead) + box.start, lead + box.stop)
+
+    def _nothing(self, selection: Selection) -> Array:
+        """Empty view with the axes of the selection."""
+        extents = [part.stop - part.start for part in selection.part(self._global_box())]
+        return self._local[:0].reshape(0, *extents[1:])
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> NoReturn:
+        msg = (
+            "a PencilArray is not iterable: its planes live on different ranks. Loop over "
+            "u.component(i) for components, over u.local for the own block"
+        )
+        raise TypeError(msg)
+
+    # NumPy.
+
+    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
+        msg = (
+            "a PencilArray does not turn into a NumPy array by itself: take u.local for the own "
+            "block, or gather(u) for the global array"
+        )
+        raise TypeError(msg)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return numpy_api.apply_ufunc(ufunc, method, inputs, kwargs)
+
+    def __array_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        return numpy_api.apply_function(func, args, kwargs)
+
+    def __bool__(self) -> NoReturn:
+        msg = (
+            "the truth value of a field is ambiguous; use u.any() or u.all(), which are collective"
+        )
+        raise ValueError(msg)
+
+    def __reduce__(self) -> NoReturn:
+        msg = "a PencilArray cannot be pickled: save() it, or send u.local"
+        raise TypeError(msg)
+
+    def __copy__(self) -> PencilArray:
+        return self.copy()
+
+    def __deepcopy__(self, memo: object) -> PencilArray:
+        return self.copy()
+
+    def __repr__(self) -> str:
+        pencil, box = self._pencil, self._extent.box
+        owned = ", ".join(f"{lo}:{hi}" for lo, hi in zip(box.start, box.stop, strict=True))
+        extras = [f"components {self.components}"] if self.components else []
+        extras += [f"singleton dimensions {sorted(self._singletons)}"] if self._singletons else []
+        extras += [f"halo {self._halo}"] if any(map(any, self._halo)) else []
+        values = " ".join(map(str, self._local.flat[:4]))
+        lines = (
+            f"<PencilArray {self.shape} {self.dtype}{''.join(', ' + extra for extra in extras)}>",
+            f"  on {pencil!r}",
+            f"  rank {pencil.rank} of {pencil.size} owns [{owned}], local shape {self.local_shape}",
+            f"  local values {values} {'...' if self._local.size > 4 else ''}".rstrip(),
+        )
+        return "\n".join(lines)
+
+    # Reductions: collective, and global.
+
+    sum = reductions.sum
+    prod = reductions.prod
+    min = reductions.min
+    max = reductions.max
+    mean = reductions.mean
+    var = reductions.var
+    std = reductions.std
+    any = reductions.any
+    all = reductions.all
+    argmin = reductions.argmin
+    argmax = reductions.argmax
+    norm = reductions.norm
+    vdot = reductions.vdot
+
+
+def read_singletons(pencil: Pencil, dims: Sequence[int] | int | None) -> frozenset[int]:
+    """Dimensions left over as singletons when a field varies along `dims` only."""
+    if dims is None:
+        return frozenset()
+    return frozenset(range(pencil.ndim)) - set(read_dims("dims", dims, pencil.ndim))

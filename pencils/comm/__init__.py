@@ -1,0 +1,1 @@
+"""Moves bytes between ranks; knows raw NumPy arrays only."""

@@ -1,0 +1,241 @@
+"""Make fields: empty, zeros, ones, full, their ``_like`` forms, and from a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from pencils.array import PencilArray, read_singletons
+from pencils.errors import ArgumentError
+from pencils.pencil import Pencil
+from pencils.storage import HaloSpec, allocate, read_components, read_dtype, read_halo
+
+
+def empty(
+    pencil: Pencil,
+    *,
+    dtype: DTypeLike = float,
+    components: int | Sequence[int] = (),
+    halo: HaloSpec = 0,
+    dims: Sequence[int] | int | None = None,
+) -> PencilArray:
+    """Make a field whose values are not set.
+
+    Parameters
+    ----------
+    pencil : Pencil
+        Where the points live.
+    dtype : dtype, optional
+        Element type; any of fixed size without Python objects.
+    components : int or sequence of int, optional
+        Shape of the component axes, which come first: ``3`` for a vector, ``(3, 3)`` for a tensor.
+    halo : int, sequence of int, or sequence of (int, int), optional
+        Halo width for all dimensions, for each, or ``(lo, hi)`` for each.
+    dims : int or sequence of int, optional
+        Dimensions along which the field varies; it is a singleton along the others.
+
+    Returns
+    -------
+    PencilArray
+        The field; its own block is contiguous in the memory order of the pencil.
+
+    Raises
+    ------
+    ArgumentError, TypeError
+        If an argument is not allowed.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> pencils.empty(pencils.Pencil((8, 6)), components=2).shape
+    (2, 8, 6)
+    """
+    return _create(pencil, dtype, components, halo, dims)
+
+
+def zeros(
+    pencil: Pencil,
+    *,
+    dtype: DTypeLike = float,
+    components: int | Sequence[int] = (),
+    halo: HaloSpec = 0,
+    dims: Sequence[int] | int | None = None,
+) -> PencilArray:
+    """Make a field of zeros, halo included; parameters as in `empty`.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> pencils.zeros(pencils.Pencil((8, 6)), halo=1).local.any()
+    np.False_
+    """
+    return _create(pencil, dtype, components, halo, dims, zero=True)
+
+
+def ones(
+    pencil: Pencil,
+    *,
+    dtype: DTypeLike = float,
+    components: int | Sequence[int] = (),
+    halo: HaloSpec = 0,
+    dims: Sequence[int] | int | None = None,
+) -> PencilArray:
+    """Make a field of ones, halo included; parameters as in `empty`.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> pencils.ones(pencils.Pencil((8, 6))).sum()
+    np.float64(48.0)
+    """
+    return full(pencil, 1, dtype=dtype, components=components, halo=halo, dims=dims)
+
+
+def full(
+    pencil: Pencil,
+    fill_value: object,
+    *,
+    dtype: DTypeLike | None = None,
+    components: int | Sequence[int] = (),
+    halo: HaloSpec = 0,
+    dims: Sequence[int] | int | None = None,
+) -> PencilArray:
+    """Make a field of one value, halo included; parameters as in `empty`.
+
+    Parameters
+    ----------
+    pencil, components, halo, dims
+        As in `empty`.
+    fill_value : scalar
+        The value.
+    dtype : dtype, optional
+        Element type, default that of the value.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> pencils.full(pencils.Pencil((8, 6)), 2.5).max()
+    np.float64(2.5)
+    """
+    kind = np.asarray(fill_value).dtype if dtype is None else dtype
+    field = _create(pencil, kind, components, halo, dims)
+    field.fill(fill_value)
+    return field
+
+
+def empty_like(field: PencilArray, *, dtype: DTypeLike | None = None) -> PencilArray:
+    """Make a field like another one (pencil, components, halo, singletons), values not set.
+
+    Parameters
+    ----------
+    field : PencilArray
+        The pattern.
+    dtype : dtype, optional
+        Element type, default that of `field`.
+    """
+    like: PencilArray = np.empty_like(field, dtype=dtype)  # type: ignore[call-overload]
+    return like
+
+
+def zeros_like(field: PencilArray, *, dtype: DTypeLike | None = None) -> PencilArray:
+    """Make a field of zeros like another one; parameters as in `empty_like`."""
+    like: PencilArray = np.zeros_like(field, dtype=dtype)  # type: ignore[call-overload]
+    return like
+
+
+def ones_like(field: PencilArray, *, dtype: DTypeLike | None = None) -> PencilArray:
+    """Make a field of ones like another one; parameters as in `empty_like`."""
+    like: PencilArray = np.ones_like(field, dtype=dtype)  # type: ignore[call-overload]
+    return like
+
+
+def full_like(
+    field: PencilArray, fill_value: object, *, dtype: DTypeLike | None = None
+) -> PencilArray:
+    """Make a field of one value like another one; parameters as in `empty_like`."""
+    like: PencilArray = np.full_like(field, fill_value, dtype=dtype)  # type: ignore[call-overload]
+    return like
+
+
+def from_function(
+    pencil: Pencil,
+    function: Callable[..., Any],
+    *,
+    dtype: DTypeLike | None = None,
+    halo: HaloSpec = 0,
+) -> PencilArray:
+    """Make a field from a function of the global indices, evaluated on the own block.
+
+    Parameters
+    ----------
+    pencil : Pencil
+        Where the points live.
+    function : callable
+        Called once as ``function(i, j, ...)`` with one integer array per dimension: the global
+        indices of the own block, shaped to broadcast against each other. What it returns must
+        broadcast to the block; leading axes beyond its dimensions become components.
+    dtype : dtype, optional
+        Element type, default that of the returned values.
+    halo : int, sequence of int, or sequence of (int, int), optional
+        Halo widths; halo points are left at zero.
+
+    Returns
+    -------
+    PencilArray
+        The field.
+
+    Raises
+    ------
+    ArgumentError
+        If the values do not broadcast to the block.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = from_function(pencils.Pencil((4, 5)), lambda i, j: 10 * i + j)
+    >>> u[3, 4]
+    np.int64(34)
+    """
+    _check_pencil(pencil)
+    box = pencil.box()
+    indices = np.ix_(*(np.arange(lo, hi) for lo, hi in zip(box.start, box.stop, strict=True)))
+    values = np.asarray(function(*indices))
+    components = values.shape[: max(0, values.ndim - pencil.ndim)]
+    try:
+        block = np.broadcast_to(values, components + box.shape)
+    except ValueError:
+        msg = (
+            f"the function returned values of shape {values.shape}, which do not broadcast to the "
+            f"block of rank {pencil.rank}, shape {box.shape}"
+        )
+        raise ArgumentError(msg) from None
+    kind = values.dtype if dtype is None else dtype
+    field = zeros(pencil, dtype=kind, components=components, halo=halo)
+    field.local[...] = block
+    return field
+
+
+def _create(
+    pencil: Pencil,
+    dtype: DTypeLike,
+    components: int | Sequence[int],
+    halo: HaloSpec,
+    dims: Sequence[int] | int | None,
+    *,
+    zero: bool = False,
+) -> PencilArray:
+    _check_pencil(pencil)
+    singletons = read_singletons(pencil, dims)
+    widths = read_halo(halo, pencil.ndim, singletons)
+    lead = read_components(components)
+    block = allocate(pencil, read_dtype(dtype), lead, singletons, widths, zero=zero)
+    return PencilArray.from_block(pencil, block, singletons, widths)
+
+
+def _check_pencil(pencil: object) -> None:
+    if not isinstance(pencil, Pencil):
+        msg = f"the first argument must be a Pencil, not {type(pencil).__name__}"
+        raise TypeError(msg)

@@ -1,0 +1,35 @@
+"""What can go wrong for a user of pencils.
+
+Every error is also the built-in type a NumPy user would catch: a bad value is a ``ValueError``, an
+index that is not here is an ``IndexError``. Wrong *types* raise the plain ``TypeError``.
+"""
+
+from __future__ import annotations
+
+
+class PencilsError(Exception):
+    """Base class of the errors that pencils defines."""
+
+
+class ArgumentError(PencilsError, ValueError):
+    """An argument has a value that is not allowed."""
+
+
+class PencilMismatchError(PencilsError, ValueError):
+    """Arrays of different pencils were combined; ``transpose`` brings them together."""
+
+
+class RankDisagreementError(PencilsError, ValueError):
+    """Ranks passed different arguments to the same collective call."""
+
+
+class NotLocalError(PencilsError, IndexError):
+    """A single element was asked for on a rank that does not own it."""
+
+
+class ReplicaError(PencilsError, RuntimeError):
+    """Copies of a singleton dimension, which must be equal, have diverged."""
+
+
+class CheckpointError(PencilsError, ValueError):
+    """A file does not hold what was asked of it."""

@@ -1,0 +1,124 @@
+"""Serial FFTs of fields along dimensions that are not decomposed.
+
+A distributed FFT is a sequence of these with transposes in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from scipy import fft as scipy_fft
+
+from pencils.array import PencilArray
+from pencils.errors import ArgumentError
+from pencils.pencil import Pencil
+
+
+def fft(u: PencilArray, axis: int) -> PencilArray:
+    """Complex transform along dimension `axis`, as `scipy.fft.fft`.
+
+    Parameters
+    ----------
+    u : PencilArray
+        The field; not changed.
+    axis : int
+        A space dimension that is not decomposed, counted without component axes.
+
+    Returns
+    -------
+    PencilArray
+        Field of the same pencil.
+
+    Raises
+    ------
+    ArgumentError
+        If the dimension is decomposed or a singleton; `transpose` first.
+
+    Examples
+    --------
+    >>> import numpy as np, pencils, pencils.fft
+    >>> u = pencils.random.uniform(pencils.Pencil((4, 8)), seed=1)
+    >>> np.allclose(pencils.fft.ifft(pencils.fft.fft(u, 1), 1), u)
+    True
+    """
+    return _transform(scipy_fft.fft, u, axis, u.pencil)
+
+
+def ifft(u: PencilArray, axis: int) -> PencilArray:
+    """Inverse of `fft`, with the same parameters."""
+    return _transform(scipy_fft.ifft, u, axis, u.pencil)
+
+
+def rfft(u: PencilArray, axis: int, spectral: Pencil) -> PencilArray:
+    """Transform of real data along dimension `axis`, as `scipy.fft.rfft`.
+
+    Parameters
+    ----------
+    u : PencilArray
+        A real field.
+    axis : int
+        As in `fft`.
+    spectral : Pencil
+        Pencil of the result: ``u.pencil.with_(shape=...)`` with ``n // 2 + 1`` points along `axis`.
+
+    Returns
+    -------
+    PencilArray
+        Field of `spectral`.
+
+    Raises
+    ------
+    ArgumentError
+        As `fft`, or if the pencils do not fit.
+    """
+    return _transform(scipy_fft.rfft, u, axis, spectral)
+
+
+def irfft(u: PencilArray, axis: int, physical: Pencil) -> PencilArray:
+    """Inverse of `rfft`.
+
+    Parameters
+    ----------
+    u : PencilArray
+        Half of a spectrum along `axis`.
+    axis : int
+        As in `fft`.
+    physical : Pencil
+        Pencil of the result, with ``n`` points along `axis`.
+
+    Returns
+    -------
+    PencilArray
+        Real field of `physical`.
+
+    Raises
+    ------
+    ArgumentError
+        As `fft`, or if the pencils do not fit.
+    """
+    n = physical.shape[axis]
+
+    def inverse(block: Any, axis: int) -> Any:
+        return scipy_fft.irfft(block, n, axis=axis)
+
+    return _transform(inverse, u, axis, physical)
+
+
+def _transform(
+    transform: Callable[..., Any], u: PencilArray, axis: int, target: Pencil
+) -> PencilArray:
+    dim = axis % u.pencil.ndim
+    for pencil in (u.pencil, target):
+        if pencil.process_shape[dim] > 1 or u.singletons:
+            msg = (
+                f"dimension {dim} must lie whole on each rank for a serial transform, and the "
+                f"field must have no singletons; transpose() to a pencil that does not split it:\n"
+                f"{pencil!r}"
+            )
+            raise ArgumentError(msg)
+    block = transform(u.local, axis=dim - u.pencil.ndim)
+    if block.shape[len(u.components) :] != target.local_shape:
+        msg = f"a transform of shape {block.shape} does not fit the block of {target!r}"
+        raise ArgumentError(msg)
+    return PencilArray.from_block(target, block)

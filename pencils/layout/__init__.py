@@ -1,0 +1,24 @@
+"""Pure arithmetic of decompositions: integers in, integers out, for any rank of any number."""
+
+from pencils.layout.box import Box
+from pencils.layout.grid import ProcessGrid, choose_grid
+from pencils.layout.layout import Layout
+from pencils.layout.make import make_layout
+from pencils.layout.schedule import Message, Schedule, gather, redistribution, scatter
+from pencils.layout.selection import Selection
+from pencils.layout.split import Split
+
+__all__ = [
+    "Box",
+    "Layout",
+    "Message",
+    "ProcessGrid",
+    "Schedule",
+    "Selection",
+    "Split",
+    "choose_grid",
+    "gather",
+    "make_layout",
+    "redistribution",
+    "scatter",
+]

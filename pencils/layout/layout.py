@@ -1,0 +1,163 @@
+"""Layout: where every point of a global grid lives, for any rank of any number of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from pencils.layout.box import Box
+from pencils.layout.grid import ProcessGrid
+from pencils.layout.selection import positions
+from pencils.layout.split import Split
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A global shape, a process grid over some of its dimensions, and how each is cut.
+
+    A layout is arithmetic only: it needs no communicator and answers for every rank, at a cost
+    that does not grow with their number. Use `pencils.layout.make_layout` to build one from
+    friendly arguments.
+
+    Parameters
+    ----------
+    grid : ProcessGrid
+        The process grid.
+    decomp : tuple of int
+        Decomposed dimensions: ``decomp[i]`` lies on axis ``i`` of the grid.
+    splits : tuple of Split
+        How each dimension is cut; one part along dimensions that are not decomposed.
+    order : tuple of int
+        Memory order of the dimensions, slowest first.
+    periodic : tuple of bool
+        Whether each dimension wraps around.
+    """
+
+    grid: ProcessGrid
+    decomp: tuple[int, ...]
+    splits: tuple[Split, ...]
+    order: tuple[int, ...]
+    periodic: tuple[bool, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Global shape."""
+        return tuple(split.points for split in self.splits)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.splits)
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return self.grid.size
+
+    @property
+    def process_shape(self) -> tuple[int, ...]:
+        """Processes along each dimension; 1 where it is not decomposed."""
+        return tuple(split.parts for split in self.splits)
+
+    @property
+    def replicated_axes(self) -> tuple[int, ...]:
+        """Axes of the process grid along which every rank holds the same points."""
+        return tuple(axis for axis, dim in enumerate(self.decomp) if self.splits[dim].replicated)
+
+    @property
+    def largest_block(self) -> int:
+        """Number of points of the largest block, the same on every rank."""
+        return prod(split.longest for split in self.splits)
+
+    def parts(self, rank: int) -> tuple[int, ...]:
+        """Position of `rank` among the processes along each dimension."""
+        parts = [0] * self.ndim
+        for dim, coord in zip(self.decomp, self.grid.coords(rank), strict=True):
+            parts[dim] = coord
+        return tuple(parts)
+
+    def box(self, rank: int) -> Box:
+        """Own block of `rank`, in global indices."""
+        bounds = [
+            split.bounds(part) for split, part in zip(self.splits, self.parts(rank), strict=True)
+        ]
+        return Box(tuple(lo for lo, _ in bounds), tuple(hi for _, hi in bounds))
+
+    def rank(self, parts: Sequence[int]) -> int:
+        """Rank at the given position along each dimension."""
+        return self.grid.rank([parts[dim] for dim in self.decomp])
+
+    def owner(self, index: Sequence[int]) -> int:
+        """Rank that owns a global index; the first of its replicas for singleton dimensions.
+
+        Raises
+        ------
+        IndexError
+            If the index lies outside ``[0, shape)``.
+        """
+        if len(index) != self.ndim or tuple(index) not in Box.of_shape(self.shape):
+            msg = f"index {tuple(index)} is outside the global shape {self.shape}"
+            raise IndexError(msg)
+        return self.rank([split.owner(i) for split, i in zip(self.splits, index, strict=True)])
+
+    def neighbor(self, rank: int, offset: Sequence[int]) -> int | None:
+        """Rank whose block lies `offset` blocks away along each dimension.
+
+        Diagonal offsets are allowed. Returns None beyond an edge that is not periodic.
+        """
+        along = [self.decomp.index(dim) if dim in self.decomp else None for dim in range(self.ndim)]
+        steps = [0] * len(self.decomp)
+        wraps = [False] * len(self.decomp)
+        for axis, step, periodic in zip(along, offset, self.periodic, strict=True):
+            if axis is not None:
+                steps[axis], wraps[axis] = step, periodic
+            elif step != 0 and not periodic:
+                return None
+        return self.grid.neighbor(rank, steps, wraps)
+
+    def with_singletons(self, dims: Collection[int]) -> Layout:
+        """Give the dimensions `dims` extent 1, replicated over the processes along them."""
+        splits = tuple(
+            Split(1, split.parts, "replicated") if dim in dims else split
+            for dim, split in enumerate(self.splits)
+        )
+        return replace(self, splits=splits)
+
+    def select(self, ranges: Sequence[range]) -> Layout:
+        """Return the layout of ``array[ranges]``, where every point stays on its rank.
+
+        Parameters
+        ----------
+        ranges : sequence of range
+            Rising global indices kept along each dimension.
+        """
+        return replace(
+            self,
+            splits=tuple(map(_select, self.splits, ranges)),
+            periodic=(False,) * self.ndim,
+        )
+
+    def same_blocks(self, other: Layout) -> bool:
+        """Whether both layouts differ in memory order at most."""
+        return self is other or (
+            self.splits == other.splits
+            and self.decomp == other.decomp
+            and self.grid == other.grid
+            and self.periodic == other.periodic
+        )
+
+    def is_first_replica(self, rank: int) -> bool:
+        """Whether `rank` speaks for its replicas; always true without singleton dimensions."""
+        coords = self.grid.coords(rank)
+        return all(coords[axis] == 0 for axis in self.replicated_axes)
+
+
+def _select(split: Split, kept: range) -> Split:
+    if kept == range(split.points):
+        return split
+    if split.replicated:
+        return Split(len(kept), split.parts, "replicated")
+    cuts = [split.bounds(part)[0] for part in range(split.parts)]
+    table = [positions(kept, 0, cut)[1] for cut in (*cuts, split.points)]
+    return Split.from_bounds(table)

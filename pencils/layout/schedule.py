@@ -1,0 +1,134 @@
+"""Who sends which box to whom, as plain data.
+
+A schedule is computed by each rank for itself, by intersecting the bounds of one dimension at a
+time: its cost follows the number of messages of that rank, never the number of pairs of ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple
+
+from pencils.errors import ArgumentError
+from pencils.layout.box import Box
+from pencils.layout.layout import Layout
+
+
+class Message(NamedTuple):
+    """The points of `box` (global indices) travel from rank `source` to rank `dest`."""
+
+    source: int
+    dest: int
+    box: Box
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What one rank sends and receives; its message to itself stands in both lists."""
+
+    sends: tuple[Message, ...]
+    recvs: tuple[Message, ...]
+
+    def reversed(self) -> Schedule:
+        """Return the schedule that takes every box back; exact where nothing is replicated."""
+        return Schedule(_turned(self.recvs), _turned(self.sends))
+
+
+def redistribution(source: Layout, target: Layout, rank: int) -> Schedule:
+    """Messages of `rank` that move a field from one layout to another of the same shape.
+
+    Points that several ranks hold (singleton dimensions) come to each receiver from the replica at
+    the receiver's own coordinates along the replicated axes: every point arrives exactly once, the
+    work is spread, and a rank that has the points already sends nothing to itself but a copy.
+
+    Parameters
+    ----------
+    source, target : Layout
+        Layouts of equal global shape and number of ranks.
+    rank : int
+        The rank that asks.
+
+    Raises
+    ------
+    ArgumentError
+        If shapes or numbers of ranks differ.
+
+    Examples
+    --------
+    >>> from pencils.layout.make import make_layout
+    >>> rows, columns = make_layout((4, 6), 2, decomp=0), make_layout((4, 6), 2, decomp=1)
+    >>> [(m.dest, m.box.slices()) for m in redistribution(rows, columns, 0).sends]
+    ... # doctest: +NORMALIZE_WHITESPACE
+    [(0, (slice(0, 2, None), slice(0, 3, None))),
+     (1, (slice(0, 2, None), slice(3, 6, None)))]
+    """
+    if source.shape != target.shape or source.size != target.size:
+        msg = (
+            f"cannot redistribute shape {source.shape} on {source.size} ranks to shape "
+            f"{target.shape} on {target.size} ranks; both must be equal"
+        )
+        raise ArgumentError(msg)
+    return Schedule(tuple(_sends(source, target, rank)), tuple(_recvs(source, target, rank)))
+
+
+def scatter(layout: Layout, root: int) -> Iterator[Message]:
+    """Messages that bring every rank its block from `root`, in the order of ranks."""
+    for rank in range(layout.size):
+        box = layout.box(rank)
+        if box.volume:
+            yield Message(root, rank, box)
+
+
+def gather(layout: Layout, root: int) -> Iterator[Message]:
+    """Messages that bring every point to `root` once; of replicas, only the first one sends."""
+    for message in scatter(layout, root):
+        if layout.is_first_replica(message.dest):
+            yield Message(message.dest, root, message.box)
+
+
+def _sends(source: Layout, target: Layout, rank: int) -> Iterator[Message]:
+    mine = _replica(source, rank)
+    # On equal grids, who turns to this replica is known beforehand; else all receivers are asked.
+    known = source.grid == target.grid
+    pinned = {target.decomp[axis]: coord for axis, coord in mine.items()} if known else {}
+    for dest, box in _holders(target, source.box(rank), pinned):
+        if known or not mine or _replica(source, dest) == mine:
+            yield Message(rank, dest, box)
+
+
+def _recvs(source: Layout, target: Layout, rank: int) -> Iterator[Message]:
+    pinned = {source.decomp[axis]: coord for axis, coord in _replica(source, rank).items()}
+    for peer, box in _holders(source, target.box(rank), pinned):
+        yield Message(peer, rank, box)
+
+
+def _holders(layout: Layout, box: Box, pinned: Mapping[int, int]) -> Iterator[tuple[int, Box]]:
+    """Every rank that holds a part of `box`, and that part.
+
+    Of the ranks along dimension d, only the one at ``pinned[d]`` counts if there is such an entry.
+    """
+    if box.volume == 0:
+        return
+    strides = dict(zip(layout.decomp, layout.grid.strides, strict=True))
+    meetings = [
+        [
+            (part * strides.get(dim, 0), lo, hi)
+            for part, lo, hi in split.meeting(box.start[dim], box.stop[dim], pinned.get(dim))
+        ]
+        for dim, split in enumerate(layout.splits)
+    ]
+    for pieces in product(*meetings):
+        steps, starts, stops = zip(*pieces, strict=True)
+        yield sum(steps), Box(starts, stops)
+
+
+def _replica(layout: Layout, rank: int) -> dict[int, int]:
+    """Coordinate of `rank` on each replicated axis: which of the equal copies it holds."""
+    coords = layout.grid.coords(rank)
+    return {axis: coords[axis] for axis in layout.replicated_axes}
+
+
+def _turned(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    return tuple(Message(m.dest, m.source, m.box) for m in messages)

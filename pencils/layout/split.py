@@ -1,0 +1,161 @@
+"""How the points of one dimension are cut into consecutive blocks, one per process along it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from pencils.errors import ArgumentError
+
+Rule = Literal["first", "last", "floor", "ceil", "bounds", "replicated"]
+
+
+def _cut_first(points: int, parts: int, part: int) -> int:
+    block, extra = divmod(points, parts)
+    return part * block + min(part, extra)
+
+
+def _cut_last(points: int, parts: int, part: int) -> int:
+    block, extra = divmod(points, parts)
+    return part * block + max(0, part - (parts - extra))
+
+
+def _cut_floor(points: int, parts: int, part: int) -> int:
+    return part * points // parts
+
+
+def _cut_ceil(points: int, parts: int, part: int) -> int:
+    return min(points, part * -(-points // parts))
+
+
+_CUTS: dict[str, Callable[[int, int, int], int]] = {
+    "first": _cut_first,
+    "last": _cut_last,
+    "floor": _cut_floor,
+    "ceil": _cut_ceil,
+}
+RULES = tuple(_CUTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """``points`` indices cut into ``parts`` consecutive blocks, some of which may be empty.
+
+    The named rules are closed formulas, so a split over a million processes costs no memory; only
+    explicit bounds keep a table.
+
+    Parameters
+    ----------
+    points : int
+        Number of indices, ``0 .. points - 1``.
+    parts : int
+        Number of blocks, at least 1.
+    rule : {"first", "last", "floor", "ceil", "bounds", "replicated"}
+        ``first``: the first ``points % parts`` blocks get one more (`numpy.array_split`).
+        ``last``: the last ones do. ``floor``: block p starts at ``p * points // parts``.
+        ``ceil``: equal blocks of ``ceil(points / parts)``, the last ones shorter or empty.
+        ``bounds``: as `table` says. ``replicated``: every part holds all points.
+    table : tuple of int
+        For ``bounds``: ``parts + 1`` non-decreasing cut points from 0 to ``points``.
+
+    Examples
+    --------
+    >>> [Split(10, 4).bounds(part) for part in range(4)]
+    [(0, 3), (3, 6), (6, 8), (8, 10)]
+    >>> [Split(10, 4, "ceil").bounds(part) for part in range(4)]
+    [(0, 3), (3, 6), (6, 9), (9, 10)]
+    """
+
+    points: int
+    parts: int
+    rule: Rule = "first"
+    table: tuple[int, ...] = ()
+
+    @classmethod
+    def from_bounds(cls, table: Sequence[int]) -> Split:
+        """Cut at explicit bounds: part ``p`` holds ``table[p] .. table[p + 1] - 1``.
+
+        Raises
+        ------
+        ArgumentError
+            If there are fewer than two, or they do not start at 0, or decrease somewhere.
+        """
+        bounds = tuple(table)
+        rising = all(low <= high for low, high in pairwise(bounds))
+        if bounds[1:] == () or bounds[0] != 0 or not rising:
+            msg = (
+                f"bounds {bounds!r} must start at 0, end at the number of points and never "
+                "decrease, like (0, 3, 3, 8) for three blocks"
+            )
+            raise ArgumentError(msg)
+        return cls(bounds[-1], len(bounds) - 1, "bounds", bounds)
+
+    @property
+    def replicated(self) -> bool:
+        """Whether every part holds all points."""
+        return self.rule == "replicated"
+
+    @property
+    def longest(self) -> int:
+        """Number of points in the longest block."""
+        if self.rule == "bounds":
+            return max(hi - lo for lo, hi in map(self.bounds, range(self.parts)))
+        return self.points if self.replicated else -(-self.points // self.parts)
+
+    @property
+    def filled(self) -> int:
+        """Number of blocks that are not empty."""
+        if self.points == 0:
+            return 0
+        match self.rule:
+            case "bounds":
+                return sum(lo < hi for lo, hi in map(self.bounds, range(self.parts)))
+            case "replicated":
+                return self.parts
+            case "ceil":
+                return -(-self.points // self.longest)
+        return min(self.points, self.parts)
+
+    def bounds(self, part: int) -> tuple[int, int]:
+        """First index of block `part` and the one after its last."""
+        if self.rule == "replicated":
+            return 0, self.points
+        return self._cut(part), self._cut(part + 1)
+
+    def owner(self, index: int) -> int:
+        """Return the part that holds `index`, in ``[0, points)``; the first one if replicated."""
+        if self.rule == "replicated":
+            return 0
+        return bisect_right(range(self.parts + 1), index, key=self._cut) - 1
+
+    def meeting(
+        self, start: int, stop: int, only: int | None = None
+    ) -> Iterator[tuple[int, int, int]]:
+        """Yield ``(part, lo, hi)`` for every block that shares ``[lo, hi)`` with ``[start, stop)``.
+
+        Empty blocks are jumped over, so the cost follows the number of blocks found. With `only`,
+        looks at that one block.
+        """
+        if only is not None:
+            lo, hi = self.bounds(only)
+            lo, hi = max(lo, start), min(hi, stop)
+            if lo < hi:
+                yield only, lo, hi
+            return
+        if self.rule == "replicated":
+            if start < stop:
+                yield from ((part, start, stop) for part in range(self.parts))
+            return
+        while start < stop:
+            part = self.owner(start)
+            end = min(stop, self._cut(part + 1))
+            yield part, start, end
+            start = end
+
+    def _cut(self, part: int) -> int:
+        if self.rule == "bounds":
+            return self.table[part]
+        return _CUTS[self.rule](self.points, self.parts, part)

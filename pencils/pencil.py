@@ -1,0 +1,394 @@
+"""Pencil: a layout and the communicator whose ranks it is laid over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from pencils.comm.agree import agreed
+from pencils.comm.topology import Topology, congruent, topology_of, user_comm
+from pencils.errors import ArgumentError, NotLocalError
+from pencils.layout import Box, Layout, make_layout
+from pencils.layout.make import SplitSpec, read_ints
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+class Extent(NamedTuple):
+    """What a field covers: the layout of its dimensions and the own block of this rank."""
+
+    layout: Layout
+    box: Box
+    shape: tuple[int, ...]
+    local_shape: tuple[int, ...]
+
+
+class Pencil:
+    """A global grid, decomposed in blocks over the processes of a communicator.
+
+    A pencil is frozen and holds no field data. Two pencils are equal if they cut the same shape in
+    the same way over the same processes. *Collective*: all ranks of `comm` construct it together,
+    with the same arguments; afterwards nothing here communicates.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Global number of points along each dimension.
+    comm : mpi4py.MPI.Intracomm, optional
+        Default: all processes (``MPI.COMM_WORLD``). The library works on a private duplicate.
+    decomp : int or sequence of int, optional
+        The decomposed dimensions; entry ``i`` lies on axis ``i`` of the process grid. Default:
+        all but the last, or dimension 0 of a 1-D grid.
+    grid : int or sequence of int, optional
+        Processes along each entry of `decomp`; 0 leaves the choice to the library, which looks
+        at the shape. The product must be ``comm.size``.
+    periodic : bool or sequence of bool, optional
+        Whether dimensions wrap around, for all or for each.
+    order : sequence of int, optional
+        Memory order of the dimensions, slowest first. Default: C order.
+    splits : str, sequence of int, or one of these per dimension, optional
+        How points are dealt to processes: "first" (the default: the first ``N % P`` get one
+        more), "last", "floor", "ceil", or explicit bounds ``(0, ..., N)``.
+
+    Raises
+    ------
+    ArgumentError, TypeError
+        On every rank, if an argument does not fit; the text says what would.
+    RankDisagreementError
+        On every rank, if ranks passed different arguments.
+
+    Examples
+    --------
+    >>> pen = Pencil((64, 48, 32))
+    >>> pen.local_shape, pen.decomp, pen.grid
+    ((64, 48, 32), (0, 1), (1, 1))
+    """
+
+    __slots__ = ("_box", "_comm", "_extents", "_hash", "_layout", "_topology")
+    _box: Box
+    _comm: MPI.Intracomm
+    _extents: dict[frozenset[int], Extent]
+    _hash: int
+    _layout: Layout
+    _topology: Topology
+
+    def __init__(
+        self,
+        shape: Sequence[int] | int,
+        comm: MPI.Intracomm | None = None,
+        *,
+        decomp: Sequence[int] | int | None = None,
+        grid: Sequence[int] | int | None = None,
+        periodic: bool | Sequence[bool] = False,
+        order: Sequence[int] | None = None,
+        splits: SplitSpec | Sequence[SplitSpec] | None = None,
+    ) -> None:
+        user = user_comm(comm)
+        topology = topology_of(user)
+        with agreed(topology.comm, "Pencil") as same:
+            layout = make_layout(
+                read_ints("shape", shape),
+                topology.comm.size,
+                decomp=decomp,
+                grid=grid,
+                periodic=periodic,
+                order=order,
+                splits=splits,
+            )
+            same(**_facts(layout))
+        self._set(user, topology, layout)
+
+    def _set(self, comm: MPI.Intracomm, topology: Topology, layout: Layout) -> None:
+        values = {
+            "_comm": comm,
+            "_topology": topology,
+            "_layout": layout,
+            "_box": layout.box(topology.comm.rank),
+            "_hash": hash(layout),
+            "_extents": {},
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def with_(
+        self,
+        *,
+        shape: Sequence[int] | int | None = None,
+        decomp: Sequence[int] | int | None = None,
+        grid: Sequence[int] | int | None = None,
+        periodic: bool | Sequence[bool] | None = None,
+        order: Sequence[int] | None = None,
+        splits: SplitSpec | Sequence[SplitSpec] | None = None,
+    ) -> Pencil:
+        """Return a pencil that differs in the given arguments, on the same communicator.
+
+        *Collective*. What is not given stays: `periodic` and `order` always, `grid` unless the
+        number of decomposed dimensions changes, `splits` unless shape, decomposition or grid do.
+
+        Parameters
+        ----------
+        shape, decomp, grid, periodic, order, splits
+            As in the constructor; None keeps what this pencil has.
+
+        Returns
+        -------
+        Pencil
+            The new pencil.
+
+        Raises
+        ------
+        ArgumentError, TypeError, RankDisagreementError
+            As the constructor.
+
+        Examples
+        --------
+        >>> Pencil((8, 8, 8)).with_(decomp=(0, 2)).decomp
+        (0, 2)
+        """
+        with agreed(self._topology.comm, "Pencil.with_") as same:
+            mine = self._layout
+            points = mine.shape if shape is None else read_ints("shape", shape)
+            dims = mine.decomp if decomp is None else decomp
+            moved = shape is not None or decomp is not None or grid is not None
+            if grid is None and len(read_ints("decomp", dims)) == len(mine.decomp):
+                grid = mine.grid.shape
+            if splits is None and not moved:
+                splits = _specs(mine)
+            layout = make_layout(
+                points,
+                self.size,
+                decomp=dims,
+                grid=grid,
+                periodic=mine.periodic if periodic is None else periodic,
+                order=mine.order if order is None else order,
+                splits=splits,
+            )
+            same(**_facts(layout))
+        pencil = object.__new__(Pencil)
+        pencil._set(self._comm, self._topology, layout)
+        return pencil
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Global number of points along each dimension."""
+        return self._layout.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return self._layout.ndim
+
+    @property
+    def comm(self) -> MPI.Intracomm:
+        """The communicator given by the user."""
+        return self._comm
+
+    @property
+    def topology(self) -> Topology:
+        """The private communicators behind this pencil."""
+        return self._topology
+
+    @property
+    def layout(self) -> Layout:
+        """The arithmetic of this pencil, without communicator; it answers for any rank."""
+        return self._layout
+
+    @property
+    def rank(self) -> int:
+        """Rank of this process."""
+        return self._topology.comm.rank
+
+    @property
+    def size(self) -> int:
+        """Number of processes."""
+        return self._layout.size
+
+    @property
+    def decomp(self) -> tuple[int, ...]:
+        """Decomposed dimensions, by axis of the process grid."""
+        return self._layout.decomp
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Processes along each entry of `decomp`."""
+        return self._layout.grid.shape
+
+    @property
+    def coords(self) -> tuple[int, ...]:
+        """Coordinates of this process in the process grid."""
+        return self._layout.grid.coords(self.rank)
+
+    @property
+    def process_shape(self) -> tuple[int, ...]:
+        """Processes along each dimension; 1 where it is not decomposed."""
+        return self._layout.process_shape
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Memory order of the dimensions, slowest first."""
+        return self._layout.order
+
+    @property
+    def periodic(self) -> tuple[bool, ...]:
+        """Whether each dimension wraps around."""
+        return self._layout.periodic
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        """Shape of the own block, in logical order; extents may be 0."""
+        return self._box.shape
+
+    @property
+    def local_slices(self) -> tuple[slice, ...]:
+        """Where the own block lies: ``global_array[pen.local_slices]``."""
+        return self._box.slices()
+
+    def box(self, rank: int | None = None) -> Box:
+        """Own block of a rank (default: this one), in global indices.
+
+        Raises
+        ------
+        ArgumentError
+            If there is no such rank.
+        """
+        if rank is None:
+            return self._box
+        if not 0 <= rank < self.size:
+            msg = f"rank {rank} is outside 0..{self.size - 1}"
+            raise ArgumentError(msg)
+        return self._layout.box(rank)
+
+    def owner(self, index: Sequence[int]) -> int:
+        """Rank that owns the point with global `index`, each entry in ``[0, shape)``.
+
+        Raises
+        ------
+        IndexError
+            If the index lies outside the global shape.
+        """
+        return self._layout.owner(read_ints("index", index))
+
+    def to_local(self, index: Sequence[int]) -> tuple[int, ...]:
+        """Position of a global index in the own block.
+
+        Raises
+        ------
+        NotLocalError
+            If this rank does not own it; the text names the owner.
+        """
+        here = read_ints("index", index)
+        owner = self.owner(here)
+        if owner != self.rank:
+            msg = f"index {here} is owned by rank {owner}, not by rank {self.rank}"
+            raise NotLocalError(msg)
+        return tuple(i - lo for i, lo in zip(here, self._box.start, strict=True))
+
+    def to_global(self, index: Sequence[int]) -> tuple[int, ...]:
+        """Global index of a position in the own block, each entry in ``[0, local_shape)``.
+
+        Raises
+        ------
+        IndexError
+            If the position lies outside the own block.
+        """
+        here = read_ints("index", index)
+        if len(here) != self.ndim or here not in Box.of_shape(self.local_shape):
+            msg = f"local index {here} is outside the own block of shape {self.local_shape}"
+            raise IndexError(msg)
+        return tuple(i + lo for i, lo in zip(here, self._box.start, strict=True))
+
+    def neighbor(self, offset: Sequence[int]) -> int | None:
+        """Rank whose block lies `offset` blocks away along each dimension.
+
+        Diagonals are allowed; periodic dimensions wrap. None beyond any other edge.
+
+        Raises
+        ------
+        ArgumentError
+            If `offset` does not have one entry per dimension.
+        """
+        steps = read_ints("offset", offset)
+        if len(steps) != self.ndim:
+            msg = f"offset={steps} must have one entry for each of {self.ndim} dimensions"
+            raise ArgumentError(msg)
+        return self._layout.neighbor(self.rank, steps)
+
+    def extent(self, singletons: frozenset[int]) -> Extent:
+        """Return what a field of this pencil with the given singleton dimensions covers."""
+        extent = self._extents.get(singletons)
+        if extent is None:
+            layout = self._layout.with_singletons(singletons)
+            box = layout.box(self.rank)
+            extent = self._extents[singletons] = Extent(layout, box, layout.shape, box.shape)
+        return extent
+
+    def same_blocks(self, other: Pencil) -> bool:
+        """Whether both give every rank the same block; memory orders may differ."""
+        return self is other or (self._layout.same_blocks(other._layout) and self.same_ranks(other))
+
+    def same_ranks(self, other: Pencil) -> bool:
+        """Whether both lie over the same processes in the same order."""
+        return self._topology is other._topology or congruent(
+            self._topology.comm, other._topology.comm
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Pencil):
+            return NotImplemented
+        return self._layout == other._layout and self.same_ranks(other)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __setattr__(self, name: str, value: object) -> None:
+        msg = f"a Pencil is frozen; make another one with pen.with_({name}=...)"
+        raise AttributeError(msg)
+
+    def __copy__(self) -> Pencil:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Pencil:
+        return self
+
+    def __repr__(self) -> str:
+        order = "" if self.order == tuple(range(self.ndim)) else f", order={self.order}"
+        periodic = f", periodic={self.periodic}" if any(self.periodic) else ""
+        return f"Pencil({self.shape}, decomp={self.decomp}, grid={self.grid}{periodic}{order})"
+
+    def __str__(self) -> str:
+        ranges = ", ".join(
+            f"{lo}:{hi}" for lo, hi in zip(self._box.start, self._box.stop, strict=True)
+        )
+        along = " and ".join(
+            f"dimension {dim} over {count}"
+            for dim, count in zip(self.decomp, self.grid, strict=True)
+        )
+        wrapped = [dim for dim, wraps in enumerate(self.periodic) if wraps]
+        return "\n".join(
+            (
+                f"Pencil of {' x '.join(map(str, self.shape))} points on {self.size} processes",
+                f"  decomposed: {along}",
+                f"  periodic:   {', '.join(f'dimension {dim}' for dim in wrapped) or 'nowhere'}",
+                f"  in memory:  dimensions {self.order}, slowest first",
+                f"  rank {self.rank} at {self.coords} owns [{ranges}]: {self._box.volume} points",
+            )
+        )
+
+
+def _facts(layout: Layout) -> dict[str, object]:
+    """Name what all ranks must agree on, for errors that say where they differ."""
+    return {
+        "shape": layout.shape,
+        "decomp": layout.decomp,
+        "grid": layout.grid.shape,
+        "periodic": layout.periodic,
+        "order": layout.order,
+        "splits": _specs(layout),
+    }
+
+
+def _specs(layout: Layout) -> list[SplitSpec]:
+    return [split.table if split.rule == "bounds" else split.rule for split in layout.splits]

@@ -1,0 +1,115 @@
+"""Local memory of fields: shapes with halo, memory order, element types."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from pencils.errors import ArgumentError
+from pencils.layout.make import read_ints
+from pencils.pencil import Pencil
+
+Array = NDArray[Any]
+Widths = tuple[tuple[int, int], ...]
+HaloSpec = int | Sequence[int] | Sequence[tuple[int, int]]
+
+
+def read_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """Normalise an element type; it must have a fixed size and hold no Python objects.
+
+    Raises
+    ------
+    TypeError
+        For object types, whose elements are addresses that mean nothing on another rank.
+    """
+    normal = np.dtype(dtype)
+    if normal.hasobject or normal.itemsize == 0:
+        msg = f"dtype {normal} cannot be distributed; use one of fixed size without Python objects"
+        raise TypeError(msg)
+    return normal
+
+
+def read_components(components: int | Sequence[int]) -> tuple[int, ...]:
+    """Normalise the shape of the component axes, like ``3`` or ``(3, 3)``."""
+    shape = read_ints("components", components)
+    if any(extent < 0 for extent in shape):
+        msg = f"components={shape} must not be negative"
+        raise ArgumentError(msg)
+    return shape
+
+
+def read_halo(halo: HaloSpec, ndim: int, singletons: Collection[int] = ()) -> Widths:
+    """Normalise halo widths to ``(lo, hi)`` for every dimension.
+
+    Parameters
+    ----------
+    halo : int, sequence of int, or sequence of (int, int)
+        One width for all dimensions that are not singletons, one for each dimension, or a pair
+        for each dimension.
+    ndim : int
+        Number of dimensions.
+    singletons : collection of int, optional
+        Dimensions of extent 1, which have no halo.
+
+    Raises
+    ------
+    ArgumentError, TypeError
+        If the widths are negative, do not fit `ndim`, or lie along a singleton.
+    """
+    if isinstance(halo, int | np.integer):
+        halo = [0 if dim in singletons else int(halo) for dim in range(ndim)]
+    given = list(halo)
+    if len(given) != ndim:
+        msg = f"halo={halo!r} must be one width or one entry for each of {ndim} dimensions"
+        raise ArgumentError(msg)
+    pairs = [read_ints("halo", width) for width in given]
+    widths = [pair * 2 if len(pair) == 1 else pair for pair in pairs]
+    if any(len(pair) != 2 or min(pair) < 0 for pair in widths):
+        msg = f"halo={halo!r} must hold widths >= 0 or (lo, hi) pairs of them"
+        raise ArgumentError(msg)
+    for dim in singletons:
+        if widths[dim] != (0, 0):
+            msg = f"halo={halo!r} is wider than 0 along singleton dimension {dim}; use 0 there"
+            raise ArgumentError(msg)
+    return tuple((lo, hi) for lo, hi in widths)
+
+
+def padded_shape(
+    pencil: Pencil, components: tuple[int, ...], singletons: frozenset[int], halo: Widths
+) -> tuple[int, ...]:
+    """Shape of the padded block of a field, in logical order."""
+    local = pencil.extent(singletons).local_shape
+    return (*components, *(n + lo + hi for n, (lo, hi) in zip(local, halo, strict=True)))
+
+
+def allocate(
+    pencil: Pencil,
+    dtype: np.dtype[Any],
+    components: tuple[int, ...],
+    singletons: frozenset[int],
+    halo: Widths,
+    *,
+    zero: bool = False,
+) -> Array:
+    """Allocate a padded block: contiguous in the pencil's memory order, viewed in logical order."""
+    shape = padded_shape(pencil, components, singletons, halo)
+    axes = memory_axes(pencil.order, len(components))
+    make = np.zeros if zero else np.empty
+    return make([shape[axis] for axis in axes], dtype).transpose(np.argsort(axes))
+
+
+def memory_axes(order: Sequence[int], lead: int) -> tuple[int, ...]:
+    """Axes of a logical array in memory order, slowest first: components, then space."""
+    return (*range(lead), *(lead + dim for dim in order))
+
+
+def in_memory_order(block: Array, order: tuple[int, ...]) -> Array:
+    """Return `block` itself if it is contiguous in memory order, else a copy that is."""
+    axes = memory_axes(order, block.ndim - len(order))
+    ordered = block.transpose(axes)
+    if ordered.flags.c_contiguous:
+        return block
+    return np.ascontiguousarray(ordered).transpose(np.argsort(axes))
