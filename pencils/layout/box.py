@@ -88,4 +88,4 @@ class Box:
                 (*self.start[:axis], low, *self.start[axis + 1 :]),
                 (*self.stop[:axis], high, *self.stop[axis + 1 :]),
             )
-            yield from slab.pieces(most) if high - low == 1 else (slab,)
+            yield from slab.pieces(most)

@@ -149,11 +149,14 @@ class Split:
             if start < stop:
                 yield from ((part, start, stop) for part in range(self.parts))
             return
+        part = self.owner(start)
         while start < stop:
-            part = self.owner(start)
-            end = min(stop, self._cut(part + 1))
-            yield part, start, end
-            start = end
+            end = self._cut(part + 1)
+            if end <= start:  # the next block is empty, and so may be a million more
+                part = self.owner(start)
+                end = self._cut(part + 1)
+            yield part, start, min(end, stop)
+            start, part = end, part + 1
 
     def _cut(self, part: int) -> int:
         if self.rule == "bounds":

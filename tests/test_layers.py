@@ -1,0 +1,178 @@
+"""Imports only point down: the order of the modules is the architecture."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PENCILS = Path(__file__).parents[1] / "pencils"
+
+# A module may import those with a smaller number. A new module has to find its place here;
+# inside one folder (layout/, comm/, io/, graph/) imports are free.
+HEIGHT = {
+    "errors": 0,
+    "layout": 10,
+    "comm": 20,
+    "pencil": 30,
+    "storage": 40,
+    "operands": 41,
+    "reductions": 42,
+    "numpy_api": 43,
+    "array": 44,
+    "creation": 50,
+    "random": 51,
+    "partition": 52,
+    "transpose": 53,
+    "halo": 55,
+    "indexer": 55,
+    "dap": 55,
+    "grid": 55,
+    "graph": 60,
+    "io": 60,
+    "fft": 60,
+    "plot": 60,
+    "interop": 65,
+    "__init__": 70,  # `from pencils import Pencil`: the public names
+    "demo": 80,
+    "__main__": 90,
+}
+
+# Arrows up that are meant, inside functions or under TYPE_CHECKING only.
+EXCEPTIONS = {("operands", "array"), ("reductions", "array"), ("numpy_api", "array")}
+
+# Who may import what, at any time; under TYPE_CHECKING everybody may.
+OWNERS = {
+    "mpi4py": {"comm"},
+    "h5py": {"io"},
+    "scipy": {"fft"},
+    "mpi4py_fft": {"fft"},
+    "matplotlib": {"plot"},
+}
+LAZY_OWNER = "__main__"  # `python -m pencils info` looks at all of them, inside functions
+
+
+def module_of(path, root):
+    """Name the module, or the folder of modules, that a file belongs to: layout/box.py, layout."""
+    name = path.relative_to(root).parts[0].removesuffix(".py")
+    return "fft" if name.startswith("fft_") else name
+
+
+def imports(path, root):
+    """Yield (line, dotted name, lazy, typing) for every import in a file, relative ones resolved.
+
+    `lazy` is inside a function, `typing` under ``if TYPE_CHECKING:``.
+    """
+    package = ("pencils", *path.relative_to(root).parts[:-1])
+
+    def visit(node, lazy, typing):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name, lazy, typing
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) + 1 - node.level]) if node.level else ""
+            base = ".".join(filter(None, (base, node.module)))
+            for alias in node.names:
+                yield node.lineno, f"{base}.{alias.name}", lazy, typing
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            for child in node.body:
+                yield from visit(child, lazy, typing=True)
+            for child in node.orelse:
+                yield from visit(child, lazy, typing)
+        else:
+            lazy = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            for child in ast.iter_child_nodes(node):
+                yield from visit(child, lazy, typing)
+
+    yield from visit(ast.parse(path.read_text()), lazy=False, typing=False)
+
+
+def complaint(source, name, *, lazy, typing, modules):
+    """Say what is wrong with `source` importing `name`, or return None."""
+    top, *rest = name.split(".")
+    if top != "pencils":
+        free = top not in OWNERS or source in OWNERS[top] or typing
+        return None if free or (lazy and source == LAZY_OWNER) else f"{top} belongs elsewhere"
+    target = rest[0] if rest and rest[0] in modules else "__init__"
+    target = "fft" if target.startswith("fft_") else target
+    if target == source or ((lazy or typing) and (source, target) in EXCEPTIONS):
+        return None
+    if target not in HEIGHT:
+        return f"{target} has no place in HEIGHT"
+    return None if HEIGHT[target] < HEIGHT[source] else f"{target} is not below {source}"
+
+
+def violations(root):
+    """List every import under root that points up, or belongs to another module."""
+    found = []
+    modules = {entry.name.removesuffix(".py") for entry in root.iterdir()}
+    for path in sorted(root.rglob("*.py")):
+        source, where = module_of(path, root), path.relative_to(root).as_posix()
+        if source not in HEIGHT:
+            found.append(f"{where}: {source} has no place in HEIGHT")
+            continue
+        for line, name, lazy, typing in imports(path, root):
+            if what := complaint(source, name, lazy=lazy, typing=typing, modules=modules):
+                found.append(f"{where}:{line}: imports {name}: {what}")
+    return found
+
+
+def test_imports_of_pencils_point_down():
+    assert any(PENCILS.rglob("*.py"))
+    assert violations(PENCILS) == []
+
+
+GOOD = {
+    "__init__.py": "from pencils.pencil import Pencil",
+    "errors.py": "import numpy",
+    "layout/__init__.py": "from . import box",
+    "layout/box.py": "from ..errors import PencilsError\nfrom .grid import Grid",
+    "layout/grid.py": "from pencils.layout import box",
+    "comm/agree.py": "from mpi4py import MPI\nfrom pencils import errors",
+    "pencil.py": "if TYPE_CHECKING:\n    from mpi4py import MPI\nfrom pencils.comm.agree import x",
+    "numpy_api.py": "def f():\n    from pencils.array import PencilArray",
+    "array.py": "from pencils import numpy_api\nfrom .pencil import Pencil",
+    "fft.py": "import scipy.fft, mpi4py_fft",
+    "fft_plan.py": "import scipy.fft",
+    "__main__.py": "import pencils\ndef info():\n    import h5py, mpi4py.MPI",
+}
+
+
+def tree(root, files):
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def test_a_sound_tree_passes(tmp_path):
+    assert violations(tree(tmp_path, GOOD)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("layout/box.py", "import pencils.comm.agree", "comm is not below layout"),
+        ("layout/box.py", "from ..array import PencilArray", "array is not below layout"),
+        ("layout/box.py", "from .. import array", "array is not below layout"),
+        ("layout/box.py", "from pencils import Pencil", "__init__ is not below layout"),
+        ("layout/box.py", "import pencils", "__init__ is not below layout"),
+        ("layout/box.py", "from mpi4py.MPI import COMM_WORLD", "mpi4py belongs elsewhere"),
+        ("pencil.py", "def f():\n    from .array import x", "array is not below pencil"),
+        ("pencil.py", "if TYPE_CHECKING:\n    from .array import x", "array is not below pencil"),
+        ("pencil.py", "if TYPE_CHECKING:\n    x = 1\nelse:\n    import mpi4py", "mpi4py belongs"),
+        ("pencil.py", "def f():\n    import h5py", "h5py belongs elsewhere"),
+        ("pencil.py", "try:\n    import matplotlib.pyplot\nexcept ImportError: ...", "belongs"),
+        ("numpy_api.py", "from pencils.array import PencilArray", "array is not below numpy_api"),
+        ("halo.py", "from pencils import indexer", "indexer is not below halo"),
+        ("indexer.py", "from scipy import fft", "scipy belongs elsewhere"),
+        ("__main__.py", "import h5py", "h5py belongs elsewhere"),
+        ("novelty.py", "", "novelty has no place in HEIGHT"),
+    ],
+)
+def test_an_arrow_that_points_up_fails(tmp_path, name, text, complaint):
+    extra = {"halo.py": "", "indexer.py": ""}
+    found = violations(tree(tmp_path, GOOD | extra | {name: text}))
+    assert len(found) == 1
+    assert found[0].startswith(name)
+    assert complaint in found[0]

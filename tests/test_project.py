@@ -1,0 +1,14 @@
+"""The files around the package agree with it."""
+
+import re
+from pathlib import Path
+
+import pencils
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_citation_gives_the_version_of_the_package():
+    version = re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert version
+    assert version[1] == pencils.__version__
