@@ -14,14 +14,16 @@ from pencils.creation import (
     zeros_like,
 )
 from pencils.errors import PencilsError
+from pencils.io import Checkpoint, load, save
 from pencils.partition import LocalGrid, gather, localgrid, partition
 from pencils.pencil import Pencil
-from pencils.reductions import verify_replicas
+from pencils.replicas import verify_replicas
 from pencils.transpose import Transposition, transpose
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Checkpoint",
     "LocalGrid",
     "Pencil",
     "PencilArray",
@@ -34,11 +36,13 @@ __all__ = [
     "full",
     "full_like",
     "gather",
+    "load",
     "localgrid",
     "ones",
     "ones_like",
     "partition",
     "random",
+    "save",
     "transpose",
     "verify_replicas",
     "zeros",

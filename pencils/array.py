@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
-from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import DTypeLike
 
-from pencils import numpy_api, reductions
-from pencils.errors import ArgumentError, NotLocalError
-from pencils.layout import Box, Selection
+from pencils import numpy_api, pairs, reductions
+from pencils.errors import ArgumentError
+from pencils.indexing import get_selection, set_selection
 from pencils.layout.make import read_dims, read_ints
-from pencils.operands import cut_to_selection
+from pencils.operands import Field
+from pencils.operators import Operators
 from pencils.pencil import Extent, Pencil
 from pencils.storage import (
     Array,
@@ -26,8 +26,10 @@ from pencils.storage import (
     read_halo,
 )
 
+_SHOWN = 4  # values in the repr
 
-class PencilArray(NDArrayOperatorsMixin):
+
+class PencilArray(Field, Operators):
     """A field on the grid of a pencil, of which this rank stores its own block.
 
     ``u.shape`` is the global shape; ``u.local`` is the own block, a NumPy array. NumPy ufuncs work
@@ -77,7 +79,7 @@ class PencilArray(NDArrayOperatorsMixin):
         halo: HaloSpec = 0,
         dims: Sequence[int] | int | None = None,
     ) -> None:
-        if not isinstance(pencil, Pencil):
+        if not isinstance(cast("object", pencil), Pencil):
             msg = f"pencil must be a Pencil, not {type(pencil).__name__}"
             raise TypeError(msg)
         data = np.asarray(local_data)
@@ -113,15 +115,20 @@ class PencilArray(NDArrayOperatorsMixin):
         self._pencil = pencil
         self._padded = padded
         self._singletons = singletons
-        self._extent = extent = pencil.extent(singletons)
+        self._extent = pencil.extent(singletons)
         self._halo = halo or ((0, 0),) * pencil.ndim
         if halo is None or not any(map(any, halo)):
             self._local = padded
         else:
-            inside = [
-                slice(lo, lo + n) for (lo, _), n in zip(halo, extent.local_shape, strict=True)
-            ]
-            self._local = padded[(..., *inside)]
+            self._local = self._window((0,) * pencil.ndim)
+
+    def _window(self, steps: Sequence[int]) -> Array:
+        """Own block moved by `steps` within the padded block."""
+        inside: list[Any] = [
+            slice(lo + step, lo + step + n)
+            for (lo, _), step, n in zip(self._halo, steps, self._extent.local_shape, strict=True)
+        ]
+        return self._padded[(Ellipsis, *inside)]
 
     # What it is. Nothing below this line communicates, up to the reductions.
 
@@ -258,12 +265,7 @@ class PencilArray(NDArrayOperatorsMixin):
                     "wide there; create the array with a wider halo"
                 )
                 raise ArgumentError(msg)
-        inside = [
-            slice(lo + step, lo + step + n)
-            for (lo, _), step, n in zip(self._halo, steps, self._extent.local_shape, strict=True)
-        ]
-        block = self._padded[(..., *inside)]
-        return PencilArray.from_block(self._pencil, block, self._singletons)
+        return PencilArray.from_block(self._pencil, self._window(steps), self._singletons)
 
     def copy(self) -> PencilArray:
         """Copy of the field, halo included."""
@@ -278,13 +280,16 @@ class PencilArray(NDArrayOperatorsMixin):
         return new
 
     def fill(self, value: object) -> None:
-        """Set every own point and every halo point to `value`."""
-        self._padded[...] = value
+        """Set every own point and every halo point to one `value`."""
+        one = np.asarray(value, self.dtype)
+        if one.ndim:
+            msg = f"fill takes one value, not {value!r}; assign arrays with u[...] = values"
+            raise ArgumentError(msg)
+        self._padded[...] = one
 
     def conj(self) -> PencilArray:
         """Complex conjugate."""
-        conjugate: PencilArray = np.conjugate(self)
-        return conjugate
+        return cast("PencilArray", np.conjugate(self))
 
     def _allocate(self, dtype: np.dtype[Any]) -> PencilArray:
         block = allocate(self._pencil, dtype, self.components, self._singletons, self._halo)
@@ -298,52 +303,14 @@ class PencilArray(NDArrayOperatorsMixin):
     # Global indices.
 
     def __getitem__(self, key: object) -> Any:
-        """Local part of a global basic selection: a NumPy view, of size 0 where none is owned.
-
-        Raises
-        ------
-        NotLocalError
-            If a single element is asked for that another rank owns.
-        IndexError, TypeError
-            If the index is out of the global range, or not basic.
-        """
+        """Local part of a global basic selection: see `pencils.indexing.get_selection`."""
         if key is Ellipsis:
             return self._local
-        selection = Selection.from_key(key, self.shape)
-        inside = selection.local(self._global_box())
-        if inside is not None:
-            return self._local[inside]
-        if all(selection.dropped):
-            index = tuple(kept.start for kept in selection.ranges)
-            owner = self._extent.layout.owner(index[len(self.components) :])
-            msg = f"element {index} is owned by rank {owner}, not by rank {self._pencil.rank}"
-            raise NotLocalError(msg)
-        return self._nothing(selection)
+        return get_selection(self, key)
 
     def __setitem__(self, key: object, value: object) -> None:
-        """Assign to a global basic selection, on each rank where it owns part of it.
-
-        Raises
-        ------
-        ArgumentError
-            If `value` does not broadcast to the global shape of the selection.
-        IndexError, TypeError
-            If the index is out of the global range, or not basic.
-        """
-        selection = Selection.from_key(key, self.shape)
-        inside = selection.local(self._global_box())
-        part = cut_to_selection(value, self, selection, self._global_box())
-        if inside is not None:
-            self._local[inside] = part
-
-    def _global_box(self) -> Box:
-        box, lead = self._extent.box, self.components
-        return Box((0,) * len(lead) + box.start, lead + box.stop)
-
-    def _nothing(self, selection: Selection) -> Array:
-        """Empty view with the axes of the selection."""
-        extents = [part.stop - part.start for part in selection.part(self._global_box())]
-        return self._local[:0].reshape(0, *extents[1:])
+        """Assign where this rank owns it: see `pencils.indexing.set_selection`."""
+        set_selection(self, key, value)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -398,12 +365,13 @@ class PencilArray(NDArrayOperatorsMixin):
         extras = [f"components {self.components}"] if self.components else []
         extras += [f"singleton dimensions {sorted(self._singletons)}"] if self._singletons else []
         extras += [f"halo {self._halo}"] if any(map(any, self._halo)) else []
-        values = " ".join(map(str, self._local.flat[:4]))
+        first = list(map(str, self._local.flat[:_SHOWN]))
+        more = ["..."] if self._local.size > _SHOWN else []
         lines = (
             f"<PencilArray {self.shape} {self.dtype}{''.join(', ' + extra for extra in extras)}>",
             f"  on {pencil!r}",
             f"  rank {pencil.rank} of {pencil.size} owns [{owned}], local shape {self.local_shape}",
-            f"  local values {values} {'...' if self._local.size > 4 else ''}".rstrip(),
+            " ".join(("  local values", *first, *more)),
         )
         return "\n".join(lines)
 
@@ -421,7 +389,7 @@ class PencilArray(NDArrayOperatorsMixin):
     argmin = reductions.argmin
     argmax = reductions.argmax
     norm = reductions.norm
-    vdot = reductions.vdot
+    vdot = pairs.vdot
 
 
 def read_singletons(pencil: Pencil, dims: Sequence[int] | int | None) -> frozenset[int]:

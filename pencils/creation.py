@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from pencils.array import PencilArray, read_singletons
+from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
 from pencils.pencil import Pencil
-from pencils.storage import HaloSpec, allocate, read_components, read_dtype, read_halo
+from pencils.storage import HaloSpec, Widths, allocate, read_components, read_dtype, read_halo
 
 
 def empty(
@@ -21,6 +22,7 @@ def empty(
     components: int | Sequence[int] = (),
     halo: HaloSpec = 0,
     dims: Sequence[int] | int | None = None,
+    shared: bool = False,
 ) -> PencilArray:
     """Make a field whose values are not set.
 
@@ -36,6 +38,10 @@ def empty(
         Halo width for all dimensions, for each, or ``(lo, hi)`` for each.
     dims : int or sequence of int, optional
         Dimensions along which the field varies; it is a singleton along the others.
+    shared : bool, optional
+        Whether to put the block where the other ranks of the node can read it, which saves copies
+        in communication. The call is then *Collective*. Without room for it on the node, memory is
+        private and a warning says so.
 
     Returns
     -------
@@ -53,7 +59,7 @@ def empty(
     >>> pencils.empty(pencils.Pencil((8, 6)), components=2).shape
     (2, 8, 6)
     """
-    return _create(pencil, dtype, components, halo, dims)
+    return _create(pencil, dtype, components, halo, dims, shared=shared)
 
 
 def zeros(
@@ -63,6 +69,7 @@ def zeros(
     components: int | Sequence[int] = (),
     halo: HaloSpec = 0,
     dims: Sequence[int] | int | None = None,
+    shared: bool = False,
 ) -> PencilArray:
     """Make a field of zeros, halo included; parameters as in `empty`.
 
@@ -72,7 +79,7 @@ def zeros(
     >>> pencils.zeros(pencils.Pencil((8, 6)), halo=1).local.any()
     np.False_
     """
-    return _create(pencil, dtype, components, halo, dims, zero=True)
+    return _create(pencil, dtype, components, halo, dims, zero=True, shared=shared)
 
 
 def ones(
@@ -82,6 +89,7 @@ def ones(
     components: int | Sequence[int] = (),
     halo: HaloSpec = 0,
     dims: Sequence[int] | int | None = None,
+    shared: bool = False,
 ) -> PencilArray:
     """Make a field of ones, halo included; parameters as in `empty`.
 
@@ -91,7 +99,7 @@ def ones(
     >>> pencils.ones(pencils.Pencil((8, 6))).sum()
     np.float64(48.0)
     """
-    return full(pencil, 1, dtype=dtype, components=components, halo=halo, dims=dims)
+    return full(pencil, 1, dtype=dtype, components=components, halo=halo, dims=dims, shared=shared)
 
 
 def full(
@@ -102,12 +110,13 @@ def full(
     components: int | Sequence[int] = (),
     halo: HaloSpec = 0,
     dims: Sequence[int] | int | None = None,
+    shared: bool = False,
 ) -> PencilArray:
     """Make a field of one value, halo included; parameters as in `empty`.
 
     Parameters
     ----------
-    pencil, components, halo, dims
+    pencil, components, halo, dims, shared
         As in `empty`.
     fill_value : scalar
         The value.
@@ -121,7 +130,7 @@ def full(
     np.float64(2.5)
     """
     kind = np.asarray(fill_value).dtype if dtype is None else dtype
-    field = _create(pencil, kind, components, halo, dims)
+    field = _create(pencil, kind, components, halo, dims, shared=shared)
     field.fill(fill_value)
     return field
 
@@ -136,28 +145,24 @@ def empty_like(field: PencilArray, *, dtype: DTypeLike | None = None) -> PencilA
     dtype : dtype, optional
         Element type, default that of `field`.
     """
-    like: PencilArray = np.empty_like(field, dtype=dtype)  # type: ignore[call-overload]
-    return like
+    return cast("PencilArray", np.empty_like(field, dtype=dtype))
 
 
 def zeros_like(field: PencilArray, *, dtype: DTypeLike | None = None) -> PencilArray:
     """Make a field of zeros like another one; parameters as in `empty_like`."""
-    like: PencilArray = np.zeros_like(field, dtype=dtype)  # type: ignore[call-overload]
-    return like
+    return cast("PencilArray", np.zeros_like(field, dtype=dtype))
 
 
 def ones_like(field: PencilArray, *, dtype: DTypeLike | None = None) -> PencilArray:
     """Make a field of ones like another one; parameters as in `empty_like`."""
-    like: PencilArray = np.ones_like(field, dtype=dtype)  # type: ignore[call-overload]
-    return like
+    return cast("PencilArray", np.ones_like(field, dtype=dtype))
 
 
 def full_like(
     field: PencilArray, fill_value: object, *, dtype: DTypeLike | None = None
 ) -> PencilArray:
     """Make a field of one value like another one; parameters as in `empty_like`."""
-    like: PencilArray = np.full_like(field, fill_value, dtype=dtype)  # type: ignore[call-overload]
-    return like
+    return cast("PencilArray", np.full_like(field, fill_value, dtype=dtype))
 
 
 def from_function(
@@ -226,13 +231,29 @@ def _create(
     dims: Sequence[int] | int | None,
     *,
     zero: bool = False,
+    shared: bool = False,
 ) -> PencilArray:
     _check_pencil(pencil)
+    if not shared:
+        kind, lead, singletons, widths = _read(pencil, dtype, components, halo, dims)
+    else:
+        with agreed(pencil.topology.comm, "shared field") as agree:
+            kind, lead, singletons, widths = _read(pencil, dtype, components, halo, dims)
+            agree(pencil=repr(pencil), dtype=kind, components=lead, halo=widths, dims=dims)
+    block = allocate(pencil, kind, lead, singletons, widths, zero=zero, shared=shared)
+    return PencilArray.from_block(pencil, block, singletons, widths)
+
+
+def _read(
+    pencil: Pencil,
+    dtype: DTypeLike,
+    components: int | Sequence[int],
+    halo: HaloSpec,
+    dims: Sequence[int] | int | None,
+) -> tuple[np.dtype[Any], tuple[int, ...], frozenset[int], Widths]:
     singletons = read_singletons(pencil, dims)
     widths = read_halo(halo, pencil.ndim, singletons)
-    lead = read_components(components)
-    block = allocate(pencil, read_dtype(dtype), lead, singletons, widths, zero=zero)
-    return PencilArray.from_block(pencil, block, singletons, widths)
+    return read_dtype(dtype), read_components(components), singletons, widths
 
 
 def _check_pencil(pencil: object) -> None:

@@ -6,24 +6,29 @@ A distributed FFT is a sequence of these with transposes in between.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import numpy as np
 from scipy import fft as scipy_fft
 
 from pencils.array import PencilArray
 from pencils.errors import ArgumentError
 from pencils.pencil import Pencil
+from pencils.storage import memory_axes
 
 
-def fft(u: PencilArray, axis: int) -> PencilArray:
+def fft(u: PencilArray, axis: int, *, overwrite: bool = False) -> PencilArray:
     """Complex transform along dimension `axis`, as `scipy.fft.fft`.
 
     Parameters
     ----------
     u : PencilArray
-        The field; not changed.
+        The field.
     axis : int
         A space dimension that is not decomposed, counted without component axes.
+    overwrite : bool, optional
+        Whether the memory of `u` may be used for the result; otherwise `u` is not changed.
 
     Returns
     -------
@@ -42,12 +47,12 @@ def fft(u: PencilArray, axis: int) -> PencilArray:
     >>> np.allclose(pencils.fft.ifft(pencils.fft.fft(u, 1), 1), u)
     True
     """
-    return _transform(scipy_fft.fft, u, axis, u.pencil)
+    return _transform(partial(scipy_fft.fft, overwrite_x=overwrite), u, axis, u.pencil)
 
 
-def ifft(u: PencilArray, axis: int) -> PencilArray:
+def ifft(u: PencilArray, axis: int, *, overwrite: bool = False) -> PencilArray:
     """Inverse of `fft`, with the same parameters."""
-    return _transform(scipy_fft.ifft, u, axis, u.pencil)
+    return _transform(partial(scipy_fft.ifft, overwrite_x=overwrite), u, axis, u.pencil)
 
 
 def rfft(u: PencilArray, axis: int, spectral: Pencil) -> PencilArray:
@@ -97,12 +102,7 @@ def irfft(u: PencilArray, axis: int, physical: Pencil) -> PencilArray:
     ArgumentError
         As `fft`, or if the pencils do not fit.
     """
-    n = physical.shape[axis]
-
-    def inverse(block: Any, axis: int) -> Any:
-        return scipy_fft.irfft(block, n, axis=axis)
-
-    return _transform(inverse, u, axis, physical)
+    return _transform(partial(scipy_fft.irfft, n=physical.shape[axis]), u, axis, physical)
 
 
 def _transform(
@@ -117,7 +117,9 @@ def _transform(
                 f"{pencil!r}"
             )
             raise ArgumentError(msg)
-    block = transform(u.local, axis=dim - u.pencil.ndim)
+    axes = memory_axes(u.pencil.order, len(u.components))
+    along = axes.index(len(u.components) + dim)
+    block = transform(u.local.transpose(axes), axis=along).transpose(np.argsort(axes))
     if block.shape[len(u.components) :] != target.local_shape:
         msg = f"a transform of shape {block.shape} does not fit the block of {target!r}"
         raise ArgumentError(msg)

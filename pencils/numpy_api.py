@@ -7,14 +7,17 @@ that are not listed raise a TypeError instead of computing something rank-local 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from pencils import reductions
+from pencils import pairs, reductions
 from pencils.errors import ArgumentError
 from pencils.operands import check_fits, common_pencil, cut, everywhere, is_field
+from pencils.reduce import reduce_field
 from pencils.storage import allocate, in_memory_order, read_dtype
 
 if TYPE_CHECKING:
@@ -22,13 +25,13 @@ if TYPE_CHECKING:
     from pencils.pencil import Pencil
 
 Function = Callable[..., Any]
-_REDUCING_UFUNCS: dict[np.ufunc, Function] = {
-    np.add: reductions.sum,
-    np.multiply: reductions.prod,
-    np.minimum: reductions.min,
-    np.maximum: reductions.max,
-    np.logical_and: reductions.all,
-    np.logical_or: reductions.any,
+_REDUCING_UFUNCS: dict[np.ufunc, str] = {
+    np.add: "sum",
+    np.multiply: "prod",
+    np.minimum: "min",
+    np.maximum: "max",
+    np.logical_and: "all",
+    np.logical_or: "any",
 }
 _FUNCTIONS: dict[Function, Function] = {}
 
@@ -46,49 +49,49 @@ def apply_ufunc(
     TypeError
         For methods and ufuncs that are not elementwise and have no global meaning here.
     """
+    if method == "__call__" and ufunc.signature is None:
+        return elementwise(ufunc, inputs, kwargs)
     if method == "reduce" and ufunc in _REDUCING_UFUNCS and is_field(inputs[0]):
-        kwargs.setdefault("axis", 0)
-        return _REDUCING_UFUNCS[ufunc](*inputs, **kwargs)
-    if method != "__call__" or ufunc.signature is not None:
-        name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
-        raise TypeError(_not_defined(name))
-    return _elementwise(ufunc, inputs, kwargs)
+        axis = kwargs.pop("axis", 0)
+        return reduce_field(_REDUCING_UFUNCS[ufunc], ufunc, inputs[0], axis, **kwargs)
+    name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+    raise TypeError(_not_defined(f"numpy.{name}"))
 
 
-def _elementwise(func: Function, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def elementwise(func: Function, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Run `func` on the local parts of its inputs and wrap what it returns."""
     out = kwargs.pop("out", None)
-    outs = out if isinstance(out, tuple) else (out,) if out is not None else ()
-    where = kwargs.get("where", True)
-    given = [target for target in outs if target is not None]
-    if not all(map(is_field, given)):
+    where = kwargs.pop("where", True)
+    outs = out if isinstance(out, tuple) else (out,)
+    targets = [target for target in outs if target is not None]
+    if not all(map(is_field, targets)):
         msg = (
             "out= must be a PencilArray where an operand is one; use u.local on both sides instead"
         )
         raise TypeError(msg)
-    fields = [operand for operand in (*inputs, where, *given) if is_field(operand)]
+    fields = [operand for operand in (*inputs, where, *targets) if is_field(operand)]
     pencil = common_pencil(fields)
-    local = []
-    singletons = everywhere(pencil)
-    for operand in (*inputs, where):
+    parts = []
+    singletons = everywhere(pencil.ndim)
+    for operand in inputs:
         part, along = cut(operand, pencil)
-        local.append(part)
+        parts.append(part)
         singletons &= along
-    for target in given:
-        check_fits(singletons, target, pencil)
-    where = local.pop()
     if where is not True:
-        kwargs["where"] = where
-    if given:
+        kwargs["where"], along = cut(where, pencil)
+        singletons &= along
+    if targets:
+        for target in targets:
+            check_fits(singletons, target, pencil)
         buffers = tuple(None if target is None else target.local for target in outs)
         kwargs["out"] = buffers if isinstance(out, tuple) else buffers[0]
-    result = func(*local, **kwargs)
+    result = func(*parts, **kwargs)
     if not isinstance(result, tuple):
-        return _wrap(result, outs[0] if outs else None, pencil, singletons, fields[0])
-    targets = outs or (None,) * len(result)
+        return _wrap(result, outs[0], pencil, singletons, fields[0])
+    outs = outs if targets else (None,) * len(result)
     return tuple(
         _wrap(part, target, pencil, singletons, fields[0])
-        for part, target in zip(result, targets, strict=True)
+        for part, target in zip(result, outs, strict=True)
     )
 
 
@@ -102,13 +105,19 @@ def _wrap(
     if out is not None:
         return out
     block = in_memory_order(np.asarray(result), pencil.order)
+    if block.dtype.hasobject:
+        msg = (
+            "the result would hold Python objects, which cannot be distributed; "
+            "compute it from u.local"
+        )
+        raise TypeError(msg)
     return type(like).from_block(pencil, block, singletons)
 
 
 def _not_defined(name: str) -> str:
     return (
-        f"numpy.{name} has no global meaning for a PencilArray here; apply it to u.local for the "
-        "own block, or to gather(u)"
+        f"{name} has no global meaning for a PencilArray here; apply it to u.local for the own "
+        "block, or to gather(u)"
     )
 
 
@@ -125,7 +134,7 @@ def apply_function(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
     """
     known = _FUNCTIONS.get(func)
     if known is None:
-        raise TypeError(_not_defined(func.__name__))
+        raise TypeError(_not_defined(f"{func.__module__}.{func.__name__}"))
     return known(*args, **kwargs)
 
 
@@ -138,68 +147,102 @@ def _implements(*functions: Function) -> Callable[[Function], Function]:
     return register
 
 
-def _register_elementwise(function: Function, operands: int) -> None:
-    def implementation(*args: Any, **kwargs: Any) -> Any:
-        def on_blocks(*parts: Any, **options: Any) -> Any:
-            return function(*parts, *args[operands:], **options)
+def _register_elementwise(function: Function, operands: tuple[str, ...]) -> None:
+    """List a function whose arguments `operands` may be fields; others are passed on."""
+    names = tuple(inspect.signature(function).parameters)
 
-        return _elementwise(on_blocks, args[:operands], kwargs)
+    def implementation(*args: Any, **kwargs: Any) -> Any:
+        given = dict(zip(names, args, strict=False)) | kwargs
+        mine = [name for name in operands if name in given]
+
+        def on_blocks(*parts: Any, **options: Any) -> Any:
+            return function(**dict(zip(mine, parts, strict=True)), **options)
+
+        return elementwise(on_blocks, [given.pop(name) for name in mine], given)
 
     _FUNCTIONS[function] = implementation
 
 
 for _function, _operands in (
-    (np.where, 3),
-    (np.real, 1),
-    (np.imag, 1),
-    (np.angle, 1),
-    (np.round, 1),
-    (np.around, 1),
-    (np.clip, 3),
-    (np.isclose, 2),
-    (np.nan_to_num, 1),
-    (np.isposinf, 1),
-    (np.isneginf, 1),
-    (np.isreal, 1),
-    (np.iscomplex, 1),
-    (np.sinc, 1),
-    (np.i0, 1),
-    (np.interp, 1),
+    (np.angle, ("z",)),
+    (np.round, ("a",)),
+    (np.around, ("a",)),
+    (np.clip, ("a", "a_min", "a_max", "min", "max")),
+    (np.isclose, ("a", "b")),
+    (np.nan_to_num, ("x",)),
+    (np.isposinf, ("x",)),
+    (np.isneginf, ("x",)),
+    (np.isreal, ("x",)),
+    (np.iscomplex, ("x",)),
+    (np.sinc, ("x",)),
+    (np.i0, ("x",)),
+    (np.interp, ("x",)),
 ):
     _register_elementwise(_function, _operands)
 
+
+def _register_reduction(function: Function, reduction: Function) -> None:
+    """List a function of one field over all ranks."""
+
+    def implementation(*args: Any, **kwargs: Any) -> Any:
+        if not args or not is_field(args[0]):
+            msg = f"numpy.{function.__name__}: give the PencilArray first, without a keyword"
+            raise TypeError(msg)
+        return reduction(*args, **kwargs)
+
+    _FUNCTIONS[function] = implementation
+
+
+for _name in (
+    *("sum", "prod", "min", "max", "any", "all", "mean", "var", "std", "ptp"),
+    *("argmin", "argmax", "count_nonzero"),
+):
+    _register_reduction(getattr(np, _name), getattr(reductions, _name))
+_register_reduction(np.amin, reductions.min)
+_register_reduction(np.amax, reductions.max)
+
 _FUNCTIONS.update(
     {
-        np.sum: reductions.sum,
-        np.prod: reductions.prod,
-        np.min: reductions.min,
-        np.max: reductions.max,
-        np.mean: reductions.mean,
-        np.var: reductions.var,
-        np.std: reductions.std,
-        np.any: reductions.any,
-        np.all: reductions.all,
-        np.argmin: reductions.argmin,
-        np.argmax: reductions.argmax,
-        np.count_nonzero: reductions.count_nonzero,
-        np.ptp: reductions.ptp,
-        np.vdot: reductions.vdot,
-        np.allclose: reductions.allclose,
-        np.array_equal: reductions.array_equal,
-        np.linalg.norm: reductions.norm,
-        np.shape: lambda field: field.shape,
-        np.ndim: lambda field: field.ndim,
-        np.size: lambda field: field.size,
-        np.iscomplexobj: lambda field: field.dtype.kind == "c",
-        np.isrealobj: lambda field: field.dtype.kind != "c",
-        np.copy: lambda field, **_: field.copy(),
+        np.vdot: pairs.vdot,
+        np.allclose: pairs.allclose,
+        np.array_equal: pairs.array_equal,
+        np.shape: lambda a: a.shape,
+        np.ndim: lambda a: a.ndim,
+        np.size: lambda a, axis=None: a.size if axis is None else a.shape[axis],
+        np.real: lambda val: val.real,
+        np.imag: lambda val: val.imag,
+        np.iscomplexobj: lambda x: x.dtype.kind == "c",
+        np.isrealobj: lambda x: x.dtype.kind != "c",
+        np.copy: lambda a: a.copy(),
     }
 )
 
 
+@_implements(np.where)
+def _where(condition: Any, *choices: Any) -> Any:
+    if not choices:
+        msg = (
+            "numpy.where of a PencilArray needs the two values to choose from; for positions take "
+            "numpy.nonzero(u.local) and add the starts of u.local_slices"
+        )
+        raise TypeError(msg)
+    return elementwise(np.where, (condition, *choices), {})
+
+
+@_implements(np.linalg.norm)
+def _norm(x: PencilArray, ord: Any = None, axis: Any = None) -> Any:
+    if axis is not None or (ord is not None and x.ndim > 1):
+        msg = (
+            "numpy.linalg.norm with axis= or ord= is about matrices; u.norm(ord) takes a field as "
+            "one long vector"
+        )
+        raise TypeError(msg)
+    return reductions.norm(x, ord)
+
+
 @_implements(np.result_type)
 def _result_type(*operands: Any) -> np.dtype[Any]:
-    return np.result_type(*(x.local if is_field(x) else x for x in operands))
+    return np.result_type(*(x.dtype if is_field(x) else x for x in operands))
 
 
 @_implements(np.copyto)
@@ -229,43 +272,49 @@ def _stack(arrays: Sequence[Any], axis: int = 0) -> PencilArray:
 
 
 @_implements(np.einsum)
-def _einsum(subscripts: str, *operands: Any, **kwargs: Any) -> PencilArray:
-    terms = subscripts.replace("->", ",").replace(" ", "").split(",")
-    if "->" not in subscripts or not all(term.endswith("...") for term in terms):
+def _einsum(subscripts: str, *operands: Any, **kwargs: Any) -> Any:
+    _check_subscripts(subscripts, operands)
+
+    def contract(*parts: Any, **options: Any) -> Any:
+        return np.einsum(subscripts, *parts, **options)
+
+    return elementwise(contract, operands, kwargs)
+
+
+def _check_subscripts(subscripts: object, operands: Sequence[Any]) -> None:
+    """Check that indices name component axes only: space must not be summed over one block."""
+    text = subscripts.replace(" ", "") if isinstance(subscripts, str) else ""
+    terms = text.replace("->", ",").split(",")
+    if "->" not in text or not all(term.endswith("...") for term in terms):
         msg = (
             f"numpy.einsum({subscripts!r}): indices name component axes, and every term ends with "
             "... for space, like 'i...,i...->...'"
         )
         raise ArgumentError(msg)
-
-    def contract(*parts: Any, **options: Any) -> Any:
-        return np.einsum(subscripts, *parts, **options)
-
-    result: PencilArray = _elementwise(contract, operands, kwargs)
-    return result
-
-
-def _register_like(function: Function, value: Any) -> None:
-    def implementation(prototype: PencilArray, *args: Any, **kwargs: Any) -> PencilArray:
-        fill = args[0] if function is np.full_like else value
-        dtype = kwargs.pop("dtype", None)
-        if kwargs or len(args) > (function is np.full_like):
-            msg = f"numpy.{function.__name__} of a PencilArray takes dtype= only"
-            raise TypeError(msg)
-        kind = prototype.dtype if dtype is None else read_dtype(dtype)
-        field, pencil = prototype, prototype.pencil
-        block = allocate(pencil, kind, field.components, field.singletons, field.halo)
-        if fill is not None:
-            block[...] = fill
-        return type(field).from_block(pencil, block, field.singletons, field.halo)
-
-    _FUNCTIONS[function] = implementation
+    for term, operand in zip(terms, operands, strict=False):
+        if is_field(operand) and len(term) - len("...") != len(operand.components):
+            msg = (
+                f"numpy.einsum({subscripts!r}): term {term!r} must name the component axes "
+                f"{operand.components} of its field, one letter for each"
+            )
+            raise ArgumentError(msg)
 
 
-for _function, _value in (
-    (np.empty_like, None),
-    (np.zeros_like, 0),
-    (np.ones_like, 1),
-    (np.full_like, None),
-):
-    _register_like(_function, _value)
+def _like(field: PencilArray, dtype: DTypeLike | None, fill_value: Any = None) -> Any:
+    kind = field.dtype if dtype is None else read_dtype(dtype)
+    block = allocate(field.pencil, kind, field.components, field.singletons, field.halo)
+    like = type(field).from_block(field.pencil, block, field.singletons, field.halo)
+    if fill_value is not None:
+        like.fill(fill_value)
+    return like
+
+
+# As lambdas they take what NumPy's functions take, and nothing that has no meaning here.
+_FUNCTIONS.update(
+    {
+        np.empty_like: lambda prototype, dtype=None: _like(prototype, dtype),
+        np.zeros_like: lambda a, dtype=None: _like(a, dtype, 0),
+        np.ones_like: lambda a, dtype=None: _like(a, dtype, 1),
+        np.full_like: lambda a, fill_value, dtype=None: _like(a, dtype, fill_value),
+    }
+)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -11,13 +12,21 @@ from pencils.errors import ArgumentError, PencilMismatchError
 
 if TYPE_CHECKING:
     from pencils.array import PencilArray
-    from pencils.layout import Box, Selection
     from pencils.pencil import Pencil
+    from pencils.storage import Array
+
+_SCALARS = (int, float, complex, str, bytes, np.generic)
 
 
-def is_field(operand: object) -> bool:
+class Field:
+    """Marks PencilArray for the modules below it, which cannot import it."""
+
+    __slots__ = ()
+
+
+def is_field(operand: object) -> TypeGuard[PencilArray]:
     """Whether an operand is a PencilArray."""
-    return hasattr(operand, "pencil") and hasattr(operand, "padded")
+    return isinstance(operand, Field)
 
 
 def common_pencil(fields: Sequence[PencilArray]) -> Pencil:
@@ -29,14 +38,17 @@ def common_pencil(fields: Sequence[PencilArray]) -> Pencil:
         If they do not.
     """
     pencil = fields[0].pencil
-    for field in fields[1:]:
+    for field in fields:
         if field.pencil is not pencil and not field.pencil.same_blocks(pencil):
             hint = (
                 "transpose() one of them to the pencil of the other"
                 if field.pencil.shape == pencil.shape
-                else "their global shapes differ"
+                else "their global shapes differ, so that transpose() cannot help"
             )
-            msg = f"fields of different pencils cannot be mixed; {hint}:\n{pencil!r}\n{field.pencil!r}"
+            msg = (
+                f"fields of different pencils cannot be mixed; {hint}:\n{pencil!r}\n"
+                f"{field.pencil!r}"
+            )
             raise PencilMismatchError(msg)
     return pencil
 
@@ -51,13 +63,17 @@ def cut(operand: Any, pencil: Pencil) -> tuple[Any, frozenset[int]]:
     """
     if is_field(operand):
         return operand.local, operand.singletons
-    if not isinstance(operand, np.ndarray | list | tuple):
-        return operand, everywhere(pencil)
-    array = np.asarray(operand)
+    if isinstance(operand, _SCALARS):
+        return operand, everywhere(pencil.ndim)
+    array = plain_array(operand)
     if array.ndim == 0:
-        return array[()], everywhere(pencil)
+        return array[()], everywhere(pencil.ndim)
+    return _cut_array(array, pencil)
+
+
+def _cut_array(array: Array, pencil: Pencil) -> tuple[Array, frozenset[int]]:
     missing = pencil.ndim - array.ndim
-    key: list[slice] = []
+    key: list[Any] = []
     singletons = set(range(missing))
     box = pencil.box()
     for dim in range(max(0, missing), pencil.ndim):
@@ -68,57 +84,32 @@ def cut(operand: Any, pencil: Pencil) -> tuple[Any, frozenset[int]]:
             key.append(slice(None))
             singletons.add(dim)
         else:
-            raise ArgumentError(_does_not_broadcast(array.shape, pencil.shape, box.shape))
-    return array[(..., *key)], frozenset(singletons)
+            raise ArgumentError(does_not_broadcast(array.shape, pencil.shape, box.shape))
+    return array[(Ellipsis, *key)], frozenset(singletons)
 
 
-def cut_to_selection(value: Any, field: PencilArray, selection: Selection, box: Box) -> Any:
-    """Local part of what is assigned to a selection of a field.
+def plain_array(operand: object) -> Array:
+    """Read replicated data as a NumPy array.
+
+    Raises
+    ------
+    TypeError
+        For masked arrays, whose mask would be lost.
+    """
+    if isinstance(operand, np.ma.MaskedArray):
+        msg = "a masked array cannot be used here: take a.filled(value), or pass where="
+        raise TypeError(msg)
+    return np.asarray(operand)
+
+
+def check_fits(singletons: frozenset[int], out: PencilArray, pencil: Pencil) -> None:
+    """Check that values with these singleton dimensions can be stored in `out`.
 
     Raises
     ------
     ArgumentError
-        If `value` does not broadcast to the global shape of the selection.
+        If they vary along a dimension where `out` has extent 1.
     """
-    if is_field(value):
-        _check_assigns_whole(value, field, selection)
-        return value.local
-    array = np.asarray(value)
-    if array.ndim == 0:
-        return array
-    shape = selection.shape
-    parts = selection.part(box)
-    lead = max(0, array.ndim - len(shape))
-    axes = zip(array.shape[lead:], shape[len(shape) - array.ndim + lead :], strict=True)
-    if lead or any(extent not in (1, full) for extent, full in axes):
-        local = tuple(part.stop - part.start for part in parts)
-        raise ArgumentError(_does_not_broadcast(array.shape, shape, local))
-    key = [
-        part if extent == full else slice(None)
-        for extent, full, part in zip(
-            array.shape,
-            shape[len(shape) - array.ndim :],
-            parts[len(parts) - array.ndim :],
-            strict=True,
-        )
-    ]
-    return array[tuple(key)]
-
-
-def _check_assigns_whole(value: PencilArray, field: PencilArray, selection: Selection) -> None:
-    pencil = common_pencil([field, value])
-    space = range(len(field.components), field.ndim)
-    whole = all(
-        selection.ranges[axis] == range(field.shape[axis]) and not selection.dropped[axis]
-        for axis in space
-    )
-    if not whole:
-        msg = "a PencilArray can only be assigned to whole fields, like u[...] = v or u[0, ...] = v"
-        raise ArgumentError(msg)
-    check_fits(value.singletons, field, pencil)
-
-
-def check_fits(singletons: frozenset[int], out: PencilArray, pencil: Pencil) -> None:
     narrow = out.singletons - singletons
     if narrow:
         msg = (
@@ -128,17 +119,22 @@ def check_fits(singletons: frozenset[int], out: PencilArray, pencil: Pencil) -> 
         raise ArgumentError(msg)
 
 
-def everywhere(pencil: Pencil) -> frozenset[int]:
-    return frozenset(range(pencil.ndim))
+@cache
+def everywhere(ndim: int) -> frozenset[int]:
+    """All dimensions: along which a scalar is a singleton."""
+    return frozenset(range(ndim))
 
 
-def _does_not_broadcast(
+def does_not_broadcast(
     given: tuple[int, ...], shape: tuple[int, ...], local: tuple[int, ...]
 ) -> str:
-    hint = (
-        "; it fits the own block: write u.local for that" if given[-len(local) :] == local else ""
-    )
+    """Explain that data are too large or too small, and what they may have been meant for."""
+    hint = "; it fits the own block: write u.local for that" if _ends_with(given, local) else ""
     return (
         f"NumPy data of shape {given} are taken as global and do not broadcast to the global shape "
         f"{shape}{hint}"
     )
+
+
+def _ends_with(shape: tuple[int, ...], tail: tuple[int, ...]) -> bool:
+    return shape[max(0, len(shape) - len(tail)) :] == tail

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -12,7 +12,8 @@ from pencils.comm.agree import agreed
 from pencils.comm.stream import BLOCK_BYTES, bcast_array, recv_stream, send_stream
 from pencils.creation import empty
 from pencils.errors import ArgumentError
-from pencils.layout import Box, Layout, Selection, gather as gather_messages, scatter
+from pencils.layout import Box, Layout, Selection, scatter
+from pencils.layout import gather as gather_messages
 from pencils.layout.make import read_dims, read_ints
 from pencils.pencil import Pencil
 from pencils.storage import Array, HaloSpec, read_dtype, read_halo
@@ -44,6 +45,10 @@ class Placement(NamedTuple):
         """Index the data for the part inside a box of the pencil."""
         slices = box.slices()
         return (*map(slice, self.components), *(slices[dim] for dim in self.dims))
+
+    def shape(self, box: Box) -> tuple[int, ...]:
+        """Shape that the data have inside a box of the pencil."""
+        return (*self.components, *(box.shape[dim] for dim in self.dims))
 
     def expand(self, part: Array, ndim: int) -> Array:
         """View data axes as components followed by all dimensions of the pencil."""
@@ -104,8 +109,9 @@ def partition(
     >>> u.shape
     (65, 1, 21)
     """
+    _check_type("pencil", pencil, Pencil)
     if root is None:
-        return _view(pencil, data, dims, copy, halo)
+        return _view(pencil, data, dims, halo, copy=copy)
     return _scatter(pencil, data, root, dims, halo)
 
 
@@ -149,23 +155,33 @@ def gather(
     >>> pencils.gather(u, key=np.s_[1, ::2])
     array([10, 12, 14])
     """
+    _check_type("field", field, PencilArray)
     comm = field.pencil.topology.comm
+    found = None
     with agreed(comm, "gather") as agree:
-        receiver = _read_root(root, comm.size, allow_all=True)
+        receiver = None if root is None else _read_root(root, comm.size)
         selection = Selection.from_key(key, field.shape)
         axes = _gathered_axes(field, dims, whole=key is Ellipsis)
-        agree(root=root, shape=field.shape, dtype=field.dtype, key=selection, dims=axes)
-    target = 0 if receiver is None else receiver
-    found = _collect(field, selection.rising(), target)
-    if receiver is None:
-        found = np.empty(_kept(selection), field.dtype) if found is None else found
-        bcast_array(comm, found, 0)
+        if receiver is None or receiver == comm.rank:
+            found = np.empty(tuple(map(len, selection.ranges)), field.dtype)
+        agree(
+            root=receiver,
+            field=repr(field.pencil),
+            shape=field.shape,
+            singletons=sorted(field.singletons),
+            dtype=field.dtype,
+            key=selection,
+            dims=axes,
+        )
+    _collect(field, selection.rising(), receiver or 0, found)
     if found is None:
         return None
+    if receiver is None:
+        bcast_array(comm, found, 0)
     flips = tuple(slice(None, None, -1 if kept.step < 0 else 1) for kept in selection.ranges)
     drops = tuple(axis for axis, drop in enumerate(selection.dropped) if drop)
     result = np.squeeze(found[flips], drops)
-    return np.ascontiguousarray(result if axes is None else _reorder(result, axes, field))
+    return np.asarray(result if axes is None else _reorder(result, axes, field), order="C")
 
 
 class LocalGrid:
@@ -219,13 +235,16 @@ class LocalGrid:
         return tuple(points[i] for points, i in zip(self._axes, here, strict=True))
 
     def __getattr__(self, name: str) -> PencilArray:
+        if name.startswith("_"):  # not set yet, while copy or pickle makes this object
+            raise AttributeError(name)
         if name not in self._names:
             msg = f"this grid has coordinates {', '.join(self._names)}, but no {name!r}"
             raise AttributeError(msg)
         return self._fields[self._names.index(name)]
 
-    def __getitem__(self, dim: int) -> PencilArray:
-        return self._fields[dim]
+    def __getitem__(self, key: int | tuple[int, ...]) -> Any:
+        """Return the coordinate along one dimension, or with ``(i, j, k)`` those of one point."""
+        return self.coords(key) if isinstance(key, tuple) else self._fields[key]
 
     def __len__(self) -> int:
         return len(self._fields)
@@ -238,7 +257,7 @@ class LocalGrid:
 
     def __repr__(self) -> str:
         ranges = ", ".join(
-            f"{name} [{points[0]:g} .. {points[-1]:g}]" if len(points) else f"{name} []"
+            f"{name} [{_short(points[0])} .. {_short(points[-1])}]" if len(points) else f"{name} []"
             for name, points in zip(self._names, self._axes, strict=True)
         )
         return f"<LocalGrid {ranges}>\n  on {self._pencil!r}"
@@ -264,7 +283,7 @@ def localgrid(
     -------
     LocalGrid
         ``grid.x``, ``grid[0]`` and ``x, y, z = grid`` give the coordinates as fields,
-        ``grid.coords((i, j, k))`` those of one point.
+        ``grid.coords((i, j, k))``, or ``grid[i, j, k]``, those of one point.
 
     Raises
     ------
@@ -287,11 +306,23 @@ def localgrid(
         raise ArgumentError(msg)
     default = "xyzw" if pencil.ndim <= len("xyzw") else [f"x{dim}" for dim in range(pencil.ndim)]
     chosen = tuple(default[: pencil.ndim] if names is None else names)
-    taken = [name for name in chosen if hasattr(LocalGrid, name) or not name.isidentifier()]
-    if len(set(chosen)) != pencil.ndim or taken:
-        msg = f"names={chosen} must be {pencil.ndim} different identifiers, not those of methods"
+    if len(set(chosen)) != pencil.ndim or not all(map(_may_be_name, chosen)):
+        msg = (
+            f"names={chosen} must be {pencil.ndim} different identifiers that do not start with _ "
+            "and are not those of methods"
+        )
         raise ArgumentError(msg)
     return LocalGrid(pencil, points, chosen)
+
+
+def _may_be_name(name: object) -> bool:
+    if not isinstance(name, str):
+        return False
+    return name.isidentifier() and name[0] != "_" and not hasattr(LocalGrid, name)
+
+
+def _short(value: Any) -> str:
+    return format(value, "g") if isinstance(value, np.inexact) else str(value)
 
 
 # Placing data on dimensions.
@@ -318,6 +349,12 @@ def _place(pencil: Pencil, data: ArrayLike, dims: Sequence[int] | int | None) ->
     return Placement(shape[:lead], axes, frozenset(singletons))
 
 
+def _check_type(name: str, value: object, kind: type) -> None:
+    if not isinstance(value, kind):
+        msg = f"{name} must be a {kind.__name__}, not {type(value).__name__}"
+        raise TypeError(msg)
+
+
 def _readable(data: Any) -> ArrayLike:
     """Check that data can be read by boxes; lists become arrays."""
     if isinstance(data, PencilArray):
@@ -333,16 +370,30 @@ def _readable(data: Any) -> ArrayLike:
     return source
 
 
+def _read(source: ArrayLike, place: Placement, box: Box) -> Array:
+    """Read the part of data inside a box; what comes back must be what `source` announced."""
+    part = np.asarray(source[place.key(box) or ...])
+    announced = place.shape(box), np.dtype(source.dtype)
+    if (part.shape, part.dtype) != announced:
+        msg = (
+            f"data announce {announced[1]} of shape {announced[0]} for the part "
+            f"{place.key(box)}, but reading gives {part.dtype} of shape {part.shape}; turn "
+            "conversion on reading off (as of scaled netCDF variables), or pass a NumPy array"
+        )
+        raise ArgumentError(msg)
+    return part
+
+
 # Replicated data.
 
 
 def _view(
-    pencil: Pencil, data: Any, dims: Sequence[int] | int | None, copy: bool, halo: HaloSpec
+    pencil: Pencil, data: Any, dims: Sequence[int] | int | None, halo: HaloSpec, *, copy: bool
 ) -> PencilArray:
     source = _readable(data)
     place = _place(pencil, source, dims)
     box = pencil.extent(place.singletons).box
-    block = place.expand(np.asarray(source[place.key(box)]), pencil.ndim)
+    block = place.expand(_read(source, place, box), pencil.ndim)
     widths = read_halo(halo, pencil.ndim, place.singletons)
     if not copy and not any(map(any, widths)):
         return PencilArray.from_block(pencil, block, place.singletons)
@@ -362,14 +413,12 @@ def _empty(pencil: Pencil, dtype: np.dtype[Any], place: Placement, halo: HaloSpe
 # Data on one rank.
 
 
-def _read_root(root: Any, size: int, *, allow_all: bool) -> int | None:
-    if root is None and allow_all:
-        return None
-    (rank,) = read_ints("root", root)
-    if not 0 <= rank < size:
+def _read_root(root: Any, size: int) -> int:
+    ranks = read_ints("root", root)
+    if len(ranks) != 1 or not 0 <= ranks[0] < size:
         msg = f"root={root} is not one of the ranks 0..{size - 1}"
         raise ArgumentError(msg)
-    return rank
+    return ranks[0]
 
 
 def _scatter(
@@ -378,8 +427,10 @@ def _scatter(
     comm = pencil.topology.comm
     place, dtype, source = None, None, None
     with agreed(comm, "partition") as agree:
-        sender = _read_root(root, comm.size, allow_all=False)
-        agree(root=root, dims=dims, halo=halo, pencil=repr(pencil))
+        sender = _read_root(root, comm.size)
+        dims = None if dims is None else read_dims("dims", dims, pencil.ndim)
+        widths = read_halo(halo, pencil.ndim)
+        agree(root=sender, dims=dims, halo=widths, pencil=repr(pencil))
         if comm.rank == sender:
             source = _readable(data)
             place, dtype = _place(pencil, source, dims), np.dtype(source.dtype)
@@ -387,7 +438,8 @@ def _scatter(
             msg = f"data must be None on every rank but root={root}"
             raise ArgumentError(msg)
     place, dtype = comm.bcast((place, dtype), root=sender)
-    field = _empty(pencil, dtype, place, halo)
+    with agreed(comm, "partition"):
+        field = _empty(pencil, dtype, place, halo)
     fault = _stream_blocks(field, source, place, sender)
     with agreed(comm, "partition"):
         if fault is not None:
@@ -403,9 +455,7 @@ def _stream_blocks(
     most = _most(field)
     own = field.extent.box
     if source is None:
-        recv_stream(
-            comm, ((root, field.local[(..., *p.slices(own.start))]) for p in own.pieces(most))
-        )
+        recv_stream(comm, ((root, field.local[_inside(p, own.start)]) for p in own.pieces(most)))
         return None
     faults: list[Exception] = []
 
@@ -413,8 +463,7 @@ def _stream_blocks(
         shape = field.components + piece.shape
         if not faults:
             try:
-                part = place.expand(np.asarray(source[place.key(piece)]), layout.ndim)
-                return part.reshape(shape)
+                return place.expand(_read(source, place, piece), layout.ndim)
             except Exception as error:  # noqa: BLE001 - told to all ranks once they are through
                 faults.append(error)
         return np.empty(shape, field.dtype)
@@ -423,12 +472,17 @@ def _stream_blocks(
         for message in scatter(layout, root):
             for piece in message.box.pieces(most):
                 if message.dest == root:
-                    field.local[(..., *piece.slices(own.start))] = read(piece)
+                    field.local[_inside(piece, own.start)] = read(piece)
                 else:
                     yield message.dest, read(piece)
 
     send_stream(comm, blocks())
     return faults[0] if faults else None
+
+
+def _inside(box: Box, origin: tuple[int, ...] | None = None) -> Any:
+    """Index an array that has component axes before the dimensions of the box."""
+    return (..., *box.slices(origin))
 
 
 def _most(field: PencilArray) -> int:
@@ -437,12 +491,8 @@ def _most(field: PencilArray) -> int:
     return max(1, BLOCK_BYTES // max(1, per_point))
 
 
-def _kept(selection: Selection) -> tuple[int, ...]:
-    return tuple(map(len, selection.ranges))
-
-
-def _collect(field: PencilArray, selection: Selection, root: int) -> Array | None:
-    """Bring the selected points to root, as an array that keeps all axes."""
+def _collect(field: PencilArray, selection: Selection, root: int, found: Array | None) -> None:
+    """Bring the selected points into `found` on root, which has all axes of the field."""
     comm, rank = field.pencil.topology.comm, field.pencil.rank
     lead = len(field.components)
     whole = Selection(selection.ranges, (False,) * field.ndim)
@@ -451,23 +501,21 @@ def _collect(field: PencilArray, selection: Selection, root: int) -> Array | Non
     mine = field.local[whole.local(Box((0,) * lead + box.start, field.components + box.stop))]
     here = layout.box(rank)
     most = _most(field)
-    if rank != root:
+    if found is None or rank != root:
         if layout.is_first_replica(rank):
             pieces = here.pieces(most)
-            send_stream(comm, ((root, mine[(..., *p.slices(here.start))]) for p in pieces))
-        return None
-    found = np.empty(_kept(selection), field.dtype)
+            send_stream(comm, ((root, mine[_inside(p, here.start)]) for p in pieces))
+        return
 
     def blocks() -> Iterator[tuple[int, Array]]:
         for message in gather_messages(layout, root):
             if message.source == root:
-                found[(..., *message.box.slices())] = mine
+                found[_inside(message.box)] = mine
                 continue
             for piece in message.box.pieces(most):
-                yield message.source, found[(..., *piece.slices())]
+                yield message.source, found[_inside(piece)]
 
     recv_stream(comm, blocks())
-    return found
 
 
 def _gathered_axes(

@@ -197,7 +197,7 @@ class Pencil:
     @property
     def rank(self) -> int:
         """Rank of this process."""
-        return self._topology.comm.rank
+        return self._topology.rank
 
     @property
     def size(self) -> int:
@@ -356,7 +356,10 @@ class Pencil:
     def __repr__(self) -> str:
         order = "" if self.order == tuple(range(self.ndim)) else f", order={self.order}"
         periodic = f", periodic={self.periodic}" if any(self.periodic) else ""
-        return f"Pencil({self.shape}, decomp={self.decomp}, grid={self.grid}{periodic}{order})"
+        specs = _specs(self._layout)
+        splits = "" if set(specs) == {"first"} else f", splits={specs}"
+        extras = f"{periodic}{order}{splits}"
+        return f"Pencil({self.shape}, decomp={self.decomp}, grid={self.grid}{extras})"
 
     def __str__(self) -> str:
         ranges = ", ".join(

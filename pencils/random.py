@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 from pencils.array import PencilArray
 from pencils.creation import empty
 from pencils.errors import ArgumentError
-from pencils.layout.make import read_ints
+from pencils.layout.integers import to_int
 from pencils.pencil import Pencil
 from pencils.storage import HaloSpec
 
@@ -66,8 +66,13 @@ def uniform(
     True
     """
     field = _prepare(pencil, seed, dtype, components, halo)
+    if not -np.inf < low <= high < np.inf:
+        msg = f"low={low} and high={high} must be finite, and low at most high"
+        raise ArgumentError(msg)
     for stream, part in enumerate(_parts(field)):
         part[...] = low + (high - low) * _draw(field, seed, stream)
+        if low < high:  # the conversion to a shorter type may have rounded up
+            np.minimum(part, np.nextafter(part.dtype.type(high), part.dtype.type(low)), out=part)
     return field
 
 
@@ -121,8 +126,10 @@ def _prepare(
     components: int | Sequence[int],
     halo: HaloSpec,
 ) -> PencilArray:
-    (key,) = read_ints("seed", seed)
-    if key < 0:
+    if to_int(seed) is None:
+        msg = f"seed={seed!r} must be one integer, at least 0"
+        raise TypeError(msg)
+    if seed < 0:
         msg = f"seed={seed} must not be negative"
         raise ArgumentError(msg)
     if np.dtype(dtype).kind not in "fc":
@@ -139,24 +146,29 @@ def _parts(field: PencilArray) -> list[NDArray[np.floating]]:
 
 def _draw(field: PencilArray, seed: int, stream: int) -> NDArray[np.float64]:
     """Uniform numbers in [0, 1) for the own block, from one of the streams of a seed."""
-    key = np.random.SeedSequence([seed, stream]).generate_state(2, np.uint64)
-    low, high = (edge[-1] for edge in (field.pencil.box().start, field.pencil.box().stop))
-    first = low // _WORDS
-    steps = -(-high // _WORDS) - first
     words = np.empty(field.local_shape, np.uint64)
     if words.size:
-        steps_per_row = -(-field.shape[-1] // _WORDS)
-        for row in np.ndindex(field.local_shape[:-1]):
-            counter = _global_row(field, row) * steps_per_row + first
-            drawn = np.random.Philox(key=key, counter=counter).random_raw(steps * _WORDS)
-            words[row] = drawn[low - first * _WORDS : high - first * _WORDS]
-    return (words >> np.uint64(11)) * 2.0**-53
+        key = np.random.SeedSequence(seed, spawn_key=(stream,)).generate_state(2, np.uint64)
+        generator = np.random.Philox(key=key, counter=0)
+        counter = 0
+        steps = -(-field.shape[-1] // _WORDS)  # of the counter along one row
+        count = words.shape[-2] if words.ndim > 1 else 1
+        planes = words.reshape(-1, count, words.shape[-1])
+        for plane, number in zip(planes, _first_rows(field), strict=True):
+            generator.advance(number * steps - counter)
+            rows = generator.random_raw(count * steps * _WORDS).reshape(count, -1)
+            plane[...] = rows[:, field.local_slices[-1]]
+            counter = (number + count) * steps
+    return np.multiply(words >> np.uint64(11), 2.0**-53, dtype=np.float64)
 
 
-def _global_row(field: PencilArray, row: tuple[int, ...]) -> int:
-    """Number of a local row among all rows of the global array, in C order."""
-    number = 0
-    start = (0,) * len(field.components) + field.pencil.box().start[:-1]
-    for extent, here, offset in zip(field.shape, row, start, strict=False):
-        number = number * extent + here + offset
-    return number
+def _first_rows(field: PencilArray) -> list[int]:
+    """First row of each plane of the own block, numbered among all rows of the global array."""
+    starts = np.zeros(1, np.int64)
+    axes = list(zip(field.shape, field.local_slices, strict=True))[:-1]
+    for extent, part in axes[:-1]:
+        starts = np.add.outer(starts * extent, np.arange(part.start or 0, part.stop)).ravel()
+    for extent, part in axes[-1:]:
+        starts = starts * extent + (part.start or 0)
+    rows: list[int] = starts.tolist()
+    return rows

@@ -7,88 +7,27 @@ same on every rank.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from math import prod as product
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.comm.agree import agreed
-from pencils.comm.reduce import allreduce, combine
-from pencils.errors import ArgumentError, ReplicaError
-from pencils.layout.make import read_dims
-from pencils.operands import common_pencil, cut, is_field
+from pencils.extremum import arg_extremum
+from pencils.reduce import NO_VALUE, Axis, Reduction, read_mask, reduce_field
 from pencils.storage import Array
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
-
     from pencils.array import PencilArray
 
-Axis = int | Sequence[int] | None
-_NO_VALUE = np._NoValue  # type: ignore[attr-defined]
 
-
-@dataclass(frozen=True, slots=True)
-class Reduction:
-    """Which axes of a field are reduced, and the ranks that share a result.
-
-    Replicas of singleton dimensions take part in the communication, so that all copies of the
-    result come out of the same sum; only the first replica contributes.
-    """
-
-    field: PencilArray
-    axes: tuple[int, ...]
-    keepdims: bool
-    whole: bool
-
-    @property
-    def comm(self) -> MPI.Intracomm:
-        """Ranks whose blocks are combined into one."""
-        field = self.field
-        lead = len(field.components)
-        dims = {axis - lead for axis in self.axes if axis >= lead} | field.singletons
-        layout = field.extent.layout
-        across = [axis for axis, dim in enumerate(layout.decomp) if dim in dims]
-        return field.pencil.topology.along(layout.grid, across)
-
-    @property
-    def contributes(self) -> bool:
-        """Whether the own block has points that no other rank counts."""
-        field = self.field
-        return field.extent.layout.is_first_replica(field.pencil.rank) and field.local.size > 0
-
-    @property
-    def count(self) -> int:
-        """Number of elements behind each result."""
-        return product(self.field.shape[axis] for axis in self.axes)
-
-    def partial_shape(self) -> tuple[int, ...]:
-        """Shape of the reduced own block, all axes kept."""
-        return tuple(
-            1 if axis in self.axes else extent for axis, extent in enumerate(self.field.local_shape)
-        )
-
-    def finish(self, block: Array) -> Any:
-        """Turn a reduced block with all axes kept into what the user gets."""
-        lead = len(self.field.components)
-        if self.whole and not self.keepdims:
-            return block.reshape(-1)[0]
-        if not self.keepdims:
-            block = block.squeeze(tuple(axis for axis in self.axes if axis < lead))
-        singletons = self.field.singletons | {a - lead for a in self.axes if a >= lead}
-        return type(self.field).from_block(self.field.pencil, block, frozenset(singletons))
-
-
-def sum(  # noqa: A001 - the names of this module are NumPy's
+def sum(
     field: PencilArray,
     axis: Axis = None,
     dtype: DTypeLike | None = None,
     out: None = None,
     keepdims: bool = False,
-    initial: Any = _NO_VALUE,
+    initial: Any = NO_VALUE,
     where: Any = True,
 ) -> Any:
     """Sum over all ranks, as `numpy.sum`. *Collective*.
@@ -113,10 +52,18 @@ def sum(  # noqa: A001 - the names of this module are NumPy's
     Returns
     -------
     scalar or PencilArray
-        A NumPy scalar if all axes are reduced, else a field.
+        A NumPy scalar, the same on every rank, if `axis` is not given; else a field.
     """
-    return _reduce(
-        "sum", np.add, field, axis, keepdims, dtype=dtype, out=out, initial=initial, where=where
+    return reduce_field(
+        "sum",
+        np.add,
+        field,
+        axis,
+        keepdims=keepdims,
+        dtype=dtype,
+        out=out,
+        initial=initial,
+        where=where,
     )
 
 
@@ -126,16 +73,16 @@ def prod(
     dtype: DTypeLike | None = None,
     out: None = None,
     keepdims: bool = False,
-    initial: Any = _NO_VALUE,
+    initial: Any = NO_VALUE,
     where: Any = True,
 ) -> Any:
     """Product over all ranks, as `numpy.prod`; parameters as in `sum`. *Collective*."""
-    return _reduce(
+    return reduce_field(
         "prod",
         np.multiply,
         field,
         axis,
-        keepdims,
+        keepdims=keepdims,
         dtype=dtype,
         out=out,
         initial=initial,
@@ -143,12 +90,12 @@ def prod(
     )
 
 
-def min(  # noqa: A001
+def min(
     field: PencilArray,
     axis: Axis = None,
     out: None = None,
     keepdims: bool = False,
-    initial: Any = _NO_VALUE,
+    initial: Any = NO_VALUE,
     where: Any = True,
 ) -> Any:
     """Minimum over all ranks, as `numpy.min`: a NaN anywhere wins. *Collective*.
@@ -160,15 +107,17 @@ def min(  # noqa: A001
     ArgumentError
         If there are no elements and no `initial`.
     """
-    return _reduce("min", np.minimum, field, axis, keepdims, out=out, initial=initial, where=where)
+    return reduce_field(
+        "min", np.minimum, field, axis, keepdims=keepdims, out=out, initial=initial, where=where
+    )
 
 
-def max(  # noqa: A001
+def max(
     field: PencilArray,
     axis: Axis = None,
     out: None = None,
     keepdims: bool = False,
-    initial: Any = _NO_VALUE,
+    initial: Any = NO_VALUE,
     where: Any = True,
 ) -> Any:
     """Maximum over all ranks, as `numpy.max`: a NaN anywhere wins. *Collective*.
@@ -180,10 +129,12 @@ def max(  # noqa: A001
     ArgumentError
         If there are no elements and no `initial`.
     """
-    return _reduce("max", np.maximum, field, axis, keepdims, out=out, initial=initial, where=where)
+    return reduce_field(
+        "max", np.maximum, field, axis, keepdims=keepdims, out=out, initial=initial, where=where
+    )
 
 
-def any(  # noqa: A001
+def any(
     field: PencilArray,
     axis: Axis = None,
     out: None = None,
@@ -192,10 +143,10 @@ def any(  # noqa: A001
     where: Any = True,
 ) -> Any:
     """Whether any element is true, on any rank; parameters as in `sum`. *Collective*."""
-    return _reduce("any", np.logical_or, field, axis, keepdims, out=out, where=where)
+    return reduce_field("any", np.logical_or, field, axis, keepdims=keepdims, out=out, where=where)
 
 
-def all(  # noqa: A001
+def all(
     field: PencilArray,
     axis: Axis = None,
     out: None = None,
@@ -204,13 +155,20 @@ def all(  # noqa: A001
     where: Any = True,
 ) -> Any:
     """Whether all elements are true, on all ranks; parameters as in `sum`. *Collective*."""
-    return _reduce("all", np.logical_and, field, axis, keepdims, out=out, where=where)
+    return reduce_field("all", np.logical_and, field, axis, keepdims=keepdims, out=out, where=where)
 
 
 def count_nonzero(field: PencilArray, axis: Axis = None, *, keepdims: bool = False) -> Any:
     """Count the elements that are not zero, over all ranks. *Collective*."""
-    flags = _like(field, field.local.astype(bool))
-    return _reduce("count_nonzero", np.add, flags, axis, keepdims, dtype=np.intp)
+    return reduce_field(
+        "count_nonzero",
+        np.add,
+        field,
+        axis,
+        keepdims=keepdims,
+        dtype=np.intp,
+        of=lambda block: block.astype(bool),
+    )
 
 
 def ptp(field: PencilArray, axis: Axis = None, out: None = None, keepdims: bool = False) -> Any:
@@ -229,8 +187,10 @@ def mean(
 ) -> Any:
     """Mean over all ranks, as `numpy.mean`; parameters as in `sum`. *Collective*."""
     accumulate, kind = _mean_dtypes(field.dtype, dtype)
-    total = _reduce("mean", np.add, field, axis, keepdims, dtype=accumulate, out=out, where=where)
-    result = total / _count(field, axis, keepdims, where)
+    total = reduce_field(
+        "mean", np.add, field, axis, keepdims=keepdims, dtype=accumulate, out=out, where=where
+    )
+    result = total / _count(field, axis, keepdims=keepdims, where=where)
     return result.astype(kind) if result.dtype != kind else result
 
 
@@ -251,11 +211,19 @@ def var(
     """
     accumulate, kind = _mean_dtypes(field.dtype, dtype)
     center = mean(field, axis, accumulate, out, keepdims=True, where=where)
-    away = np.abs(field - center)
-    total = _reduce("var", np.add, away * away, axis, keepdims, where=where)
-    result = total / np.maximum(_count(field, axis, keepdims, where) - ddof, 0)
-    real = np.empty(0, kind).real.dtype
-    return result.astype(real) if result.dtype != real else result
+    total = reduce_field(
+        "var",
+        np.add,
+        field,
+        axis,
+        keepdims=keepdims,
+        dtype=_real(accumulate),
+        where=where,
+        of=lambda block: _square_modulus(block - center.local),
+    )
+    count = _count(field, axis, keepdims=keepdims, where=where)
+    result = total / np.maximum(count - ddof, 0)
+    return result.astype(_real(kind)) if result.dtype != _real(kind) else result
 
 
 def std(
@@ -298,45 +266,17 @@ def argmin(
     ArgumentError
         If there are no elements.
     """
-    return _arg_extremum("argmin", np.less, field, axis, out, keepdims)
+    return arg_extremum("argmin", np.less, field, axis, out=out, keepdims=keepdims)
 
 
 def argmax(
     field: PencilArray, axis: int | None = None, out: None = None, *, keepdims: bool = False
 ) -> Any:
     """Global position of the first maximum; like `argmin`. *Collective*."""
-    return _arg_extremum("argmax", np.greater, field, axis, out, keepdims)
+    return arg_extremum("argmax", np.greater, field, axis, out=out, keepdims=keepdims)
 
 
-def vdot(field: PencilArray, other: Any) -> Any:
-    """Sum of ``conj(field) * other`` over all elements and ranks. *Collective*.
-
-    Parameters
-    ----------
-    field, other : PencilArray
-        Fields of the same global shape; one of them may be a replicated NumPy array.
-
-    Raises
-    ------
-    PencilMismatchError, ArgumentError
-        If pencils or shapes differ.
-    """
-    one = field if is_field(field) else other
-    with agreed(one.pencil.topology.comm, "vdot") as agree:
-        pencil = common_pencil([x for x in (field, other) if is_field(x)])
-        (left, _), (right, _) = cut(field, pencil), cut(other, pencil)
-        if np.shape(field) != np.shape(other) or left.shape != right.shape:
-            msg = f"vdot of shapes {np.shape(field)} and {np.shape(other)}; they must be equal"
-            raise ArgumentError(msg)
-        agree(shape=one.shape, dtypes=(left.dtype, right.dtype))
-    task = Reduction(one, tuple(range(one.ndim)), keepdims=False, whole=True)
-    part = np.vdot(left, right)
-    if not task.contributes:
-        part = np.zeros_like(part)
-    return allreduce(task.comm, np.asarray(part), np.add)[()]
-
-
-def norm(field: PencilArray, ord: float | None = None) -> Any:  # noqa: A002 - as in numpy.linalg
+def norm(field: PencilArray, ord: float | None = None) -> Any:
     """Vector norm of all elements over all ranks. *Collective*.
 
     Parameters
@@ -352,160 +292,56 @@ def norm(field: PencilArray, ord: float | None = None) -> Any:  # noqa: A002 - a
     scalar
         The norm, the same on every rank.
     """
-    size = np.abs(field)
-    if field.dtype.kind in "biu":
-        size = size.astype(float)
+    name = f"norm with ord={ord!r}"
     if ord is None or ord == 2:  # noqa: PLR2004
-        return np.sqrt(vdot(size, size))
+        return np.sqrt(_reduce_real(name, np.add, field, _square_modulus))
     if ord == np.inf:
-        return max(size)
+        return _reduce_real(name, np.maximum, field, np.abs)
     if ord == -np.inf:
-        return min(size)
+        return _reduce_real(name, np.minimum, field, np.abs)
     if ord == 0:
-        return count_nonzero(size)
-    return sum(size**ord) ** (1 / ord)
+        return _reduce_real(name, np.add, field, lambda block: block.astype(bool))
+    return _reduce_real(name, np.add, field, lambda block: _power(block, ord)) ** (1 / ord)
 
 
-def allclose(
-    a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
-) -> bool:
-    """Whether two fields agree within tolerances on all ranks, as `numpy.allclose`. *Collective*.
-
-    Parameters
-    ----------
-    a, b : PencilArray
-        Fields of the same blocks; one of them may be a replicated NumPy array or a scalar.
-    rtol, atol, equal_nan
-        As in `numpy.isclose`.
-    """
-    one = a if is_field(a) else b
-    with agreed(one.pencil.topology.comm, "allclose"):
-        close = np.isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan).local.all()
-    return bool(combine(one.pencil.topology.comm, bool(close), np.logical_and))
-
-
-def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> bool:
-    """Whether two fields have the same global shape and elements on all ranks. *Collective*."""
-    one = a1 if is_field(a1) else a2
-    with agreed(one.pencil.topology.comm, "array_equal") as agree:
-        shapes = np.shape(a1), np.shape(a2)
-        agree(shapes=shapes)
-        if shapes[0] != shapes[1]:
-            equal = False
-        else:
-            pencil = common_pencil([x for x in (a1, a2) if is_field(x)])
-            equal = np.array_equal(cut(a1, pencil)[0], cut(a2, pencil)[0], equal_nan=equal_nan)
-    return bool(combine(one.pencil.topology.comm, equal, np.logical_and))
-
-
-def verify_replicas(field: PencilArray) -> None:
-    """Check that all copies of a field with singleton dimensions are equal, bit by bit.
-
-    *Collective*. Replicas drift apart when code treats ranks differently, for instance by writing
-    to ``u.local`` on some of them only.
-
-    Parameters
-    ----------
-    field : PencilArray
-        The field; without singleton dimensions there is nothing to find.
-
-    Raises
-    ------
-    ReplicaError
-        On every rank, naming the ranks whose copies differ from that of the first one.
-    """
-    with agreed(field.pencil.topology.comm, "verify_replicas") as agree:
-        agree(shape=field.shape, dtype=field.dtype)
-    topology, layout = field.pencil.topology, field.extent.layout
-    group = topology.along(layout.grid, layout.replicated_axes)
-    mine = np.ascontiguousarray(field.local)
-    first = mine.copy()
-    group.Bcast(first.reshape(-1).view(np.uint8), 0)
-    strayed = [field.pencil.rank] if first.tobytes() != mine.tobytes() else []
-    ranks = sorted(combine(topology.comm, strayed, list.__add__))
-    if ranks:
-        msg = (
-            f"copies of the singleton dimensions {sorted(field.singletons)} on ranks {ranks} "
-            "differ from the first copy; compute them alike on all ranks, or partition() again"
-        )
-        raise ReplicaError(msg)
-
-
-# How it is done.
-
-
-def _reduce(
-    name: str,
-    ufunc: np.ufunc,
-    field: PencilArray,
-    axis: Axis,
-    keepdims: bool,
-    *,
-    dtype: DTypeLike | None = None,
-    out: object = None,
-    initial: Any = _NO_VALUE,
-    where: Any = True,
-) -> Any:
-    """Reduce with a ufunc over the given axes of all ranks."""
-    with agreed(field.pencil.topology.comm, name) as agree:
-        task = _task(name, field, axis, keepdims, out)
-        mask, _ = cut(where, field.pencil)
-        kind = _result_dtype(ufunc, field.dtype, dtype)
-        neutral = _neutral(name, ufunc, kind, task.count if initial is _NO_VALUE else 1)
-        agree(shape=field.shape, dtype=field.dtype, axis=task.axes, result=kind, keepdims=keepdims)
-    if task.contributes:
-        options = {} if mask is True else {"where": mask}
-        part = ufunc.reduce(
-            field.local, axis=task.axes, dtype=kind, keepdims=True, initial=neutral, **options
-        )
-    else:
-        part = np.full(task.partial_shape(), neutral, kind)
-    total = allreduce(task.comm, np.asarray(part), ufunc)
-    if initial is not _NO_VALUE:
-        total = ufunc(total, initial)
-    return task.finish(total)
-
-
-def _task(name: str, field: PencilArray, axis: Axis, keepdims: bool, out: object) -> Reduction:
-    if out is not None:
-        msg = f"{name} of a PencilArray takes no out=; use what it returns"
+def _power(block: Array, ord: object) -> Array:
+    if not isinstance(ord, int | float | np.number):
+        msg = f"norm with ord={ord!r}: give a number, inf, -inf or None"
         raise TypeError(msg)
-    axes = range(field.ndim) if axis is None else sorted(read_dims("axis", axis, field.ndim))
-    return Reduction(field, tuple(axes), keepdims, whole=axis is None)
+    return np.asarray(np.abs(block) ** ord)
 
 
-def _result_dtype(ufunc: np.ufunc, dtype: np.dtype[Any], wanted: DTypeLike | None) -> np.dtype[Any]:
-    if wanted is not None:
-        return np.dtype(wanted)
-    return cast("np.dtype[Any]", ufunc.reduce(np.zeros(1, dtype), keepdims=True).dtype)
+def _reduce_real(
+    name: str, ufunc: np.ufunc, field: PencilArray, of: Callable[[Array], Array]
+) -> Any:
+    """Reduce something that is computed of each element and real."""
+    values = _inexact(field)
+    return reduce_field(name, ufunc, values, None, dtype=_real(values.dtype), of=of)
 
 
-def _neutral(name: str, ufunc: np.ufunc, dtype: np.dtype[Any], count: int) -> Any:
-    """Value that changes nothing, for blocks without points."""
-    if ufunc not in (np.maximum, np.minimum):
-        return dtype.type(ufunc.identity)
-    if count == 0:
-        msg = f"{name} of a field without points has no value; give initial="
-        raise ArgumentError(msg)
-    highest = ufunc is np.minimum
-    if dtype.kind == "b":
-        return dtype.type(highest)
-    if dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        return dtype.type(limits.max if highest else limits.min)
-    if dtype.kind in "fc":
-        extreme = np.inf if highest else -np.inf
-        return dtype.type(complex(extreme, extreme) if dtype.kind == "c" else extreme)
-    msg = f"{name} is not defined for dtype {dtype}"
-    raise TypeError(msg)
+def _inexact(field: PencilArray) -> PencilArray:
+    """Field with room for the modulus of any of its values."""
+    return field.astype(float) if field.dtype.kind in "biu" else field
+
+
+def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Type of real and imaginary parts."""
+    return np.empty(0, dtype).real.dtype
+
+
+def _square_modulus(block: Array) -> Array:
+    if block.dtype.kind == "c":
+        return np.asarray(block.real**2 + block.imag**2)
+    return np.asarray(block * block)
 
 
 def _mean_dtypes(
     dtype: np.dtype[Any], wanted: DTypeLike | None
 ) -> tuple[np.dtype[Any], np.dtype[Any]]:
     """Types in which a mean is accumulated and returned; as in NumPy."""
+    dtype = (dtype if wanted is None else np.dtype(wanted)).newbyteorder("=")
     if wanted is not None:
-        return np.dtype(wanted), np.dtype(wanted)
+        return dtype, dtype
     if dtype.kind in "biu":
         return np.dtype(float), np.dtype(float)
     if dtype == np.float16:
@@ -513,63 +349,16 @@ def _mean_dtypes(
     return dtype, dtype
 
 
-def _count(field: PencilArray, axis: Axis, keepdims: bool, where: Any) -> Any:
-    """Number of elements behind each result."""
+def _count(field: PencilArray, axis: Axis, *, keepdims: bool, where: Any) -> Any:
+    """Return the number of elements behind each result."""
     if where is True:
-        return _task("count", field, axis, keepdims, None).count
-    mask, _ = cut(where, field.pencil)
-    flags = _like(field, np.broadcast_to(mask, field.local_shape))
-    return _reduce("count", np.add, flags, axis, keepdims, dtype=np.intp)
-
-
-def _like(field: PencilArray, block: Array) -> PencilArray:
-    return type(field).from_block(field.pencil, block, field.singletons)
-
-
-Candidates = tuple[Array, Array] | None
-
-
-def _arg_extremum(
-    name: str, better: np.ufunc, field: PencilArray, axis: int | None, out: object, keepdims: bool
-) -> Any:
-    with agreed(field.pencil.topology.comm, name) as agree:
-        task = _task(name, field, axis, keepdims, out)
-        agree(shape=field.shape, dtype=field.dtype, axis=task.axes, keepdims=keepdims)
-        if field.dtype.kind not in "biufc":
-            msg = f"{name} is not defined for dtype {field.dtype}"
-            raise TypeError(msg)
-        if task.count == 0:
-            msg = f"{name} of a field without points has no value"
-            raise ArgumentError(msg)
-    search = np.argmin if better is np.less else np.argmax
-    mine = _candidates(search, task) if task.contributes else None
-    winners = combine(task.comm, mine, _chooser(better))
-    indices = np.zeros(task.partial_shape(), np.intp) if winners is None else winners[1]
-    return task.finish(indices)
-
-
-def _candidates(search: Callable[..., Any], task: Reduction) -> tuple[Array, Array]:
-    """Best values of the own block and their global positions, all axes kept."""
-    field, block = task.field, task.field.local
-    start = (0,) * len(field.components) + field.extent.box.start
-    if task.whole:
-        here = np.unravel_index(search(block), block.shape)
-        there = [int(i) + o for i, o in zip(here, start, strict=True)]
-        index = np.ravel_multi_index(there, field.shape)
-        return block[here].reshape(task.partial_shape()), np.full(task.partial_shape(), index)
-    (axis,) = task.axes
-    found = search(block, axis=axis, keepdims=True)
-    return np.take_along_axis(block, found, axis), found + start[axis]
-
-
-def _chooser(better: np.ufunc) -> Callable[[Candidates, Candidates], Candidates]:
-    def choose(one: Candidates, other: Candidates) -> Candidates:
-        if one is None or other is None:
-            return other if one is None else one
-        (a, i), (b, j) = one, other
-        a_nan, b_nan = np.not_equal(a, a), np.not_equal(b, b)
-        tie = np.equal(a, b) | (a_nan & b_nan)
-        second = np.where(tie, j < i, (better(b, a) & ~a_nan) | (b_nan & ~a_nan))
-        return np.where(second, b, a), np.where(second, j, i)
-
-    return choose
+        return Reduction.read("count", field, axis, keepdims=keepdims, out=None).count
+    return reduce_field(
+        "count",
+        np.add,
+        field,
+        axis,
+        keepdims=keepdims,
+        dtype=np.intp,
+        of=lambda _: read_mask(where, field),
+    )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from pencils.errors import ArgumentError
+from pencils.layout.integers import to_int
 from pencils.layout.make import read_ints
 from pencils.pencil import Pencil
 
@@ -59,15 +61,20 @@ def read_halo(halo: HaloSpec, ndim: int, singletons: Collection[int] = ()) -> Wi
     ArgumentError, TypeError
         If the widths are negative, do not fit `ndim`, or lie along a singleton.
     """
-    if isinstance(halo, int | np.integer):
-        halo = [0 if dim in singletons else int(halo) for dim in range(ndim)]
-    given = list(halo)
-    if len(given) != ndim:
+    width = to_int(halo)
+    if width is not None:
+        halo = [0 if dim in singletons else width for dim in range(ndim)]
+    given: object = halo
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        msg = f"halo={halo!r} must be a width, a sequence of widths, or one of (lo, hi) pairs"
+        raise TypeError(msg)
+    entries = list(given)
+    if len(entries) != ndim:
         msg = f"halo={halo!r} must be one width or one entry for each of {ndim} dimensions"
         raise ArgumentError(msg)
-    pairs = [read_ints("halo", width) for width in given]
+    pairs = [read_ints("halo", width) for width in entries]
     widths = [pair * 2 if len(pair) == 1 else pair for pair in pairs]
-    if any(len(pair) != 2 or min(pair) < 0 for pair in widths):
+    if any(len(pair) != 2 or min(pair) < 0 for pair in widths):  # noqa: PLR2004
         msg = f"halo={halo!r} must hold widths >= 0 or (lo, hi) pairs of them"
         raise ArgumentError(msg)
     for dim in singletons:
@@ -93,12 +100,25 @@ def allocate(
     halo: Widths,
     *,
     zero: bool = False,
+    shared: bool = False,
 ) -> Array:
-    """Allocate a padded block: contiguous in the pencil's memory order, viewed in logical order."""
+    """Allocate a padded block: contiguous in the pencil's memory order, viewed in logical order.
+
+    *Collective* if `shared`: the block then lies where the other ranks of the node can read it,
+    unless there is no room.
+    """
     shape = padded_shape(pencil, components, singletons, halo)
     axes = memory_axes(pencil.order, len(components))
-    make = np.zeros if zero else np.empty
-    return make([shape[axis] for axis in axes], dtype).transpose(np.argsort(axes))
+    memory_shape = [shape[axis] for axis in axes]
+    nbytes = dtype.itemsize * prod(shape)
+    memory = pencil.topology.shared.allocate(nbytes) if shared else None
+    if memory is None:
+        block = np.zeros(memory_shape, dtype) if zero else np.empty(memory_shape, dtype)
+    else:
+        if zero:
+            memory[:] = 0
+        block = memory.view(dtype).reshape(memory_shape)
+    return block.transpose(np.argsort(axes))
 
 
 def memory_axes(order: Sequence[int], lead: int) -> tuple[int, ...]:

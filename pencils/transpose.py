@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -75,8 +75,11 @@ class Transposition:
         method: str = "messages",
         check: bool = True,
     ) -> None:
-        comm = source.topology.comm
+        comm = _some_topology(source, target).comm
         with agreed(comm, "Transposition") as agree:
+            _check_type("source", source, Pencil)
+            _check_type("target", target, Pencil)
+            agree(source=repr(source), target=repr(target))
             _check_pair(source, target)
             self.source = source
             self.target = target
@@ -85,8 +88,6 @@ class Transposition:
             self.method = check_method(method)
             self._singletons = read_singletons(source, dims)
             agree(
-                source=repr(source),
-                target=repr(target),
                 dtype=self.dtype,
                 components=self.components,
                 singletons=sorted(self._singletons),
@@ -144,11 +145,10 @@ class Transposition:
         """
         if self._check:
             with agreed(self.source.topology.comm, "Transposition.start") as agree:
-                exchange = self._check_call(u, out)
                 agree(plan=self._facts())
+                exchange, target = self._check_call(u, out)
         else:
-            exchange = self._check_call(u, out)
-        target = self._new() if out is None else out
+            exchange, target = self._check_call(u, out)
         return exchange.start(self._block(u), self._block(target), target)
 
     def reversed(self) -> Transposition:
@@ -158,7 +158,7 @@ class Transposition:
             self.source,
             self.dtype,
             components=self.components,
-            dims=self._dims(),
+            dims=_varying(self.source, self._singletons),
             method=self.method,
             check=self._check,
         )
@@ -169,7 +169,7 @@ class Transposition:
             self._exchange.free()
             self._exchange = None
 
-    def __enter__(self) -> Transposition:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -190,23 +190,17 @@ class Transposition:
     def _facts(self) -> tuple[object, ...]:
         return repr(self.source), repr(self.target), self.dtype, self.components, self.method
 
-    def _dims(self) -> tuple[int, ...]:
-        return tuple(dim for dim in range(self.source.ndim) if dim not in self._singletons)
-
-    def _new(self) -> PencilArray:
-        return empty(self.target, dtype=self.dtype, components=self.components, dims=self._dims())
-
     def _block(self, field: PencilArray) -> Array:
         return field.local.transpose(self._axes)
 
-    def _check_call(self, u: PencilArray, out: PencilArray | None) -> Exchange:
+    def _check_call(self, u: PencilArray, out: PencilArray | None) -> tuple[Exchange, PencilArray]:
         if self._exchange is None:
             msg = "this Transposition was freed; make a new one"
             raise ArgumentError(msg)
         kind = self.dtype, self.components, self._singletons
         _check_field("u", u, self.source, kind)
         _check_out(out, self.target, kind)
-        return self._exchange
+        return self._exchange, _new(self.target, *kind) if out is None else out
 
 
 def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) -> PencilArray:
@@ -244,11 +238,19 @@ def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) ->
     """
     topology = _some_topology(u, pencil, out)
     with agreed(topology.comm, "transpose") as agree:
-        _check_types(u, pencil)
+        _check_type("u", u, PencilArray)
+        _check_type("pencil", pencil, Pencil)
+        agree(
+            source=repr(u.pencil),
+            target=repr(pencil),
+            dtype=u.dtype,
+            components=u.components,
+            singletons=sorted(u.singletons),
+        )
         _check_pair(u.pencil, pencil)
         _check_out(out, pencil, (u.dtype, u.components, u.singletons))
-        agree(source=repr(u.pencil), target=repr(pencil), dtype=u.dtype, shape=u.shape)
-    return _find_plan(u, pencil).start(u, out).wait()
+        target = _new(pencil, u.dtype, u.components, u.singletons) if out is None else out
+    return _find_plan(u, pencil).start(u, target).wait()
 
 
 def _find_plan(u: PencilArray, pencil: Pencil) -> Transposition:
@@ -256,7 +258,7 @@ def _find_plan(u: PencilArray, pencil: Pencil) -> Transposition:
     key = (u.pencil, pencil, u.dtype, u.components, u.singletons)
     plan: Transposition | None = plans.get(key)
     if plan is None:
-        dims = tuple(dim for dim in range(pencil.ndim) if dim not in u.singletons)
+        dims = _varying(pencil, u.singletons)
         plan = Transposition(
             u.pencil, pencil, u.dtype, components=u.components, dims=dims, check=False
         )
@@ -267,21 +269,32 @@ def _find_plan(u: PencilArray, pencil: Pencil) -> Transposition:
     return plan
 
 
+def _new(
+    pencil: Pencil, dtype: np.dtype[Any], components: tuple[int, ...], singletons: frozenset[int]
+) -> PencilArray:
+    dims = _varying(pencil, singletons)
+    return empty(pencil, dtype=dtype, components=components, dims=dims)
+
+
+def _varying(pencil: Pencil, singletons: frozenset[int]) -> tuple[int, ...]:
+    return tuple(dim for dim in range(pencil.ndim) if dim not in singletons)
+
+
 def _some_topology(*arguments: object) -> Topology:
     """Find a communicator to agree on, in whatever argument is good."""
     for argument in arguments:
         pencil = argument.pencil if isinstance(argument, PencilArray) else argument
         if isinstance(pencil, Pencil):
             return pencil.topology
-    msg = "transpose takes a PencilArray and a Pencil"
+    given = ", ".join(type(argument).__name__ for argument in arguments)
+    msg = f"there is no pencil among the arguments ({given}); transpose takes a field and a Pencil"
     raise TypeError(msg)
 
 
-def _check_types(u: object, pencil: object) -> None:
-    for name, argument, kind in (("u", u, PencilArray), ("pencil", pencil, Pencil)):
-        if not isinstance(argument, kind):
-            msg = f"{name} must be a {kind.__name__}, not {type(argument).__name__}"
-            raise TypeError(msg)
+def _check_type(name: str, argument: object, kind: type) -> None:
+    if not isinstance(argument, kind):
+        msg = f"{name} must be a {kind.__name__}, not {type(argument).__name__}"
+        raise TypeError(msg)
 
 
 def _check_out(out: PencilArray | None, pencil: Pencil, kind: Kind) -> None:
@@ -310,10 +323,6 @@ def _check_field(name: str, field: object, pencil: Pencil, kind: Kind) -> None:
 
 
 def _check_pair(source: Pencil, target: Pencil) -> None:
-    for pencil in (source, target):
-        if not isinstance(pencil, Pencil):
-            msg = f"source and target must be Pencils, not {type(pencil).__name__}"
-            raise TypeError(msg)
     if source.shape != target.shape or not source.same_ranks(target):
         what = "shape" if source.shape != target.shape else "processes in the same order"
         msg = f"both pencils must have the same global {what}:\n{source!r}\n{target!r}"

@@ -16,9 +16,15 @@ HEIGHT = {
     "pencil": 30,
     "storage": 40,
     "operands": 41,
-    "reductions": 42,
-    "numpy_api": 43,
-    "array": 44,
+    "indexing": 42,
+    "reduce": 42,
+    "extremum": 43,
+    "pairs": 43,
+    "replicas": 43,
+    "reductions": 44,
+    "numpy_api": 45,
+    "operators": 46,
+    "array": 47,
     "creation": 50,
     "random": 51,
     "partition": 52,
@@ -38,7 +44,8 @@ HEIGHT = {
 }
 
 # Arrows up that are meant, inside functions or under TYPE_CHECKING only.
-EXCEPTIONS = {("operands", "array"), ("reductions", "array"), ("numpy_api", "array")}
+BELOW_ARRAY = ["operands", "indexing", "reduce", "extremum", "pairs", "replicas", "reductions"]
+EXCEPTIONS = {(module, "array") for module in [*BELOW_ARRAY, "numpy_api"]}
 
 # Who may import what, at any time; under TYPE_CHECKING everybody may.
 OWNERS = {

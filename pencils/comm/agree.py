@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from types import TracebackType
+from typing import NamedTuple, Self
 
 import numpy as np
 from mpi4py import MPI
 
-from pencils.errors import RankDisagreementError
+from pencils.errors import ArgumentError, RankDisagreementError
 
 _Fault = tuple[type[Exception], str]
 
@@ -37,11 +38,14 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
     __slots__ = ("_call", "_comm", "_values")
 
     def __init__(self, comm: MPI.Intracomm, call: str) -> None:
+        if comm == MPI.COMM_NULL:
+            msg = f"{call}: the communicator was freed; make a new pencil on one that lives"
+            raise ArgumentError(msg)
         self._comm = comm
         self._call = call
         self._values: dict[str, object] = {}
 
-    def __enter__(self) -> agreed:
+    def __enter__(self) -> Self:
         return self
 
     def __call__(self, **values: object) -> None:
@@ -62,10 +66,15 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
         mine = np.array([error is not None, token, -token], dtype=np.int64)
         worst = np.empty_like(mine)
         self._comm.Allreduce(mine, worst, op=MPI.MAX)
-        if worst[0]:
-            _raise_first(self._comm, error)
-        elif worst[1] != -worst[2]:
-            _raise_disagreement(self._comm, self._call, self._values)
+        if worst[0] or worst[1] != -worst[2]:
+            _raise_together(self._comm, self._call, self._values, error)
+
+
+class _Report(NamedTuple):
+    """What one rank has to say when something is wrong somewhere."""
+
+    values: dict[str, str]
+    fault: _Fault | None
 
 
 def _digest(call: str, values: dict[str, object]) -> int:
@@ -73,14 +82,39 @@ def _digest(call: str, values: dict[str, object]) -> int:
     return int.from_bytes(blake2b(text, digest_size=7).digest())
 
 
-def _raise_first(comm: MPI.Intracomm, error: Exception | None) -> None:
-    mine = None if error is None else (_transportable(type(error)), str(error))
-    faults: list[_Fault | None] = comm.allgather(mine)
-    if error is not None and all(fault == mine for fault in faults):
+def _raise_together(
+    comm: MPI.Intracomm, call: str, values: dict[str, object], error: Exception | None
+) -> None:
+    fault = None if error is None else (_transportable(type(error)), str(error))
+    mine = _Report({"call": call, **{name: repr(v) for name, v in values.items()}}, fault)
+    reports: list[_Report] = comm.allgather(mine)
+    # What looks wrong on one rank often only follows from an argument that differs there.
+    difference = _first_difference(reports)
+    if difference is not None:
+        msg = f"{call}: ranks disagree on {difference}; all ranks must make the same call"
+        raise RankDisagreementError(msg) from error
+    if error is not None and all(report.fault == fault for report in reports):
         return  # everyone made the same mistake: the error as it was raised says it best
-    rank, fault = next((rank, fault) for rank, fault in enumerate(faults) if fault is not None)
-    kind, text = fault
-    raise kind(f"rank {rank}: {text}") from error
+    for rank, report in enumerate(reports):
+        if report.fault is not None:
+            kind, text = report.fault
+            msg = f"rank {rank}: {text}"
+            raise kind(msg) from error
+
+
+def _first_difference(reports: list[_Report]) -> str | None:
+    """Name the first value on which ranks differ; a rank at fault may not know all of them."""
+    for name in dict.fromkeys(name for report in reports for name in report.values):
+        seen = [
+            (rank, report.values.get(name, "nothing"))
+            for rank, report in enumerate(reports)
+            if name in report.values or report.fault is None
+        ]
+        first, one = seen[0]
+        for rank, other in seen:
+            if other != one:
+                return f"{name}: rank {first} has {one}, rank {rank} has {other}"
+    return None
 
 
 def _transportable(kind: type[Exception]) -> type[Exception]:
@@ -97,19 +131,3 @@ def _takes_text(kind: type) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _raise_disagreement(comm: MPI.Intracomm, call: str, values: dict[str, object]) -> None:
-    seen: list[dict[str, str]] = comm.allgather(
-        {"call": call, **{name: repr(value) for name, value in values.items()}}
-    )
-    for name, first in seen[0].items():
-        for rank, other in enumerate(seen):
-            if other.get(name) != first:
-                msg = (
-                    f"{call}: ranks disagree on {name}: rank 0 has {first}, rank {rank} has "
-                    f"{other.get(name, 'nothing')}; all ranks must make the same call"
-                )
-                raise RankDisagreementError(msg)
-    msg = f"{call}: ranks disagree on its arguments"
-    raise RankDisagreementError(msg)

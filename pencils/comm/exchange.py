@@ -85,7 +85,7 @@ class Exchange:
         method: str = "messages",
     ) -> None:
         rank, size = comm.rank, comm.size
-        self._own = list(
+        self._own: list[tuple[Any, Any]] = list(
             zip(
                 [(..., *piece.key) for piece in sends if piece.peer == rank],
                 [(..., *piece.key) for piece in recvs if piece.peer == rank],
@@ -115,7 +115,7 @@ class Exchange:
         own = [(target[into], source[key]) for key, into in self._own]
         if aliased:
             own = [(into, part.copy()) for into, part in own]
-        complete = self._method.start(source, target, aliased)
+        complete = self._method.start(source, target, aliased=aliased)
         number = id(complete)
 
         def finish() -> None:
@@ -183,7 +183,7 @@ class Method(Protocol):
 
     def __init__(self, comm: MPI.Intracomm, away: Packing, home: Packing) -> None: ...
 
-    def start(self, source: Array, target: Array, aliased: bool) -> Callable[[], None]:
+    def start(self, source: Array, target: Array, *, aliased: bool) -> Callable[[], None]:
         """Start, and return the function that completes; all of `source` is read or pinned."""
 
     def free(self) -> None:
@@ -203,7 +203,7 @@ class Messages:
         self._starts_away = [ALIGNMENT * offset for offset in away.offsets(ALIGNMENT)]
         self._starts_home = [ALIGNMENT * offset for offset in home.offsets(ALIGNMENT)]
 
-    def start(self, source: Array, target: Array, aliased: bool) -> Callable[[], None]:
+    def start(self, source: Array, target: Array, *, aliased: bool) -> Callable[[], None]:
         """Post all receives, pack and post all sends."""
         away, home = self._away, self._home
         inbox = home.take(self._starts_home[-1])
@@ -258,7 +258,7 @@ class Alltoallv:
         self._counts_away = self._by_rank(away, self._offsets_away)
         self._counts_home = self._by_rank(home, self._offsets_home)
 
-    def start(self, source: Array, target: Array, aliased: bool) -> Callable[[], None]:  # noqa: ARG002
+    def start(self, source: Array, target: Array, *, aliased: bool) -> Callable[[], None]:  # noqa: ARG002
         """Pack everything and start the collective."""
         away, home, unit = self._away, self._home, self._unit
         outbox = away.take(unit * self._offsets_away[-1])
@@ -291,8 +291,10 @@ class Alltoallv:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         counts = np.zeros(self._comm.size, dtype=np.int64)
         starts = np.zeros(self._comm.size, dtype=np.int64)
-        starts[packing.peers] = offsets[:-1]
-        counts[packing.peers] = np.diff(offsets)
+        for peer, start, stop in zip(packing.peers, offsets[:-1], offsets[1:], strict=True):
+            if counts[peer] == 0:  # pieces for one peer lie one behind the other
+                starts[peer] = start
+            counts[peer] += stop - start
         return counts, starts
 
 
@@ -301,7 +303,7 @@ METHODS: dict[str, type[Method]] = {"messages": Messages, "alltoallv": Alltoallv
 
 def check_method(method: str) -> str:
     """Return `method` if it is a name from `METHODS`, or raise."""
-    if method not in METHODS:
+    if method not in list(METHODS):  # a list takes what cannot be hashed for unknown, too
         msg = f"method {method!r} is unknown; methods are {', '.join(METHODS)}"
         raise ArgumentError(msg)
     return method

@@ -32,6 +32,8 @@ def allreduce(comm: MPI.Intracomm, array: Array, ufunc: np.ufunc) -> Array:
 
     The result is that of `ufunc` in NumPy, NaN included, and the same on every rank.
     """
+    if not array.dtype.isnative:  # MPI has no such types, and NumPy's results are native, too
+        array = array.astype(array.dtype.newbyteorder("="))
     if comm.size == 1:
         return array
     if ufunc in (np.maximum, np.minimum) and array.dtype.char in _FLOATS:
@@ -54,8 +56,10 @@ def _extremum(comm: MPI.Intracomm, array: Array, ufunc: np.ufunc) -> Array:
     """Maximum or minimum of floats, where a NaN anywhere wins, in one reduction."""
     sign = array.dtype.type(1 if ufunc is np.maximum else -1)
     missing = np.isnan(array)
-    both = np.empty((2, *array.shape), array.dtype)
-    both[0] = np.where(missing, -np.inf, sign * array)
-    both[1] = missing
-    comm.Allreduce(MPI.IN_PLACE, both, op=MPI.MAX)
-    return np.asarray(np.where(both[1] > 0, np.nan, sign * both[0]).astype(array.dtype))
+    rising = np.where(missing, -np.inf, sign * array)
+    # To MPI both zeros are one: without the third row ranks could end up with different ones.
+    rows = np.array([rising, missing, ~np.signbit(rising)], array.dtype)
+    comm.Allreduce(MPI.IN_PLACE, rows, op=MPI.MAX)
+    greatest, missing_anywhere, plus = rows
+    greatest = np.where(greatest == 0, np.where(plus > 0, 0.0, -0.0), greatest)
+    return np.asarray(np.where(missing_anywhere > 0, np.nan, sign * greatest), array.dtype)

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from mpi4py import MPI
 
+from pencils.comm.shared import SharedPool
+from pencils.errors import ArgumentError
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
@@ -32,7 +35,10 @@ class Topology:
         # Split, unlike Dup, leaves Cartesian structure, info and attributes of the user behind.
         self.comm = _split(comm, 0)
         self.comm.Set_errhandler(MPI.ERRORS_RETURN)
+        self.rank = self.comm.rank
         self.plans: OrderedDict[Any, Any] = OrderedDict()
+        self._node: MPI.Intracomm | None = None
+        self._shared: SharedPool | None = None
         self._along: dict[tuple[tuple[int, ...], tuple[int, ...]], MPI.Intracomm] = {}
 
     def along(self, grid: ProcessGrid, axes: Collection[int]) -> MPI.Intracomm:
@@ -50,17 +56,34 @@ class Topology:
         return self._along[key]
 
     @property
+    def node(self) -> MPI.Intracomm:
+        """Communicator of the ranks on this node. *Collective* the first time."""
+        if self._node is None:
+            kind = MPI.COMM_TYPE_SHARED
+            self._node = MPI.Intracomm(self.comm.Split_type(kind, self.comm.rank))
+        return self._node
+
+    @property
+    def shared(self) -> SharedPool:
+        """Memory that the ranks on this node share. *Collective* the first time."""
+        if self._shared is None:
+            self._shared = SharedPool(self.node)
+        return self._shared
+
+    @property
     def communicators(self) -> int:
         """Number of communicators held here."""
-        return 1 + len(self._along)
+        return 1 + len(self._along) + (self._node is not None)
 
     def free(self) -> None:
         """Free all communicators. *Collective*; runs when the user's communicator is freed."""
-        for comm in (*self._along.values(), self.comm):
-            if comm != MPI.COMM_NULL:
+        self.plans.clear()
+        if self._shared is not None:
+            self._shared.free()
+        for comm in (*self._along.values(), self._node, self.comm):
+            if comm is not None and comm != MPI.COMM_NULL:
                 comm.Free()
         self._along.clear()
-        self.plans.clear()
 
 
 def topology_of(comm: MPI.Intracomm | None) -> Topology:
@@ -72,7 +95,7 @@ def topology_of(comm: MPI.Intracomm | None) -> Topology:
     ------
     TypeError
         If `comm` is not an intra-communicator of mpi4py.
-    ValueError
+    ArgumentError
         If it is the null communicator, or was freed.
     """
     user = user_comm(comm)
@@ -87,18 +110,23 @@ def topology_of(comm: MPI.Intracomm | None) -> Topology:
 def user_comm(comm: MPI.Intracomm | None) -> MPI.Intracomm:
     """Check a communicator given by the user; None means the world."""
     given: object = MPI.COMM_WORLD if comm is None else comm
+    if isinstance(given, MPI.Comm) and given == MPI.COMM_NULL:
+        msg = "comm is MPI.COMM_NULL: this process is not a member, or the communicator was freed"
+        raise ArgumentError(msg)
     if not isinstance(given, MPI.Intracomm):
         msg = f"comm must be an intra-communicator of mpi4py, not {comm!r}"
         raise TypeError(msg)
-    if given == MPI.COMM_NULL:
-        msg = "comm is MPI.COMM_NULL: this process is not a member, or the communicator was freed"
-        raise ValueError(msg)
     return given
 
 
 def congruent(one: MPI.Intracomm, other: MPI.Intracomm) -> bool:
-    """Whether both communicators hold the same processes in the same order; local."""
-    return one is other or MPI.Comm.Compare(one, other) in (MPI.IDENT, MPI.CONGRUENT)
+    """Whether both communicators hold the same processes in the same order; local.
+
+    A communicator that was freed is congruent with itself only.
+    """
+    if one is other or MPI.COMM_NULL in (one, other):
+        return one is other
+    return MPI.Comm.Compare(one, other) in (MPI.IDENT, MPI.CONGRUENT)
 
 
 def _split(comm: MPI.Intracomm, color: int) -> MPI.Intracomm:

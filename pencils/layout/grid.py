@@ -62,9 +62,8 @@ def choose_grid(
     """Choose how many processes go along each dimension of a grid of `points`.
 
     Of all factorisations of `ranks`, takes those that leave the fewest ranks without points, then
-    the one whose largest block has the least surface to its neighbours; ties go to the smaller
-    block, then to shorter lines of processes (2 × 2, not 4 × 1), then to more processes along the
-    earlier (slower) dimensions.
+    the one whose cuts through the grid have the least surface; ties go to the smaller largest
+    block, then to more processes along the earlier (slower) dimensions.
 
     Parameters
     ----------
@@ -103,15 +102,13 @@ def choose_grid(
     longest = [{p: split.longest for p, split in along.items()} for along in cuts]
     filled = [{p: split.filled for p, split in along.items()} for along in cuts]
 
-    def cost(grid: tuple[int, ...]) -> tuple[int, int, int, int, tuple[int, ...]]:
-        block = [along[p] for along, p in zip(longest, grid, strict=True)]
-        surface = sum(
-            prod(block[:axis]) * prod(block[axis + 1 :])
-            for axis, processes in enumerate(grid)
-            if processes > 1
-        )
-        points_on = prod(along[p] for along, p in zip(filled, grid, strict=True))
-        return -points_on, surface, prod(block), sum(grid), tuple(-p for p in grid)
+    across = [prod(points[:axis]) * prod(points[axis + 1 :]) for axis in range(len(points))]
+
+    def cost(grid: tuple[int, ...]) -> tuple[int, int, int, tuple[int, ...]]:
+        blocks = [along[p] for along, p in zip(filled, grid, strict=True)]
+        surface = sum((count - 1) * area for count, area in zip(blocks, across, strict=True))
+        largest = prod(along[p] for along, p in zip(longest, grid, strict=True))
+        return -prod(blocks), surface, largest, tuple(-p for p in grid)
 
     best = min(_factorisations(ranks, wanted, divisors), key=cost, default=None)
     if best is None:

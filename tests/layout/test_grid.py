@@ -51,19 +51,14 @@ def all_grids(ranks, ndim):
 
 
 def judge(points, grid, rules):
-    """Count ranks with points, and measure the surface of the largest block, by its blocks."""
-    cuts = [Split(n, p, rule) for n, p, rule in zip(points, grid, rules, strict=True)]
-    sizes = [
-        [hi - lo for lo, hi in map(cut.bounds, range(p))] for cut, p in zip(cuts, grid, strict=True)
-    ]
-    filled = sum(prod(block) > 0 for block in product(*sizes))
-    block = [max(along) for along in sizes]
-    faces = [
-        prod(n for other, n in enumerate(block) if other != axis)
-        for axis, p in enumerate(grid)
-        if p > 1
-    ]
-    return filled, sum(faces)
+    """Count ranks with points, and neighbouring points that a cut parts, by looking at all."""
+    owners = np.zeros(points, int)
+    for axis, (n, p, rule) in enumerate(zip(points, grid, rules, strict=True)):
+        split = Split(n, p, rule)
+        along = np.concatenate([np.full(np.diff(split.bounds(part)), part) for part in range(p)])
+        owners = owners * p + along.reshape([-1 if dim == axis else 1 for dim in range(len(points))])
+    parted = sum(np.count_nonzero(np.diff(owners, axis=axis)) for axis in range(len(points)))
+    return len(np.unique(owners)), parted
 
 
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=3), st.integers(1, 24), st.data())
@@ -92,6 +87,7 @@ def test_grid_looks_at_the_shape():
     """A long dimension gets the processes; a cube gets them on all sides."""
     assert choose_grid((8, 8, 8), 8) == (2, 2, 2)
     assert choose_grid((64, 64), 4) == (2, 2)
+    assert choose_grid((48, 40), 4) == (2, 2)
     assert choose_grid((1000, 4), 6) == (6, 1)
     assert choose_grid((2, 64), 16) == (1, 16)
     assert choose_grid((3, 3), 7) == (7, 1)  # a prime number: empty ranks cannot be avoided

@@ -1,0 +1,145 @@
+"""Time checkpoints against the usual ways of writing and reading a field, in one run.
+
+    mpiexec -n 4 python -m mpi4py benchmarks/io.py --n 256 --repeat 9
+
+Cases run in turn, a sample is the time of the slowest rank, and the table shows medians as ratios
+to pencils (above 1: slower than pencils). Every way of writing brings its data to the disk, unless
+``--cached``: then the page cache will do. Files that are read are in the page cache. Only ratios
+carry over between machines. The case of parallel h5py needs an h5py that was built with MPI.
+"""
+
+import argparse
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+from statistics import median
+
+import h5py
+import numpy as np
+from mpi4py import MPI
+
+import pencils
+from pencils.comm.file import SharedFile
+from pencils.io import commit
+
+COMM = MPI.COMM_WORLD
+
+
+def sync(path, wanted):
+    if wanted:
+        handle = os.open(path, os.O_RDONLY)
+        os.fsync(handle)
+        os.close(handle)
+
+
+def gather_to_root(u, path, durable):
+    whole = pencils.gather(u)
+    if COMM.rank == 0:
+        with h5py.File(path, "w") as file:
+            file["u"] = whole
+        sync(path, durable)
+
+
+def file_per_rank(u, path, durable):
+    mine = f"{path}.{COMM.rank}"
+    u.local.tofile(mine)
+    sync(mine, durable)
+
+
+def parallel_h5py(u, path, durable):
+    with h5py.File(path, "w", driver="mpio", comm=COMM) as file:
+        dataset = file.create_dataset("u", u.shape, u.dtype)
+        with dataset.collective:
+            dataset[u.local_slices] = u.local
+    sync(path, durable)
+
+
+def read_on_root(pencil, path):
+    if COMM.rank != 0:
+        return pencils.partition(pencil, None, root=0)
+    with h5py.File(path) as file:
+        return pencils.partition(pencil, file["u"][...], root=0)
+
+
+def read_file_per_rank(pencil, path):
+    return np.fromfile(f"{path}.{COMM.rank}").reshape(pencil.local_shape)
+
+
+def read_hyperslabs(pencil, path):
+    with h5py.File(path, locking=False) as file:
+        return file["u"][pencil.local_slices]
+
+
+def cases(u, folder, durable):
+    """Name what is timed: writing, then reading what was written."""
+    writers = {
+        "pencils.save": lambda u, path, _: pencils.save(path, {"u": u}),
+        "gather to root, h5py": gather_to_root,
+        "numpy.tofile per rank": file_per_rank,
+    }
+    if h5py.get_config().mpi:
+        writers["h5py mpio collective"] = parallel_h5py
+    for name, write in writers.items():
+        path = folder / name.replace(" ", "_")
+        yield name, lambda write=write, path=path: write(u, path, durable)
+    pencil, path = u.pencil, folder / "pencils.save"
+    yield "pencils.load", lambda: pencils.load(path, pencil)
+    yield "h5py on root, scatter", lambda: read_on_root(pencil, path)
+    yield "h5py hyperslab per rank", lambda: read_hyperslabs(pencil, path)
+    parts = folder / "numpy.tofile_per_rank"
+    yield "numpy.fromfile per rank", lambda: read_file_per_rank(pencil, parts)
+
+
+def sample(run):
+    COMM.Barrier()
+    start = MPI.Wtime()
+    run()
+    return COMM.allreduce(MPI.Wtime() - start, op=MPI.MAX)
+
+
+def report(u, times):
+    nbytes = u.size * u.dtype.itemsize
+    print(f"decomposed {u.pencil.decomp}, process grid {u.pencil.grid}")
+    for name, samples in times.items():
+        if name.startswith("pencils."):
+            base = median(samples)
+        typical = median(samples)
+        rate = nbytes / typical / 1e9
+        print(f"  {name:24} {1e3 * typical:8.1f} ms {rate:6.2f} GB/s {typical / base:6.2f} x")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--n", type=int, default=128, help="points along each dimension")
+    parser.add_argument("--repeat", type=int, default=7, help="samples of each case")
+    parser.add_argument("--cached", action="store_true", help="leave data in the page cache")
+    parser.add_argument("--folder", help="where to write; default: a temporary folder")
+    options = parser.parse_args()
+    if options.cached:
+        setattr(SharedFile, "sync", lambda _: None)  # noqa: B010 - mypy minds assignments
+        setattr(commit, "_sync", lambda _: None)  # noqa: B010
+    if COMM.rank == 0:
+        print(f"{options.n}^3 float64 on {COMM.size} ranks, {MPI.Get_library_version().split()[0]}")
+    with contextlib.ExitStack() as stack:
+        folder = None
+        if COMM.rank == 0:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(dir=options.folder))
+        folder = Path(COMM.bcast(folder))
+        for decomp in [(0,), (1,), (2,), (0, 1), (1, 2)]:
+            pencil = pencils.Pencil((options.n,) * 3, decomp=decomp)
+            u = pencils.random.uniform(pencil, seed=1)
+            runs = list(cases(u, folder, not options.cached))
+            times: dict[str, list[float]] = {name: [] for name, _ in runs}
+            for turn in range(options.repeat + 1):
+                for name, run in runs:
+                    elapsed = sample(run)
+                    if turn:
+                        times[name].append(elapsed)
+            if COMM.rank == 0:
+                report(u, times)
+        COMM.Barrier()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""Statistics of a random field, the same on any number of processes.
+
+python examples/field_statistics.py
+mpiexec -n 4 python -m mpi4py examples/field_statistics.py
+"""
+
+import numpy as np
+
+import pencils
+
+pen = pencils.Pencil((60, 50, 40))
+z = pencils.localgrid(pen, [np.linspace(0, 1, n) for n in pen.shape]).z
+
+# Every process draws its own block of one global field.
+u = np.sin(np.pi * z) + 0.1 * pencils.random.normal(pen, seed=2024)
+
+# Reductions are global, and every process gets the result.
+mean, variance = u.mean(), u.var()
+peak = np.unravel_index(u.argmax(), u.shape)
+
+# Reduced dimensions stay with extent 1, so that profiles broadcast back.
+profile = u.mean(axis=(0, 1))
+assert profile.shape == (1, 1, 40)
+fluctuation = u - profile
+intensity = np.sqrt((fluctuation**2).mean(axis=(0, 1)))
+
+# Reynolds decomposition: the variance of the field is that of the profile plus the rest.
+assert np.isclose(variance, profile.var() + (fluctuation**2).mean())
+assert abs(fluctuation.mean()) < 1e-12
+assert abs(intensity.mean() - 0.1) < 1e-3
+
+whole = pencils.gather(u)
+if whole is not None:  # on process 0
+    assert np.isclose(whole.mean(), mean)
+    assert np.isclose(whole.var(), variance)
+    assert np.unravel_index(whole.argmax(), whole.shape) == peak
+    print(f"mean {mean:.9f}, variance {variance:.9f}, peak at {tuple(map(int, peak))}")

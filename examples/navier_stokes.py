@@ -1,0 +1,246 @@
+"""Incompressible flow in a periodic box: a pseudo-spectral solver of the Navier-Stokes equations.
+
+Run it on any number of processes, then go on from its checkpoint on another number of them::
+
+    mpiexec -n 4 python -m mpi4py examples/navier_stokes.py --n 64 --checkpoint flow.h5
+    mpiexec -n 3 python -m mpi4py examples/navier_stokes.py --n 64 --restart flow.h5 --time 0.2
+
+It also runs without mpiexec, and as ``python -m pencils demo``. The flow is the Taylor-Green
+vortex, or what ``--input`` holds. In Fourier space, with vorticity ω = ∇ × u and wave vector k,
+
+    dû/dt = P (u × ω)^ - ν k² û,        P f = f - k (k · f) / k².
+
+Products are formed at grid points and lose all waves beyond n/3 (the 2/3 rule); the projection P
+makes the flow incompressible, as the pressure does. Time advances by the classical Runge-Kutta
+method. Every field is a PencilArray, and only the transposes and the sums talk to other processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import pencils
+from pencils import Pencil, PencilArray, PencilsError, Transposition, empty, empty_like, fft
+
+try:
+    from tqdm import tqdm
+except ImportError:  # no progress bar, then
+    tqdm = None
+
+Vector = Sequence[PencilArray]
+
+
+class Fourier:
+    """Transform vector fields between n³ points and their waves.
+
+    Serial transforms need a dimension that lies whole on each process: first z, then y, then x.
+    Transposes between the pencils of these names move all three components in one message.
+    """
+
+    def __init__(self, n: int) -> None:
+        self.points = Pencil((n, n, n), decomp=(0, 1))
+        self.z = self.points.with_(shape=(n, n, n // 2 + 1))
+        self.y = self.z.with_(decomp=(0, 2))
+        self.x = self.waves = self.z.with_(decomp=(1, 2))
+        self.z_to_y = Transposition(self.z, self.y, complex, components=3, check=False)
+        self.y_to_x = Transposition(self.y, self.x, complex, components=3, check=False)
+        self.x_to_y = self.y_to_x.reversed()
+        self.y_to_z = self.z_to_y.reversed()
+        self.at_y = empty(self.y, dtype=complex, components=3)  # work arrays
+        self.at_z = empty(self.z, dtype=complex, components=3)
+
+    def forward(self, u: PencilArray) -> PencilArray:
+        """Waves û of a real field u."""
+        along_z = fft.rfft(u, 2, self.z)
+        along_y = fft.fft(self.z_to_y(along_z, self.at_y), 1, overwrite=True)
+        return fft.fft(self.y_to_x(along_y), 0, overwrite=True)
+
+    def backward(self, u_hat: PencilArray) -> PencilArray:
+        """Real field u of waves û."""
+        along_x = fft.ifft(u_hat, 0)
+        along_y = fft.ifft(self.x_to_y(along_x, self.at_y), 1, overwrite=True)
+        return fft.irfft(self.y_to_z(along_y, self.at_z), 2, self.points)
+
+
+class NavierStokes:
+    """The equations on n³ points, for the waves û of the velocity."""
+
+    def __init__(self, n: int, viscosity: float) -> None:
+        self.fourier = Fourier(n)
+        whole, half = np.fft.fftfreq(n, 1 / n), np.fft.rfftfreq(n, 1 / n)
+        self.k = kx, ky, kz = tuple(pencils.localgrid(self.fourier.waves, (whole, whole, half)))
+        self.ik = [1j * ki for ki in self.k]
+        k2 = kx**2 + ky**2 + kz**2
+        self.inverse_k2 = 1 / np.where(k2 == 0, 1, k2)
+        self.damping = viscosity * k2
+        self.kept = (abs(kx) < n / 3) & (abs(ky) < n / 3) & (abs(kz) < n / 3)
+        # |û|² of a wave adds to the mean of |u|²; all but two kz stand for -kz, too.
+        self.weight = np.where((kz == 0) | (kz == n / 2), 1, 2) / n**6
+
+    def start(self, u: PencilArray) -> PencilArray:
+        """Waves of the part of a velocity field that is resolved and free of divergence."""
+        return self.project(self.fourier.forward(u))
+
+    def project(self, f: PencilArray) -> PencilArray:
+        """Drop, in place, short waves and what the pressure balances: k (k · f) / k²."""
+        f *= self.kept
+        pressure = dot(self.k, parts(f)) * self.inverse_k2
+        for i in range(3):
+            f[i] = f.component(i) - self.k[i] * pressure
+        return f
+
+    def rate(self, u_hat: PencilArray) -> PencilArray:
+        """Time derivative dû/dt."""
+        u = self.fourier.backward(u_hat)
+        omega = self.fourier.backward(cross(self.ik, parts(u_hat), out=empty_like(u_hat)))
+        rate = self.project(self.fourier.forward(cross(parts(u), parts(omega), out=empty_like(u))))
+        rate -= self.damping * u_hat
+        return rate
+
+    def step(self, u_hat: PencilArray, dt: float) -> PencilArray:
+        """Waves after a time step of the classical Runge-Kutta method."""
+        k1 = self.rate(u_hat)
+        k2 = self.rate(u_hat + dt / 2 * k1)
+        k3 = self.rate(u_hat + dt / 2 * k2)
+        k4 = self.rate(u_hat + dt * k3)
+        after: PencilArray = u_hat + dt / 6 * (k1 + 2 * (k2 + k3) + k4)
+        return after
+
+    def energy(self, u_hat: PencilArray) -> float:
+        """Mean of |u|²/2, by Parseval's theorem."""
+        return float((self.weight * (u_hat.real**2 + u_hat.imag**2)).sum()) / 2
+
+    def dissipation(self, u_hat: PencilArray) -> float:
+        """Mean of ν|ω|², the rate at which energy is lost."""
+        return float((self.damping * self.weight * (u_hat.real**2 + u_hat.imag**2)).sum())
+
+
+def parts(f: PencilArray) -> Vector:
+    """View the components of a vector field one by one."""
+    return [f.component(i) for i in range(3)]
+
+
+def dot(a: Vector, b: Vector) -> PencilArray:
+    """Scalar product."""
+    product: PencilArray = a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
+    return product
+
+
+def cross(a: Vector, b: Vector, out: PencilArray) -> PencilArray:
+    """Vector product."""
+    out[0] = a[1] * b[2] - a[2] * b[1]
+    out[1] = a[2] * b[0] - a[0] * b[2]
+    out[2] = a[0] * b[1] - a[1] * b[0]
+    return out
+
+
+def taylor_green(pencil: Pencil) -> PencilArray:
+    """Velocity of the Taylor-Green vortex."""
+    n = pencil.shape[0]
+    x, y, z = pencils.localgrid(pencil, [np.arange(n) * 2 * np.pi / n] * 3)
+    u = pencils.zeros(pencil, components=3)
+    u[0] = np.sin(x) * np.cos(y) * np.cos(z)
+    u[1] = -np.cos(x) * np.sin(y) * np.cos(z)
+    return u
+
+
+def describe(path: str) -> dict[str, Any]:
+    """Read what a file says of itself: n, and where its run stopped. *Collective*."""
+    if not path.endswith(".npy"):
+        return pencils.load(path, Pencil(1), names=()).attrs
+    comm = Pencil(1).comm
+    extent, fault = 0, ""
+    if comm.rank == 0:  # which alone has to see the file
+        try:
+            extent = np.load(path, mmap_mode="r").shape[-1]
+        except (OSError, ValueError, LookupError) as error:
+            fault = f"cannot read {path}: {error}"
+    extent, fault = comm.bcast((extent, fault))
+    if fault:
+        raise PencilsError(fault)
+    return {"n": extent}
+
+
+def read(path: str, pencil: Pencil) -> PencilArray:
+    """Velocity from an HDF5 file, or scattered from an .npy file on rank 0. *Collective*."""
+    if path.endswith(".npy"):
+        data = np.load(path, mmap_mode="r") if pencil.rank == 0 else None
+        u = pencils.partition(pencil, data, root=0)
+    else:
+        u = pencils.load(path, pencil, names="velocity")["velocity"]
+    if u.shape != (3, *pencil.shape) or u.dtype.kind not in "fiu":
+        msg = f"{path} has {u.dtype} of shape {u.shape}; a velocity is real, (3, n, n, n)"
+        raise PencilsError(msg)
+    return u.astype(float)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Integrate up to ``args.time`` and print how it goes. *Collective*."""
+    state: dict[str, Any] = {"n": 32, "viscosity": 0.000625, "dt": 0.01, "time": 0.0, "step": 0}
+    path = args.restart or args.input
+    said = describe(path) if path else {}
+    known = state if args.restart else ("n",)  # of other files the clock means nothing here
+    state |= {name: said[name] for name in known if name in said}
+    state |= {
+        name: x for name in ("n", "viscosity", "dt") if (x := getattr(args, name)) is not None
+    }
+
+    n, dt, start = int(state["n"]), state["dt"], state["time"]
+    if not (n > 0 and dt > 0):
+        msg = f"n={n} and dt={dt} must be positive"
+        raise PencilsError(msg)
+
+    flow = NavierStokes(n, state["viscosity"])
+    points = flow.fourier.points
+    u_hat = flow.start(read(path, points) if path else taylor_green(points))
+    steps = range(1, round((args.time - start) / dt) + 1)
+    bar = tqdm(steps) if tqdm and points.rank == 0 and sys.stderr.isatty() else None
+
+    def report() -> None:
+        energy, dissipation = flow.energy(u_hat), flow.dissipation(u_hat)
+        line = f"t={state['time']:.12g} energy={energy:.12g} dissipation={dissipation:.12g}"
+        if points.rank == 0:
+            print(line, flush=True) if bar is None else bar.write(line)
+
+    report()
+    for i in bar or steps:
+        u_hat = flow.step(u_hat, dt)
+        state |= {"time": start + i * dt, "step": state["step"] + 1}
+        report()
+    if args.checkpoint:
+        pencils.save(args.checkpoint, {"velocity": flow.fourier.backward(u_hat)}, attrs=state)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line; defaults that a file may replace stand in `run`."""
+    add = parser.add_argument
+    add("--n", type=int, help="points along each dimension (default: 32, or as in the file)")
+    add("--viscosity", type=float, help="ν (default: 0.000625, or as in the checkpoint)")
+    add("--dt", type=float, help="time step (default: 0.01, or as in the checkpoint)")
+    add("--time", type=float, default=0.1, help="when to stop (default: %(default)s)")
+    add("--input", metavar="FILE", help="initial velocity (3, n, n, n): .npy, or HDF5 'velocity'")
+    add("--checkpoint", metavar="FILE", help="save the velocity at the end, as HDF5")
+    add("--restart", metavar="FILE", help="go on from a checkpoint, on any number of processes")
+
+
+def main(args: argparse.Namespace | None = None) -> None:
+    """Run from the command line. *Collective*."""
+    if args is None:
+        parser = argparse.ArgumentParser(description="Taylor-Green vortex, pseudo-spectral.")
+        add_arguments(parser)
+        args = parser.parse_args()
+    try:
+        run(args)
+    except (PencilsError, OSError) as error:
+        # Every rank gets here together: one says why, and mpiexec hands on its exit status.
+        if Pencil(1).rank == 0:
+            sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""Command line: ``python -m pencils info | demo``, alone or under mpiexec."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+from pencils import __version__
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+_GIB = 2**30
+_MOST_NODES = 4
+_NO_DEMO = 'the demo needs SciPy: pip install "pencils[demo]"'
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run a command. *Collective* over all processes.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments, default those of the process.
+    """
+    from mpi4py import MPI
+
+    args = _parse(argv, MPI.COMM_WORLD)
+    if args is None:
+        return
+    if args.command == "info":
+        _info(MPI.COMM_WORLD.rank)
+    elif args.command == "demo":
+        try:
+            from pencils import demo
+        except ModuleNotFoundError as error:
+            sys.exit(f"{error}; {_NO_DEMO}" if MPI.COMM_WORLD.rank == 0 else 0)
+        demo.main(args)
+
+
+def _parse(argv: Sequence[str] | None, comm: MPI.Intracomm) -> argparse.Namespace | None:
+    """Read the command line on rank 0, so that help and complaints are printed once.
+
+    None says that there is nothing to do. If rank 0 leaves with an error, mpiexec passes it on.
+    """
+    args: argparse.Namespace | None = None
+    leave = None
+    if comm.rank == 0:
+        parser = _parser()
+        try:
+            args = parser.parse_args(argv)
+        except SystemExit as error:
+            leave = error
+        if args is not None and args.command is None:
+            parser.print_help()
+    everyone: argparse.Namespace | None = comm.bcast(args)
+    if leave is not None:
+        raise leave
+    return everyone
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "python -m pencils", description=sys.modules["pencils"].__doc__
+    )
+    commands = parser.add_subparsers(dest="command", metavar="command")
+    commands.add_parser("info", help="print versions, and where the processes run")
+    try:
+        from pencils import demo
+    except ModuleNotFoundError:
+        commands.add_parser("demo", help=_NO_DEMO).add_argument("_", nargs=argparse.REMAINDER)
+    else:
+        summary = "solve the Navier-Stokes equations"
+        layout = argparse.RawDescriptionHelpFormatter  # the formulas keep their lines
+        command = commands.add_parser(
+            "demo", help=summary, description=demo.__doc__, formatter_class=layout
+        )
+        demo.add_arguments(command)
+    return parser
+
+
+def _info(rank: int) -> None:
+    facts = list(_facts())
+    if rank == 0:
+        for name, value in facts:
+            print(f"{name:<15} {value}")
+
+
+def _facts() -> Iterator[tuple[str, str]]:
+    """Yield names and values. *Collective*."""
+    import h5py
+
+    from pencils.comm.machine import describe_machine
+
+    machine = describe_machine()
+    yield "pencils", __version__
+    yield "python", f"{platform.python_version()} ({sys.executable})"
+    for package in ("numpy", "mpi4py"):
+        yield package, version(package)
+    yield "MPI library", machine.library
+    yield "MPI standard", ".".join(map(str, machine.standard))
+    yield "h5py", version("h5py")
+    yield "HDF5", h5py.version.hdf5_version
+    yield "parallel HDF5", "yes" if h5py.get_config().mpi else "no (checkpoints do not need it)"
+    for package in ("scipy", "mpi4py-fft", "tqdm"):
+        yield package, _version(package)
+    yield "compiled parts", "no (NumPy fallback)"
+    yield "processes", str(machine.processes)
+    names = [f"{name} ({count})" for name, count in machine.nodes[:_MOST_NODES]]
+    more = [] if len(machine.nodes) <= _MOST_NODES else ["..."]
+    yield "nodes", f"{len(machine.nodes)}, with processes: {', '.join(names + more)}"
+    room = machine.shared_memory
+    sizes = room and f"{room[0] / _GIB:.1f} GiB, {room[1] / _GIB:.1f} GiB free"
+    yield "/dev/shm", sizes or "none"  # noqa: S108 - a name, not a path
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Where the processes run: nodes, MPI library, memory that the processes of a node share."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from mpi4py import MPI
+
+from pencils.comm.topology import topology_of
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What `describe_machine` finds.
+
+    Parameters
+    ----------
+    library : str
+        Name and version of the MPI library.
+    standard : tuple of int
+        Version of the MPI standard.
+    nodes : tuple of (str, int)
+        Name and number of processes of every node, by lowest rank.
+    shared_memory : tuple of int or None
+        Size and free room of ``/dev/shm`` on the node of rank 0, in bytes; None if there is none.
+    """
+
+    library: str
+    standard: tuple[int, int]
+    nodes: tuple[tuple[str, int], ...]
+    shared_memory: tuple[int, int] | None
+
+    @property
+    def processes(self) -> int:
+        """Number of processes."""
+        return sum(count for _, count in self.nodes)
+
+
+def describe_machine(comm: MPI.Intracomm | None = None) -> Machine:
+    """Look at the processes of a communicator (default: the world). *Collective*.
+
+    Returns
+    -------
+    Machine
+        The same on every rank.
+    """
+    topology = topology_of(comm)
+    node = topology.node
+    here = (MPI.Get_processor_name(), node.size) if node.rank == 0 else None
+    nodes: list[tuple[str, int] | None] = topology.comm.allgather(here)
+    machine = Machine(
+        # Some libraries go on for pages, about how they were built.
+        library=" ".join(MPI.Get_library_version().splitlines()[0].strip("\0, ").split()),
+        standard=MPI.Get_version(),
+        nodes=tuple(found for found in nodes if found is not None),
+        shared_memory=_shared_memory(),
+    )
+    described: Machine = topology.comm.bcast(machine)
+    return described
+
+
+def _shared_memory() -> tuple[int, int] | None:
+    try:
+        disk = os.statvfs("/dev/shm")  # noqa: S108 - looked at, not written to
+    except (AttributeError, OSError):  # neither on Windows nor on macOS
+        return None
+    return disk.f_frsize * disk.f_blocks, disk.f_frsize * disk.f_bavail

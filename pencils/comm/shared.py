@@ -1,0 +1,173 @@
+"""Memory that the ranks of a node share, cut from a few large windows.
+
+MPI libraries run out of windows long before a program runs out of arrays, so blocks come from a
+pool: allocating one is collective over the node, giving it back is local and happens when the last
+NumPy view of it is gone. Windows are freed with the communicator.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+import weakref
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+
+# The first window holds this many bytes per rank; every further one holds at least twice as many.
+FIRST_WINDOW = 2**20
+# Blocks start at multiples of a cache line.
+LINE = 64
+SHARED_FOLDER = "/dev/shm"  # noqa: S108 - where MPI libraries put shared memory on Linux
+
+
+class SharedPool:
+    """Shared memory of one node.
+
+    Parameters
+    ----------
+    node : mpi4py.MPI.Intracomm
+        Private communicator of the ranks that share memory.
+    """
+
+    def __init__(self, node: MPI.Intracomm) -> None:
+        self._node = node
+        self._windows: list[_Window] = []
+        self._peers: dict[int, tuple[memoryview, ...]] = {}
+
+    def allocate(self, nbytes: int) -> Bytes | None:
+        """Allocate `nbytes`, which may differ between ranks. *Collective* over the node.
+
+        Returns
+        -------
+        numpy.ndarray or None
+            The bytes of this rank; None on every rank, with a warning, if there is no room.
+        """
+        size = max(LINE, -(-nbytes // LINE) * LINE)
+        fits = np.array([window.room_for(size) for window in self._windows], dtype=bool)
+        self._node.Allreduce(MPI.IN_PLACE, fits, op=MPI.LAND)
+        number = int(fits.argmax()) if fits.any() else self._add_window(size)
+        if number is None:
+            return None
+        window = self._windows[number]
+        here = np.array([window.take(size), nbytes], dtype=np.int64)
+        places = np.empty((self._node.size, 2), dtype=np.int64)
+        self._node.Allgather(here, places)
+        peers = tuple(
+            window.segments[rank][start : start + length]
+            for rank, (start, length) in enumerate(places.tolist())
+        )
+        # NumPy views of views keep this array alive, so its end is the end of the block.
+        own = np.frombuffer(peers[self._node.rank], np.uint8)
+        address = _address(own)
+        self._peers[address] = peers
+
+        def release(start: int) -> None:
+            del self._peers[address]
+            window.give_back(start, size)
+
+        weakref.finalize(own, release, int(here[0])).atexit = False
+        return own
+
+    def peers(self, array: NDArray[Any]) -> tuple[Bytes, ...] | None:
+        """Return the blocks that were allocated with the one that `array` begins.
+
+        Returns
+        -------
+        tuple of numpy.ndarray or None
+            Bytes of every rank of the node; None if the array does not begin a shared block.
+        """
+        peers = self._peers.get(_address(array))
+        return peers and tuple(np.frombuffer(memory, np.uint8) for memory in peers)
+
+    @property
+    def windows(self) -> int:
+        """Number of windows."""
+        return len(self._windows)
+
+    def free(self) -> None:
+        """Free the windows. *Collective*; one that still holds an array anywhere stays."""
+        idle = np.array([window.idle for window in self._windows], dtype=bool)
+        self._node.Allreduce(MPI.IN_PLACE, idle, op=MPI.LAND)
+        for window, unused in zip(self._windows, idle, strict=True):
+            if unused:
+                window.free()
+        self._windows.clear()
+
+    def _add_window(self, size: int) -> int | None:
+        largest = self._node.allreduce(size, op=MPI.MAX)
+        capacity = max(largest, FIRST_WINDOW << len(self._windows))
+        wanted = capacity * self._node.size
+        if not self._node.bcast(_has_room(wanted) if self._node.rank == 0 else None):
+            if self._node.rank == 0:
+                msg = f"no room for {wanted} bytes in {SHARED_FOLDER}; using private memory instead"
+                warnings.warn(msg, RuntimeWarning, stacklevel=4)
+            return None
+        self._windows.append(_Window(self._node, capacity))
+        return len(self._windows) - 1
+
+
+class _Window:
+    """One MPI window, of which every rank manages its own segment."""
+
+    def __init__(self, node: MPI.Intracomm, capacity: int) -> None:
+        self._win = MPI.Win.Allocate_shared(capacity, 1, comm=node)
+        self._win.Lock_all(MPI.MODE_NOCHECK)  # direct loads and stores need an access epoch
+        self.segments = [_segment(self._win, rank) for rank in range(node.size)]
+        self._capacity = capacity
+        self._free = [(0, capacity)]
+
+    @property
+    def idle(self) -> bool:
+        return self._free == [(0, self._capacity)]
+
+    def room_for(self, size: int) -> bool:
+        return any(length >= size for _, length in self._free)
+
+    def take(self, size: int) -> int:
+        """Cut `size` bytes from the first gap that holds them; returns where they start."""
+        number = next(i for i, (_, length) in enumerate(self._free) if length >= size)
+        start, length = self._free.pop(number)
+        if length > size:
+            self._free.insert(number, (start + size, length - size))
+        return start
+
+    def give_back(self, start: int, size: int) -> None:
+        """Return bytes and merge neighbouring gaps."""
+        gaps = sorted([*self._free, (start, size)])
+        merged = gaps[:1]
+        for begin, length in gaps[1:]:
+            last_begin, last_length = merged[-1]
+            if last_begin + last_length == begin:
+                merged[-1] = (last_begin, last_length + length)
+            else:
+                merged.append((begin, length))
+        self._free = merged
+
+    def free(self) -> None:
+        self.segments.clear()
+        self._win.Unlock_all()
+        self._win.Free()
+
+
+def _address(array: NDArray[Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _segment(win: MPI.Win, rank: int) -> memoryview:
+    memory: Any = win.Shared_query(rank)[0]
+    return memoryview(memory).cast("B")
+
+
+def _has_room(nbytes: int) -> bool:
+    """Whether shared memory of this size can be touched without a bus error."""
+    try:
+        room = os.statvfs(SHARED_FOLDER)
+    except OSError:  # not Linux: MPI keeps shared memory elsewhere, and says so if it cannot
+        return True
+    return nbytes <= room.f_bavail * room.f_frsize

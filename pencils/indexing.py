@@ -1,0 +1,125 @@
+"""Reading and writing parts of a field by global basic indices, without communication."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pencils.errors import ArgumentError, NotLocalError
+from pencils.layout import Box, Selection
+from pencils.operands import check_fits, common_pencil, does_not_broadcast, is_field, plain_array
+
+if TYPE_CHECKING:
+    from pencils.array import PencilArray
+    from pencils.storage import Array
+
+
+def get_selection(field: PencilArray, key: object) -> Any:
+    """Local part of ``field[key]``: a view, of size 0 where this rank owns nothing of it.
+
+    Raises
+    ------
+    NotLocalError
+        If a single element is asked for that another rank owns.
+    IndexError, TypeError
+        If the index is out of the global range, or not basic.
+    """
+    selection = Selection.from_key(key, field.shape)
+    box = _global_box(field)
+    inside = selection.local(box)
+    if inside is not None:
+        return field.local[inside]
+    if all(selection.dropped):
+        index = tuple(kept.start for kept in selection.ranges)
+        owner = field.extent.layout.owner(index[len(field.components) :])
+        msg = (
+            f"element {index} is owned by rank {owner}, not by rank {field.pencil.rank}; "
+            "gather(u, root=None, key=...) brings it to all ranks"
+        )
+        raise NotLocalError(msg)
+    return _nothing(field, selection, box)
+
+
+def set_selection(field: PencilArray, key: object, value: object) -> None:
+    """Assign to ``field[key]`` on each rank where it owns part of it.
+
+    Mistakes raise on every rank alike, also where nothing is owned.
+
+    Raises
+    ------
+    ArgumentError
+        If `value` does not broadcast to the global shape of the selection.
+    IndexError, TypeError, ValueError
+        If the index is out of the global range, or not basic; if `value` cannot be converted.
+    """
+    selection = Selection.from_key(key, field.shape)
+    box = _global_box(field)
+    inside = selection.local(box)
+    target = _nothing(field, selection, box) if inside is None else field.local[(*inside, ...)]
+    if isinstance(value, np.ndarray) and _same_view(value, target):
+        return  # the second half of ``u[key] += 1``
+    part = _cut_to_selection(value, field, selection, box)
+    if inside is not None:
+        target[...] = part
+
+
+def _nothing(field: PencilArray, selection: Selection, box: Box) -> Array:
+    """Empty view with the axes of the selection, where none of it is owned."""
+    extents = [part.stop - part.start for part in selection.part(box)]
+    return field.local[:0].reshape(0, *extents[1:])
+
+
+def _same_view(one: Array, other: Array) -> bool:
+    return (one.shape, one.strides, one.dtype) == (
+        other.shape,
+        other.strides,
+        other.dtype,
+    ) and one.__array_interface__["data"] == other.__array_interface__["data"]
+
+
+def _global_box(field: PencilArray) -> Box:
+    """Own block in global indices, component axes included."""
+    box, lead = field.extent.box, field.components
+    return Box((0,) * len(lead) + box.start, lead + box.stop)
+
+
+def _cut_to_selection(value: object, field: PencilArray, selection: Selection, box: Box) -> Array:
+    """Local part of what is assigned to a selection of a field."""
+    if is_field(value):
+        _check_assigns_whole(value, field, selection)
+        return value.local
+    array = _convert(value, field.dtype)
+    shape = selection.shape
+    while array.ndim > len(shape) and array.shape[0] == 1:
+        array = array[0]
+    parts = selection.part(box)
+    skipped = len(shape) - array.ndim
+    axes = list(zip(array.shape, shape[skipped:], parts[skipped:], strict=False))
+    if skipped < 0 or any(extent not in (1, full) for extent, full, _ in axes):
+        local = tuple(part.stop - part.start for part in parts)
+        raise ArgumentError(does_not_broadcast(array.shape, shape, local))
+    key = [part if extent == full else slice(None) for extent, full, part in axes]
+    return array[tuple(key)]
+
+
+def _convert(value: object, dtype: np.dtype[Any]) -> Array:
+    """Read assigned values; conversions that can fail are done on all ranks, and in full."""
+    if not isinstance(value, np.ndarray):
+        return np.asarray(value, dtype)
+    array = plain_array(value)
+    if not np.can_cast(array.dtype, dtype, "same_kind"):
+        array = array.astype(dtype)
+    return array
+
+
+def _check_assigns_whole(value: PencilArray, field: PencilArray, selection: Selection) -> None:
+    pencil = common_pencil([field, value])
+    whole = all(
+        selection.ranges[axis] == range(field.shape[axis]) and not selection.dropped[axis]
+        for axis in range(len(field.components), field.ndim)
+    )
+    if not whole:
+        msg = "a PencilArray can only be assigned to whole fields, like u[...] = v or u[0, ...] = v"
+        raise ArgumentError(msg)
+    check_fits(value.singletons, field, pencil)

@@ -1,0 +1,141 @@
+"""Fields as slabs: cut along their slowest dimension only, so that every rank has one run of bytes.
+
+Files hold fields in C order. In a slab layout each rank's part of a component is contiguous there;
+MPI-IO then needs no strided file views, which some MPIs get wrong and all get slowly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pencils.array import PencilArray
+from pencils.comm.agree import agreed
+from pencils.creation import empty
+from pencils.layout import Layout
+from pencils.storage import Array
+from pencils.transpose import Transposition
+
+# Runs of this length are read one by one rather than as slabs (measured; see benchmarks/io.py).
+DIRECT_BYTES = 2**16
+
+
+class Run(NamedTuple):
+    """Points that this rank holds and that are consecutive in the C order of the global array.
+
+    `offset` counts bytes from the start of the field.
+    """
+
+    offset: int
+    block: Array
+
+
+def slab_dimension(shape: tuple[int, ...]) -> int:
+    """First dimension with more than one point: the one along which a slab is cut."""
+    return next((dim for dim, points in enumerate(shape) if points > 1), 0)
+
+
+def is_slab(layout: Layout) -> bool:
+    """Whether the block of every rank is one run of the global array in C order.
+
+    Examples
+    --------
+    >>> from pencils.layout import make_layout
+    >>> is_slab(make_layout((8, 8), 2, decomp=0)), is_slab(make_layout((8, 8), 2, decomp=1))
+    (True, False)
+    """
+    along = slab_dimension(layout.shape)
+    return all(
+        dim == along or split.parts == 1 or split.points == 1
+        for dim, split in enumerate(layout.splits)
+    )
+
+
+def run_bytes(layout: Layout, itemsize: int) -> int:
+    """Bytes that a rank's block has in one piece of the global array; about, for all ranks."""
+    cut = [dim for dim, split in enumerate(layout.splits) if split.parts > 1 and split.points > 1]
+    first = cut[-1] if cut else 0
+    return prod(layout.shape[first:]) * itemsize // layout.process_shape[first]
+
+
+def runs(field: PencilArray) -> Iterator[Run]:
+    """Yield the runs of this rank in C order; in a slab one for each component."""
+    box, shape, itemsize = field.extent.box, field.extent.shape, field.dtype.itemsize
+    if field.local.size == 0:
+        return
+    strides = [prod(shape[dim + 1 :]) * itemsize for dim in range(len(shape))]
+    cut = [dim for dim, points in enumerate(shape) if box.shape[dim] < points]
+    lead = box.shape[: cut[-1] if cut else 0]
+    start = sum(lo * stride for lo, stride in zip(box.start, strides, strict=True))
+    for number, component in enumerate(np.ndindex(*field.components)):
+        origin = number * prod(shape) * itemsize + start
+        for index in np.ndindex(*lead):
+            step = sum(i * stride for i, stride in zip(index, strides, strict=False))
+            yield Run(origin + step, field.local[component + index])
+
+
+class Slabs:
+    """Brings fields to slabs and back, one after the other. Everything is *Collective*.
+
+    The plan and the slab are kept while fields of the same kind follow each other, and given back
+    when another kind comes: of a checkpoint, one field at a time exists twice.
+    """
+
+    def __init__(self) -> None:
+        self._kind: object = None
+        self._slab: PencilArray | None = None
+        self._plan: Transposition | None = None
+
+    def of(self, field: PencilArray) -> PencilArray:
+        """Return a field that lies in slabs, with the values of `field`; itself if it does."""
+        if is_slab(field.extent.layout):
+            return field
+        slab, plan = self._find(field, back=False)
+        return plan(field, slab)
+
+    def into(self, field: PencilArray) -> PencilArray:
+        """Return a slab to be filled with what `field` shall hold.
+
+        If it is one, or has runs so long that reading them beats an exchange, it is `field` itself.
+        """
+        layout = field.extent.layout
+        if is_slab(layout) or run_bytes(layout, field.dtype.itemsize) >= DIRECT_BYTES:
+            return field
+        return self._find(field, back=True)[0]
+
+    def spread(self, slab: PencilArray, field: PencilArray) -> None:
+        """Move a slab that came from `into` to its field."""
+        if slab is not field:
+            self._find(field, back=True)[1](slab, field)
+
+    def close(self) -> None:
+        """Give back the plan and the slab."""
+        if self._plan is not None:
+            self._plan.free()
+        self._kind = self._slab = self._plan = None
+
+    def _find(self, field: PencilArray, *, back: bool) -> tuple[PencilArray, Transposition]:
+        kind = (field.pencil, field.dtype, field.components, field.singletons, back)
+        if self._slab is None or self._plan is None or kind != self._kind:
+            self.close()
+            self._slab, self._plan = _make(field, back=back)
+            self._kind = kind
+        return self._slab, self._plan
+
+
+def _make(field: PencilArray, *, back: bool) -> tuple[PencilArray, Transposition]:
+    pencil = field.pencil
+    along = slab_dimension(field.extent.shape)
+    flat = pencil.with_(decomp=along, order=range(pencil.ndim))
+    kind: dict[str, Any] = {
+        "dtype": field.dtype,
+        "components": field.components,
+        "dims": [dim for dim in range(pencil.ndim) if dim not in field.singletons],
+    }
+    with agreed(pencil.topology.comm, "Slabs"):  # one rank may have no memory for it
+        slab = empty(flat, **kind)
+    ends = (flat, pencil) if back else (pencil, flat)
+    return slab, Transposition(*ends, **kind, check=False)

@@ -1,0 +1,101 @@
+"""Two fields against each other, over all ranks: products and comparisons.
+
+All functions here are *Collective*.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pencils.comm.agree import agreed
+from pencils.comm.reduce import allreduce, combine
+from pencils.errors import ArgumentError
+from pencils.operands import common_pencil, cut, is_field
+from pencils.reduce import Reduction
+
+if TYPE_CHECKING:
+    from pencils.array import PencilArray
+    from pencils.storage import Array
+
+
+def vdot(field: PencilArray, other: Any) -> Any:
+    """Sum of ``conj(field) * other`` over all elements and ranks. *Collective*.
+
+    Parameters
+    ----------
+    field, other : PencilArray
+        Fields of the same global shape; one of them may be a replicated NumPy array.
+
+    Returns
+    -------
+    scalar
+        A NumPy scalar, the same on every rank.
+
+    Raises
+    ------
+    PencilMismatchError, ArgumentError
+        If pencils or shapes differ.
+    """
+    one = _main_field(field, other)
+    with agreed(one.pencil.topology.comm, "vdot") as agree:
+        left, right = _blocks(field, other)
+        if np.shape(field) != np.shape(other):
+            msg = f"vdot of shapes {np.shape(field)} and {np.shape(other)}; they must be equal"
+            raise ArgumentError(msg)
+        agree(shape=one.shape, dtypes=(left.dtype, right.dtype))
+        task = Reduction.read("vdot", one, None, keepdims=False, out=None)
+        part = np.asarray(np.vdot(left, right))
+        if not task.contributes:
+            part = np.zeros_like(part)
+    return allreduce(task.comm, part, np.add)[()]
+
+
+def allclose(
+    a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> bool:
+    """Whether two fields agree within tolerances on all ranks, as `numpy.allclose`. *Collective*.
+
+    Parameters
+    ----------
+    a, b : PencilArray
+        Fields of the same blocks; one of them may be a replicated NumPy array or a scalar.
+    rtol, atol, equal_nan
+        As in `numpy.isclose`.
+    """
+    comm = _main_field(a, b).pencil.topology.comm
+    with agreed(comm, "allclose") as agree:
+        agree(shapes=(np.shape(a), np.shape(b)), tolerances=(rtol, atol, equal_nan))
+        left, right = _blocks(a, b)
+        close = np.allclose(left, right, rtol=rtol, atol=atol, equal_nan=equal_nan)
+    return bool(combine(comm, close, _both))
+
+
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> bool:
+    """Whether two fields have the same global shape and elements on all ranks. *Collective*."""
+    comm = _main_field(a1, a2).pencil.topology.comm
+    with agreed(comm, "array_equal") as agree:
+        shapes = np.shape(a1), np.shape(a2)
+        agree(shapes=shapes, equal_nan=equal_nan)
+        equal = shapes[0] == shapes[1]
+        if equal:
+            equal = np.array_equal(*_blocks(a1, a2), equal_nan=equal_nan)
+    return bool(combine(comm, equal, _both))
+
+
+def _both(one: bool, other: bool) -> bool:
+    return one and other
+
+
+def _main_field(one: Any, other: Any) -> PencilArray:
+    """Return the operand that is a field, and the larger one if both are."""
+    fields = [operand for operand in (one, other) if is_field(operand)]
+    return min(fields, key=lambda field: len(field.singletons))
+
+
+def _blocks(one: Any, other: Any) -> tuple[Array, Array]:
+    """Local parts of both operands, broadcast against each other."""
+    pencil = common_pencil([operand for operand in (one, other) if is_field(operand)])
+    left, right = np.broadcast_arrays(cut(one, pencil)[0], cut(other, pencil)[0])
+    return left, right

@@ -1,0 +1,67 @@
+"""Copies of singleton dimensions, which every process along them holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pencils.comm.agree import agreed
+from pencils.comm.reduce import combine
+from pencils.errors import ReplicaError
+from pencils.operands import is_field
+from pencils.storage import Array
+
+if TYPE_CHECKING:
+    from pencils.array import PencilArray
+
+
+def verify_replicas(field: PencilArray) -> None:
+    """Check that all copies of a field with singleton dimensions are equal, bit by bit.
+
+    *Collective*. Replicas drift apart when code treats ranks differently, for instance by writing
+    to ``u.local`` on some of them only.
+
+    Parameters
+    ----------
+    field : PencilArray
+        The field; without singleton dimensions there is nothing to find.
+
+    Raises
+    ------
+    ReplicaError
+        On every rank, naming the ranks whose copies differ from that of the first one.
+    TypeError
+        If `field` is not a PencilArray.
+    """
+    if not is_field(field):
+        msg = f"verify_replicas takes a PencilArray, not {type(field).__name__}"
+        raise TypeError(msg)
+    topology, layout = field.pencil.topology, field.extent.layout
+    with agreed(topology.comm, "verify_replicas") as agree:
+        agree(pencil=repr(field.pencil), shape=field.shape, dtype=field.dtype)
+    group = topology.along(layout.grid, layout.replicated_axes)
+    mine = np.ascontiguousarray(field.local)
+    first = mine.copy()
+    group.Bcast(first.reshape(-1).view(np.uint8), 0)
+    strayed = [] if _same_bits(first, mine) else [field.pencil.rank]
+    everyone = combine(topology.comm, strayed, _joined)
+    ranks = sorted(everyone)
+    if ranks:
+        msg = (
+            f"copies of the singleton dimensions {sorted(field.singletons)} on ranks {ranks} "
+            "differ from the first copy; compute them alike on all ranks, or partition() again"
+        )
+        raise ReplicaError(msg)
+
+
+def _same_bits(one: Array, other: Array) -> bool:
+    if one.dtype.char in "gG":  # long doubles have bits without meaning
+        return np.array_equal(one, other, equal_nan=True)
+    if one.dtype.fields:  # and records may have gaps
+        return all(_same_bits(one[name].copy(), other[name].copy()) for name in one.dtype.fields)
+    return one.tobytes() == other.tobytes()
+
+
+def _joined(one: list[int], other: list[int]) -> list[int]:
+    return one + other

@@ -1,0 +1,68 @@
+"""Layouts to try everything on, global data for them, and what it means to agree with NumPy."""
+
+import numpy as np
+
+import pencils
+
+# Uneven blocks everywhere; with several ranks also empty ones ("few", "thin" and others).
+LAYOUTS = {
+    "line": {"shape": (7,)},
+    "few": {"shape": (2,)},
+    "plane": {"shape": (7, 5), "order": (1, 0), "splits": "last"},
+    "slabs": {"shape": (4, 5, 3), "decomp": 1},
+    "thin": {"shape": (3, 1, 4), "decomp": (2, 1), "order": (2, 0, 1)},
+    "pencils": {"shape": (5, 4, 6), "decomp": (0, 1), "periodic": True},
+    "blocks": {"shape": (4, 5, 3), "decomp": (2, 0, 1), "order": (1, 2, 0)},
+    "four": {"shape": (3, 2, 4, 3), "decomp": (3, 1), "order": (0, 3, 1, 2)},
+}
+
+
+_made = {}
+
+
+def lay(comm, name):
+    """Make the pencil of one of the layouts, once: every construction costs a collective."""
+    if name not in _made:
+        _made[name] = pencils.Pencil(comm=comm, **LAYOUTS[name])
+    return _made[name]
+
+
+def draw(shape, dtype=float, seed=0):
+    """Make random global data, the same on every rank; small values of either sign."""
+    rng = np.random.default_rng([seed, *shape])
+    dtype = np.dtype(dtype)
+    if dtype.kind == "b":
+        return rng.random(shape) < 0.5
+    if dtype.kind in "iu":
+        return rng.integers(0 if dtype.kind == "u" else -9, 10, shape).astype(dtype)
+    values = rng.normal(size=shape) * 3
+    if dtype.kind == "c":
+        values = values + 1j * rng.normal(size=shape)
+    return values.astype(dtype)
+
+
+def spread(pencil, data, *, halo=0, dims=None):
+    """Make a field that holds global data (singletons with extent 1), without `partition`."""
+    components = data.shape[: data.ndim - pencil.ndim]
+    field = pencils.empty(pencil, dtype=data.dtype, components=components, halo=halo, dims=dims)
+    field.local[...] = data[field.local_slices]
+    return field
+
+
+def assert_holds(field, data, *, rtol=0.0):
+    """Check that the field is global `data`: its shape, its element type, and the own part."""
+    assert isinstance(field, pencils.PencilArray)
+    assert field.shape == data.shape
+    assert field.dtype == data.dtype
+    part = data[field.local_slices]
+    if rtol:
+        np.testing.assert_allclose(field.local, part, rtol=rtol, atol=rtol)
+    else:
+        np.testing.assert_array_equal(field.local, part)
+
+
+def in_memory_order(field):
+    """Whether the own block is contiguous in the memory order of the pencil."""
+    lead = len(field.components)
+    axes = (*range(lead), *(lead + dim for dim in field.pencil.order))
+    return field.local.transpose(axes).flags.c_contiguous

@@ -1,0 +1,409 @@
+"""Reductions over the ranks are those of NumPy over the global array."""
+
+import numpy as np
+import pytest
+from fields import assert_holds, draw, in_memory_order, lay, spread
+from together import everywhere, named, raise_together, ranks_at_fault
+
+import pencils
+from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+
+@pytest.fixture(params=["few", "plane", "thin", "pencils", "four"])
+def pencil(request, comm):
+    """Fewer layouts than elsewhere: here every line is a collective."""
+    return lay(comm, request.param)
+
+
+EXACT = ["min", "max", "any", "all", "count_nonzero", "ptp"]
+ROUNDED = ["sum", "prod", "mean", "var", "std"]
+ARGS = ["argmin", "argmax"]
+NUMBERS = ["i1", "u8", "f4", "f8", ">f8", "c16"]
+
+
+def kept(array, axis, ndim, name, **options):
+    """Reduce a global array with NumPy the way fields do: axes of space stay."""
+    if axis is None:
+        return getattr(np, name)(array, **options)
+    full = getattr(np, name)(array, axis=axis, keepdims=True, **options)
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    lead = array.ndim - ndim
+    return full.squeeze(tuple(a % array.ndim for a in axes if a % array.ndim < lead))
+
+
+def assert_agrees(result, expected, *, rtol=0.0):
+    if isinstance(result, pencils.PencilArray):
+        assert_holds(result, expected, rtol=rtol)
+        assert in_memory_order(result)
+        return
+    assert np.ndim(result) == 0
+    assert result.dtype == np.asarray(expected).dtype
+    np.testing.assert_allclose(result, expected, rtol=rtol, atol=rtol)
+
+
+def identical(comm, value):
+    """Whether a value has the same bits on all ranks."""
+    return len(set(comm.allgather(np.asarray(value).tobytes()))) == 1
+
+
+def tolerance(dtype):
+    return 1e-4 if dtype == "f4" else 1e-10
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_the_whole_field(comm, pencil, dtype):
+    a = draw((2, *pencil.shape), dtype)
+    if dtype == "f4":
+        a /= 3  # whose product does not overflow
+    u = spread(pencil, a, halo=1)
+    for name in EXACT + ROUNDED + ARGS:
+        if name == "ptp" and dtype == "i1":
+            continue
+        reduction = getattr(u, name, None) or (lambda name=name: getattr(np, name)(u))
+        result = reduction()
+        rtol = tolerance(dtype) if name in ROUNDED else 0
+        assert_agrees(result, getattr(np, name)(a), rtol=rtol)
+        assert identical(comm, result)
+
+
+@pytest.mark.parametrize("name", EXACT + ROUNDED)
+def test_axes(pencil, name):
+    a = draw((2, 3, *pencil.shape))
+    u = spread(pencil, a)
+    last = a.ndim - 1
+    for axis in (0, 2, -1, (0, 1), (1, last), (2, -1), tuple(range(2, a.ndim)), ()):
+        if len(set(np.atleast_1d(axis) % a.ndim)) < np.size(axis):
+            continue
+        result = getattr(np, name)(u, axis=axis)
+        assert_agrees(result, kept(a, axis, pencil.ndim, name), rtol=1e-11)
+    for axis in (None, 1, (0, -1)):
+        result = getattr(np, name)(u, axis=axis, keepdims=True)
+        expected = getattr(np, name)(a, axis=axis, keepdims=True)
+        assert_agrees(result, expected, rtol=1e-11)
+
+
+@pytest.mark.parametrize("name", ARGS)
+@pytest.mark.parametrize("dtype", ["i1", "f8", "c16", "?"])
+def test_positions(pencil, name, dtype):
+    a = draw((2, *pencil.shape), dtype)
+    u = spread(pencil, a)
+    function = getattr(np, name)
+    assert np.unravel_index(function(u), u.shape) == np.unravel_index(function(a), a.shape)
+    for axis in range(-a.ndim, a.ndim):
+        assert_agrees(getattr(u, name)(axis), kept(a, axis, pencil.ndim, name))
+        assert_agrees(function(u, axis, keepdims=True), function(a, axis, keepdims=True))
+    assert_agrees(function(u, keepdims=True), function(a, keepdims=True))
+
+
+def test_the_first_of_equals_wins(pencil):
+    for values in (0.0, np.nan, -0.0):
+        a = np.full(pencil.shape, values)
+        assert spread(pencil, a).argmin() == 0
+        assert spread(pencil, a).argmax() == 0
+    a = np.zeros(pencil.shape)
+    a.reshape(-1)[1:] = np.nan
+    assert spread(pencil, a).argmin() == spread(pencil, a).argmax() == 1
+    b = np.zeros(pencil.shape)
+    b[..., -1] = 1
+    assert spread(pencil, b).argmax() == np.argmax(b)
+    assert_holds(spread(pencil, b).argmax(0), np.argmax(b, 0, keepdims=True))
+
+
+def test_special_values(comm, pencil):
+    base = draw(pencil.shape)
+    for values in ([np.nan], [np.inf], [-np.inf, np.inf], [np.nan, np.inf]):
+        a = base.copy()
+        a.reshape(-1)[-len(values) :] = values
+        u = spread(pencil, a)
+        for name in ("min", "max", "sum", "argmin", "argmax", "any", "all"):
+            with np.errstate(invalid="ignore"):
+                result, expected = getattr(u, name)(), getattr(a, name)()
+            np.testing.assert_allclose(result, expected, rtol=1e-12)
+            assert identical(comm, result)
+
+
+def test_signs_of_zero_are_the_same_on_all_ranks(comm):
+    pencil = pencils.Pencil((2 * comm.size,), comm)
+    for mine in (-0.0, 0.0, [0.0, -0.0][comm.rank % 2]):
+        u = pencils.full(pencil, mine)
+        for name in ("min", "max", "sum"):
+            assert identical(comm, getattr(u, name)())
+    minus = pencils.full(pencil, -0.0)
+    assert np.signbit([minus.max(), minus.min()]).all()
+    plus = pencils.full(pencil, 0.0)
+    assert not np.signbit([plus.max(), plus.min()]).any()
+
+
+def test_complex_extrema_are_lexicographic(pencil):
+    a = np.round(draw(pencil.shape, "c16"))
+    u = spread(pencil, a)
+    for name in ("min", "max", "argmin", "argmax"):
+        assert getattr(u, name)() == getattr(a, name)()
+    a.reshape(-1)[0] = complex(0, np.nan)
+    assert np.isnan(spread(pencil, a).max())
+
+
+def test_dates(pencil):
+    a = draw(pencil.shape, "i4").astype("M8[D]")
+    u = spread(pencil, a)
+    for name in ("min", "max", "argmin", "argmax"):
+        assert getattr(u, name)() == getattr(a, name)()
+    spans = a - a.min()
+    for name in ("sum", "min", "max", "mean"):
+        assert getattr(np, name)(spread(pencil, spans)) == getattr(np, name)(spans)
+    a.reshape(-1)[-1] = "NaT"
+    assert np.isnat(spread(pencil, a).max())
+    with pytest.raises(TypeError):
+        u.sum()
+
+
+def test_booleans(pencil):
+    for value in (False, True):
+        a = np.full(pencil.shape, value)
+        a.reshape(-1)[-1] = True
+        u = spread(pencil, a)
+        for name in ("any", "all", "min", "max", "sum", "prod", "mean"):
+            assert_agrees(getattr(u, name)(), getattr(a, name)())
+
+
+@pytest.mark.parametrize("dtype", ["f2", "g", "?", "u2", "c8"])
+def test_result_types(pencil, dtype):
+    a = draw(pencil.shape, dtype)
+    u = spread(pencil, a)
+    for name in ("sum", "prod", "min", "max", "mean", "var", "std", "any"):
+        if dtype == "?" and name in {"var", "std"}:
+            continue
+        with np.errstate(over="ignore"):
+            result, expected = getattr(np, name)(u), getattr(np, name)(a)
+            assert result.dtype == expected.dtype, name
+            along = getattr(np, name)(u, axis=0)
+            assert along.dtype == getattr(np, name)(a, axis=0).dtype
+    for wanted in ("f8", "c16", "i8"):
+        if np.dtype(dtype).kind == "c" and wanted != "c16":
+            continue
+        assert np.sum(u, dtype=wanted).dtype == wanted
+        assert_agrees(np.sum(u, dtype=wanted), np.sum(a, dtype=wanted), rtol=1e-2)
+        if wanted != "i8":
+            assert np.mean(u, dtype=wanted).dtype == np.mean(a, dtype=wanted).dtype
+
+
+def test_half_precision_means_do_not_overflow(comm):
+    a = np.full((40, 60), 60000, "f2")
+    u = spread(pencils.Pencil(a.shape, comm), a)
+    assert u.mean() == a.mean() == 60000
+    assert_agrees(u.mean(axis=0), np.mean(a, 0, keepdims=True))
+    assert u.var() == 0
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "min", "max", "any", "all", "mean", "var", "std"])
+def test_where(pencil, name):
+    a, mask = draw((2, *pencil.shape)), draw(pencil.shape, "?", 1)
+    mask[0] = True
+    u = spread(pencil, a)
+    options = {"initial": 1.5} if name in {"min", "max"} else {}
+    for where in (mask, spread(pencil, mask), mask.tolist(), mask[:1], True):
+        there = np.asarray(where.local if where is None else mask)
+        there = mask[:1] if isinstance(where, np.ndarray) and len(where) == 1 else there
+        there = True if where is True else there
+        for axis in (None, 1):
+            result = getattr(np, name)(u, axis=axis, where=where, **options)
+            expected = kept(a, axis, pencil.ndim, name, where=there, **options)
+            assert_agrees(result, expected, rtol=1e-11)
+
+
+def test_initial(pencil):
+    for dtype in ("i4", "f4", "c8"):
+        a = draw(pencil.shape, dtype)
+        u = spread(pencil, a)
+        for name in ("sum", "prod", "min", "max"):
+            for axis in (None, 0):
+                result = getattr(np, name)(u, axis=axis, initial=3)
+                expected = kept(a, axis, pencil.ndim, name, initial=3)
+                assert_agrees(result, expected, rtol=1e-4)
+    assert_agrees(
+        spread(pencil, draw(pencil.shape, int)).max(initial=99.5),
+        np.max(draw(pencil.shape, int), initial=99.5),
+    )
+
+
+def test_ddof(pencil):
+    a = draw((2, *pencil.shape))
+    u = spread(pencil, a)
+    for name in ("var", "std"):
+        assert_agrees(getattr(u, name)(ddof=1), getattr(a, name)(ddof=1), rtol=1e-12)
+        result = getattr(u, name)(axis=0, ddof=0.5)
+        assert_agrees(result, getattr(a, name)(axis=0, ddof=0.5), rtol=1e-12)
+    far = spread(pencil, a + 1e9)
+    np.testing.assert_allclose(far.var(), a.var(), rtol=1e-5)
+
+
+def test_results_broadcast_back(pencil):
+    a = draw(pencil.shape)
+    u = spread(pencil, a)
+    centred = u - u.mean(axis=-1)
+    assert_holds(centred, a - a.mean(axis=-1, keepdims=True), rtol=1e-12)
+    total = u.sum(axis=0)
+    assert total.singletons == {0}
+    pencils.verify_replicas(total)
+    np.testing.assert_allclose(total.sum(), a.sum(), rtol=1e-11)
+
+
+def test_replicas_count_once(comm):
+    pencil = lay(comm, "pencils")
+    a = draw((2, pencil.shape[0], 1, 1))
+    u = spread(pencil, a, dims=0)
+    for name in EXACT + ROUNDED + ARGS:
+        assert_agrees(getattr(np, name)(u), getattr(np, name)(a), rtol=1e-12)
+    for axis in (0, 1, 2, 3, (0, 2), (1, 3)):
+        assert_agrees(u.sum(axis), kept(a, axis, 3, "sum"), rtol=1e-12)
+        assert_agrees(u.max(axis), kept(a, axis, 3, "max"))
+        pencils.verify_replicas(u.sum(axis))
+    assert_agrees(u.argmin(1), kept(a, 1, 3, "argmin"))
+    np.testing.assert_allclose(u.norm(), np.linalg.norm(a), rtol=1e-13)
+    np.testing.assert_allclose(u.vdot(u), np.vdot(a, a), rtol=1e-13)
+
+
+def test_fields_without_points(comm):
+    pencil = pencils.Pencil((4, 0, 3), comm)
+    u = pencils.zeros(pencil)
+    for name in ("sum", "prod", "any", "all", "count_nonzero"):
+        assert_agrees(getattr(np, name)(u), np.asarray(getattr(np, name)(np.zeros((4, 0, 3)))))
+    assert_holds(u.sum(axis=1), np.zeros((4, 1, 3)))
+    assert_holds(u.max(axis=0), np.zeros((1, 0, 3)))
+    assert u.max(initial=2.0) == 2
+    for name in ("min", "max", *ARGS):
+        raise_together(
+            comm, ArgumentError, "without points", call=lambda name=name: getattr(u, name)()
+        )
+    with pytest.raises(ArgumentError, match="initial="):
+        u.min(axis=1)
+    with np.errstate(invalid="ignore"):
+        assert np.isnan(u.mean())
+
+
+def test_norm(pencil):
+    for dtype in ("f8", "c16", "i1"):
+        a = draw((2, *pencil.shape), dtype)
+        a.reshape(-1)[0] = -128 if dtype == "i1" else 0
+        u, flat = spread(pencil, a), a.astype(float if dtype == "i1" else a.dtype).ravel()
+        for p in (None, 2, 1, np.inf, -np.inf, 0, 3):
+            expected = np.linalg.norm(flat, p)
+            np.testing.assert_allclose(u.norm(p), expected, rtol=1e-12)
+            assert u.norm(p).dtype == expected.dtype
+        np.testing.assert_allclose(np.linalg.norm(u), np.linalg.norm(flat), rtol=1e-12)
+    assert pencils.full(pencil, 3, dtype="f4").norm().dtype == np.float32
+
+
+def test_vdot(comm, pencil):
+    for dtype in ("f8", "c16", "i4"):
+        a, b = draw((2, *pencil.shape), dtype), draw((2, *pencil.shape), dtype, 1)
+        u, v = spread(pencil, a), spread(pencil, b, halo=1)
+        for result in (np.vdot(u, v), u.vdot(v), u.vdot(b), np.vdot(a, v)):
+            assert_agrees(result, np.vdot(a, b), rtol=1e-12)
+            assert identical(comm, result)
+    with pytest.raises(ArgumentError, match="must be equal"):
+        u.vdot(pencils.zeros(pencil))
+    with pytest.raises(ArgumentError, match="must be equal"):
+        u.vdot(2)
+
+
+def test_comparisons(comm, pencil):
+    a = draw((2, *pencil.shape))
+    u = spread(pencil, a)
+    near, far = a + 1e-9, a.copy()
+    far.reshape(-1)[-1] += 1
+    for other, close, equal in ((a, True, True), (near, True, False), (far, False, False)):
+        for one, two in ((u, spread(pencil, other)), (u, other), (other, u)):
+            assert np.allclose(one, two) is close
+            assert np.array_equal(one, two) is equal
+    assert np.allclose(u, far, atol=2)
+    assert np.allclose(u * 0, 0)
+    holes = far.copy()
+    holes[0] = np.nan
+    v = spread(pencil, holes)
+    assert not np.array_equal(v, v)
+    assert np.array_equal(v, v, equal_nan=True)
+    assert np.allclose(v, v, equal_nan=True)
+    assert not np.array_equal(u, u.component(0))
+    if comm.size > 1:
+        mismatch = pencils.zeros(pencil.with_(splits="ceil" if pencil.ndim > 1 else "floor"))
+        if not mismatch.pencil.same_blocks(pencil):
+            with pytest.raises(PencilMismatchError):
+                np.array_equal(u.component(0), mismatch)
+
+
+def test_extent_1_may_be_a_singleton_or_not(comm):
+    pencil = pencils.Pencil((1, 2 * comm.size), comm, decomp=0, splits="last")
+    a = draw(pencil.shape)
+    u, v = spread(pencil, a), spread(pencil, a, dims=1)
+    assert np.array_equal(u, v)
+    assert np.array_equal(v, u)
+    np.testing.assert_allclose(u.vdot(v), np.vdot(a, a), rtol=1e-13)
+    np.testing.assert_allclose(v.vdot(u), np.vdot(a, a), rtol=1e-13)
+
+
+BAD = {
+    "sum axis": (lambda u: u.sum(axis=7), ArgumentError, "axis=(7,)"),
+    "max axis": (lambda u: u.max(axis=(0, 0)), ArgumentError, "twice"),
+    "argmin axes": (lambda u: u.argmin(axis=(0, 1)), ArgumentError, "give one axis"),
+    "mean out": (lambda u: u.mean(out=u), TypeError, "takes no out="),
+    "sum where": (lambda u: u.sum(where=np.ones(3)), TypeError, "must be boolean"),
+    "sum long where": (lambda u: u.sum(where=np.ones((2, 1, 1), bool)), ValueError, "dimensions"),
+    "sum wrong where": (lambda u: u.sum(where=[True] * 5), ArgumentError, "global"),
+    "sum initial": (lambda u: u.sum(initial=[1, 2]), ArgumentError, "one value"),
+    "max initial": (lambda u: u.max(initial=1j), TypeError, "complex"),
+    "sum dtype": (lambda u: u.sum(dtype="S3"), TypeError, ""),
+    "norm ord": (lambda u: u.norm("fro"), TypeError, ""),
+    "vdot": (lambda u: u.vdot(np.ones(5)), ArgumentError, "global"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_mistake_on_one_rank_raises_on_all(comm, name):
+    call, kind, text = BAD[name]
+    u = pencils.ones(pencils.Pencil((4, 3), comm))
+    good = {"argmin": u.argmin, "mean": u.mean, "vdot": lambda: u.vdot(u), "norm": u.norm}
+    other = good.get(name.split()[0], getattr(u, name.split()[0]))
+    raise_together(comm, kind, text, call=lambda: call(u))
+    for rank in ranks_at_fault(comm):
+        mine = (lambda: call(u)) if comm.rank == rank else other
+        raise_together(comm, kind, named(comm, rank) + "", call=mine)
+    assert u.sum() == u.size
+
+
+def test_different_calls_are_told_apart(comm):
+    u = pencils.ones(pencils.Pencil((4, 3), comm))
+    calls = [(u.sum, u.max), (u.sum, lambda: u.sum(axis=0)), (u.argmin, u.argmax)]
+    calls += [(u.max, lambda: u.max(initial=3)), (u.sum, lambda: u.sum(dtype="f4"))]
+    calls += [(lambda: np.allclose(u, u), lambda: np.allclose(u, u, rtol=1))]
+    for one, other in calls:
+        if comm.size > 1:
+            call = one if comm.rank else other
+            raise_together(comm, RankDisagreementError, "rank 0 has", call=call)
+        assert everywhere(comm, u.sum() == u.size)
+
+
+def test_warnings_as_errors_on_one_rank_raise_on_all(comm):
+    u = pencils.ones(pencils.Pencil((2 * comm.size,), comm))
+    if comm.rank == comm.size - 1:
+        u.local[...] = 1e300, np.finfo(float).max
+    with np.errstate(over="raise"):
+        raise_together(comm, FloatingPointError, "overflow", call=u.prod)
+        raise_together(comm, FloatingPointError, "overflow", call=u.norm)
+    assert u.max() == np.finfo(float).max
+
+
+def test_records_have_no_sum(pencil):
+    u = pencils.zeros(pencil, dtype=[("mass", "f4")])
+    for name in ("sum", "max", "argmin", "mean"):
+        with pytest.raises(TypeError):
+            getattr(u, name)()
+
+
+def test_fields_come_first(pencil):
+    u = pencils.ones(pencil)
+    for call in (lambda: np.sum(a=u), lambda: np.sum(np.ones(3), out=u)):
+        with pytest.raises(TypeError, match="give the PencilArray first"):
+            call()

@@ -1,0 +1,319 @@
+"""Ufuncs on fields are those of NumPy on the global array, whatever the layout."""
+
+import operator
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from fields import assert_holds, draw, in_memory_order, lay, spread
+
+import pencils
+from pencils.errors import ArgumentError, PencilMismatchError
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+DTYPES = ["?", "i1", "i8", "u2", "f2", "f4", "f8", "g", "c8", "c16"]
+BINARY = [
+    *(operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv),
+    *(operator.mod, operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge),
+]
+
+
+def test_operators_between_fields_arrays_and_scalars(pencil):
+    a, b = draw(pencil.shape, seed=1), draw(pencil.shape, seed=2) + 10
+    u, v = spread(pencil, a), spread(pencil, b)
+    for op in BINARY:
+        result = op(u, v)
+        assert_holds(result, op(a, b))
+        assert in_memory_order(result)
+        assert_holds(op(u, b), op(a, b))
+        assert_holds(op(a, v), op(a, b))
+        assert_holds(op(u, 2.5), op(a, 2.5))
+        assert_holds(op(2.5, v), op(2.5, b))
+        assert_holds(op(np.float64(2.5), v), op(2.5, b))
+    assert_holds(-u, -a)
+    assert_holds(+u, a)
+    assert_holds(abs(u), abs(a))
+    assert_holds(v**2, b**2)
+    assert_holds(abs(v) ** u, abs(b) ** a)
+    assert_holds(2.0**u, 2.0**a, rtol=1e-14)
+    assert_holds(np.sin(u), np.sin(a), rtol=1e-14)
+    for part, expected in zip(divmod(u, v), divmod(a, b), strict=True):
+        assert_holds(part, expected)
+
+
+def test_operators_on_integers_and_booleans(pencil):
+    a, b = draw(pencil.shape, "i4", 1), draw(pencil.shape, "?", 2)
+    u, v = spread(pencil, a), spread(pencil, b)
+    for op in (operator.and_, operator.or_, operator.xor):
+        assert_holds(op(u, 5), op(a, 5))
+        assert_holds(op(v, b), op(b, b))
+    assert_holds(~v, ~b)
+    assert_holds(u << 2, a << 2)
+    assert_holds(1 >> abs(u), 1 >> abs(a))
+
+
+@pytest.mark.parametrize("left", DTYPES)
+def test_promotion_is_that_of_numpy(comm, left):
+    pencil = lay(comm, "plane")
+    a = draw(pencil.shape, left)
+    u = spread(pencil, a)
+    for right in DTYPES:
+        b = draw(pencil.shape, right, 1)
+        assert_holds(u + spread(pencil, b), a + b)
+        assert_holds(u * b, a * b)
+        scalar = np.dtype(right).type(3)
+        assert_holds(u * scalar, a * scalar)
+        assert_holds(scalar * u, scalar * a)
+        zero_d = np.array(3, right)
+        assert_holds(u * zero_d, a * zero_d)
+    for scalar in (True, 3, 2.0, 2j):
+        assert_holds(u * scalar, a * scalar)
+        assert_holds(scalar * u, scalar * a)
+
+
+def test_python_scalars_are_weak(pencil):
+    single = spread(pencil, draw(pencil.shape, "f4"))
+    assert (single * 2.0).dtype == np.float32
+    assert (single * np.float64(2)).dtype == np.float64
+    assert (single * 2j).dtype == np.complex64
+    small = spread(pencil, draw(pencil.shape, "u1"))
+    assert (small + 3).dtype == np.uint8
+    with pytest.raises(OverflowError):
+        small + 300
+
+
+def test_dates(pencil):
+    days = draw(pencil.shape, "i4").astype("M8[D]")
+    u = spread(pencil, days)
+    assert_holds(u + np.timedelta64(2, "D"), days + np.timedelta64(2, "D"))
+    assert_holds(u - days, days - days)
+    assert_holds(u > np.datetime64("1970-01-01"), days > np.datetime64("1970-01-01"))
+
+
+def test_records_compare(pencil):
+    kind = np.dtype([("mass", "f4"), ("charge", "i2")])
+    a = np.zeros(pencil.shape, kind)
+    a["charge"] = draw(pencil.shape, "i2")
+    u = spread(pencil, a)
+    assert_holds(u == a, a == a)  # noqa: PLR0124
+    assert_holds(u != np.zeros_like(a), a != np.zeros_like(a))
+    with pytest.raises(TypeError):
+        u + u
+
+
+def test_in_place(pencil):
+    a = draw(pencil.shape)
+    for halo in (0, 2):
+        u = spread(pencil, a, halo=halo)
+        same = u
+        u += 1
+        u *= a
+        u -= u
+        u += spread(pencil, a)
+        u **= 2
+        assert u is same
+        assert_holds(u, a**2)
+        assert u.halo == ((halo, halo),) * pencil.ndim
+    with pytest.raises(TypeError, match="out= must be a PencilArray"):
+        a += u
+
+
+def test_out(pencil):
+    a, b = draw(pencil.shape, seed=1), draw(pencil.shape, seed=2)
+    u, v = spread(pencil, a), spread(pencil, b)
+    other = pencils.Pencil(
+        pencil.shape,
+        pencil.comm,
+        decomp=pencil.decomp,
+        grid=pencil.grid,
+        periodic=pencil.periodic,
+        order=pencil.order[::-1],
+        splits=[split.rule for split in pencil.layout.splits],
+    )
+    for target in (pencils.empty(pencil), pencils.zeros(pencil, halo=1), pencils.empty(other)):
+        assert np.add(u, v, out=target) is target
+        assert_holds(target, a + b)
+        assert np.subtract(u, v, target) is target
+        assert_holds(target, a - b)
+        assert np.multiply(a, b, out=(target,)) is target
+        assert_holds(target, a * b)
+        assert np.add(u, target, out=target) is target
+        assert_holds(target, a + a * b)
+    untouched = pencils.zeros(pencil, halo=1)
+    np.add(u, 1, out=untouched)
+    untouched.local[...] = 0
+    assert not untouched.padded.any()
+    assert_holds(spread(other, a) - v, a - b)
+    assert in_memory_order(v - spread(other, a))
+
+
+def test_several_outputs(pencil):
+    a = draw(pencil.shape)
+    u = spread(pencil, a)
+    for ufunc in (np.modf, np.frexp):
+        for part, expected in zip(ufunc(u), ufunc(a), strict=True):
+            assert_holds(part, expected)
+            assert in_memory_order(part)
+    whole = pencils.empty(pencil, halo=1)
+    fraction, integer = np.modf(u, out=(None, whole))
+    assert integer is whole
+    assert_holds(whole, np.modf(a)[1])
+    assert_holds(fraction, np.modf(a)[0])
+    quotient, rest = pencils.empty(pencil), pencils.empty(pencil)
+    assert np.divmod(u, 2.0, quotient, rest) == (quotient, rest) or True
+    assert_holds(quotient, a // 2.0)
+    assert_holds(rest, a % 2.0)
+
+
+def test_where(pencil):
+    a, mask = draw(pencil.shape), draw(pencil.shape, "?", 3)
+    expected = np.add(a, 1, where=mask, out=np.zeros(pencil.shape))
+    for where in (mask, spread(pencil, mask), mask.tolist()):
+        result = np.add(spread(pencil, a), 1, where=where, out=pencils.zeros(pencil))
+        assert_holds(result, expected)
+    nothing = np.add(spread(pencil, a), 1, where=False, out=pencils.zeros(pencil))
+    assert not nothing.local.any()
+    row = mask[..., :1]
+    dims = range(pencil.ndim - 1)
+    expected = np.sqrt(abs(a), where=row, out=np.zeros(pencil.shape))
+    for where in (row, spread(pencil, row, dims=dims)) if dims else (row,):
+        out = pencils.zeros(pencil)
+        assert_holds(np.sqrt(abs(spread(pencil, a)), where=where, out=out), expected)
+
+
+def test_dtype_and_casting(pencil):
+    a = draw(pencil.shape, "i4")
+    u = spread(pencil, a)
+    assert_holds(np.add(u, 1, dtype="f4"), np.add(a, 1, dtype="f4"))
+    single = pencils.empty(pencil, dtype="f4")
+    with pytest.raises(TypeError, match="Cannot cast"):
+        np.add(u, 1.5, out=pencils.empty(pencil, dtype=int))
+    with pytest.raises(TypeError, match="Cannot cast"):
+        u += 0.5
+    np.add(u, 0.5, out=single, casting="unsafe")
+    assert_holds(single, (a + 0.5).astype("f4"))
+
+
+def test_components(pencil):
+    vector = draw((3, *pencil.shape), seed=1)
+    scalar = draw(pencil.shape, seed=2)
+    u, s = spread(pencil, vector), spread(pencil, scalar)
+    constants = draw((3, *(1,) * pencil.ndim), seed=3)
+    tensor = draw((2, 3, *pencil.shape), seed=4)
+    assert_holds(u * s, vector * scalar)
+    assert_holds(s + u, scalar + vector)
+    assert_holds(u * constants, vector * constants)
+    assert_holds(s * constants, scalar * constants)
+    assert_holds(spread(pencil, tensor) - u, tensor - vector)
+    assert_holds(s - tensor, scalar - tensor)
+    assert in_memory_order(s - tensor)
+    u += s
+    assert_holds(u, vector + scalar)
+    with pytest.raises(ValueError, match="broadcast"):
+        s += u
+    with pytest.raises(ValueError, match="broadcast"):
+        u + spread(pencil, tensor[:, :2])
+
+
+def test_singletons_broadcast(comm):
+    pencil = lay(comm, "pencils")
+    nx, ny, nz = pencil.shape
+    x = draw((nx, 1, 1), seed=1)
+    yz = draw((1, ny, nz), seed=2)
+    full = draw(pencil.shape, seed=3)
+    ux, uyz = spread(pencil, x, dims=0), spread(pencil, yz, dims=(1, 2))
+    u = spread(pencil, full)
+    assert_holds(ux + uyz, x + yz)
+    assert_holds(u * ux, full * x)
+    assert_holds(ux * u, x * full)
+    assert_holds(ux * ux, x * x)
+    assert (ux * 2).singletons == {1, 2}
+    assert_holds(ux * np.ones((ny, 1)), x * np.ones((ny, 1)))
+    assert (ux + yz[0, 0]).singletons == {1}
+    u -= uyz
+    assert_holds(u, full - yz)
+    with pytest.raises(ArgumentError, match=r"vary along dimensions \[0\]"):
+        uyz += u
+    with pytest.raises(ArgumentError, match=r"extent 1"):
+        np.add(ux, uyz, out=ux)
+
+
+def test_replicated_arrays_are_global(pencil):
+    a = draw(pencil.shape)
+    u = spread(pencil, a)
+    lead = (1,) * pencil.ndim
+    for shape in (pencil.shape[1:], pencil.shape[-1:], (1,), lead, (2, 1, *pencil.shape)):
+        data = draw(shape, seed=5)
+        assert_holds(u + data, a + data)
+        assert_holds(data.tolist() - u, data - a)
+    assert_holds(u + np.array(2.0), a + 2)
+
+
+def test_local_shapes_are_refused(comm):
+    pencil = pencils.Pencil((4 * comm.size + 2, 3), comm)
+    u = pencils.ones(pencil)
+    if comm.size > 1:
+        with pytest.raises(ArgumentError, match=r"taken as global.*write u\.local"):
+            u + u.local
+    with pytest.raises(ArgumentError, match=r"shape \(5,\).*do not broadcast to the global shape"):
+        u + np.ones(5)
+    masked = np.ma.masked_array(np.ones(3), [True, False, False])
+    with pytest.raises(TypeError, match="masked array"):
+        u + masked
+
+
+def test_other_pencils_are_refused(comm):
+    pencil = pencils.Pencil((6, 8), comm, decomp=0)
+    turned = pencil.with_(decomp=1)
+    larger = pencil.with_(shape=(6, 9))
+    u = pencils.zeros(pencil)
+    for other, hint in ((turned, r"transpose\(\) one"), (larger, "global shapes differ")):
+        v = pencils.zeros(other)
+        for call in (lambda v=v: u + v, lambda v=v: np.add(u, 1, out=v)):
+            with pytest.raises(PencilMismatchError, match=hint) as caught:
+                call()
+            assert repr(pencil) in str(caught.value)
+            assert repr(other) in str(caught.value)
+    equal = pencils.Pencil((6, 8), comm, decomp=0)
+    assert_holds(u + pencils.ones(equal), np.ones((6, 8)))
+
+
+def test_what_is_not_elementwise_is_refused(pencil):
+    u = pencils.ones(pencil)
+    for call, name in (
+        (lambda: np.add.at(u, 0, 1), "numpy.add.at"),
+        (lambda: np.add.accumulate(u), "numpy.add.accumulate"),
+        (lambda: np.add.outer(u, u), "numpy.add.outer"),
+        (lambda: np.add.reduceat(u, [0]), "numpy.add.reduceat"),
+        (lambda: np.subtract.reduce(u), "numpy.subtract.reduce"),
+        (lambda: u @ u, "numpy.matmul"),
+        (lambda: np.ones(2) @ u, "numpy.matmul"),
+    ):
+        with pytest.raises(TypeError, match=name) as caught:
+            call()
+        assert "u.local" in str(caught.value)
+
+
+def test_python_objects_are_refused(pencil):
+    u = pencils.ones(pencil)
+    with pytest.raises(TypeError, match="Python objects"):
+        np.frompyfunc(str, 1, 1)(u)
+    with pytest.raises(TypeError):
+        u + Fraction(1, 2)
+    with pytest.raises(TypeError):
+        u + "text"
+    assert_holds(u == None, np.zeros(pencil.shape, bool))  # noqa: E711
+
+
+@pytest.mark.parametrize("ufunc", [np.add, np.multiply, np.minimum, np.maximum])
+def test_reduce_along_an_axis(pencil, ufunc):
+    a = draw((2, *pencil.shape), "i8")
+    u = spread(pencil, a)
+    assert_holds(ufunc.reduce(u), ufunc.reduce(a))
+    assert_holds(ufunc.reduce(u, 1), ufunc.reduce(a, 1, keepdims=True)[:, :])
+    assert_holds(ufunc.reduce(u, axis=(0, -1)), ufunc.reduce(a, axis=(0, -1), keepdims=True)[0])
+    assert ufunc.reduce(u, axis=None, initial=3) == ufunc.reduce(a, axis=None, initial=3)
+    assert ufunc.reduce(u, axis=None, dtype="f4").dtype == np.float32
+    with pytest.raises(TypeError, match="takes no out="):
+        ufunc.reduce(u, axis=None, out=pencils.zeros(pencil))

@@ -1,0 +1,162 @@
+"""All ranks raise the same error, or none does."""
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+from together import everywhere, named, raise_together, ranks_at_fault
+
+from pencils.comm.agree import agreed
+from pencils.errors import ArgumentError, NotLocalError, RankDisagreementError
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+
+class UnknownError(LookupError):
+    def __init__(self, one, two):
+        super().__init__(f"{one} {two}")
+
+
+class Counting:
+    """A communicator that counts which of its methods are called."""
+
+    def __init__(self, comm):
+        self._comm = comm
+        self.calls = []
+
+    def __getattr__(self, name):
+        value = getattr(self._comm, name)
+        if not callable(value):
+            return value
+
+        def call(*args, **kwargs):
+            self.calls.append(name)
+            return value(*args, **kwargs)
+
+        return call
+
+
+def check(comm, error=None, call="check", **values):
+    with agreed(comm, call) as same:
+        same(**values)
+        if error is not None:
+            raise error
+
+
+def test_agreement_costs_one_reduction_and_no_objects(comm):
+    counting = Counting(comm)
+    check(counting, shape=(3, 4), root=0)
+    assert counting.calls == ([] if comm.size == 1 else ["Allreduce"])
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ValueError("v"), ValueError),
+        (TypeError("t"), TypeError),
+        (KeyError("k"), KeyError),
+        (OSError(2, "no such file"), FileNotFoundError),
+        (MemoryError("m"), MemoryError),
+        (ArgumentError("a"), ArgumentError),
+        (NotLocalError("n"), NotLocalError),
+        (np.exceptions.AxisError("x"), ValueError),  # NumPy may be another one elsewhere
+        (UnknownError("u", "w"), LookupError),
+        (UnicodeDecodeError("utf8", b"\xff", 0, 1, "bad"), UnicodeError),
+    ],
+)
+def test_a_fault_on_one_rank_raises_its_type_everywhere(comm, error, kind):
+    for rank in ranks_at_fault(comm):
+        mine = error if comm.rank == rank else None
+        expected = type(error) if comm.size == 1 else kind
+        # The text keeps its words, but KeyError quotes what it is given.
+        texts = [f"rank {rank}: "] if comm.size > 1 else []
+        raise_together(comm, expected, *texts, call=lambda mine=mine: check(comm, mine, a=1))
+        check(comm, a=1)
+
+
+def test_the_rank_at_fault_keeps_its_own_error_as_the_cause(comm):
+    error = ValueError("mine") if comm.rank == comm.size - 1 else None
+    with pytest.raises(ValueError, match="mine") as caught:
+        check(comm, error)
+    assert everywhere(comm, comm.size == 1 or caught.value.__cause__ is error)
+
+
+def test_of_different_faults_the_lowest_rank_speaks(comm):
+    kind = IndexError if comm.rank == 0 else ValueError
+    raise_together(
+        comm, IndexError, named(comm, 0), call=lambda: check(comm, kind(f"of {comm.rank}"))
+    )
+
+
+def test_a_mistake_of_everyone_is_raised_as_it_is(comm):
+    error = UnknownError("the", "same")
+    with pytest.raises(UnknownError) as caught:
+        check(comm, error)
+    assert everywhere(comm, caught.value is error)
+
+
+def test_disagreement_names_the_value_and_the_ranks(comm):
+    if comm.size == 1:
+        return
+    for rank in ranks_at_fault(comm):
+        mine = 7 if comm.rank == rank else 5
+        other = 1 if rank == 0 else rank
+        raise_together(
+            comm,
+            RankDisagreementError,
+            "gather: ranks disagree on root: rank 0 has",
+            f"rank {other} has",
+            "5",
+            "7",
+            call=lambda mine=mine: check(comm, call="gather", shape=(1,), root=mine),
+        )
+        check(comm, root=1)
+
+
+def test_different_calls_and_missing_values_are_disagreements(comm):
+    if comm.size == 1:
+        return
+    last = comm.rank == comm.size - 1
+    call = "gather" if last else "transpose"
+    raise_together(
+        comm,
+        RankDisagreementError,
+        "call: rank 0 has transpose",
+        "has gather",
+        call=lambda: check(comm, call=call),
+    )
+    values = {} if last else {"root": 0}
+    raise_together(
+        comm, RankDisagreementError, "root", "nothing", call=lambda: check(comm, **values)
+    )
+
+
+def test_a_fault_that_follows_from_a_disagreement_is_told_as_one(comm):
+    if comm.size == 1:
+        return
+    last = comm.rank == comm.size - 1
+    error = TypeError("data is None") if last else None
+    raise_together(
+        comm, RankDisagreementError, "root", call=lambda: check(comm, error, root=int(last))
+    )
+
+    def early():  # the rank at fault never gets as far as recording the value
+        with agreed(comm, "check") as same:
+            if last:
+                msg = "broken"
+                raise TypeError(msg)
+            same(root=0)
+
+    raise_together(comm, TypeError, named(comm, comm.size - 1), "broken", call=early)
+
+
+def test_a_freed_communicator_is_told(comm):
+    private = comm.Dup()
+    private.Free()
+    raise_together(
+        comm, ArgumentError, "gather", "freed", call=lambda: check(private, call="gather")
+    )
+
+
+def test_keyboard_interrupts_pass():
+    with pytest.raises(KeyboardInterrupt):
+        check(MPI.COMM_SELF, KeyboardInterrupt())

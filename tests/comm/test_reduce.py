@@ -1,0 +1,54 @@
+"""Reductions over ranks give what the ufunc gives in NumPy, on every rank the same."""
+
+import numpy as np
+import pytest
+from together import everywhere
+
+from pencils.comm.reduce import allreduce, combine
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+NUMBERS = ["i1", "u2", "i4", "u8", "f2", "f4", "f8", "g", "c8", "c16", ">f8", ">i4", "?"]
+UFUNCS = [np.add, np.multiply, np.maximum, np.minimum, np.logical_and, np.logical_or]
+
+
+def drawn(rank, dtype):
+    values = np.random.default_rng(rank).integers(0, 4, (3, 5))
+    return values.astype(dtype)
+
+
+@pytest.mark.parametrize("ufunc", UFUNCS, ids=lambda ufunc: ufunc.__name__)
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_like_numpy(comm, ufunc, dtype):
+    everyone = np.stack([drawn(rank, dtype) for rank in range(comm.size)])
+    expected = everyone[0]
+    for other in everyone[1:]:
+        expected = ufunc(expected, other)
+    mine = drawn(comm.rank, dtype)
+    for array in (mine, np.asfortranarray(mine)):
+        found = allreduce(comm, array, ufunc)
+        assert everywhere(comm, np.array_equal(found, expected))
+    assert everywhere(comm, np.array_equal(mine, drawn(comm.rank, dtype)))
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "g", ">f8"])
+@pytest.mark.parametrize("ufunc", [np.maximum, np.minimum], ids=["max", "min"])
+def test_nan_wins_wherever_it_is(comm, ufunc, dtype):
+    for rank in range(comm.size):
+        array = np.array([1.0, -np.inf, np.inf, comm.rank], dtype)
+        if comm.rank == rank:
+            array[0] = np.nan
+        found = allreduce(comm, array, ufunc)
+        last = comm.size - 1 if ufunc is np.maximum else 0
+        expected = np.array([np.nan, -np.inf, np.inf, last])
+        assert everywhere(comm, np.array_equal(found, expected, equal_nan=True))
+
+
+def test_empty_and_single_numbers(comm):
+    assert allreduce(comm, np.zeros((0, 3)), np.add).shape == (0, 3)
+    assert allreduce(comm, np.array(2.0), np.add) == 2.0 * comm.size
+
+
+def test_anything_can_be_combined(comm):
+    found = combine(comm, {comm.rank}, lambda one, other: one | other)
+    assert everywhere(comm, found == set(range(comm.size)))

@@ -1,0 +1,112 @@
+"""Shared memory of a node: readable by peers, reused, and never a reason to fail."""
+
+import gc
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import pencils
+from pencils.comm import shared
+from pencils.comm.shared import SharedPool
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+
+@pytest.fixture
+def pool():
+    node = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
+    pool = SharedPool(node)
+    yield pool
+    gc.collect()
+    pool.free()
+    node.Free()
+
+
+def test_peers_read_what_a_rank_writes(comm):
+    """The blocks of all ranks of the node are visible, each with its own size and content."""
+    pen = pencils.Pencil((7, 5), order=(1, 0))
+    u = pencils.zeros(pen, shared=True, components=2, halo=1)
+    u.fill(comm.rank)
+    comm.Barrier()
+    peers = pen.topology.shared.peers(u.padded.transpose(0, 2, 1))
+    comm.Barrier()
+    assert [np.unique(peer.view(float)).tolist() for peer in peers] == [
+        [rank] for rank in range(comm.size)
+    ]
+    assert [peer.nbytes for peer in peers] == [
+        8 * 2 * np.prod(np.add(pen.box(rank).shape, 2)) for rank in range(comm.size)
+    ]
+
+
+def test_shared_fields_compute_like_private_ones():
+    """zeros, ones and full fill shared memory, also memory that was used before."""
+    pen = pencils.Pencil((9, 4))
+    pencils.full(pen, 7.0, shared=True)
+    assert pencils.zeros(pen, shared=True).sum() == 0
+    assert pencils.ones(pen, shared=True).sum() == 36
+    assert (2 * pencils.full(pen, 1 + 1j, shared=True)).sum() == 72 + 72j
+
+
+def test_memory_returns_with_the_last_view(pool):
+    """A block lives as long as any view of it, then is used again; windows do not multiply."""
+    first = pool.allocate(1000)
+    address = first.__array_interface__["data"][0]
+    tail = first[10:].view(np.int16)[3:]
+    del first
+    second = pool.allocate(1000)
+    assert second.__array_interface__["data"][0] != address
+    tail[:] = 1
+    del tail
+    assert pool.allocate(1000).__array_interface__["data"][0] == address
+    for size in range(1, 300):
+        pool.allocate(size)
+    assert pool.windows == 1
+
+
+def test_uneven_sizes_and_growth(pool, comm):
+    """Ranks may want different sizes; what does not fit opens one more, larger window."""
+    blocks = [pool.allocate(comm.rank * 3_000_000 // comm.size) for _ in range(4)]
+    for number, block in enumerate(blocks):
+        block[:] = number
+    assert all((block == number).all() for number, block in enumerate(blocks))
+    assert pool.windows <= 4
+
+
+def test_gaps_merge_when_blocks_return_in_any_order(pool):
+    """After everything is given back, the whole window is one gap again."""
+    rng = np.random.default_rng(0)
+    blocks = [pool.allocate(int(size)) for size in rng.integers(1, 5000, 50)]
+    for number in rng.permutation(50):
+        blocks[number] = None
+    gc.collect()
+    assert all(window.idle for window in pool._windows)
+
+
+def test_no_room_falls_back_to_private_memory(pool, monkeypatch, comm):
+    """Where the node has no shared memory left, all ranks get None and one warns."""
+    monkeypatch.setattr(shared, "_has_room", lambda _: False)
+    if comm.rank == 0:
+        with pytest.warns(RuntimeWarning, match="private memory"):
+            block = pool.allocate(10)
+    else:
+        block = pool.allocate(10)
+    assert block is None
+
+
+def test_a_field_survives_its_communicator(comm):
+    """Freeing the communicator keeps the window of a field that is still in use."""
+    part = comm.Split(comm.rank % 2, comm.rank)
+    u = pencils.ones(pencils.Pencil((4, 4), part), shared=True)
+    local = u.local
+    part.Free()
+    del u
+    assert local.sum() == local.size
+
+
+def test_wrong_arguments_on_one_rank(comm):
+    """Everyone raises, and the next call works."""
+    pen = pencils.Pencil((6, 6))
+    with pytest.raises(TypeError, match="object"):
+        pencils.empty(pen, shared=True, dtype=object if comm.rank == comm.size - 1 else float)
+    assert pencils.ones(pen, shared=True).sum() == 36

@@ -1,0 +1,184 @@
+"""Private communicators: one per user communicator, found again, freed with it."""
+
+from math import prod
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+from together import everywhere, holds, numbered, raise_together, spread
+
+import pencils
+from pencils.comm.topology import congruent, topology_of
+from pencils.errors import ArgumentError
+from pencils.layout import ProcessGrid
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+SHAPE = (5, 7, 4)
+
+
+def works(comm):
+    """Run something of everything on a communicator and compare with NumPy."""
+    pen = pencils.Pencil(SHAPE, comm)
+    data = numbered(SHAPE)
+    last = comm.size - 1
+    u = pencils.partition(pen, data if comm.rank == last else None, root=last)
+    v = pencils.transpose(u, pen.with_(decomp=(1, 2), order=(2, 0, 1)))
+    found = pencils.gather(v, root=None)
+    return holds(u, data) and holds(v, data) and np.array_equal(found, data)
+
+
+def test_one_private_communicator_for_each_of_the_user(comm):
+    one, two = comm.Dup(), comm.Dup()
+    assert topology_of(one) is topology_of(one)
+    assert topology_of(one) is not topology_of(two)
+    assert pencils.Pencil(SHAPE, one).topology is topology_of(one)
+    assert pencils.Pencil(SHAPE, one) == pencils.Pencil(SHAPE, two)
+    private = topology_of(one).comm
+    assert private != one
+    assert congruent(private, one)
+    assert topology_of(None) is topology_of(MPI.COMM_WORLD)
+    one.Free()
+    two.Free()
+
+
+def test_a_duplicate_does_not_inherit_the_private_communicator(comm):
+    first = topology_of(comm)
+    second = comm.Dup()
+    assert topology_of(second) is not first
+    second.Free()
+    assert topology_of(comm) is first
+    assert works(comm)
+
+
+def test_lines_and_planes_of_a_grid(comm):
+    private = comm.Dup()
+    topology = topology_of(private)
+    grid = ProcessGrid((comm.size, 1) if comm.size % 2 else (2, comm.size // 2))
+    before = topology.communicators
+    for axes in ((0,), (1,), ()):
+        line = topology.along(grid, axes)
+        coords = grid.coords(comm.rank)
+        peers = [
+            rank
+            for rank in range(comm.size)
+            if all(grid.coords(rank)[a] == coords[a] for a in range(2) if a not in axes)
+        ]
+        assert everywhere(comm, line.allgather(comm.rank) == peers)
+        assert line.size == prod(grid.shape[axis] for axis in axes)
+        assert topology.along(grid, axes) is line
+    assert topology.along(grid, (0, 1)) is topology.comm
+    assert topology.communicators == before + 3
+    private.Free()
+
+
+def test_freed_with_the_communicator_of_the_user(comm):
+    private = comm.Dup()
+    pen = pencils.Pencil(SHAPE, private)
+    topology = pen.topology
+    line = topology.along(pen.layout.grid, (0,))
+    u = spread(pen, numbered(SHAPE))
+    v = pencils.transpose(u, pen.with_(decomp=2))
+    private.Free()
+    assert topology.comm == MPI.COMM_NULL
+    assert line == MPI.COMM_NULL or line is topology.comm
+    assert not topology.plans
+    assert everywhere(comm, holds(v, numbered(SHAPE)))  # fields outlive it
+    assert everywhere(comm, f"rank {comm.rank} " in str(pen))
+    assert pen != pencils.Pencil(SHAPE, comm)
+    for call in (
+        lambda: pen.with_(decomp=1),
+        lambda: pencils.gather(u),
+        lambda: pencils.partition(pen, numbered(SHAPE), root=0),
+        lambda: pencils.transpose(u, v.pencil),
+    ):
+        raise_together(comm, ArgumentError, "freed", call=call)
+    assert works(comm)
+
+
+def test_communicators_come_and_go(comm):
+    """More than any MPI holds at once: MPICH has 2048 context ids."""
+    for _ in range(700):
+        private = comm.Dup()
+        pen = pencils.Pencil((4, 4), private, decomp=(0, 1))
+        for axis in (0, 1):
+            pen.topology.along(pen.layout.grid, (axis,))
+        private.Free()
+    assert works(comm)
+
+
+def test_messages_of_the_user_do_not_mix_with_ours(comm):
+    """The user waits for anything from anybody while we send, and gets only what users sent."""
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    inbox = [np.zeros(1, np.int64) for _ in range(3)]
+    receipts = [comm.Irecv(box, MPI.ANY_SOURCE, tag) for tag, box in enumerate(inbox)]
+    receipts.append(comm.Irecv(any_tag := np.zeros(1, np.int64), left, MPI.ANY_TAG))
+    ok = works(comm)
+    untouched = not any(receipt.Test() for receipt in receipts)
+    assert everywhere(comm, ok and untouched)
+    for tag in (0, 1, 2, 3):
+        comm.Send(np.array([10 * comm.rank + tag]), right, tag)
+    MPI.Request.Waitall(receipts)
+    assert everywhere(
+        comm, [int(box[0]) for box in (*inbox, any_tag)] == [10 * left + t for t in range(4)]
+    )
+
+
+def test_split_reordered_cartesian_and_single_communicators(comm):
+    made = [
+        comm.Split(0, -comm.rank),
+        comm.Create_cart([comm.size], reorder=True),
+        comm.Split(comm.rank % 2),
+    ]
+    for part in made:
+        pen = pencils.Pencil(SHAPE, part)
+        assert everywhere(comm, (pen.rank, pen.size) == (part.rank, part.size))
+        assert everywhere(comm, works(part))
+    assert everywhere(comm, works(MPI.COMM_SELF))
+    assert everywhere(comm, pencils.Pencil(SHAPE, MPI.COMM_SELF).local_shape == SHAPE)
+    for part in made:
+        part.Free()
+
+
+def test_half_of_the_ranks_may_work_while_the_others_do_not(comm):
+    half = comm.Split(0 if comm.rank < (comm.size + 1) // 2 else MPI.UNDEFINED)
+    ok = half == MPI.COMM_NULL or all(works(half) for _ in range(3))
+    assert everywhere(comm, ok)
+    if half != MPI.COMM_NULL:
+        half.Free()
+
+
+def test_both_halves_may_work_at_their_own_pace(comm):
+    half = comm.Split(comm.rank % 2)
+    assert everywhere(comm, all(works(half) for _ in range(1 + 4 * (comm.rank % 2))))
+    half.Free()
+
+
+def test_other_processes_or_another_order_do_not_match(comm):
+    turned = comm.Split(0, -comm.rank)
+    u = spread(pencils.Pencil(SHAPE, comm), numbered(SHAPE))
+    other = pencils.Pencil(SHAPE, turned)
+    if comm.size > 1:
+        assert u.pencil != other
+        raise_together(
+            comm,
+            pencils.errors.PencilMismatchError,
+            "processes in the same order",
+            call=lambda: pencils.transpose(u, other),
+        )
+    turned.Free()
+
+
+def test_wrong_communicators(comm):
+    raise_together(
+        comm, TypeError, "intra-communicator", call=lambda: pencils.Pencil(SHAPE, "world")
+    )
+    raise_together(
+        comm, ArgumentError, "COMM_NULL", call=lambda: pencils.Pencil(SHAPE, MPI.COMM_NULL)
+    )
+    if comm.size > 1:
+        half = comm.Split(comm.rank % 2)
+        inter = half.Create_intercomm(0, comm, 1 - comm.rank % 2)
+        raise_together(comm, TypeError, "intra", call=lambda: pencils.Pencil(SHAPE, inter))
+        inter.Free()
+        half.Free()

@@ -1,0 +1,183 @@
+"""Files of other tools load, by raw bytes where that is right and by HDF5 where it is not."""
+
+import h5py
+import numpy as np
+import pytest
+
+import pencils
+from pencils.comm.file import SharedFile
+from pencils.errors import CheckpointError
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+PLAIN = {
+    "contiguous": ({}, "f8"),
+    "big-endian": ({}, ">f8"),
+    "complex": ({}, "c8"),
+    "bool": ({}, "?"),
+}
+STORAGE = {
+    "chunked": ({"chunks": (2, 3, 2)}, "f8"),
+    "gzip": ({"chunks": (3, 2, 5), "compression": "gzip", "shuffle": True}, "i4"),
+    "growing": ({"maxshape": (None, None, None)}, "f4"),
+    "big-endian-gzip": ({"compression": "gzip"}, ">c16"),
+}
+
+
+@pytest.fixture
+def write(mpi_tmp_path, lab):
+    """Let rank 0 write a file with h5py: ``write(function of the open file)``."""
+
+    def call(function, name="foreign.h5", **options):
+        def run():
+            with h5py.File(mpi_tmp_path / name, "w", **options) as file:
+                function(file)
+
+        lab.on_root(run)
+        return mpi_tmp_path / name
+
+    return call
+
+
+@pytest.mark.parametrize("case", [*PLAIN, *STORAGE])
+def test_any_storage(write, monkeypatch, case, lab):
+    options, dtype = {**PLAIN, **STORAGE}[case]
+    array = lab.numbers((2, 7, 4, 6), dtype) if case in PLAIN else lab.numbers((7, 4, 6), dtype)
+    path = write(lambda file: file.create_dataset("a/u", data=array, **options))
+    raw = []
+    read = SharedFile.read
+    monkeypatch.setattr(
+        SharedFile, "read", lambda self, *args: (raw.append(args), read(self, *args))[0]
+    )
+    for pencil in lab.some_pencils((7, 4, 6), 4, seed=1):
+        loaded = pencils.load(path, pencil, "a/u", halo=1)
+        assert lab.holds(loaded["a/u"], array)
+        assert loaded.attrs == {}
+    assert bool(raw) == (case in PLAIN)
+
+
+def test_user_block_and_alignment(write, lab):
+    array = lab.numbers((7, 4))
+    path = write(
+        lambda file: file.create_dataset("u", data=array),
+        userblock_size=4096,
+        libver="latest",
+        alignment_threshold=1,
+        alignment_interval=4096,
+    )
+    for pencil in lab.some_pencils((7, 4), 3):
+        assert lab.holds(pencils.load(path, pencil)["u"], array)
+
+
+def test_data_that_lie_in_other_files(write, lab):
+    array = lab.numbers((8, 4))
+    source = write(lambda file: file.create_dataset("u", data=array), "source.h5")
+
+    def link(file):
+        file["link"] = h5py.ExternalLink("source.h5", "u")
+        layout = h5py.VirtualLayout((8, 4), array.dtype)
+        layout[...] = h5py.VirtualSource(source, "u", (8, 4))
+        file.create_virtual_dataset("virtual", layout)
+        place = [(str(source.parent / "raw.bin"), 0, array.nbytes)]
+        file.create_dataset("external", (8, 4), array.dtype, external=place)[...] = array
+        file["soft"] = h5py.SoftLink("/virtual")
+
+    path = write(link)
+    names = ["link", "virtual", "external", "soft"]
+    for pencil in lab.some_pencils((8, 4), 2):
+        loaded = pencils.load(path, pencil, names)
+        assert list(loaded) == names
+        assert all([lab.holds(field, array) for field in loaded.values()])  # noqa: C419 - collective
+
+
+def test_data_never_written(write, comm):
+    path = write(lambda file: file.create_dataset("u", (4, 3), "f8", fillvalue=2.5))
+    assert pencils.load(path, pencils.Pencil((4, 3), comm))["u"].sum() == 30
+
+
+def test_types_that_memory_has_otherwise(write, comm):
+    """Integers of 24 bits and an enum: only HDF5 can convert the former."""
+
+    def make(file):
+        kind = h5py.h5t.NATIVE_INT32.copy()
+        kind.set_precision(24)
+        space = h5py.h5s.create_simple((4, 3))
+        odd = h5py.Dataset(h5py.h5d.create(file.id, b"odd", kind, space))
+        odd[...] = np.arange(12).reshape(4, 3)
+        names = h5py.enum_dtype({"air": 0, "water": 1}, basetype="u1")
+        file.create_dataset("enum", data=np.ones((4, 3), "u1"), dtype=names)
+
+    loaded = pencils.load(write(make), pencils.Pencil((4, 3), comm, decomp=1))
+    assert loaded["odd"].sum() == 66
+    assert loaded["enum"].dtype == np.uint8
+    assert loaded["enum"].sum() == 12
+
+
+def test_attributes_of_every_kind(write, comm):
+    def make(file):
+        file.create_dataset("u", data=np.ones((4, 3)))
+        file.attrs.update({"scalar": 1.5, "text": "ä", "bytes": np.bytes_("b"), "list": [1, 2]})
+        file.attrs["reference"] = file["u"].ref
+
+    attrs = pencils.load(write(make), pencils.Pencil((4, 3), comm)).attrs
+    assert sorted(attrs) == ["bytes", "list", "scalar", "text"]
+    assert attrs["text"] == "ä"
+
+
+def test_extent_one_becomes_a_singleton(write, comm, lab):
+    array = lab.numbers((2, 4, 1, 3))
+    path = write(lambda file: file.create_dataset("u", data=array, chunks=(1, 2, 1, 2)))
+    loaded = pencils.load(path, pencils.Pencil((4, 5, 3), comm), halo=1)["u"]
+    assert loaded.singletons == {1}
+    assert loaded.halo == ((1, 1), (0, 0), (1, 1))
+    assert lab.holds(loaded, array)
+
+
+def test_what_no_field_can_hold(write, comm, lab):
+    def make(file):
+        file["words"] = ["a", "b"]
+        file["rows"] = np.zeros(2, np.dtype(("f8", (3,)))).view()
+        file.create_dataset("arrays", (2,), np.dtype(("f8", (3,))))
+        file["empty"] = h5py.Empty("f8")
+        file.create_group("group")
+
+    path, pencil = write(make), pencils.Pencil((2,), comm)
+    for name, text in {
+        "words": "elements that no field can hold",
+        "arrays": "elements that no field can hold",
+        "empty": "neither shape nor points",
+        "group": "a group, not a dataset",
+        "rows": "must have extent 2",
+    }.items():
+        kind, found = lab.raised(pencils.load, path, pencil, name)
+        assert kind is CheckpointError
+        assert text in found
+        assert name in found
+
+
+def test_a_file_that_one_rank_cannot_read(comm, write, monkeypatch, lab):
+    path = write(lambda file: file.create_dataset("u", data=np.ones((12, 3)), chunks=True))
+    pencil = pencils.Pencil((12, 3), comm, decomp=0)
+    if comm.rank == comm.size - 1:
+
+        def fail(*_args):
+            msg = "stale file handle"
+            raise OSError(msg)
+
+        monkeypatch.setattr("pencils.io.hdf5.read_box", fail)
+    kind, text = lab.raised(pencils.load, path, pencil)
+    assert kind is OSError
+    assert "stale file handle" in text
+
+
+def test_fields_are_told_from_what_stands_beside_them(comm, mpi_tmp_path, lab):
+    pencil = pencils.Pencil((4, 3), comm)
+    path = mpi_tmp_path / "a.h5"
+    pencils.save(path, {"u": pencils.ones(pencil)})
+
+    def add():
+        with h5py.File(path, "r+") as file:
+            file["x"] = np.arange(4)
+
+    lab.on_root(add)
+    assert list(pencils.load(path, pencil)) == ["u"]

@@ -1,0 +1,100 @@
+"""``python -m pencils``: what it prints, once, and how it ends."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pencils
+
+ROOT = Path(__file__).parents[1]
+ENERGY = "t=0.1 energy=0.124953117517 dissipation=0.000469062413893"
+
+
+def alone(*args):
+    """Run ``python -m pencils`` without mpiexec."""
+    return subprocess.run(
+        [sys.executable, "-m", "pencils", *map(str, args)],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def facts(text):
+    """Turn the output of info into a dictionary."""
+    return dict(re.split(r" {2,}|(?<=\w{14}) ", line, maxsplit=1) for line in text.splitlines())
+
+
+def test_info_says_what_is_there_without_mpiexec():
+    ran = alone("info")
+    assert ran.returncode == 0, ran.stderr
+    found = facts(ran.stdout)
+    assert found["pencils"] == pencils.__version__
+    assert found["processes"] == "1"
+    assert found["nodes"].startswith("1, with processes: ")
+    assert found["compiled parts"] == "no (NumPy fallback)"
+    assert re.match(r"(yes|no)\b", found["parallel HDF5"])
+    for name in ("python", "numpy", "mpi4py", "h5py", "HDF5", "MPI library", "MPI standard"):
+        assert re.search(r"\d+\.\d+", found[name]), name
+
+
+def test_info_counts_processes_and_prints_once(mpirun):
+    ran = mpirun(3, "-m", "pencils", "info", cwd=ROOT)
+    assert ran.returncode == 0, ran.stderr
+    assert len(ran.stdout.splitlines()) == len(alone("info").stdout.splitlines())
+    assert facts(ran.stdout)["processes"] == "3"
+    assert "(3)" in facts(ran.stdout)["nodes"]
+
+
+def test_without_a_command_it_prints_help():
+    ran = alone()
+    assert ran.returncode == 0
+    assert "info" in ran.stdout
+    assert "demo" in ran.stdout
+
+
+def test_wrong_usage_is_explained_once_with_status_2(mpirun):
+    for args in (["bogus"], ["demo", "--n", "many"], ["demo", "--bogus"]):
+        ran = alone(*args)
+        assert ran.returncode == 2
+        assert "usage: python -m pencils" in ran.stderr
+        ran = mpirun(3, "-m", "mpi4py", "-m", "pencils", *args, cwd=ROOT)
+        assert ran.returncode != 0
+        assert ran.stderr.count("usage:") == 1
+        assert "Traceback" not in ran.stderr
+
+
+def test_the_demo_runs_alone():
+    ran = alone("demo", "--n", 32, "--viscosity", 0.000625, "--dt", 0.01, "--time", 0.1)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr == ""
+    assert ran.stdout.splitlines()[-1] == ENERGY
+
+
+def test_the_demo_goes_on_from_a_checkpoint_on_other_numbers_of_processes(mpirun, tmp_path):
+    file = tmp_path / "flow.h5"
+    for n, time, source in (
+        (3, 0.05, ["--n", 32]),
+        (1, 0.07, ["--restart", file]),
+        (4, 0.1, ["--restart", file]),
+    ):
+        args = "demo", *source, "--time", time, "--checkpoint", file
+        ran = mpirun(n, "-m", "mpi4py", "-m", "pencils", *args, cwd=ROOT)
+        assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[0].startswith("t=0.07 ")
+    assert ran.stdout.splitlines()[-1] == ENERGY
+
+
+def test_a_missing_file_ends_the_demo_with_one_line(mpirun, tmp_path):
+    for option, name in (("--input", "u.npy"), ("--input", "u.h5"), ("--restart", "u.h5")):
+        for program in (["-m", "mpi4py", "-m"], ["-m"]):
+            args = "pencils", "demo", option, tmp_path / name
+            ran = mpirun(3, *program, *args, cwd=ROOT, timeout=60)
+            assert ran.returncode != 0
+            assert ran.stdout == ""
+            assert len(re.findall(rf"^error: .*{name}", ran.stderr, re.MULTILINE)) == 1
+            assert "Traceback" not in ran.stderr

@@ -1,0 +1,222 @@
+"""The Navier-Stokes demo against known figures and a serial solver, and what it does with files."""
+
+import argparse
+import re
+
+import h5py
+import numpy as np
+import pytest
+
+import pencils
+from pencils import demo
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+# Kinetic energy that the spectral solver test of mpi4py-fft asserts.
+ENERGY = "t=0.1 energy=0.124953117517 dissipation=0.000469062413893"
+
+
+def run(capsys, *argv):
+    """Run the demo; return the lines that rank 0 printed, on all ranks."""
+    parser = argparse.ArgumentParser()
+    demo.add_arguments(parser)
+    demo.run(parser.parse_args([str(arg) for arg in argv]))
+    out = capsys.readouterr().out
+    comm = pencils.Pencil(1).comm
+    assert comm.rank == 0 or out == ""
+    return comm.bcast(out).splitlines()
+
+
+def numbers(line):
+    found = re.fullmatch(r"t=(\S+) energy=(\S+) dissipation=(\S+)", line)
+    assert found, line
+    return np.array([float(number) for number in found.groups()])
+
+
+def some_velocity(n):
+    """Return a smooth field that is neither free of divergence nor symmetric."""
+    x, y, z = np.ix_(*[np.arange(n) * 2 * np.pi / n] * 3)
+    return np.stack(
+        [
+            np.sin(x) * np.cos(2 * y) + np.cos(z) + 0.5,
+            np.cos(x + z) - np.sin(2 * y) * np.cos(x),
+            np.sin(x + y) + 0.3 * np.cos(3 * z - y),
+        ]
+    )
+
+
+def serial(u, viscosity, dt, steps):
+    """Energy and dissipation after some steps, by NumPy alone and with full complex transforms."""
+    n = u.shape[-1]
+    k = np.stack(np.meshgrid(*[np.fft.fftfreq(n, 1 / n)] * 3, indexing="ij"))
+    k2 = (k**2).sum(axis=0)
+    kept = (abs(k) < n / 3).all(axis=0)
+
+    def forward(f):
+        f = np.fft.fftn(f, axes=(1, 2, 3)) * kept
+        return f - k * (k * f).sum(axis=0) / np.where(k2 == 0, 1, k2)
+
+    def backward(f):
+        return np.fft.ifftn(f, axes=(1, 2, 3)).real
+
+    def vorticity(f):
+        return backward(1j * np.cross(k, f, axis=0))
+
+    def rate(f):
+        return forward(np.cross(backward(f), vorticity(f), axis=0)) - viscosity * k2 * f
+
+    f = forward(u)
+    for _ in range(steps):
+        k1 = rate(f)
+        k2_ = rate(f + dt / 2 * k1)
+        k3 = rate(f + dt / 2 * k2_)
+        k4 = rate(f + dt * k3)
+        f = f + dt / 6 * (k1 + 2 * k2_ + 2 * k3 + k4)
+    energy = (backward(f) ** 2).sum(axis=0).mean() / 2
+    return energy, viscosity * (vorticity(f) ** 2).sum(axis=0).mean()
+
+
+def test_taylor_green_vortex_has_the_known_energy(capsys):
+    lines = run(capsys, "--n", 32, "--viscosity", 0.000625, "--dt", 0.01, "--time", 0.1)
+    assert len(lines) == 11
+    assert lines[0] == "t=0 energy=0.125 dissipation=0.00046875"
+    assert lines[-1] == ENERGY
+
+
+@pytest.mark.parametrize("n", [16, 15, 5])
+def test_input_array_evolves_as_in_a_serial_solver(capsys, mpi_tmp_path, comm, n):
+    u = some_velocity(n)
+    if comm.rank == 0:
+        np.save(mpi_tmp_path / "u.npy", u)
+    args = "--viscosity", 0.01, "--dt", 0.02, "--time", 0.1
+    lines = run(capsys, "--input", mpi_tmp_path / "u.npy", *args)
+    np.testing.assert_allclose(numbers(lines[0])[1:], serial(u, 0.01, 0.02, 0), rtol=1e-11)
+    np.testing.assert_allclose(numbers(lines[-1])[1:], serial(u, 0.01, 0.02, 5), rtol=1e-11)
+
+
+def test_single_precision_and_integer_input_are_converted(capsys, mpi_tmp_path, comm):
+    u = (10 * some_velocity(8)).astype(np.int32)
+    for dtype in (np.int32, np.float32, ">f8"):
+        if comm.rank == 0:
+            np.save(mpi_tmp_path / "u.npy", u.astype(dtype))
+        comm.barrier()
+        (line,) = run(capsys, "--input", mpi_tmp_path / "u.npy", "--time", 0)
+        np.testing.assert_allclose(numbers(line)[1], serial(u, 1, 1, 0)[0], rtol=1e-11)
+
+
+def test_hdf5_input_gives_the_same_as_an_array(capsys, mpi_tmp_path, comm):
+    u = some_velocity(12)
+    if comm.rank == 0:
+        np.save(mpi_tmp_path / "u.npy", u)
+        with h5py.File(mpi_tmp_path / "u.h5", "w") as file:
+            file["velocity"] = u
+    one = run(capsys, "--input", mpi_tmp_path / "u.npy", "--time", 0.02)
+    other = run(capsys, "--input", mpi_tmp_path / "u.h5", "--n", 12, "--time", 0.02)
+    assert one == other
+
+
+def test_a_restart_continues_to_rounding_on_another_process_grid(capsys, mpi_tmp_path, comm):
+    path = mpi_tmp_path / "flow.h5"
+    args = "--n", 16, "--viscosity", 0.01, "--dt", 0.01
+    straight = run(capsys, *args, "--time", 0.1)
+    half = run(capsys, *args, "--time", 0.05, "--checkpoint", path)
+    # Written by all ranks, read by half of them, on a communicator of their own: in this process
+    # that is the fields; the whole program on other numbers of ranks is in test_cli.py.
+    few = comm.Split(comm.rank % 2, -comm.rank)
+    pen = pencils.Pencil((16, 16, 16), few, decomp=(0, 2), grid=(1, few.size))
+    state = pencils.load(path, pen)
+    assert (state.attrs["step"], state.attrs["viscosity"]) == (5, 0.01)
+    assert float(state.attrs["time"]) == pytest.approx(0.05)
+    energy = (state["velocity"] ** 2).sum() / 16**3 / 2
+    assert float(energy) == pytest.approx(numbers(half[-1])[1], rel=1e-11)
+    few.Free()
+    rest = run(capsys, "--restart", path, "--time", 0.1)
+    assert [line.split()[0] for line in half + rest[1:]] == [line.split()[0] for line in straight]
+    for one, other in zip(straight, half + rest[1:], strict=True):
+        np.testing.assert_allclose(numbers(one), numbers(other), rtol=2e-12)
+
+
+def test_the_command_line_overrides_a_checkpoint(capsys, mpi_tmp_path):
+    path = mpi_tmp_path / "flow.h5"
+    run(capsys, "--n", 8, "--dt", 0.02, "--viscosity", 0.5, "--time", 0.04, "--checkpoint", path)
+    lines = run(capsys, "--restart", path, "--time", 0.06, "--dt", 0.005, "--checkpoint", path)
+    assert [line.split()[0] for line in lines] == [
+        "t=0.04",
+        "t=0.045",
+        "t=0.05",
+        "t=0.055",
+        "t=0.06",
+    ]
+    attrs = pencils.load(path, pencils.Pencil(1), names=()).attrs
+    assert {name: float(attrs[name]) for name in ("n", "dt", "viscosity", "step")} == {
+        "n": 8,
+        "dt": 0.005,
+        "viscosity": 0.5,
+        "step": 6,
+    }
+    # As an input file it gives its velocity, not its clock.
+    assert run(capsys, "--input", path, "--time", 0)[0].startswith("t=0 ")
+
+
+def write_nothing(path):
+    pass
+
+
+def write_text(path):
+    path.write_text("no array at all")
+
+
+def write_array(*shape, dtype=float):
+    return lambda path: np.save(path, np.ones(shape, dtype))
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "complaint"),
+    [
+        ("u.npy", write_nothing, "No such file"),
+        ("u.npy", write_text, "cannot read .*u.npy"),
+        ("u.npy", write_array(), "cannot read .*u.npy"),
+        ("u.npy", write_array(8, 8, 8), r"u.npy has float64 of shape \(8, 8, 8\)"),
+        ("u.npy", write_array(2, 8, 8, 8), r"u.npy has float64 of shape \(2, 8, 8, 8\)"),
+        ("u.npy", write_array(3, 8, 8, 4), r"\(3, 8, 8, 4\) do not fit"),
+        ("u.npy", write_array(3, 1, 8, 8), r"u.npy has float64 of shape \(3, 1, 8, 8\)"),
+        ("u.npy", write_array(3, 8, 8, 0), "must be positive"),
+        ("u.npy", write_array(3, 8, 8, 8, dtype=complex), "u.npy has complex128"),
+        ("u.h5", write_nothing, "u.h5"),
+        ("u.h5", write_text, "not an HDF5 file"),
+        ("u.h5", lambda path: h5py.File(path, "w").close(), "'velocity'"),
+    ],
+)
+def test_bad_input_raises_the_same_on_every_rank(capsys, mpi_tmp_path, name, write, complaint):
+    path, comm = mpi_tmp_path / name, pencils.Pencil(1).comm
+    if comm.rank == 0:
+        write(path)
+    comm.barrier()
+    with pytest.raises((pencils.PencilsError, OSError), match=complaint) as caught:
+        run(capsys, "--input", path)
+    assert len(set(comm.allgather(str(caught.value)))) == 1
+
+
+def test_a_checkpoint_of_another_size_than_asked_for_is_refused(capsys, mpi_tmp_path):
+    path = mpi_tmp_path / "flow.h5"
+    run(capsys, "--n", 8, "--time", 0, "--checkpoint", path)
+    with pytest.raises(pencils.PencilsError, match="8, 8, 8"):
+        run(capsys, "--n", 12, "--restart", path)
+
+
+@pytest.mark.parametrize("args", [("--n", 0), ("--n", -4), ("--dt", 0), ("--dt", "nan")])
+def test_senseless_numbers_are_refused(capsys, args):
+    with pytest.raises(pencils.PencilsError, match="must be positive"):
+        run(capsys, *args)
+
+
+def test_main_prints_one_line_and_leaves_with_an_error_on_rank_0(capsys, mpi_tmp_path, comm):
+    parser = argparse.ArgumentParser()
+    demo.add_arguments(parser)
+    args = parser.parse_args(["--restart", str(mpi_tmp_path / "missing.h5")])
+    if comm.rank == 0:
+        with pytest.raises(SystemExit, match=r"error: .*missing\.h5"):
+            demo.main(args)
+    else:
+        demo.main(args)
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,248 @@
+"""gather: the inverse of partition, whole or a part, to one rank or to all."""
+
+from importlib import import_module
+
+import numpy as np
+import pytest
+from together import (
+    DTYPES,
+    everywhere,
+    named,
+    numbered,
+    raise_together,
+    random_pencil,
+    ranks_at_fault,
+    same,
+    spread,
+)
+
+from pencils import Pencil, PencilArray, gather, partition
+from pencils.errors import ArgumentError, RankDisagreementError
+
+module = import_module("pencils.partition")  # whose name in pencils is that of the function
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+SHAPE = (7, 6, 5)
+
+
+def gathers(field, expected, root=None, **kwargs):
+    """Whether root, or everyone, gets what is expected, and the others None."""
+    found = gather(field, root, **kwargs)
+    if root not in (None, field.pencil.rank):
+        return found is None
+    expected = np.asarray(expected)
+    return isinstance(found, np.ndarray) and found.flags.c_contiguous and same(found, expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_element_type_to_every_root(comm, dtype):
+    data = numbered((2, *SHAPE), dtype)
+    u = spread(Pencil(SHAPE, comm), data)
+    for root in (*range(comm.size), None, np.int64(0)):
+        assert everywhere(comm, gathers(u, data, root))
+
+
+@pytest.mark.parametrize("block_bytes", [1, 100, 2**24])
+def test_any_pencil_any_size_of_blocks(comm, block_bytes, monkeypatch):
+    monkeypatch.setattr(module, "BLOCK_BYTES", block_bytes)
+    rng = np.random.default_rng(3)
+    for _ in range(6):
+        shape = rng.integers(0, 6, rng.integers(1, 5)).tolist()
+        pen = random_pencil(rng, comm, shape)
+        data = numbered((2, *shape), "i4")
+        root = int(rng.integers(comm.size))
+        assert everywhere(comm, gathers(spread(pen, data, halo=1), data, root))
+
+
+KEYS = [
+    np.s_[...],
+    np.s_[:],
+    np.s_[1],
+    np.s_[-1],
+    np.s_[1, 2],
+    np.s_[1, ..., 3],
+    np.s_[..., -2],
+    np.s_[0, 3, 2, 1],
+    np.s_[-1, -1, -1, -1],
+    np.s_[:, 2:5],
+    np.s_[:, 1::3, ::2, ::-1],
+    np.s_[::-1, ::-2, 5:1:-2, -2::-3],
+    np.s_[..., 5:2],
+    np.s_[..., 2:5:-1, :],
+    np.s_[1:, 6, 1:100, -100:3],
+    np.s_[:, 0:0],
+]
+
+
+@pytest.mark.parametrize("key", KEYS, ids=str)
+def test_keys_mean_what_they_mean_in_numpy(comm, key):
+    data = numbered((2, *SHAPE))
+    pen = Pencil(SHAPE, comm, decomp=(2, 0), order=(1, 2, 0), splits=(None, None, "last"))
+    u = spread(pen, data, halo=2)
+    assert everywhere(comm, gathers(u, data[key], key=key))
+    assert everywhere(comm, gathers(u, data[key], comm.size - 1, key=key))
+
+
+def test_random_keys_of_random_pencils_with_singletons(comm):
+    rng = np.random.default_rng(4)
+    for _ in range(25):
+        full = rng.integers(1, 6, 3)
+        pen = random_pencil(rng, comm, full.tolist())
+        dims = [dim for dim in range(3) if rng.random() < 0.6]
+        shape = (3, *(int(n) if dim in dims else 1 for dim, n in enumerate(full)))
+        data = numbered(shape)
+        u = spread(pen, data, dims=dims)
+        assert everywhere(comm, gathers(u, data))
+        key = tuple(random_entry(rng, extent) for extent in shape)
+        assert everywhere(comm, gathers(u, data[key], key=key))
+
+
+def random_entry(rng, extent):
+    if rng.random() < 0.3:
+        return int(rng.integers(-extent, extent))
+    step = int(rng.choice([-3, -2, -1, 1, 2, 3]))
+    ends = [
+        None if rng.random() < 0.3 else int(rng.integers(-extent - 1, extent + 2)) for _ in "ab"
+    ]
+    return slice(*ends, step)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims"),
+    [
+        ((7, 5), (0, 2)),
+        ((5, 7), (2, 0)),
+        ((6,), 1),
+        ((5, 6, 7), (2, 1, 0)),
+        ((6, 5, 7), (-2, -1, -3)),
+        ((), ()),
+        ((2, 3, 5, 7), (2, 0)),
+    ],
+)
+def test_dims_bring_back_what_partition_got(comm, shape, dims):
+    data = numbered(shape)
+    u = partition(Pencil(SHAPE, comm, decomp=(1, 2, 0)), data, dims=dims)
+    assert everywhere(comm, gathers(u, data, dims=dims))
+
+
+def test_dims_that_do_not_fit(comm):
+    pen = Pencil(SHAPE, comm)
+    u = partition(pen, numbered((7, 5)), dims=(0, 2))
+    raise_together(comm, ArgumentError, "drops dimensions [0]", call=lambda: gather(u, dims=(1, 2)))
+    raise_together(
+        comm, ArgumentError, "cannot be combined", call=lambda: gather(u, dims=(0, 2), key=0)
+    )
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (0, 3), (1, 1), (0,)])
+def test_more_processes_than_points(comm, shape):
+    data = numbered(shape)
+    u = spread(Pencil(shape, comm, decomp=range(len(shape))), data)
+    assert everywhere(comm, gathers(u, data))
+    assert everywhere(comm, gathers(u, data[::-1], comm.size - 1, key=np.s_[::-1]))
+
+
+def test_blocks_of_any_strides(comm):
+    pen = Pencil(SHAPE, comm)
+    data = numbered(SHAPE)
+    local = data[pen.local_slices]
+    for block in (local.T.copy().T, np.repeat(local, 2, axis=1)[:, ::2], local[::-1].copy()[::-1]):
+        assert everywhere(comm, gathers(PencilArray(pen, block), data))
+
+
+def test_the_result_is_a_copy(comm):
+    u = spread(Pencil(SHAPE, comm), numbered(SHAPE))
+    found = gather(u, None)
+    found[...] = 0
+    assert everywhere(comm, same(u.local, numbered(SHAPE)[u.local_slices]))
+
+
+def test_only_the_selected_part_travels(comm, monkeypatch):
+    """A plane of u reaches root in messages of a plane's size together."""
+    sent = []
+    original = module.send_stream
+
+    def spy(private, blocks):
+        taken = list(blocks)
+        sent.append(sum(block.nbytes for _, block in taken))
+        original(private, taken)
+
+    monkeypatch.setattr(module, "send_stream", spy)
+    data = numbered(SHAPE)
+    u = spread(Pencil(SHAPE, comm), data)
+    assert everywhere(comm, gathers(u, data[3], 0, key=3))
+    assert comm.allreduce(sum(sent)) <= data[3].nbytes
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "text"),
+    [
+        ({"root": 99}, ArgumentError, "root=99"),
+        ({"root": 1.5}, TypeError, "root"),
+        ({"root": ()}, ArgumentError, "root"),
+        ({"key": 7}, IndexError, "out of bounds"),
+        ({"key": (0, 0, 0, 0)}, IndexError, "4 indices"),
+        ({"key": [1, 2]}, TypeError, "integers, slices"),
+        ({"key": "x"}, TypeError, "integers, slices"),
+        ({"key": (..., ...)}, IndexError, "Ellipsis"),
+        ({"dims": (0, 0)}, ArgumentError, "twice"),
+        ({"dims": (0,)}, ArgumentError, "drops dimensions [1, 2]"),
+    ],
+    ids=str,
+)
+def test_a_mistake_on_one_rank_raises_on_all(comm, wrong, kind, text):
+    data = numbered(SHAPE)
+    u = spread(Pencil(SHAPE, comm), data)
+    for rank in ranks_at_fault(comm):
+        mine = wrong if comm.rank == rank else {}
+        raise_together(
+            comm, kind, named(comm, rank), text, call=lambda mine=mine: gather(u, **mine)
+        )
+        assert everywhere(comm, gathers(u, data))
+
+
+def test_different_arguments_on_one_rank_are_named(comm):
+    if comm.size == 1:
+        return
+    pen = Pencil((7, 6, 1), comm)
+    data = numbered((7, 6, 1))
+    u = spread(pen, data)
+    others = [
+        (spread(pen.with_(decomp=1), data), "field"),
+        (spread(pen.with_(splits="last"), data), "field"),
+        (spread(pen, data[None]), "shape"),
+        (spread(pen, data, dims=(0, 1)), "singletons"),
+        (spread(pen, data.astype("f4")), "dtype"),
+    ]
+    for rank in ranks_at_fault(comm):
+        odd = comm.rank == rank
+        for other, name in others:
+            raise_together(
+                comm,
+                RankDisagreementError,
+                f"disagree on {name}",
+                call=lambda other=other, odd=odd: gather(other if odd else u),
+            )
+        for name, one, two in (("root", 0, 1), ("root", 0, None), ("key", np.s_[1], np.s_[2])):
+            kwargs = {name: two if odd else one}
+            raise_together(
+                comm,
+                RankDisagreementError,
+                f"disagree on {name}",
+                call=lambda kwargs=kwargs: gather(u, **kwargs),
+            )
+    assert everywhere(comm, gathers(u, data))
+
+
+def test_no_room_on_root(comm):
+    """More than there are addresses: all blocks are one number."""
+    pen = Pencil((6 * 2**24, 2**30), comm, decomp=0)
+    u = PencilArray(pen, np.broadcast_to(0.0, pen.local_shape))
+    raise_together(comm, MemoryError, named(comm, 0), call=lambda: gather(u))
+    found = gather(u, None, key=np.s_[:: 2**24, 0])
+    assert np.array_equal(found, np.zeros(6))
+
+
+def test_what_is_no_field(comm):
+    raise_together(comm, TypeError, "PencilArray, not ndarray", call=lambda: gather(np.ones(3)))

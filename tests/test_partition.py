@@ -1,0 +1,501 @@
+"""partition: global data become fields, as views, as copies, or streamed from one rank."""
+
+import tracemalloc
+from importlib import import_module
+
+import h5py
+import numpy as np
+import pytest
+from together import (
+    DTYPES,
+    everywhere,
+    holds,
+    named,
+    numbered,
+    raise_together,
+    random_pencil,
+    ranks_at_fault,
+    same,
+)
+
+from pencils import Pencil, PencilArray, empty, partition, transpose
+from pencils.errors import ArgumentError, RankDisagreementError
+
+module = import_module("pencils.partition")  # whose name in pencils is that of the function
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+SHAPE = (7, 6, 5)
+
+both_modes = pytest.mark.parametrize("mode", ["view", "root"])
+
+
+def distribute(mode, pen, data, **kwargs):
+    """Partition replicated data, or the same data from the last rank."""
+    if mode == "view":
+        return partition(pen, data, **kwargs)
+    root = pen.size - 1
+    return partition(pen, data if pen.rank == root else None, root=root, **kwargs)
+
+
+class Counted:
+    """An array-like that counts the elements read, and may break after some reads."""
+
+    def __init__(self, data, breaks_at=None, error=OSError):
+        self._data = data
+        self.shape, self.dtype = data.shape, data.dtype
+        self.read = 0
+        self.reads = 0
+        self._breaks_at, self._error = breaks_at, error
+
+    def __getitem__(self, key):
+        if self.reads == self._breaks_at:
+            msg = "the disk is gone"
+            raise self._error(msg)
+        self.reads += 1
+        part = self._data[key]
+        self.read += part.size
+        return part
+
+
+# The examples of the specification.
+
+
+def test_the_example_with_singleton_axes(comm):
+    """A 2-D field u(x, z) in 3-D has size (nx, 1, nz)."""
+    nx, ny, nz = 65, 17, 21
+    pen = Pencil((nx, ny, nz), comm)
+    data = np.random.default_rng(0).random((nx, 1, nz))
+    u = partition(pen, data)
+    assert u.shape == (nx, 1, nz)
+    assert u.singletons == {1}
+    assert everywhere(comm, holds(u, data))
+    full = partition(pen, numbered((nx, ny, nz)))
+    expected = (data + numbered((nx, ny, nz)))[pen.local_slices]
+    assert everywhere(comm, np.array_equal((u + full).local, expected))
+
+
+def test_the_example_with_dims(comm):
+    """The same field has size (nx, nz) with ``dims = (1, 3)``, counted from one."""
+    nx, ny, nz = 65, 17, 21
+    pen = Pencil((nx, ny, nz), comm)
+    data = np.random.default_rng(0).random((nx, nz))
+    u = partition(pen, data, dims=(0, 2))
+    assert u.shape == (nx, 1, nz)
+    assert everywhere(comm, holds(u, data[:, None, :]))
+    assert everywhere(comm, data.size == 0 or np.shares_memory(u.local, data) or u.local.size == 0)
+
+
+def test_the_example_with_root(comm):
+    """The argument is ignored on the other ranks, where it can be None."""
+    pen = Pencil((65, 17, 21), comm)
+    data = np.random.default_rng(0).random((65, 17, 21)) if comm.rank == 0 else None
+    u = partition(pen, data, root=0)
+    assert everywhere(comm, holds(u, np.random.default_rng(0).random((65, 17, 21))))
+
+
+# What comes out.
+
+
+@both_modes
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_element_type(comm, mode, dtype):
+    data = numbered(SHAPE, dtype)
+    u = distribute(mode, Pencil(SHAPE, comm), data)
+    assert u.dtype == dtype
+    assert everywhere(comm, holds(u, data))
+
+
+@both_modes
+@pytest.mark.parametrize("halo", [0, 2, ((1, 0), (0, 3), (2, 2))])
+def test_any_pencil_with_and_without_halo(comm, mode, halo):
+    rng = np.random.default_rng(2)
+    for _ in range(6):
+        shape = rng.integers(0, 7, 3).tolist()
+        pen = random_pencil(rng, comm, shape)
+        data = numbered((2, *shape))
+        u = distribute(mode, pen, data, halo=halo)
+        assert u.components == (2,)
+        assert everywhere(comm, holds(u, data))
+        ghosts = u.padded.sum() - u.local.sum()
+        assert everywhere(comm, ghosts == 0)
+        copied = mode == "root" or halo != 0
+        memory = u.padded.transpose(0, *(1 + dim for dim in pen.order))
+        assert everywhere(comm, memory.flags.c_contiguous or not copied)
+
+
+@both_modes
+@pytest.mark.parametrize(
+    ("shape", "dims", "full"),
+    [
+        ((7, 6, 5), None, (7, 6, 5)),
+        ((7, 1, 5), None, (7, 1, 5)),
+        ((1, 1, 1), None, (1, 1, 1)),
+        ((7, 6, 5), (0, 1, 2), (7, 6, 5)),
+        ((5, 7, 6), (2, 0, 1), (7, 6, 5)),
+        ((7, 5), (0, 2), (7, 1, 5)),
+        ((5, 7), (2, 0), (7, 1, 5)),
+        ((5, 7), (-1, -3), (7, 1, 5)),
+        ((6,), 1, (1, 6, 1)),
+        ((6,), (1,), (1, 6, 1)),
+        ((1, 5), (0, 2), (1, 1, 5)),
+        ((), (), (1, 1, 1)),
+        ((2, 3), (), (2, 3, 1, 1, 1)),
+        ((2, 3, 5), 2, (2, 3, 1, 1, 5)),
+        ((4, 5, 7), (2, 0), (4, 7, 1, 5)),
+        ((0, 7, 6, 5), None, (0, 7, 6, 5)),
+    ],
+)
+def test_data_of_fewer_dimensions(comm, mode, shape, dims, full):
+    pen = Pencil(SHAPE, comm, decomp=(2, 0))
+    data = numbered(shape)
+    axes = range(3) if dims is None else np.atleast_1d(np.array(dims, int)) % 3
+    lead = len(full) - 3
+    rising = (*range(lead), *(lead + np.argsort(axes)))
+    u = distribute(mode, pen, data, dims=dims)
+    assert u.shape == full
+    assert everywhere(comm, holds(u, data.transpose(rising).reshape(full)))
+    if mode == "view":
+        assert everywhere(comm, u.local.size == 0 or np.shares_memory(u.local, data))
+
+
+@both_modes
+def test_arrays_of_any_strides(comm, mode):
+    pen = Pencil(SHAPE, comm, order=(2, 0, 1))
+    data = numbered(SHAPE)
+    for source in (
+        np.asfortranarray(data),
+        data[::-1, ::-1, ::-1].copy()[::-1, ::-1, ::-1],
+        np.repeat(data, 3, axis=1)[:, ::3],
+        np.broadcast_to(data[:1], SHAPE),
+        np.ma.masked_array(data),
+    ):
+        u = distribute(mode, pen, source)
+        assert everywhere(comm, holds(u, np.asarray(source)))
+
+
+@both_modes
+def test_lists_and_scalars(comm, mode):
+    pen = Pencil((2, 3), comm)
+    u = distribute(mode, pen, [[1, 2, 3], [4, 5, 6]])
+    assert everywhere(comm, holds(u, np.array([[1, 2, 3], [4, 5, 6]])))
+    assert everywhere(comm, holds(distribute(mode, pen, 2.5, dims=()), np.full((1, 1), 2.5)))
+
+
+# Views.
+
+
+def test_a_view_writes_to_the_data_and_sees_what_is_written(comm):
+    pen = Pencil(SHAPE, comm)
+    data = numbered(SHAPE)
+    u = partition(pen, data)
+    assert everywhere(comm, u.local.size == 0 or np.shares_memory(u.local, data))
+    u.local[...] = -1
+    expected = numbered(SHAPE)
+    expected[pen.local_slices] = -1
+    assert everywhere(comm, np.array_equal(data, expected))
+    data[...] = 7
+    assert everywhere(comm, (u.local == 7).all())
+
+
+def test_a_copy_does_not(comm):
+    pen = Pencil(SHAPE, comm, order=(1, 2, 0))
+    for kwargs in ({"copy": True}, {"halo": 1}, {"copy": True, "halo": 1}):
+        data = numbered(SHAPE)
+        u = partition(pen, data, **kwargs)
+        u.local[...] = -1
+        assert everywhere(comm, np.array_equal(data, numbered(SHAPE)))
+        assert not np.shares_memory(u.padded, data)
+
+
+def test_root_keeps_its_own_data(comm):
+    data = numbered(SHAPE)
+    u = distribute("root", Pencil(SHAPE, comm), data)
+    u.local[...] = -1
+    assert everywhere(comm, np.array_equal(data, numbered(SHAPE)))
+
+
+# Array-likes.
+
+
+@pytest.mark.parametrize("dims", [None, (0, 2)])
+def test_a_view_reads_only_the_own_block(comm, dims):
+    pen = Pencil(SHAPE, comm)
+    data = Counted(numbered(SHAPE if dims is None else (7, 5)))
+    u = partition(pen, data, dims=dims)
+    assert everywhere(comm, data.read == u.local.size)
+
+
+def test_root_reads_each_point_once_for_everyone_who_needs_it(comm, monkeypatch):
+    monkeypatch.setattr(module, "BLOCK_BYTES", 100)
+    pen = Pencil(SHAPE, comm)
+    data = Counted(numbered(SHAPE))
+    u = partition(pen, data if comm.rank == 0 else None, root=0)
+    assert everywhere(comm, holds(u, numbered(SHAPE)))
+    assert everywhere(comm, data.read == (numbered(SHAPE).size if comm.rank == 0 else 0))
+
+
+@both_modes
+def test_files(comm, mode, mpi_tmp_path):
+    data = numbered(SHAPE, "f4")
+    if comm.rank == 0:
+        np.save(mpi_tmp_path / "data.npy", data)
+        with h5py.File(mpi_tmp_path / "data.h5", "w") as file:
+            file.create_dataset("u", data=data, chunks=(2, 3, 4), compression="gzip")
+    comm.barrier()
+    pen = Pencil(SHAPE, comm, decomp=(1, 2))
+    mapped = np.load(mpi_tmp_path / "data.npy", mmap_mode="r")
+    assert everywhere(comm, holds(distribute(mode, pen, mapped), data))
+    with h5py.File(mpi_tmp_path / "data.h5") as file:
+        assert everywhere(comm, holds(distribute(mode, pen, file["u"]), data))
+        assert everywhere(comm, holds(distribute(mode, pen, file["u"], halo=1), data))
+
+
+def test_a_view_of_a_memmap_writes_to_the_file(comm, mpi_tmp_path):
+    path = mpi_tmp_path / "data.npy"
+    if comm.rank == 0:
+        np.save(path, np.zeros(SHAPE))
+    comm.barrier()
+    mapped = np.load(path, mmap_mode="r+")
+    u = partition(Pencil(SHAPE, comm), mapped)
+    u.local[...] = numbered(SHAPE)[u.local_slices]
+    mapped.flush()
+    comm.barrier()
+    assert everywhere(comm, np.array_equal(np.load(path), numbered(SHAPE)))
+
+
+@both_modes
+def test_zarr(comm, mode, mpi_tmp_path):
+    zarr = pytest.importorskip("zarr")
+    data = numbered(SHAPE)
+    if comm.rank == 0:
+        zarr.save_array(str(mpi_tmp_path / "data.zarr"), data)
+    comm.barrier()
+    source = zarr.open_array(str(mpi_tmp_path / "data.zarr"), mode="r")
+    assert everywhere(comm, holds(distribute(mode, Pencil(SHAPE, comm), source), data))
+
+
+# Scattering.
+
+
+@pytest.mark.parametrize("block_bytes", [1, 50, 333, 2**24])
+def test_every_root_and_any_size_of_blocks(comm, block_bytes, monkeypatch):
+    monkeypatch.setattr(module, "BLOCK_BYTES", block_bytes)
+    shape = (3, 4, 5)
+    data = numbered((2, *shape), "i2")
+    pen = Pencil(shape, comm, order=(1, 0, 2))
+    for root in range(comm.size):
+        u = partition(pen, data if comm.rank == root else None, root=root, halo=1)
+        assert everywhere(comm, holds(u, data))
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (0, 3), (1, 1), (0, 0)])
+def test_more_processes_than_points(comm, shape):
+    for mode in ("view", "root"):
+        u = distribute(mode, Pencil(shape, comm, decomp=(0, 1)), numbered(shape))
+        assert everywhere(comm, holds(u, numbered(shape)))
+
+
+def test_root_holds_a_few_blocks_beyond_the_source_and_its_own_part(comm, monkeypatch):
+    block = 2**20
+    monkeypatch.setattr(module, "BLOCK_BYTES", block)
+    shape = (128, 128, 256)  # 32 MiB
+    pen = Pencil(shape, comm, decomp=(1, 2))
+    source = np.asfortranarray(numbered(shape)) if comm.rank == 0 else None
+    comm.barrier()
+    tracemalloc.start()
+    u = partition(pen, source, root=0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert everywhere(comm, peak < u.local.nbytes + 8 * block)
+    assert everywhere(comm, holds(u, numbered(shape)))
+
+
+@pytest.mark.parametrize("reads", [0, 1, 5])
+@pytest.mark.parametrize("error", [OSError, KeyError, MemoryError])
+def test_a_source_that_breaks_midway_raises_on_all_ranks(comm, reads, error, monkeypatch):
+    monkeypatch.setattr(module, "BLOCK_BYTES", 40)
+    pen = Pencil(SHAPE, comm)
+    for root in ranks_at_fault(comm):
+        data = Counted(numbered(SHAPE), reads, error) if comm.rank == root else None
+        raise_together(
+            comm,
+            error,
+            named(comm, root)[:-1],
+            "the disk is gone",
+            call=lambda root=root, data=data: partition(pen, data, root=root),
+        )
+        assert everywhere(comm, holds(distribute("root", pen, numbered(SHAPE)), numbered(SHAPE)))
+
+
+class Lying:
+    """Announces 16-bit integers of some shape and gives what its subclass says."""
+
+    shape = SHAPE
+    dtype = np.dtype("i2")
+
+    def __init__(self, convert):
+        self._convert = convert
+
+    def __getitem__(self, key):
+        return self._convert(numbered(SHAPE, "i2")[key])
+
+
+@both_modes
+@pytest.mark.parametrize(
+    "convert",
+    [lambda part: part * 0.5, lambda part: part[None], lambda part: part.ravel()],
+    ids=["scaled", "axis", "flat"],
+)
+def test_a_source_that_gives_something_else_than_announced(comm, mode, convert):
+    """As netCDF variables with a scale factor do."""
+    pen = Pencil(SHAPE, comm)
+    raise_together(
+        comm,
+        ArgumentError,
+        "announce int16",
+        "NumPy array",
+        call=lambda: distribute(mode, pen, Lying(convert)),
+    )
+
+
+# Mistakes.
+
+
+@pytest.mark.parametrize(
+    ("data", "dims", "kind", "text"),
+    [
+        (np.ones((7, 6, 4)), None, ArgumentError, "dimension 2 must have extent 5"),
+        (np.ones((7, 2, 5)), None, ArgumentError, "or 1 for a singleton, not 2"),
+        (np.ones((7, 6)), None, ArgumentError, "dims="),
+        (np.ones(7), (0, 1), ArgumentError, "too few axes"),
+        (np.ones((7, 5)), (0, 1), ArgumentError, "dimension 1"),
+        (np.array([[[None] * 5] * 6] * 7), None, TypeError, "object"),
+        (None, None, TypeError, "None"),
+        ("text", None, ArgumentError, "too few axes"),
+        ([[1, 2], [3]], None, ValueError, ""),
+    ],
+)
+def test_wrong_data(comm, data, dims, kind, text):
+    pen = Pencil(SHAPE, comm)
+    raise_together(comm, kind, text, call=lambda: partition(pen, data, dims=dims))
+    for root in ranks_at_fault(comm):
+        mine = data if comm.rank == root else None
+        raise_together(
+            comm,
+            kind,
+            named(comm, root),
+            text,
+            call=lambda mine=mine, root=root: partition(pen, mine, root=root, dims=dims),
+        )
+        u = distribute("root", pen, numbered(SHAPE))
+        assert everywhere(comm, holds(u, numbered(SHAPE)))
+
+
+def test_data_where_none_belong(comm):
+    pen = Pencil(SHAPE, comm)
+    if comm.size > 1:
+        raise_together(
+            comm,
+            ArgumentError,
+            "rank 1: data must be None on every rank but root=0",
+            call=lambda: partition(pen, np.ones(SHAPE), root=0),
+        )
+    field = empty(pen)
+    raise_together(comm, TypeError, "transpose", call=lambda: partition(pen, field))
+    raise_together(comm, TypeError, "Pencil", call=lambda: partition(field, np.ones(SHAPE)))
+    raise_together(comm, TypeError, "Pencil", call=lambda: partition(SHAPE, None, root=0))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "text"),
+    [
+        ({"root": 99}, ArgumentError, "root=99 is not one of the ranks"),
+        ({"root": -1}, ArgumentError, "root=-1"),
+        ({"root": "first"}, TypeError, "root"),
+        ({"root": (0, 0)}, ArgumentError, "root"),
+        ({"root": 0, "dims": (0, 0)}, ArgumentError, "twice"),
+        ({"root": 0, "dims": 7}, ArgumentError, "dims"),
+        ({"root": 0, "dims": "x"}, TypeError, "dims"),
+        ({"root": 0, "halo": -1}, ArgumentError, "halo"),
+        ({"root": 0, "halo": (1, 1)}, ArgumentError, "halo"),
+        ({"root": 0, "halo": 0.5}, TypeError, "halo"),
+    ],
+)
+def test_a_mistake_on_one_rank_raises_on_all(comm, wrong, kind, text):
+    pen = Pencil(SHAPE, comm)
+    data = numbered(SHAPE) if comm.rank == 0 else None
+    for rank in ranks_at_fault(comm):
+        mine = wrong if comm.rank == rank else {"root": 0}
+        raise_together(
+            comm, kind, named(comm, rank), text, call=lambda mine=mine: partition(pen, data, **mine)
+        )
+        u = partition(pen, data, root=0)
+        assert everywhere(comm, holds(u, numbered(SHAPE)))
+
+
+def test_different_arguments_on_one_rank_are_named(comm):
+    if comm.size == 1:
+        return
+    pen = Pencil(SHAPE, comm)
+    others = [pen.with_(order=(2, 1, 0)), pen.with_(splits="last"), pen.with_(decomp=2)]
+    data = numbered(SHAPE)
+    for rank in ranks_at_fault(comm):
+        odd = comm.rank == rank
+        for kwargs, name in (
+            ({"root": 1 if odd else 0}, "root"),
+            ({"root": 0, "dims": (2, 1, 0) if odd else None}, "dims"),
+            ({"root": 0, "halo": 1 if odd else 2}, "halo"),
+        ):
+            mine = data if comm.rank == 0 else None
+            raise_together(
+                comm,
+                RankDisagreementError,
+                f"disagree on {name}",
+                call=lambda mine=mine, kwargs=kwargs: partition(pen, mine, **kwargs),
+            )
+        for other in others:
+            raise_together(
+                comm,
+                RankDisagreementError,
+                "disagree on pencil",
+                call=lambda other=other, odd=odd: distribute("root", other if odd else pen, data),
+            )
+    u = distribute("root", pen, data)
+    assert everywhere(comm, holds(u, data))
+
+
+def test_equal_arguments_may_look_different(comm):
+    pen = Pencil(SHAPE, comm)
+    odd = comm.rank % 2
+    u = partition(
+        pen,
+        numbered((5, 7)) if comm.rank == 0 else None,
+        root=np.int64(0) if odd else 0,
+        dims=[2, 0] if odd else np.array([-1, -3]),
+        halo=(1, 0, (0, 1)) if odd else ((1, 1), (0, 0), (0, 1)),
+    )
+    assert everywhere(comm, holds(u, numbered((5, 7)).T[:, None]))
+
+
+def test_no_room_on_one_rank(comm, monkeypatch):
+    pen = Pencil(SHAPE, comm)
+    original = module.empty
+
+    def no_room(*args, **kwargs):
+        if comm.rank == comm.size - 1:
+            msg = "Unable to allocate"
+            raise MemoryError(msg)
+        return original(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "empty", no_room)
+        raise_together(
+            comm,
+            MemoryError,
+            named(comm, comm.size - 1),
+            call=lambda: distribute("root", pen, numbered(SHAPE)),
+        )
+    u = distribute("root", pen, numbered(SHAPE))
+    assert isinstance(u, PencilArray)
+    assert same(transpose(u, pen).local, u.local)

@@ -1,0 +1,255 @@
+"""Pencil: a layout over a communicator, frozen, compared by value, made on all ranks or none."""
+
+import copy
+
+import numpy as np
+import pytest
+from together import everywhere, named, raise_together, random_pencil, ranks_at_fault
+
+from pencils import Pencil
+from pencils.errors import ArgumentError, NotLocalError, RankDisagreementError
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+SHAPE = (7, 6, 5)
+
+
+def owners(pen):
+    """Mark every point of a global array with the number of ranks that say they own it."""
+    counts = np.zeros(pen.shape, int)
+    counts[pen.local_slices] += 1
+    return pen.comm.allreduce(counts)
+
+
+def test_defaults_cut_all_dimensions_but_the_last(comm):
+    pen = Pencil(SHAPE)
+    assert (pen.shape, pen.ndim, pen.decomp, pen.order) == (SHAPE, 3, (0, 1), (0, 1, 2))
+    assert pen.comm == comm
+    assert (pen.size, np.prod(pen.grid), pen.periodic) == (comm.size, comm.size, (False,) * 3)
+    assert everywhere(comm, pen.rank == comm.rank)
+    assert pen.process_shape == (*pen.grid, 1)
+    assert np.all(owners(pen) == 1)
+    assert Pencil(9).decomp == (0,)
+    assert Pencil(9).grid == (comm.size,)
+
+
+def test_blocks_are_those_of_numpy(comm):
+    pen = Pencil(SHAPE, decomp=(2, 0), grid=(comm.size, 1))
+    expected = np.array_split(np.arange(5), comm.size)[comm.rank]
+    assert everywhere(comm, np.array_equal(np.arange(5)[pen.local_slices[2]], expected))
+    assert everywhere(comm, pen.local_shape == (7, 6, len(expected)))
+    assert everywhere(comm, pen.coords == (comm.rank, 0))
+
+
+def test_any_pencil_owns_every_point_once(comm):
+    rng = np.random.default_rng(1)
+    for _ in range(15):
+        shape = rng.integers(0, 8, rng.integers(1, 5)).tolist()
+        pen = random_pencil(rng, comm, shape)
+        assert np.all(owners(pen) == 1)
+        boxes = comm.allgather(pen.box())
+        assert everywhere(comm, boxes == [pen.box(rank) for rank in range(comm.size)])
+        assert everywhere(comm, pen.local_shape == pen.box().shape)
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (1, 1), (0, 4), (3, 0, 2), (0,), (1,)])
+def test_more_processes_than_points(comm, shape):
+    pen = Pencil(shape, decomp=range(len(shape)))
+    assert np.all(owners(pen) == 1)
+    assert sum(comm.allgather(pen.box().volume)) == np.prod(shape)
+    text = comm.allgather(str(pen) + repr(pen))
+    assert all(text)
+
+
+def test_owner_local_and_global_indices(comm):
+    pen = Pencil(SHAPE, decomp=(1, 2))
+    ok = True
+    for index in np.ndindex(SHAPE):
+        owner = pen.owner(index)
+        inside = all(s.start <= i < s.stop for i, s in zip(index, pen.local_slices, strict=True))
+        ok &= inside == (owner == comm.rank)
+        if inside:
+            ok &= pen.to_global(pen.to_local(index)) == index
+    assert everywhere(comm, ok)
+    stranger = next(index for index in np.ndindex(SHAPE) if pen.owner(index) == 0)
+    if comm.rank > 0:
+        with pytest.raises(NotLocalError, match=f"rank 0, not by rank {comm.rank}"):
+            pen.to_local(stranger)
+    for wrong in ((7, 0, 0), (0, -1, 0), (0, 0)):
+        with pytest.raises(IndexError):
+            pen.owner(wrong)
+        with pytest.raises(IndexError):
+            pen.to_global(wrong)
+
+
+def test_neighbors_meet_and_wrap(comm):
+    pen = Pencil((12, 6), decomp=(0,), periodic=(True, False))
+    assert everywhere(comm, pen.neighbor((1, 0)) == (comm.rank + 1) % comm.size)
+    assert everywhere(comm, pen.neighbor((-1, 0)) == (comm.rank - 1) % comm.size)
+    assert pen.neighbor((0, 1)) is None
+    edge = pen.with_(periodic=False).neighbor((1, 0))
+    assert everywhere(comm, edge == (comm.rank + 1 if comm.rank + 1 < comm.size else None))
+    with pytest.raises(ArgumentError, match="2 dimensions"):
+        pen.neighbor((1,))
+    for rank in (-1, comm.size):
+        with pytest.raises(ArgumentError, match=f"0..{comm.size - 1}"):
+            pen.box(rank)
+
+
+def test_with_keeps_what_is_not_given(comm):
+    pen = Pencil(SHAPE, comm, decomp=(2, 0), periodic=(True, False, False), order=(2, 1, 0))
+    assert pen.with_() == pen
+    other = pen.with_(decomp=(0, 1))
+    assert (other.decomp, other.grid) == ((0, 1), pen.grid)
+    assert (other.periodic, other.order) == (pen.periodic, pen.order)
+    assert other.topology is pen.topology
+    assert other.comm is comm
+    assert pen.with_(decomp=1).grid == (comm.size,)
+    larger = pen.with_(shape=(8, 9, 10))
+    assert (larger.shape, larger.grid) == ((8, 9, 10), pen.grid)
+    cut = pen.with_(splits="last")
+    assert cut.with_(order=(0, 1, 2), periodic=True).layout.splits == cut.layout.splits
+    assert cut.with_(splits="first") == pen
+    assert np.all(owners(pen.with_(grid=(comm.size, 1))) == 1)
+
+
+def test_equal_by_value(comm):
+    duplicate = comm.Dup()
+    pen = Pencil(SHAPE, comm, periodic=True)
+    for other in (Pencil(SHAPE, duplicate, periodic=True), copy.copy(pen), copy.deepcopy(pen)):
+        assert pen == other
+        assert hash(pen) == hash(other)
+        assert pen.same_blocks(other)
+    turned = pen.with_(order=(2, 1, 0))
+    assert pen != turned
+    assert pen.same_blocks(turned)
+    assert pen != pen.with_(decomp=1)
+    assert pen != "pencil"
+    assert len({pen, turned, Pencil(SHAPE, comm, periodic=True)}) == 2
+    duplicate.Free()
+
+
+def test_frozen(comm):
+    pen = Pencil(SHAPE, comm)
+    for name in ("shape", "grid", "anything", "_layout"):
+        with pytest.raises(AttributeError, match="with_"):
+            setattr(pen, name, 1)
+
+
+def test_str_draws_five_lines(comm):
+    pen = Pencil(SHAPE, decomp=(2, 0), grid=(1, comm.size), periodic=(True, False, True))
+    lines = str(pen).splitlines()
+    assert len(lines) == 5
+    assert lines[0] == f"Pencil of 7 x 6 x 5 points on {comm.size} processes"
+    assert lines[1] == f"  decomposed: dimension 2 over 1 and dimension 0 over {comm.size}"
+    assert lines[2] == "  periodic:   dimension 0, dimension 2"
+    assert lines[3] == "  in memory:  dimensions (0, 1, 2), slowest first"
+    rows = np.array_split(np.arange(7), comm.size)[comm.rank]
+    owned = f"rank {comm.rank} at (0, {comm.rank}) owns [{rows[0]}:{rows[-1] + 1}, 0:6, 0:5]"
+    assert everywhere(comm, lines[4] == f"  {owned}: {30 * len(rows)} points")
+    assert "periodic:   nowhere" in str(Pencil(SHAPE))
+
+
+def test_repr_tells_all_that_two_pencils_may_differ_in(comm):
+    pen = Pencil(SHAPE, decomp=0)
+    assert repr(pen) == f"Pencil((7, 6, 5), decomp=(0,), grid=({comm.size},))"
+    bounds = (0, *[7] * comm.size)
+    others = [
+        pen,
+        pen.with_(decomp=1),
+        pen.with_(order=(2, 1, 0)),
+        pen.with_(periodic=(True, False, False)),
+        pen.with_(splits="last"),
+        pen.with_(splits=(bounds, None, None)),
+        pen.with_(shape=(7, 6, 6)),
+    ]
+    assert len(set(map(repr, others))) == len(others)
+    assert "'last'" in repr(others[4])
+    assert str(bounds) in repr(others[5])
+
+
+MISTAKES = [
+    ({"shape": ()}, ArgumentError, "shape"),
+    ({"shape": (4, -1)}, ArgumentError, "negative"),
+    ({"shape": (4.0, 3)}, TypeError, "integer"),
+    ({"shape": None}, TypeError, "shape"),
+    ({"decomp": (0, 0)}, ArgumentError, "twice"),
+    ({"decomp": 3}, ArgumentError, "decomp"),
+    ({"decomp": "x"}, TypeError, "decomp"),
+    ({"grid": (7, 11)}, ArgumentError, "product"),
+    ({"grid": (1, 2, 3)}, ArgumentError, "grid"),
+    ({"grid": (1.5, 2)}, TypeError, "grid"),
+    ({"periodic": (True,)}, ArgumentError, "periodic"),
+    ({"periodic": "yes"}, ArgumentError, "periodic"),
+    ({"order": (0, 1)}, ArgumentError, "order"),
+    ({"order": (0, 1, 5)}, ArgumentError, "order"),
+    ({"splits": "middle"}, ArgumentError, "middle"),
+    ({"splits": ("first",)}, ArgumentError, "splits"),
+    ({"splits": ((1, 7), None, None)}, ArgumentError, "start at 0"),
+    ({"splits": (object(), None, None)}, TypeError, "splits"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "kind", "text"), MISTAKES, ids=lambda value: str(value)[:30])
+def test_a_mistake_on_one_rank_raises_on_all(comm, wrong, kind, text):
+    pen = Pencil(SHAPE, comm)
+    for rank in ranks_at_fault(comm):
+        mine = wrong if comm.rank == rank else {}
+        made = {"shape": SHAPE, "comm": comm, **mine}
+        raise_together(comm, kind, named(comm, rank), text, call=lambda made=made: Pencil(**made))
+        assert Pencil(SHAPE, comm) == pen
+        if wrong == {"shape": None}:  # which with_ takes for "as before"
+            continue
+        raise_together(
+            comm, kind, named(comm, rank), text, call=lambda mine=mine: pen.with_(**mine)
+        )
+        assert pen.with_() == pen
+
+
+DIFFERENCES = [
+    ({"shape": (7, 6, 4)}, "shape"),
+    ({"decomp": (1, 0)}, "decomp"),
+    ({"decomp": 0, "grid": 0}, "decomp"),
+    ({"periodic": True}, "periodic"),
+    ({"order": (2, 1, 0)}, "order"),
+    ({"splits": "last"}, "splits"),
+]
+
+
+@pytest.mark.parametrize(("other", "name"), DIFFERENCES)
+def test_different_arguments_on_one_rank_are_named(comm, other, name):
+    if comm.size == 1:
+        return
+    pen = Pencil(SHAPE, comm)
+    for rank in ranks_at_fault(comm):
+        mine = other if comm.rank == rank else {}
+        made = {"shape": SHAPE, "comm": comm, **mine}
+        for call in (lambda made=made: Pencil(**made), lambda mine=mine: pen.with_(**mine)):
+            raise_together(comm, RankDisagreementError, f"disagree on {name}", call=call)
+        assert pen.with_() == Pencil(SHAPE, comm)
+
+
+def test_another_grid_on_one_rank_is_named(comm):
+    if comm.size == 1:
+        return
+    grid = (1, comm.size) if comm.rank == 0 else (comm.size, 1)
+    raise_together(
+        comm,
+        RankDisagreementError,
+        "disagree on grid",
+        call=lambda: Pencil(SHAPE, comm, grid=grid),
+    )
+
+
+def test_equal_arguments_may_look_different(comm):
+    """Lists, NumPy integers and negative numbers mean the same as tuples of plain ones."""
+    odd = comm.rank % 2
+    pen = Pencil(
+        np.array(SHAPE) if odd else list(SHAPE),
+        comm,
+        decomp=range(2) if odd else (-3, np.int64(1)),
+        periodic=[False] * 3 if odd else np.False_,
+        order=np.arange(3) if odd else None,
+        splits="first" if odd else ["first", None, "first"],
+    )
+    assert everywhere(comm, pen == Pencil(SHAPE, comm))

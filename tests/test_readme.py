@@ -1,0 +1,30 @@
+"""The Python blocks of README.md and of the documentation run, in order, on any number of ranks."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def python_blocks(page):
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_blocks_run_in_order(page, mpi_tmp_path, comm):
+    """A page is one program: later blocks see the names of earlier ones."""
+    names = {}
+    before = Path.cwd()
+    comm.barrier()
+    os.chdir(mpi_tmp_path)
+    try:
+        for number, block in enumerate(python_blocks(page), 1):
+            exec(compile(block, f"{page.name}, block {number}", "exec"), names)
+    finally:
+        os.chdir(before)

@@ -1,0 +1,513 @@
+"""transpose and Transposition: from any pencil to any other, byte for byte."""
+
+import gc
+
+import numpy as np
+import pytest
+from together import (
+    DTYPES,
+    everywhere,
+    holds,
+    named,
+    numbered,
+    one_after_the_other,
+    raise_together,
+    random_pencil,
+    ranks_at_fault,
+    spread,
+)
+
+from pencils import Pencil, PencilArray, Transposition, empty, gather, transpose, zeros
+from pencils.comm import exchange
+from pencils.comm.exchange import METHODS
+from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+SHAPE = (7, 6, 5)
+
+methods = pytest.mark.parametrize("method", list(METHODS))
+
+
+@pytest.fixture(name="pair")
+def _pair(comm):
+    source = Pencil(SHAPE, comm, decomp=(0, 1))
+    return source, source.with_(decomp=(2, 0), order=(1, 0, 2))
+
+
+def plan_of(pair, method="messages", data=None, dims=None):
+    data = numbered(SHAPE) if data is None else data
+    components = data.shape[: data.ndim - 3]
+    return Transposition(*pair, data.dtype, components=components, dims=dims, method=method)
+
+
+@methods
+@pytest.mark.parametrize("ndim", [1, 2, 3, 4])
+def test_any_pencil_to_any_pencil(comm, method, ndim):
+    rng = np.random.default_rng(ndim)
+    for _ in range(10):
+        shape = rng.integers(0 if rng.random() < 0.2 else 1, 7, ndim).tolist()
+        dims = [dim for dim in range(ndim) if rng.random() < 0.8]
+        lead = tuple(rng.integers(1, 3, rng.integers(0, 3)).tolist())
+        full = (*lead, *(n if dim in dims else 1 for dim, n in enumerate(shape)))
+        data = numbered(full, "i4")
+        source, target = (random_pencil(rng, comm, shape) for _ in range(2))
+        u = spread(source, data, dims=dims)
+        with Transposition(source, target, "i4", components=lead, dims=dims, method=method) as plan:
+            v = plan(u)
+            assert v.pencil is target
+            assert everywhere(comm, holds(v, data))
+            with plan.reversed() as back:
+                assert everywhere(comm, holds(back(v), data))
+        assert everywhere(comm, holds(transpose(u, target), data))
+
+
+@methods
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_element_type(comm, pair, method, dtype):
+    data = numbered((2, *SHAPE), dtype)
+    with plan_of(pair, method, data) as plan:
+        v = plan(spread(pair[0], data))
+    assert v.dtype == dtype
+    assert everywhere(comm, holds(v, data))
+
+
+@methods
+def test_halos_are_neither_read_nor_written(comm, pair, method):
+    data = numbered(SHAPE)
+    u = zeros(pair[0], halo=((1, 2), (0, 1), (3, 0)))
+    v = empty(pair[1], halo=2)
+    u.fill(np.nan)
+    u.local[...] = data[u.local_slices]
+    v.fill(-1)
+    with plan_of(pair, method) as plan:
+        assert plan(u, v) is v
+    assert everywhere(comm, holds(v, data))
+    v.local[...] = -1
+    assert everywhere(comm, (v.padded == -1).all())
+    assert transpose(u, pair[1], v) is v
+    assert everywhere(comm, holds(v, data))
+
+
+@methods
+def test_blocks_of_any_strides(comm, pair, method):
+    data = numbered(SHAPE)
+    layouts = (
+        lambda block: block.copy(),
+        lambda block: block.T.copy().T,
+        lambda block: np.repeat(block, 2, axis=1)[:, ::2],
+        lambda block: block[::-1, :, ::-1].copy()[::-1, :, ::-1],
+    )
+    with plan_of(pair, method) as plan:
+        for here in layouts:
+            u = PencilArray(pair[0], here(data[pair[0].local_slices]))
+            for there in layouts:
+                v = PencilArray(pair[1], there(np.zeros(pair[1].local_shape)))
+                plan(u, v)
+                assert everywhere(comm, holds(v, data))
+
+
+@methods
+def test_in_place_over_one_buffer(comm, method):
+    """As FFT libraries do: the same memory holds the source first and then the target."""
+    rng = np.random.default_rng(6)
+    data = numbered(SHAPE)
+    for offset in (0, 0, 1, 17):
+        source, target = (random_pencil(rng, comm, SHAPE) for _ in range(2))
+        sizes = [pen.box().volume for pen in (source, target)]
+        buffer = np.zeros(sum(sizes) + offset)
+        u = PencilArray(source, buffer[: sizes[0]].reshape(source.local_shape))
+        v = PencilArray(
+            target, buffer[offset : offset + sizes[1]].reshape(target.local_shape[::-1]).T
+        )
+        u.local[...] = data[u.local_slices]
+        with Transposition(source, target, method=method, check=False) as plan:
+            with one_after_the_other(comm):
+                handle = plan.start(u, v)
+            handle.wait()
+        assert everywhere(comm, holds(v, data))
+
+
+def test_out_may_be_the_source(comm):
+    data = numbered(SHAPE)
+    u = spread(Pencil(SHAPE, comm), data, halo=1)
+    for pen in (u.pencil, u.pencil.with_(order=(2, 1, 0))):
+        assert transpose(u, pen, u) is u
+        assert everywhere(comm, holds(u, data))
+
+
+def test_the_same_pencil_copies(comm):
+    u = spread(Pencil(SHAPE, comm), numbered(SHAPE), halo=1)
+    v = transpose(u, u.pencil)
+    assert v.halo == ((0, 0),) * 3
+    v.local[...] = 0
+    assert everywhere(comm, holds(u, numbered(SHAPE)))
+
+
+def test_memory_order_of_the_result(comm, pair):
+    v = transpose(spread(pair[0], numbered(SHAPE)), pair[1])
+    assert v.local.transpose(1, 0, 2).flags.c_contiguous
+    assert everywhere(comm, holds(v, numbered(SHAPE)))
+
+
+@methods
+def test_counts_beyond_what_one_call_can_move(comm, pair, method, monkeypatch):
+    monkeypatch.setattr(exchange, "MOST_BYTES", 13)
+    monkeypatch.setattr(exchange, "MOST_UNITS", comm.size + 1)
+    data = numbered((2, *SHAPE), "c16")
+    with plan_of(pair, method, data) as plan:
+        assert everywhere(comm, holds(plan(spread(pair[0], data)), data))
+
+
+@methods
+def test_two_plans_under_way_and_waited_for_in_another_order(comm, pair, method):
+    data = numbered(SHAPE)
+    u, w = spread(pair[0], data), spread(pair[1], 2 * data)
+    with plan_of(pair, method) as there, there.reversed() as back:
+        one = there.start(u)
+        two = back.start(w)
+        handles = [two, one] if comm.rank % 2 else [one, two]
+        for handle in handles:
+            handle.wait()
+        assert everywhere(comm, holds(one.wait(), data))
+        assert everywhere(comm, holds(two.wait(), 2 * data))
+
+
+@methods
+def test_one_plan_started_twice(comm, pair, method):
+    data = numbered(SHAPE)
+    with plan_of(pair, method) as plan:
+        handles = [plan.start(spread(pair[0], factor * data)) for factor in (1.0, 2.0, 3.0)]
+        ok = [holds(handles[n].wait(), (n + 1) * data) for n in (2, 0, 1)]
+        assert everywhere(comm, all(ok))
+        assert everywhere(comm, holds(plan(spread(pair[0], data)), data))
+
+
+@methods
+def test_a_forgotten_handle_is_completed_by_free(comm, pair, method):
+    data = numbered(SHAPE)
+    v = zeros(pair[1])
+    plan = plan_of(pair, method)
+    plan.start(spread(pair[0], data), v)
+    gc.collect()
+    plan.free()
+    assert everywhere(comm, holds(v, data))
+    plan.free()
+    u = spread(pair[0], data)
+    raise_together(comm, ArgumentError, "freed", "make a new one", call=lambda: plan(u))
+    with plan_of(pair, method) as another:
+        late = another.start(u)
+    assert everywhere(comm, holds(late.wait(), data))
+
+
+def test_a_plan_of_another_memory_order_or_equal_pencils_will_do(comm, pair):
+    data = numbered(SHAPE)
+    u = spread(Pencil(SHAPE, comm, order=(2, 1, 0)), data)
+    v = empty(pair[1].with_(order=(0, 1, 2)))
+    with plan_of(pair) as plan:
+        assert plan(u, v) is v
+    assert everywhere(comm, holds(v, data))
+
+
+def test_without_checks_a_call_sends_nothing_but_the_data(comm, pair):
+    data = numbered(SHAPE)
+    u = spread(pair[0], data)
+    with Transposition(*pair, check=False) as plan:
+        plan._exchange._method._comm = spy = Spy(plan._exchange._method._comm)
+        assert everywhere(comm, holds(plan(u), data))
+    assert set(spy.calls) <= {"Isend", "Irecv"}
+
+
+class Spy:
+    """A communicator that notes calls and destinations."""
+
+    def __init__(self, comm):
+        self._comm = comm
+        self.calls = []
+        self.dests = []
+
+    def __getattr__(self, name):
+        value = getattr(self._comm, name)
+        if not callable(value):
+            return value
+
+        def call(*args):
+            self.calls.append(name)
+            if name == "Isend":
+                self.dests.append(args[1])
+            return value(*args)
+
+        return call
+
+
+def test_a_rank_sends_one_message_to_each_rank_that_shares_points(comm):
+    rng = np.random.default_rng(7)
+    data = numbered((3, *SHAPE))
+    for _ in range(8):
+        pair = random_pencil(rng, comm, SHAPE), random_pencil(rng, comm, SHAPE)
+        mine = pair[0].box()
+        expected = [
+            rank
+            for rank in range(comm.size)
+            if rank != comm.rank and (mine & pair[1].box(rank)).volume
+        ]
+        with plan_of(pair, "messages", data) as plan:
+            plan._exchange._method._comm = spy = Spy(plan._exchange._method._comm)
+            v = plan(spread(pair[0], data))
+        assert everywhere(comm, holds(v, data))
+        assert everywhere(comm, sorted(spy.dests) == expected)
+
+
+def test_nothing_travels_where_nothing_moves(comm):
+    pen = Pencil(SHAPE, comm)
+    with plan_of((pen, pen.with_(order=(2, 0, 1)))) as plan:
+        plan._exchange._method._comm = spy = Spy(plan._exchange._method._comm)
+        plan(spread(pen, numbered(SHAPE)))
+    assert everywhere(comm, not spy.calls)
+
+
+@pytest.mark.parametrize(("whole", "next_whole"), [(0, 1), (1, 2), (2, 0), (1, 0)])
+def test_against_mpi4py_fft(comm, whole, next_whole):
+    """The same redistribution by an independent library: two dimensions swap their processes."""
+    mpi4py_fft = pytest.importorskip("mpi4py_fft")
+    shape = (8, 9, 10)
+    subcomm = [0, 0, 0]
+    subcomm[whole] = 1
+    theirs = mpi4py_fft.DistArray(shape, subcomm=subcomm, alignment=whole)
+    theirs[...] = np.random.default_rng(8).random(shape)[theirs.local_slice()]
+    expected = theirs.redistribute(next_whole)
+    cut = [dim for dim in range(3) if dim != whole]
+    grid = [theirs.commsizes[dim] for dim in cut]
+    source = Pencil(shape, comm, decomp=cut, grid=grid)
+    target = source.with_(decomp=[whole if dim == next_whole else dim for dim in cut])
+    v = transpose(PencilArray(source, theirs.v), target)
+    assert everywhere(comm, v.local_slices == expected.local_slice())
+    assert everywhere(comm, np.array_equal(v.local, expected.v))
+
+
+# Plans kept by transpose().
+
+
+def test_plans_are_found_again_and_not_hoarded(comm):
+    private = comm.Dup()
+    pen = Pencil((4, 3), private, decomp=0)
+    plans = pen.topology.plans
+    columns = pen.with_(decomp=1)
+    for _ in range(5):
+        transpose(zeros(pen), columns)
+    assert len(plans) == 1
+    for components in range(1, 100):
+        data = numbered((components, 4, 3))
+        assert everywhere(comm, holds(transpose(spread(pen, data), columns), data))
+    assert len(plans) == 64
+    private.Free()
+
+
+# Mistakes.
+
+
+def wrong_fields(pair):
+    """Arguments ``(u, out)`` from pair[0] to pair[1] that never fit, and why."""
+    source, target = pair
+    u = zeros(source)
+    locked = PencilArray(target, np.broadcast_to(0.0, target.local_shape))
+    return [
+        (None, None, TypeError, "u must be a PencilArray"),
+        (u.local, None, TypeError, "u must be a PencilArray, not ndarray"),
+        (u, u.local, TypeError, "out must be a PencilArray, not ndarray"),
+        (u, zeros(source.with_(decomp=1)), PencilMismatchError, "out lies on"),
+        (u, zeros(target, components=3), ArgumentError, "components (3,)"),
+        (u, zeros(target, dims=0), ArgumentError, "singleton dimensions [1, 2]"),
+        (u, zeros(target, dtype=">f8"), ArgumentError, "dtype >f8"),
+        (u, locked, ArgumentError, "read-only"),
+    ]
+
+
+def wrong_for_a_plan(pair):
+    """Arguments that another plan would take."""
+    other = zeros(pair[0].with_(splits="ceil", decomp=2))
+    return [
+        (other, None, PencilMismatchError, "u lies on"),
+        (zeros(pair[0], dtype="f4"), None, ArgumentError, "u has dtype float32"),
+    ]
+
+
+def test_wrong_fields_on_one_rank(comm, pair):
+    data = numbered(SHAPE)
+    good = spread(pair[0], data)
+    for u, out, kind, text in wrong_fields(pair):
+        for rank in ranks_at_fault(comm):
+            mine = (u, pair[1], out) if comm.rank == rank else (good, pair[1])
+            raise_together(
+                comm, kind, named(comm, rank), text, call=lambda mine=mine: transpose(*mine)
+            )
+        assert everywhere(comm, holds(transpose(good, pair[1]), data))
+
+
+def test_wrong_fields_for_a_plan_on_one_rank(comm, pair):
+    data = numbered(SHAPE)
+    good = spread(pair[0], data)
+    with plan_of(pair) as plan:
+        for u, out, kind, text in wrong_fields(pair) + wrong_for_a_plan(pair):
+            for rank in ranks_at_fault(comm):
+                mine = (u, out) if comm.rank == rank else (good,)
+                for call in (plan, plan.start):
+                    raise_together(
+                        comm,
+                        kind,
+                        named(comm, rank),
+                        text,
+                        call=lambda call=call, mine=mine: call(*mine),
+                    )
+            assert everywhere(comm, holds(plan(good), data))
+
+
+def test_wrong_pencils_on_one_rank(comm, pair):
+    data = numbered(SHAPE)
+    u = spread(pair[0], data)
+    larger = pair[1].with_(shape=(8, 6, 5))
+    for rank in ranks_at_fault(comm):
+        odd = comm.rank == rank
+        for wrong, kind in ((None, TypeError), ("columns", TypeError), (u, TypeError)):
+            target = wrong if odd else pair[1]
+            raise_together(comm, kind, named(comm, rank), call=lambda t=target: transpose(u, t))
+            raise_together(
+                comm, kind, named(comm, rank), call=lambda t=target: Transposition(pair[0], t)
+            )
+            if wrong is not u:
+                raise_together(
+                    comm,
+                    kind,
+                    named(comm, rank),
+                    call=lambda w=wrong, odd=odd: transpose(w if odd else u, pair[1]),
+                )
+                raise_together(
+                    comm,
+                    kind,
+                    named(comm, rank),
+                    call=lambda w=wrong, odd=odd: Transposition(w if odd else pair[0], pair[1]),
+                )
+        for call in (
+            lambda odd=odd: transpose(u, larger if odd else pair[1]),
+            lambda odd=odd: Transposition(pair[0], larger if odd else pair[1]),
+        ):
+            kind = RankDisagreementError if comm.size > 1 else PencilMismatchError
+            raise_together(comm, kind, "(8, 6, 5)", call=call)
+        assert everywhere(comm, holds(transpose(u, pair[1]), data))
+    raise_together(
+        comm, PencilMismatchError, "same global shape", call=lambda: transpose(u, larger)
+    )
+    raise_together(comm, TypeError, "no pencil", call=lambda: transpose(u.local, "columns"))
+    raise_together(comm, TypeError, "no pencil", call=lambda: Transposition(None, None))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "text"),
+    [
+        ({"dtype": object}, TypeError, "object"),
+        ({"dtype": "spam"}, TypeError, "spam"),
+        ({"components": -1}, ArgumentError, "components"),
+        ({"components": 1.5}, TypeError, "components"),
+        ({"dims": (0, 0)}, ArgumentError, "dims"),
+        ({"dims": 3}, ArgumentError, "dims"),
+        ({"method": "pigeons"}, ArgumentError, "pigeons"),
+        ({"method": None}, ArgumentError, "None"),
+        ({"method": []}, ArgumentError, "[]"),
+    ],
+    ids=str,
+)
+def test_wrong_options_on_one_rank(comm, pair, wrong, kind, text):
+    for rank in ranks_at_fault(comm):
+        mine = wrong if comm.rank == rank else {}
+        raise_together(
+            comm,
+            kind,
+            named(comm, rank),
+            text,
+            call=lambda mine=mine: Transposition(*pair, **mine),
+        )
+        with plan_of(pair) as plan:
+            assert everywhere(comm, holds(plan(spread(pair[0], numbered(SHAPE))), numbered(SHAPE)))
+
+
+def test_different_arguments_on_one_rank_are_named(comm, pair):
+    if comm.size == 1:
+        return
+    data = numbered(SHAPE)
+    u, others = spread(pair[0], data), {}
+    others["source"] = spread(pair[0].with_(splits="last"), data)
+    others["dtype"] = spread(pair[0], data.astype("f4"))
+    others["components"] = spread(pair[0], data[None])
+    others["singletons"] = spread(pair[0], data[:, :1], dims=(0, 2))
+    options = {"dtype": "f4", "components": 2, "dims": 0, "method": "alltoallv", "check": False}
+    with plan_of(pair) as plan, plan_of((pair[0], pair[1].with_(splits="last"))) as another:
+        for rank in ranks_at_fault(comm):
+            odd = comm.rank == rank
+            for name, other in others.items():
+                raise_together(
+                    comm,
+                    RankDisagreementError,
+                    f"disagree on {name}",
+                    call=lambda o=other, odd=odd: transpose(o if odd else u, pair[1]),
+                )
+            raise_together(
+                comm,
+                RankDisagreementError,
+                "disagree on target",
+                call=lambda odd=odd: transpose(u, pair[0] if odd else pair[1]),
+            )
+            for name, value in options.items():
+                mine = {name: value} if odd else {}
+                raise_together(
+                    comm,
+                    RankDisagreementError,
+                    f"disagree on {'singletons' if name == 'dims' else name}",
+                    call=lambda mine=mine: Transposition(*pair, **mine),
+                )
+            mine = another if odd else plan
+            raise_together(
+                comm,
+                RankDisagreementError,
+                "disagree on plan",
+                "last",
+                call=lambda mine=mine: mine.start(u),
+            )
+            raise_together(
+                comm,
+                RankDisagreementError,
+                "disagree on call",
+                call=lambda odd=odd: gather(u) if odd else plan.start(u),
+            )
+        assert everywhere(comm, holds(plan(u), data))
+
+
+def test_a_plan_freed_on_one_rank_raises_on_all(comm, pair):
+    plan = plan_of(pair)
+    if comm.rank == comm.size - 1:
+        plan.free()
+    u = zeros(pair[0])
+    raise_together(comm, ArgumentError, named(comm, comm.size - 1), "freed", call=lambda: plan(u))
+    plan.free()
+
+
+def test_no_room_on_all_ranks_or_on_one(comm):
+    """More than there are addresses: all blocks are one number."""
+    source = Pencil((6 * 2**24, 2**30), comm, decomp=0)
+    bounds = (0, *[2**30] * comm.size)  # everything goes to rank 0
+    target = source.with_(decomp=1, splits=(None, bounds))
+    u = PencilArray(source, np.broadcast_to(0.0, source.local_shape))
+    raise_together(comm, MemoryError, named(comm, 0), call=lambda: transpose(u, target))
+    with Transposition(source, target) as plan:
+        raise_together(comm, MemoryError, named(comm, 0), call=lambda: plan(u))
+
+
+def test_repr_tells_from_where_to_where(pair):
+    with Transposition(*pair, "f4", components=(2, 3), method="alltoallv") as plan:
+        text = repr(plan)
+        assert text == (
+            "<Transposition of float32, components=(2, 3) by alltoallv\n"
+            f"  from {pair[0]!r}\n  to   {pair[1]!r}>"
+        )
+        assert str(plan) == text
+    with plan_of(pair) as plan:
+        assert "components" not in repr(plan)

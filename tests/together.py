@@ -1,0 +1,118 @@
+"""Helpers of the MPI tests: equal data, equal verdicts and equal errors on all ranks.
+
+A verdict that only one rank knows would leave the others behind in the next collective call, so
+what is asserted here is the same everywhere.
+"""
+
+from contextlib import contextmanager
+
+import numpy as np
+
+import pencils
+
+DTYPES = [
+    np.dtype(kind)
+    for kind in ("f8", "f4", "f2", "g", "c16", "c8", "i1", "u8", "?", ">f8", ">i2", "S3", "M8[s]")
+] + [np.dtype([("mass", ">f4"), ("at", "i2", (3,)), ("gone", "?")])]
+
+
+def everywhere(comm, verdict):
+    """Tell whether the verdict is true on all ranks."""
+    return all(comm.allgather(bool(verdict)))
+
+
+@contextmanager
+def one_after_the_other(comm):
+    """Let ranks pass in their order, so that what the first ones send is there before the others."""
+    if comm.rank > 0:
+        comm.recv(source=comm.rank - 1)
+    yield
+    if comm.rank + 1 < comm.size:
+        comm.send(None, comm.rank + 1)
+
+
+def raise_together(comm, kind, *texts, call):
+    """Check that `call` raises exactly this kind on every rank, and that all say all `texts`."""
+    error = None
+    try:
+        call()
+    except Exception as raised:  # noqa: BLE001 - looked at below, on all ranks
+        error = raised
+    said = comm.allgather((type(error).__name__, str(error)))
+    assert {name for name, _ in said} == {kind.__name__}, said
+    for text in texts:
+        assert all(text in message for _, message in said), (text, said)
+
+
+def ranks_at_fault(comm):
+    """Ranks that take turns in making mistakes: the first and the last."""
+    return sorted({0, comm.size - 1})
+
+
+def named(comm, rank):
+    """Say how an error that only `rank` could see begins; one rank alone is not named."""
+    return f"rank {rank}: " if comm.size > 1 else ""
+
+
+def numbered(shape, dtype=float):
+    """Make global data in which neighbours differ, the same on every rank."""
+    dtype = np.dtype(dtype)
+    count = int(np.prod(shape))
+    if dtype.names:
+        data = np.empty(shape, dtype)
+        for name in dtype.names:
+            field = data[name]
+            field[...] = numbered(field.shape, field.dtype)
+        return data
+    values = np.arange(count) % 113 + 1
+    if dtype.kind == "b":
+        values = values % 3 == 0
+    if dtype.kind == "c":
+        values = values - 1j * values[::-1]
+    return values.astype(dtype).reshape(shape)
+
+
+def same(one, other):
+    """Whether two arrays are equal in shape, element type and every element."""
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        return False
+    if one.dtype.names:  # which NumPy compares badly if fields are arrays; these have no padding
+        return one.tobytes() == other.tobytes()
+    return np.array_equal(one, other)
+
+
+def spread(pencil, data, *, halo=0, dims=None):
+    """Make a field that holds global data (singletons with extent 1), without `partition`."""
+    components = data.shape[: data.ndim - pencil.ndim]
+    field = pencils.empty(pencil, dtype=data.dtype, components=components, halo=halo, dims=dims)
+    field.local[...] = data[field.local_slices]
+    return field
+
+
+def holds(field, data):
+    """Whether the own block of this rank is its part of global data."""
+    return field.shape == data.shape and same(field.local, data[field.local_slices])
+
+
+def random_pencil(rng, comm, shape):
+    """Draw any decomposition, process grid, memory order and way to cut."""
+    ndim = len(shape)
+    decomp = rng.permutation(ndim)[: rng.integers(1, ndim + 1)].tolist()
+    grid = [1] * len(decomp)
+    left = comm.size
+    for prime in (2, 3, 5):
+        while left % prime == 0:
+            left //= prime
+            grid[rng.integers(len(grid))] *= prime
+    grid[0] *= left
+    parts = dict(zip(decomp, grid, strict=True))
+    splits = [random_split(rng, points, parts.get(dim, 1)) for dim, points in enumerate(shape)]
+    return pencils.Pencil(
+        shape, comm, decomp=decomp, grid=grid, order=rng.permutation(ndim).tolist(), splits=splits
+    )
+
+
+def random_split(rng, points, parts):
+    if rng.random() < 0.5:
+        return str(rng.choice(["first", "last", "floor", "ceil"]))
+    return [0, *np.sort(rng.integers(0, points + 1, parts - 1)).tolist(), points]
