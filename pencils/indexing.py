@@ -87,8 +87,7 @@ def _global_box(field: PencilArray) -> Box:
 def _cut_to_selection(value: object, field: PencilArray, selection: Selection, box: Box) -> Array:
     """Local part of what is assigned to a selection of a field."""
     if is_field(value):
-        _check_assigns_whole(value, field, selection)
-        return value.local
+        return _match_planes(value, field, selection)
     array = _convert(value, field.dtype)
     shape = selection.shape
     while array.ndim > len(shape) and array.shape[0] == 1:
@@ -113,13 +112,19 @@ def _convert(value: object, dtype: np.dtype[Any]) -> Array:
     return array
 
 
-def _check_assigns_whole(value: PencilArray, field: PencilArray, selection: Selection) -> None:
+def _match_planes(value: PencilArray, field: PencilArray, selection: Selection) -> Array:
+    """Own block of an assigned field, without the dimensions that the selection drops."""
     pencil = common_pencil([field, value])
-    whole = all(
-        selection.ranges[axis] == range(field.shape[axis]) and not selection.dropped[axis]
-        for axis in range(len(field.components), field.ndim)
-    )
-    if not whole:
-        msg = "a PencilArray can only be assigned to whole fields, like u[...] = v or u[0, ...] = v"
-        raise ArgumentError(msg)
+    lead = len(field.components)
+    for dim in set(range(pencil.ndim)) - value.singletons:
+        axis = lead + dim
+        if selection.dropped[axis] or selection.ranges[axis] != range(field.shape[axis]):
+            msg = (
+                f"an assigned PencilArray fills whole dimensions, and this one varies along "
+                f"dimension {dim}, of which only a part is selected; there it must be a singleton, "
+                "like u[0] = wall with partition(pen, ..., dims=(1, 2))"
+            )
+            raise ArgumentError(msg)
     check_fits(value.singletons, field, pencil)
+    dropped = [dim for dim in range(pencil.ndim) if selection.dropped[lead + dim]]
+    return value.local.squeeze(tuple(len(value.components) + dim for dim in dropped))

@@ -159,7 +159,9 @@ def _draw(field: PencilArray, seed: int, stream: int) -> NDArray[np.float64]:
             rows = generator.random_raw(count * steps * _WORDS).reshape(count, -1)
             plane[...] = rows[:, field.local_slices[-1]]
             counter = (number + count) * steps
-    return np.multiply(words >> np.uint64(11), 2.0**-53, dtype=np.float64)
+    unit = np.empty(words.shape)
+    np.multiply(words >> np.uint64(11), 2.0**-53, out=unit)
+    return unit
 
 
 def _first_rows(field: PencilArray) -> list[int]:

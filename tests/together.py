@@ -23,7 +23,7 @@ def everywhere(comm, verdict):
 
 @contextmanager
 def one_after_the_other(comm):
-    """Let ranks pass in their order, so that what the first ones send is there before the others."""
+    """Let ranks pass in their order: what the first ones send waits for the last ones."""
     if comm.rank > 0:
         comm.recv(source=comm.rank - 1)
     yield

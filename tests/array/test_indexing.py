@@ -144,10 +144,33 @@ def test_fields_are_assigned(pencil):
     assert_holds(u, np.stack([a[0], b]))
     u[:, :] = u * 2
     assert_holds(u, np.stack([a[0], b]) * 2)
-    with pytest.raises(ArgumentError, match="whole fields"):
+    with pytest.raises(ArgumentError, match="varies along dimension 0"):
         u[:, 1:] = v
     with pytest.raises(ValueError, match="broadcast"):
         v[...] = u
+
+
+def test_planes_take_fields_that_are_singletons_across_them(pencil):
+    """A field without extent along a dimension fills planes and slabs of it."""
+    if min(pencil.shape) == 0:
+        return
+    a, b = draw((2, *pencil.shape)), draw(pencil.shape, seed=1)
+    for dim in range(pencil.ndim):
+        u, expected = spread(pencil, a), a.copy()
+        wall = b.take([0], axis=dim)
+        others = tuple(d for d in range(pencil.ndim) if d != dim)
+        field = pencils.partition(pencil, wall.take(0, axis=dim), dims=others)
+        before = (slice(None),) * dim
+        u[(1, *before, -1)] = field
+        expected[(1, *before, -1)] = wall.take(0, axis=dim)
+        u[(0, *before, slice(0, None, 2))] = field
+        expected[(0, *before, slice(0, None, 2))] = wall
+        assert_holds(u, expected)
+        if pencil.ndim > 1:
+            with pytest.raises(ArgumentError, match="must be a singleton"):
+                u[(..., *(slice(1) if d != dim else slice(None) for d in range(pencil.ndim)))] = (
+                    spread(pencil, b)
+                )
 
 
 def test_fields_of_other_pencils_are_not_assigned(comm):

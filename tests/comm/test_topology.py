@@ -98,13 +98,14 @@ def test_freed_with_the_communicator_of_the_user(comm):
 
 def test_communicators_come_and_go(comm):
     """More than any MPI holds at once: MPICH has 2048 context ids."""
-    for _ in range(700):
-        private = comm.Dup()
-        pen = pencils.Pencil((4, 4), private, decomp=(0, 1))
-        for axis in (0, 1):
-            pen.topology.along(pen.layout.grid, (axis,))
-        private.Free()
-    assert works(comm)
+    for count, parent in ((20, comm), (1000, MPI.COMM_SELF)):
+        for _ in range(count):
+            private = parent.Dup()
+            pen = pencils.Pencil((4, 4), private, decomp=(0, 1))
+            for axis in (0, 1):
+                pen.topology.along(pen.layout.grid, (axis,))
+            private.Free()
+    assert everywhere(comm, works(comm))
 
 
 def test_messages_of_the_user_do_not_mix_with_ours(comm):
