@@ -205,7 +205,7 @@ class PencilArray(Field, Operators):
     @property
     def local_slices(self) -> tuple[slice, ...]:
         """Where the own block lies: ``global_array[u.local_slices]`` equals ``u.local``."""
-        return (*map(slice, self.components), *self._extent.box.slices())
+        return (*(slice(0, n) for n in self.components), *self._extent.box.slices())
 
     @property
     def real(self) -> PencilArray:
@@ -276,7 +276,10 @@ class PencilArray(Field, Operators):
     def astype(self, dtype: DTypeLike) -> PencilArray:
         """Copy converted to another element type, halo included."""
         new = self._allocate(read_dtype(dtype))
-        np.copyto(new.padded, self._padded, casting="unsafe")
+        np.copyto(new.local, self._local, casting="unsafe")
+        if self._padded is not self._local:
+            with np.errstate(invalid="ignore", over="ignore"):  # ghosts may not be set yet
+                np.copyto(new.padded, self._padded, casting="unsafe")
         return new
 
     def fill(self, value: object) -> None:

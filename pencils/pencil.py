@@ -372,7 +372,8 @@ class Pencil:
         wrapped = [dim for dim, wraps in enumerate(self.periodic) if wraps]
         return "\n".join(
             (
-                f"Pencil of {' x '.join(map(str, self.shape))} points on {self.size} processes",
+                f"Pencil of {' x '.join(map(str, self.shape))} points on {self.size} "
+                f"process{'es' if self.size > 1 else ''}",
                 f"  decomposed: {along}",
                 f"  periodic:   {', '.join(f'dimension {dim}' for dim in wrapped) or 'nowhere'}",
                 f"  in memory:  dimensions {self.order}, slowest first",

@@ -140,7 +140,8 @@ def test_str_draws_five_lines(comm):
     pen = Pencil(SHAPE, decomp=(2, 0), grid=(1, comm.size), periodic=(True, False, True))
     lines = str(pen).splitlines()
     assert len(lines) == 5
-    assert lines[0] == f"Pencil of 7 x 6 x 5 points on {comm.size} processes"
+    many = "es" if comm.size > 1 else ""
+    assert lines[0] == f"Pencil of 7 x 6 x 5 points on {comm.size} process{many}"
     assert lines[1] == f"  decomposed: dimension 2 over 1 and dimension 0 over {comm.size}"
     assert lines[2] == "  periodic:   dimension 0, dimension 2"
     assert lines[3] == "  in memory:  dimensions (0, 1, 2), slowest first"

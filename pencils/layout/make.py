@@ -171,7 +171,7 @@ def _read_grid(
     if len(wanted) != len(decomp) or min(wanted) < 0:
         msg = (
             f"grid={wanted} must give the number of processes (0 = choose) for each of the "
-            f"{len(decomp)} decomposed dimensions {decomp}"
+            f"{len(decomp)} decomposed dimensions {decomp}; decomp= decomposes others"
         )
         raise ArgumentError(msg)
     chosen = [specs[dim] for dim in decomp]
