@@ -40,12 +40,12 @@ _CUTS: dict[str, Callable[[int, int, int], int]] = {
 RULES = tuple(_CUTS)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Split:
     """``points`` indices cut into ``parts`` consecutive blocks, some of which may be empty.
 
     The named rules are closed formulas, so a split over a million processes costs no memory; only
-    explicit bounds keep a table.
+    explicit bounds keep a table. Splits are equal if they cut alike, by whatever rule.
 
     Parameters
     ----------
@@ -157,6 +157,19 @@ class Split:
                 end = self._cut(part + 1)
             yield part, start, min(end, stop)
             start, part = end, part + 1
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Split):
+            return NotImplemented
+        mine = self.points, self.parts, self.replicated
+        if mine != (other.points, other.parts, other.replicated):
+            return False
+        if (self.rule, self.table) == (other.rule, other.table):
+            return True
+        return all(self._cut(part) == other._cut(part) for part in range(1, self.parts))
+
+    def __hash__(self) -> int:
+        return hash((self.points, self.parts, self.replicated))
 
     def _cut(self, part: int) -> int:
         if self.rule == "bounds":
