@@ -34,7 +34,7 @@ def our_cases(n, old, new):
 
 
 def peer_case(n, old, new):
-    """The same move by mpi4py-fft: align the axis that was decomposed and is not any more."""
+    """Make the same move by mpi4py-fft: align the axis that was decomposed and is not any more."""
     if DistArray is None:
         return
     (axis,) = set(old) - set(new)
@@ -68,7 +68,7 @@ def main():
     for old, new in grids:
         cases = [*copy_case(options.n), *our_cases(options.n, old, new)]
         cases += peer_case(options.n, old, new)
-        times = {name: [] for name, _ in cases}
+        times: dict[str, list[float]] = {name: [] for name, _ in cases}
         for turn in range(options.repeat + 2):
             for name, run in cases:
                 elapsed = sample(run)

@@ -89,7 +89,7 @@ class NavierStokes:
     def project(self, f: PencilArray) -> PencilArray:
         """Drop, in place, short waves and what the pressure balances: k (k · f) / k²."""
         f *= self.kept
-        pressure = dot(self.k, parts(f)) * self.inverse_k2
+        pressure = dot(self.k, f.unstack()) * self.inverse_k2
         for i in range(3):
             f[i] = f.component(i) - self.k[i] * pressure
         return f
@@ -97,8 +97,10 @@ class NavierStokes:
     def rate(self, u_hat: PencilArray) -> PencilArray:
         """Time derivative dû/dt."""
         u = self.fourier.backward(u_hat)
-        omega = self.fourier.backward(cross(self.ik, parts(u_hat), out=empty_like(u_hat)))
-        rate = self.project(self.fourier.forward(cross(parts(u), parts(omega), out=empty_like(u))))
+        omega = self.fourier.backward(cross(self.ik, u_hat.unstack(), out=empty_like(u_hat)))
+        rate = self.project(
+            self.fourier.forward(cross(u.unstack(), omega.unstack(), out=empty_like(u)))
+        )
         rate -= self.damping * u_hat
         return rate
 
@@ -118,11 +120,6 @@ class NavierStokes:
     def dissipation(self, u_hat: PencilArray) -> float:
         """Mean of ν|ω|², the rate at which energy is lost."""
         return float((self.damping * self.weight * (u_hat.real**2 + u_hat.imag**2)).sum())
-
-
-def parts(f: PencilArray) -> Vector:
-    """View the components of a vector field one by one."""
-    return [f.component(i) for i in range(3)]
 
 
 def dot(a: Vector, b: Vector) -> PencilArray:

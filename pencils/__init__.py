@@ -14,10 +14,12 @@ from pencils.creation import (
     zeros_like,
 )
 from pencils.errors import PencilsError
+from pencils.gather import gather
 from pencils.io import Checkpoint, load, save
-from pencils.partition import LocalGrid, gather, localgrid, partition
+from pencils.localgrid import LocalGrid, localgrid
+from pencils.partition import partition
 from pencils.pencil import Pencil
-from pencils.replicas import verify_replicas
+from pencils.reductions.replicas import verify_replicas
 from pencils.transpose import Transposition, transpose
 
 __version__ = "0.1.0"

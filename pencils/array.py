@@ -9,13 +9,14 @@ from typing import Any, NoReturn, cast
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils import numpy_api, pairs, reductions
+from pencils import numpy_api, reductions
 from pencils.errors import ArgumentError
 from pencils.indexing import get_selection, set_selection
 from pencils.layout.make import read_dims, read_ints
-from pencils.operands import Field
+from pencils.operands import Field, check_type
 from pencils.operators import Operators
 from pencils.pencil import Extent, Pencil
+from pencils.reductions import pairs
 from pencils.storage import (
     Array,
     HaloSpec,
@@ -79,9 +80,7 @@ class PencilArray(Field, Operators):
         halo: HaloSpec = 0,
         dims: Sequence[int] | int | None = None,
     ) -> None:
-        if not isinstance(cast("object", pencil), Pencil):
-            msg = f"pencil must be a Pencil, not {type(pencil).__name__}"
-            raise TypeError(msg)
+        check_type("pencil", pencil, Pencil)
         data = np.asarray(local_data)
         read_dtype(data.dtype)
         singletons = read_singletons(pencil, dims)
@@ -236,6 +235,19 @@ class PencilArray(Field, Operators):
             raise IndexError(msg)
         return self._map_block(lambda block: block[key])
 
+    def unstack(self) -> list[PencilArray]:
+        """List the fields along the first component axis, as views: ``ux, uy, uz = u.unstack()``.
+
+        Raises
+        ------
+        IndexError
+            If there is no component axis.
+        """
+        if not self.components:
+            msg = "a field without component axes cannot be unstacked"
+            raise IndexError(msg)
+        return [self.component(i) for i in range(self.components[0])]
+
     def shift(self, offsets: Sequence[int]) -> PencilArray:
         """View the field moved by `offsets`: point ``i`` of the result is point ``i + offsets``.
 
@@ -321,7 +333,7 @@ class PencilArray(Field, Operators):
     def __iter__(self) -> NoReturn:
         msg = (
             "a PencilArray is not iterable: its planes live on different ranks. Loop over "
-            "u.component(i) for components, over u.local for the own block"
+            "u.unstack() for components, over u.local for the own block"
         )
         raise TypeError(msg)
 

@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike
 from pencils.array import PencilArray, read_singletons
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
+from pencils.operands import check_type
 from pencils.pencil import Pencil
 from pencils.storage import HaloSpec, Widths, allocate, read_components, read_dtype, read_halo
 
@@ -204,7 +205,7 @@ def from_function(
     >>> u[3, 4]
     np.int64(34)
     """
-    _check_pencil(pencil)
+    check_type("pencil", pencil, Pencil)
     box = pencil.box()
     indices = np.ix_(*(np.arange(lo, hi) for lo, hi in zip(box.start, box.stop, strict=True)))
     values = np.asarray(function(*indices))
@@ -233,7 +234,7 @@ def _create(
     zero: bool = False,
     shared: bool = False,
 ) -> PencilArray:
-    _check_pencil(pencil)
+    check_type("pencil", pencil, Pencil)
     if not shared:
         kind, lead, singletons, widths = _read(pencil, dtype, components, halo, dims)
     else:
@@ -254,9 +255,3 @@ def _read(
     singletons = read_singletons(pencil, dims)
     widths = read_halo(halo, pencil.ndim, singletons)
     return read_dtype(dtype), read_components(components), singletons, widths
-
-
-def _check_pencil(pencil: object) -> None:
-    if not isinstance(pencil, Pencil):
-        msg = f"the first argument must be a Pencil, not {type(pencil).__name__}"
-        raise TypeError(msg)

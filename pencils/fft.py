@@ -14,6 +14,7 @@ from scipy import fft as scipy_fft
 
 from pencils.array import PencilArray
 from pencils.errors import ArgumentError
+from pencils.layout.make import read_dims
 from pencils.pencil import Pencil
 from pencils.storage import memory_axes
 
@@ -108,13 +109,15 @@ def irfft(u: PencilArray, axis: int, physical: Pencil) -> PencilArray:
 def _transform(
     transform: Callable[..., Any], u: PencilArray, axis: int, target: Pencil
 ) -> PencilArray:
-    dim = axis % u.pencil.ndim
+    (dim,) = read_dims("axis", axis, u.pencil.ndim)
+    if u.singletons:
+        msg = f"the field must vary along all dimensions; {sorted(u.singletons)} are singletons"
+        raise ArgumentError(msg)
     for pencil in (u.pencil, target):
-        if pencil.process_shape[dim] > 1 or u.singletons:
+        if pencil.process_shape[dim] > 1:
             msg = (
-                f"dimension {dim} must lie whole on each rank for a serial transform, and the "
-                f"field must have no singletons; transpose() to a pencil that does not split it:\n"
-                f"{pencil!r}"
+                f"dimension {dim} must lie whole on each rank for a serial transform; transpose() "
+                f"to a pencil that does not split it:\n{pencil!r}"
             )
             raise ArgumentError(msg)
     axes = memory_axes(u.pencil.order, len(u.components))

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils import pairs, reductions
+from pencils import reductions
 from pencils.errors import ArgumentError
 from pencils.operands import check_fits, common_pencil, cut, everywhere, is_field
-from pencils.reduce import reduce_field
+from pencils.reductions import pairs
+from pencils.reductions.engine import reduce_field
 from pencils.storage import allocate, in_memory_order, read_dtype
 
 if TYPE_CHECKING:
@@ -309,12 +310,21 @@ def _like(field: PencilArray, dtype: DTypeLike | None, fill_value: Any = None) -
     return like
 
 
-# As lambdas they take what NumPy's functions take, and nothing that has no meaning here.
-_FUNCTIONS.update(
-    {
-        np.empty_like: lambda prototype, dtype=None: _like(prototype, dtype),
-        np.zeros_like: lambda a, dtype=None: _like(a, dtype, 0),
-        np.ones_like: lambda a, dtype=None: _like(a, dtype, 1),
-        np.full_like: lambda a, fill_value, dtype=None: _like(a, dtype, fill_value),
-    }
-)
+@_implements(np.empty_like)
+def _empty_like(prototype: PencilArray, dtype: DTypeLike | None = None) -> Any:
+    return _like(prototype, dtype)
+
+
+@_implements(np.zeros_like)
+def _zeros_like(a: PencilArray, dtype: DTypeLike | None = None) -> Any:
+    return _like(a, dtype, 0)
+
+
+@_implements(np.ones_like)
+def _ones_like(a: PencilArray, dtype: DTypeLike | None = None) -> Any:
+    return _like(a, dtype, 1)
+
+
+@_implements(np.full_like)
+def _full_like(a: PencilArray, fill_value: Any, dtype: DTypeLike | None = None) -> Any:
+    return _like(a, dtype, fill_value)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
+from pencils.comm.topology import Topology, meeting_place
 from pencils.errors import ArgumentError, PencilMismatchError
+from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
     from pencils.array import PencilArray
-    from pencils.pencil import Pencil
     from pencils.storage import Array
 
 _SCALARS = (int, float, complex, str, bytes, np.generic)
@@ -27,6 +28,28 @@ class Field:
 def is_field(operand: object) -> TypeGuard[PencilArray]:
     """Whether an operand is a PencilArray."""
     return isinstance(operand, Field)
+
+
+def check_type(name: str, value: object, kind: type) -> None:
+    """Check that an argument is what it must be.
+
+    Raises
+    ------
+    TypeError
+        If it is not.
+    """
+    if not isinstance(value, kind):
+        msg = f"{name} must be a {kind.__name__}, not {type(value).__name__}"
+        raise TypeError(msg)
+
+
+def topology_among(*arguments: object) -> Topology:
+    """Find a communicator to agree on, in arguments good or bad: the largest one among them."""
+    pencils = [x.pencil if is_field(x) else x for x in arguments]
+    known = [pencil for pencil in pencils if isinstance(pencil, Pencil)]
+    if not known:
+        return meeting_place()
+    return max(known, key=lambda pencil: pencil.size).topology
 
 
 def common_pencil(fields: Sequence[PencilArray]) -> Pencil:

@@ -1,4 +1,4 @@
-"""Between global arrays and fields: partition, localgrid, gather."""
+"""From global arrays to fields: views of replicated data, or blocks streamed from one rank."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from pencils.array import PencilArray, read_singletons
+from pencils.array import PencilArray
+from pencils.blocks import block_points, inside, read_root
 from pencils.comm.agree import agreed
-from pencils.comm.stream import BLOCK_BYTES, bcast_array, recv_stream, send_stream
+from pencils.comm.stream import recv_stream, send_stream
 from pencils.creation import empty
 from pencils.errors import ArgumentError
-from pencils.layout import Box, Layout, Selection, scatter
-from pencils.layout import gather as gather_messages
-from pencils.layout.make import read_dims, read_ints
+from pencils.layout import Box, scatter
+from pencils.layout.make import read_dims
+from pencils.operands import check_type, topology_among
 from pencils.pencil import Pencil
 from pencils.storage import Array, HaloSpec, read_dtype, read_halo
 
@@ -109,220 +110,10 @@ def partition(
     >>> u.shape
     (65, 1, 21)
     """
-    _check_type("pencil", pencil, Pencil)
     if root is None:
+        check_type("pencil", pencil, Pencil)
         return _view(pencil, data, dims, halo, copy=copy)
     return _scatter(pencil, data, root, dims, halo)
-
-
-def gather(
-    field: PencilArray,
-    root: int | None = 0,
-    *,
-    key: Any = ...,
-    dims: Sequence[int] | int | None = None,
-) -> Array | None:
-    """Collect a field, or a part of it, into one NumPy array; the inverse of `partition`.
-
-    *Collective*.
-
-    Parameters
-    ----------
-    field : PencilArray
-        The field; its halo is left out, replicas count once.
-    root : int or None, optional
-        The rank that gets the array, default 0; None for all ranks.
-    key : basic index, optional
-        Integers, slices and Ellipsis in global indices of ``field.shape``: only this part travels.
-    dims : int or sequence of int, optional
-        The dimensions that remain as the last axes of the result, in this order; the field must be
-        a singleton along all others. The counterpart of `dims` in `partition`.
-
-    Returns
-    -------
-    numpy.ndarray or None
-        The array ``global[key]``, in C order; None on ranks other than `root`.
-
-    Raises
-    ------
-    ArgumentError, IndexError, TypeError
-        On every rank, if an argument is not allowed.
-
-    Examples
-    --------
-    >>> import numpy as np, pencils
-    >>> u = pencils.from_function(pencils.Pencil((4, 6)), lambda i, j: 10 * i + j)
-    >>> pencils.gather(u, key=np.s_[1, ::2])
-    array([10, 12, 14])
-    """
-    _check_type("field", field, PencilArray)
-    comm = field.pencil.topology.comm
-    found = None
-    with agreed(comm, "gather") as agree:
-        receiver = None if root is None else _read_root(root, comm.size)
-        selection = Selection.from_key(key, field.shape)
-        axes = _gathered_axes(field, dims, whole=key is Ellipsis)
-        if receiver is None or receiver == comm.rank:
-            found = np.empty(tuple(map(len, selection.ranges)), field.dtype)
-        agree(
-            root=receiver,
-            field=repr(field.pencil),
-            shape=field.shape,
-            singletons=sorted(field.singletons),
-            dtype=field.dtype,
-            key=selection,
-            dims=axes,
-        )
-    _collect(field, selection.rising(), receiver or 0, found)
-    if found is None:
-        return None
-    if receiver is None:
-        bcast_array(comm, found, 0)
-    flips = tuple(slice(None, None, -1 if kept.step < 0 else 1) for kept in selection.ranges)
-    drops = tuple(axis for axis, drop in enumerate(selection.dropped) if drop)
-    result = np.squeeze(found[flips], drops)
-    return np.asarray(result if axes is None else _reorder(result, axes, field), order="C")
-
-
-class LocalGrid:
-    """Coordinates of a rectilinear grid, each a field that varies along one dimension.
-
-    They broadcast against each other and against full fields: ``u = grid.x + 2 * grid.y``.
-
-    Parameters
-    ----------
-    pencil : Pencil
-        The decomposed grid.
-    axes : sequence of numpy.ndarray
-        Global coordinates along each dimension.
-    names : tuple of str
-        Attribute names of the coordinates.
-    """
-
-    __slots__ = ("_axes", "_fields", "_names", "_pencil")
-
-    def __init__(self, pencil: Pencil, axes: Sequence[Array], names: tuple[str, ...]) -> None:
-        self._pencil = pencil
-        self._axes = tuple(axes)
-        self._names = names
-        self._fields = tuple(partition(pencil, points, dims=dim) for dim, points in enumerate(axes))
-
-    @property
-    def pencil(self) -> Pencil:
-        """The decomposed grid."""
-        return self._pencil
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the coordinates, by dimension."""
-        return self._names
-
-    @property
-    def axes(self) -> tuple[Array, ...]:
-        """Global coordinates along each dimension, as given."""
-        return self._axes
-
-    def coords(self, index: Sequence[int]) -> tuple[Any, ...]:
-        """Coordinates of the point with global `index`, which may live on any rank.
-
-        Raises
-        ------
-        IndexError
-            If the index lies outside the global shape.
-        """
-        here = read_ints("index", index)
-        self._pencil.owner(here)
-        return tuple(points[i] for points, i in zip(self._axes, here, strict=True))
-
-    def __getattr__(self, name: str) -> PencilArray:
-        if name.startswith("_"):  # not set yet, while copy or pickle makes this object
-            raise AttributeError(name)
-        if name not in self._names:
-            msg = f"this grid has coordinates {', '.join(self._names)}, but no {name!r}"
-            raise AttributeError(msg)
-        return self._fields[self._names.index(name)]
-
-    def __getitem__(self, key: int | tuple[int, ...]) -> Any:
-        """Return the coordinate along one dimension, or with ``(i, j, k)`` those of one point."""
-        return self.coords(key) if isinstance(key, tuple) else self._fields[key]
-
-    def __len__(self) -> int:
-        return len(self._fields)
-
-    def __iter__(self) -> Iterator[PencilArray]:
-        return iter(self._fields)
-
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self._names]
-
-    def __repr__(self) -> str:
-        ranges = ", ".join(
-            f"{name} [{_short(points[0])} .. {_short(points[-1])}]" if len(points) else f"{name} []"
-            for name, points in zip(self._names, self._axes, strict=True)
-        )
-        return f"<LocalGrid {ranges}>\n  on {self._pencil!r}"
-
-
-def localgrid(
-    pencil: Pencil, axes: Sequence[Any], *, names: Sequence[str] | None = None
-) -> LocalGrid:
-    """Distribute the coordinates of a rectilinear grid.
-
-    Every rank passes the same global coordinates; nothing is communicated.
-
-    Parameters
-    ----------
-    pencil : Pencil
-        The decomposed grid.
-    axes : sequence of array_like
-        For each dimension its global coordinates, one number per point.
-    names : sequence of str, optional
-        Attribute names; default ``x, y, z, w``, or ``x0, x1, ...`` beyond four dimensions.
-
-    Returns
-    -------
-    LocalGrid
-        ``grid.x``, ``grid[0]`` and ``x, y, z = grid`` give the coordinates as fields,
-        ``grid.coords((i, j, k))``, or ``grid[i, j, k]``, those of one point.
-
-    Raises
-    ------
-    ArgumentError
-        If the number of axes, their lengths or the names do not fit the pencil.
-
-    Examples
-    --------
-    >>> import numpy as np, pencils
-    >>> pen = pencils.Pencil((5, 3))
-    >>> grid = pencils.localgrid(pen, (np.linspace(0, 1, 5), np.linspace(-1, 1, 3)))
-    >>> u = grid.x + 2 * grid.y
-    >>> u.shape, grid.coords((4, 0))
-    ((5, 3), (np.float64(1.0), np.float64(-1.0)))
-    """
-    points = [np.asarray(axis) for axis in axes]
-    if [axis.shape for axis in points] != [(extent,) for extent in pencil.shape]:
-        shapes = [axis.shape for axis in points]
-        msg = f"axes of shapes {shapes} do not fit {pencil!r}: give one 1-D array per dimension"
-        raise ArgumentError(msg)
-    default = "xyzw" if pencil.ndim <= len("xyzw") else [f"x{dim}" for dim in range(pencil.ndim)]
-    chosen = tuple(default[: pencil.ndim] if names is None else names)
-    if len(set(chosen)) != pencil.ndim or not all(map(_may_be_name, chosen)):
-        msg = (
-            f"names={chosen} must be {pencil.ndim} different identifiers that do not start with _ "
-            "and are not those of methods"
-        )
-        raise ArgumentError(msg)
-    return LocalGrid(pencil, points, chosen)
-
-
-def _may_be_name(name: object) -> bool:
-    if not isinstance(name, str):
-        return False
-    return name.isidentifier() and name[0] != "_" and not hasattr(LocalGrid, name)
-
-
-def _short(value: Any) -> str:
-    return format(value, "g") if isinstance(value, np.inexact) else str(value)
 
 
 # Placing data on dimensions.
@@ -347,12 +138,6 @@ def _place(pencil: Pencil, data: ArrayLike, dims: Sequence[int] | int | None) ->
             )
             raise ArgumentError(msg)
     return Placement(shape[:lead], axes, frozenset(singletons))
-
-
-def _check_type(name: str, value: object, kind: type) -> None:
-    if not isinstance(value, kind):
-        msg = f"{name} must be a {kind.__name__}, not {type(value).__name__}"
-        raise TypeError(msg)
 
 
 def _readable(data: Any) -> ArrayLike:
@@ -413,21 +198,14 @@ def _empty(pencil: Pencil, dtype: np.dtype[Any], place: Placement, halo: HaloSpe
 # Data on one rank.
 
 
-def _read_root(root: Any, size: int) -> int:
-    ranks = read_ints("root", root)
-    if len(ranks) != 1 or not 0 <= ranks[0] < size:
-        msg = f"root={root} is not one of the ranks 0..{size - 1}"
-        raise ArgumentError(msg)
-    return ranks[0]
-
-
 def _scatter(
     pencil: Pencil, data: Any, root: int, dims: Sequence[int] | int | None, halo: HaloSpec
 ) -> PencilArray:
-    comm = pencil.topology.comm
+    comm = topology_among(pencil).comm
     place, dtype, source = None, None, None
     with agreed(comm, "partition") as agree:
-        sender = _read_root(root, comm.size)
+        check_type("pencil", pencil, Pencil)
+        sender = read_root(root, comm.size)
         dims = None if dims is None else read_dims("dims", dims, pencil.ndim)
         widths = read_halo(halo, pencil.ndim)
         agree(root=sender, dims=dims, halo=widths, pencil=repr(pencil))
@@ -452,10 +230,10 @@ def _stream_blocks(
 ) -> Exception | None:
     """Send from root piece by piece; a piece that cannot be read is sent as garbage, and told."""
     comm, layout = field.pencil.topology.comm, field.extent.layout
-    most = _most(field)
+    most = block_points(field)
     own = field.extent.box
     if source is None:
-        recv_stream(comm, ((root, field.local[_inside(p, own.start)]) for p in own.pieces(most)))
+        recv_stream(comm, ((root, field.local[inside(p, own.start)]) for p in own.pieces(most)))
         return None
     faults: list[Exception] = []
 
@@ -472,69 +250,9 @@ def _stream_blocks(
         for message in scatter(layout, root):
             for piece in message.box.pieces(most):
                 if message.dest == root:
-                    field.local[_inside(piece, own.start)] = read(piece)
+                    field.local[inside(piece, own.start)] = read(piece)
                 else:
                     yield message.dest, read(piece)
 
     send_stream(comm, blocks())
     return faults[0] if faults else None
-
-
-def _inside(box: Box, origin: tuple[int, ...] | None = None) -> Any:
-    """Index an array that has component axes before the dimensions of the box."""
-    return (..., *box.slices(origin))
-
-
-def _most(field: PencilArray) -> int:
-    """Points of one streamed piece."""
-    per_point = field.dtype.itemsize * int(np.prod(field.components))
-    return max(1, BLOCK_BYTES // max(1, per_point))
-
-
-def _collect(field: PencilArray, selection: Selection, root: int, found: Array | None) -> None:
-    """Bring the selected points into `found` on root, which has all axes of the field."""
-    comm, rank = field.pencil.topology.comm, field.pencil.rank
-    lead = len(field.components)
-    whole = Selection(selection.ranges, (False,) * field.ndim)
-    layout: Layout = field.extent.layout.select(selection.ranges[lead:])
-    box = field.extent.box
-    mine = field.local[whole.local(Box((0,) * lead + box.start, field.components + box.stop))]
-    here = layout.box(rank)
-    most = _most(field)
-    if found is None or rank != root:
-        if layout.is_first_replica(rank):
-            pieces = here.pieces(most)
-            send_stream(comm, ((root, mine[_inside(p, here.start)]) for p in pieces))
-        return
-
-    def blocks() -> Iterator[tuple[int, Array]]:
-        for message in gather_messages(layout, root):
-            if message.source == root:
-                found[_inside(message.box)] = mine
-                continue
-            for piece in message.box.pieces(most):
-                yield message.source, found[_inside(piece)]
-
-    recv_stream(comm, blocks())
-
-
-def _gathered_axes(
-    field: PencilArray, dims: Sequence[int] | int | None, *, whole: bool
-) -> tuple[int, ...] | None:
-    if dims is None:
-        return None
-    axes = read_dims("dims", dims, field.pencil.ndim)
-    varying = read_singletons(field.pencil, axes) - field.singletons
-    if varying or not whole:
-        msg = f"dims={axes} drops dimensions {sorted(varying)}, along which the field varies"
-        if not whole:
-            msg = "dims= and key= cannot be combined; drop dimensions by integers in key="
-        raise ArgumentError(msg)
-    return axes
-
-
-def _reorder(result: Array, dims: tuple[int, ...], field: PencilArray) -> Array:
-    lead = len(field.components)
-    dropped = tuple(lead + dim for dim in range(field.pencil.ndim) if dim not in dims)
-    ranks = np.argsort(np.argsort(dims))
-    return np.squeeze(result, dropped).transpose(*range(lead), *(lead + int(r) for r in ranks))

@@ -65,12 +65,16 @@ class Pencil:
     ((64, 48, 32), (0, 1), (1, 1))
     """
 
-    __slots__ = ("_box", "_comm", "_extents", "_hash", "_layout", "_topology")
+    __slots__ = (
+        *("_box", "_comm", "_extents", "_hash", "_layout", "_shape", "_text", "_topology"),
+    )
     _box: Box
     _comm: MPI.Intracomm
     _extents: dict[frozenset[int], Extent]
     _hash: int
     _layout: Layout
+    _shape: tuple[int, ...]
+    _text: str
     _topology: Topology
 
     def __init__(
@@ -106,6 +110,8 @@ class Pencil:
             "_layout": layout,
             "_box": layout.box(topology.comm.rank),
             "_hash": hash(layout),
+            "_shape": layout.shape,
+            "_text": _describe(layout),
             "_extents": {},
         }
         for name, value in values.items():
@@ -123,8 +129,9 @@ class Pencil:
     ) -> Pencil:
         """Return a pencil that differs in the given arguments, on the same communicator.
 
-        *Collective*. What is not given stays: `periodic` and `order` always, `grid` unless the
-        number of decomposed dimensions changes, `splits` unless shape, decomposition or grid do.
+        *Collective*. What is not given stays: `periodic`, `order` and split rules always, `grid`
+        unless the number of decomposed dimensions changes, explicit bounds unless shape,
+        decomposition or grid do.
 
         Parameters
         ----------
@@ -153,8 +160,8 @@ class Pencil:
             moved = shape is not None or decomp is not None or grid is not None
             if grid is None and len(read_ints("decomp", dims)) == len(mine.decomp):
                 grid = mine.grid.shape
-            if splits is None and not moved:
-                splits = _specs(mine)
+            if splits is None:
+                splits = _rules(mine) if moved else _specs(mine)
             layout = make_layout(
                 points,
                 self.size,
@@ -172,12 +179,12 @@ class Pencil:
     @property
     def shape(self) -> tuple[int, ...]:
         """Global number of points along each dimension."""
-        return self._layout.shape
+        return self._shape
 
     @property
     def ndim(self) -> int:
         """Number of dimensions."""
-        return self._layout.ndim
+        return len(self._shape)
 
     @property
     def comm(self) -> MPI.Intracomm:
@@ -354,12 +361,7 @@ class Pencil:
         return self
 
     def __repr__(self) -> str:
-        order = "" if self.order == tuple(range(self.ndim)) else f", order={self.order}"
-        periodic = f", periodic={self.periodic}" if any(self.periodic) else ""
-        specs = _specs(self._layout)
-        splits = "" if set(specs) == {"first"} else f", splits={specs}"
-        extras = f"{periodic}{order}{splits}"
-        return f"Pencil({self.shape}, decomp={self.decomp}, grid={self.grid}{extras})"
+        return self._text
 
     def __str__(self) -> str:
         ranges = ", ".join(
@@ -370,16 +372,30 @@ class Pencil:
             for dim, count in zip(self.decomp, self.grid, strict=True)
         )
         wrapped = [dim for dim, wraps in enumerate(self.periodic) if wraps]
+        processes = "1 process" if self.size == 1 else f"{self.size} processes"
         return "\n".join(
             (
-                f"Pencil of {' x '.join(map(str, self.shape))} points on {self.size} "
-                f"process{'es' if self.size > 1 else ''}",
+                f"Pencil of {' x '.join(map(str, self.shape))} points on {processes}",
                 f"  decomposed: {along}",
                 f"  periodic:   {', '.join(f'dimension {dim}' for dim in wrapped) or 'nowhere'}",
                 f"  in memory:  dimensions {self.order}, slowest first",
                 f"  rank {self.rank} at {self.coords} owns [{ranges}]: {self._box.volume} points",
             )
         )
+
+
+def _describe(layout: Layout) -> str:
+    extras = f", periodic={layout.periodic}" if any(layout.periodic) else ""
+    if layout.order != tuple(range(layout.ndim)):
+        extras += f", order={layout.order}"
+    if any(split.rule != "first" for split in layout.splits):
+        extras += f", splits={_specs(layout)}"
+    return f"Pencil({layout.shape}, decomp={layout.decomp}, grid={layout.grid.shape}{extras})"
+
+
+def _rules(layout: Layout) -> list[SplitSpec]:
+    """How each dimension is cut, as far as that makes sense for another shape or grid."""
+    return [spec if isinstance(spec, str) else "first" for spec in _specs(layout)]
 
 
 def _facts(layout: Layout) -> dict[str, object]:

@@ -28,6 +28,9 @@ def read_dtype(dtype: DTypeLike) -> np.dtype[Any]:
         For object types, whose elements are addresses that mean nothing on another rank.
     """
     normal = np.dtype(dtype)
+    if normal.subdtype is not None:
+        msg = f"dtype {dtype!r} has a shape of its own; use components= for that"
+        raise TypeError(msg)
     if normal.hasobject or normal.itemsize == 0:
         msg = f"dtype {normal} cannot be distributed; use one of fixed size without Python objects"
         raise TypeError(msg)

@@ -12,17 +12,17 @@ from numpy.typing import DTypeLike
 from pencils.array import PencilArray, read_singletons
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import Exchange, Handle, Piece, check_method
-from pencils.comm.topology import Topology
 from pencils.creation import empty
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout import Box, Message, redistribution
+from pencils.operands import check_type, topology_among
 from pencils.pencil import Pencil
 from pencils.storage import Array, memory_axes, read_components, read_dtype
 
 Kind = tuple[np.dtype[Any], tuple[int, ...], frozenset[int]]
 
 # Plans that `transpose` keeps for each communicator; the least recently used one goes first.
-MOST_PLANS = 64
+MOST_PLANS = 16
 
 
 class Transposition:
@@ -75,10 +75,10 @@ class Transposition:
         method: str = "messages",
         check: bool = True,
     ) -> None:
-        comm = _some_topology(source, target).comm
+        comm = topology_among(source, target).comm
         with agreed(comm, "Transposition") as agree:
-            _check_type("source", source, Pencil)
-            _check_type("target", target, Pencil)
+            check_type("source", source, Pencil)
+            check_type("target", target, Pencil)
             agree(source=repr(source), target=repr(target))
             _check_pair(source, target)
             self.source = source
@@ -96,7 +96,16 @@ class Transposition:
             )
         self._check = check
         self._axes = memory_axes(target.order, len(self.components))
+        self._text = self._describe()
         self._exchange: Exchange | None = self._plan()
+
+    def _describe(self) -> str:
+        parts = f", components={self.components}" if self.components else ""
+        dims = f", singleton along {sorted(self._singletons)}" if self._singletons else ""
+        return (
+            f"<Transposition of {self.dtype}{parts}{dims} by {self.method}\n"
+            f"  from {self.source!r}\n  to   {self.target!r}>"
+        )
 
     def _plan(self) -> Exchange:
         """Slice the own blocks, axes in the memory order of the target, for every message."""
@@ -145,7 +154,7 @@ class Transposition:
         """
         if self._check:
             with agreed(self.source.topology.comm, "Transposition.start") as agree:
-                agree(plan=self._facts())
+                agree(plan=self._text)
                 exchange, target = self._check_call(u, out)
         else:
             exchange, target = self._check_call(u, out)
@@ -181,14 +190,7 @@ class Transposition:
         self.free()
 
     def __repr__(self) -> str:
-        parts = f", components={self.components}" if self.components else ""
-        return (
-            f"<Transposition of {self.dtype}{parts} by {self.method}\n"
-            f"  from {self.source!r}\n  to   {self.target!r}>"
-        )
-
-    def _facts(self) -> tuple[object, ...]:
-        return repr(self.source), repr(self.target), self.dtype, self.components, self.method
+        return self._text
 
     def _block(self, field: PencilArray) -> Array:
         return field.local.transpose(self._axes)
@@ -236,10 +238,10 @@ def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) ->
     >>> pencils.transpose(u, u.pencil.with_(decomp=1)).pencil.decomp
     (1,)
     """
-    topology = _some_topology(u, pencil, out)
+    topology = topology_among(u, pencil, out)
     with agreed(topology.comm, "transpose") as agree:
-        _check_type("u", u, PencilArray)
-        _check_type("pencil", pencil, Pencil)
+        check_type("u", u, PencilArray)
+        check_type("pencil", pencil, Pencil)
         agree(
             source=repr(u.pencil),
             target=repr(pencil),
@@ -280,23 +282,6 @@ def _varying(pencil: Pencil, singletons: frozenset[int]) -> tuple[int, ...]:
     return tuple(dim for dim in range(pencil.ndim) if dim not in singletons)
 
 
-def _some_topology(*arguments: object) -> Topology:
-    """Find a communicator to agree on, in whatever argument is good."""
-    for argument in arguments:
-        pencil = argument.pencil if isinstance(argument, PencilArray) else argument
-        if isinstance(pencil, Pencil):
-            return pencil.topology
-    given = ", ".join(type(argument).__name__ for argument in arguments)
-    msg = f"there is no pencil among the arguments ({given}); transpose takes a field and a Pencil"
-    raise TypeError(msg)
-
-
-def _check_type(name: str, argument: object, kind: type) -> None:
-    if not isinstance(argument, kind):
-        msg = f"{name} must be a {kind.__name__}, not {type(argument).__name__}"
-        raise TypeError(msg)
-
-
 def _check_out(out: PencilArray | None, pencil: Pencil, kind: Kind) -> None:
     if out is None:
         return
@@ -306,10 +291,8 @@ def _check_out(out: PencilArray | None, pencil: Pencil, kind: Kind) -> None:
         raise ArgumentError(msg)
 
 
-def _check_field(name: str, field: object, pencil: Pencil, kind: Kind) -> None:
-    if not isinstance(field, PencilArray):
-        msg = f"{name} must be a PencilArray, not {type(field).__name__}"
-        raise TypeError(msg)
+def _check_field(name: str, field: PencilArray, pencil: Pencil, kind: Kind) -> None:
+    check_type(name, field, PencilArray)
     if field.pencil is not pencil and not field.pencil.same_blocks(pencil):
         msg = f"{name} lies on\n{field.pencil!r}\nbut should lie on\n{pencil!r}"
         raise PencilMismatchError(msg)

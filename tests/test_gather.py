@@ -17,9 +17,8 @@ from together import (
 )
 
 from pencils import Pencil, PencilArray, gather, partition
+from pencils.comm import stream
 from pencils.errors import ArgumentError, RankDisagreementError
-
-module = import_module("pencils.partition")  # whose name in pencils is that of the function
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -45,7 +44,7 @@ def test_every_element_type_to_every_root(comm, dtype):
 
 @pytest.mark.parametrize("block_bytes", [1, 100, 2**24])
 def test_any_pencil_any_size_of_blocks(comm, block_bytes, monkeypatch):
-    monkeypatch.setattr(module, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(stream, "BLOCK_BYTES", block_bytes)
     rng = np.random.default_rng(3)
     for _ in range(6):
         shape = rng.integers(0, 6, rng.integers(1, 5)).tolist()
@@ -161,14 +160,15 @@ def test_the_result_is_a_copy(comm):
 def test_only_the_selected_part_travels(comm, monkeypatch):
     """A plane of u reaches root in messages of a plane's size together."""
     sent = []
-    original = module.send_stream
+    original = stream.send_stream
 
     def spy(private, blocks):
         taken = list(blocks)
         sent.append(sum(block.nbytes for _, block in taken))
         original(private, taken)
 
-    monkeypatch.setattr(module, "send_stream", spy)
+    # The module has the name of its function, which hides it.
+    monkeypatch.setattr(import_module("pencils.gather"), "send_stream", spy)
     data = numbered(SHAPE)
     u = spread(Pencil(SHAPE, comm), data)
     assert everywhere(comm, gathers(u, data[3], 0, key=3))

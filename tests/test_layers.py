@@ -17,18 +17,17 @@ HEIGHT = {
     "storage": 40,
     "operands": 41,
     "indexing": 42,
-    "reduce": 42,
-    "extremum": 43,
-    "pairs": 43,
-    "replicas": 43,
     "reductions": 44,
     "numpy_api": 45,
     "operators": 46,
     "array": 47,
     "creation": 50,
     "random": 51,
-    "partition": 52,
-    "transpose": 53,
+    "blocks": 52,
+    "partition": 53,
+    "gather": 53,
+    "localgrid": 54,
+    "transpose": 54,
     "halo": 55,
     "indexer": 55,
     "dap": 55,
@@ -44,8 +43,8 @@ HEIGHT = {
 }
 
 # Arrows up that are meant, inside functions or under TYPE_CHECKING only.
-BELOW_ARRAY = ["operands", "indexing", "reduce", "extremum", "pairs", "replicas", "reductions"]
-EXCEPTIONS = {(module, "array") for module in [*BELOW_ARRAY, "numpy_api"]}
+BELOW_ARRAY = ["operands", "indexing", "reductions", "numpy_api"]
+EXCEPTIONS = {(module, "array") for module in BELOW_ARRAY}
 
 # Who may import what, at any time; under TYPE_CHECKING everybody may.
 OWNERS = {

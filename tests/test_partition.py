@@ -19,9 +19,8 @@ from together import (
 )
 
 from pencils import Pencil, PencilArray, empty, partition, transpose
+from pencils.comm import stream
 from pencils.errors import ArgumentError, RankDisagreementError
-
-module = import_module("pencils.partition")  # whose name in pencils is that of the function
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -227,7 +226,7 @@ def test_a_view_reads_only_the_own_block(comm, dims):
 
 
 def test_root_reads_each_point_once_for_everyone_who_needs_it(comm, monkeypatch):
-    monkeypatch.setattr(module, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(stream, "BLOCK_BYTES", 100)
     pen = Pencil(SHAPE, comm)
     data = Counted(numbered(SHAPE))
     u = partition(pen, data if comm.rank == 0 else None, root=0)
@@ -280,7 +279,7 @@ def test_zarr(comm, mode, mpi_tmp_path):
 
 @pytest.mark.parametrize("block_bytes", [1, 50, 333, 2**24])
 def test_every_root_and_any_size_of_blocks(comm, block_bytes, monkeypatch):
-    monkeypatch.setattr(module, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(stream, "BLOCK_BYTES", block_bytes)
     shape = (3, 4, 5)
     data = numbered((2, *shape), "i2")
     pen = Pencil(shape, comm, order=(1, 0, 2))
@@ -298,7 +297,7 @@ def test_more_processes_than_points(comm, shape):
 
 def test_root_holds_a_few_blocks_beyond_the_source_and_its_own_part(comm, monkeypatch):
     block = 2**20
-    monkeypatch.setattr(module, "BLOCK_BYTES", block)
+    monkeypatch.setattr(stream, "BLOCK_BYTES", block)
     shape = (128, 128, 256)  # 32 MiB
     pen = Pencil(shape, comm, decomp=(1, 2))
     source = np.asfortranarray(numbered(shape)) if comm.rank == 0 else None
@@ -314,7 +313,7 @@ def test_root_holds_a_few_blocks_beyond_the_source_and_its_own_part(comm, monkey
 @pytest.mark.parametrize("reads", [0, 1, 5])
 @pytest.mark.parametrize("error", [OSError, KeyError, MemoryError])
 def test_a_source_that_breaks_midway_raises_on_all_ranks(comm, reads, error, monkeypatch):
-    monkeypatch.setattr(module, "BLOCK_BYTES", 40)
+    monkeypatch.setattr(stream, "BLOCK_BYTES", 40)
     pen = Pencil(SHAPE, comm)
     for root in ranks_at_fault(comm):
         data = Counted(numbered(SHAPE), reads, error) if comm.rank == root else None
@@ -480,6 +479,7 @@ def test_equal_arguments_may_look_different(comm):
 
 def test_no_room_on_one_rank(comm, monkeypatch):
     pen = Pencil(SHAPE, comm)
+    module = import_module("pencils.partition")  # its function has the same name
     original = module.empty
 
     def no_room(*args, **kwargs):

@@ -8,6 +8,7 @@ class beside the ones here and a line in that table.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -252,7 +253,7 @@ class Alltoallv:
         self._unit = ALIGNMENT
         while most // self._unit + comm.size > MOST_UNITS:
             self._unit *= 2
-        self._type = MPI.BYTE.Create_contiguous(self._unit).Commit()
+        self._type = _bytes_type(self._unit)
         self._offsets_away = away.offsets(self._unit)
         self._offsets_home = home.offsets(self._unit)
         self._counts_away = self._by_rank(away, self._offsets_away)
@@ -280,11 +281,9 @@ class Alltoallv:
         return complete
 
     def free(self) -> None:
-        """Drop the buffers and free the datatype."""
+        """Drop the buffers."""
         self._home.idle.clear()
         self._away.idle.clear()
-        if self._type != MPI.DATATYPE_NULL:
-            self._type.Free()
 
     def _by_rank(
         self, packing: Packing, offsets: list[int]
@@ -296,6 +295,12 @@ class Alltoallv:
                 starts[peer] = start
             counts[peer] += stop - start
         return counts, starts
+
+
+@cache
+def _bytes_type(nbytes: int) -> MPI.Datatype:
+    """Datatype of so many bytes: a few powers of two, kept, because plans come and go."""
+    return MPI.BYTE.Create_contiguous(nbytes).Commit()
 
 
 METHODS: dict[str, type[Method]] = {"messages": Messages, "alltoallv": Alltoallv}

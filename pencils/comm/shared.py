@@ -82,7 +82,7 @@ class SharedPool:
             Bytes of every rank of the node; None if the array does not begin a shared block.
         """
         peers = self._peers.get(_address(array))
-        return peers and tuple(np.frombuffer(memory, np.uint8) for memory in peers)
+        return None if peers is None else tuple(np.frombuffer(p, np.uint8) for p in peers)
 
     @property
     def windows(self) -> int:

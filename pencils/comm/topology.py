@@ -107,6 +107,16 @@ def topology_of(comm: MPI.Intracomm | None) -> Topology:
     return topology
 
 
+def meeting_place() -> Topology:
+    """Private communicator of the world if any pencil lives there, else of this rank alone; local.
+
+    Nearly all pencils live on the world. A rank whose arguments are so wrong that they name no
+    communicator agrees there with the others that its call is wrong; else they would wait for it.
+    """
+    known = MPI.COMM_WORLD.Get_attr(_keyval()) is not None
+    return topology_of(MPI.COMM_WORLD if known else MPI.COMM_SELF)
+
+
 def user_comm(comm: MPI.Intracomm | None) -> MPI.Intracomm:
     """Check a communicator given by the user; None means the world."""
     given: object = MPI.COMM_WORLD if comm is None else comm

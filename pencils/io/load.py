@@ -15,10 +15,11 @@ from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.creation import empty, zeros
 from pencils.errors import CheckpointError
+from pencils.io.arguments import read_name, read_path
 from pencils.io.checkpoint import Checkpoint
 from pencils.io.entry import Entry
-from pencils.io.ground import ground, read_name, read_path, read_pencil
 from pencils.io.slabs import Slabs, runs
+from pencils.operands import check_type, topology_among
 from pencils.pencil import Pencil
 from pencils.storage import HaloSpec, Widths, read_halo
 
@@ -86,11 +87,12 @@ def load(
     >>> state["u"].sum(), state.attrs["time"]
     (np.float64(24.0), np.float64(0.5))
     """
-    comm = ground(pencil).comm
+    comm = topology_among(pencil).comm
     with agreed(comm, "load") as same:
+        check_type("pencil", pencil, Pencil)
         given, wanted = read_path(path), _read_names(names)
         same(path=given, names=wanted)
-        widths = read_halo(halo, read_pencil(pencil).ndim)
+        widths = read_halo(halo, pencil.ndim)
         same(pencil=pencil, halo=widths)
     found: Contents | None = None
     with agreed(comm, "load"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from importlib import metadata
 from pathlib import Path
@@ -15,10 +15,11 @@ from pencils.array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.errors import ArgumentError, PencilMismatchError
+from pencils.io.arguments import read_attrs, read_name, read_path
 from pencils.io.commit import commit, discard, make_temporary
 from pencils.io.entry import RESERVED, Entry
-from pencils.io.ground import ground, read_attrs, read_name, read_path
 from pencils.io.slabs import Slabs, runs
+from pencils.operands import topology_among
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def save(
     ...         print(file["u"].shape, file["u"][:].sum(), file.attrs["step"])
     (4, 6) 24.0 3
     """
-    comm = ground(fields).comm
+    comm = topology_among(*_values(fields)).comm
     with agreed(comm, "save") as same:
         target = read_path(path)
         same(path=target)
@@ -85,6 +86,10 @@ def save(
         if comm.rank == 0:
             discard(temporary)
         raise
+
+
+def _values(fields: object) -> Iterable[object]:
+    return fields.values() if isinstance(fields, Mapping) else ()
 
 
 def _read_fields(fields: object, size: int) -> list[Entry]:

@@ -166,7 +166,7 @@ class Split:
             return False
         if (self.rule, self.table) == (other.rule, other.table):
             return True
-        return all(self._cut(part) == other._cut(part) for part in range(1, self.parts))
+        return all(self.bounds(part) == other.bounds(part) for part in range(self.parts))
 
     def __hash__(self) -> int:
         return hash((self.points, self.parts, self.replicated))

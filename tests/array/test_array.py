@@ -195,3 +195,16 @@ def test_others_can_take_over_operators(pencil):
 
     u = pencils.ones(pencil)
     assert (u + Other(), u == Other(), u ** Other()) == ("added", "compared", "raised")
+
+
+def test_components_are_unstacked_as_views(comm):
+    """A vector field falls into fields that share its memory and halo; a scalar field does not."""
+    pen = pencils.Pencil((5, 4), comm)
+    u = pencils.zeros(pen, components=(3, 2), halo=1)
+    for i, part in enumerate(u.unstack()):
+        part[...] = i
+        assert part.components == (2,)
+        assert part.halo == u.halo
+    assert [part.max() for part in u.unstack()] == [0, 1, 2]
+    with pytest.raises(IndexError, match="component"):
+        pencils.zeros(pen).unstack()

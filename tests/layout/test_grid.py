@@ -56,7 +56,9 @@ def judge(points, grid, rules):
     for axis, (n, p, rule) in enumerate(zip(points, grid, rules, strict=True)):
         split = Split(n, p, rule)
         along = np.concatenate([np.full(np.diff(split.bounds(part)), part) for part in range(p)])
-        owners = owners * p + along.reshape([-1 if dim == axis else 1 for dim in range(len(points))])
+        owners = owners * p + along.reshape(
+            [-1 if dim == axis else 1 for dim in range(len(points))]
+        )
     parted = sum(np.count_nonzero(np.diff(owners, axis=axis)) for axis in range(len(points)))
     return len(np.unique(owners)), parted
 

@@ -10,7 +10,7 @@ import numpy as np
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import combine
 from pencils.errors import ArgumentError
-from pencils.reduce import Reduction
+from pencils.reductions.engine import Reduction
 from pencils.storage import Array
 
 if TYPE_CHECKING:

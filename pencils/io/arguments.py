@@ -1,4 +1,4 @@
-"""What `save` and `load` check before anything happens, and on which communicator."""
+"""What `save` and `load` read of their arguments before anything happens."""
 
 from __future__ import annotations
 
@@ -6,35 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from pencils.array import PencilArray
-from pencils.comm.meeting import meeting_place
-from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
-from pencils.pencil import Pencil
-
-
-def ground(given: object) -> Topology:
-    """Find a communicator to agree on in an argument, good or bad: the largest one in it."""
-    values = list(given.values()) if isinstance(given, Mapping) else [given]
-    pencils = [value.pencil if isinstance(value, PencilArray) else value for value in values]
-    known = [pencil for pencil in pencils if isinstance(pencil, Pencil)]
-    if not known:
-        return meeting_place()
-    return max(known, key=lambda pencil: pencil.size).topology
-
-
-def read_pencil(pencil: object) -> Pencil:
-    """Return `pencil` if it is one.
-
-    Raises
-    ------
-    TypeError
-        If it is not.
-    """
-    if not isinstance(pencil, Pencil):
-        msg = f"pencil must be a Pencil, not {type(pencil).__name__}"
-        raise TypeError(msg)
-    return pencil
 
 
 def read_path(path: object) -> str:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.extremum import arg_extremum
-from pencils.reduce import NO_VALUE, Axis, Reduction, read_mask, reduce_field
+from pencils.reductions.engine import NO_VALUE, Axis, Reduction, read_mask, reduce_field
+from pencils.reductions.extremum import arg_extremum
 from pencils.storage import Array
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.reduce import allreduce, combine
 from pencils.errors import ArgumentError
 from pencils.operands import common_pencil, cut, is_field
-from pencils.reduce import Reduction
+from pencils.reductions.engine import Reduction
 
 if TYPE_CHECKING:
     from pencils.array import PencilArray

@@ -1,0 +1,39 @@
+"""What scatter and gather share: which rank is the root, and how large a streamed piece is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pencils.array import PencilArray
+from pencils.comm import stream
+from pencils.errors import ArgumentError
+from pencils.layout import Box
+from pencils.layout.make import read_ints
+
+
+def read_root(root: Any, size: int) -> int:
+    """Read a rank below `size`.
+
+    Raises
+    ------
+    ArgumentError, TypeError
+        If it is not one.
+    """
+    ranks = read_ints("root", root)
+    if len(ranks) != 1 or not 0 <= ranks[0] < size:
+        msg = f"root={root} is not one of the ranks 0..{size - 1}"
+        raise ArgumentError(msg)
+    return ranks[0]
+
+
+def inside(box: Box, origin: tuple[int, ...] | None = None) -> Any:
+    """Index an array that has component axes before the dimensions of the box."""
+    return (..., *box.slices(origin))
+
+
+def block_points(field: PencilArray) -> int:
+    """Points of one streamed piece, all components of each."""
+    per_point = field.dtype.itemsize * int(np.prod(field.components))
+    return max(1, stream.BLOCK_BYTES // max(1, per_point))

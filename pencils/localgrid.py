@@ -1,0 +1,158 @@
+"""Coordinates of rectilinear grids, as fields that broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from pencils.array import PencilArray
+from pencils.errors import ArgumentError
+from pencils.layout.make import read_ints
+from pencils.operands import check_type
+from pencils.partition import partition
+from pencils.pencil import Pencil
+from pencils.storage import Array
+
+
+class LocalGrid:
+    """Coordinates of a rectilinear grid, each a field that varies along one dimension.
+
+    They broadcast against each other and against full fields: ``u = grid.x + 2 * grid.y``.
+
+    Parameters
+    ----------
+    pencil : Pencil
+        The decomposed grid.
+    axes : sequence of numpy.ndarray
+        Global coordinates along each dimension.
+    names : tuple of str
+        Attribute names of the coordinates.
+    """
+
+    __slots__ = ("_axes", "_fields", "_names", "_pencil")
+
+    def __init__(self, pencil: Pencil, axes: Sequence[Array], names: tuple[str, ...]) -> None:
+        self._pencil = pencil
+        self._axes = tuple(axes)
+        self._names = names
+        self._fields = tuple(partition(pencil, points, dims=dim) for dim, points in enumerate(axes))
+
+    @property
+    def pencil(self) -> Pencil:
+        """The decomposed grid."""
+        return self._pencil
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the coordinates, by dimension."""
+        return self._names
+
+    @property
+    def axes(self) -> tuple[Array, ...]:
+        """Global coordinates along each dimension, as given."""
+        return self._axes
+
+    def coords(self, index: Sequence[int]) -> tuple[Any, ...]:
+        """Coordinates of the point with global `index`, which may live on any rank.
+
+        Raises
+        ------
+        IndexError
+            If the index lies outside the global shape.
+        """
+        here = read_ints("index", index)
+        self._pencil.owner(here)
+        return tuple(points[i] for points, i in zip(self._axes, here, strict=True))
+
+    def __getattr__(self, name: str) -> PencilArray:
+        if name.startswith("_"):  # not set yet, while copy or pickle makes this object
+            raise AttributeError(name)
+        if name not in self._names:
+            msg = f"this grid has coordinates {', '.join(self._names)}, but no {name!r}"
+            raise AttributeError(msg)
+        return self._fields[self._names.index(name)]
+
+    def __getitem__(self, key: int | tuple[int, ...]) -> Any:
+        """Return the coordinate along one dimension, or with ``(i, j, k)`` those of one point."""
+        return self.coords(key) if isinstance(key, tuple) else self._fields[key]
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __iter__(self) -> Iterator[PencilArray]:
+        return iter(self._fields)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._names]
+
+    def __repr__(self) -> str:
+        ranges = ", ".join(
+            f"{name} [{_short(points[0])} .. {_short(points[-1])}]" if len(points) else f"{name} []"
+            for name, points in zip(self._names, self._axes, strict=True)
+        )
+        return f"<LocalGrid {ranges}>\n  on {self._pencil!r}"
+
+
+def localgrid(
+    pencil: Pencil, axes: Sequence[Any], *, names: Sequence[str] | None = None
+) -> LocalGrid:
+    """Distribute the coordinates of a rectilinear grid.
+
+    Every rank passes the same global coordinates; nothing is communicated.
+
+    Parameters
+    ----------
+    pencil : Pencil
+        The decomposed grid.
+    axes : sequence of array_like
+        For each dimension its global coordinates, one number per point.
+    names : sequence of str, optional
+        Attribute names; default ``x, y, z, w``, or ``x0, x1, ...`` beyond four dimensions.
+
+    Returns
+    -------
+    LocalGrid
+        ``grid.x``, ``grid[0]`` and ``x, y, z = grid`` give the coordinates as fields,
+        ``grid.coords((i, j, k))``, or ``grid[i, j, k]``, those of one point.
+
+    Raises
+    ------
+    ArgumentError
+        If the number of axes, their lengths or the names do not fit the pencil.
+
+    Examples
+    --------
+    >>> import numpy as np, pencils
+    >>> pen = pencils.Pencil((5, 3))
+    >>> grid = pencils.localgrid(pen, (np.linspace(0, 1, 5), np.linspace(-1, 1, 3)))
+    >>> u = grid.x + 2 * grid.y
+    >>> u.shape, grid.coords((4, 0))
+    ((5, 3), (np.float64(1.0), np.float64(-1.0)))
+    """
+    check_type("pencil", pencil, Pencil)
+    points = [np.asarray(axis) for axis in axes]
+    if [axis.shape for axis in points] != [(extent,) for extent in pencil.shape]:
+        shapes = [axis.shape for axis in points]
+        msg = f"axes of shapes {shapes} do not fit {pencil!r}: give one 1-D array per dimension"
+        raise ArgumentError(msg)
+    default = "xyzw" if pencil.ndim <= len("xyzw") else [f"x{dim}" for dim in range(pencil.ndim)]
+    chosen = tuple(default[: pencil.ndim] if names is None else names)
+    if len(set(chosen)) != pencil.ndim or not all(map(_may_be_name, chosen)):
+        msg = (
+            f"names={chosen} must be {pencil.ndim} different identifiers that do not start with _ "
+            "and are not those of methods"
+        )
+        raise ArgumentError(msg)
+    return LocalGrid(pencil, points, chosen)
+
+
+def _may_be_name(name: object) -> bool:
+    if not isinstance(name, str):
+        return False
+    return name.isidentifier() and name[0] != "_" and not hasattr(LocalGrid, name)
+
+
+def _short(value: Any) -> str:
+    return format(value, "g") if isinstance(value, np.inexact) else str(value)
