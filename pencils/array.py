@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 from pencils import numpy_api, reductions
 from pencils.errors import ArgumentError
 from pencils.indexing import get_selection, set_selection
-from pencils.layout.make import read_dims, read_ints
+from pencils.layout.make import read_ints
 from pencils.operands import Field, check_type
 from pencils.operators import Operators
 from pencils.pencil import Extent, Pencil
@@ -25,6 +25,7 @@ from pencils.storage import (
     padded_shape,
     read_dtype,
     read_halo,
+    read_singletons,
 )
 
 _SHOWN = 4  # values in the repr
@@ -405,10 +406,3 @@ class PencilArray(Field, Operators):
     argmax = reductions.argmax
     norm = reductions.norm
     vdot = pairs.vdot
-
-
-def read_singletons(pencil: Pencil, dims: Sequence[int] | int | None) -> frozenset[int]:
-    """Dimensions left over as singletons when a field varies along `dims` only."""
-    if dims is None:
-        return frozenset()
-    return frozenset(range(pencil.ndim)) - set(read_dims("dims", dims, pencil.ndim))

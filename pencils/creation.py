@@ -8,12 +8,20 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array import PencilArray, read_singletons
+from pencils.array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
 from pencils.operands import check_type
 from pencils.pencil import Pencil
-from pencils.storage import HaloSpec, Widths, allocate, read_components, read_dtype, read_halo
+from pencils.storage import (
+    HaloSpec,
+    Widths,
+    allocate,
+    read_components,
+    read_dtype,
+    read_halo,
+    read_singletons,
+)
 
 
 def empty(

@@ -111,7 +111,7 @@ class Pencil:
             "_box": layout.box(topology.comm.rank),
             "_hash": hash(layout),
             "_shape": layout.shape,
-            "_text": _describe(layout),
+            "_text": f"Pencil({layout})",
             "_extents": {},
         }
         for name, value in values.items():
@@ -161,7 +161,7 @@ class Pencil:
             if grid is None and len(read_ints("decomp", dims)) == len(mine.decomp):
                 grid = mine.grid.shape
             if splits is None:
-                splits = _rules(mine) if moved else _specs(mine)
+                splits = _rules(mine) if moved else mine.split_specs
             layout = make_layout(
                 points,
                 self.size,
@@ -384,18 +384,9 @@ class Pencil:
         )
 
 
-def _describe(layout: Layout) -> str:
-    extras = f", periodic={layout.periodic}" if any(layout.periodic) else ""
-    if layout.order != tuple(range(layout.ndim)):
-        extras += f", order={layout.order}"
-    if any(split.rule != "first" for split in layout.splits):
-        extras += f", splits={_specs(layout)}"
-    return f"Pencil({layout.shape}, decomp={layout.decomp}, grid={layout.grid.shape}{extras})"
-
-
 def _rules(layout: Layout) -> list[SplitSpec]:
     """How each dimension is cut, as far as that makes sense for another shape or grid."""
-    return [spec if isinstance(spec, str) else "first" for spec in _specs(layout)]
+    return [spec if isinstance(spec, str) else "first" for spec in layout.split_specs]
 
 
 def _facts(layout: Layout) -> dict[str, object]:
@@ -406,9 +397,5 @@ def _facts(layout: Layout) -> dict[str, object]:
         "grid": layout.grid.shape,
         "periodic": layout.periodic,
         "order": layout.order,
-        "splits": _specs(layout),
+        "splits": layout.split_specs,
     }
-
-
-def _specs(layout: Layout) -> list[SplitSpec]:
-    return [split.table if split.rule == "bounds" else split.rule for split in layout.splits]

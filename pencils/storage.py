@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from pencils.errors import ArgumentError
 from pencils.layout.integers import to_int
-from pencils.layout.make import read_ints
+from pencils.layout.make import read_dims, read_ints
 from pencils.pencil import Pencil
 
 Array = NDArray[Any]
@@ -85,6 +85,13 @@ def read_halo(halo: HaloSpec, ndim: int, singletons: Collection[int] = ()) -> Wi
             msg = f"halo={halo!r} is wider than 0 along singleton dimension {dim}; use 0 there"
             raise ArgumentError(msg)
     return tuple((lo, hi) for lo, hi in widths)
+
+
+def read_singletons(pencil: Pencil, dims: Sequence[int] | int | None) -> frozenset[int]:
+    """Dimensions left over as singletons when a field varies along `dims` only."""
+    if dims is None:
+        return frozenset()
+    return frozenset(range(pencil.ndim)) - set(read_dims("dims", dims, pencil.ndim))
 
 
 def padded_shape(

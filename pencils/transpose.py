@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array import PencilArray, read_singletons
+from pencils.array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import Exchange, Handle, Piece, check_method
 from pencils.creation import empty
@@ -17,7 +17,7 @@ from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout import Box, Message, redistribution
 from pencils.operands import check_type, topology_among
 from pencils.pencil import Pencil
-from pencils.storage import Array, memory_axes, read_components, read_dtype
+from pencils.storage import Array, memory_axes, read_components, read_dtype, read_singletons
 
 Kind = tuple[np.dtype[Any], tuple[int, ...], frozenset[int]]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
 from pencils.layout.box import Box
 from pencils.layout.grid import ProcessGrid
@@ -66,9 +65,9 @@ class Layout:
         return tuple(axis for axis, dim in enumerate(self.decomp) if self.splits[dim].replicated)
 
     @property
-    def largest_block(self) -> int:
-        """Number of points of the largest block, the same on every rank."""
-        return prod(split.longest for split in self.splits)
+    def split_specs(self) -> list[str | tuple[int, ...]]:
+        """How each dimension is cut, in the words of `make_layout`: rule names or bounds."""
+        return [split.table if split.rule == "bounds" else split.rule for split in self.splits]
 
     def parts(self, rank: int) -> tuple[int, ...]:
         """Position of `rank` among the processes along each dimension."""
@@ -137,6 +136,15 @@ class Layout:
             splits=tuple(map(_select, self.splits, ranges)),
             periodic=(False,) * self.ndim,
         )
+
+    def __str__(self) -> str:
+        """Return the arguments that make this layout, without those that are the default."""
+        extras = f", periodic={self.periodic}" if any(self.periodic) else ""
+        if self.order != tuple(range(self.ndim)):
+            extras += f", order={self.order}"
+        if any(split.rule != "first" for split in self.splits):
+            extras += f", splits={self.split_specs}"
+        return f"{self.shape}, decomp={self.decomp}, grid={self.grid.shape}{extras}"
 
     def same_blocks(self, other: Layout) -> bool:
         """Whether both layouts differ in memory order at most."""

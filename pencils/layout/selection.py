@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import EllipsisType
 
 from pencils.layout.box import Box
 from pencils.layout.integers import to_int
-
-BasicKey = int | slice | EllipsisType | tuple[int | slice | EllipsisType, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,6 @@ def test_parts_and_rank_invert_each_other(any_layout, shape, ranks, data):
     seen = [layout.parts(rank) for rank in range(ranks)]
     assert [layout.rank(parts) for parts in seen] == list(range(ranks))
     assert sorted(seen) == sorted(np.ndindex(layout.process_shape))
-    assert layout.largest_block == max(volume(layout.box(r).shape) for r in range(ranks))
 
 
 @settings(max_examples=50)
