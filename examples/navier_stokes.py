@@ -20,12 +20,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
 
 import pencils
 from pencils import Pencil, PencilArray, PencilsError, Transposition, empty, empty_like, fft
+from pencils.io.root import check_target, open_on_root
 
 try:
     from tqdm import tqdm
@@ -43,7 +45,7 @@ class Fourier:
     """
 
     def __init__(self, n: int) -> None:
-        self.points = Pencil((n, n, n), decomp=(0, 1))
+        self.points = cube(n)
         self.z = self.points.with_(shape=(n, n, n // 2 + 1))
         self.y = self.z.with_(decomp=(0, 2))
         self.x = self.waves = self.z.with_(decomp=(1, 2))
@@ -146,55 +148,54 @@ def taylor_green(pencil: Pencil) -> PencilArray:
     return u
 
 
-def describe(path: str) -> dict[str, Any]:
-    """Read what a file says of itself: n, and where its run stopped. *Collective*."""
-    if not path.endswith(".npy"):
-        return pencils.load(path, Pencil(1), names=()).attrs
-    comm = Pencil(1).comm
-    extent, fault = 0, ""
-    if comm.rank == 0:  # which alone has to see the file
-        try:
-            extent = np.load(path, mmap_mode="r").shape[-1]
-        except (OSError, ValueError, LookupError) as error:
-            fault = f"cannot read {path}: {error}"
-    extent, fault = comm.bcast((extent, fault))
-    if fault:
-        raise PencilsError(fault)
-    return {"n": extent}
+def cube(n: int) -> Pencil:
+    """n³ points, with whole lines along z on each process."""
+    return Pencil((n, n, n), decomp=(0, 1))
 
 
-def read(path: str, pencil: Pencil) -> PencilArray:
-    """Velocity from an HDF5 file, or scattered from an .npy file on rank 0. *Collective*."""
-    if path.endswith(".npy"):
-        data = np.load(path, mmap_mode="r") if pencil.rank == 0 else None
-        u = pencils.partition(pencil, data, root=0)
-    else:
-        u = pencils.load(path, pencil, names="velocity")["velocity"]
-    if u.shape != (3, *pencil.shape) or u.dtype.kind not in "fiu":
-        msg = f"{path} has {u.dtype} of shape {u.shape}; a velocity is real, (3, n, n, n)"
+def check(path: str, shape: tuple[int, ...], dtype: np.dtype[Any], n: int) -> None:
+    """Make sure that what a file holds is a velocity on n³ points."""
+    if n < 1 or shape != (3, n, n, n) or dtype.kind not in "fiu":
+        msg = f"{path} has {dtype} of shape {shape}; a velocity is real, (3, n, n, n), here {n=}"
         raise PencilsError(msg)
-    return u.astype(float)
+
+
+def scatter(path: str, n: int | None) -> PencilArray:
+    """Velocity from a file that only rank 0 has to see. *Collective*."""
+    data, shape, dtype = open_on_root(path, name="velocity")
+    n = n or min(shape[1:], default=0)
+    check(path, shape, dtype, n)
+    return pencils.partition(cube(n), data, root=0)
 
 
 def run(args: argparse.Namespace) -> None:
     """Integrate up to ``args.time`` and print how it goes. *Collective*."""
     state: dict[str, Any] = {"n": 32, "viscosity": 0.000625, "dt": 0.01, "time": 0.0, "step": 0}
-    path = args.restart or args.input
-    said = describe(path) if path else {}
-    known = state if args.restart else ("n",)  # of other files the clock means nothing here
-    state |= {name: said[name] for name in known if name in said}
+    if args.restart:
+        saved = pencils.load(args.restart, Pencil(1), names=()).attrs
+        state |= {name: saved[name] for name in state if name in saved}
     state |= {
         name: x for name in ("n", "viscosity", "dt") if (x := getattr(args, name)) is not None
     }
-
-    n, dt, start = int(state["n"]), state["dt"], state["time"]
-    if not (n > 0 and dt > 0):
-        msg = f"n={n} and dt={dt} must be positive"
+    n, viscosity, dt, start = int(state["n"]), state["viscosity"], state["dt"], state["time"]
+    if not (n > 0 and 0 < dt < inf and 0 <= viscosity < inf and 0 <= args.time < inf):
+        numbers = f"{n=!s} and {dt=!s} must be positive, {viscosity=!s} and time={args.time}"
+        msg = f"{numbers} not negative, and all of them finite"
         raise PencilsError(msg)
+    if args.checkpoint:
+        check_target(args.checkpoint)  # before the run, not after it
 
-    flow = NavierStokes(n, state["viscosity"])
-    points = flow.fourier.points
-    u_hat = flow.start(read(path, points) if path else taylor_green(points))
+    if args.input:
+        u = scatter(args.input, args.n)
+    elif args.restart:
+        u = pencils.load(args.restart, cube(n), "velocity")["velocity"]
+        check(args.restart, u.shape, u.dtype, n)
+    else:
+        u = taylor_green(cube(n))
+    points, state["n"] = u.pencil, u.shape[-1]
+
+    flow = NavierStokes(state["n"], viscosity)
+    u_hat = flow.start(u.astype(float))
     steps = range(1, round((args.time - start) / dt) + 1)
     bar = tqdm(steps) if tqdm and points.rank == 0 and sys.stderr.isatty() else None
 
@@ -220,9 +221,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--viscosity", type=float, help="ν (default: 0.000625, or as in the checkpoint)")
     add("--dt", type=float, help="time step (default: 0.01, or as in the checkpoint)")
     add("--time", type=float, default=0.1, help="when to stop (default: %(default)s)")
-    add("--input", metavar="FILE", help="initial velocity (3, n, n, n): .npy, or HDF5 'velocity'")
+    source = parser.add_mutually_exclusive_group().add_argument
+    source("--input", metavar="FILE", help="initial velocity (3, n, n, n), .npy or HDF5, on rank 0")
+    source("--restart", metavar="FILE", help="go on from a checkpoint, on any number of processes")
     add("--checkpoint", metavar="FILE", help="save the velocity at the end, as HDF5")
-    add("--restart", metavar="FILE", help="go on from a checkpoint, on any number of processes")
 
 
 def main(args: argparse.Namespace | None = None) -> None:

@@ -282,13 +282,13 @@ class PencilArray(Field, Operators):
 
     def copy(self) -> PencilArray:
         """Copy of the field, halo included."""
-        new = self._allocate(self.dtype)
+        new = self.blank()
         np.copyto(new.padded, self._padded)
         return new
 
     def astype(self, dtype: DTypeLike) -> PencilArray:
         """Copy converted to another element type, halo included."""
-        new = self._allocate(read_dtype(dtype))
+        new = self.blank(dtype)
         np.copyto(new.local, self._local, casting="unsafe")
         if self._padded is not self._local:
             with np.errstate(invalid="ignore", over="ignore"):  # ghosts may not be set yet
@@ -307,8 +307,10 @@ class PencilArray(Field, Operators):
         """Complex conjugate."""
         return cast("PencilArray", np.conjugate(self))
 
-    def _allocate(self, dtype: np.dtype[Any]) -> PencilArray:
-        block = allocate(self._pencil, dtype, self.components, self._singletons, self._halo)
+    def blank(self, dtype: DTypeLike | None = None) -> PencilArray:
+        """Make a field like this one, of another type if given, whose values are not set."""
+        kind = self.dtype if dtype is None else read_dtype(dtype)
+        block = allocate(self._pencil, kind, self.components, self._singletons, self._halo)
         return PencilArray.from_block(self._pencil, block, self._singletons, self._halo)
 
     def _map_block(self, view: Callable[[Array], Array]) -> PencilArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike
 from pencils.array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
-from pencils.operands import check_type
+from pencils.operands import check_type, topology_among
 from pencils.pencil import Pencil
 from pencils.storage import (
     HaloSpec,
@@ -130,7 +130,7 @@ def full(
     fill_value : scalar
         The value.
     dtype : dtype, optional
-        Element type, default that of the value.
+        Element type; default float for numbers (complex for complex ones), else that of the value.
 
     Examples
     --------
@@ -138,10 +138,7 @@ def full(
     >>> pencils.full(pencils.Pencil((8, 6)), 2.5).max()
     np.float64(2.5)
     """
-    kind = np.asarray(fill_value).dtype if dtype is None else dtype
-    field = _create(pencil, kind, components, halo, dims, shared=shared)
-    field.fill(fill_value)
-    return field
+    return _create(pencil, dtype, components, halo, dims, fill_value=fill_value, shared=shared)
 
 
 def empty_like(field: PencilArray, *, dtype: DTypeLike | None = None) -> PencilArray:
@@ -153,25 +150,35 @@ def empty_like(field: PencilArray, *, dtype: DTypeLike | None = None) -> PencilA
         The pattern.
     dtype : dtype, optional
         Element type, default that of `field`.
+
+    Raises
+    ------
+    TypeError
+        If `field` is not a PencilArray, or the dtype is not allowed.
     """
-    return cast("PencilArray", np.empty_like(field, dtype=dtype))
+    check_type("field", field, PencilArray)
+    return field.blank(dtype)
 
 
 def zeros_like(field: PencilArray, *, dtype: DTypeLike | None = None) -> PencilArray:
     """Make a field of zeros like another one; parameters as in `empty_like`."""
-    return cast("PencilArray", np.zeros_like(field, dtype=dtype))
+    like = empty_like(field, dtype=dtype)
+    like.fill(np.zeros((), like.dtype))
+    return like
 
 
 def ones_like(field: PencilArray, *, dtype: DTypeLike | None = None) -> PencilArray:
     """Make a field of ones like another one; parameters as in `empty_like`."""
-    return cast("PencilArray", np.ones_like(field, dtype=dtype))
+    return full_like(field, 1, dtype=dtype)
 
 
 def full_like(
     field: PencilArray, fill_value: object, *, dtype: DTypeLike | None = None
 ) -> PencilArray:
     """Make a field of one value like another one; parameters as in `empty_like`."""
-    return cast("PencilArray", np.full_like(field, fill_value, dtype=dtype))
+    like = empty_like(field, dtype=dtype)
+    like.fill(fill_value)
+    return like
 
 
 def from_function(
@@ -232,34 +239,59 @@ def from_function(
     return field
 
 
+class _Request(NamedTuple):
+    """What a field shall be, in the terms of `allocate`."""
+
+    dtype: np.dtype[Any]
+    components: tuple[int, ...]
+    singletons: frozenset[int]
+    halo: Widths
+    value: Any
+
+
 def _create(
     pencil: Pencil,
-    dtype: DTypeLike,
+    dtype: DTypeLike | None,
     components: int | Sequence[int],
     halo: HaloSpec,
     dims: Sequence[int] | int | None,
     *,
+    fill_value: object = None,
     zero: bool = False,
     shared: bool = False,
 ) -> PencilArray:
-    check_type("pencil", pencil, Pencil)
+    """Make a field of zeros, or of `fill_value` unless that is None, or of nothing yet."""
+
+    def read() -> _Request:
+        check_type("pencil", pencil, Pencil)
+        singletons = read_singletons(pencil, dims)
+        widths = read_halo(halo, pencil.ndim, singletons)
+        kind = read_dtype(_number_dtype(fill_value) if dtype is None else dtype)
+        value = None if fill_value is None else _read_value(fill_value, kind)
+        return _Request(kind, read_components(components), singletons, widths, value)
+
     if not shared:
-        kind, lead, singletons, widths = _read(pencil, dtype, components, halo, dims)
+        wanted = read()
     else:
-        with agreed(pencil.topology.comm, "shared field") as agree:
-            kind, lead, singletons, widths = _read(pencil, dtype, components, halo, dims)
-            agree(pencil=repr(pencil), dtype=kind, components=lead, halo=widths, dims=dims)
-    block = allocate(pencil, kind, lead, singletons, widths, zero=zero, shared=shared)
-    return PencilArray.from_block(pencil, block, singletons, widths)
+        with agreed(topology_among(pencil).comm, "shared field") as agree:
+            wanted = read()
+            agree(pencil=repr(pencil), wanted=wanted._replace(singletons=frozenset()))
+            agree(singletons=sorted(wanted.singletons))
+    block = allocate(pencil, *wanted[:4], zero=zero, shared=shared)
+    if wanted.value is not None:
+        block[...] = wanted.value
+    return PencilArray.from_block(pencil, block, wanted.singletons, wanted.halo)
 
 
-def _read(
-    pencil: Pencil,
-    dtype: DTypeLike,
-    components: int | Sequence[int],
-    halo: HaloSpec,
-    dims: Sequence[int] | int | None,
-) -> tuple[np.dtype[Any], tuple[int, ...], frozenset[int], Widths]:
-    singletons = read_singletons(pencil, dims)
-    widths = read_halo(halo, pencil.ndim, singletons)
-    return read_dtype(dtype), read_components(components), singletons, widths
+def _number_dtype(value: object) -> np.dtype[Any]:
+    """Type for a value: at least float for numbers, so that fields of them can be computed with."""
+    dtype = np.asarray(value).dtype
+    return np.result_type(float, dtype) if dtype.kind in "biufc" else dtype
+
+
+def _read_value(value: object, dtype: np.dtype[Any]) -> Any:
+    one = np.asarray(value, dtype)
+    if one.ndim:
+        msg = f"a field is filled with one value, not {value!r}; assign arrays with u[...] = values"
+        raise ArgumentError(msg)
+    return one[()]

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import fft as scipy_fft
 
 from pencils.array import PencilArray
-from pencils.errors import ArgumentError
+from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout.make import read_dims
 from pencils.pencil import Pencil
 from pencils.storage import memory_axes
@@ -76,7 +76,9 @@ def rfft(u: PencilArray, axis: int, spectral: Pencil) -> PencilArray:
     Raises
     ------
     ArgumentError
-        As `fft`, or if the pencils do not fit.
+        As `fft`.
+    PencilMismatchError
+        If the pencils differ in more than the extent along `axis`.
     """
     return _transform(scipy_fft.rfft, u, axis, spectral)
 
@@ -101,9 +103,12 @@ def irfft(u: PencilArray, axis: int, physical: Pencil) -> PencilArray:
     Raises
     ------
     ArgumentError
-        As `fft`, or if the pencils do not fit.
+        As `fft`.
+    PencilMismatchError
+        If the pencils differ in more than the extent along `axis`.
     """
-    return _transform(partial(scipy_fft.irfft, n=physical.shape[axis]), u, axis, physical)
+    (dim,) = read_dims("axis", axis, u.pencil.ndim)
+    return _transform(partial(scipy_fft.irfft, n=physical.shape[dim]), u, dim, physical)
 
 
 def _transform(
@@ -120,6 +125,12 @@ def _transform(
                 f"to a pencil that does not split it:\n{pencil!r}"
             )
             raise ArgumentError(msg)
+    if not _match(u.pencil, target, dim):
+        msg = (
+            f"a transform along dimension {dim} leads to pencils that differ there only, made by "
+            f"with_(shape=...):\n{u.pencil!r}\n{target!r}"
+        )
+        raise PencilMismatchError(msg)
     axes = memory_axes(u.pencil.order, len(u.components))
     along = axes.index(len(u.components) + dim)
     block = transform(u.local.transpose(axes), axis=along).transpose(np.argsort(axes))
@@ -127,3 +138,13 @@ def _transform(
         msg = f"a transform of shape {block.shape} does not fit the block of {target!r}"
         raise ArgumentError(msg)
     return PencilArray.from_block(target, block)
+
+
+def _match(source: Pencil, target: Pencil, dim: int) -> bool:
+    """Whether both give every rank the same block, but for its extent along `dim`."""
+    if source.ndim != target.ndim or not source.same_ranks(target):
+        return False
+    rest = [d for d in range(source.ndim) if d != dim]
+    return (source.decomp, source.grid) == (target.decomp, target.grid) and all(
+        source.layout.splits[d] == target.layout.splits[d] for d in rest
+    )

@@ -54,6 +54,9 @@ def set_selection(field: PencilArray, key: object, value: object) -> None:
         If the index is out of the global range, or not basic; if `value` cannot be converted.
     """
     selection = Selection.from_key(key, field.shape)
+    if not field.local.flags.writeable:
+        msg = "the field is read-only, like the data it views; partition(..., copy=True) copies"
+        raise ArgumentError(msg)
     box = _global_box(field)
     inside = selection.local(box)
     target = _nothing(field, selection, box) if inside is None else field.local[(*inside, ...)]
@@ -126,5 +129,16 @@ def _match_planes(value: PencilArray, field: PencilArray, selection: Selection) 
             )
             raise ArgumentError(msg)
     check_fits(value.singletons, field, pencil)
+    _check_components(value, selection, lead)
     dropped = [dim for dim in range(pencil.ndim) if selection.dropped[lead + dim]]
     return value.local.squeeze(tuple(len(value.components) + dim for dim in dropped))
+
+
+def _check_components(value: PencilArray, selection: Selection, lead: int) -> None:
+    """Check that the components of an assigned field broadcast to the selected ones."""
+    selected = selection.shape[: selection.dropped[:lead].count(False)]
+    surplus = len(value.components) - len(selected)
+    pairs = zip(value.components[max(0, surplus) :], selected[max(0, -surplus) :], strict=True)
+    if surplus > 0 or any(given not in (1, full) for given, full in pairs):
+        msg = f"components {value.components} do not broadcast to the selected ones, {selected}"
+        raise ArgumentError(msg)

@@ -19,7 +19,7 @@ from pencils.errors import ArgumentError
 from pencils.operands import check_fits, common_pencil, cut, everywhere, is_field
 from pencils.reductions import pairs
 from pencils.reductions.engine import reduce_field
-from pencils.storage import allocate, in_memory_order, read_dtype
+from pencils.storage import in_memory_order
 
 if TYPE_CHECKING:
     from pencils.array import PencilArray
@@ -71,6 +71,9 @@ def elementwise(func: Function, inputs: Sequence[Any], kwargs: dict[str, Any]) -
         )
         raise TypeError(msg)
     fields = [operand for operand in (*inputs, where, *targets) if is_field(operand)]
+    if not fields:
+        msg = "a PencilArray stands where a number or a NumPy array must: take u.local there"
+        raise TypeError(msg)
     pencil = common_pencil(fields)
     parts = []
     singletons = everywhere(pencil.ndim)
@@ -301,30 +304,25 @@ def _check_subscripts(subscripts: object, operands: Sequence[Any]) -> None:
             raise ArgumentError(msg)
 
 
-def _like(field: PencilArray, dtype: DTypeLike | None, fill_value: Any = None) -> Any:
-    kind = field.dtype if dtype is None else read_dtype(dtype)
-    block = allocate(field.pencil, kind, field.components, field.singletons, field.halo)
-    like = type(field).from_block(field.pencil, block, field.singletons, field.halo)
-    if fill_value is not None:
-        like.fill(fill_value)
-    return like
-
-
 @_implements(np.empty_like)
-def _empty_like(prototype: PencilArray, dtype: DTypeLike | None = None) -> Any:
-    return _like(prototype, dtype)
+def _empty_like(prototype: PencilArray, dtype: DTypeLike | None = None) -> PencilArray:
+    return prototype.blank(dtype)
 
 
 @_implements(np.zeros_like)
 def _zeros_like(a: PencilArray, dtype: DTypeLike | None = None) -> Any:
-    return _like(a, dtype, 0)
+    like = a.blank(dtype)
+    like.fill(np.zeros((), like.dtype))
+    return like
 
 
 @_implements(np.ones_like)
 def _ones_like(a: PencilArray, dtype: DTypeLike | None = None) -> Any:
-    return _like(a, dtype, 1)
+    return _full_like(a, 1, dtype)
 
 
 @_implements(np.full_like)
-def _full_like(a: PencilArray, fill_value: Any, dtype: DTypeLike | None = None) -> Any:
-    return _like(a, dtype, fill_value)
+def _full_like(a: PencilArray, fill_value: object, dtype: DTypeLike | None = None) -> PencilArray:
+    like = a.blank(dtype)
+    like.fill(fill_value)
+    return like

@@ -39,17 +39,28 @@ def check_type(name: str, value: object, kind: type) -> None:
         If it is not.
     """
     if not isinstance(value, kind):
-        msg = f"{name} must be a {kind.__name__}, not {type(value).__name__}"
+        wanted = "PencilArray" if kind is Field else kind.__name__
+        msg = f"{name} must be a {wanted}, not {type(value).__name__}"
         raise TypeError(msg)
 
 
 def topology_among(*arguments: object) -> Topology:
-    """Find a communicator to agree on, in arguments good or bad: the largest one among them."""
-    pencils = [x.pencil if is_field(x) else x for x in arguments]
-    known = [pencil for pencil in pencils if isinstance(pencil, Pencil)]
-    if not known:
-        return meeting_place()
-    return max(known, key=lambda pencil: pencil.size).topology
+    """Find a communicator to agree on, in arguments good or bad: that of the first good one."""
+    for argument in arguments:
+        pencil = argument.pencil if is_field(argument) else argument
+        if isinstance(pencil, Pencil):
+            return pencil.topology
+    return meeting_place()
+
+
+def facts(field: PencilArray) -> dict[str, object]:
+    """Name what all ranks must agree on before they communicate about a field."""
+    return {
+        "pencil": repr(field.pencil),
+        "shape": field.shape,
+        "dtype": field.dtype,
+        "singletons": sorted(field.singletons),
+    }
 
 
 def common_pencil(fields: Sequence[PencilArray]) -> Pencil:
@@ -63,11 +74,11 @@ def common_pencil(fields: Sequence[PencilArray]) -> Pencil:
     pencil = fields[0].pencil
     for field in fields:
         if field.pencil is not pencil and not field.pencil.same_blocks(pencil):
-            hint = (
-                "transpose() one of them to the pencil of the other"
-                if field.pencil.shape == pencil.shape
-                else "their global shapes differ, so that transpose() cannot help"
-            )
+            hint = "transpose() one of them to the pencil of the other"
+            if not field.pencil.same_ranks(pencil):
+                hint = "they lie over different processes, or over the same in another order"
+            elif field.pencil.shape != pencil.shape:
+                hint = "their global shapes differ, so that transpose() cannot help"
             msg = (
                 f"fields of different pencils cannot be mixed; {hint}:\n{pencil!r}\n"
                 f"{field.pencil!r}"
@@ -117,9 +128,9 @@ def plain_array(operand: object) -> Array:
     Raises
     ------
     TypeError
-        For masked arrays, whose mask would be lost.
+        If elements are masked, because the mask would be lost.
     """
-    if isinstance(operand, np.ma.MaskedArray):
+    if np.ma.is_masked(operand):
         msg = "a masked array cannot be used here: take a.filled(value), or pass where="
         raise TypeError(msg)
     return np.asarray(operand)

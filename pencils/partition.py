@@ -15,7 +15,7 @@ from pencils.creation import empty
 from pencils.errors import ArgumentError
 from pencils.layout import Box, scatter
 from pencils.layout.make import read_dims
-from pencils.operands import check_type, topology_among
+from pencils.operands import check_type, plain_array, topology_among
 from pencils.pencil import Pencil
 from pencils.storage import Array, HaloSpec, read_dtype, read_halo
 
@@ -157,7 +157,7 @@ def _readable(data: Any) -> ArrayLike:
 
 def _read(source: ArrayLike, place: Placement, box: Box) -> Array:
     """Read the part of data inside a box; what comes back must be what `source` announced."""
-    part = np.asarray(source[place.key(box) or ...])
+    part = plain_array(source[place.key(box) or ...])
     announced = place.shape(box), np.dtype(source.dtype)
     if (part.shape, part.dtype) != announced:
         msg = (

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from pencils.comm.agree import agreed
-from pencils.comm.topology import Topology, congruent, topology_of, user_comm
+from pencils.comm.topology import (
+    Topology,
+    congruent,
+    meeting_place,
+    topology_of,
+    user_comm,
+)
 from pencils.errors import ArgumentError, NotLocalError
 from pencils.layout import Box, Layout, make_layout
+from pencils.layout.integers import to_int
 from pencils.layout.make import SplitSpec, read_ints
 
 if TYPE_CHECKING:
@@ -66,7 +73,14 @@ class Pencil:
     """
 
     __slots__ = (
-        *("_box", "_comm", "_extents", "_hash", "_layout", "_shape", "_text", "_topology"),
+        "_box",
+        "_comm",
+        "_extents",
+        "_hash",
+        "_layout",
+        "_shape",
+        "_text",
+        "_topology",
     )
     _box: Box
     _comm: MPI.Intracomm
@@ -88,7 +102,7 @@ class Pencil:
         order: Sequence[int] | None = None,
         splits: SplitSpec | Sequence[SplitSpec] | None = None,
     ) -> None:
-        user = user_comm(comm)
+        user = _read_comm(comm)
         topology = topology_of(user)
         with agreed(topology.comm, "Pencil") as same:
             layout = make_layout(
@@ -261,10 +275,11 @@ class Pencil:
         """
         if rank is None:
             return self._box
-        if not 0 <= rank < self.size:
-            msg = f"rank {rank} is outside 0..{self.size - 1}"
+        number = to_int(rank)
+        if number is None or not 0 <= number < self.size:
+            msg = f"rank={rank!r} is not one of 0..{self.size - 1}"
             raise ArgumentError(msg)
-        return self._layout.box(rank)
+        return self._layout.box(number)
 
     def owner(self, index: Sequence[int]) -> int:
         """Rank that owns the point with global `index`, each entry in ``[0, shape)``.
@@ -354,6 +369,14 @@ class Pencil:
         msg = f"a Pencil is frozen; make another one with pen.with_({name}=...)"
         raise AttributeError(msg)
 
+    def __delattr__(self, name: str) -> NoReturn:
+        msg = f"a Pencil is frozen; its {name} cannot be deleted"
+        raise AttributeError(msg)
+
+    def __reduce__(self) -> NoReturn:
+        msg = "a Pencil cannot be pickled: its communicator lives in this process only"
+        raise TypeError(msg)
+
     def __copy__(self) -> Pencil:
         return self
 
@@ -382,6 +405,15 @@ class Pencil:
                 f"  rank {self.rank} at {self.coords} owns [{ranges}]: {self._box.volume} points",
             )
         )
+
+
+def _read_comm(comm: MPI.Intracomm | None) -> MPI.Intracomm:
+    """Check the communicator; what is none at all is told to all ranks, wherever they are."""
+    try:
+        return user_comm(comm)
+    except TypeError:
+        with agreed(meeting_place().comm, "Pencil"):
+            raise
 
 
 def _rules(layout: Layout) -> list[SplitSpec]:

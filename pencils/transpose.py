@@ -22,7 +22,7 @@ from pencils.storage import Array, memory_axes, read_components, read_dtype, rea
 Kind = tuple[np.dtype[Any], tuple[int, ...], frozenset[int]]
 
 # Plans that `transpose` keeps for each communicator; the least recently used one goes first.
-MOST_PLANS = 16
+MOST_PLANS = 8
 
 
 class Transposition:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pencils
 
 ROOT = Path(__file__).parents[1]
+TWO_STARTS = ["demo", "--input", "u.npy", "--restart", "u.h5"]
 ENERGY = "t=0.1 energy=0.124953117517 dissipation=0.000469062413893"
 
 
@@ -58,7 +59,7 @@ def test_without_a_command_it_prints_help():
 
 
 def test_wrong_usage_is_explained_once_with_status_2(mpirun):
-    for args in (["bogus"], ["demo", "--n", "many"], ["demo", "--bogus"]):
+    for args in (["bogus"], ["demo", "--n", "many"], ["demo", "--bogus"], TWO_STARTS):
         ran = alone(*args)
         assert ran.returncode == 2
         assert "usage: python -m pencils" in ran.stderr
@@ -98,3 +99,21 @@ def test_a_missing_file_ends_the_demo_with_one_line(mpirun, tmp_path):
             assert ran.stdout == ""
             assert len(re.findall(rf"^error: .*{name}", ran.stderr, re.MULTILINE)) == 1
             assert "Traceback" not in ran.stderr
+
+
+def test_senseless_arguments_end_the_demo_with_one_line_before_it_starts(mpirun, tmp_path):
+    missing = tmp_path / "missing" / "flow.h5"
+    (tmp_path / "u.npy").write_bytes(b"")
+    for *args, complaint in (
+        ("--dt", "nan", "dt=nan"),
+        ("--time", "inf", "time=inf"),
+        ("--viscosity=-1", "viscosity=-1"),
+        ("--checkpoint", missing, "cannot save .*missing"),
+        ("--restart", tmp_path / "u.npy", "not an HDF5 file"),
+        ("--input", tmp_path / "u.npy", "cannot read .*u.npy"),
+    ):
+        ran = mpirun(3, "-m", "pencils", "demo", "--n", 8, *args, cwd=ROOT, timeout=60)
+        assert ran.returncode != 0
+        assert ran.stdout == ""
+        assert len(re.findall(f"^error: .*{complaint}", ran.stderr, re.MULTILINE)) == 1
+        assert "Traceback" not in ran.stderr

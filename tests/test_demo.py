@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import sys
 
 import h5py
 import numpy as np
@@ -110,9 +111,29 @@ def test_hdf5_input_gives_the_same_as_an_array(capsys, mpi_tmp_path, comm):
         np.save(mpi_tmp_path / "u.npy", u)
         with h5py.File(mpi_tmp_path / "u.h5", "w") as file:
             file["velocity"] = u
+            file["pressure"] = u[0]
+        with h5py.File(mpi_tmp_path / "only.h5", "w") as file:
+            file.create_dataset("fluid/u", data=u, chunks=(1, 5, 5, 12), compression="gzip")
     one = run(capsys, "--input", mpi_tmp_path / "u.npy", "--time", 0.02)
-    other = run(capsys, "--input", mpi_tmp_path / "u.h5", "--n", 12, "--time", 0.02)
-    assert one == other
+    assert run(capsys, "--input", mpi_tmp_path / "u.h5", "--time", 0.02) == one
+    assert run(capsys, "--input", mpi_tmp_path / "only.h5", "--n", 12, "--time", 0.02) == one
+
+
+@pytest.mark.parametrize("name", ["u.npy", "u.h5"])
+def test_input_is_read_on_rank_0_only(capsys, mpi_tmp_path, comm, monkeypatch, name):
+    u = some_velocity(8)
+    if comm.rank == 0:
+        np.save(mpi_tmp_path / "u.npy", u)
+        with h5py.File(mpi_tmp_path / "u.h5", "w") as file:
+            file["velocity"] = u
+        path = mpi_tmp_path / name
+    else:  # which need not see the file, nor have h5py
+        path = mpi_tmp_path / "elsewhere" / name
+        monkeypatch.setitem(sys.modules, "pencils.io.hdf5", None)
+        monkeypatch.delattr(pencils.io, "hdf5", raising=False)
+        monkeypatch.setitem(sys.modules, "h5py", None)
+    (line,) = run(capsys, "--input", path, "--time", 0)
+    np.testing.assert_allclose(numbers(line)[1], serial(u, 1, 1, 0)[0], rtol=1e-11)
 
 
 def test_a_restart_continues_to_rounding_on_another_process_grid(capsys, mpi_tmp_path, comm):
@@ -170,21 +191,37 @@ def write_array(*shape, dtype=float):
     return lambda path: np.save(path, np.ones(shape, dtype))
 
 
+def write_datasets(**shapes):
+    def write(path):
+        with h5py.File(path, "w") as file:
+            for name, shape in shapes.items():
+                file[name] = h5py.Empty(float) if shape is None else np.ones(shape)
+
+    return write
+
+
 @pytest.mark.parametrize(
     ("name", "write", "complaint"),
     [
         ("u.npy", write_nothing, "No such file"),
         ("u.npy", write_text, "cannot read .*u.npy"),
-        ("u.npy", write_array(), "cannot read .*u.npy"),
+        ("u.npy", write_array(), r"u.npy has float64 of shape \(\)"),
         ("u.npy", write_array(8, 8, 8), r"u.npy has float64 of shape \(8, 8, 8\)"),
         ("u.npy", write_array(2, 8, 8, 8), r"u.npy has float64 of shape \(2, 8, 8, 8\)"),
-        ("u.npy", write_array(3, 8, 8, 4), r"\(3, 8, 8, 4\) do not fit"),
+        ("u.npy", write_array(3, 8, 8, 4), r"u.npy has float64 of shape \(3, 8, 8, 4\)"),
         ("u.npy", write_array(3, 1, 8, 8), r"u.npy has float64 of shape \(3, 1, 8, 8\)"),
-        ("u.npy", write_array(3, 8, 8, 0), "must be positive"),
+        ("u.npy", write_array(3, 0, 0, 0), r"u.npy has float64 of shape \(3, 0, 0, 0\)"),
         ("u.npy", write_array(3, 8, 8, 8, dtype=complex), "u.npy has complex128"),
         ("u.h5", write_nothing, "u.h5"),
         ("u.h5", write_text, "not an HDF5 file"),
-        ("u.h5", lambda path: h5py.File(path, "w").close(), "'velocity'"),
+        ("u.h5", write_datasets(), "'velocity'; it holds no dataset at all"),
+        ("u.h5", write_datasets(u=(3, 8, 8, 8), v=(3, 8, 8, 8)), "'velocity'; it holds u, v"),
+        (
+            "u.h5",
+            write_datasets(velocity=(3, 8, 8, 4)),
+            r"u.h5 has float64 of shape \(3, 8, 8, 4\)",
+        ),
+        ("u.h5", write_datasets(velocity=None), "is empty"),
     ],
 )
 def test_bad_input_raises_the_same_on_every_rank(capsys, mpi_tmp_path, name, write, complaint):
@@ -204,10 +241,50 @@ def test_a_checkpoint_of_another_size_than_asked_for_is_refused(capsys, mpi_tmp_
         run(capsys, "--n", 12, "--restart", path)
 
 
-@pytest.mark.parametrize("args", [("--n", 0), ("--n", -4), ("--dt", 0), ("--dt", "nan")])
-def test_senseless_numbers_are_refused(capsys, args):
-    with pytest.raises(pencils.PencilsError, match="must be positive"):
-        run(capsys, *args)
+@pytest.mark.parametrize("suffix", ["npy", "h5"])
+def test_input_of_another_size_than_asked_for_is_refused(capsys, mpi_tmp_path, comm, suffix):
+    path = mpi_tmp_path / f"u.{suffix}"
+    for shape in (3, 8, 8, 8), (3, 1, 1, 1):
+        if comm.rank == 0:
+            (write_array(*shape) if suffix == "npy" else write_datasets(u=shape))(path)
+        comm.barrier()
+        with pytest.raises(pencils.PencilsError, match="n=12"):
+            run(capsys, "--n", 12, "--input", path)
+
+
+def test_a_restart_wants_a_checkpoint(capsys, mpi_tmp_path, comm):
+    path = mpi_tmp_path / "u.npy"
+    if comm.rank == 0:
+        np.save(path, some_velocity(8))
+    comm.barrier()
+    with pytest.raises(pencils.PencilsError, match=r"u\.npy is not an HDF5 file"):
+        run(capsys, "--restart", path)
+
+
+@pytest.mark.parametrize(
+    ("option", "values"),
+    [
+        ("--n", [0, -4]),
+        ("--dt", [0, -0.01, "nan", "inf"]),
+        ("--viscosity", [-1, "nan", "inf", "-inf"]),
+        ("--time", [-0.1, "nan", "inf", "-inf"]),
+    ],
+)
+def test_senseless_numbers_are_refused_before_anything_runs(capsys, monkeypatch, option, values):
+    monkeypatch.setattr(demo, "Fourier", None)
+    for value in values:
+        with pytest.raises(pencils.PencilsError, match=rf"\b{option[2:]}=.*finite"):
+            run(capsys, f"{option}={value}")
+
+
+def test_the_checkpoint_must_have_a_place_before_the_first_step(capsys, mpi_tmp_path, comm):
+    comm.barrier()
+    for path in mpi_tmp_path / "missing" / "flow.h5", mpi_tmp_path:
+        with pytest.raises(OSError, match=f"cannot save {path}"):
+            run(capsys, "--n", 8, "--checkpoint", path)
+        assert capsys.readouterr().out == ""
+    comm.barrier()
+    assert list(mpi_tmp_path.iterdir()) == []
 
 
 def test_main_prints_one_line_and_leaves_with_an_error_on_rank_0(capsys, mpi_tmp_path, comm):

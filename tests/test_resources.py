@@ -63,7 +63,7 @@ def test_a_thousand_plans(comm):
     for n in range(500):  # kept by transpose, thrown out and made again
         v = transpose(u, target.with_(order=(n % 3, (n + 1) % 3, (n + 2) % 3)))
     assert everywhere(comm, holds(v, numbered(SHAPE)))
-    assert len(source.topology.plans) <= 64
+    assert len(source.topology.plans) <= 8
     assert source.topology.communicators == before
     assert communicators_left(comm)
 

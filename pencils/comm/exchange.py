@@ -48,9 +48,13 @@ class Handle(Generic[T]):
     def wait(self) -> T:
         """Complete the exchange; a second call returns at once."""
         if self._finish is not None:
-            finish, self._finish = self._finish, None
-            finish()
+            self._finish()
+            self._finish = None
         return self._result
+
+
+# MPI writes into buffers until the wait, even if the user has dropped both handle and plan.
+_UNDER_WAY: set[Handle[Any]] = set()
 
 
 class Exchange:
@@ -100,7 +104,7 @@ class Exchange:
         home.sort(key=lambda piece: (rank - piece.peer) % size)
         make = METHODS[check_method(method)]
         self._method = make(comm, Packing(away, lead, dtype), Packing(home, lead, dtype))
-        self._pending: dict[int, Handle[object]] = {}
+        self._pending: set[Handle[Any]] = set()
 
     def start(self, source: Array, target: Array, result: T) -> Handle[T]:
         """Start moving; neither array may be touched before ``wait`` of the returned handle.
@@ -117,24 +121,24 @@ class Exchange:
         if aliased:
             own = [(into, part.copy()) for into, part in own]
         complete = self._method.start(source, target, aliased=aliased)
-        number = id(complete)
 
         def finish() -> None:
             if aliased:
                 _copy_all(own)
             complete()
-            self._pending.pop(number, None)
+            self._pending.discard(handle)
+            _UNDER_WAY.discard(handle)
 
         if not aliased:
             _copy_all(own)
         handle = Handle(finish, result)
-        # MPI writes into buffers until the wait, even if the user forgets the handle.
-        self._pending[number] = handle  # type: ignore[assignment]
+        self._pending.add(handle)
+        _UNDER_WAY.add(handle)
         return handle
 
     def free(self) -> None:
         """Wait for what is under way and release buffers and datatypes."""
-        for handle in list(self._pending.values()):
+        for handle in list(self._pending):
             handle.wait()
         self._method.free()
 

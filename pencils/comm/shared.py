@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 import weakref
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,7 @@ class SharedPool:
 
         def release(start: int) -> None:
             del self._peers[address]
-            window.give_back(start, size)
+            window.returned.append((start, size))
 
         weakref.finalize(own, release, int(here[0])).atexit = False
         return own
@@ -120,12 +121,16 @@ class _Window:
         self.segments = [_segment(self._win, rank) for rank in range(node.size)]
         self._capacity = capacity
         self._free = [(0, capacity)]
+        # A block may come back in the midst of anything: whenever Python collects garbage.
+        self.returned: deque[tuple[int, int]] = deque()
 
     @property
     def idle(self) -> bool:
+        self._merge_returned()
         return self._free == [(0, self._capacity)]
 
     def room_for(self, size: int) -> bool:
+        self._merge_returned()
         return any(length >= size for _, length in self._free)
 
     def take(self, size: int) -> int:
@@ -136,9 +141,11 @@ class _Window:
             self._free.insert(number, (start + size, length - size))
         return start
 
-    def give_back(self, start: int, size: int) -> None:
-        """Return bytes and merge neighbouring gaps."""
-        gaps = sorted([*self._free, (start, size)])
+    def _merge_returned(self) -> None:
+        """Make gaps of the blocks that came back, and one gap of neighbouring ones."""
+        while self.returned:
+            self._free.append(self.returned.popleft())
+        gaps = sorted(self._free)
         merged = gaps[:1]
         for begin, length in gaps[1:]:
             last_begin, last_length = merged[-1]

@@ -17,6 +17,7 @@ import numpy as np
 
 from pencils.errors import CheckpointError
 from pencils.io.entry import RESERVED, Entry
+from pencils.partition import ArrayLike
 from pencils.storage import Array, read_dtype
 
 FORMAT = 1
@@ -157,6 +158,27 @@ def inspect(path: str, names: Iterable[str] | None) -> tuple[list[Entry], dict[s
 def read_box(file: Any, name: str, key: tuple[slice, ...]) -> Array:
     """Read a box of a dataset, whatever its storage."""
     return np.asarray(file[name][key])
+
+
+def open_dataset(path: str, name: str) -> ArrayLike:
+    """Open a dataset for reading piece by piece; a file with only one may call it what it likes.
+
+    The file is open as long as the dataset is in use.
+
+    Raises
+    ------
+    CheckpointError
+        If it is not a whole HDF5 file, or holds no such dataset of numbers.
+    OSError
+        If the file cannot be opened.
+    """
+    file = open_file(path)
+    names = _datasets(file)
+    if name not in file and len(names) == 1:
+        name = names[0]
+    dataset: ArrayLike = _dataset(file, path, name)
+    _describe(path, name, dataset)  # complains of what no field can hold
+    return dataset
 
 
 def open_file(path: str) -> Any:

@@ -186,12 +186,12 @@ def mean(
     where: Any = True,
 ) -> Any:
     """Mean over all ranks, as `numpy.mean`; parameters as in `sum`. *Collective*."""
-    accumulate, kind = _mean_dtypes(field.dtype, dtype)
+    accumulate = _mean_dtype(field.dtype) if dtype is None else dtype
     total = reduce_field(
         "mean", np.add, field, axis, keepdims=keepdims, dtype=accumulate, out=out, where=where
     )
     result = total / _count(field, axis, keepdims=keepdims, where=where)
-    return result.astype(kind) if result.dtype != kind else result
+    return _as_type(result, _returned(field.dtype, accumulate, dtype))
 
 
 def var(
@@ -209,7 +209,7 @@ def var(
     Parameters as in `sum`; the divisor is the number of elements minus `ddof`. The mean is taken
     first, so that large means do not cost digits.
     """
-    accumulate, kind = _mean_dtypes(field.dtype, dtype)
+    accumulate = _mean_dtype(field.dtype) if dtype is None else dtype
     center = mean(field, axis, accumulate, out, keepdims=True, where=where)
     total = reduce_field(
         "var",
@@ -217,13 +217,14 @@ def var(
         field,
         axis,
         keepdims=keepdims,
-        dtype=_real(accumulate),
+        dtype=_real(np.dtype(accumulate)),
         where=where,
         of=lambda block: _square_modulus(block - center.local),
+        same={"ddof": ddof},
     )
     count = _count(field, axis, keepdims=keepdims, where=where)
     result = total / np.maximum(count - ddof, 0)
-    return result.astype(_real(kind)) if result.dtype != _real(kind) else result
+    return _as_type(result, _real(_returned(field.dtype, accumulate, dtype)))
 
 
 def std(
@@ -292,31 +293,33 @@ def norm(field: PencilArray, ord: float | None = None) -> Any:
     scalar
         The norm, the same on every rank.
     """
-    name = f"norm with ord={ord!r}"
-    if ord is None or ord == 2:  # noqa: PLR2004
-        return np.sqrt(_reduce_real(name, np.add, field, _square_modulus))
-    if ord == np.inf:
-        return _reduce_real(name, np.maximum, field, np.abs)
-    if ord == -np.inf:
-        return _reduce_real(name, np.minimum, field, np.abs)
-    if ord == 0:
-        return _reduce_real(name, np.add, field, lambda block: block.astype(bool))
-    return _reduce_real(name, np.add, field, lambda block: _power(block, ord)) ** (1 / ord)
+    order: Any = 2 if ord is None else ord
+    if not isinstance(order, int | float | np.number):  # then it fails where all ranks notice
+        return _reduce_real(np.add, field, lambda block: _power(block, order), order)
+    if order == 2:  # noqa: PLR2004
+        return np.sqrt(_reduce_real(np.add, field, _square_modulus, order))
+    if order in (np.inf, -np.inf):
+        ufunc = np.maximum if order > 0 else np.minimum
+        return _reduce_real(ufunc, field, np.abs, order)
+    if order == 0:
+        return _reduce_real(np.add, field, lambda block: block.astype(bool), order)
+    return _reduce_real(np.add, field, lambda block: _power(block, order), order) ** (1 / order)
 
 
-def _power(block: Array, ord: object) -> Array:
-    if not isinstance(ord, int | float | np.number):
-        msg = f"norm with ord={ord!r}: give a number, inf, -inf or None"
+def _power(block: Array, order: object) -> Array:
+    if not isinstance(order, int | float | np.number):
+        msg = f"norm with ord={order!r}: give a number, inf, -inf or None"
         raise TypeError(msg)
-    return np.asarray(np.abs(block) ** ord)
+    return np.asarray(np.abs(block) ** order)
 
 
 def _reduce_real(
-    name: str, ufunc: np.ufunc, field: PencilArray, of: Callable[[Array], Array]
+    ufunc: np.ufunc, field: PencilArray, of: Callable[[Array], Array], order: object
 ) -> Any:
     """Reduce something that is computed of each element and real."""
     values = _inexact(field)
-    return reduce_field(name, ufunc, values, None, dtype=_real(values.dtype), of=of)
+    kind = _real(values.dtype)
+    return reduce_field("norm", ufunc, values, None, dtype=kind, of=of, same={"ord": order})
 
 
 def _inexact(field: PencilArray) -> PencilArray:
@@ -335,18 +338,24 @@ def _square_modulus(block: Array) -> Array:
     return np.asarray(block * block)
 
 
-def _mean_dtypes(
-    dtype: np.dtype[Any], wanted: DTypeLike | None
-) -> tuple[np.dtype[Any], np.dtype[Any]]:
-    """Types in which a mean is accumulated and returned; as in NumPy."""
-    dtype = (dtype if wanted is None else np.dtype(wanted)).newbyteorder("=")
-    if wanted is not None:
-        return dtype, dtype
+def _mean_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Type in which a mean is accumulated, as in NumPy."""
     if dtype.kind in "biu":
-        return np.dtype(float), np.dtype(float)
-    if dtype == np.float16:
-        return np.dtype(np.float32), dtype
-    return dtype, dtype
+        return np.dtype(float)
+    return np.dtype(np.float32) if dtype == np.float16 else dtype.newbyteorder("=")
+
+
+def _returned(
+    dtype: np.dtype[Any], accumulated: DTypeLike, wanted: DTypeLike | None
+) -> np.dtype[Any]:
+    """Type in which a mean is returned, as in NumPy."""
+    if wanted is None and dtype == np.float16:
+        return np.dtype(np.float16)
+    return np.dtype(accumulated).newbyteorder("=")
+
+
+def _as_type(result: Any, dtype: np.dtype[Any]) -> Any:
+    return result.astype(dtype) if result.dtype != dtype else result
 
 
 def _count(field: PencilArray, axis: Axis, *, keepdims: bool, where: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -15,7 +15,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.reduce import allreduce
 from pencils.errors import ArgumentError
 from pencils.layout.make import read_dims
-from pencils.operands import cut
+from pencils.operands import cut, facts
 from pencils.storage import Array, in_memory_order
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ def reduce_field(
     initial: Any = NO_VALUE,
     where: Any = True,
     of: Callable[[Array], Array] | None = None,
+    same: Mapping[str, object] | None = None,
 ) -> Any:
     """Reduce with a ufunc over the given axes of all ranks. *Collective*.
 
@@ -128,16 +129,18 @@ def reduce_field(
         As in ``ufunc.reduce``.
     of : callable, optional
         Computed of the own block first; `dtype` must then say what it makes.
+    same : mapping, optional
+        Further arguments on which all ranks must agree.
     """
     with agreed(field.pencil.topology.comm, name) as agree:
+        agree(**facts(field), where=where is not True, **(same or {}))
         task = Reduction.read(name, field, axis, keepdims=keepdims, out=out)
         kind = None if dtype is None else np.dtype(dtype).newbyteorder("=")
         if kind is None or of is None:
             kind = _result_dtype(ufunc, field.dtype, kind)
         start = initial if initial is NO_VALUE else _scalar(initial, kind)
         neutral = _neutral(name, ufunc, kind, task.count if start is NO_VALUE else 1)
-        agree(shape=field.shape, dtype=field.dtype, axis=task.axes, result=kind)
-        agree(keepdims=task.keepdims, initial=start)
+        agree(axis=task.axes, result=kind, keepdims=task.keepdims, initial=start)
         options: dict[str, Any] = {} if where is True else {"where": read_mask(where, field)}
         if task.contributes:
             block = field.local if of is None else of(field.local)

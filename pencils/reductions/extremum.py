@@ -10,6 +10,7 @@ import numpy as np
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import combine
 from pencils.errors import ArgumentError
+from pencils.operands import facts
 from pencils.reductions.engine import Reduction
 from pencils.storage import Array
 
@@ -30,8 +31,9 @@ def arg_extremum(
 ) -> Any:
     """Global position of the first element that no other is `better` than. *Collective*."""
     with agreed(field.pencil.topology.comm, name) as agree:
+        agree(**facts(field))
         task = Reduction.read(name, field, axis, keepdims=keepdims, out=out)
-        agree(shape=field.shape, dtype=field.dtype, axis=task.axes, keepdims=task.keepdims)
+        agree(axis=task.axes, keepdims=task.keepdims)
         _check(name, task)
         search = np.argmin if better is np.less else np.argmax
         mine = _candidates(search, task) if task.contributes else None

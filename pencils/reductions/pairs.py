@@ -12,7 +12,7 @@ import numpy as np
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import allreduce, combine
 from pencils.errors import ArgumentError
-from pencils.operands import common_pencil, cut, is_field
+from pencils.operands import common_pencil, cut, facts, is_field, topology_among
 from pencils.reductions.engine import Reduction
 
 if TYPE_CHECKING:
@@ -38,13 +38,14 @@ def vdot(field: PencilArray, other: Any) -> Any:
     PencilMismatchError, ArgumentError
         If pencils or shapes differ.
     """
-    one = _main_field(field, other)
-    with agreed(one.pencil.topology.comm, "vdot") as agree:
+    with agreed(topology_among(field, other).comm, "vdot") as agree:
+        one = _main_field(field, other)
+        agree(**facts(one))
         left, right = _blocks(field, other)
         if np.shape(field) != np.shape(other):
             msg = f"vdot of shapes {np.shape(field)} and {np.shape(other)}; they must be equal"
             raise ArgumentError(msg)
-        agree(shape=one.shape, dtypes=(left.dtype, right.dtype))
+        agree(dtypes=(left.dtype, right.dtype))
         task = Reduction.read("vdot", one, None, keepdims=False, out=None)
         part = np.asarray(np.vdot(left, right))
         if not task.contributes:
@@ -64,9 +65,10 @@ def allclose(
     rtol, atol, equal_nan
         As in `numpy.isclose`.
     """
-    comm = _main_field(a, b).pencil.topology.comm
+    comm = topology_among(a, b).comm
     with agreed(comm, "allclose") as agree:
-        agree(shapes=(np.shape(a), np.shape(b)), tolerances=(rtol, atol, equal_nan))
+        agree(**facts(_main_field(a, b)), shapes=(np.shape(a), np.shape(b)))
+        agree(tolerances=(float(rtol), float(atol)), equal_nan=bool(equal_nan))
         left, right = _blocks(a, b)
         close = np.allclose(left, right, rtol=rtol, atol=atol, equal_nan=equal_nan)
     return bool(combine(comm, close, _both))
@@ -74,10 +76,10 @@ def allclose(
 
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> bool:
     """Whether two fields have the same global shape and elements on all ranks. *Collective*."""
-    comm = _main_field(a1, a2).pencil.topology.comm
+    comm = topology_among(a1, a2).comm
     with agreed(comm, "array_equal") as agree:
         shapes = np.shape(a1), np.shape(a2)
-        agree(shapes=shapes, equal_nan=equal_nan)
+        agree(**facts(_main_field(a1, a2)), shapes=shapes, equal_nan=bool(equal_nan))
         equal = shapes[0] == shapes[1]
         if equal:
             equal = np.array_equal(*_blocks(a1, a2), equal_nan=equal_nan)

@@ -9,7 +9,7 @@ import numpy as np
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import combine
 from pencils.errors import ReplicaError
-from pencils.operands import is_field
+from pencils.operands import Field, check_type, facts, topology_among
 from pencils.storage import Array
 
 if TYPE_CHECKING:
@@ -34,12 +34,11 @@ def verify_replicas(field: PencilArray) -> None:
     TypeError
         If `field` is not a PencilArray.
     """
-    if not is_field(field):
-        msg = f"verify_replicas takes a PencilArray, not {type(field).__name__}"
-        raise TypeError(msg)
-    topology, layout = field.pencil.topology, field.extent.layout
+    topology = topology_among(field)
     with agreed(topology.comm, "verify_replicas") as agree:
-        agree(pencil=repr(field.pencil), shape=field.shape, dtype=field.dtype)
+        check_type("field", field, Field)
+        agree(**facts(field))
+    layout = field.extent.layout
     group = topology.along(layout.grid, layout.replicated_axes)
     mine = np.ascontiguousarray(field.local)
     first = mine.copy()

@@ -26,11 +26,12 @@ def test_constant_fields(pencil, dtype):
 
 
 def test_full(pencil):
-    assert_holds(pencils.full(pencil, 2), np.full(pencil.shape, 2))
+    assert_holds(pencils.full(pencil, 2), np.full(pencil.shape, 2.0))
+    assert_holds(pencils.full(pencil, 2, dtype=int), np.full(pencil.shape, 2))
     assert_holds(pencils.full(pencil, 2.5), np.full(pencil.shape, 2.5))
     assert_holds(pencils.full(pencil, 2.5, dtype="f4"), np.full(pencil.shape, 2.5, "f4"))
     assert_holds(pencils.full(pencil, 1j, components=2), np.full((2, *pencil.shape), 1j))
-    assert_holds(pencils.full(pencil, fill_value=True), np.full(pencil.shape, fill_value=True))
+    assert_holds(pencils.full(pencil, 1, dtype=bool), np.ones(pencil.shape, bool))
     record = np.array((1.5, 2), [("mass", "f4"), ("charge", "i2")])[()]
     assert_holds(pencils.full(pencil, record), np.full(pencil.shape, record))
     with pytest.raises(ArgumentError, match="one value"):

@@ -67,5 +67,5 @@ def test_different_fields(comm):
     u = pencils.zeros(pencil, dims=comm.rank % 2)
     if comm.size > 1:
         raise_together(comm, RankDisagreementError, call=lambda: pencils.verify_replicas(u))
-    with pytest.raises(TypeError, match="takes a PencilArray"):
+    with pytest.raises(TypeError, match="must be a PencilArray"):
         pencils.verify_replicas(np.zeros(3))
