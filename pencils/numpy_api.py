@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pencils import reductions
+from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
 from pencils.operands import check_fits, common_pencil, cut, everywhere, is_field
 from pencils.reductions import pairs
@@ -235,12 +236,13 @@ def _where(condition: Any, *choices: Any) -> Any:
 
 @_implements(np.linalg.norm)
 def _norm(x: PencilArray, ord: Any = None, axis: Any = None) -> Any:
-    if axis is not None or (ord is not None and x.ndim > 1):
-        msg = (
-            "numpy.linalg.norm with axis= or ord= is about matrices; u.norm(ord) takes a field as "
-            "one long vector"
-        )
-        raise TypeError(msg)
+    with agreed(x.pencil.topology.comm, "numpy.linalg.norm"):
+        if axis is not None or (ord is not None and x.ndim > 1):
+            msg = (
+                "numpy.linalg.norm with axis= or ord= is about matrices; u.norm(ord) takes a field "
+                "as one long vector"
+            )
+            raise TypeError(msg)
     return reductions.norm(x, ord)
 
 

@@ -45,12 +45,16 @@ def check_type(name: str, value: object, kind: type) -> None:
 
 
 def topology_among(*arguments: object) -> Topology:
-    """Find a communicator to agree on, in arguments good or bad: that of the first good one."""
-    for argument in arguments:
-        pencil = argument.pencil if is_field(argument) else argument
-        if isinstance(pencil, Pencil):
+    """Find a communicator to agree on, in arguments good or bad.
+
+    That of the first pencil or field among them which this rank does not have for itself alone.
+    """
+    pencils = [argument.pencil if is_field(argument) else argument for argument in arguments]
+    known = [pencil for pencil in pencils if isinstance(pencil, Pencil)]
+    for pencil in known:
+        if pencil.size > 1:
             return pencil.topology
-    return meeting_place()
+    return known[0].topology if known else meeting_place()
 
 
 def facts(field: PencilArray) -> dict[str, object]:

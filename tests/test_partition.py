@@ -499,3 +499,17 @@ def test_no_room_on_one_rank(comm, monkeypatch):
     u = distribute("root", pen, numbered(SHAPE))
     assert isinstance(u, PencilArray)
     assert same(transpose(u, pen).local, u.local)
+
+
+def test_masked_elements_are_not_unmasked(comm):
+    """A mask that hides nothing is dropped; one that hides something raises."""
+    pen = Pencil(SHAPE, comm)
+    data = np.ma.masked_array(numbered(SHAPE), mask=False)
+    assert everywhere(comm, same(partition(pen, data).local, numbered(SHAPE)[pen.local_slices]))
+    data[...] = np.ma.masked
+    raise_together(
+        comm,
+        TypeError,
+        "masked",
+        call=lambda: partition(pen, data if comm.rank == 0 else None, root=0),
+    )

@@ -513,3 +513,18 @@ def test_repr_tells_from_where_to_where(pair):
         assert str(plan) == text
     with plan_of(pair) as plan:
         assert "components" not in repr(plan)
+
+
+def test_an_exchange_that_is_dropped_keeps_its_buffers(comm):
+    """MPI delivers into memory that nobody else got meanwhile, though plan and handle are gone."""
+    rows = Pencil((8 * comm.size, 64, 64), comm, decomp=0)
+    u = spread(rows, numbered(rows.shape))
+    columns = rows.with_(decomp=1)
+    plan = Transposition(rows, columns)
+    plan.start(u)
+    del plan
+    gc.collect()
+    fresh = [np.zeros(u.local.size) for _ in range(8)]
+    comm.Barrier()
+    transpose(u, columns)
+    assert everywhere(comm, not any(block.any() for block in fresh))

@@ -186,9 +186,22 @@ def mean(
     where: Any = True,
 ) -> Any:
     """Mean over all ranks, as `numpy.mean`; parameters as in `sum`. *Collective*."""
+    return _mean("mean", field, axis, dtype, keepdims=keepdims, out=out, where=where)
+
+
+def _mean(
+    name: str,
+    field: PencilArray,
+    axis: Axis,
+    dtype: DTypeLike | None,
+    *,
+    keepdims: bool,
+    out: None,
+    where: Any,
+) -> Any:
     accumulate = _mean_dtype(field.dtype) if dtype is None else dtype
     total = reduce_field(
-        "mean", np.add, field, axis, keepdims=keepdims, dtype=accumulate, out=out, where=where
+        name, np.add, field, axis, keepdims=keepdims, dtype=accumulate, out=out, where=where
     )
     result = total / _count(field, axis, keepdims=keepdims, where=where)
     return _as_type(result, _returned(field.dtype, accumulate, dtype))
@@ -210,7 +223,7 @@ def var(
     first, so that large means do not cost digits.
     """
     accumulate = _mean_dtype(field.dtype) if dtype is None else dtype
-    center = mean(field, axis, accumulate, out, keepdims=True, where=where)
+    center = _mean("var", field, axis, accumulate, keepdims=True, out=out, where=where)
     total = reduce_field(
         "var",
         np.add,

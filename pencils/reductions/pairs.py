@@ -40,7 +40,7 @@ def vdot(field: PencilArray, other: Any) -> Any:
     """
     with agreed(topology_among(field, other).comm, "vdot") as agree:
         one = _main_field(field, other)
-        agree(**facts(one))
+        agree(field=_facts(field), other=_facts(other))
         left, right = _blocks(field, other)
         if np.shape(field) != np.shape(other):
             msg = f"vdot of shapes {np.shape(field)} and {np.shape(other)}; they must be equal"
@@ -67,7 +67,7 @@ def allclose(
     """
     comm = topology_among(a, b).comm
     with agreed(comm, "allclose") as agree:
-        agree(**facts(_main_field(a, b)), shapes=(np.shape(a), np.shape(b)))
+        agree(a=_facts(a), b=_facts(b))
         agree(tolerances=(float(rtol), float(atol)), equal_nan=bool(equal_nan))
         left, right = _blocks(a, b)
         close = np.allclose(left, right, rtol=rtol, atol=atol, equal_nan=equal_nan)
@@ -78,9 +78,8 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> bool:
     """Whether two fields have the same global shape and elements on all ranks. *Collective*."""
     comm = topology_among(a1, a2).comm
     with agreed(comm, "array_equal") as agree:
-        shapes = np.shape(a1), np.shape(a2)
-        agree(**facts(_main_field(a1, a2)), shapes=shapes, equal_nan=bool(equal_nan))
-        equal = shapes[0] == shapes[1]
+        agree(a1=_facts(a1), a2=_facts(a2), equal_nan=bool(equal_nan))
+        equal = np.shape(a1) == np.shape(a2)
         if equal:
             equal = np.array_equal(*_blocks(a1, a2), equal_nan=equal_nan)
     return bool(combine(comm, equal, _both))
@@ -88,6 +87,11 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> bool:
 
 def _both(one: bool, other: bool) -> bool:
     return one and other
+
+
+def _facts(operand: Any) -> object:
+    """Name what all ranks must agree on about an operand; the values of arrays are theirs."""
+    return facts(operand) if is_field(operand) else np.shape(operand)
 
 
 def _main_field(one: Any, other: Any) -> PencilArray:

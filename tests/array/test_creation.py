@@ -115,3 +115,12 @@ def test_the_first_argument_is_a_pencil(comm):
             call((3, 4))
     with pytest.raises(TypeError, match="must be a Pencil"):
         pencils.from_function((3, 4), lambda i, _: i)
+
+
+def test_like_needs_a_field_and_takes_any_value(comm):
+    pen = pencils.Pencil((4, 3), comm)
+    assert np.isnan(np.full_like(pencils.ones(pen), None).local).all()
+    with pytest.raises(TypeError, match="must be a PencilArray"):
+        pencils.zeros_like(np.ones(3))
+    with pytest.raises(TypeError, match="shape of its own"):
+        pencils.zeros(pen, dtype=("f8", (2,)))

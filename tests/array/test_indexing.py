@@ -235,3 +235,14 @@ def test_shapes_that_do_not_fit_raise_even_where_nothing_is_owned(comm):
     masked = np.ma.masked_array(np.ones(3), [True, False, False])
     raise_together(comm, TypeError, "masked", call=lambda: u.__setitem__(0, masked))
     assert everywhere(comm, (u.local == 1).all())
+
+
+def test_components_that_do_not_fit_raise_on_all_ranks(comm):
+    """Also where nothing of the plane is owned."""
+    pen = pencils.Pencil((comm.size, 4), comm, decomp=0)
+    wall = pencils.zeros(pen, components=3, dims=1)
+    raise_together(
+        comm, ArgumentError, "components", call=lambda: pencils.zeros(pen).__setitem__(0, wall)
+    )
+    locked = pencils.partition(pen, np.broadcast_to(0.0, pen.shape))
+    raise_together(comm, ArgumentError, "read-only", call=lambda: locked.__setitem__(0, 1.0))

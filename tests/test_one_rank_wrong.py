@@ -1,0 +1,505 @@
+"""What one rank gets wrong raises on all ranks of a collective call, and only there of a local one.
+
+Each entry of the tables below is one argument of one function that is bad, or that is good but
+another one than elsewhere, on one rank only. No rank may be left waiting, and the same call must
+work afterwards.
+"""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+from together import everywhere, ranks_at_fault
+
+import pencils
+from pencils import Pencil, PencilArray, Transposition
+from pencils.errors import RankDisagreementError
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+SHAPE = (6, 5, 4)
+
+
+class The(str):
+    """Names something that exists only once MPI runs: an attribute of what `here` gives."""
+
+    __slots__ = ()
+
+    def __repr__(self):
+        return str(self)
+
+
+@pytest.fixture(scope="module")
+def here(comm):
+    """Pencils, fields and plans to be right and wrong with."""
+    pen = Pencil(SHAPE, comm)
+    across = pen.with_(decomp=2)
+    larger = pen.with_(shape=(7, 5, 4))
+    flat = Pencil((6, 5), comm, decomp=0)
+    # One point that is decomposed: rank 0 has it, and as a singleton all ranks do.
+    thin = Pencil((6, 1, 4), comm, decomp=1)
+    alone = Pencil(SHAPE, MPI.COMM_SELF)
+    u = pencils.ones(pen)
+    readonly = pencils.ones(across)
+    readonly.local.flags.writeable = False
+    freed = Transposition(pen, across)
+    freed.free()
+    known = SimpleNamespace(
+        comm=comm,
+        apart=comm.Dup(),  # never seen by the library
+        pen=pen,
+        across=across,
+        larger=larger,
+        flat=flat,
+        alone=alone,
+        data=np.ones(SHAPE),
+        u=u,
+        vector=pencils.ones(pen, components=3),
+        short=pencils.ones(pen, dtype="f4"),
+        plane=pencils.ones(pen, dims=(1, 2)),
+        u_across=pencils.ones(across),
+        u_larger=pencils.ones(larger),
+        u_flat=pencils.ones(flat),
+        u_alone=pencils.ones(alone),
+        u_thin=pencils.ones(thin),
+        u_single=pencils.ones(thin, dims=(0, 2)),
+        mask=u > 0,
+        data_mask=np.ones(SHAPE, bool),
+        mask_across=pencils.ones(across, dtype=bool),
+        mask_alone=pencils.ones(alone, dtype=bool),
+        out=pencils.empty(across),
+        short_out=pencils.empty(across, dtype="f4"),
+        readonly=readonly,
+        thin=thin,
+        thin_across=thin.with_(decomp=0),
+        plan=Transposition(pen, across),
+        other_plan=Transposition(across, pen),
+        freed=freed,
+        fields={"u": u},
+        fields_other={"u": pencils.ones(across)},
+        fields_short={"u": pencils.ones(pen, dtype="f4")},
+        fields_renamed={"v": u},
+        fields_unnamed={"": u},
+        fields_numbered={3: u},
+        fields_array={"u": np.ones(SHAPE)},
+    )
+    yield known
+    for plan in (known.plan, known.other_plan):
+        plan.free()
+    known.apart.Free()
+
+
+# Functions by name, with arguments that are good on all ranks.
+
+REDUCTIONS = {
+    **{
+        name: (getattr(PencilArray, name), {"field": The("u")})
+        for name in (
+            *("sum", "prod", "min", "max", "mean", "var", "std", "any", "all"),
+            *("argmin", "argmax", "norm"),
+        )
+    },
+    **{
+        name: (
+            lambda field, _function=function, **rest: _function(field, **rest),
+            {"field": The("u")},
+        )
+        for name, function in (
+            ("count_nonzero", np.count_nonzero),
+            ("ptp", np.ptp),
+            ("np.sum", np.sum),
+            ("np.add.reduce", np.add.reduce),
+            ("np.linalg.norm", np.linalg.norm),
+        )
+    },
+}
+AXES = [name for name in REDUCTIONS if "norm" not in name]
+MASKED = ["sum", "prod", "min", "max", "mean", "var", "std", "any", "all", "np.add.reduce"]
+CONVERTING = ["sum", "prod", "mean", "var", "std", "np.add.reduce"]
+STARTING = ["sum", "prod", "min", "max", "np.add.reduce"]
+PAIRS = {
+    name: (lambda one, other, _f=function, **rest: _f(one, other, **rest), good)
+    for name, function, good in (
+        ("vdot", np.vdot, {"one": The("u"), "other": The("u")}),
+        ("allclose", np.allclose, {"one": The("u"), "other": The("u")}),
+        ("array_equal", np.array_equal, {"one": The("u"), "other": The("u")}),
+    )
+}
+MAKING = {
+    name: (getattr(pencils, name), {"pencil": The("pen"), "shared": True})
+    for name in ("empty", "zeros", "ones")
+} | {"full": (pencils.full, {"pencil": The("pen"), "fill_value": 2.5, "shared": True})}
+
+
+def call_plan(plan, u, out=None):
+    return plan(u, out)
+
+
+def make_plan(source, target, **rest):
+    with Transposition(source, target, **rest):
+        pass
+
+
+CALLS = {
+    "Pencil": (Pencil, {"shape": SHAPE, "comm": The("comm")}),
+    "with_": (lambda pencil, **rest: pencil.with_(**rest), {"pencil": The("pen")}),
+    "partition": (
+        pencils.partition,
+        {"pencil": The("pen"), "data": The("mine"), "root": The("wrong")},
+    ),
+    "gather": (pencils.gather, {"field": The("u"), "root": The("wrong")}),
+    "transpose": (pencils.transpose, {"u": The("u"), "pencil": The("across")}),
+    "Transposition": (make_plan, {"source": The("pen"), "target": The("across")}),
+    "plan": (call_plan, {"plan": The("plan"), "u": The("u")}),
+    "verify_replicas": (pencils.verify_replicas, {"field": The("u")}),
+    **REDUCTIONS,
+    **PAIRS,
+    **MAKING,
+}
+FILES = {
+    "save": (pencils.save, {"path": The("path"), "fields": The("fields")}),
+    "load": (pencils.load, {"path": The("path"), "pencil": The("pen")}),
+}
+
+OBJECT = object()
+TOO_SMALL = np.ones((2, 2))
+BAD_AXES = (9, "x", 1.5)
+NO_DTYPE = ("nonsense", object)
+NO_NUMBERS = (-1, "x", 1.5)
+NO_DIMS = (9, "x", (0, 0), 1.5)
+
+# What is wrong by itself: function, argument, bad values.
+WRONG = [
+    ("Pencil", "comm", 3, "x"),
+    ("Pencil", "shape", None, "x", 1.5, (), (-1, 4), OBJECT),
+    *(
+        row
+        for name in ("Pencil", "with_")
+        for row in (
+            (name, "decomp", 9, "x", (0, 0), (), 1.5),
+            (name, "grid", (7, 7), "x", 1.5, (1, 1, 1, 1), (-1, -1)),
+            (name, "order", (0, 0, 1), "x", 3, (0, 1)),
+            (name, "periodic", (True,), "x", OBJECT),
+            (name, "splits", "nonsense", 3, ("first",), ((0, 9), "first", "first"), OBJECT),
+        )
+    ),
+    ("with_", "shape", "x", 1.5, (), (-1, 4)),
+    ("partition", "pencil", None, "x", The("u"), The("larger"), The("flat")),
+    ("partition", "root", 9, -1, "x", 1.5),
+    ("partition", "dims", *NO_DIMS),
+    ("partition", "halo", *NO_NUMBERS, (1, 2)),
+    ("partition", "data", TOO_SMALL, "x", OBJECT, The("u")),
+    ("gather", "field", None, The("data"), "x", The("pen")),
+    ("gather", "root", 9, -1, "x", 1.5),
+    ("gather", "key", 99, "x", [0, 1], (1, 2, 3, 4), (None, 1), 1.5, slice("x")),
+    ("gather", "dims", 0, *NO_DIMS),
+    ("transpose", "u", None, The("data"), "x", The("pen")),
+    ("transpose", "pencil", None, "x", The("alone"), The("larger"), The("u")),
+    ("transpose", "out", The("data"), "x", The("u_larger"), The("short_out"), The("readonly")),
+    ("transpose", "out", The("u_alone")),
+    ("Transposition", "source", None, "x", The("alone"), The("larger"), The("u")),
+    ("Transposition", "target", None, "x", The("alone"), The("larger"), The("u")),
+    ("Transposition", "dtype", *NO_DTYPE, 3),
+    ("Transposition", "components", *NO_NUMBERS),
+    ("Transposition", "dims", *NO_DIMS),
+    ("Transposition", "method", "nonsense", 3, None, []),
+    ("plan", "u", None, The("data"), The("u_larger"), The("short"), The("vector"), The("u_alone")),
+    ("plan", "out", The("data"), "x", The("u_larger"), The("short_out"), The("readonly")),
+    ("plan", "plan", The("freed")),
+    ("verify_replicas", "field", None, The("data"), "x"),
+    *((name, "axis", *BAD_AXES, (0, 0)) for name in AXES),
+    *((name, "out", 3, The("u")) for name in AXES if name != "count_nonzero"),
+    *((name, "dtype", "nonsense", OBJECT) for name in CONVERTING),
+    *((name, "where", 3.5, TOO_SMALL > 0, "x", The("u")) for name in MASKED),
+    *((name, "where", The("mask_alone")) for name in MASKED),
+    *((name, "initial", "x", [1, 2], OBJECT) for name in STARTING),
+    *((name, "ddof", "x", OBJECT, [1, 2]) for name in ("var", "std")),
+    ("norm", "ord", np.ones(3), "x", [1], OBJECT, 1j),
+    ("np.linalg.norm", "axis", 0, "x"),
+    ("np.linalg.norm", "ord", 3, "fro"),
+    ("vdot", "other", None, "x", 3, TOO_SMALL, OBJECT),
+    ("allclose", "other", None, "x", TOO_SMALL, OBJECT),
+    ("allclose", "rtol", "x", None, OBJECT),
+    ("allclose", "atol", "x", None),
+    *((name, "other", The("u_alone"), The("u_larger")) for name in ("vdot", "allclose")),
+    ("array_equal", "other", The("u_alone")),
+    *((name, "one", The("u_alone")) for name in PAIRS),
+    *(
+        row
+        for name in MAKING
+        for row in (
+            (name, "pencil", None, "x", The("u")),
+            (name, "dtype", *NO_DTYPE, OBJECT),
+            (name, "components", *NO_NUMBERS),
+            (name, "halo", *NO_NUMBERS, (1, 2)),
+            (name, "dims", *NO_DIMS),
+        )
+    ),
+    ("full", "fill_value", OBJECT, [1, 2], None, [[1], [1, 2]]),
+]
+WRONG_FILES = [
+    ("save", "path", 3, None, "", "a\0b"),
+    ("save", "fields", None, "x", {}, The("u"), The("fields_unnamed")),
+    ("save", "fields", The("fields_numbered"), The("fields_array")),
+    ("save", "attrs", 3, {3: 1}, {"pencils_x": 1}, {"": 1}),
+    ("load", "path", 3, None, "", "missing.h5"),
+    ("load", "pencil", None, "x", The("u"), The("flat"), The("larger")),
+    ("load", "names", 3, "", [3], "missing"),
+    ("load", "halo", *NO_NUMBERS, (1, 2)),
+]
+
+# What is right by itself, but not what the others say.
+DIFFERENT = [
+    ("Pencil", "shape", (7, 5, 4)),
+    *(
+        (name, argument, value)
+        for name in ("Pencil", "with_")
+        for argument, value in (
+            ("decomp", 2),
+            ("periodic", True),
+            ("order", (2, 1, 0)),
+            ("splits", "floor"),
+        )
+    ),
+    ("with_", "pencil", The("across"), The("larger")),
+    ("partition", "pencil", The("across")),
+    ("partition", "root", The("next")),
+    ("partition", "halo", 1),
+    ("partition", "dims", (0, 1, 2)),
+    ("gather", "field", The("u_across"), The("short"), The("vector"), The("plane")),
+    ("gather", "root", None, The("next")),
+    ("gather", "key", np.s_[1, ::2]),
+    ("gather", "dims", (2, 1, 0)),
+    ("transpose", "u", The("u_across"), The("short"), The("vector"), The("plane")),
+    ("transpose", "pencil", The("pen")),
+    ("Transposition", "source", The("across")),
+    ("Transposition", "dtype", "f4"),
+    ("Transposition", "components", 3),
+    ("Transposition", "dims", (0, 1)),
+    ("Transposition", "method", "alltoallv"),
+    ("Transposition", "check", False),
+    ("plan", "u", The("u_across")),
+    *((name, "field", The("u_across"), The("short"), The("vector"), The("plane"), The("u_larger"))
+      for name in ("verify_replicas", *REDUCTIONS)),
+    *((name, "axis", 1) for name in AXES),
+    *((name, "keepdims", True) for name in AXES),
+    *((name, "where", The("mask"), The("data_mask")) for name in MASKED),
+    *((name, "dtype", "f4") for name in CONVERTING),
+    *((name, "initial", 3) for name in STARTING),
+    *((name, "ddof", 1) for name in ("var", "std")),
+    ("norm", "ord", 1, 3, np.inf, 0),
+    *((name, "one", The("u_across"), The("short")) for name in PAIRS),
+    *((name, "other", The("u_across"), The("short")) for name in PAIRS),
+    ("allclose", "rtol", 1e-3),
+    ("allclose", "equal_nan", True),
+    ("array_equal", "equal_nan", True),
+    ("array_equal", "other", The("u_larger"), OBJECT),
+    *(
+        (name, argument, value)
+        for name in MAKING
+        for argument, value in (
+            ("pencil", The("across")),
+            ("dtype", "f4"),
+            ("components", 3),
+            ("halo", 1),
+            ("dims", (0, 1)),
+        )
+    ),
+    ("full", "fill_value", 2),
+]  # fmt: skip
+DIFFERENT_FILES = [
+    ("save", "path", The("other_path")),
+    ("save", "fields", The("fields_other"), The("fields_short"), The("fields_renamed")),
+    ("save", "attrs", {"step": 1}),
+    ("load", "pencil", The("across")),
+    ("load", "names", "u", ["u"]),
+    ("load", "halo", 1),
+]
+
+# Fields of one shape, dtype and components whose blocks are not the same.
+ALIKE = [("u", "u_across"), ("u_thin", "u_single"), ("u_single", "u_thin")]
+TAKING_ONE = {
+    name: CALLS[name] for name in ("gather", "transpose", "verify_replicas", *REDUCTIONS, *PAIRS)
+}
+
+LOCAL = {
+    "add a field of another shape": lambda g: g.u + g.u_larger,
+    "add an array": lambda g: g.u + np.ones(3),
+    "add in place": lambda g: g.u.__iadd__(g.u_larger),
+    "multiply by a stranger": lambda g: g.u * g.u_flat,
+    "ufunc out": lambda g: np.add(g.u, 1, out=g.data),
+    "ufunc where": lambda g: np.add(g.u, 1, out=g.u, where=g.u),
+    "index": lambda g: g.u[99],
+    "index by a list": lambda g: g.u[[0, 1]],
+    "assign": lambda g: g.u.__setitem__(..., TOO_SMALL),
+    "assign outside": lambda g: g.u.__setitem__(99, 1),
+    "assign to local": lambda g: setattr(g.u, "local", np.ones((1, 2, 3, 99))),
+    "component": lambda g: g.u.component(3),
+    "unstack": lambda g: g.u.unstack(),
+    "shift": lambda g: g.u.shift((1, 0, 0)),
+    "astype": lambda g: g.u.astype("nonsense"),
+    "fill": lambda g: g.u.fill([1, 2]),
+    "asarray": lambda g: np.asarray(g.u),
+    "iterate": lambda g: list(g.u),
+    "truth": lambda g: bool(g.u),
+    "cumsum": lambda g: np.cumsum(g.u),
+    "where": lambda g: np.where(g.u > 0),
+    "stack": lambda g: np.stack([g.u, g.u_larger]),
+    "einsum": lambda g: np.einsum("ijk->", g.u),
+    "copyto": lambda g: np.copyto(g.u, TOO_SMALL),
+    "PencilArray": lambda g: PencilArray(g.pen, np.ones((99, 2, 3))),
+    "partition": lambda g: pencils.partition(g.pen, TOO_SMALL),
+    "partition nothing": lambda g: pencils.partition(g.pen, None),
+    "partition onto nothing": lambda g: pencils.partition(None, g.data),
+    "localgrid": lambda g: pencils.localgrid(g.pen, [np.ones(3)]),
+    "localgrid of nothing": lambda _: pencils.localgrid(None, [np.ones(3)]),
+    "empty": lambda g: pencils.empty(g.pen, halo=-1),
+    "zeros": lambda _: pencils.zeros(None),
+    "ones": lambda g: pencils.ones(g.pen, dims=9),
+    "full": lambda g: pencils.full(g.pen, [1, 2]),
+    "empty_like": lambda g: pencils.empty_like(g.u, dtype="nonsense"),
+    "from_function": lambda g: pencils.from_function(g.pen, lambda *_: TOO_SMALL),
+    "random": lambda g: pencils.random.normal(g.pen, -1),
+    "owner": lambda g: g.pen.owner((99, 0, 0)),
+    "box": lambda g: g.pen.box(99),
+    "neighbor": lambda g: g.pen.neighbor((1,)),
+    "to_global": lambda g: g.pen.to_global((99, 0, 0)),
+    "freeze": lambda g: setattr(g.pen, "shape", (1,)),
+}
+
+
+def each_value(table):
+    """One test for each bad value; the first and the last rank take turns in giving it."""
+    rows = [(name, argument, value) for name, argument, *values in table for value in values]
+    return pytest.mark.parametrize(
+        "case",
+        [
+            pytest.param((turn, *row), id=f"{row[0]}({row[1]}={label(row[2])})")
+            for turn, row in enumerate(rows)
+        ],
+    )
+
+
+def label(value):
+    return "object()" if value is OBJECT else repr(value).replace("\n", "")
+
+
+def resolved(g, value):
+    return getattr(g, value) if isinstance(value, The) else value
+
+
+def attempt(g, known, name, **changed):
+    """Call a function by name with good arguments but for the changed ones; return the error."""
+    function, good = known[name]
+    arguments = {key: resolved(g, value) for key, value in (good | changed).items()}
+    try:
+        function(**arguments)
+    except Exception as error:  # noqa: BLE001 - looked at in `check_together`, on all ranks
+        return error
+    return None
+
+
+def take_the_blame(g, rank):
+    """Let `rank` be the one that is wrong."""
+    g.wrong, g.next = rank, (rank + 1) % g.comm.size
+    g.mine = g.data if g.comm.rank == rank else None
+
+
+def check_together(g, rank, error, kind=None):
+    """Check that all ranks raised the same, naming `rank`, and that all of them came through."""
+    said = g.apart.allgather((type(error).__name__, str(error)))
+    assert {what for what, _ in said} == {type(error).__name__}, said
+    assert error is not None, said
+    if kind is not None:
+        assert isinstance(error, kind), said
+    if g.comm.size > 1:
+        assert all(f"rank {rank}" in text for _, text in said), said
+
+
+def check_one_rank_wrong(g, known, case, *, good=None, alone=True):
+    """Call with a bad value on one rank, and well after that."""
+    turn, name, argument, value = case
+    good = good or {}
+    ranks = ranks_at_fault(g.comm)
+    rank = ranks[turn % len(ranks)]
+    take_the_blame(g, rank)
+    changed = good | ({argument: value} if g.comm.rank == rank else {})
+    error = attempt(g, known, name, **changed)
+    if g.comm.size > 1 or alone:
+        check_together(g, rank, error)
+    g.apart.Barrier()
+    error = attempt(g, known, name, **good)
+    assert everywhere(g.apart, error is None), error
+
+
+@each_value(WRONG)
+def test_a_mistake_on_one_rank_raises_everywhere(here, case):
+    fine_alone = repr(case[-1]).endswith("alone")
+    check_one_rank_wrong(here, CALLS, case, alone=not fine_alone)
+
+
+@each_value(WRONG_FILES)
+def test_a_mistake_with_files_on_one_rank_raises_everywhere(here, mpi_tmp_path, case):
+    prepare_files(here, mpi_tmp_path)
+    fine_alone = repr(case[-1]).endswith("alone")
+    check_one_rank_wrong(here, FILES, case, alone=not fine_alone)
+
+
+@each_value(DIFFERENT)
+def test_another_argument_on_one_rank_raises_everywhere(here, case):
+    check_one_rank_wrong(here, CALLS, case, alone=False)
+
+
+@each_value(DIFFERENT_FILES)
+def test_another_argument_for_files_on_one_rank_raises_everywhere(here, mpi_tmp_path, case):
+    prepare_files(here, mpi_tmp_path)
+    check_one_rank_wrong(here, FILES, case, alone=False)
+
+
+def prepare_files(g, folder):
+    g.path, g.other_path = folder / "run.h5", folder / "other.h5"
+    pencils.save(g.path, g.fields)
+
+
+@pytest.mark.parametrize(("good", "other"), ALIKE)
+@pytest.mark.parametrize("name", TAKING_ONE)
+def test_a_field_cut_in_another_way_on_one_rank_raises_everywhere(here, name, good, other):
+    rest = {}
+    if name == "transpose":
+        rest = {"pencil": The("across" if good == "u" else "thin_across")}
+    argument = next(iter(TAKING_ONE[name][1]))
+    axes = (None, 0, 1, 2) if name in AXES else (None,)
+    for turn, axis in enumerate((*axes, *axes[-1:])):
+        options = rest if axis is None else rest | {"axis": axis}
+        both = {argument: The(good)} | ({"other": The(good)} if name in PAIRS else {})
+        check_one_rank_wrong(
+            here, TAKING_ONE, (turn, name, argument, The(other)), good=both | options, alone=False
+        )
+
+
+@pytest.mark.parametrize(("good", "other"), ALIKE)
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_pair_cut_in_another_way_on_one_rank_raises_everywhere(here, name, good, other):
+    for rank in ranks_at_fault(here.comm):
+        mine = The(other if here.comm.rank == rank else good)
+        error = attempt(here, PAIRS, name, one=mine, other=mine)
+        if here.comm.size > 1:
+            check_together(here, rank, error, RankDisagreementError)
+        error = attempt(here, PAIRS, name, one=The(good), other=The(good))
+        assert everywhere(here.apart, error is None), error
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_a_local_mistake_raises_where_it_is_made(here, name):
+    for rank in ranks_at_fault(here.comm):
+        raised = None
+        if here.comm.rank == rank:  # the others do not call at all, so nothing can wait for them
+            try:
+                LOCAL[name](here)
+            except (TypeError, ValueError, IndexError, AttributeError) as error:
+                raised = error
+            (here.u + 1)[0] = 1.0
+        verdicts = here.apart.allgather(raised is not None)
+        assert [r for r, wrong in enumerate(verdicts) if wrong] == [rank]
+        assert here.u.sum() == 120
