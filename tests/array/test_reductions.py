@@ -369,9 +369,8 @@ def test_a_mistake_on_one_rank_raises_on_all(comm, name):
     raise_together(comm, kind, text, call=lambda: call(u))
     for rank in ranks_at_fault(comm):
         mine = (lambda: call(u)) if comm.rank == rank else other
-        if (
-            name.split()[-1] in {"ord", "where", "vdot"} and comm.size > 1
-        ):  # not what the others ask for
+        differs = name.split()[-1] in {"ord", "where", "vdot"}  # before anything is wrong
+        if differs and comm.size > 1:
             raise_together(comm, RankDisagreementError, "ranks disagree on", call=mine)
         else:
             raise_together(comm, kind, named(comm, rank), call=mine)
