@@ -26,6 +26,7 @@ from pencils.storage import (
     read_dtype,
     read_halo,
     read_singletons,
+    read_value,
 )
 
 _SHOWN = 4  # values in the repr
@@ -108,6 +109,21 @@ class PencilArray(Field, Operators):
         array = object.__new__(cls)
         array._set(pencil, padded, singletons, halo)
         return array
+
+    @classmethod
+    def allocated(
+        cls,
+        pencil: Pencil,
+        dtype: np.dtype[Any],
+        components: tuple[int, ...] = (),
+        singletons: frozenset[int] = frozenset(),
+        halo: Widths | None = None,
+        **memory: bool,
+    ) -> PencilArray:
+        """Make a field from arguments that are normalised; `memory` as in `storage.allocate`."""
+        widths = halo or ((0, 0),) * pencil.ndim
+        block = allocate(pencil, dtype, components, singletons, widths, **memory)
+        return cls.from_block(pencil, block, singletons, widths)
 
     def _set(
         self, pencil: Pencil, padded: Array, singletons: frozenset[int], halo: Widths | None
@@ -297,11 +313,7 @@ class PencilArray(Field, Operators):
 
     def fill(self, value: object) -> None:
         """Set every own point and every halo point to one `value`."""
-        one = np.asarray(value, self.dtype)
-        if one.ndim:
-            msg = f"fill takes one value, not {value!r}; assign arrays with u[...] = values"
-            raise ArgumentError(msg)
-        self._padded[...] = one
+        self._padded[...] = read_value("value", value, self.dtype)
 
     def conj(self) -> PencilArray:
         """Complex conjugate."""
@@ -310,8 +322,9 @@ class PencilArray(Field, Operators):
     def blank(self, dtype: DTypeLike | None = None) -> PencilArray:
         """Make a field like this one, of another type if given, whose values are not set."""
         kind = self.dtype if dtype is None else read_dtype(dtype)
-        block = allocate(self._pencil, kind, self.components, self._singletons, self._halo)
-        return PencilArray.from_block(self._pencil, block, self._singletons, self._halo)
+        return PencilArray.allocated(
+            self._pencil, kind, self.components, self._singletons, self._halo
+        )
 
     def _map_block(self, view: Callable[[Array], Array]) -> PencilArray:
         return PencilArray.from_block(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -16,11 +16,11 @@ from pencils.pencil import Pencil
 from pencils.storage import (
     HaloSpec,
     Widths,
-    allocate,
     read_components,
     read_dtype,
     read_halo,
     read_singletons,
+    read_value,
 )
 
 
@@ -162,9 +162,8 @@ def empty_like(field: PencilArray, *, dtype: DTypeLike | None = None) -> PencilA
 
 def zeros_like(field: PencilArray, *, dtype: DTypeLike | None = None) -> PencilArray:
     """Make a field of zeros like another one; parameters as in `empty_like`."""
-    like = empty_like(field, dtype=dtype)
-    like.fill(np.zeros((), like.dtype))
-    return like
+    check_type("field", field, PencilArray)
+    return cast("PencilArray", np.zeros_like(field, dtype=dtype))
 
 
 def ones_like(field: PencilArray, *, dtype: DTypeLike | None = None) -> PencilArray:
@@ -240,7 +239,7 @@ def from_function(
 
 
 class _Request(NamedTuple):
-    """What a field shall be, in the terms of `allocate`."""
+    """What a field shall be, in the terms of `PencilArray.allocated`, and its value."""
 
     dtype: np.dtype[Any]
     components: tuple[int, ...]
@@ -267,7 +266,7 @@ def _create(
         singletons = read_singletons(pencil, dims)
         widths = read_halo(halo, pencil.ndim, singletons)
         kind = read_dtype(_number_dtype(fill_value) if dtype is None else dtype)
-        value = None if fill_value is None else _read_value(fill_value, kind)
+        value = None if fill_value is None else read_value("fill_value", fill_value, kind)
         return _Request(kind, read_components(components), singletons, widths, value)
 
     if not shared:
@@ -277,21 +276,13 @@ def _create(
             wanted = read()
             agree(pencil=repr(pencil), wanted=wanted._replace(singletons=frozenset()))
             agree(singletons=sorted(wanted.singletons))
-    block = allocate(pencil, *wanted[:4], zero=zero, shared=shared)
+    field = PencilArray.allocated(pencil, *wanted[:4], zero=zero, shared=shared)
     if wanted.value is not None:
-        block[...] = wanted.value
-    return PencilArray.from_block(pencil, block, wanted.singletons, wanted.halo)
+        field.padded[...] = wanted.value
+    return field
 
 
 def _number_dtype(value: object) -> np.dtype[Any]:
     """Type for a value: at least float for numbers, so that fields of them can be computed with."""
     dtype = np.asarray(value).dtype
     return np.result_type(float, dtype) if dtype.kind in "biufc" else dtype
-
-
-def _read_value(value: object, dtype: np.dtype[Any]) -> Any:
-    one = np.asarray(value, dtype)
-    if one.ndim:
-        msg = f"a field is filled with one value, not {value!r}; assign arrays with u[...] = values"
-        raise ArgumentError(msg)
-    return one[()]

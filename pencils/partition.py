@@ -11,13 +11,12 @@ from pencils.array import PencilArray
 from pencils.blocks import block_points, inside, read_root
 from pencils.comm.agree import agreed
 from pencils.comm.stream import recv_stream, send_stream
-from pencils.creation import empty
 from pencils.errors import ArgumentError
 from pencils.layout import Box, scatter
 from pencils.layout.make import read_dims
 from pencils.operands import check_type, plain_array, topology_among
 from pencils.pencil import Pencil
-from pencils.storage import Array, HaloSpec, read_dtype, read_halo
+from pencils.storage import Array, HaloSpec, Widths, read_dtype, read_halo
 
 
 class ArrayLike(Protocol):
@@ -182,17 +181,15 @@ def _view(
     widths = read_halo(halo, pencil.ndim, place.singletons)
     if not copy and not any(map(any, widths)):
         return PencilArray.from_block(pencil, block, place.singletons)
-    field = _empty(pencil, source.dtype, place, halo)
+    field = _field(pencil, read_dtype(source.dtype), place, widths)
     field.local[...] = block
     return field
 
 
-def _empty(pencil: Pencil, dtype: np.dtype[Any], place: Placement, halo: HaloSpec) -> PencilArray:
-    varying = [dim for dim in range(pencil.ndim) if dim not in place.singletons]
-    field = empty(pencil, dtype=dtype, components=place.components, halo=halo, dims=varying)
-    if any(map(any, field.halo)):
-        field.fill(np.zeros((), dtype))
-    return field
+def _field(pencil: Pencil, dtype: np.dtype[Any], place: Placement, widths: Widths) -> PencilArray:
+    """Make the field for placed data: halo points zero, own points to be filled."""
+    kind = dtype, place.components, place.singletons, widths
+    return PencilArray.allocated(pencil, *kind, zero=any(map(any, widths)))
 
 
 # Data on one rank.
@@ -217,7 +214,7 @@ def _scatter(
             raise ArgumentError(msg)
     place, dtype = comm.bcast((place, dtype), root=sender)
     with agreed(comm, "partition"):
-        field = _empty(pencil, dtype, place, halo)
+        field = _field(pencil, dtype, place, read_halo(halo, pencil.ndim, place.singletons))
     fault = _stream_blocks(field, source, place, sender)
     with agreed(comm, "partition"):
         if fault is not None:

@@ -37,6 +37,21 @@ def read_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     return normal
 
 
+def read_value(name: str, value: object, dtype: np.dtype[Any]) -> Any:
+    """Convert one value to an element type.
+
+    Raises
+    ------
+    ArgumentError
+        If it is an array of several.
+    """
+    one = np.asarray(value, dtype)
+    if one.ndim:
+        msg = f"{name}={value!r} must be one value; assign arrays with u[...] = values"
+        raise ArgumentError(msg)
+    return one[()]
+
+
 def read_components(components: int | Sequence[int]) -> tuple[int, ...]:
     """Normalise the shape of the component axes, like ``3`` or ``(3, 3)``."""
     shape = read_ints("components", components)

@@ -12,7 +12,6 @@ from numpy.typing import DTypeLike
 from pencils.array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import Exchange, Handle, Piece, check_method
-from pencils.creation import empty
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout import Box, Message, redistribution
 from pencils.operands import check_type, topology_among
@@ -202,7 +201,7 @@ class Transposition:
         kind = self.dtype, self.components, self._singletons
         _check_field("u", u, self.source, kind)
         _check_out(out, self.target, kind)
-        return self._exchange, _new(self.target, *kind) if out is None else out
+        return self._exchange, PencilArray.allocated(self.target, *kind) if out is None else out
 
 
 def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) -> PencilArray:
@@ -250,8 +249,9 @@ def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) ->
             singletons=sorted(u.singletons),
         )
         _check_pair(u.pencil, pencil)
-        _check_out(out, pencil, (u.dtype, u.components, u.singletons))
-        target = _new(pencil, u.dtype, u.components, u.singletons) if out is None else out
+        kind = u.dtype, u.components, u.singletons
+        _check_out(out, pencil, kind)
+        target = PencilArray.allocated(pencil, *kind) if out is None else out
     return _find_plan(u, pencil).start(u, target).wait()
 
 
@@ -269,13 +269,6 @@ def _find_plan(u: PencilArray, pencil: Pencil) -> Transposition:
             plans.popitem(last=False)[1].free()
     plans.move_to_end(key)
     return plan
-
-
-def _new(
-    pencil: Pencil, dtype: np.dtype[Any], components: tuple[int, ...], singletons: frozenset[int]
-) -> PencilArray:
-    dims = _varying(pencil, singletons)
-    return empty(pencil, dtype=dtype, components=components, dims=dims)
 
 
 def _varying(pencil: Pencil, singletons: frozenset[int]) -> tuple[int, ...]:

@@ -1,7 +1,6 @@
 """partition: global data become fields, as views, as copies, or streamed from one rank."""
 
 import tracemalloc
-from importlib import import_module
 
 import h5py
 import numpy as np
@@ -18,7 +17,7 @@ from together import (
     same,
 )
 
-from pencils import Pencil, PencilArray, empty, partition, transpose
+from pencils import Pencil, PencilArray, array, empty, partition, transpose
 from pencils.comm import stream
 from pencils.errors import ArgumentError, RankDisagreementError
 
@@ -479,8 +478,7 @@ def test_equal_arguments_may_look_different(comm):
 
 def test_no_room_on_one_rank(comm, monkeypatch):
     pen = Pencil(SHAPE, comm)
-    module = import_module("pencils.partition")  # its function has the same name
-    original = module.empty
+    original = array.allocate
 
     def no_room(*args, **kwargs):
         if comm.rank == comm.size - 1:
@@ -489,7 +487,7 @@ def test_no_room_on_one_rank(comm, monkeypatch):
         return original(*args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "empty", no_room)
+        patch.setattr(array, "allocate", no_room)
         raise_together(
             comm,
             MemoryError,

@@ -103,7 +103,8 @@ class Exchange:
         away.sort(key=lambda piece: (piece.peer - rank) % size)
         home.sort(key=lambda piece: (rank - piece.peer) % size)
         make = METHODS[check_method(method)]
-        self._method = make(comm, Packing(away, lead, dtype), Packing(home, lead, dtype))
+        self._packings = Packing(away, lead, dtype), Packing(home, lead, dtype)
+        self._method = make(comm, *self._packings)
         self._pending: set[Handle[Any]] = set()
 
     def start(self, source: Array, target: Array, result: T) -> Handle[T]:
@@ -137,10 +138,11 @@ class Exchange:
         return handle
 
     def free(self) -> None:
-        """Wait for what is under way and release buffers and datatypes."""
+        """Wait for what is under way and release the buffers."""
         for handle in list(self._pending):
             handle.wait()
-        self._method.free()
+        for packing in self._packings:
+            packing.idle.clear()
 
 
 class Packing:
@@ -191,9 +193,6 @@ class Method(Protocol):
     def start(self, source: Array, target: Array, *, aliased: bool) -> Callable[[], None]:
         """Start, and return the function that completes; all of `source` is read or pinned."""
 
-    def free(self) -> None:
-        """Release buffers and MPI objects."""
-
 
 class Messages:
     """Nonblocking point-to-point messages between the ranks that have something to say.
@@ -240,11 +239,6 @@ class Messages:
 
         return complete
 
-    def free(self) -> None:
-        """Drop the buffers."""
-        self._home.idle.clear()
-        self._away.idle.clear()
-
 
 class Alltoallv:
     """One nonblocking collective over all ranks, from and into packed buffers."""
@@ -283,11 +277,6 @@ class Alltoallv:
             away.idle.append(outbox)
 
         return complete
-
-    def free(self) -> None:
-        """Drop the buffers."""
-        self._home.idle.clear()
-        self._away.idle.clear()
 
     def _by_rank(
         self, packing: Packing, offsets: list[int]

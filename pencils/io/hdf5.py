@@ -264,15 +264,12 @@ def _describe(path: str, name: str, dataset: Any) -> Entry:
 
 
 def _field_type(path: str, name: str, dataset: Any) -> np.dtype[Any]:
-    reason = "they are arrays themselves"
     try:
         dtype = read_dtype(dataset.dtype)
-        if dtype.subdtype is None:
-            return dtype if dtype.names else np.dtype(dtype.str)  # without notes by h5py
     except TypeError as error:
-        reason = str(error)
-    msg = f"{name!r} in {path} has elements that no field can hold: {reason}"
-    raise CheckpointError(msg)
+        msg = f"{name!r} in {path} has elements that no field can hold: {error}"
+        raise CheckpointError(msg) from None
+    return dtype if dtype.names else np.dtype(dtype.str)  # without notes by h5py
 
 
 def _flags(dataset: Any, name: str) -> tuple[bool, ...]:

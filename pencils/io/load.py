@@ -13,7 +13,6 @@ import numpy as np
 from pencils.array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
-from pencils.creation import empty, zeros
 from pencils.errors import CheckpointError
 from pencils.io.arguments import read_name, read_path
 from pencils.io.checkpoint import Checkpoint
@@ -157,14 +156,9 @@ def _make_field(pencil: Pencil, entry: Entry, widths: Widths, path: str) -> Penc
                 f"{pencil.shape} dimension {dim} must have extent {points}, or 1 for a singleton"
             )
             raise CheckpointError(msg)
-    halo = [(0, 0) if dim in singletons else width for dim, width in enumerate(widths)]
-    return (zeros if any(map(any, halo)) else empty)(
-        pencil,
-        dtype=entry.dtype,
-        components=entry.shape[:lead],
-        halo=halo,
-        dims=[dim for dim in range(pencil.ndim) if dim not in singletons],
-    )
+    halo = tuple((0, 0) if dim in singletons else width for dim, width in enumerate(widths))
+    kind = entry.dtype, entry.shape[:lead], frozenset(singletons), halo
+    return PencilArray.allocated(pencil, *kind, zero=any(map(any, halo)))
 
 
 def _read_raw(comm: MPI.Intracomm, path: str, pairs: Pairs) -> None:

@@ -16,7 +16,7 @@ from pencils.comm.reduce import allreduce
 from pencils.errors import ArgumentError
 from pencils.layout.make import read_dims
 from pencils.operands import cut, facts
-from pencils.storage import Array, in_memory_order
+from pencils.storage import Array, in_memory_order, read_value
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -138,7 +138,7 @@ def reduce_field(
         kind = None if dtype is None else np.dtype(dtype).newbyteorder("=")
         if kind is None or of is None:
             kind = _result_dtype(ufunc, field.dtype, kind)
-        start = initial if initial is NO_VALUE else _scalar(initial, kind)
+        start = initial if initial is NO_VALUE else read_value("initial", initial, kind)
         neutral = _neutral(name, ufunc, kind, task.count if start is NO_VALUE else 1)
         agree(axis=task.axes, result=kind, keepdims=task.keepdims, initial=start)
         options: dict[str, Any] = {} if where is True else {"where": read_mask(where, field)}
@@ -180,14 +180,6 @@ def _result_dtype(
 def _selectable(dtype: np.dtype[Any] | None) -> np.dtype[Any] | None:
     """Return what ufuncs take as ``dtype=``: units of time they find by themselves."""
     return None if dtype is None or dtype.kind in "mM" else dtype
-
-
-def _scalar(initial: object, dtype: np.dtype[Any]) -> Any:
-    value = np.asarray(initial, dtype)
-    if value.ndim:
-        msg = f"initial={initial!r} must be one value"
-        raise ArgumentError(msg)
-    return value[()]
 
 
 def _neutral(name: str, ufunc: np.ufunc, dtype: np.dtype[Any], count: int) -> Any:
