@@ -73,11 +73,12 @@ clean: ## remove what builds and runs left behind, but not the environment
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find pencils tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
-# Each stamp stands for one set of packages; touching pyproject.toml asks for them anew.
+# Each stamp stands for one set of packages; touching pyproject.toml asks for them anew, and a
+# change of the C sources for their compilation.
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.demo $(VENV)/.test $(VENV)/.docs: $(VENV)/.%: pyproject.toml | $(BIN)/python
+$(VENV)/.demo $(VENV)/.test $(VENV)/.docs: $(VENV)/.%: pyproject.toml $(wildcard pencils/comm/kernels/*) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[$(with_mpi)$*]'
 	@touch $@
 

@@ -1,0 +1,12 @@
+/* For processors with AVX2. */
+#include "machine.h"
+
+#if X86 && HAVE_VECTORS
+#define TARGET __attribute__((target("avx2")))
+#define WIDTH 32
+#define COPY copy_avx2
+#define STREAM(to, value) _mm256_stream_si256((__m256i *)(to), (__m256i)(value))
+#include "engine.h"
+#else
+typedef int nothing_here;
+#endif

@@ -1,0 +1,12 @@
+/* For processors with the AVX-512 of 2017 servers and later. */
+#include "machine.h"
+
+#if X86 && HAVE_VECTORS
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
+#define WIDTH 64
+#define COPY copy_avx512
+#define STREAM(to, value) _mm512_stream_si512((__m512i *)(to), (__m512i)(value))
+#include "engine.h"
+#else
+typedef int nothing_here;
+#endif

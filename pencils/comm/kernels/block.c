@@ -1,0 +1,126 @@
+/* Bringing a copy to its simplest form: fewest axes, longest runs, target walked in order. */
+#include "block.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+
+/* Drop the axes of one point and let the others rise in the target; returns how many are left. */
+static int straighten(Block *block, int naxes)
+{
+    int kept = 0;
+    for (int i = 0; i < naxes; i++) {
+        Axis axis = block->axes[i];
+        if (axis.extent == 1)
+            continue;
+        if (axis.target < 0 && axis.extent > 0) {
+            block->target += (axis.extent - 1) * axis.target;
+            block->source += (axis.extent - 1) * axis.source;
+            axis.target = -axis.target;
+            axis.source = -axis.source;
+        }
+        block->axes[kept++] = axis;
+    }
+    return kept;
+}
+
+static int slower(const Axis *a, const Axis *b)
+{
+    if (a->target != b->target)
+        return a->target > b->target;
+    return llabs(a->source) > llabs(b->source);
+}
+
+static void sort(Axis *axes, int naxes)
+{
+    for (int i = 1; i < naxes; i++) {
+        Axis axis = axes[i];
+        int j = i;
+        for (; j > 0 && slower(&axis, &axes[j - 1]); j--)
+            axes[j] = axes[j - 1];
+        axes[j] = axis;
+    }
+}
+
+/* Join neighbouring axes that are one axis in both arrays; returns how many are left. */
+static int merge(Axis *axes, int naxes)
+{
+    int kept = 0;
+    for (int i = 0; i < naxes; i++) {
+        Axis inner = axes[i], outer = kept > 0 ? axes[kept - 1] : (Axis){0, 0, 0};
+        if (kept > 0 && outer.target == inner.extent * inner.target
+            && outer.source == inner.extent * inner.source) {
+            inner.extent *= outer.extent;
+            kept--;
+        }
+        axes[kept++] = inner;
+    }
+    return kept;
+}
+
+/* The axis along which the source's neighbours lie in one cache line, or -1. */
+static int fastest_in_source(const Block *block)
+{
+    int best = -1;
+    ptrdiff_t least = LINE;
+    for (int i = 0; i < block->naxes; i++) {
+        ptrdiff_t stride = llabs(block->axes[i].source);
+        if (stride < least) {
+            best = i;
+            least = stride;
+        }
+    }
+    return best;
+}
+
+/* Choose how to copy; tiles want their two axes last. */
+static Kind choose(Block *block)
+{
+    int last = block->naxes - 1, fastest = fastest_in_source(block);
+    if (block->run >= LONG_RUN)
+        return RUNS;
+    if (fastest < 0 || fastest == last || block->run > LINE)
+        return MOVES;
+    Axis axis = block->axes[fastest];
+    for (int i = fastest; i < last - 1; i++)
+        block->axes[i] = block->axes[i + 1];
+    if (axis.source < 0) {  /* tiles read forwards */
+        block->target += (axis.extent - 1) * axis.target;
+        block->source += (axis.extent - 1) * axis.source;
+        axis.target = -axis.target;
+        axis.source = -axis.source;
+    }
+    block->axes[last - 1] = axis;
+    return TILES;
+}
+
+void block_prepare(Block *block, char *target, const char *source, ptrdiff_t itemsize, int naxes,
+                   Axis *axes)
+{
+    block->axes = axes;
+    block->target = target;
+    block->source = source;
+    block->run = itemsize;
+    naxes = straighten(block, naxes);
+    for (int i = 0; i < naxes; i++)
+        if (axes[i].extent == 0)
+            block->run = 0;
+    if (block->run == 0)
+        naxes = 0;
+    sort(axes, naxes);
+    while (naxes > 0 && axes[naxes - 1].target == block->run
+           && axes[naxes - 1].source == block->run)
+        block->run *= axes[--naxes].extent;
+    naxes = merge(axes, naxes);
+    if (naxes == 0)
+        axes[naxes++] = (Axis){1, block->run, block->run};
+    block->naxes = naxes;
+    block->kind = choose(block);
+}
+
+ptrdiff_t block_bytes(const Block *block)
+{
+    ptrdiff_t bytes = block->run;
+    for (int i = 0; i < block->naxes; i++)
+        bytes *= block->axes[i].extent;
+    return bytes;
+}

@@ -1,0 +1,56 @@
+/* Copies between strided blocks of memory. Plain C: knows nothing of Python. */
+#ifndef PENCILS_BLOCK_H
+#define PENCILS_BLOCK_H
+
+#include <stddef.h>
+
+enum {
+    MOST_AXES = 64,  /* as in NumPy and in the buffer protocol */
+    LINE = 64,       /* bytes of a cache line */
+    LONG_RUN = 256   /* bytes from which a run is copied by itself */
+};
+
+typedef struct {
+    ptrdiff_t extent;
+    ptrdiff_t target;  /* strides in bytes */
+    ptrdiff_t source;
+} Axis;
+
+typedef enum { RUNS, MOVES, TILES } Kind;
+
+/* One copy, brought to its simplest form: runs of bytes that are contiguous on both sides, and the
+   axes that repeat them, slowest in the target first. There is always at least one axis. In TILES
+   the last two are the one that is fastest in the source and the one fastest in the target. */
+typedef struct {
+    char *target;
+    const char *source;
+    ptrdiff_t run;
+    Kind kind;
+    int naxes;
+    Axis *axes;
+} Block;
+
+/* Simplify a copy of items. The axes come in any order, with strides of any sign; they are
+   simplified in place, in an array with room for at least one, and belong to the caller. */
+void block_prepare(Block *block, char *target, const char *source, ptrdiff_t itemsize, int naxes,
+                   Axis *axes);
+
+/* Bytes that the copy moves. */
+ptrdiff_t block_bytes(const Block *block);
+
+/* Execute one copy; `stream` past the cache, for targets too large to stay in it. */
+typedef void Copier(const Block *block, int stream);
+
+/* Make streamed data visible to others before anything stored later. */
+void streams_finish(void);
+
+typedef struct {
+    const char *name;
+    Copier *copy;
+} Level;
+
+/* What this processor can run, best first; the last is "portable". */
+int levels_available(Level *levels);
+enum { MOST_LEVELS = 3 };
+
+#endif

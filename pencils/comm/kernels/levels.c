@@ -1,0 +1,27 @@
+/* Which of the compiled copies this processor can run. */
+#include "block.h"
+#include "machine.h"
+
+Copier copy_portable, copy_avx2, copy_avx512;
+
+int levels_available(Level *levels)
+{
+    int count = 0;
+#if X86 && HAVE_VECTORS
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
+        && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        levels[count++] = (Level){"avx512", copy_avx512};
+    if (__builtin_cpu_supports("avx2"))
+        levels[count++] = (Level){"avx2", copy_avx2};
+#endif
+    levels[count++] = (Level){"portable", copy_portable};
+    return count;
+}
+
+void streams_finish(void)
+{
+#if X86
+    _mm_sfence();
+#endif
+}

@@ -1,0 +1,33 @@
+/* What compilers and processors offer, under names of our own. */
+#ifndef PENCILS_MACHINE_H
+#define PENCILS_MACHINE_H
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define X86 1
+#include <immintrin.h>
+#else
+#define X86 0
+#endif
+
+#if !defined(HAVE_VECTORS) && defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define HAVE_VECTORS 1
+#endif
+#endif
+#ifndef HAVE_VECTORS
+#define HAVE_VECTORS 0
+#endif
+
+#ifdef __GNUC__
+#define ALWAYS_INLINE __attribute__((always_inline))
+#define ALIGNED __attribute__((aligned(64)))
+#define PREFETCH(address) __builtin_prefetch(address, 0, 1) /* into the second level */
+#define UNROLL _Pragma("GCC unroll 16")
+#else
+#define ALWAYS_INLINE
+#define ALIGNED
+#define PREFETCH(address) ((void)0)
+#define UNROLL
+#endif
+
+#endif

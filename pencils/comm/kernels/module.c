@@ -1,0 +1,295 @@
+/* The compiled copies as a Python module, for arrays that export the buffer protocol. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+#include "block.h"
+
+enum { WORTH_UNLOCKING = 32768 }; /* bytes; copying fewer takes no longer than the lock */
+
+static Level levels[MOST_LEVELS];
+static int nlevels;
+static Copier *current;
+static Py_ssize_t stream_from = 8 << 20;
+
+/* ---- one copy ---- */
+
+static void complain(PyObject *target, PyObject *source)
+{
+    PyObject *to = PyObject_GetAttrString(target, "shape");
+    PyObject *from = to ? PyObject_GetAttrString(source, "shape") : NULL;
+    if (from)
+        PyErr_Format(PyExc_ValueError,
+                     "a target of shape %R cannot take a source of shape %R: shapes and item "
+                     "sizes have to be the same", to, from);
+    Py_XDECREF(to);
+    Py_XDECREF(from);
+}
+
+static int alike(const Py_buffer *target, const Py_buffer *source)
+{
+    if (target->ndim != source->ndim || target->itemsize != source->itemsize)
+        return 0;
+    for (int i = 0; i < target->ndim; i++)
+        if (target->shape[i] != source->shape[i])
+            return 0;
+    return 1;
+}
+
+/* Ask both arrays for their memory; on failure neither is held. */
+static int open_views(Py_buffer *views, PyObject *target, PyObject *source)
+{
+    if (PyObject_GetBuffer(target, &views[0], PyBUF_STRIDED) < 0)
+        return -1;
+    if (PyObject_GetBuffer(source, &views[1], PyBUF_STRIDED_RO) < 0) {
+        PyBuffer_Release(&views[0]);
+        return -1;
+    }
+    if (alike(&views[0], &views[1]))
+        return 0;
+    complain(target, source);
+    PyBuffer_Release(&views[0]);
+    PyBuffer_Release(&views[1]);
+    return -1;
+}
+
+static void prepare(Block *block, const Py_buffer *views, Axis *axes)
+{
+    const Py_buffer *to = &views[0], *from = &views[1];
+    for (int i = 0; i < to->ndim; i++)
+        axes[i] = (Axis){to->shape[i], to->strides[i], from->strides[i]};
+    block_prepare(block, to->buf, from->buf, to->itemsize, to->ndim, axes);
+}
+
+static void execute(Copier *copier, const Block *blocks, Py_ssize_t count, Py_ssize_t bytes)
+{
+    int stream = bytes >= stream_from;
+    PyThreadState *state = bytes >= WORTH_UNLOCKING ? PyEval_SaveThread() : NULL;
+    for (Py_ssize_t i = 0; i < count; i++)
+        copier(&blocks[i], stream);
+    if (stream)
+        streams_finish();
+    if (state)
+        PyEval_RestoreThread(state);
+}
+
+static PyObject *copy(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count)
+{
+    Py_buffer views[2];
+    Axis axes[MOST_AXES];
+    Block block;
+    if (count != 2) {
+        PyErr_SetString(PyExc_TypeError, "copy takes a target and a source");
+        return NULL;
+    }
+    if (open_views(views, arguments[0], arguments[1]) < 0)
+        return NULL;
+    prepare(&block, views, axes);
+    execute(current, &block, 1, block_bytes(&block));
+    PyBuffer_Release(&views[0]);
+    PyBuffer_Release(&views[1]);
+    Py_RETURN_NONE;
+}
+
+/* ---- prepared copies ---- */
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *weakrefs;
+    Py_ssize_t count;
+    Py_ssize_t bytes;
+    Copier *copier;
+    Block *blocks;
+    Py_buffer *views; /* target and source of every block */
+} Copies;
+
+static int copies_add(Copies *self, PyObject *pair)
+{
+    Py_buffer *views = &self->views[2 * self->count];
+    Block *block = &self->blocks[self->count];
+    PyObject *arrays = PySequence_Tuple(pair);
+    if (!arrays)
+        return -1;
+    if (PyTuple_Size(arrays) != 2) {
+        PyErr_SetString(PyExc_TypeError, "Copies takes pairs of a target and a source");
+        Py_DECREF(arrays);
+        return -1;
+    }
+    int status = open_views(views, PyTuple_GetItem(arrays, 0), PyTuple_GetItem(arrays, 1));
+    Py_DECREF(arrays); /* the views keep the arrays */
+    if (status < 0)
+        return -1;
+    Axis *axes = PyMem_Malloc((views->ndim + 1) * sizeof(Axis));
+    if (!axes) {
+        PyBuffer_Release(&views[0]);
+        PyBuffer_Release(&views[1]);
+        PyErr_NoMemory();
+        return -1;
+    }
+    prepare(block, views, axes);
+    self->bytes += block_bytes(block);
+    self->count++;
+    return 0;
+}
+
+static int copies_fill(Copies *self, PyObject *pairs)
+{
+    Py_ssize_t count = PyTuple_Size(pairs);
+    self->copier = current;
+    self->blocks = PyMem_Calloc(count, sizeof(Block));
+    self->views = PyMem_Calloc(2 * count, sizeof(Py_buffer));
+    if (!self->blocks || !self->views) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (copies_add(self, PyTuple_GetItem(pairs, i)) < 0)
+            return -1;
+    return 0;
+}
+
+static PyObject *copies_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
+{
+    PyObject *pairs;
+    static char *names[] = {"pairs", NULL};
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O", names, &pairs))
+        return NULL;
+    pairs = PySequence_Tuple(pairs);
+    Copies *self = pairs ? (Copies *)PyType_GenericAlloc(type, 0) : NULL;
+    if (self && copies_fill(self, pairs) < 0)
+        Py_CLEAR(self);
+    Py_XDECREF(pairs);
+    return (PyObject *)self;
+}
+
+static PyObject *copies_call(PyObject *object, PyObject *arguments, PyObject *keywords)
+{
+    Copies *self = (Copies *)object;
+    if (PyTuple_Size(arguments) != 0 || (keywords && PyDict_Size(keywords) != 0)) {
+        PyErr_SetString(PyExc_TypeError, "prepared copies take no arguments");
+        return NULL;
+    }
+    execute(self->copier, self->blocks, self->count, self->bytes);
+    Py_RETURN_NONE;
+}
+
+static int copies_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Copies *self = (Copies *)object;
+    Py_VISIT(Py_TYPE(object));
+    for (Py_ssize_t i = 0; i < 2 * self->count; i++)
+        Py_VISIT(self->views[i].obj);
+    return 0;
+}
+
+static int copies_clear(PyObject *object)
+{
+    Copies *self = (Copies *)object;
+    while (self->count > 0) {
+        self->count--;
+        PyBuffer_Release(&self->views[2 * self->count]);
+        PyBuffer_Release(&self->views[2 * self->count + 1]);
+        PyMem_Free(self->blocks[self->count].axes);
+    }
+    return 0;
+}
+
+static void copies_dealloc(PyObject *object)
+{
+    Copies *self = (Copies *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    if (self->weakrefs)
+        PyObject_ClearWeakRefs(object);
+    copies_clear(object);
+    PyMem_Free(self->blocks);
+    PyMem_Free(self->views);
+    PyObject_GC_Del(object);
+    Py_DECREF(type);
+}
+
+static PyMemberDef copies_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(Copies, weakrefs), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot copies_slots[] = {
+    {Py_tp_doc, (void *)"Copies(pairs): copies of sources into targets, executed by calling it."},
+    {Py_tp_new, (void *)copies_new},
+    {Py_tp_call, (void *)copies_call},
+    {Py_tp_traverse, (void *)copies_traverse},
+    {Py_tp_clear, (void *)copies_clear},
+    {Py_tp_dealloc, (void *)copies_dealloc},
+    {Py_tp_members, copies_members},
+    {0, NULL},
+};
+
+static PyType_Spec copies_spec = {
+    .name = "pencils.comm._kernels.Copies",
+    .basicsize = sizeof(Copies),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = copies_slots,
+};
+
+/* ---- the module ---- */
+
+static PyObject *available(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing))
+{
+    PyObject *names = PyTuple_New(nlevels);
+    for (int i = 0; names && i < nlevels; i++)
+        if (PyTuple_SetItem(names, i, PyUnicode_FromString(levels[i].name)) < 0)
+            Py_CLEAR(names);
+    return names;
+}
+
+static PyObject *use(PyObject *Py_UNUSED(module), PyObject *name)
+{
+    for (int i = 0; i < nlevels; i++)
+        if (PyUnicode_CompareWithASCIIString(name, levels[i].name) == 0) {
+            current = levels[i].copy;
+            Py_RETURN_NONE;
+        }
+    PyErr_Format(PyExc_ValueError, "this processor cannot run %R", name);
+    return NULL;
+}
+
+static PyObject *stream(PyObject *Py_UNUSED(module), PyObject *bytes)
+{
+    Py_ssize_t before = stream_from, given = PyLong_AsSsize_t(bytes);
+    if (given == -1 && PyErr_Occurred())
+        return NULL;
+    stream_from = given;
+    return PyLong_FromSsize_t(before);
+}
+
+static PyMethodDef functions[] = {
+    {"copy", (PyCFunction)(void (*)(void))copy, METH_FASTCALL,
+     "copy(target, source): copy all elements; the arrays must not overlap."},
+    {"available", available, METH_NOARGS, "Names of what this processor can run, best first."},
+    {"use", use, METH_O, "use(name): copy by these instructions from now on."},
+    {"stream_from", stream, METH_O,
+     "stream_from(bytes): write past the cache from this size on; returns the one before."},
+    {NULL, NULL, 0, NULL},
+};
+
+static int set_up(PyObject *module)
+{
+    nlevels = levels_available(levels);
+    current = levels[0].copy;
+    PyObject *type = PyType_FromSpec(&copies_spec);
+    int status = type ? PyModule_AddObjectRef(module, "Copies", type) : -1;
+    Py_XDECREF(type);
+    return status;
+}
+
+static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, (void *)set_up}, {0, NULL}};
+
+static PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "pencils.comm._kernels",
+    .m_doc = "Compiled copies between strided blocks of memory.",
+    .m_methods = functions,
+    .m_slots = module_slots,
+};
+
+PyMODINIT_FUNC PyInit__kernels(void) { return PyModuleDef_Init(&definition); }

@@ -1,0 +1,273 @@
+"""Copies between blocks of any strides: every implementation against numpy.copyto."""
+
+import gc
+import os
+import subprocess
+import sys
+import weakref
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pencils.comm import pack
+from pencils.errors import ArgumentError
+
+SIZES = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 64, 100, 300]
+DTYPES = ["?", "i1", "f2", "f4", "f8", "c16", "G", "M8[s]", "S5", "U3", "V7", "i4,f8", "(2,3)f4"]
+ALWAYS, NEVER = 0, 2**62
+
+implementations = pytest.mark.parametrize("name", pack.available())
+modes = pytest.mark.parametrize(
+    ("name", "stream_from"),
+    [(name, ALWAYS) for name in pack.available()[:-1]]
+    + [(name, NEVER) for name in pack.available()],
+)
+
+
+@pytest.fixture(autouse=True)
+def _as_before():
+    before = pack._kernels and pack._kernels.stream_from(NEVER)
+    yield
+    if pack._kernels:
+        pack._kernels.stream_from(before)
+
+
+@pytest.fixture(name="worth_lines", autouse=True)
+def _worth_lines(monkeypatch):
+    """Have NumPy's tricks tried on small blocks, too."""
+    for limit in ("SMALL", "WORTH_LINES", "FAR"):
+        monkeypatch.setattr(pack.pack_numpy, limit, 0)
+    monkeypatch.setattr(pack.pack_numpy, "SCRATCH", 1 << 13)
+
+
+def set_stream(stream_from):
+    if pack._kernels:
+        pack._kernels.stream_from(stream_from)
+
+
+def some_bytes(count):
+    return (np.arange(count) * 7 + np.arange(count) // 251).astype(np.uint8)
+
+
+class Memory:
+    """Bytes with an array somewhere inside, of any memory order, gaps and directions."""
+
+    def __init__(self, shape, dtype, *, order, gaps, turns, offset):
+        dtype = np.dtype(dtype)
+        extents = [(shape[axis] * gaps[axis], gaps[axis]) for axis in order]
+        held = tuple(extent for extent, _ in extents)
+        self.raw = some_bytes(offset + int(np.prod(held, dtype=int)) * dtype.itemsize + 64)
+        array = np.ndarray(held, dtype, self.raw.data, offset).transpose(np.argsort(order))
+        steps = (
+            slice(None, None, -gap if turn else gap) for gap, turn in zip(gaps, turns, strict=True)
+        )
+        self.array = array[(*steps, ...)]
+        assert self.array.shape == shape
+
+
+@st.composite
+def blocks(draw):
+    """Draw target and source of the same shape in memory of their own."""
+    ndim = draw(st.integers(0, 5))
+    most = [1, 700, 60, 20, 8, 5][ndim]
+    shape = tuple(draw(st.lists(st.integers(1, most), min_size=ndim, max_size=ndim)))
+    if draw(st.integers(0, 19)) == 0:
+        shape = tuple(n * draw(st.integers(0, 1)) for n in shape)
+    dtype = draw(st.sampled_from([f"V{size}" for size in SIZES]))
+
+    def memory():
+        return Memory(
+            shape,
+            dtype,
+            order=draw(st.permutations(range(ndim))),
+            gaps=draw(st.lists(st.sampled_from([1, 1, 1, 2, 3]), min_size=ndim, max_size=ndim)),
+            turns=draw(st.lists(st.booleans(), min_size=ndim, max_size=ndim)),
+            offset=draw(st.integers(0, 70)),
+        )
+
+    return memory(), memory()
+
+
+def expected(target, source):
+    """Say what the memory of the target holds now and has to hold after the copy."""
+    before = target.raw.copy()
+    np.copyto(target.array, source.array)
+    after = target.raw.copy()
+    target.raw[:] = before
+    return before, after
+
+
+@modes
+@given(blocks())
+def test_any_block_to_any_block_and_nothing_beside_it(name, stream_from, pair):
+    target, source = pair
+    before, after = expected(target, source)
+    set_stream(stream_from)
+    with pack.using(name):
+        pack.copy(target.array, source.array)
+        assert np.array_equal(target.raw, after)
+        target.raw[:] = before
+        pack.Copies([(target.array, source.array)])()
+        assert np.array_equal(target.raw, after)
+
+
+@modes
+@pytest.mark.parametrize("shape", [(130, 77, 67), (64, 64, 128), (3, 160, 300), (300, 201, 3)])
+@pytest.mark.parametrize("order", [(0, 2, 1), (2, 1, 0), (2, 0, 1), (1, 2, 0)])
+def test_large_blocks_in_another_memory_order(name, stream_from, shape, order):
+    for size in (1, 2, 4, 8, 16, 24):
+        check_order(name, stream_from, shape, order, size)
+
+
+@modes
+def test_large_and_odd_blocks_in_another_memory_order(name, stream_from):
+    check_order(name, stream_from, (200, 130, 77), (2, 1, 0), 8)
+
+
+def check_order(name, stream_from, shape, order, size):
+    target = Memory(shape, f"V{size}", order=order, gaps=(1,) * 3, turns=(0,) * 3, offset=16)
+    source = Memory(shape, f"V{size}", order=range(3), gaps=(1,) * 3, turns=(0,) * 3, offset=24)
+    _, after = expected(target, source)
+    set_stream(stream_from)
+    with pack.using(name):
+        pack.copy(target.array, source.array)
+    assert np.array_equal(target.raw, after)
+
+
+@modes
+@pytest.mark.parametrize("points", [1, 3, 8, 31, 32, 33, 64, 129, 515, 5000])
+def test_runs_of_every_length(name, stream_from, points):
+    held = np.random.default_rng(points).random((5, 40, points + 7))
+    target, want = (np.zeros((5, 41, points)) for _ in range(2))
+    want[:, 1:] = held[..., 3:-4]
+    set_stream(stream_from)
+    with pack.using(name):
+        pack.copy(target[:, 1:], held[..., 3:-4])
+    assert np.array_equal(target, want)
+
+
+@implementations
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_element_type(name, dtype):
+    count = 4 * 5 * 6
+    data = some_bytes(count * np.dtype(dtype).itemsize)
+    source = np.frombuffer(data & 1 if dtype == "?" else data, dtype=np.dtype([("", dtype)]))
+    source = source[source.dtype.names[0]][:count]
+    source = source.reshape(4, 5, 6, *source.shape[1:])
+    target = np.zeros((6, 5, 4, *source.shape[3:]), source.dtype).swapaxes(0, 2)
+    with pack.using(name):
+        pack.copy(target, source)
+    assert target.tobytes() == source.tobytes()
+
+
+@implementations
+def test_a_source_may_repeat_itself_and_have_many_axes(name):
+    source = np.arange(6.0).reshape(2, 1, 3)
+    target = np.zeros((2, 4, 3))
+    many = np.zeros((1, 2) * 16)
+    with pack.using(name):
+        pack.copy(target, np.broadcast_to(source, target.shape))
+        pack.copy(many, np.broadcast_to(3.0, many.shape))
+    assert (target == source).all()
+    assert (many == 3).all()
+
+
+@implementations
+def test_prepared_copies_see_new_data_and_keep_their_arrays(name):
+    source = np.zeros((30, 40))
+    targets = np.zeros((40, 30)), np.zeros((30, 20))
+    with pack.using(name):
+        run = pack.Copies([(targets[0].T, source), (targets[1], source[:, ::2])])
+        nothing = pack.Copies([])
+    nothing()
+    for value in (1, 2):
+        source[:] = np.arange(1200).reshape(30, 40) * value
+        run()
+        assert np.array_equal(targets[0].T, source)
+        assert np.array_equal(targets[1], source[:, ::2])
+    held = weakref.ref(source)
+    del source
+    assert held() is not None
+    run()
+    gone = weakref.ref(run)
+    del run
+    gc.collect()
+    assert gone() is None
+    assert held() is None
+
+
+@implementations
+def test_what_does_not_fit_raises(name):
+    whole = np.zeros((3, 4))
+    fixed = np.zeros((3, 4))
+    fixed.flags.writeable = False
+    with pack.using(name):
+        for target, source in (
+            (whole, np.zeros((4, 3))),
+            (whole, np.zeros(12)),
+            (whole, np.zeros((1, 4))),
+            (whole, np.zeros((3, 4), "f4")),
+            (fixed, whole),
+        ):
+            with pytest.raises(ValueError, match=r"shape|read-only"):
+                pack.copy(target, source)
+            with pytest.raises(ValueError, match=r"shape|read-only"):
+                pack.Copies([(whole, whole.copy()), (target, source)])
+    assert not whole.any()
+
+
+@implementations
+def test_one_implementation_is_in_use_at_a_time(name):
+    before = pack.kernels()
+    a, b = np.zeros(3), np.ones(3)
+    with pack.using(name):
+        assert pack.kernels() == name
+        run = pack.Copies([(a, b)])
+        with pack.using("numpy"):
+            assert pack.kernels() == "numpy"
+            run()
+        assert pack.kernels() == name
+    assert pack.kernels() == before
+    assert (a == 1).all()
+
+
+def test_an_unknown_implementation_raises():
+    with (
+        pytest.raises(ArgumentError, match=r"'abacus' are not available.* numpy"),
+        pack.using("abacus"),
+    ):
+        pass
+    assert pack.available()[-1] == "numpy"
+
+
+@pytest.mark.parametrize("name", [*pack.available(), "abacus"])
+def test_the_environment_chooses(name):
+    code = "from pencils.comm import pack; print(pack.kernels())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {pack.VARIABLE: name},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if name in pack.available():
+        assert done.stdout.split() == [name]
+    else:
+        assert "ArgumentError: copies by 'abacus'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("files", "share"),
+    [
+        ({"size": "32768K\n", "shared_cpu_list": "0-3,8-11\n"}, 4 << 20),
+        ({"size": "16384K\n", "shared_cpu_list": "5\n"}, 16 << 20),
+        ({"size": "much\n", "shared_cpu_list": "0\n"}, 4 << 20),
+        ({}, 4 << 20),
+    ],
+)
+def test_the_share_of_the_cache(tmp_path, files, share):
+    for file, text in files.items():
+        (tmp_path / file).write_text(text)
+    assert pack._cache_share(tmp_path) == share

@@ -1,0 +1,55 @@
+"""The compiled copies alone, without Python around them, under sanitizers and valgrind."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+SOURCES = HERE.parents[1] / "pencils" / "comm" / "kernels"
+KERNELS = [SOURCES / f"{name}.c" for name in ("block", "levels", "portable", "avx2", "avx512")]
+CC = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
+
+pytestmark = pytest.mark.skipif(CC is None, reason="there is no C compiler")
+
+
+def run(*command):
+    done = subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, check=False, timeout=100
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def build(program, *options):
+    """Compile the harness; warnings are errors, as the sources are meant for any compiler."""
+    strict = ["-std=c11", "-Wall", "-Wextra", "-Wno-psabi", "-Werror"]
+    run(CC, *strict, *options, HERE / "harness.c", *KERNELS, "-o", program, "-pthread")
+    return program
+
+
+@pytest.mark.parametrize(
+    ("options", "cases", "threads"),
+    [
+        (["-O3"], 2000, 1),
+        (["-O3", "-DHAVE_VECTORS=0"], 500, 1),
+        (["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"], 500, 1),
+        (["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"], 200, 4),
+        (["-O1", "-g", "-fsanitize=thread"], 40, 4),
+    ],
+    ids=["plain", "no-vectors", "address", "address-threads", "thread"],
+)
+def test_every_level_copies_right(tmp_path, options, cases, threads):
+    program = build(tmp_path / "harness", *options)
+    for level in run(program).split():
+        run(program, level, cases, threads)
+
+
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="there is no valgrind")
+def test_valgrind_has_no_complaints(tmp_path):
+    program = build(tmp_path / "harness", "-O2", "-g")
+    valgrind = ["valgrind", "--quiet", "--error-exitcode=1", "--leak-check=full"]
+    for level in run(*valgrind, program).split():  # what valgrind knows of this processor
+        run(*valgrind, program, level, 40)
