@@ -41,9 +41,9 @@ def row(shape, ranks, decomp, other):
         microseconds(lambda: make_layout(shape, ranks, decomp=decomp)),
         microseconds(layout.box, rank),
         microseconds(layout.owner, index),
-        microseconds(redistribution, layout, layout, rank),
-        microseconds(redistribution, layout, target, rank),
-        len(redistribution(layout, target, rank).sends),
+        microseconds(redistribution, layout, layout, rank, rank),
+        microseconds(redistribution, layout, target, rank, rank),
+        len(redistribution(layout, target, rank, rank).sends),
     )
 
 

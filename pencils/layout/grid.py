@@ -110,7 +110,7 @@ def choose_grid(
         largest = prod(along[p] for along, p in zip(longest, grid, strict=True))
         return -prod(blocks), surface, largest, tuple(-p for p in grid)
 
-    best = min(_factorisations(ranks, wanted, divisors), key=cost, default=None)
+    best = min(factorizations(ranks, wanted), key=cost, default=None)
     if best is None:
         msg = (
             f"grid {wanted} cannot hold {ranks} processes: the product of its entries must be "
@@ -120,17 +120,27 @@ def choose_grid(
     return best
 
 
-def _factorisations(
+def factorizations(number: int, wanted: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """All ways to write `number` as one factor per entry of `wanted`, 0 being any factor.
+
+    Examples
+    --------
+    >>> list(factorizations(6, (0, 0)))
+    [(1, 6), (2, 3), (3, 2), (6, 1)]
+    """
+    return _factorizations(number, wanted, _divisors(number))
+
+
+def _factorizations(
     number: int, wanted: Sequence[int], divisors: Sequence[int]
 ) -> Iterator[tuple[int, ...]]:
-    """All ways to write `number` as one factor per entry of `wanted`, 0 being any factor."""
     if len(wanted) == 1:
         if wanted[0] in (0, number):
             yield (number,)
         return
     for first in divisors if wanted[0] == 0 else wanted[:1]:
         if first > 0 and number % first == 0:
-            for rest in _factorisations(number // first, wanted[1:], divisors):
+            for rest in _factorizations(number // first, wanted[1:], divisors):
                 yield (first, *rest)
 
 

@@ -36,8 +36,13 @@ class Schedule:
         return Schedule(_turned(self.recvs), _turned(self.sends))
 
 
-def redistribution(source: Layout, target: Layout, rank: int) -> Schedule:
-    """Messages of `rank` that move a field from one layout to another of the same shape.
+def redistribution(
+    source: Layout, target: Layout, source_rank: int | None, target_rank: int | None
+) -> Schedule:
+    """Messages of one process that move a field from one layout to another of the same shape.
+
+    The layouts may have different numbers of ranks. Senders are named by their rank in `source`,
+    receivers by their rank in `target`.
 
     Points that several ranks hold (singleton dimensions) come to each receiver from the replica at
     the receiver's own coordinates along the replicated axes: every point arrives exactly once, the
@@ -46,31 +51,30 @@ def redistribution(source: Layout, target: Layout, rank: int) -> Schedule:
     Parameters
     ----------
     source, target : Layout
-        Layouts of equal global shape and number of ranks.
-    rank : int
-        The rank that asks.
+        Layouts of equal global shape.
+    source_rank, target_rank : int or None
+        What the process that asks is called in each of them; None where it has no part.
 
     Raises
     ------
     ArgumentError
-        If shapes or numbers of ranks differ.
+        If the shapes differ.
 
     Examples
     --------
     >>> from pencils.layout.make import make_layout
     >>> rows, columns = make_layout((4, 6), 2, decomp=0), make_layout((4, 6), 2, decomp=1)
-    >>> [(m.dest, m.box.slices()) for m in redistribution(rows, columns, 0).sends]
+    >>> [(m.dest, m.box.slices()) for m in redistribution(rows, columns, 0, 0).sends]
     ... # doctest: +NORMALIZE_WHITESPACE
     [(0, (slice(0, 2, None), slice(0, 3, None))),
      (1, (slice(0, 2, None), slice(3, 6, None)))]
     """
-    if source.shape != target.shape or source.size != target.size:
-        msg = (
-            f"cannot redistribute shape {source.shape} on {source.size} ranks to shape "
-            f"{target.shape} on {target.size} ranks; both must be equal"
-        )
+    if source.shape != target.shape:
+        msg = f"cannot redistribute shape {source.shape} to shape {target.shape}; make them equal"
         raise ArgumentError(msg)
-    return Schedule(tuple(_sends(source, target, rank)), tuple(_recvs(source, target, rank)))
+    sends = () if source_rank is None else tuple(_sends(source, target, source_rank))
+    recvs = () if target_rank is None else tuple(_recvs(source, target, target_rank))
+    return Schedule(sends, recvs)
 
 
 def scatter(layout: Layout, root: int) -> Iterator[Message]:
@@ -94,12 +98,13 @@ def _sends(source: Layout, target: Layout, rank: int) -> Iterator[Message]:
     known = source.grid == target.grid
     pinned = {target.decomp[axis]: coord for axis, coord in mine.items()} if known else {}
     for dest, box in _holders(target, source.box(rank), pinned):
-        if known or not mine or _replica(source, dest) == mine:
+        if known or not mine or _replica(source, dest % source.size) == mine:
             yield Message(rank, dest, box)
 
 
 def _recvs(source: Layout, target: Layout, rank: int) -> Iterator[Message]:
-    pinned = {source.decomp[axis]: coord for axis, coord in _replica(source, rank).items()}
+    replica = _replica(source, rank % source.size)
+    pinned = {source.decomp[axis]: coord for axis, coord in replica.items()}
     for peer, box in _holders(source, target.box(rank), pinned):
         yield Message(peer, rank, box)
 
