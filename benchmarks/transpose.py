@@ -2,18 +2,21 @@
 
     mpiexec -n 2 python -m mpi4py benchmarks/transpose.py --n 256 --repeat 15
 
-Cases run in turn, a sample is the time of the slowest rank, and the table shows medians as ratios
-to ``numpy.copyto`` of the same local bytes by all ranks at once. Only ratios carry over between
-machines.
+Cases run in turn, a sample is the time of the slowest rank, and the tables show medians: as GB/s of
+local bytes, as ratios to ``numpy.copyto`` of the same local bytes by all ranks at once (the limit),
+and how many times faster than mpi4py-fft. Only ratios carry over between machines.
 """
 
 import argparse
-from statistics import median
+from functools import partial
+from itertools import product
 
 import numpy as np
 from mpi4py import MPI
 
 import pencils
+from pencils.comm import pack
+from pencils.comm.timing import time_in_turn
 
 try:
     from mpi4py_fft import DistArray
@@ -22,64 +25,117 @@ except ImportError:
 
 COMM = MPI.COMM_WORLD
 
-
-def our_cases(n, old, new):
-    source = pencils.Pencil((n, n, n), decomp=old)
-    target = source.with_(decomp=new)
-    u = pencils.random.uniform(source, seed=1)
-    for method in ("messages", "alltoallv"):
-        plan = pencils.Transposition(source, target, method=method, check=False)
-        out = pencils.empty(target)
-        yield f"pencils {method}", lambda plan=plan, out=out: plan(u, out)
+# What moves, as decomposed dimensions before and after, on a line of ranks and on a 2-D grid.
+LINE = {"long runs": ((0,), (1,)), "short runs": ((1,), (2,))}
+GRID = {"long runs": ((0, 2), (1, 2)), "short runs": ((0, 1), (0, 2))}
+METHODS = ("messages", "alltoallv", "alltoallw")
+CASES = [("shared", True), *((method, False) for method in ("shared", *METHODS))]
 
 
-def peer_case(n, old, new):
+def tell(*values):
+    if COMM.rank == 0:
+        print(*values, flush=True)
+
+
+def fields(pencil):
+    """Make a field in shared and one in private memory, with the same values."""
+    private = pencils.random.uniform(pencil, seed=1)
+    shared = pencils.empty(pencil, shared=True)
+    shared.local[...] = private.local
+    return {True: shared, False: private}
+
+
+def our_cases(source, target, kernels):
+    """Yield (name, call), each with its own plan and target."""
+    given = fields(source)
+    for kernel, (method, shared) in product(kernels, CASES):
+        with pack.using(kernel):
+            plan = pencils.Transposition(source, target, method=method, check=False)
+            call = partial(plan, given[shared], pencils.empty(target))
+            call()  # copies are prepared now
+        where = "" if method != "shared" else ", shared arrays" if shared else ", private arrays"
+        yield f"{method}{where} ({kernel})", call
+
+
+def peer_cases(n, old, new):
     """Make the same move by mpi4py-fft: align the axis that was decomposed and is not any more."""
     if DistArray is None:
         return
     (axis,) = set(old) - set(new)
     subcomm = [0 if dim in old else 1 for dim in range(3)]
     v = DistArray((n, n, n), subcomm=subcomm, dtype=float)
-    out = v.redistribute(axis)
-    yield "mpi4py-fft", lambda: v.redistribute(out=out)
+    v[...] = 1
+    yield "mpi4py-fft", partial(v.redistribute, out=v.redistribute(axis))
 
 
-def copy_case(n):
-    here = np.ones(n**3 // COMM.size)
+def compare(n, move, kernels, repeat, order=None):
+    old, new = move
+    source = pencils.Pencil((n, n, n), decomp=old)
+    target = source.with_(decomp=new, order=order)
+    here = np.ones(source.local_shape)
     there = np.empty_like(here)
-    yield "copy limit", lambda: np.copyto(there, here)
+    cases = {"copy limit": partial(np.copyto, there, here)}
+    cases |= our_cases(source, target, kernels)
+    cases |= peer_cases(n, old, new) if order is None else ()
+    times = dict(zip(cases, time_in_turn(COMM, list(cases.values()), repeat), strict=True))
+    limit, peer = times["copy limit"], times.get("mpi4py-fft")
+    changed = "" if order is None else f", memory order {order}"
+    tell(f"\ndecomposed {old} -> {new}{changed}, grid {source.grid}")
+    for name, seconds in times.items():
+        rate = here.nbytes / seconds / 1e9
+        faster = f"{peer / seconds:6.2f} x mpi4py-fft" if peer else ""
+        tell(f"  {name:34}{1e3 * seconds:9.3f} ms{rate:7.1f} GB/s{seconds / limit:7.2f}  {faster}")
 
 
-def sample(run):
-    COMM.Barrier()
-    start = MPI.Wtime()
-    run()
-    return COMM.allreduce(MPI.Wtime() - start, op=MPI.MAX)
+def small(n, old, new, repeat):
+    """Time of one call among many, where latency is all; the copies alone tell the overhead."""
+    source = pencils.Pencil((n, n, n), decomp=old)
+    target = source.with_(decomp=new)
+    given, out = fields(source), pencils.empty(target)
+    barrier = time_of(COMM.Barrier, repeat)
+    times = {}
+    for method, shared in CASES[:3]:
+        plan = pencils.Transposition(source, target, method=method, check=False)
+        times[method, shared] = time_of(partial(plan, given[shared], out), repeat)
+    checked = time_of(partial(pencils.Transposition(source, target), given[True], out), repeat)
+    block = given[True].local
+    copies = pack.Copies([(np.empty_like(block), block)])
+    overhead = times["shared", True] - 2 * barrier - time_of(copies, repeat)
+    peer = "".join(
+        f", mpi4py-fft {time_of(call, repeat):.1f}" for _, call in peer_cases(n, old, new)
+    )
+    tell(
+        f"  {n:3}^3 {old} -> {new}: shared arrays {times['shared', True]:.1f}, private arrays "
+        f"{times['shared', False]:.1f}, messages {times['messages', False]:.1f}{peer}; with checks "
+        f"{checked:.1f}; two barriers {2 * barrier:.1f}, beyond barriers and copies {overhead:.1f}"
+    )
+
+
+def time_of(call, repeat, times=200):
+    def many():
+        for _ in range(times):
+            call()
+
+    return 1e6 * time_in_turn(COMM, [many], repeat)[0] / times
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--n", type=int, default=128, help="points along each dimension")
     parser.add_argument("--repeat", type=int, default=11, help="samples of each case")
+    parser.add_argument("--small", type=int, nargs="*", default=[16, 32, 64], help="sizes in us")
     options = parser.parse_args()
-    grids = [((0,), (1,)), ((1,), (2,)), ((0, 1), (0, 2)), ((0, 2), (1, 2))]
-    if COMM.rank == 0:
-        print(f"{options.n}^3 float64 on {COMM.size} ranks, {MPI.Get_library_version().split()[0]}")
-    for old, new in grids:
-        cases = [*copy_case(options.n), *our_cases(options.n, old, new)]
-        cases += peer_case(options.n, old, new)
-        times: dict[str, list[float]] = {name: [] for name, _ in cases}
-        for turn in range(options.repeat + 2):
-            for name, run in cases:
-                elapsed = sample(run)
-                if turn > 1:
-                    times[name].append(elapsed)
-        limit = median(times["copy limit"])
-        if COMM.rank == 0:
-            print(f"decomposed {old} -> {new}")
-            for name, samples in times.items():
-                typical = median(samples)
-                print(f"  {name:18} {1e3 * typical:8.2f} ms  {typical / limit:6.2f} x copy")
+    library = MPI.Get_library_version().split(",")[0].splitlines()[0]
+    best = pack.available()[0]
+    tell(f"{options.n}^3 float64 on {COMM.size} ranks, {library}, kernels {pack.available()}")
+    kernels = [best, "numpy"] if best != "numpy" else ["numpy"]
+    square = COMM.size > 3 and len(pencils.Pencil((8, 8, 8)).grid) == 2
+    for move in (GRID if square else LINE).values():
+        compare(options.n, move, kernels, options.repeat)
+    compare(options.n, ((0,), (2,)), pack.available(), options.repeat, order=(2, 1, 0))
+    tell("\nmicroseconds per call")
+    for n, (old, new) in product(options.small, LINE.values()):
+        small(n, old, new, options.repeat)
 
 
 if __name__ == "__main__":

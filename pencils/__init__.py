@@ -1,6 +1,7 @@
 """N-dimensional grids distributed over MPI processes: global in meaning, local in storage."""
 
 from pencils import random
+from pencils.aliases import alias
 from pencils.array import PencilArray
 from pencils.creation import (
     empty,
@@ -20,7 +21,9 @@ from pencils.localgrid import LocalGrid, localgrid
 from pencils.partition import partition
 from pencils.pencil import Pencil
 from pencils.reductions.replicas import verify_replicas
-from pencils.transpose import Transposition, transpose
+from pencils.transpose import transpose
+from pencils.transposition import Transposition
+from pencils.tuning import Tuning, tune
 
 __version__ = "0.1.0"
 
@@ -31,7 +34,9 @@ __all__ = [
     "PencilArray",
     "PencilsError",
     "Transposition",
+    "Tuning",
     "__version__",
+    "alias",
     "empty",
     "empty_like",
     "from_function",
@@ -46,6 +51,7 @@ __all__ = [
     "random",
     "save",
     "transpose",
+    "tune",
     "verify_replicas",
     "zeros",
     "zeros_like",

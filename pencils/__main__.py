@@ -95,6 +95,7 @@ def _facts() -> Iterator[tuple[str, str]]:
     import h5py
 
     from pencils.comm.machine import describe_machine
+    from pencils.comm.pack import available, kernels
 
     machine = describe_machine()
     yield "pencils", __version__
@@ -108,7 +109,7 @@ def _facts() -> Iterator[tuple[str, str]]:
     yield "parallel HDF5", "yes" if h5py.get_config().mpi else "no (checkpoints do not need it)"
     for package in ("scipy", "mpi4py-fft", "tqdm"):
         yield package, _version(package)
-    yield "compiled parts", "no (NumPy fallback)"
+    yield "copies", f"{kernels()} (one of {', '.join(available())})"
     yield "processes", str(machine.processes)
     names = [f"{name} ({count})" for name, count in machine.nodes[:_MOST_NODES]]
     more = [] if len(machine.nodes) <= _MOST_NODES else ["..."]

@@ -66,7 +66,15 @@ class PencilArray(Field, Operators):
     np.float64(3.0)
     """
 
-    __slots__ = ("_extent", "_halo", "_local", "_padded", "_pencil", "_singletons")
+    __slots__ = (
+        "__weakref__",
+        "_extent",
+        "_halo",
+        "_local",
+        "_padded",
+        "_pencil",
+        "_singletons",
+    )
     _extent: Extent
     _halo: Widths
     _local: Array
@@ -85,7 +93,7 @@ class PencilArray(Field, Operators):
         check_type("pencil", pencil, Pencil)
         data = np.asarray(local_data)
         read_dtype(data.dtype)
-        singletons = read_singletons(pencil, dims)
+        singletons = read_singletons(pencil.ndim, dims)
         widths = read_halo(halo, pencil.ndim, singletons)
         components = data.shape[: max(0, data.ndim - pencil.ndim)]
         expected = padded_shape(pencil, components, singletons, widths)

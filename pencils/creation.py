@@ -263,7 +263,7 @@ def _create(
 
     def read() -> _Request:
         check_type("pencil", pencil, Pencil)
-        singletons = read_singletons(pencil, dims)
+        singletons = read_singletons(pencil.ndim, dims)
         widths = read_halo(halo, pencil.ndim, singletons)
         kind = read_dtype(_number_dtype(fill_value) if dtype is None else dtype)
         value = None if fill_value is None else read_value("fill_value", fill_value, kind)

@@ -121,7 +121,7 @@ def _gathered_axes(
     if dims is None:
         return None
     axes = read_dims("dims", dims, field.pencil.ndim)
-    varying = read_singletons(field.pencil, axes) - field.singletons
+    varying = read_singletons(field.pencil.ndim, axes) - field.singletons
     if varying or not whole:
         msg = f"dims={axes} drops dimensions {sorted(varying)}, along which the field varies"
         if not whole:

@@ -48,13 +48,39 @@ def topology_among(*arguments: object) -> Topology:
     """Find a communicator to agree on, in arguments good or bad.
 
     That of the first pencil or field among them which this rank does not have for itself alone.
+    Sequences of such are looked into.
     """
-    pencils = [argument.pencil if is_field(argument) else argument for argument in arguments]
+    flat: list[object] = []
+    for argument in arguments:
+        flat.extend(argument if isinstance(argument, list | tuple) else [argument])
+    pencils = [argument.pencil if is_field(argument) else argument for argument in flat]
     known = [pencil for pencil in pencils if isinstance(pencil, Pencil)]
     for pencil in known:
         if pencil.size > 1:
             return pencil.topology
     return known[0].topology if known else meeting_place()
+
+
+def read_pencils(pens: object) -> list[Pencil]:
+    """Read a sequence of pencils over the same processes.
+
+    Raises
+    ------
+    ArgumentError, TypeError, PencilMismatchError
+        If it is empty, no sequence, or holds anything else.
+    """
+    if not isinstance(pens, Sequence):
+        msg = f"pens must be a sequence of pencils, not {type(pens).__name__}"
+        raise TypeError(msg)
+    if not pens:
+        msg = "pens must hold at least one pencil"
+        raise ArgumentError(msg)
+    for number, pen in enumerate(pens):
+        check_type(f"pens[{number}]", pen, Pencil)
+        if not pen.same_ranks(pens[0]):
+            msg = f"pens[{number}] lies over other processes than pens[0]:\n{pen!r}\n{pens[0]!r}"
+            raise PencilMismatchError(msg)
+    return list(pens)
 
 
 def facts(field: PencilArray) -> dict[str, object]:

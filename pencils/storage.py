@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from pencils.comm.buffers import aligned_empty, aligned_zeros
 from pencils.errors import ArgumentError
 from pencils.layout.integers import to_int
 from pencils.layout.make import read_dims, read_ints
@@ -102,11 +103,11 @@ def read_halo(halo: HaloSpec, ndim: int, singletons: Collection[int] = ()) -> Wi
     return tuple((lo, hi) for lo, hi in widths)
 
 
-def read_singletons(pencil: Pencil, dims: Sequence[int] | int | None) -> frozenset[int]:
+def read_singletons(ndim: int, dims: Sequence[int] | int | None) -> frozenset[int]:
     """Dimensions left over as singletons when a field varies along `dims` only."""
     if dims is None:
         return frozenset()
-    return frozenset(range(pencil.ndim)) - set(read_dims("dims", dims, pencil.ndim))
+    return frozenset(range(ndim)) - set(read_dims("dims", dims, ndim))
 
 
 def padded_shape(
@@ -133,17 +134,27 @@ def allocate(
     unless there is no room.
     """
     shape = padded_shape(pencil, components, singletons, halo)
-    axes = memory_axes(pencil.order, len(components))
-    memory_shape = [shape[axis] for axis in axes]
-    nbytes = dtype.itemsize * prod(shape)
+    memory = allocate_bytes(pencil, dtype.itemsize * prod(shape), zero=zero, shared=shared)
+    return arrange(memory, pencil, dtype, shape)
+
+
+def allocate_bytes(
+    pencil: Pencil, nbytes: int, *, zero: bool = False, shared: bool = False
+) -> Array:
+    """Allocate bytes that begin at a cache line; *Collective* if `shared`."""
     memory = pencil.topology.shared.allocate(nbytes) if shared else None
     if memory is None:
-        block = np.zeros(memory_shape, dtype) if zero else np.empty(memory_shape, dtype)
-    else:
-        if zero:
-            memory[:] = 0
-        block = memory.view(dtype).reshape(memory_shape)
-    return block.transpose(np.argsort(axes))
+        return aligned_zeros(nbytes) if zero else aligned_empty(nbytes)
+    if zero:
+        memory[:] = 0
+    return memory
+
+
+def arrange(memory: Array, pencil: Pencil, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """View the first bytes as a block of `shape` that is contiguous in the pencil's order."""
+    axes = memory_axes(pencil.order, len(shape) - pencil.ndim)
+    block = memory[: dtype.itemsize * prod(shape)].view(dtype)
+    return block.reshape([shape[axis] for axis in axes]).transpose(np.argsort(axes))
 
 
 def memory_axes(order: Sequence[int], lead: int) -> tuple[int, ...]:

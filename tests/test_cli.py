@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pencils
+from pencils.comm import pack
 
 ROOT = Path(__file__).parents[1]
 TWO_STARTS = ["demo", "--input", "u.npy", "--restart", "u.h5"]
@@ -37,7 +38,7 @@ def test_info_says_what_is_there_without_mpiexec():
     assert found["pencils"] == pencils.__version__
     assert found["processes"] == "1"
     assert found["nodes"].startswith("1, with processes: ")
-    assert found["compiled parts"] == "no (NumPy fallback)"
+    assert found["copies"].startswith(f"{pack.kernels()} (one of ")
     assert re.match(r"(yes|no)\b", found["parallel HDF5"])
     for name in ("python", "numpy", "mpi4py", "h5py", "HDF5", "MPI library", "MPI standard"):
         assert re.search(r"\d+\.\d+", found[name]), name

@@ -76,6 +76,19 @@ def here(comm):
         plan=Transposition(pen, across),
         other_plan=Transposition(across, pen),
         freed=freed,
+        pair=[pen, across],
+        pair_alone=[alone, alone],
+        pair_other=[across, pen],
+        pair_not_alone=[pen, alone],
+        pair_fields=[u, u],
+        us=[u, u],
+        us_across=[pencils.ones(across)] * 2,
+        us_short=[u, pencils.ones(pen, dtype="f4")],
+        us_three=[u, u, u],
+        outs=[pencils.empty(across), pencils.empty(across)],
+        outs_one=[pencils.empty(across)],
+        outs_readonly=[pencils.empty(across), readonly],
+        outs_none=[None, None],
         fields={"u": u},
         fields_other={"u": pencils.ones(across)},
         fields_short={"u": pencils.ones(pen, dtype="f4")},
@@ -136,6 +149,23 @@ def call_plan(plan, u, out=None):
     return plan(u, out)
 
 
+def call_many(plan, us, outs=None):
+    return plan.many(us, outs)
+
+
+def start_and_wait(plan, u, out=None):
+    return plan.start(u, out).wait()
+
+
+def make_work(plan):
+    return plan.work()
+
+
+def turn_around(plan):
+    with plan.reversed() as back:
+        return back
+
+
 def make_plan(source, target, **rest):
     with Transposition(source, target, **rest):
         pass
@@ -152,6 +182,11 @@ CALLS = {
     "transpose": (pencils.transpose, {"u": The("u"), "pencil": The("across")}),
     "Transposition": (make_plan, {"source": The("pen"), "target": The("across")}),
     "plan": (call_plan, {"plan": The("plan"), "u": The("u")}),
+    "start": (start_and_wait, {"plan": The("plan"), "u": The("u")}),
+    "many": (call_many, {"plan": The("plan"), "us": The("us"), "outs": The("outs")}),
+    "work": (make_work, {"plan": The("plan")}),
+    "reversed": (turn_around, {"plan": The("plan")}),
+    "alias": (pencils.alias, {"pens": The("pair"), "shared": True}),
     "verify_replicas": (pencils.verify_replicas, {"field": The("u")}),
     **REDUCTIONS,
     **PAIRS,
@@ -207,6 +242,18 @@ WRONG = [
     ("plan", "u", None, The("data"), The("u_larger"), The("short"), The("vector"), The("u_alone")),
     ("plan", "out", The("data"), "x", The("u_larger"), The("short_out"), The("readonly")),
     ("plan", "plan", The("freed")),
+    ("Transposition", "staging", 0, -1, "x", 1.5, (100,), OBJECT),
+    ("Transposition", "comm", 3, "x", MPI.COMM_NULL),
+    ("start", "u", None, The("data"), The("u_larger"), The("short"), The("vector"), The("u_alone")),
+    ("start", "out", The("data"), "x", The("u_larger"), The("short_out"), The("readonly")),
+    ("many", "us", None, 3, The("data"), The("us_short"), The("outs_none"), The("u"), []),
+    ("many", "outs", 3, The("outs_one"), The("outs_readonly"), The("us_three"), [None, 3], []),
+    *((name, "plan", The("freed")) for name in ("start", "many", "work", "reversed")),
+    ("alias", "pens", None, 3, (), "x", The("pen"), The("pair_fields"), [None]),
+    ("alias", "pens", The("pair_not_alone")),
+    ("alias", "dtype", *NO_DTYPE, OBJECT),
+    ("alias", "components", *NO_NUMBERS),
+    ("alias", "dims", *NO_DIMS),
     ("verify_replicas", "field", None, The("data"), "x"),
     *((name, "axis", *BAD_AXES, (0, 0)) for name in AXES),
     *((name, "out", 3, The("u")) for name in AXES if name != "count_nonzero"),
@@ -278,8 +325,17 @@ DIFFERENT = [
     ("Transposition", "components", 3),
     ("Transposition", "dims", (0, 1)),
     ("Transposition", "method", "alltoallv"),
+    ("Transposition", "method", "messages", "hybrid", "alltoallw"),
+    ("Transposition", "staging", 100, 10**9),
     ("Transposition", "check", False),
     ("plan", "u", The("u_across")),
+    *((name, "plan", The("other_plan")) for name in ("plan", "start", "many", "reversed")),
+    ("start", "u", The("u_across")),
+    ("many", "us", The("us_across"), The("us_three")),
+    ("alias", "pens", The("pair_other")),
+    ("alias", "dtype", "f4"),
+    ("alias", "components", 3),
+    ("alias", "dims", (0, 1)),
     *((name, "field", The("u_across"), The("short"), The("vector"), The("plane"), The("u_larger"))
       for name in ("verify_replicas", *REDUCTIONS)),
     *((name, "axis", 1) for name in AXES),

@@ -12,12 +12,14 @@ from pencils import (
     Pencil,
     PencilArray,
     Transposition,
+    alias,
     gather,
     localgrid,
     partition,
     transpose,
     zeros,
 )
+from pencils.comm.methods import METHODS
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -51,21 +53,104 @@ def test_ten_thousand_pencils_and_arrays(comm):
     assert communicators_left(comm)
 
 
-def test_a_thousand_plans(comm):
+def windows_of(comm):
+    """Count the windows of shared memory, and tell whether anything lies in them."""
+    gc.collect()
+    topology = Pencil(SHAPE, comm).topology
+    pools = [topology.shared, *(pool for _, pool in topology.groups.values())]
+    windows = [window for pool in pools for window in pool._windows]
+    return len(windows), all(window.idle for window in windows)
+
+
+def types_left():
+    """Tell whether MPI still makes datatypes."""
+    made = [MPI.BYTE.Create_vector(3, 1, n).Commit() for n in range(2, 12)]
+    for each in made:
+        each.Free()
+    return True
+
+
+def test_ten_thousand_plans(comm):
+    """Of all methods and options, used and not used, freed and forgotten."""
+    private = comm.Dup()
+    source = Pencil(SHAPE, private, decomp=(0, 1))
+    target = source.with_(decomp=(1, 2))
+    topology = source.topology
+    values = numbered(SHAPE)
+    u = spread(source, values)
+    v = zeros(target)
+    methods = [*METHODS, "auto"]
+    held = None
+    for n in range(350):
+        method, way = methods[n % len(methods)], n // len(methods) % 5
+        plan = Transposition(source, target, method=method, staging=500 if way == 1 else None)
+        if way == 0:
+            plan(u, v)
+        elif way == 1:
+            plan.reversed().free()
+        elif way == 2:
+            plan.start(u, v).wait()
+        elif way == 3:
+            plan.many([u, u])
+            assert plan.work()[0].pencil is source
+        if way != 4:
+            plan.free()
+        del plan
+        if n == 90:
+            held = topology.communicators, windows_of(private)
+    assert everywhere(comm, holds(v, values))
+    assert (topology.communicators, windows_of(private)) == held
+    assert held[1][1]
+    # The others are of one process each, and cost no communication.
+    alone = Pencil(SHAPE, MPI.COMM_SELF, decomp=(0, 1))
+    turned = alone.with_(decomp=(1, 2), order=(2, 0, 1))
+    w = spread(alone, values)
+    Transposition(alone, turned, method="shared").free()
+    before = alone.topology.communicators, windows_of(MPI.COMM_SELF)[0]
+    for n in range(9_650):
+        with Transposition(alone, turned, method=methods[n % len(methods)]) as plan:
+            x = plan(w) if n % 3 == 0 else None
+        if x is not None:
+            assert holds(x, values)
+    assert alone.topology.communicators == before[0]
+    assert windows_of(MPI.COMM_SELF)[0] <= before[1] + 1
+    assert communicators_left(comm)
+    assert types_left()
+    private.Free()
+
+
+def test_plans_of_transpose_come_and_go(comm):
     source = Pencil(SHAPE, comm, decomp=(0, 1))
     target = source.with_(decomp=(1, 2))
-    before = source.topology.communicators
     u = spread(source, numbered(SHAPE))
-    for n in range(500):
-        with Transposition(source, target, method="alltoallv" if n % 2 else "messages") as plan:
-            v = plan(u)
-    assert everywhere(comm, holds(v, numbered(SHAPE)))
-    for n in range(500):  # kept by transpose, thrown out and made again
-        v = transpose(u, target.with_(order=(n % 3, (n + 1) % 3, (n + 2) % 3)))
+    before = None
+    for n in range(100):  # kept by transpose, thrown out and made again
+        v = transpose(u, target.with_(order=(n % 3, (n + 1) % 3, (n + 2) % 3), splits="floor"))
+        components = zeros(source, components=n % 20)
+        transpose(components, target)
+        if n == 30:
+            before = source.topology.communicators, source.topology.shared.windows
     assert everywhere(comm, holds(v, numbered(SHAPE)))
     assert len(source.topology.plans) <= 8
-    assert source.topology.communicators == before
+    assert (source.topology.communicators, source.topology.shared.windows) == before
     assert communicators_left(comm)
+
+
+def test_shared_fields_of_plans_and_aliases(comm):
+    """Memory goes back to the windows there are."""
+    private = comm.Dup()
+    pen = Pencil(SHAPE, private, decomp=(0, 1))
+    turned = pen.with_(decomp=(1, 2))
+    for _ in range(60):
+        with Transposition(pen, turned) as plan:
+            plan(*plan.work())
+            plan(*alias([pen, turned], shared=True))
+            plan(*alias([pen, turned]))
+            plan.many(plan.work()[:1])
+    assert everywhere(comm, windows_of(private)[1])
+    assert everywhere(comm, windows_of(private)[0] <= 3)
+    assert communicators_left(comm)
+    private.Free()
 
 
 def test_memory_does_not_grow(comm):
@@ -74,25 +159,31 @@ def test_memory_does_not_grow(comm):
     data = numbered(SHAPE)
     axes = [np.arange(extent) for extent in SHAPE]
 
-    def work():
+    methods = [*METHODS, "auto"]
+
+    def work(turn):
         u = partition(pen, data if comm.rank == 0 else None, root=0)
         v = transpose(u + localgrid(pen, axes).x, pen.with_(decomp=(2, 1)))
         with Transposition(pen, v.pencil) as plan:
             w = plan(u)
         handle = Transposition(pen, v.pencil).start(u)  # neither waited for by name nor freed
         handle.wait()
+        with Transposition(pen, v.pencil, method=methods[turn % len(methods)]) as plan:
+            plan.many([u, *plan.work()[:1]])
+            plan.start(*alias([pen, v.pencil], shared=True)).wait()
+            plan.start(u)
         return gather(w, None, key=np.s_[::2]), PencilArray(pen, u.local)
 
-    for _ in range(10):
-        work()
+    for turn in range(6):
+        work(turn)
     gc.collect()
     tracemalloc.start()
-    for _ in range(10):
-        work()
+    for turn in range(6):
+        work(turn)
     gc.collect()
     before = tracemalloc.get_traced_memory()[0]
-    for _ in range(30):
-        work()
+    for turn in range(18):
+        work(turn)
     gc.collect()
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()

@@ -10,23 +10,27 @@ from together import (
     holds,
     named,
     numbered,
+    on_nodes,
     one_after_the_other,
     raise_together,
     random_pencil,
     ranks_at_fault,
     spread,
+    ways,
 )
 
 from pencils import Pencil, PencilArray, Transposition, empty, gather, transpose, zeros
-from pencils.comm import exchange
-from pencils.comm.exchange import METHODS
+from pencils.comm.methods import method as limits
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 SHAPE = (7, 6, 5)
 
-methods = pytest.mark.parametrize("method", list(METHODS))
+
+@pytest.fixture(name="comm", scope="module")
+def _comm(request):
+    return on_nodes(getattr(request, "param", "one node"))
 
 
 @pytest.fixture(name="pair")
@@ -41,7 +45,7 @@ def plan_of(pair, method="messages", data=None, dims=None):
     return Transposition(*pair, data.dtype, components=components, dims=dims, method=method)
 
 
-@methods
+@ways
 @pytest.mark.parametrize("ndim", [1, 2, 3, 4])
 def test_any_pencil_to_any_pencil(comm, method, ndim):
     rng = np.random.default_rng(ndim)
@@ -62,7 +66,7 @@ def test_any_pencil_to_any_pencil(comm, method, ndim):
         assert everywhere(comm, holds(transpose(u, target), data))
 
 
-@methods
+@ways
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_element_type(comm, pair, method, dtype):
     data = numbered((2, *SHAPE), dtype)
@@ -72,7 +76,7 @@ def test_every_element_type(comm, pair, method, dtype):
     assert everywhere(comm, holds(v, data))
 
 
-@methods
+@ways
 def test_halos_are_neither_read_nor_written(comm, pair, method):
     data = numbered(SHAPE)
     u = zeros(pair[0], halo=((1, 2), (0, 1), (3, 0)))
@@ -89,7 +93,7 @@ def test_halos_are_neither_read_nor_written(comm, pair, method):
     assert everywhere(comm, holds(v, data))
 
 
-@methods
+@ways
 def test_blocks_of_any_strides(comm, pair, method):
     data = numbered(SHAPE)
     layouts = (
@@ -107,7 +111,7 @@ def test_blocks_of_any_strides(comm, pair, method):
                 assert everywhere(comm, holds(v, data))
 
 
-@methods
+@ways
 def test_in_place_over_one_buffer(comm, method):
     """As FFT libraries do: the same memory holds the source first and then the target."""
     rng = np.random.default_rng(6)
@@ -150,16 +154,16 @@ def test_memory_order_of_the_result(comm, pair):
     assert everywhere(comm, holds(v, numbered(SHAPE)))
 
 
-@methods
+@ways
 def test_counts_beyond_what_one_call_can_move(comm, pair, method, monkeypatch):
-    monkeypatch.setattr(exchange, "MOST_BYTES", 13)
-    monkeypatch.setattr(exchange, "MOST_UNITS", comm.size + 1)
+    monkeypatch.setattr(limits, "MOST_BYTES", 13)
+    monkeypatch.setattr(limits, "MOST_UNITS", comm.size + 1)
     data = numbered((2, *SHAPE), "c16")
     with plan_of(pair, method, data) as plan:
         assert everywhere(comm, holds(plan(spread(pair[0], data)), data))
 
 
-@methods
+@ways
 def test_two_plans_under_way_and_waited_for_in_another_order(comm, pair, method):
     data = numbered(SHAPE)
     u, w = spread(pair[0], data), spread(pair[1], 2 * data)
@@ -173,7 +177,7 @@ def test_two_plans_under_way_and_waited_for_in_another_order(comm, pair, method)
         assert everywhere(comm, holds(two.wait(), 2 * data))
 
 
-@methods
+@ways
 def test_one_plan_started_twice(comm, pair, method):
     data = numbered(SHAPE)
     with plan_of(pair, method) as plan:
@@ -183,7 +187,7 @@ def test_one_plan_started_twice(comm, pair, method):
         assert everywhere(comm, holds(plan(spread(pair[0], data)), data))
 
 
-@methods
+@ways
 def test_a_forgotten_handle_is_completed_by_free(comm, pair, method):
     data = numbered(SHAPE)
     v = zeros(pair[1])
@@ -212,8 +216,8 @@ def test_a_plan_of_another_memory_order_or_equal_pencils_will_do(comm, pair):
 def test_without_checks_a_call_sends_nothing_but_the_data(comm, pair):
     data = numbered(SHAPE)
     u = spread(pair[0], data)
-    with Transposition(*pair, check=False) as plan:
-        plan._exchange._method._comm = spy = Spy(plan._exchange._method._comm)
+    with Transposition(*pair, check=False, method="messages") as plan:
+        spy = spy_on(plan)
         assert everywhere(comm, holds(plan(u), data))
     assert set(spy.calls) <= {"Isend", "Irecv"}
 
@@ -240,6 +244,13 @@ class Spy:
         return call
 
 
+def spy_on(plan):
+    """Watch what a plan by messages sends."""
+    (method,) = plan._exchange._methods
+    method.comm = Spy(method.comm)
+    return method.comm
+
+
 def test_a_rank_sends_one_message_to_each_rank_that_shares_points(comm):
     rng = np.random.default_rng(7)
     data = numbered((3, *SHAPE))
@@ -252,7 +263,7 @@ def test_a_rank_sends_one_message_to_each_rank_that_shares_points(comm):
             if rank != comm.rank and (mine & pair[1].box(rank)).volume
         ]
         with plan_of(pair, "messages", data) as plan:
-            plan._exchange._method._comm = spy = Spy(plan._exchange._method._comm)
+            spy = spy_on(plan)
             v = plan(spread(pair[0], data))
         assert everywhere(comm, holds(v, data))
         assert everywhere(comm, sorted(spy.dests) == expected)
@@ -261,7 +272,7 @@ def test_a_rank_sends_one_message_to_each_rank_that_shares_points(comm):
 def test_nothing_travels_where_nothing_moves(comm):
     pen = Pencil(SHAPE, comm)
     with plan_of((pen, pen.with_(order=(2, 0, 1)))) as plan:
-        plan._exchange._method._comm = spy = Spy(plan._exchange._method._comm)
+        spy = spy_on(plan)
         plan(spread(pen, numbered(SHAPE)))
     assert everywhere(comm, not spy.calls)
 
@@ -489,6 +500,18 @@ def test_a_plan_freed_on_one_rank_raises_on_all(comm, pair):
         plan.free()
     u = zeros(pair[0])
     raise_together(comm, ArgumentError, named(comm, comm.size - 1), "freed", call=lambda: plan(u))
+    plan.free()
+
+
+@pytest.mark.parametrize("name", ["work", "reversed", "many"])
+def test_whatever_a_plan_freed_on_one_rank_is_asked_raises_on_all(comm, pair, name):
+    plan = plan_of(pair)
+    u, _ = plan.work()
+    if comm.rank == comm.size - 1:
+        plan.free()
+    args = ([u],) if name == "many" else ()
+    text = named(comm, comm.size - 1)
+    raise_together(comm, ArgumentError, text, "freed", call=lambda: getattr(plan, name)(*args))
     plan.free()
 
 

@@ -5,15 +5,59 @@ what is asserted here is the same everywhere.
 """
 
 from contextlib import contextmanager
+from functools import cache
 
 import numpy as np
+import pytest
+from mpi4py import MPI
 
 import pencils
+from pencils.comm.methods import METHODS
+from pencils.comm.topology import topology_of
 
 DTYPES = [
     np.dtype(kind)
     for kind in ("f8", "f4", "f2", "g", "c16", "c8", "i1", "u8", "?", ">f8", ">i2", "S3", "M8[s]")
 ] + [np.dtype([("mass", ">f4"), ("at", "i2", (3,)), ("gone", "?")])]
+
+# Where ranks run, or pretend to: the node of a rank.
+NODES = {
+    "one node": lambda _rank, _size: 0,
+    "even and odd": lambda rank, _size: rank % 2,
+    "two halves": lambda rank, size: int(2 * rank >= size),
+    "one rank apart": lambda rank, size: int(rank == size - 1),
+    "three nodes": lambda rank, _size: rank % 3,
+}
+WAYS = [("one node", method) for method in METHODS]
+WAYS += [(nodes, "hybrid") for nodes in NODES if nodes != "one node"]
+
+# Every method on one node, and the one that knows nodes on several; takes a module's own fixture
+# `comm` that passes its parameter to `on_nodes`.
+ways = pytest.mark.parametrize(
+    ("comm", "method"),
+    WAYS,
+    indirect=["comm"],
+    ids=[method if nodes == "one node" else f"{method} {nodes}" for nodes, method in WAYS],
+)
+
+
+@cache
+def on_nodes(nodes):
+    """Give a communicator of all ranks that takes them for spread over the nodes of that name.
+
+    It stays for the next test. *Collective* the first time.
+    """
+    world = MPI.COMM_WORLD
+    if nodes == "one node":
+        return world
+    private = world.Dup()
+    pretend_nodes(private, NODES[nodes](world.rank, world.size))
+    return private
+
+
+def pretend_nodes(comm, number):
+    """Let a communicator nobody has used yet take those ranks for a node that pass a number."""
+    topology_of(comm)._node = MPI.Intracomm(comm.Split(number, comm.rank))
 
 
 def everywhere(comm, verdict):

@@ -2,94 +2,104 @@
 
 An `Exchange` knows which slices of a source array go to which rank and which slices of a target
 array come from whom. How the bytes travel is a method from the table `METHODS`; a new method is a
-class beside the ones here and a line in that table.
+class in `pencils.comm.methods` and an entry in that table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from itertools import product
+from typing import Any, Generic, TypeVar
 
 import numpy as np
-from mpi4py import MPI
 from numpy.typing import NDArray
 
+from pencils.comm.agree import agreed
+from pencils.comm.buffers import Buffers
+from pencils.comm.methods import METHODS, Call, Flow, Method, Packing, Piece, Plan
+from pencils.comm.pack import Copies
+from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
 
 Array = NDArray[Any]
-Bytes = NDArray[np.uint8]
 T = TypeVar("T")
 
-# One MPI call moves at most this many bytes, or units of a datatype: counts are 32-bit integers.
-MOST_BYTES = 2**30
-MOST_UNITS = 2**30
-# Packed pieces start at multiples of this, so that every dtype is aligned.
-ALIGNMENT = 64
-TAG = 1
-
-
-class Piece(NamedTuple):
-    """The part `key` of a local array that goes to, or comes from, rank `peer`."""
-
-    peer: int
-    key: tuple[slice, ...]
+AUTO = "auto"
 
 
 class Handle(Generic[T]):
     """An exchange under way; `wait` completes it and returns its result."""
 
-    __slots__ = ("_finish", "_result")
+    __slots__ = ("_complete", "_result", "_under_way", "exchange")
 
-    def __init__(self, finish: Callable[[], None], result: T) -> None:
-        self._finish: Callable[[], None] | None = finish
+    def __init__(self, exchange: Exchange, complete: Callable[[], None], result: T) -> None:
+        self.exchange = exchange
+        self._complete: Callable[[], None] | None = complete
         self._result = result
+        self._under_way = exchange.topology.under_way
+        self._under_way.append(self)
 
     def wait(self) -> T:
-        """Complete the exchange; a second call returns at once."""
-        if self._finish is not None:
-            self._finish()
-            self._finish = None
+        """Complete the exchange; a second call returns at once. *Collective*.
+
+        Exchanges on one communicator complete in the order in which they were started, so that
+        ranks may wait for them in any.
+        """
+        while self._complete is not None:
+            self._under_way.popleft().finish()
         return self._result
 
-
-# MPI writes into buffers until the wait, even if the user has dropped both handle and plan.
-_UNDER_WAY: set[Handle[Any]] = set()
+    def finish(self) -> None:
+        """Complete this exchange, which is the oldest one under way. *Collective*."""
+        complete, self._complete = self._complete, None
+        assert complete is not None
+        complete()
 
 
 class Exchange:
-    """Reusable plan that moves slices of a source array into slices of other ranks' targets.
+    """Reusable plan that moves slices of source arrays into slices of other ranks' targets.
 
     Parameters
     ----------
-    comm : mpi4py.MPI.Intracomm
-        Private communicator. Making, starting and waiting are *Collective* over it.
+    topology : Topology
+        Whose private communicator to use. Making, starting and waiting are *Collective* over it.
     sends, recvs : sequence of Piece
         What this rank sends and receives; pieces for itself stand in both, in the same order.
+    axes : int
+        Number of axes that pieces slice: the last ones of the arrays.
     lead : tuple of int
         Shape of the axes before the sliced ones; they travel whole.
     dtype : numpy.dtype
-        Element type of both arrays; any of fixed size without Python objects.
+        Element type of all arrays; any of fixed size without Python objects.
     method : str
-        A name from `METHODS`.
+        A name from `METHODS`, or "auto": what is fastest as a rule, given where the ranks run.
+    turns : int
+        Pieces travel in so many turns, one after the other, the same number on all ranks.
+    buffers : Buffers
+        Where to take memory from; plans that are used in turn may share them.
 
     Raises
     ------
     ArgumentError
-        If there is no such method.
+        On every rank, if there is no such method or it does not reach all ranks.
     """
 
     def __init__(
         self,
-        comm: MPI.Intracomm,
+        topology: Topology,
         sends: Sequence[Piece],
         recvs: Sequence[Piece],
         *,
+        axes: int,
         lead: tuple[int, ...],
         dtype: np.dtype[Any],
-        method: str = "messages",
+        method: str = AUTO,
+        turns: int = 1,
+        buffers: Buffers | None = None,
     ) -> None:
-        rank, size = comm.rank, comm.size
+        rank, size = topology.comm.rank, topology.comm.size
+        self.topology = topology
+        self.buffers = Buffers() if buffers is None else buffers
         self._own: list[tuple[Any, Any]] = list(
             zip(
                 [(..., *piece.key) for piece in sends if piece.peer == rank],
@@ -102,217 +112,152 @@ class Exchange:
         home = [piece for piece in recvs if piece.peer != rank]
         away.sort(key=lambda piece: (piece.peer - rank) % size)
         home.sort(key=lambda piece: (rank - piece.peer) % size)
-        make = METHODS[check_method(method)]
-        self._packings = Packing(away, lead, dtype), Packing(home, lead, dtype)
-        self._method = make(comm, *self._packings)
-        self._pending: set[Handle[Any]] = set()
+        plans = [
+            Plan(
+                topology,
+                Packing([piece for piece in away if piece.turn == turn], lead, dtype),
+                Packing([piece for piece in home if piece.turn == turn], lead, dtype),
+                axes,
+                self.buffers,
+            )
+            for turn in range(turns)
+        ]
+        self._methods = _make_methods(check_method(method), plans)
+        self.method = self._methods[0].name
+        self.turns = turns
 
-    def start(self, source: Array, target: Array, result: T) -> Handle[T]:
-        """Start moving; neither array may be touched before ``wait`` of the returned handle.
+    def bind(self, sources: Sequence[Array], targets: Sequence[Array]) -> Bound:
+        """Prepare to move ``sources[i]`` to ``targets[i]``, all at once; local.
 
         Parameters
         ----------
-        source, target : numpy.ndarray
-            Arrays of any strides; they may share memory.
+        sources, targets : sequence of numpy.ndarray
+            Arrays of any strides; a target may share memory with any source.
+
+        Raises
+        ------
+        ArgumentError
+            If they share memory and the exchange takes several turns.
+        """
+        aliased = any(np.may_share_memory(*pair) for pair in product(sources, targets))
+        if aliased and len(self._methods) > 1:
+            msg = (
+                "source and target share memory, so all that leaves has to be packed before "
+                "anything arrives; leave out staging= for this"
+            )
+            raise ArgumentError(msg)
+        pairs = list(zip(sources, targets, strict=True))
+        calls = [Call(sources, targets, aliased)]
+        if len(self._methods) > 1:  # one array after the other, to stay within the bound
+            calls = [Call([source], [target], aliased) for source, target in pairs]
+        flows = [method.bind(call) for call in calls for method in self._methods]
+        own = [(target[into], source[key]) for source, target in pairs for key, into in self._own]
+        return Bound(self, own, flows, aliased=aliased)
+
+    def free(self) -> None:
+        """Wait for what is under way and release buffers and MPI objects. *Collective*."""
+        mine = [handle for handle in self.topology.under_way if handle.exchange is self]
+        for handle in mine:
+            handle.wait()
+        for method in self._methods:
+            method.free()
+        self._methods = []
+
+
+class Bound:
+    """An exchange and the arrays it moves: as often as wanted, and at little cost each time."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        own: Sequence[tuple[Array, Array]],
+        flows: Sequence[Flow],
+        *,
+        aliased: bool,
+    ) -> None:
+        self._exchange = exchange
+        self._under_way = exchange.topology.under_way
+        # What stays on this rank must be saved if the target may be written before it is read.
+        self._kept = [pair for pair in own if not _same_memory(*pair)] if aliased else []
+        self._own = Copies([] if aliased else own)
+        self._first, *self._others = flows
+
+    def run(self) -> None:
+        """Move the data. *Collective*."""
+        if self._others or self._under_way:
+            self.start(None).wait()
+            return
+        saved = self._save()
+        self._first.run(self._own)
+        Copies(saved)()
+
+    def start(self, result: T) -> Handle[T]:
+        """Start; no array may be touched before ``wait`` of the returned handle. *Collective*.
+
+        Parameters
+        ----------
         result : object
             What ``wait`` returns.
         """
-        aliased = np.may_share_memory(source, target)
-        own = [(target[into], source[key]) for key, into in self._own]
-        if aliased:
-            own = [(into, part.copy()) for into, part in own]
-        complete = self._method.start(source, target, aliased=aliased)
+        saved = self._save()
+        complete = self._first.start()
+        self._own()
 
         def finish() -> None:
-            if aliased:
-                _copy_all(own)
             complete()
-            self._pending.discard(handle)
-            _UNDER_WAY.discard(handle)
+            for flow in self._others:
+                flow.run(_nothing)
+            Copies(saved)()
 
-        if not aliased:
-            _copy_all(own)
-        handle = Handle(finish, result)
-        self._pending.add(handle)
-        _UNDER_WAY.add(handle)
-        return handle
+        return Handle(self._exchange, finish, result)
 
-    def free(self) -> None:
-        """Wait for what is under way and release the buffers."""
-        for handle in list(self._pending):
-            handle.wait()
-        for packing in self._packings:
-            packing.idle.clear()
-
-
-class Packing:
-    """Where each piece lies in one buffer of bytes.
-
-    Parameters
-    ----------
-    pieces : sequence of Piece
-        The pieces, in the order in which they are packed.
-    lead : tuple of int
-        Shape of the axes before the sliced ones.
-    dtype : numpy.dtype
-        Element type.
-    """
-
-    __slots__ = ("_dtype", "_shapes", "idle", "keys", "nbytes", "peers")
-
-    def __init__(
-        self, pieces: Sequence[Piece], lead: tuple[int, ...], dtype: np.dtype[Any]
-    ) -> None:
-        self.peers = [piece.peer for piece in pieces]
-        self.keys: list[Any] = [(..., *piece.key) for piece in pieces]
-        self._shapes = [(*lead, *(s.stop - s.start for s in piece.key)) for piece in pieces]
-        self.nbytes = [int(np.prod(shape)) * dtype.itemsize for shape in self._shapes]
-        self._dtype = dtype
-        self.idle: list[Bytes] = []
-
-    def offsets(self, unit: int) -> list[int]:
-        """Start of every piece and the end of the last, as multiples of `unit` bytes."""
-        ends = np.cumsum([0, *(-(-nbytes // unit) for nbytes in self.nbytes)])
-        return [int(end) for end in ends]
-
-    def take(self, nbytes: int) -> Bytes:
-        """Return a buffer nobody uses; hand it back by appending it to `idle`."""
-        return self.idle.pop() if self.idle else np.empty(nbytes, dtype=np.uint8)
-
-    def window(self, buffer: Bytes, number: int, start: int) -> Array:
-        """Bytes of piece `number`, which begins at byte `start`, as an array of its shape."""
-        part = buffer[start : start + self.nbytes[number]]
-        return part.view(self._dtype).reshape(self._shapes[number])
-
-
-class Method(Protocol):
-    """How pieces travel between ranks; pieces for the rank itself are copied by `Exchange`."""
-
-    def __init__(self, comm: MPI.Intracomm, away: Packing, home: Packing) -> None: ...
-
-    def start(self, source: Array, target: Array, *, aliased: bool) -> Callable[[], None]:
-        """Start, and return the function that completes; all of `source` is read or pinned."""
-
-
-class Messages:
-    """Nonblocking point-to-point messages between the ranks that have something to say.
-
-    Contiguous pieces travel straight from the source and into the target; others are packed.
-    """
-
-    def __init__(self, comm: MPI.Intracomm, away: Packing, home: Packing) -> None:
-        self._comm = comm
-        self._away = away
-        self._home = home
-        self._starts_away = [ALIGNMENT * offset for offset in away.offsets(ALIGNMENT)]
-        self._starts_home = [ALIGNMENT * offset for offset in home.offsets(ALIGNMENT)]
-
-    def start(self, source: Array, target: Array, *, aliased: bool) -> Callable[[], None]:
-        """Post all receives, pack and post all sends."""
-        away, home = self._away, self._home
-        inbox = home.take(self._starts_home[-1])
-        outbox = away.take(self._starts_away[-1])
-        arriving: list[tuple[list[MPI.Request], Array, Array]] = []
-        for number, peer in enumerate(home.peers):
-            view = target[home.keys[number]]
-            direct = view.flags.c_contiguous and not aliased
-            landing = view if direct else home.window(inbox, number, self._starts_home[number])
-            requests = [self._comm.Irecv(part, peer, TAG) for part in byte_chunks(landing)]
-            arriving.append((requests, view, landing))
-        leaving: list[MPI.Request] = []
-        for number, peer in enumerate(away.peers):
-            view = source[away.keys[number]]
-            if aliased or not view.flags.c_contiguous:
-                packed = away.window(outbox, number, self._starts_away[number])
-                np.copyto(packed, view)
-                view = packed
-            leaving += [self._comm.Isend(part, peer, TAG) for part in byte_chunks(view)]
-
-        def complete() -> None:
-            for requests, view, landing in arriving:
-                MPI.Request.Waitall(requests)
-                if view is not landing:
-                    np.copyto(view, landing)
-            MPI.Request.Waitall(leaving)
-            home.idle.append(inbox)
-            away.idle.append(outbox)
-
-        return complete
-
-
-class Alltoallv:
-    """One nonblocking collective over all ranks, from and into packed buffers."""
-
-    def __init__(self, comm: MPI.Intracomm, away: Packing, home: Packing) -> None:
-        self._comm = comm
-        self._away = away
-        self._home = home
-        most = comm.allreduce(max(sum(away.nbytes), sum(home.nbytes)), op=MPI.MAX)
-        self._unit = ALIGNMENT
-        while most // self._unit + comm.size > MOST_UNITS:
-            self._unit *= 2
-        self._type = _bytes_type(self._unit)
-        self._offsets_away = away.offsets(self._unit)
-        self._offsets_home = home.offsets(self._unit)
-        self._counts_away = self._by_rank(away, self._offsets_away)
-        self._counts_home = self._by_rank(home, self._offsets_home)
-
-    def start(self, source: Array, target: Array, *, aliased: bool) -> Callable[[], None]:  # noqa: ARG002
-        """Pack everything and start the collective."""
-        away, home, unit = self._away, self._home, self._unit
-        outbox = away.take(unit * self._offsets_away[-1])
-        inbox = home.take(unit * self._offsets_home[-1])
-        for number, key in enumerate(away.keys):
-            np.copyto(away.window(outbox, number, unit * self._offsets_away[number]), source[key])
-        request = self._comm.Ialltoallv(
-            [outbox, *self._counts_away, self._type], [inbox, *self._counts_home, self._type]
-        )
-
-        def complete() -> None:
-            request.Wait()
-            for number, key in enumerate(home.keys):
-                start = unit * self._offsets_home[number]
-                np.copyto(target[key], home.window(inbox, number, start))
-            home.idle.append(inbox)
-            away.idle.append(outbox)
-
-        return complete
-
-    def _by_rank(
-        self, packing: Packing, offsets: list[int]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        counts = np.zeros(self._comm.size, dtype=np.int64)
-        starts = np.zeros(self._comm.size, dtype=np.int64)
-        for peer, start, stop in zip(packing.peers, offsets[:-1], offsets[1:], strict=True):
-            if counts[peer] == 0:  # pieces for one peer lie one behind the other
-                starts[peer] = start
-            counts[peer] += stop - start
-        return counts, starts
-
-
-@cache
-def _bytes_type(nbytes: int) -> MPI.Datatype:
-    """Datatype of so many bytes: a few powers of two, kept, because plans come and go."""
-    return MPI.BYTE.Create_contiguous(nbytes).Commit()
-
-
-METHODS: dict[str, type[Method]] = {"messages": Messages, "alltoallv": Alltoallv}
+    def _save(self) -> list[tuple[Array, Array]]:
+        return [(into, part.copy()) for into, part in self._kept]
 
 
 def check_method(method: str) -> str:
-    """Return `method` if it is a name from `METHODS`, or raise."""
-    if method not in list(METHODS):  # a list takes what cannot be hashed for unknown, too
-        msg = f"method {method!r} is unknown; methods are {', '.join(METHODS)}"
+    """Return `method` if it is a name from `METHODS` or "auto", or raise."""
+    if method not in [AUTO, *METHODS]:  # a list takes what cannot be hashed for unknown, too
+        msg = f"method {method!r} is unknown; methods are {', '.join((AUTO, *METHODS))}"
         raise ArgumentError(msg)
     return method
 
 
-def byte_chunks(array: Array) -> list[Bytes]:
-    """View a C-contiguous array as bytes, in pieces that one MPI call can move."""
-    flat = array.reshape(-1).view(np.uint8)
-    return [flat[at : at + MOST_BYTES] for at in range(0, flat.size, MOST_BYTES)]
+def _make_methods(name: str, plans: Sequence[Plan]) -> list[Method]:
+    """Make the method of every turn; without room for shared memory, messages. *Collective*."""
+    topology = plans[0].topology
+    on_node = topology.on_node
+    with agreed(topology.comm, "Exchange"):
+        if name == "shared":
+            _check_reach(plans, on_node)
+    kind = METHODS[_rule(plans) if name == AUTO else name]
+    methods = [kind(plan) for plan in plans]
+    if not all(method.has_room() for method in methods):
+        methods = [METHODS["messages"](plan) for plan in plans]
+    return methods
 
 
-def _copy_all(pairs: Sequence[tuple[Array, Array]]) -> None:
-    for into, part in pairs:
-        np.copyto(into, part)
+def _rule(plans: Sequence[Plan]) -> str:
+    """Shared memory wherever there is any: it saves a copy even where packing is needed."""
+    topology = plans[0].topology
+    moves = topology.any_of([any(plan.away.pieces for plan in plans)])[0]
+    if not moves or topology.nodes == topology.comm.size:
+        return "messages"
+    return "shared" if topology.nodes == 1 else "hybrid"
+
+
+def _check_reach(plans: Sequence[Plan], on_node: Collection[int]) -> None:
+    packings = [packing for plan in plans for packing in (plan.away, plan.home)]
+    far = {peer for packing in packings for peer in packing.peers if peer not in on_node}
+    if far:
+        msg = f"method 'shared' does not reach rank {min(far)} on another node; use 'hybrid'"
+        raise ArgumentError(msg)
+
+
+def _same_memory(one: Array, other: Array) -> bool:
+    """Whether two arrays of one shape are the same elements in the same places."""
+    return one.strides == other.strides and one.ctypes.data == other.ctypes.data
+
+
+def _nothing() -> None:
+    pass

@@ -11,10 +11,12 @@ import os
 import warnings
 import weakref
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
+from numpy.lib.array_utils import byte_bounds
 from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
@@ -24,6 +26,13 @@ FIRST_WINDOW = 2**20
 # Blocks start at multiples of a cache line.
 LINE = 64
 SHARED_FOLDER = "/dev/shm"  # noqa: S108 - where MPI libraries put shared memory on Linux
+
+
+class Place(NamedTuple):
+    """Where a rank's memory lies: `offset` bytes into its segment of a window."""
+
+    window: int
+    offset: int
 
 
 class SharedPool:
@@ -85,6 +94,31 @@ class SharedPool:
         peers = self._peers.get(_address(array))
         return None if peers is None else tuple(np.frombuffer(p, np.uint8) for p in peers)
 
+    def place(self, array: NDArray[Any]) -> Place | None:
+        """Find the first element of an array that lies in shared memory of this rank.
+
+        Returns
+        -------
+        Place or None
+            The same window has the same number on all ranks; None if other ranks cannot read all
+            of the array.
+        """
+        low, high = byte_bounds(array)
+        for number, window in enumerate(self._windows):
+            start = window.addresses[self._node.rank]
+            if start <= low and high <= window.end:
+                return Place(number, _address(array) - start)
+        return None
+
+    def memory(self, rank: int, window: int) -> memoryview:
+        """Memory of a rank of the node in window number `window`."""
+        return self._windows[window].segments[rank]
+
+    @property
+    def syncs(self) -> list[Callable[[], None]]:
+        """For each window, what orders the loads and stores before and after a barrier."""
+        return [window.sync for window in self._windows]
+
     @property
     def windows(self) -> int:
         """Number of windows."""
@@ -116,18 +150,22 @@ class _Window:
     """One MPI window, of which every rank manages its own segment."""
 
     def __init__(self, node: MPI.Intracomm, capacity: int) -> None:
-        self._win = MPI.Win.Allocate_shared(capacity, 1, comm=node)
+        self._win = MPI.Win.Allocate_shared(capacity + LINE, 1, comm=node)
         self._win.Lock_all(MPI.MODE_NOCHECK)  # direct loads and stores need an access epoch
         self.segments = [_segment(self._win, rank) for rank in range(node.size)]
-        self._capacity = capacity
-        self._free = [(0, capacity)]
+        self.addresses = [_address(np.frombuffer(segment, np.uint8)) for segment in self.segments]
+        self.sync = self._win.Sync
+        first = -self.addresses[node.rank] % LINE
+        self.end = self.addresses[node.rank] + first + capacity
+        self._whole = [(first, capacity)]
+        self._free = list(self._whole)
         # A block may come back in the midst of anything: whenever Python collects garbage.
         self.returned: deque[tuple[int, int]] = deque()
 
     @property
     def idle(self) -> bool:
         self._merge_returned()
-        return self._free == [(0, self._capacity)]
+        return self._free == self._whole
 
     def room_for(self, size: int) -> bool:
         self._merge_returned()

@@ -10,7 +10,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from pencils.comm.exchange import byte_chunks
+from pencils.comm.methods.method import byte_chunks
 
 Array = NDArray[Any]
 

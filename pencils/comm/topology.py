@@ -7,17 +7,19 @@ pencil, freed together with it.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from mpi4py import MPI
 
+from pencils.comm.buffers import Buffers
 from pencils.comm.shared import SharedPool
 from pencils.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from pencils.layout import ProcessGrid
 
@@ -37,8 +39,15 @@ class Topology:
         self.comm.Set_errhandler(MPI.ERRORS_RETURN)
         self.rank = self.comm.rank
         self.plans: OrderedDict[Any, Any] = OrderedDict()
+        self.buffers = Buffers()  # of the plans kept here
+        self.methods: dict[Any, str] = {}  # found fastest, by what is moved
+        # MPI writes into buffers until an exchange completes, even if the user has dropped it.
+        self.under_way: deque[Any] = deque()
         self._node: MPI.Intracomm | None = None
+        self._nodes = 0
+        self._on_node: dict[int, int] | None = None
         self._shared: SharedPool | None = None
+        self.groups: dict[bytes, tuple[MPI.Intracomm, SharedPool]] = {}
         self._along: dict[tuple[tuple[int, ...], tuple[int, ...]], MPI.Intracomm] = {}
 
     def along(self, grid: ProcessGrid, axes: Collection[int]) -> MPI.Intracomm:
@@ -64,20 +73,57 @@ class Topology:
         return self._node
 
     @property
+    def nodes(self) -> int:
+        """Number of nodes. *Collective* the first time."""
+        if self._nodes == 0:
+            self._nodes = self.comm.allreduce(int(self.node.rank == 0), op=MPI.SUM)
+        return self._nodes
+
+    @property
+    def on_node(self) -> dict[int, int]:
+        """Rank on this node of every rank that is on it. *Collective* the first time."""
+        if self._on_node is None:
+            ranks: list[int] = self.node.allgather(self.rank)
+            self._on_node = {rank: number for number, rank in enumerate(ranks)}
+        return self._on_node
+
+    @property
     def shared(self) -> SharedPool:
         """Memory that the ranks on this node share. *Collective* the first time."""
         if self._shared is None:
             self._shared = SharedPool(self.node)
         return self._shared
 
+    def any_of(self, flags: Sequence[bool]) -> list[bool]:
+        """Whether each flag is set on any rank. *Collective*."""
+        found = np.array(flags, dtype=bool)
+        self.comm.Allreduce(MPI.IN_PLACE, found, op=MPI.LOR)
+        return [bool(flag) for flag in found]
+
+    def most(self, number: int) -> int:
+        """Largest of the numbers on all ranks. *Collective*."""
+        largest: int = self.comm.allreduce(number, op=MPI.MAX)
+        return largest
+
+    def first_of(self, *, present: bool) -> int | None:
+        """Lowest rank on which `present` is true; None if there is none. *Collective*."""
+        size = self.comm.size
+        first: int = self.comm.allreduce(self.rank if present else size, op=MPI.MIN)
+        return first if first < size else None
+
     @property
     def communicators(self) -> int:
         """Number of communicators held here."""
-        return 1 + len(self._along) + (self._node is not None)
+        return 1 + len(self._along) + len(self.groups) + (self._node is not None)
 
     def free(self) -> None:
         """Free all communicators. *Collective*; runs when the user's communicator is freed."""
         self.plans.clear()
+        self.buffers.clear()
+        for group, pool in self.groups.values():
+            pool.free()
+            group.Free()
+        self.groups.clear()
         if self._shared is not None:
             self._shared.free()
         for comm in (*self._along.values(), self._node, self.comm):
@@ -137,6 +183,17 @@ def congruent(one: MPI.Intracomm, other: MPI.Intracomm) -> bool:
     if one is other or MPI.COMM_NULL in (one, other):
         return one is other
     return MPI.Comm.Compare(one, other) in (MPI.IDENT, MPI.CONGRUENT)
+
+
+def translate(comm: MPI.Intracomm, other: MPI.Intracomm) -> tuple[int, ...] | None:
+    """Rank on `other` of every rank of `comm`; None if some of them are not there. Local."""
+    if MPI.COMM_NULL in (comm, other):
+        return None
+    here, there = comm.Get_group(), other.Get_group()
+    ranks = MPI.Group.Translate_ranks(here, None, there)
+    here.Free()
+    there.Free()
+    return None if MPI.UNDEFINED in ranks else tuple(ranks)
 
 
 def _split(comm: MPI.Intracomm, color: int) -> MPI.Intracomm:

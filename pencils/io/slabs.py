@@ -17,10 +17,12 @@ from pencils.comm.agree import agreed
 from pencils.creation import empty
 from pencils.layout import Layout
 from pencils.storage import Array
-from pencils.transpose import Transposition
+from pencils.transposition import Transposition
 
 # Runs of this length are read one by one rather than as slabs (measured; see benchmarks/io.py).
 DIRECT_BYTES = 2**16
+# Memory for packing, besides the field and the slab.
+STAGING_BYTES = 2**26
 
 
 class Run(NamedTuple):
@@ -138,4 +140,4 @@ def _make(field: PencilArray, *, back: bool) -> tuple[PencilArray, Transposition
     with agreed(pencil.topology.comm, "Slabs"):  # one rank may have no memory for it
         slab = empty(flat, **kind)
     ends = (flat, pencil) if back else (pencil, flat)
-    return slab, Transposition(*ends, **kind, check=False)
+    return slab, Transposition(*ends, **kind, staging=STAGING_BYTES, check=False)

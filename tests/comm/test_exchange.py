@@ -1,27 +1,54 @@
 """The executor of schedules, on bare NumPy arrays: every method moves the same bytes."""
 
+import gc
+import weakref
+from itertools import chain
+
 import numpy as np
 import pytest
-from together import DTYPES, everywhere, numbered, one_after_the_other, raise_together, same
+from together import (
+    DTYPES,
+    everywhere,
+    numbered,
+    on_nodes,
+    one_after_the_other,
+    raise_together,
+    same,
+    ways,
+)
 
-from pencils.comm import exchange
-from pencils.comm.exchange import METHODS, Exchange, Piece
+from pencils.comm.buffers import Buffers
+from pencils.comm.exchange import METHODS, Exchange
+from pencils.comm.methods import Piece
+from pencils.comm.methods import method as limits
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
-methods = pytest.mark.parametrize("method", list(METHODS))
+memories = pytest.mark.parametrize("memory", ["private", "shared", "mixed"])
 
 
-def all_to_all(comm, method, *, dtype=float, lead=(), ranks=None):
+@pytest.fixture(name="comm", scope="module")
+def _comm(request):
+    return on_nodes(getattr(request, "param", "one node"))
+
+
+def all_to_all(comm, method, *, dtype=float, lead=(), ranks=None, **rest):
     """Plan in which each of `ranks` sends row r of its source to row `comm.rank` of rank r."""
     ranks = range(comm.size) if ranks is None else ranks
     peers = ranks if comm.rank in ranks else ()
-    pieces = [Piece(r, (slice(r, r + 1), slice(0, r + 2))) for r in peers]
-    home = [Piece(r, (slice(r, r + 1), slice(0, comm.rank + 2))) for r in peers]
-    private = topology_of(comm).comm
-    return Exchange(private, pieces, home, lead=lead, dtype=np.dtype(dtype), method=method)
+    me = comm.rank, 0
+    pieces = [Piece(r, (slice(r, r + 1), slice(0, r + 2)), me) for r in peers]
+    home = [Piece(r, (slice(r, r + 1), slice(0, comm.rank + 2)), me) for r in peers]
+    dtype = np.dtype(dtype)
+    return Exchange(
+        topology_of(comm), pieces, home, axes=2, lead=lead, dtype=dtype, method=method, **rest
+    )
+
+
+def move(plan, source, target):
+    plan.bind([source], [target]).run()
 
 
 def source_of(comm, rank, dtype=float, lead=()):
@@ -37,27 +64,44 @@ def expected_on(comm, rank, before, dtype=float, lead=()):
     return found
 
 
-@methods
+def shared_copy(comm, array):
+    """Copy an array to where the other ranks of the node can read it. Collective."""
+    memory = topology_of(comm).shared.allocate(array.nbytes)
+    copy = memory.view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+def lying(comm, array, memory):
+    """Put an array into private memory, into shared memory, or on odd ranks into shared memory."""
+    if memory == "private":
+        return array.copy()
+    copy = shared_copy(comm, array)
+    return copy if memory == "shared" or comm.rank % 2 else array.copy()
+
+
+@ways
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("lead", [(), (2, 3)])
-def test_every_element_type_arrives_byte_by_byte(comm, method, dtype, lead):
-    source = source_of(comm, comm.rank, dtype, lead)
-    target = numbered(source.shape, dtype)
-    expected = expected_on(comm, comm.rank, target, dtype, lead)
-    plan = all_to_all(comm, method, dtype=dtype, lead=lead)
-    assert plan.start(source, target, "done").wait() == "done"
-    assert everywhere(comm, same(target, expected))
-    plan.free()
+def test_every_element_type_arrives_byte_by_byte(comm, method, dtype):
+    for lead in ((), (2, 3)):
+        source = source_of(comm, comm.rank, dtype, lead)
+        target = numbered(source.shape, dtype)
+        expected = expected_on(comm, comm.rank, target, dtype, lead)
+        plan = all_to_all(comm, method, dtype=dtype, lead=lead)
+        assert plan.bind([source], [target]).start("done").wait() == "done"
+        assert everywhere(comm, same(target, expected))
+        plan.free()
 
 
-@methods
-def test_arrays_of_any_strides(comm, method):
+@ways
+@memories
+def test_arrays_of_any_strides(comm, method, memory):
     source = source_of(comm, comm.rank)
     layouts = {
-        "C": lambda a: a.copy(),
-        "F": np.asfortranarray,
-        "backwards": lambda a: a[::-1, ::-1].copy()[::-1, ::-1],
-        "sparse": lambda a: np.repeat(np.repeat(a, 2, 0), 3, 1)[::2, ::3],
+        "C": lambda a: lying(comm, a, memory),
+        "F": lambda a: lying(comm, a.T, memory).T,
+        "backwards": lambda a: lying(comm, a[::-1, ::-1], memory)[::-1, ::-1],
+        "sparse": lambda a: lying(comm, np.repeat(np.repeat(a, 2, 0), 3, 1), memory)[::2, ::3],
     }
     plan = all_to_all(comm, method)
     for here in layouts.values():
@@ -65,74 +109,190 @@ def test_arrays_of_any_strides(comm, method):
             target = there(np.zeros_like(source))
             read_only = here(source)
             read_only.flags.writeable = False
-            plan.start(read_only, target, None).wait()
+            move(plan, read_only, target)
             expected = expected_on(comm, comm.rank, np.zeros_like(source))
             assert everywhere(comm, np.array_equal(target, expected))
     plan.free()
 
 
-@methods
+@ways
+def test_strides_may_differ_between_ranks_and_from_call_to_call(comm, method):
+    """More kinds of strides than a plan keeps anything for, in sources and in targets."""
+    plan = all_to_all(comm, method)
+    source = source_of(comm, comm.rank)
+    expected = expected_on(comm, comm.rank, np.zeros_like(source))
+    rows, columns = source.shape
+    steps = 1 + (np.arange(12) + comm.rank) % 12
+    for here, there in [(1, n) for n in steps] + [(n, 1) for n in steps] + [(n, n) for n in steps]:
+        wide = np.zeros((rows, columns * here))[:, ::here]
+        wide[...] = source
+        target = np.zeros((rows, columns * there))[:, ::there]
+        move(plan, wide, target)
+        assert everywhere(comm, np.array_equal(target, expected))
+    plan.free()
+
+
+@ways
 def test_several_pieces_for_the_same_rank_keep_their_order(comm, method):
     """Rows travel to the right neighbour, one piece each, and land in reversed order."""
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     rows = range(4)
-    sends = [Piece(right, (slice(i, i + 1), slice(0, i + 1))) for i in rows]
-    recvs = [Piece(left, (slice(3 - i, 4 - i), slice(0, i + 1))) for i in rows]
-    plan = Exchange(
-        topology_of(comm).comm, sends, recvs, lead=(), dtype=np.dtype("i4"), method=method
-    )
+    sends = [Piece(right, (slice(i, i + 1), slice(0, i + 1)), (3 - i, 0)) for i in rows]
+    recvs = [Piece(left, (slice(3 - i, 4 - i), slice(0, i + 1)), (i, 0)) for i in rows]
+    topology = topology_of(comm)
+    plan = Exchange(topology, sends, recvs, axes=2, lead=(), dtype=np.dtype("i4"), method=method)
     source = numbered((4, 4), "i4") + 100 * comm.rank
-    target = np.zeros_like(source)
-    plan.start(source, target, None).wait()
     expected = np.zeros_like(source)
     for i in rows:
         expected[3 - i, : i + 1] = (numbered((4, 4), "i4") + 100 * left)[i, : i + 1]
-    assert everywhere(comm, np.array_equal(target, expected))
+    for mine in (source, shared_copy(comm, source)):
+        target = np.zeros_like(source)
+        move(plan, mine, target)
+        assert everywhere(comm, np.array_equal(target, expected))
     plan.free()
 
 
-@methods
+@ways
+def test_pieces_may_travel_in_turns(comm, method):
+    """Row i in turn i; some ranks have nothing to say in some turns."""
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    sends, recvs = (
+        [Piece(peer, (slice(i, i + 1), slice(0, i + 1)), (i, 0), i) for i in range(count + 1)]
+        for peer, count in ((right, comm.rank), (left, left))
+    )
+    topology = topology_of(comm)
+    plan = Exchange(
+        topology,
+        sends,
+        recvs,
+        axes=2,
+        lead=(),
+        dtype=np.dtype(float),
+        method=method,
+        turns=comm.size,
+    )
+    assert plan.turns == comm.size
+    source = numbered((comm.size, comm.size)) + 100 * comm.rank
+    expected = np.zeros_like(source)
+    for i in range(left + 1):
+        expected[i, : i + 1] = (numbered(source.shape) + 100 * left)[i, : i + 1]
+    for mine in (source, shared_copy(comm, source)):
+        for start in (False, True):
+            target = np.zeros_like(source)
+            bound = plan.bind([mine], [target])
+            bound.start(None).wait() if start else bound.run()
+            assert everywhere(comm, np.array_equal(target, expected))
+    if comm.size > 1:  # all that leaves would have to be packed at once
+        with pytest.raises(ArgumentError, match="staging"):
+            plan.bind([source], [source])
+    plan.free()
+
+
+@ways
 @pytest.mark.parametrize("most", [1, 7, 64, 1000])
 def test_counts_beyond_what_one_call_can_move(comm, method, most, monkeypatch):
-    monkeypatch.setattr(exchange, "MOST_BYTES", most)
-    monkeypatch.setattr(exchange, "MOST_UNITS", comm.size + 2)
+    monkeypatch.setattr(limits, "MOST_BYTES", most)
+    monkeypatch.setattr(limits, "MOST_UNITS", comm.size + 2)
     source = source_of(comm, comm.rank, "c16", (3,))
-    target = np.zeros_like(source)
-    plan = all_to_all(comm, method, dtype="c16", lead=(3,))
-    plan.start(source, target, None).wait()
     expected = expected_on(comm, comm.rank, np.zeros_like(source), "c16", (3,))
-    assert everywhere(comm, same(target, expected))
+    plan = all_to_all(comm, method, dtype="c16", lead=(3,))
+    sent = []
+    if method == "messages":
+        plan._methods[0].comm = Spy(plan._methods[0].comm, sent)
+    for there in (lambda a: a, lambda a: a.transpose(2, 0, 1).copy().transpose(1, 2, 0)):
+        target = there(np.zeros_like(source))
+        move(plan, source, target)
+        assert everywhere(comm, same(target, expected))
     if method == "alltoallv":
-        counts = plan._method._counts_away[0]
+        counts = plan._methods[0].counts_away[0]
         assert everywhere(comm, counts.sum() <= comm.size + 2)
+    if method == "messages":
+        assert everywhere(comm, all(buffer.nbytes <= most for _, buffer in sent))
+        assert everywhere(comm, bool(sent) == (comm.size > 1))
     plan.free()
 
 
-@methods
+@ways
 @pytest.mark.parametrize("copies", [1, 5000], ids=["small", "large"])
 def test_source_and_target_may_share_memory(comm, method, copies):
     shape = copies, comm.size, comm.size + 2
     extent = int(np.prod(shape))
     plan = all_to_all(comm, method, lead=(copies,))
     for offset in (0, 1, comm.size):
-        buffer = np.zeros(extent + offset)
-        source, target = buffer[:extent].reshape(shape), buffer[offset:].reshape(shape)
-        source[...] = source_of(comm, comm.rank, lead=(copies,))
-        expected = expected_on(comm, comm.rank, target, lead=(copies,))
-        with one_after_the_other(comm):
-            handle = plan.start(source, target, None)
-        handle.wait()
+        for make in (lambda a: a, lambda a: shared_copy(comm, a)):
+            buffer = make(np.zeros(extent + offset))
+            source, target = buffer[:extent].reshape(shape), buffer[offset:].reshape(shape)
+            source[...] = source_of(comm, comm.rank, lead=(copies,))
+            expected = expected_on(comm, comm.rank, target, lead=(copies,))
+            with one_after_the_other(comm):
+                handle = plan.bind([source], [target]).start(None)
+            handle.wait()
+            assert everywhere(comm, np.array_equal(target, expected))
+    plan.free()
+
+
+@ways
+@memories
+def test_memory_may_be_shared_by_source_and_target_on_some_ranks_only(comm, method, memory):
+    plan = all_to_all(comm, method)
+    for alias in ({0}, {comm.size - 1}, set(range(0, comm.size, 2))):
+        source = lying(comm, source_of(comm, comm.rank), memory)
+        target = source if comm.rank in alias else np.zeros_like(source)
+        expected = expected_on(comm, comm.rank, target)
+        move(plan, source, target)
         assert everywhere(comm, np.array_equal(target, expected))
     plan.free()
 
 
-@methods
-def test_many_under_way_and_waited_for_in_another_order(comm, method):
+@ways
+@memories
+def test_in_place_where_only_some_ranks_keep_something_for_themselves(comm, method, memory):
+    """Rank 0 sends to itself and to its neighbours; the others pass on all they have."""
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    sends = [Piece(right, (slice(0, 3),), (1,))]
+    recvs = [Piece(left, (slice(1, 4),), (0,))]
+    if comm.rank == 0:
+        sends.append(Piece(0, (slice(3, 4),), (0,)))
+        recvs.append(Piece(0, (slice(0, 1),), (3,)))
+    plan = Exchange(
+        topology_of(comm), sends, recvs, axes=1, lead=(), dtype=np.dtype(float), method=method
+    )
+    for _ in range(3):
+        block = lying(comm, np.arange(4.0) + 10 * comm.rank, memory)
+        move(plan, block, block)
+        first = 3 if comm.rank == 0 else 10 * comm.rank
+        expected = [first, *(np.arange(3) + 10 * left)]
+        assert everywhere(comm, block.tolist() == expected)
+    plan.free()
+
+
+@ways
+@memories
+def test_several_arrays_in_one_exchange(comm, method, memory):
+    plan = all_to_all(comm, method)
+    expected = expected_on(comm, comm.rank, np.zeros((comm.size, comm.size + 2)))
+    for count in (3, 1, 2, 3):
+        sources = [lying(comm, f * source_of(comm, comm.rank), memory) for f in range(count)]
+        targets = [np.zeros_like(source) for source in sources]
+        bound = plan.bind(sources, targets)
+        for start in (False, True):
+            for target in targets:
+                target[...] = 0
+            bound.start(None).wait() if start else bound.run()
+            ok = all(np.array_equal(target, f * expected) for f, target in enumerate(targets))
+            assert everywhere(comm, ok)
+    plan.bind([], []).run()
+    plan.free()
+
+
+@ways
+@memories
+def test_many_under_way_and_waited_for_in_another_order(comm, method, memory):
     plans = [all_to_all(comm, method), all_to_all(comm, method)]
-    sources = [source_of(comm, comm.rank) * factor for factor in range(1, 7)]
+    sources = [lying(comm, source_of(comm, comm.rank) * f, memory) for f in range(1, 7)]
     targets = [np.zeros_like(source) for source in sources]
     handles = [
-        plans[n % 2].start(source, target, n)
+        plans[n % 2].bind([source], [target]).start(n)
         for n, (source, target) in enumerate(zip(sources, targets, strict=True))
     ]
     order = np.random.default_rng(5 + comm.rank).permutation(6)
@@ -142,44 +302,106 @@ def test_many_under_way_and_waited_for_in_another_order(comm, method):
     expected = expected_on(comm, comm.rank, np.zeros_like(sources[0]))
     ok = all(np.array_equal(t, f * expected) for f, t in enumerate(targets, 1))
     assert everywhere(comm, ok)
+    assert not topology_of(comm).under_way
     for plan in plans:
-        assert not plan._pending
         plan.free()
 
 
-@methods
+@ways
+def test_a_call_while_others_are_under_way_completes_them_first(comm, method):
+    plan = all_to_all(comm, method)
+    source = source_of(comm, comm.rank)
+    targets = [np.zeros_like(source) for _ in range(3)]
+    handle = plan.bind([source], [targets[0]]).start("first")
+    plan.bind([source], [targets[1]]).start("forgotten")
+    gc.collect()
+    move(plan, source, targets[2])
+    expected = expected_on(comm, comm.rank, np.zeros_like(source))
+    assert everywhere(comm, all(np.array_equal(target, expected) for target in targets))
+    assert handle.wait() == "first"
+    assert not topology_of(comm).under_way
+    plan.free()
+
+
+@ways
+def test_what_is_bound_once_moves_what_the_arrays_hold_then(comm, method):
+    plan = all_to_all(comm, method)
+    source = source_of(comm, comm.rank)
+    target = np.zeros_like(source)
+    expected = expected_on(comm, comm.rank, np.zeros_like(source))
+    bound = plan.bind([source], [target])
+    for factor in range(1, 6):
+        source[...] = factor * source_of(comm, comm.rank)
+        bound.run() if factor % 2 else bound.start(None).wait()
+        assert everywhere(comm, np.array_equal(target, factor * expected))
+    plan.free()
+
+
+@ways
 def test_buffers_are_used_again(comm, method):
     plan = all_to_all(comm, method)
     source = np.asfortranarray(source_of(comm, comm.rank))
     target = np.zeros_like(source)
+    held = set()
     for _ in range(20):
-        plan.start(source, target, None).wait()
-    assert len(plan._method._home.idle) == len(plan._method._away.idle) == 1
+        move(plan, source, target)
+        held.add(plan.buffers.nbytes)
+    shared = [*chain(*plan.buffers._shared.values())]
+    assert everywhere(comm, len(held) == 1)
+    assert everywhere(comm, len(plan.buffers._private) <= 2)
+    assert everywhere(comm, len(shared) <= (method in ("shared", "hybrid")))
+    gone = [weakref.ref(buffer) for buffer in (*plan.buffers._private, *shared)]
+    shared = None
     plan.free()
-    assert not plan._method._home.idle
+    plan = None
+    gc.collect()
+    assert everywhere(comm, all(ref() is None for ref in gone))
 
 
-@methods
+@ways
+def test_plans_that_share_buffers_hold_no_more_than_the_largest_needs(comm, method):
+    buffers = Buffers()
+    plans = [all_to_all(comm, method, lead=(n,), buffers=buffers) for n in (1, 5, 3)]
+    alone = [all_to_all(comm, method, lead=(n,)) for n in (1, 5, 3)]
+    for _ in range(2):
+        for n, both in zip((1, 5, 3), zip(plans, alone, strict=True), strict=True):
+            source = source_of(comm, comm.rank, lead=(n,)).transpose(0, 2, 1).copy()
+            source = source.transpose(0, 2, 1)
+            for plan in both:
+                target = np.zeros_like(source)
+                move(plan, source, target)
+                expected = expected_on(comm, comm.rank, np.zeros_like(source), lead=(n,))
+                assert everywhere(comm, np.array_equal(target, expected))
+    assert everywhere(comm, buffers.nbytes <= 2 * alone[1].buffers.nbytes)
+    for plan in plans + alone:
+        plan.free()
+
+
+@ways
 def test_free_completes_what_was_forgotten(comm, method):
-    plan = all_to_all(comm, method)
+    plan, other = all_to_all(comm, method), all_to_all(comm, method)
     source = source_of(comm, comm.rank)
     targets = [np.zeros_like(source) for _ in range(3)]
-    for target in targets:
-        plan.start(source, target, None)
+    for target in targets[:2]:
+        plan.bind([source], [target]).start(None)
+    late = other.bind([source], [targets[2]]).start("late")
     plan.free()
     plan.free()
     expected = expected_on(comm, comm.rank, np.zeros_like(source))
-    assert everywhere(comm, all(np.array_equal(target, expected) for target in targets))
+    assert everywhere(comm, all(np.array_equal(target, expected) for target in targets[:2]))
+    assert late.wait() == "late"
+    assert everywhere(comm, np.array_equal(targets[2], expected))
+    other.free()
 
 
-@methods
+@ways
 def test_ranks_that_have_nothing_to_say(comm, method):
     """Only the even ranks exchange anything; then nobody does."""
     even = range(0, comm.size, 2)
     source = source_of(comm, comm.rank)
     target = np.zeros_like(source)
     plan = all_to_all(comm, method, ranks=even)
-    plan.start(source, target, None).wait()
+    move(plan, source, target)
     expected = np.zeros_like(source)
     if comm.rank in even:
         for r in even:
@@ -187,46 +409,51 @@ def test_ranks_that_have_nothing_to_say(comm, method):
     assert everywhere(comm, np.array_equal(target, expected))
     plan.free()
     plan = all_to_all(comm, method, ranks=())
-    plan.start(source, target, None).wait()
+    move(plan, source, target)
     assert everywhere(comm, np.array_equal(target, expected))
     plan.free()
 
 
-@methods
+@ways
 def test_components_without_extent(comm, method):
     plan = all_to_all(comm, method, lead=(0,))
     source = np.zeros((0, comm.size, comm.size + 2))
-    plan.start(source, source.copy(), None).wait()
+    move(plan, source, source.copy())
     plan.free()
+
+
+class Spy:
+    """A communicator that notes what is sent to whom."""
+
+    def __init__(self, inner, sent):
+        self._inner = inner
+        self._sent = sent
+
+    def Isend(self, buffer, dest, tag):
+        self._sent.append((dest, buffer))
+        return self._inner.Isend(buffer, dest, tag)
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
 
 
 def test_messages_go_only_to_ranks_that_share_something(comm):
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     plan = Exchange(
-        topology_of(comm).comm,
-        [Piece(right, (slice(0, 1),))],
-        [Piece(left, (slice(0, 1),))],
+        topology_of(comm),
+        [Piece(right, (slice(0, 1),), (0,))],
+        [Piece(left, (slice(0, 1),), (0,))],
+        axes=1,
         lead=(),
         dtype=np.dtype(float),
+        method="messages",
     )
     sent = []
-
-    class Spy:
-        def __init__(self, inner):
-            self._inner = inner
-
-        def Isend(self, buffer, dest, tag):
-            sent.append(dest)
-            return self._inner.Isend(buffer, dest, tag)
-
-        def __getattr__(self, name):
-            return getattr(self._inner, name)
-
-    plan._method._comm = Spy(plan._method._comm)
+    plan._methods[0].comm = Spy(plan._methods[0].comm, sent)
     target = np.zeros(1)
-    plan.start(np.full(1, float(comm.rank)), target, None).wait()
+    move(plan, np.full(1, float(comm.rank)), target)
     assert everywhere(comm, target[0] == left)
-    assert everywhere(comm, sent == ([right] if comm.size > 1 else []))
+    assert everywhere(comm, [dest for dest, _ in sent] == ([right] if comm.size > 1 else []))
     plan.free()
 
 

@@ -39,6 +39,55 @@ def test_peers_read_what_a_rank_writes(comm):
     ]
 
 
+def test_a_place_names_the_same_memory_on_all_ranks(pool, comm):
+    """Where a rank says its array begins, its peers find the elements, whatever the strides."""
+    for size in (5, 300_000):  # the second one needs a window of its own
+        array = pool.allocate(8 * (size + comm.rank)).view(float)
+        array[...] = np.arange(size + comm.rank) + 1000 * comm.rank
+        for view in (array, array[3:], array[::-1], array[::2][1:], array[1:2]):
+            places = comm.allgather((pool.place(view), view.shape, view.strides))
+            comm.Barrier()
+            for rank, (place, shape, strides) in enumerate(places):
+                memory = pool.memory(rank, place.window)
+                found = np.ndarray(shape, float, memory, place.offset, strides)
+                expected = np.arange(size + rank) + 1000.0 * rank
+                start = {(1,): 1}.get(shape, 0)
+                if strides == (-8,):
+                    expected = expected[::-1]
+                elif strides == (16,):
+                    expected = expected[::2][1:]
+                elif shape != expected.shape:
+                    expected = expected[start or 3 :][: shape[0]]
+                assert np.array_equal(found, expected)
+            comm.Barrier()
+    assert pool.windows == 2
+    assert len(pool.syncs) == 2
+    for sync in pool.syncs:
+        sync()
+
+
+def test_what_others_cannot_read_has_no_place(pool):
+    """Private memory, and an array that sticks out of the window."""
+    block = pool.allocate(1000)
+    assert pool.place(np.zeros(5)) is None
+    assert pool.place(np.zeros((0, 3))) is None
+    assert pool.place(block) is not None
+    beyond = np.lib.stride_tricks.as_strided(block, (2,), (2 * shared.FIRST_WINDOW,))
+    assert pool.place(beyond) is None
+    before = np.lib.stride_tricks.as_strided(block, (2,), (-2 * shared.FIRST_WINDOW,))
+    assert pool.place(before) is None
+
+
+def test_an_array_keeps_its_place_while_others_come_and_go(pool):
+    block = pool.allocate(100)
+    place = pool.place(block)
+    for size in (10, 1000, 3_000_000):
+        pool.allocate(size)
+        assert pool.place(block) == place
+    gc.collect()
+    assert pool.place(block) == place
+
+
 def test_shared_fields_compute_like_private_ones():
     """zeros, ones and full fill shared memory, also memory that was used before."""
     pen = pencils.Pencil((9, 4))

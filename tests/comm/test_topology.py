@@ -5,10 +5,11 @@ from math import prod
 import numpy as np
 import pytest
 from mpi4py import MPI
-from together import everywhere, holds, numbered, raise_together, spread
+from together import NODES, everywhere, holds, numbered, pretend_nodes, raise_together, spread
 
 import pencils
-from pencils.comm.topology import congruent, topology_of
+from pencils.comm.group import group_with
+from pencils.comm.topology import congruent, topology_of, translate
 from pencils.errors import ArgumentError
 from pencils.layout import ProcessGrid
 
@@ -69,6 +70,96 @@ def test_lines_and_planes_of_a_grid(comm):
         assert topology.along(grid, axes) is line
     assert topology.along(grid, (0, 1)) is topology.comm
     assert topology.communicators == before + 3
+    private.Free()
+
+
+def test_ranks_on_this_node(comm):
+    private = comm.Dup()
+    topology = topology_of(private)
+    assert everywhere(comm, topology.node.size == comm.size)  # the tests run on one machine
+    assert topology.nodes == 1
+    assert everywhere(comm, topology.on_node == {rank: rank for rank in range(comm.size)})
+    assert topology.node is topology.node
+    private.Free()
+
+
+@pytest.mark.parametrize("nodes", list(NODES))
+def test_ranks_on_several_nodes(comm, nodes):
+    private = comm.Dup()
+    number = NODES[nodes]
+    pretend_nodes(private, number(comm.rank, comm.size))
+    topology = topology_of(private)
+    mine = number(comm.rank, comm.size)
+    here = [rank for rank in range(comm.size) if number(rank, comm.size) == mine]
+    assert everywhere(comm, list(topology.on_node) == here)
+    assert everywhere(comm, list(topology.on_node.values()) == list(range(len(here))))
+    assert topology.nodes == len({number(rank, comm.size) for rank in range(comm.size)})
+    assert everywhere(comm, topology.shared.allocate(8) is not None)
+    private.Free()
+
+
+def test_what_all_ranks_say(comm):
+    topology = topology_of(comm)
+    last = comm.rank == comm.size - 1
+    assert topology.any_of([last, False, True]) == [True, False, True]
+    assert topology.any_of([]) == []
+    assert topology.most(comm.rank) == comm.size - 1
+    assert topology.first_of(present=last) == comm.size - 1
+    assert topology.first_of(present=comm.rank > 0) == (1 if comm.size > 1 else None)
+    assert topology.first_of(present=False) is None
+
+
+def test_ranks_translated_to_another_communicator(comm):
+    turned = comm.Split(0, -comm.rank)
+    some = comm.Split(0 if comm.rank % 2 == 0 else MPI.UNDEFINED)
+    assert translate(comm, turned) == tuple(range(comm.size))[::-1]
+    assert translate(MPI.COMM_SELF, comm) == (comm.rank,)
+    assert (translate(comm, MPI.COMM_SELF) is None) == (comm.size > 1)
+    assert translate(MPI.COMM_NULL, comm) is None
+    if some != MPI.COMM_NULL:
+        assert translate(some, comm) == tuple(range(0, comm.size, 2))
+        assert translate(some, turned) == tuple(range(comm.size - 1, -1, -2))
+        some.Free()
+    turned.Free()
+
+
+def test_ranks_of_a_node_that_wait_for_each_other(comm):
+    """Rows of a process grid are groups; a ring is not, and neither is a node that is all one."""
+    private = comm.Dup()
+    topology = topology_of(private)
+    before = topology.communicators
+    whole = group_with(topology, range(comm.size))
+    assert whole.comm is topology.node
+    ring = group_with(topology, [(comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size])
+    assert ring.comm.size in {comm.size} | ({1, 2, 3} if comm.size <= 3 else set())
+    for row in (1, 2, 3):
+        first = comm.rank // row * row
+        peers = [rank for rank in range(first, first + row) if rank < comm.size]
+        group = group_with(topology, peers)
+        assert everywhere(
+            comm, list(group.ranks) == (peers if row < comm.size else [*range(comm.size)])
+        )
+        assert everywhere(comm, group.comm.rank == group.ranks[comm.rank])
+        again = group_with(topology, [peer for peer in peers if peer != comm.rank])
+        assert again.comm is group.comm
+        assert again.shared is group.shared
+    assert topology.communicators <= before + 4
+    private.Free()
+
+
+def test_not_more_groups_than_communicators_allow(comm):
+    """However a node is divided, in the end the whole node waits."""
+    private = comm.Dup()
+    topology = topology_of(private)
+    rng = np.random.default_rng(2)
+    for _ in range(60):
+        numbers = rng.integers(0, 3, comm.size).tolist()
+        peers = [rank for rank, number in enumerate(numbers) if number == numbers[comm.rank]]
+        group = group_with(topology, peers)
+        assert everywhere(comm, set(peers) <= set(group.ranks))
+        assert everywhere(comm, group.comm.allreduce(1) == len(group.ranks))
+    assert len(topology.groups) <= 16
+    assert everywhere(comm, works(private))
     private.Free()
 
 

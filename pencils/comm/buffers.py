@@ -1,0 +1,97 @@
+"""Memory that plans pack into, used again and again."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pencils.comm.shared import SharedPool
+
+Bytes = NDArray[np.uint8]
+
+# Blocks begin at multiples of a cache line: whole lines can then be written without reading them.
+LINE = 64
+
+
+def aligned_empty(nbytes: int) -> Bytes:
+    """Allocate private bytes that begin at a cache line."""
+    return _aligned(np.empty(nbytes + LINE, np.uint8), nbytes)
+
+
+def aligned_zeros(nbytes: int) -> Bytes:
+    """Allocate private zeros that begin at a cache line; pages untouched cost nothing."""
+    return _aligned(np.zeros(nbytes + LINE, np.uint8), nbytes)
+
+
+def round_up(nbytes: int) -> int:
+    """Return the next multiple of a cache line."""
+    return -(-nbytes // LINE) * LINE
+
+
+class Buffers:
+    """Idle buffers of plans that are used together, as a plan and the way back.
+
+    As many exist as were ever in use at once.
+    """
+
+    def __init__(self) -> None:
+        self._private: list[Bytes] = []
+        self._shared: dict[SharedPool, list[Bytes]] = {}
+
+    def take(self, nbytes: int) -> Bytes:
+        """Return a private buffer of at least `nbytes`; hand it back with `give`."""
+        for number in reversed(range(len(self._private))):
+            if self._private[number].nbytes >= nbytes:
+                return self._private.pop(number)
+        if self._private:
+            self._private.pop()  # too small for what is done now; a larger one takes its place
+        return aligned_empty(nbytes)
+
+    def give(self, buffer: Bytes) -> None:
+        """Take back a private buffer."""
+        self._private.append(buffer)
+
+    def take_shared(self, pool: SharedPool, nbytes: int) -> Bytes | None:
+        """Return a buffer in shared memory. *Collective* over the ranks of the pool.
+
+        Parameters
+        ----------
+        pool : SharedPool
+            Where to allocate.
+        nbytes : int
+            Least size, the same on all these ranks, so that they decide alike.
+
+        Returns
+        -------
+        numpy.ndarray or None
+            None on every rank if there is no room.
+        """
+        idle = self._shared.get(pool, [])
+        for number in reversed(range(len(idle))):
+            if idle[number].nbytes >= nbytes:
+                return idle.pop(number)
+        if idle:
+            idle.pop()
+        return pool.allocate(nbytes)
+
+    def give_shared(self, pool: SharedPool, buffer: Bytes) -> None:
+        """Take back a buffer in shared memory."""
+        self._shared.setdefault(pool, []).append(buffer)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held and not in use."""
+        return sum(buffer.nbytes for buffer in (*self._private, *chain(*self._shared.values())))
+
+    def clear(self) -> None:
+        """Release what is not in use."""
+        self._private.clear()
+        self._shared.clear()
+
+
+def _aligned(memory: Bytes, nbytes: int) -> Bytes:
+    address: int = memory.__array_interface__["data"][0]
+    start = -address % LINE
+    return memory[start : start + nbytes]

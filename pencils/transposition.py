@@ -1,0 +1,408 @@
+"""The reusable plan that moves fields from one pencil to another of the same shape."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from math import prod
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from pencils.array import PencilArray
+from pencils.comm.agree import agreed
+from pencils.comm.buffers import Buffers
+from pencils.comm.exchange import AUTO, Bound, Exchange, Handle, check_method
+from pencils.comm.topology import Topology
+from pencils.ends import End, pieces, read_ends, widest
+from pencils.errors import ArgumentError
+from pencils.kinds import Kind, check_out, check_source, kind_facts, method_key
+from pencils.layout.integers import to_int
+from pencils.pencil import Pencil
+from pencils.storage import Array, memory_axes, read_components, read_dtype, read_singletons
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+# Pairs of fields that a plan remembers as checked and sliced.
+MOST_BOUND = 16
+
+
+class Options(NamedTuple):
+    """How a plan works."""
+
+    method: str
+    staging: int | None
+    check: bool
+
+
+class Transposition:
+    """Reusable plan that moves fields between two pencils. Making it is *Collective*.
+
+    The pencils may differ in decomposed dimensions, process grid, splits, memory order, and in the
+    processes they lie over. Sources and targets may have halos, which are neither read nor written,
+    and may share memory. Fields in shared memory (``shared=True``, or those of `work`) save a copy
+    on every node.
+
+    Parameters
+    ----------
+    source, target : Pencil or None
+        Pencils of the same global shape. A process that has no part in one of them passes None.
+    dtype : dtype, optional
+        Element type.
+    components : int or sequence of int, optional
+        Shape of the component axes; all components travel in one message.
+    dims : int or sequence of int, optional
+        Dimensions along which the fields vary; they are singletons along the others.
+    method : {"auto", "shared", "hybrid", "messages", "alltoallv", "alltoallw"}, optional
+        Ranks of a node read from each other through shared memory; the same, with messages between
+        nodes; point-to-point messages between the ranks that share points; one collective, packed
+        or with datatypes. "auto" takes what `tune` found fastest for these pencils, else shared
+        memory as far as it reaches, else messages.
+    staging : int, optional
+        Most bytes each rank packs at once; data then travel in several turns. Default: no bound,
+        which is one copy of what leaves a rank, and for messages one of what arrives.
+    check : bool, optional
+        Whether every call agrees on its arguments over all ranks, so that a mistake on one rank
+        raises everywhere. Without it a call costs no communication but the data.
+    comm : mpi4py.MPI.Intracomm, optional
+        All processes that take part. Default: those of the pencil that has more.
+
+    Attributes
+    ----------
+    method : str
+        The method in use.
+
+    Raises
+    ------
+    PencilMismatchError, ArgumentError, TypeError
+        On every rank, if the pencils or other arguments do not fit.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> rows = pencils.Pencil((8, 6), decomp=0)
+    >>> columns = rows.with_(decomp=1)
+    >>> u, v = pencils.ones(rows), pencils.empty(columns)
+    >>> with Transposition(rows, columns) as plan:
+    ...     handle = plan.start(u, v)  # compute something else here
+    ...     handle.wait().sum()
+    np.float64(48.0)
+    """
+
+    def __init__(
+        self,
+        source: Pencil | None,
+        target: Pencil | None,
+        dtype: DTypeLike = float,
+        *,
+        components: int | Sequence[int] = (),
+        dims: Sequence[int] | int | None = None,
+        method: str = AUTO,
+        staging: int | None = None,
+        check: bool = True,
+        comm: MPI.Intracomm | None = None,
+    ) -> None:
+        topology = widest(comm, source, target)
+        ends = read_ends(topology, source, target)
+        with agreed(topology.comm, "Transposition") as agree:
+            kind = Kind(
+                read_dtype(dtype),
+                read_components(components),
+                read_singletons(ends[0].layout.ndim, dims),
+            )
+            options = Options(check_method(method), _read_staging(staging), check)
+            agree(**kind_facts(kind), **options._asdict())
+        exchange = _make_exchange(ends, kind, options, topology, Buffers())
+        self._set((source, target), ends, kind, options, exchange)
+
+    @classmethod
+    def for_kind(
+        cls,
+        source: Pencil,
+        target: Pencil,
+        kind: Kind,
+        method: str,
+        buffers: Buffers | None = None,
+    ) -> Transposition:
+        """Make a plan from arguments that all ranks agree on; it does not check. *Collective*."""
+        ends = End(source.layout, source.rank, None), End(target.layout, target.rank, None)
+        options = Options(method, None, check=False)
+        exchange = _make_exchange(ends, kind, options, source.topology, buffers or Buffers())
+        plan = object.__new__(cls)
+        plan._set((source, target), ends, kind, options, exchange)
+        return plan
+
+    def _set(
+        self,
+        pencils: tuple[Pencil | None, Pencil | None],
+        ends: tuple[End, End],
+        kind: Kind,
+        options: Options,
+        exchange: Exchange,
+    ) -> None:
+        self.source, self.target = pencils
+        self._ends = ends
+        self._kind = kind
+        self._options = options
+        self._topology = exchange.topology
+        self._axes = memory_axes(ends[1].layout.order, len(kind.components))
+        self._exchange: Exchange | None = exchange
+        self.method = exchange.method
+        self._text = self._describe()
+        self._work: tuple[PencilArray, PencilArray] | None = None
+        self._bound: dict[tuple[int, ...], tuple[Bound, list[Any]]] = {}
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type."""
+        return self._kind.dtype
+
+    @property
+    def components(self) -> tuple[int, ...]:
+        """Shape of the component axes."""
+        return self._kind.components
+
+    def __call__(self, u: PencilArray | None, out: PencilArray | None = None) -> PencilArray:
+        """Move `u` to the target pencil. *Collective*.
+
+        Parameters
+        ----------
+        u : PencilArray or None
+            Field on the source pencil, with the dtype, components and singletons of the plan; None
+            on a process that has no part in that pencil.
+        out : PencilArray, optional
+            Field on the target pencil to fill; default: a new one without halo.
+
+        Returns
+        -------
+        PencilArray
+            `out`; None on a process that has no part in the target pencil.
+
+        Raises
+        ------
+        PencilMismatchError, ArgumentError, TypeError
+            If a field does not fit the plan; on every rank, unless the plan does not check.
+        """
+        if not self._options.check:
+            # The same fields again have passed the checks: nothing is left but to move the data.
+            found = self._bound.get((id(u), id(out)))
+            if found is not None:
+                found[0].run()
+                return cast("PencilArray", out)
+        bound, (target,) = self._prepare("Transposition", [u], [out])
+        bound.run()
+        return cast("PencilArray", target)
+
+    def start(self, u: PencilArray | None, out: PencilArray | None = None) -> Handle[PencilArray]:
+        """Start moving `u`, as a call does, and return before it is done. *Collective*.
+
+        Neither field may be touched before ``wait()`` of the returned handle, which all ranks
+        must call and which returns `out`. Several exchanges may be under way, of this plan and of
+        others; no other collective call should come between waits that ranks make in another order.
+        """
+        bound, (target,) = self._prepare("Transposition.start", [u], [out])
+        return bound.start(cast("PencilArray", target))
+
+    def many(
+        self,
+        us: Sequence[PencilArray | None],
+        outs: Sequence[PencilArray | None] | None = None,
+    ) -> list[PencilArray]:
+        """Move several fields in one exchange: ranks wait for each other once. *Collective*.
+
+        Parameters
+        ----------
+        us : sequence of PencilArray
+            Fields as for a call; the same number on every rank.
+        outs : sequence of PencilArray, optional
+            Fields to fill, one for each; default: new ones.
+
+        Returns
+        -------
+        list of PencilArray
+            `outs`.
+
+        Raises
+        ------
+        PencilMismatchError, ArgumentError, TypeError
+            As a call, and if `outs` has another length than `us`.
+        """
+        bound, targets = self._prepare("Transposition.many", us, outs)
+        bound.run()
+        return cast("list[PencilArray]", targets)
+
+    def work(self) -> tuple[PencilArray, PencilArray]:
+        """Give fields of the plan, one on each pencil, that it moves fastest. *Collective*.
+
+        They lie in shared memory, and are made by the first call.
+
+        Returns
+        -------
+        source, target : PencilArray
+            The same ones every time, with values that are not set; None where this process has no
+            part in the pencil.
+        """
+        with agreed(self._topology.comm, "Transposition.work") as agree:
+            agree(plan=self._text)
+            self._check_open()
+        if self._work is None:
+            pair = tuple(
+                None if pen is None else PencilArray.allocated(pen, *self._kind, shared=True)
+                for pen in (self.source, self.target)
+            )
+            self._work = cast("tuple[PencilArray, PencilArray]", pair)
+        return self._work
+
+    def reversed(self) -> Transposition:
+        """Plan for the way back, which shares the memory of this one. *Collective*."""
+        with agreed(self._topology.comm, "Transposition.reversed") as agree:
+            agree(plan=self._text)
+            buffers = self._check_open().buffers
+        pencils, ends = (self.target, self.source), (self._ends[1], self._ends[0])
+        exchange = _make_exchange(ends, self._kind, self._options, self._topology, buffers)
+        back = object.__new__(Transposition)
+        back._set(pencils, ends, self._kind, self._options, exchange)
+        return back
+
+    def free(self) -> None:
+        """Complete what is under way and release memory and MPI objects."""
+        self._bound.clear()
+        self._work = None
+        if self._exchange is not None:
+            self._exchange.free()
+            self._exchange = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.free()
+
+    def __repr__(self) -> str:
+        return self._text
+
+    def _describe(self) -> str:
+        dtype, components, singletons = self._kind
+        text = f"<Transposition of {dtype}"
+        text += f", components={components}" if components else ""
+        text += f", singleton along {sorted(singletons)}" if singletons else ""
+        text += f" by {self.method}"
+        if self._options.staging is not None and self._exchange is not None:
+            text += f" in {self._exchange.turns} turns, staging={self._options.staging}"
+        source, target = self._ends
+        return f"{text}\n  from {source}\n  to   {target}>"
+
+    def _check_open(self) -> Exchange:
+        if self._exchange is None:
+            msg = "this Transposition was freed; make a new one"
+            raise ArgumentError(msg)
+        return self._exchange
+
+    def _prepare(
+        self,
+        call: str,
+        us: Sequence[PencilArray | None],
+        outs: Sequence[PencilArray | None] | None,
+    ) -> tuple[Bound, list[PencilArray | None]]:
+        """Check and slice fields; all ranks agree, if the plan does that."""
+        if not self._options.check:
+            return self._bind(us, outs)
+        with agreed(self._topology.comm, call) as agree:
+            agree(plan=self._text)
+            bound, targets = self._bind(us, outs)
+            agree(fields=len(targets))
+        return bound, targets
+
+    def _bind(
+        self, us: Sequence[PencilArray | None], outs: Sequence[PencilArray | None] | None
+    ) -> tuple[Bound, list[PencilArray | None]]:
+        exchange = self._check_open()
+        sources = list(us)
+        targets: list[PencilArray | None] = [None] * len(sources) if outs is None else list(outs)
+        if len(sources) != len(targets):
+            msg = f"many() got {len(sources)} fields to move, but {len(targets)} to fill"
+            raise ArgumentError(msg)
+        key = tuple(map(id, (*sources, *targets)))
+        found = self._bound.get(key)
+        if found is not None:
+            return found[0], targets
+        for u, out in zip(sources, targets, strict=True):
+            check_source(u, self.source, self._kind)
+            check_out(out, self.target, self._kind)
+        filled = [self._allocated() if out is None else out for out in targets]
+        bound = exchange.bind(list(map(self._block, sources)), list(map(self._block, filled)))
+        if all(one is other for one, other in zip(filled, targets, strict=True)):
+            self._remember(key, bound, [*sources, *targets])
+        return bound, filled
+
+    def _allocated(self) -> PencilArray | None:
+        return None if self.target is None else PencilArray.allocated(self.target, *self._kind)
+
+    def _remember(
+        self, key: tuple[int, ...], bound: Bound, fields: Sequence[PencilArray | None]
+    ) -> None:
+        """Find the slices again while all the fields live; their ids mean nothing afterwards."""
+        memory = self._bound
+        if len(memory) >= MOST_BOUND:
+            memory.clear()
+        refs = [
+            weakref.ref(field, lambda _: memory.pop(key, None))
+            for field in fields
+            if field is not None
+        ]
+        memory[key] = bound, refs
+
+    def _block(self, field: PencilArray | None) -> Array:
+        """Own block, axes in the memory order of the target."""
+        if field is None:
+            return np.empty((*self.components, *(0,) * self._ends[0].layout.ndim), self.dtype)
+        return field.local.transpose(self._axes)
+
+
+def _make_exchange(
+    ends: tuple[End, End], kind: Kind, options: Options, topology: Topology, buffers: Buffers
+) -> Exchange:
+    """Slice the own blocks for every message, axes in the memory order of the target."""
+    method, order = options.method, ends[1].layout.order
+    if method == AUTO:
+        method = topology.methods.get(method_key(ends[0].layout, ends[1].layout, kind), AUTO)
+    source, target = (end.with_singletons(kind.singletons) for end in ends)
+    turns = 1
+    if options.staging is not None:
+        block = max(source.box.volume, target.box.volume) * prod(kind.components)
+        turns = topology.most(max(1, -(-block * kind.dtype.itemsize // options.staging)))
+    sends, recvs = pieces(source, target, order, turns)
+    if turns > 1:
+        turns = topology.most(1 + max((piece.turn for piece in (*sends, *recvs)), default=0))
+    return Exchange(
+        topology,
+        sends,
+        recvs,
+        axes=len(order),
+        lead=kind.components,
+        dtype=kind.dtype,
+        method=method,
+        turns=turns,
+        buffers=buffers,
+    )
+
+
+def _read_staging(staging: int | None) -> int | None:
+    if staging is None:
+        return None
+    nbytes = to_int(staging)
+    if nbytes is None:
+        msg = f"staging={staging!r} must be a number of bytes, or None for no bound"
+        raise TypeError(msg)
+    if nbytes < 1:
+        msg = f"staging={staging!r} must be at least 1 byte, or None for no bound"
+        raise ArgumentError(msg)
+    return nbytes

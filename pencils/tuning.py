@@ -1,0 +1,283 @@
+"""Measure which method, and which process grid, moves fields fastest on this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from operator import itemgetter
+from os import PathLike
+from pathlib import Path
+from typing import NamedTuple
+
+from numpy.typing import DTypeLike
+
+from pencils.array import PencilArray
+from pencils.comm.agree import agreed
+from pencils.comm.machine import describe_machine
+from pencils.comm.timing import time_in_turn
+from pencils.comm.topology import Topology
+from pencils.errors import ArgumentError, PencilMismatchError
+from pencils.kinds import Kind
+from pencils.layout.grid import factorizations
+from pencils.layout.integers import to_int
+from pencils.operands import read_pencils, topology_among
+from pencils.pencil import Pencil
+from pencils.storage import read_components, read_dtype, read_singletons
+from pencils.transpose import remember_method
+from pencils.transposition import Transposition
+
+
+class Row(NamedTuple):
+    """One measurement: the way from pencil number `step` to the next one, on a process grid."""
+
+    grid: tuple[int, ...]
+    step: int
+    method: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """What `tune` found; ``print`` shows the table it decided from.
+
+    Parameters
+    ----------
+    pencils : tuple of Pencil
+        The given pencils, on the fastest process grid.
+    methods : tuple of str
+        Fastest method from each pencil to the next one.
+    rows : tuple of Row
+        All measurements.
+    """
+
+    pencils: tuple[Pencil, ...]
+    methods: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{'from':>4} {'to':>4}  {'grid':12} {'method':10} {'ms':>10}"]
+        chosen = {
+            (pen.grid, step, method)
+            for step, (pen, method) in enumerate(zip(self.pencils, self.methods, strict=False))
+        }
+        for row in self.rows:
+            mark = " <" if row[:3] in chosen else ""
+            grid = " x ".join(map(str, row.grid))
+            lines.append(
+                f"{row.step:4} {row.step + 1:4}  {grid:12} {row.method:10} "
+                f"{1e3 * row.seconds:10.4f}{mark}"
+            )
+        return "\n".join(lines)
+
+
+def tune(
+    pens: Sequence[Pencil],
+    dtype: DTypeLike = float,
+    *,
+    components: int | Sequence[int] = (),
+    dims: Sequence[int] | int | None = None,
+    shared: bool = False,
+    grids: bool = False,
+    repeat: int = 5,
+    file: str | PathLike[str] | None = None,
+    show: bool = True,
+) -> Tuning:
+    """Measure how fields move fastest from each pencil to the next. *Collective*.
+
+    Plans made with ``method="auto"`` afterwards, for the same pencils and kind of field on the same
+    communicator, and `transpose`, use what was found.
+
+    Parameters
+    ----------
+    pens : sequence of Pencil
+        Two or more pencils of the same global shape and processes, in the order in which fields
+        pass through them.
+    dtype : dtype, optional
+        Element type.
+    components : int or sequence of int, optional
+        Shape of the component axes.
+    dims : int or sequence of int, optional
+        Dimensions along which the fields vary; they are singletons along the others.
+    shared : bool, optional
+        Whether the fields will lie in shared memory.
+    grids : bool, optional
+        Whether to try all process grids as well; all pencils must then decompose the same number
+        of dimensions. Take the pencils of the result.
+    repeat : int, optional
+        Samples of each case; medians decide.
+    file : path, optional
+        JSON file that remembers results: what it knows for these arguments, hosts and MPI library
+        is not measured again; what it does not know is added.
+    show : bool, optional
+        Whether rank 0 prints the table.
+
+    Returns
+    -------
+    Tuning
+        The same on every rank.
+
+    Raises
+    ------
+    ArgumentError, PencilMismatchError, TypeError, OSError
+        On every rank, if an argument is not allowed or the file cannot be read or written.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> rows = pencils.Pencil((16, 16), decomp=0)
+    >>> found = pencils.tune([rows, rows.with_(decomp=1)], show=False)
+    >>> found.methods[0] in ("shared", "messages", "alltoallv", "alltoallw")
+    True
+    """
+    topology = topology_among(pens)
+    with agreed(topology.comm, "tune") as agree:
+        given = _read_pencils(pens, grids=grids)
+        kind = Kind(
+            read_dtype(dtype), read_components(components), read_singletons(given[0].ndim, dims)
+        )
+        samples = _read_repeat(repeat)
+        path = None if file is None else Path(file)
+        agree(
+            pencils=list(map(repr, given)),
+            dtype=kind.dtype,
+            components=kind.components,
+            singletons=sorted(kind.singletons),
+            options=(shared, grids, samples, show),
+            file=path is not None,
+        )
+    key = _key(given, kind, shared=shared, grids=grids)
+    rows = None if path is None else _recall(path, key, topology)
+    chains = _chains(given, grids=grids)
+    if rows is None:
+        rows = list(_measure(chains, kind, samples, shared=shared))
+        if path is not None:
+            _store(path, key, rows, topology)
+    tuning = _decide(chains, rows)
+    for (source, target), method in zip(pairwise(tuning.pencils), tuning.methods, strict=True):
+        remember_method(source, target, kind, method)
+    if show and topology.rank == 0:
+        print(tuning)  # noqa: T201 - what it was asked for
+    return tuning
+
+
+def _chains(pens: Sequence[Pencil], *, grids: bool) -> list[list[Pencil]]:
+    """List the pencils as they are, or on every process grid. *Collective*."""
+    if not grids:
+        return [list(pens)]
+    shapes = factorizations(pens[0].size, (0,) * len(pens[0].grid))
+    return [[pen.with_(grid=shape) for pen in pens] for shape in shapes]
+
+
+def _measure(
+    chains: Sequence[Sequence[Pencil]], kind: Kind, repeat: int, *, shared: bool
+) -> Iterator[Row]:
+    """Time every method on every step of every chain. *Collective*."""
+    topology = chains[0][0].topology
+    names = ["shared" if topology.nodes == 1 else "hybrid", "messages", "alltoallv", "alltoallw"]
+    for chain in chains:
+        for step, (source, target) in enumerate(pairwise(chain)):
+            u, out = (
+                PencilArray.allocated(pen, *kind, zero=True, shared=shared)
+                for pen in (source, target)
+            )
+            plans = [Transposition.for_kind(source, target, kind, name) for name in names]
+            calls = [partial(plan, u, out) for plan in plans]
+            times = time_in_turn(topology.comm, calls, repeat)
+            for plan, seconds in zip(plans, times, strict=True):
+                yield Row(source.grid, step, plan.method, seconds)
+                plan.free()
+
+
+def _decide(chains: Sequence[Sequence[Pencil]], rows: Sequence[Row]) -> Tuning:
+    """Take the fastest method for each step, and the chain whose steps add up to least."""
+    each = len(rows) // len(chains)
+    best: list[tuple[float, Sequence[Pencil], list[Row]]] = []
+    for chain, start in zip(chains, range(0, len(rows), each), strict=True):
+        steps = [
+            min((row for row in rows[start : start + each] if row.step == step), key=_seconds)
+            for step in range(len(chain) - 1)
+        ]
+        best.append((sum(map(_seconds, steps)), chain, steps))
+    _, chain, steps = min(best, key=itemgetter(0))
+    return Tuning(tuple(chain), tuple(row.method for row in steps), tuple(rows))
+
+
+def _seconds(row: Row) -> float:
+    return row.seconds
+
+
+def _key(pens: Sequence[Pencil], kind: Kind, *, shared: bool, grids: bool) -> str:
+    """Everything a result depends on. *Collective*."""
+    machine = describe_machine(pens[0].comm)
+    facts = {
+        "pencils": list(map(repr, pens)),
+        "dtype": str(kind.dtype),
+        "components": kind.components,
+        "singletons": sorted(kind.singletons),
+        "shared": shared,
+        "grids": grids,
+        "nodes": machine.nodes,
+        "mpi": machine.library,
+    }
+    return json.dumps(facts, sort_keys=True)
+
+
+def _recall(path: Path, key: str, topology: Topology) -> list[Row] | None:
+    """Look up a result that rank 0 finds in the file. *Collective*."""
+    found: list[Row] | None = None
+    with agreed(topology.comm, "tune"):
+        if topology.rank == 0 and path.exists():
+            entry = _read_file(path).get(key)
+            if entry is not None:
+                found = [Row(tuple(row[0]), *row[1:]) for row in entry]
+    rows: list[Row] | None = topology.comm.bcast(found)
+    return rows
+
+
+def _store(path: Path, key: str, rows: Sequence[Row], topology: Topology) -> None:
+    """Add a result to the file, which is replaced as a whole. *Collective*."""
+    with agreed(topology.comm, "tune"):
+        if topology.rank == 0:
+            known = _read_file(path) if path.exists() else {}
+            known[key] = list(rows)
+            fresh = path.with_name(f"{path.name}.new")
+            fresh.write_text(json.dumps(known, indent=1))
+            fresh.replace(path)
+
+
+def _read_file(path: Path) -> dict[str, list[Row]]:
+    try:
+        known: object = json.loads(path.read_text())
+    except ValueError as error:
+        msg = f"{path} is not a file that tune() wrote: {error}"
+        raise ArgumentError(msg) from error
+    if not isinstance(known, dict):
+        msg = f"{path} is not a file that tune() wrote"
+        raise ArgumentError(msg)
+    return known
+
+
+def _read_pencils(pens: Sequence[Pencil], *, grids: bool) -> list[Pencil]:
+    given = read_pencils(pens)
+    if len(given) < 2:  # noqa: PLR2004
+        msg = f"tune() needs two pencils or more to move between, not {len(given)}"
+        raise ArgumentError(msg)
+    for pen in given:
+        if pen.shape != given[0].shape:
+            msg = f"all pencils must have the same global shape:\n{pen!r}\n{given[0]!r}"
+            raise PencilMismatchError(msg)
+        if grids and len(pen.grid) != len(given[0].grid):
+            msg = "grids=True needs pencils that all decompose the same number of dimensions"
+            raise ArgumentError(msg)
+    return given
+
+
+def _read_repeat(repeat: int) -> int:
+    number = to_int(repeat)
+    if number is None or number < 1:
+        msg = f"repeat={repeat!r} must be a number of samples, at least 1"
+        raise ArgumentError(msg)
+    return number

@@ -1,0 +1,268 @@
+"""Every method moves every pair of layouts and every element type as NumPy slices would."""
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from together import DTYPES, everywhere, numbered, on_nodes, raise_together, same, spread, ways
+
+import pencils
+from pencils import Pencil, PencilArray, Transposition
+from pencils.comm.methods import METHODS
+from pencils.comm.methods import method as limits
+from pencils.comm.topology import topology_of
+from pencils.errors import ArgumentError
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+SHAPE = (7, 6, 5)
+LARGEST = 7
+MEMORIES = ["private", "shared", "some shared", "strided", "backwards"]
+
+
+@pytest.fixture(name="comm", scope="module")
+def _comm(request):
+    return on_nodes(getattr(request, "param", "one node"))
+
+
+@dataclass
+class Case:
+    """What is moved: fields of one kind between two pencils."""
+
+    source: Pencil
+    target: Pencil
+    dtype: np.dtype
+    components: tuple[int, ...]
+    dims: list[int]
+
+    @property
+    def kind(self):
+        return {"dtype": self.dtype, "components": self.components, "dims": self.dims}
+
+    def data(self, seed=0):
+        """Global data, another one for every seed."""
+        extents = (n if d in self.dims else 1 for d, n in enumerate(self.source.shape))
+        shape = (*self.components, *extents)
+        return np.roll(numbered(shape, self.dtype).reshape(-1), seed).reshape(shape)
+
+
+def draw_split(draw, points, parts):
+    if draw(st.booleans()):
+        return draw(st.sampled_from(["first", "last", "floor", "ceil"]))
+    inner = draw(st.lists(st.integers(0, points), min_size=parts - 1, max_size=parts - 1))
+    return [0, *sorted(inner), points]
+
+
+def draw_pencil(draw, comm, shape):
+    ndim = len(shape)
+    decomp = draw(st.permutations(range(ndim)))[: draw(st.integers(1, ndim))]
+    grid = [1] * len(decomp)
+    left = comm.size
+    while left > 1:
+        prime = next(p for p in range(2, left + 1) if left % p == 0)
+        grid[draw(st.integers(0, len(grid) - 1))] *= prime
+        left //= prime
+    parts = dict(zip(decomp, grid, strict=True))
+    splits = [draw_split(draw, points, parts.get(dim, 1)) for dim, points in enumerate(shape)]
+    order = draw(st.permutations(range(ndim)))
+    return Pencil(shape, comm, decomp=decomp, grid=grid, order=order, splits=splits)
+
+
+def draw_case(draw, comm):
+    extents = st.sampled_from([*range(1, LARGEST + 1), *range(2, LARGEST), 0])
+    shape = draw(st.lists(extents, min_size=1, max_size=4))
+    pens = [draw_pencil(draw, comm, shape) for _ in range(2)]
+    lead = tuple(draw(st.lists(st.sampled_from([1, 2, 3, 2, 1, 3, 0]), max_size=2)))
+    dims = [d for d in range(len(shape)) if draw(st.integers(0, 4))]
+    return Case(*pens, draw(st.sampled_from(DTYPES)), lead, dims)
+
+
+def draw_field(draw, case, pencil):
+    """Make a field without values in any kind of memory, with any halo."""
+    halo = draw(
+        st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=pencil.ndim)
+        .map(lambda widths: widths[: pencil.ndim])
+        .map(lambda widths: [w if d in case.dims else (0, 0) for d, w in enumerate(widths)])
+    )
+    if draw(st.booleans()):
+        halo = 0
+    memory = draw(st.sampled_from(MEMORIES))
+    field = pencils.zeros(pencil, **case.kind, halo=halo, shared="shared" in memory)
+    rank = pencil.rank
+    if memory == "some shared" and (rank + draw(st.integers(0, 1))) % 2:
+        field = PencilArray(pencil, field.padded.copy(), halo=halo, dims=case.dims)
+    if memory == "strided":
+        wide = np.repeat(field.padded, 2 + rank, axis=-1)[..., :: 2 + rank]
+        field = PencilArray(pencil, wide, halo=halo, dims=case.dims)
+    if memory == "backwards":
+        turned = field.padded[..., ::-1].T.copy().T[..., ::-1]
+        field = PencilArray(pencil, turned, halo=halo, dims=case.dims)
+    return field
+
+
+def fill(field, data):
+    """Set the own block to its part of global data, and the halo to something else."""
+    field.padded[...] = np.frombuffer(b"\1" * data.dtype.itemsize, data.dtype)[0]
+    field.local[...] = data[field.local_slices]
+
+
+def around(field):
+    """Give the bytes of the halo."""
+    whole = field.padded.copy()
+    lead = len(field.components)
+    own = zip(field.halo, field.local_shape[lead:], strict=True)
+    whole[(..., *(slice(lo, lo + n) for (lo, _), n in own))] = np.zeros((), whole.dtype)
+    return whole.tobytes()
+
+
+def holds(field, data):
+    return field.shape == data.shape and same(field.local.copy(), data[field.local_slices].copy())
+
+
+@ways
+@settings(max_examples=20)
+@given(st.data())
+def test_moves_as_numpy_does(comm, method, data):
+    draw = data.draw
+    case = draw_case(draw, comm)
+    count = draw(st.integers(1, 3))
+    staging = draw(st.none() | st.integers(1, 2000))
+    with Transposition(
+        case.source, case.target, **case.kind, method=method, staging=staging
+    ) as plan:
+        sources = [draw_field(draw, case, case.source) for _ in range(count)]
+        targets = [draw_field(draw, case, case.target) for _ in range(count)]
+        known = [case.data(seed) for seed in range(count)]
+        for u, v, values in zip(sources, targets, known, strict=True):
+            fill(u, values)
+            fill(v, case.data(7))
+        before = [field.padded.tobytes() for field in sources], [around(v) for v in targets]
+        how = draw(st.sampled_from(["call", "start", "many"]))
+        if how == "many":
+            plan.many(sources, targets)
+        elif how == "call":
+            for u, v in zip(sources, targets, strict=True):
+                plan(u, v)
+        else:
+            handles = [plan.start(u, v) for u, v in zip(sources, targets, strict=True)]
+            order = np.random.default_rng(comm.rank).permutation(count)
+            for n in order:
+                assert handles[n].wait() is targets[n]
+        assert everywhere(comm, all(map(holds, targets, known)))
+        after = [field.padded.tobytes() for field in sources], [around(v) for v in targets]
+        assert everywhere(comm, before == after)
+        with plan.reversed() as back:
+            returned = back.many(targets)
+            assert everywhere(comm, all(map(holds, returned, known)))
+
+
+@ways
+@settings(max_examples=12)
+@given(st.data())
+def test_moves_in_place_as_numpy_does(comm, method, data):
+    draw = data.draw
+    case = draw_case(draw, comm)
+    count = draw(st.integers(1, 2))
+    shared = draw(st.booleans())
+    pens = case.source, case.target
+    with Transposition(*pens, **case.kind, method=method) as plan, plan.reversed() as back:
+        pairs = [pencils.alias(pens, **case.kind, shared=shared) for _ in range(count)]
+        if draw(st.booleans()):  # on one rank only
+            alone = draw(st.integers(0, comm.size - 1))
+            if comm.rank != alone:
+                pairs = [(u, spread(v.pencil, case.data(), dims=case.dims)) for u, v in pairs]
+        known = [case.data(seed) for seed in range(count)]
+        for turn in range(2):
+            for (u, _), values in zip(pairs, known, strict=True):
+                u.local[...] = values[u.local_slices]
+            us, vs = zip(*pairs, strict=True)
+            if turn:
+                for handle in [plan.start(*pair) for pair in pairs]:
+                    handle.wait()
+            else:
+                plan.many(us, vs)
+            assert everywhere(comm, all(map(holds, vs, known)))
+            back.many(vs, us)
+            assert everywhere(comm, all(map(holds, us, known)))
+
+
+@ways
+@pytest.mark.parametrize("most", [1, 13, 500])
+def test_counts_beyond_what_one_call_can_move(comm, method, most, monkeypatch):
+    """As if MPI counted to a handful: in all directions, in one turn and in several, in place."""
+    monkeypatch.setattr(limits, "MOST_BYTES", most)
+    monkeypatch.setattr(limits, "MOST_UNITS", comm.size + 1)
+    values = numbered((2, *SHAPE), "c16")
+    source = Pencil(SHAPE, comm, decomp=(0, 1), order=(2, 0, 1))
+    target = source.with_(decomp=(2, 0), order=(1, 0, 2))
+    u = spread(source, values)
+    for staging in (None, 1000):
+        kind = {"dtype": "c16", "components": 2, "method": method, "staging": staging}
+        with Transposition(source, target, **kind) as plan:
+            assert everywhere(comm, all(holds(v, values) for v in plan.many([u, u])))
+            assert everywhere(comm, holds(plan.start(u).wait(), values))
+            if staging is None:
+                one, other = pencils.alias([source, target], "c16", components=2)
+                one[...] = values
+                assert everywhere(comm, holds(plan(one, other), values))
+
+
+# Which one is taken.
+
+
+@pytest.mark.parametrize("nodes", ["even and odd", "two halves", "one rank apart", "three nodes"])
+def test_the_rule_uses_shared_memory_as_far_as_it_reaches(nodes):
+    comm = on_nodes(nodes)
+    spread_out = topology_of(comm).nodes
+    rows = Pencil((12, 12), comm, decomp=0)
+    with Transposition(rows, rows.with_(decomp=1)) as plan:
+        if comm.size in (1, spread_out):
+            assert plan.method == "messages"
+        else:
+            assert plan.method == ("shared" if spread_out == 1 else "hybrid")
+        assert f"by {plan.method}" in repr(plan)
+        values = numbered(rows.shape)
+        assert everywhere(comm, holds(plan(spread(rows, values)), values))
+
+
+@pytest.mark.parametrize("nodes", ["even and odd", "two halves", "one rank apart", "three nodes"])
+def test_shared_memory_does_not_reach_another_node(nodes):
+    comm = on_nodes(nodes)
+    if comm.size == 1:
+        return
+    rows = Pencil((12, 12), comm, decomp=0)
+    raise_together(
+        comm,
+        ArgumentError,
+        "'shared' does not reach rank",
+        "use 'hybrid'",
+        call=lambda: Transposition(rows, rows.with_(decomp=1), method="shared"),
+    )
+    # Where nothing leaves a node, it does as well as anywhere.
+    with Transposition(rows, rows.with_(order=(1, 0)), method="shared") as plan:
+        values = numbered(rows.shape)
+        assert everywhere(comm, holds(plan(spread(rows, values)), values))
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_the_method_that_was_asked_for_is_in_use(comm, method):
+    rows = Pencil((12, 12), comm, decomp=0)
+    with Transposition(rows, rows.with_(decomp=1), method=method) as plan:
+        assert plan.method == method
+        assert f"by {method}" in repr(plan)
+        with plan.reversed() as back:
+            assert back.method == method
+
+
+@ways
+def test_a_plan_tells_in_how_many_turns_it_works(comm, method):
+    rows = Pencil((12, 12), comm, decomp=0)
+    nbytes = max(prod(rows.box(rank).shape) for rank in range(comm.size)) * 8
+    with Transposition(rows, rows.with_(decomp=1), method=method, staging=nbytes) as plan:
+        assert "in 1 turns" in repr(plan)
+    with Transposition(rows, rows.with_(decomp=1), method=method, staging=nbytes // 3) as plan:
+        assert "turns, staging=" in repr(plan)
+        assert "in 1 turns" not in repr(plan)

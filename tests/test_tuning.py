@@ -1,0 +1,188 @@
+"""tune: what is measured is remembered, agreed on, and used."""
+
+import json
+
+import pytest
+from together import (
+    everywhere,
+    holds,
+    named,
+    numbered,
+    raise_together,
+    ranks_at_fault,
+    spread,
+)
+
+import pencils
+from pencils import Pencil, Transposition, tune, tuning
+from pencils.comm.methods import METHODS
+from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+SHAPE = (6, 8, 10)
+
+
+@pytest.fixture(name="stages")
+def _stages(comm):
+    """Three pencils on a communicator that has been told nothing yet."""
+    private = comm.Dup()
+    first = Pencil(SHAPE, private, decomp=(0, 1))
+    yield [first, first.with_(decomp=(0, 2)), first.with_(decomp=(1, 2))]
+    private.Free()
+
+
+def prefer(monkeypatch, *names):
+    """Pretend that the first of these methods takes 1 s, the next 2 s, and others much longer."""
+
+    def times(_comm, calls, _repeat):
+        methods = [call.func.method for call in calls]
+        return [names.index(name) + 1.0 if name in names else 100.0 for name in methods]
+
+    monkeypatch.setattr(tuning, "time_in_turn", times)
+
+
+def test_every_method_is_measured_on_every_step(comm, stages):
+    found = tune(stages, show=False, repeat=1)
+    assert found.pencils == tuple(stages)
+    assert [row.step for row in found.rows] == [0] * 4 + [1] * 4
+    assert all(row.seconds > 0 for row in found.rows)
+    assert {row.method for row in found.rows} <= set(METHODS)
+    assert len(found.methods) == 2
+    assert len(set(map(str, comm.allgather(found.rows)))) == 1
+
+
+def test_plans_that_choose_take_what_was_found(comm, stages, monkeypatch):
+    data = numbered(SHAPE)
+    prefer(monkeypatch, "alltoallw")
+    tune(stages[:2], show=False)
+    prefer(monkeypatch, "alltoallv")
+    tune(stages[1:], "c8", components=2, show=False)
+    with Transposition(*stages[:2]) as plan, Transposition(*stages[1:], "c8", components=2) as two:
+        assert (plan.method, two.method) == ("alltoallw", "alltoallv")
+        assert everywhere(comm, holds(plan(spread(stages[0], data)), data))
+        with Transposition(*stages[1:]) as other_kind, plan.reversed() as back:
+            assert other_kind.method != "alltoallv"
+            assert back.method != "alltoallw"
+
+
+def test_transpose_takes_it_too_though_it_had_a_plan(comm, stages, monkeypatch):
+    data = numbered(SHAPE)
+    u = spread(stages[0], data)
+    pencils.transpose(u, stages[1])
+    prefer(monkeypatch, "alltoallv")
+    tune(stages[:2], show=False)
+    assert everywhere(comm, holds(pencils.transpose(u, stages[1]), data))
+    (plan,) = stages[0].topology.plans.values()
+    assert plan.method == "alltoallv"
+
+
+def test_the_best_grid_for_the_whole_way_wins(comm, stages, monkeypatch):
+    """A grid that is best for one step only does not win."""
+    grids = sorted((p, q) for p in range(1, 7) for q in range(1, 7) if p * q == comm.size)
+    cost = {grid: (1.0, 50.0) if grid == grids[0] else (9.0, 9.0) for grid in grids}
+    cost[grids[-1]] = (5.0, 5.0)
+    seen = []
+
+    def times(_comm, calls, _repeat):
+        plan = calls[0].func
+        step = 0 if plan.source.decomp == (0, 1) else 1
+        seen.append(plan.source.grid)
+        return [cost[plan.source.grid][step] + n for n in range(len(calls))]
+
+    monkeypatch.setattr(tuning, "time_in_turn", times)
+    found = tune(stages, grids=True, show=False)
+    assert sorted(set(seen)) == grids
+    assert all(pen.grid == grids[-1] for pen in found.pencils)
+    assert [pen.decomp for pen in found.pencils] == [pen.decomp for pen in stages]
+
+
+def test_a_file_remembers(comm, stages, monkeypatch, mpi_tmp_path):
+    path = mpi_tmp_path / "tuning.json"
+    prefer(monkeypatch, "alltoallw")
+    first = tune(stages, file=path, show=False)
+    monkeypatch.setattr(tuning, "time_in_turn", None)  # calling it would raise
+    again = tune(stages, file=path, show=False)
+    assert again == first
+    assert again.methods == ("alltoallw", "alltoallw")
+    with pytest.raises(TypeError):  # another kind of field is not known
+        tune(stages, "f4", file=path, show=False)
+    comm.barrier()
+    assert len(json.loads(path.read_text())) == 1
+
+
+def test_the_table(comm, stages, monkeypatch, capsys):
+    prefer(monkeypatch, "messages")
+    found = tune(stages[:2])
+    out = capsys.readouterr().out
+    assert out == (f"{found}\n" if comm.rank == 0 else "")
+    marked = [line for line in str(found).splitlines() if line.endswith("<")]
+    assert len(marked) == 1
+    assert "messages" in marked[0]
+    assert "1000.0000" in marked[0]
+
+
+def test_fields_in_shared_memory_and_singletons(stages):
+    found = tune(stages, dims=(1, 2), components=3, shared=True, show=False, repeat=1)
+    assert len(found.methods) == 2
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "text"),
+    [
+        ({"pens": []}, ArgumentError, "at least one"),
+        ({"pens": None}, TypeError, "sequence of pencils"),
+        ({"pens": "stages"}, TypeError, "pens[0]"),
+        ({"repeat": 0}, ArgumentError, "repeat=0"),
+        ({"repeat": "often"}, ArgumentError, "often"),
+        ({"dtype": object}, TypeError, "object"),
+        ({"dims": 3}, ArgumentError, "dims"),
+        ({"components": -1}, ArgumentError, "components"),
+        ({"file": 3}, TypeError, "int"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_on_one_rank(comm, wrong, kind, text):
+    stages = [Pencil(SHAPE, comm), Pencil(SHAPE, comm, decomp=(1, 2))]
+    for rank in ranks_at_fault(comm):
+        mine = {"pens": stages, "show": False, "repeat": 1} | (wrong if comm.rank == rank else {})
+        raise_together(comm, kind, named(comm, rank), text, call=lambda mine=mine: tune(**mine))
+
+
+def test_pencils_that_do_not_belong_together(comm, stages):
+    one = stages[0]
+    calls = {
+        "two pencils": ([one], False),
+        "same global shape": ([one, one.with_(shape=(6, 8, 9))], False),
+        "same number of dimensions": ([one, one.with_(decomp=0)], True),
+    }
+    for text, (pens, grids) in calls.items():
+        with pytest.raises((ArgumentError, PencilMismatchError), match=text):
+            tune(pens, grids=grids, show=False)
+    if comm.size > 1:
+        raise_together(
+            comm,
+            RankDisagreementError,
+            "disagree on options",
+            call=lambda: tune(stages, repeat=1 + (comm.rank == 0), show=False),
+        )
+
+
+def test_a_file_that_is_no_such_file(comm, stages, mpi_tmp_path):
+    path = mpi_tmp_path / "tuning.json"
+    for text in ("not json", "[1, 2]"):
+        comm.barrier()
+        if comm.rank == 0:
+            path.write_text(text)
+        comm.barrier()
+        raise_together(
+            comm,
+            ArgumentError,
+            "not a file that tune() wrote",
+            call=lambda: tune(stages, file=path, show=False, repeat=1),
+        )
+    raise_together(
+        comm,
+        FileNotFoundError,
+        call=lambda: tune(stages, file=mpi_tmp_path / "no" / "where", show=False, repeat=1),
+    )
