@@ -1,15 +1,19 @@
-"""The two ends of a transposition, as all of its processes know them."""
+"""The two ends of a transposition, as all of its processes know them, and the exchange between."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING
 
 from pencils.comm.agree import agreed
+from pencils.comm.buffers import Buffers
+from pencils.comm.exchange import AUTO, Exchange
 from pencils.comm.methods import Piece
 from pencils.comm.topology import Topology, congruent, meeting_place, topology_of, translate
 from pencils.errors import ArgumentError, PencilMismatchError
+from pencils.kinds import Kind, Options, method_key
 from pencils.layout import Box, Layout, redistribution
 from pencils.pencil import Pencil
 
@@ -181,3 +185,31 @@ def pieces(
         for piece in cut(box, target.box, source.layout.box(origin), source.peer(origin))
     ]
     return sends, recvs
+
+
+def make_exchange(
+    ends: tuple[End, End], kind: Kind, options: Options, topology: Topology, buffers: Buffers
+) -> Exchange:
+    """Slice the own blocks for every message, axes in the memory order of the target."""
+    method, order = options.method, ends[1].layout.order
+    if method == AUTO:
+        method = topology.methods.get(method_key(ends[0].layout, ends[1].layout, kind), AUTO)
+    source, target = (end.with_singletons(kind.singletons) for end in ends)
+    turns = 1
+    if options.staging is not None:
+        block = max(source.box.volume, target.box.volume) * prod(kind.components)
+        turns = topology.most(max(1, -(-block * kind.dtype.itemsize // options.staging)))
+    sends, recvs = pieces(source, target, order, turns)
+    if turns > 1:
+        turns = topology.most(1 + max((piece.turn for piece in (*sends, *recvs)), default=0))
+    return Exchange(
+        topology,
+        sends,
+        recvs,
+        axes=len(order),
+        lead=kind.components,
+        dtype=kind.dtype,
+        method=method,
+        turns=turns,
+        buffers=buffers,
+    )

@@ -1,4 +1,4 @@
-"""What fields have in common that the same plan moves, and whether a field is such a one."""
+"""What fields have in common that the same plan moves, how it moves them, and what it refuses."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from pencils.array import PencilArray
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout import Layout
+from pencils.layout.integers import to_int
 from pencils.operands import check_type
 from pencils.pencil import Pencil
 
@@ -19,6 +20,14 @@ class Kind(NamedTuple):
     dtype: np.dtype[Any]
     components: tuple[int, ...]
     singletons: frozenset[int]
+
+
+class Options(NamedTuple):
+    """How a plan works."""
+
+    method: str
+    staging: int | None
+    check: bool
 
 
 def kind_facts(kind: Kind) -> dict[str, object]:
@@ -67,3 +76,17 @@ def _check_field(name: str, field: PencilArray | None, pencil: Pencil | None, ki
 def method_key(source: Layout, target: Layout, kind: Kind) -> tuple[str, str, Kind]:
     """Name what the fastest method depends on, on a given communicator."""
     return str(source), str(target), kind
+
+
+def read_staging(staging: int | None) -> int | None:
+    """Check a bound on staging."""
+    if staging is None:
+        return None
+    nbytes = to_int(staging)
+    if nbytes is None:
+        msg = f"staging={staging!r} must be a number of bytes, or None for no bound"
+        raise TypeError(msg)
+    if nbytes < 1:
+        msg = f"staging={staging!r} must be at least 1 byte, or None for no bound"
+        raise ArgumentError(msg)
+    return nbytes

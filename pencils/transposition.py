@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from math import prod
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -15,11 +14,9 @@ from pencils.array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import AUTO, Bound, Exchange, Handle, check_method
-from pencils.comm.topology import Topology
-from pencils.ends import End, pieces, read_ends, widest
+from pencils.ends import End, make_exchange, read_ends, widest
 from pencils.errors import ArgumentError
-from pencils.kinds import Kind, check_out, check_source, kind_facts, method_key
-from pencils.layout.integers import to_int
+from pencils.kinds import Kind, Options, check_out, check_source, kind_facts, read_staging
 from pencils.pencil import Pencil
 from pencils.storage import Array, memory_axes, read_components, read_dtype, read_singletons
 
@@ -28,14 +25,6 @@ if TYPE_CHECKING:
 
 # Pairs of fields that a plan remembers as checked and sliced.
 MOST_BOUND = 16
-
-
-class Options(NamedTuple):
-    """How a plan works."""
-
-    method: str
-    staging: int | None
-    check: bool
 
 
 class Transposition:
@@ -113,9 +102,9 @@ class Transposition:
                 read_components(components),
                 read_singletons(ends[0].layout.ndim, dims),
             )
-            options = Options(check_method(method), _read_staging(staging), check)
+            options = Options(check_method(method), read_staging(staging), check)
             agree(**kind_facts(kind), **options._asdict())
-        exchange = _make_exchange(ends, kind, options, topology, Buffers())
+        exchange = make_exchange(ends, kind, options, topology, Buffers())
         self._set((source, target), ends, kind, options, exchange)
 
     @classmethod
@@ -130,7 +119,7 @@ class Transposition:
         """Make a plan from arguments that all ranks agree on; it does not check. *Collective*."""
         ends = End(source.layout, source.rank, None), End(target.layout, target.rank, None)
         options = Options(method, None, check=False)
-        exchange = _make_exchange(ends, kind, options, source.topology, buffers or Buffers())
+        exchange = make_exchange(ends, kind, options, source.topology, buffers or Buffers())
         plan = object.__new__(cls)
         plan._set((source, target), ends, kind, options, exchange)
         return plan
@@ -164,6 +153,11 @@ class Transposition:
     def components(self) -> tuple[int, ...]:
         """Shape of the component axes."""
         return self._kind.components
+
+    @property
+    def memory(self) -> int:
+        """Bytes of this rank that are kept for packing, for this plan and its `reversed`."""
+        return 0 if self._exchange is None else self._exchange.buffers.nbytes
 
     def __call__(self, u: PencilArray | None, out: PencilArray | None = None) -> PencilArray:
         """Move `u` to the target pencil. *Collective*.
@@ -237,7 +231,8 @@ class Transposition:
     def work(self) -> tuple[PencilArray, PencilArray]:
         """Give fields of the plan, one on each pencil, that it moves fastest. *Collective*.
 
-        They lie in shared memory, and are made by the first call.
+        They lie in shared memory, and are made by the first call. Where a pencil has another
+        communicator than the plan, its field is packed like a private one.
 
         Returns
         -------
@@ -262,13 +257,16 @@ class Transposition:
             agree(plan=self._text)
             buffers = self._check_open().buffers
         pencils, ends = (self.target, self.source), (self._ends[1], self._ends[0])
-        exchange = _make_exchange(ends, self._kind, self._options, self._topology, buffers)
+        exchange = make_exchange(ends, self._kind, self._options, self._topology, buffers)
         back = object.__new__(Transposition)
         back._set(pencils, ends, self._kind, self._options, exchange)
         return back
 
     def free(self) -> None:
-        """Complete what is under way and release memory and MPI objects."""
+        """Complete what is under way and release memory and MPI objects.
+
+        *Collective* if anything is under way.
+        """
         self._bound.clear()
         self._work = None
         if self._exchange is not None:
@@ -301,8 +299,8 @@ class Transposition:
         return f"{text}\n  from {source}\n  to   {target}>"
 
     def _check_open(self) -> Exchange:
-        if self._exchange is None:
-            msg = "this Transposition was freed; make a new one"
+        if self._exchange is None or self._topology.freed:
+            msg = "this Transposition, or its communicator, was freed; make a new one"
             raise ArgumentError(msg)
         return self._exchange
 
@@ -350,59 +348,24 @@ class Transposition:
         self, key: tuple[int, ...], bound: Bound, fields: Sequence[PencilArray | None]
     ) -> None:
         """Find the slices again while all the fields live; their ids mean nothing afterwards."""
-        memory = self._bound
-        if len(memory) >= MOST_BOUND:
-            memory.clear()
-        refs = [
-            weakref.ref(field, lambda _: memory.pop(key, None))
-            for field in fields
-            if field is not None
-        ]
-        memory[key] = bound, refs
+        if len(self._bound) >= MOST_BOUND:
+            self._bound.clear()
+        # No cycle: a plan that is dropped gives its memory back at once.
+        forget = weakref.WeakMethod(self._forget)
+
+        def gone(_: object) -> None:
+            living = forget()
+            if living is not None:
+                living(key)
+
+        refs = [weakref.ref(field, gone) for field in fields if field is not None]
+        self._bound[key] = bound, refs
+
+    def _forget(self, key: tuple[int, ...]) -> None:
+        self._bound.pop(key, None)
 
     def _block(self, field: PencilArray | None) -> Array:
         """Own block, axes in the memory order of the target."""
         if field is None:
             return np.empty((*self.components, *(0,) * self._ends[0].layout.ndim), self.dtype)
         return field.local.transpose(self._axes)
-
-
-def _make_exchange(
-    ends: tuple[End, End], kind: Kind, options: Options, topology: Topology, buffers: Buffers
-) -> Exchange:
-    """Slice the own blocks for every message, axes in the memory order of the target."""
-    method, order = options.method, ends[1].layout.order
-    if method == AUTO:
-        method = topology.methods.get(method_key(ends[0].layout, ends[1].layout, kind), AUTO)
-    source, target = (end.with_singletons(kind.singletons) for end in ends)
-    turns = 1
-    if options.staging is not None:
-        block = max(source.box.volume, target.box.volume) * prod(kind.components)
-        turns = topology.most(max(1, -(-block * kind.dtype.itemsize // options.staging)))
-    sends, recvs = pieces(source, target, order, turns)
-    if turns > 1:
-        turns = topology.most(1 + max((piece.turn for piece in (*sends, *recvs)), default=0))
-    return Exchange(
-        topology,
-        sends,
-        recvs,
-        axes=len(order),
-        lead=kind.components,
-        dtype=kind.dtype,
-        method=method,
-        turns=turns,
-        buffers=buffers,
-    )
-
-
-def _read_staging(staging: int | None) -> int | None:
-    if staging is None:
-        return None
-    nbytes = to_int(staging)
-    if nbytes is None:
-        msg = f"staging={staging!r} must be a number of bytes, or None for no bound"
-        raise TypeError(msg)
-    if nbytes < 1:
-        msg = f"staging={staging!r} must be at least 1 byte, or None for no bound"
-        raise ArgumentError(msg)
-    return nbytes

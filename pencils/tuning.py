@@ -10,17 +10,18 @@ from itertools import pairwise
 from operator import itemgetter
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from numpy.typing import DTypeLike
 
 from pencils.array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.machine import describe_machine
+from pencils.comm.methods import METHODS
 from pencils.comm.timing import time_in_turn
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError, PencilMismatchError
-from pencils.kinds import Kind
+from pencils.kinds import Kind, kind_facts
 from pencils.layout.grid import factorizations
 from pencils.layout.integers import to_int
 from pencils.operands import read_pencils, topology_among
@@ -142,24 +143,21 @@ def tune(
         path = None if file is None else Path(file)
         agree(
             pencils=list(map(repr, given)),
-            dtype=kind.dtype,
-            components=kind.components,
-            singletons=sorted(kind.singletons),
+            **kind_facts(kind),
             options=(shared, grids, samples, show),
             file=path is not None,
         )
     key = _key(given, kind, shared=shared, grids=grids)
-    rows = None if path is None else _recall(path, key, topology)
     chains = _chains(given, grids=grids)
-    if rows is None:
-        rows = list(_measure(chains, kind, samples, shared=shared))
-        if path is not None:
-            _store(path, key, rows, topology)
+    known = None if path is None else _recall(path, key, chains, topology)
+    rows = known or list(_measure(chains, kind, samples, shared=shared))
     tuning = _decide(chains, rows)
     for (source, target), method in zip(pairwise(tuning.pencils), tuning.methods, strict=True):
         remember_method(source, target, kind, method)
     if show and topology.rank == 0:
         print(tuning)  # noqa: T201 - what it was asked for
+    if path is not None and known is None:
+        _store(path, key, rows, topology)
     return tuning
 
 
@@ -214,26 +212,46 @@ def _key(pens: Sequence[Pencil], kind: Kind, *, shared: bool, grids: bool) -> st
     machine = describe_machine(pens[0].comm)
     facts = {
         "pencils": list(map(repr, pens)),
-        "dtype": str(kind.dtype),
-        "components": kind.components,
-        "singletons": sorted(kind.singletons),
+        **kind_facts(kind),
         "shared": shared,
         "grids": grids,
         "nodes": machine.nodes,
         "mpi": machine.library,
     }
-    return json.dumps(facts, sort_keys=True)
+    return json.dumps(facts, sort_keys=True, default=str)
 
 
-def _recall(path: Path, key: str, topology: Topology) -> list[Row] | None:
+def _recall(
+    path: Path, key: str, chains: Sequence[Sequence[Pencil]], topology: Topology
+) -> list[Row] | None:
     """Look up a result that rank 0 finds in the file. *Collective*."""
     found: list[Row] | None = None
     with agreed(topology.comm, "tune"):
         if topology.rank == 0 and path.exists():
             entry = _read_file(path).get(key)
-            if entry is not None:
-                found = [Row(tuple(row[0]), *row[1:]) for row in entry]
+            found = None if entry is None else _read_rows(path, entry, chains)
     rows: list[Row] | None = topology.comm.bcast(found)
+    return rows
+
+
+def _read_rows(path: Path, entry: object, chains: Sequence[Sequence[Pencil]]) -> list[Row]:
+    """Check that an entry of the file holds what `_measure` would have found out."""
+    try:
+        rows = [
+            Row(tuple(grid), int(step), str(method), float(seconds))
+            for grid, step, method, seconds in cast("list[Any]", entry)
+        ]
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(_not_ours(path)) from error
+    steps = [(chain[step].grid, step) for chain in chains for step in range(len(chain) - 1)]
+    each = len(rows) // len(steps)
+    expected = [place for place in steps for _ in range(each)]
+    if (
+        not rows
+        or [row[:2] for row in rows] != expected
+        or {row.method for row in rows} - {*METHODS}
+    ):
+        raise ArgumentError(_not_ours(path))
     return rows
 
 
@@ -248,16 +266,18 @@ def _store(path: Path, key: str, rows: Sequence[Row], topology: Topology) -> Non
             fresh.replace(path)
 
 
-def _read_file(path: Path) -> dict[str, list[Row]]:
+def _read_file(path: Path) -> dict[str, object]:
     try:
         known: object = json.loads(path.read_text())
     except ValueError as error:
-        msg = f"{path} is not a file that tune() wrote: {error}"
-        raise ArgumentError(msg) from error
+        raise ArgumentError(_not_ours(path)) from error
     if not isinstance(known, dict):
-        msg = f"{path} is not a file that tune() wrote"
-        raise ArgumentError(msg)
+        raise ArgumentError(_not_ours(path))
     return known
+
+
+def _not_ours(path: Path) -> str:
+    return f"{path} is not a file that tune() wrote; remove it, or name another one"
 
 
 def _read_pencils(pens: Sequence[Pencil], *, grids: bool) -> list[Pencil]:

@@ -1,6 +1,7 @@
 """transpose and Transposition: from any pencil to any other, byte for byte."""
 
 import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -294,6 +295,53 @@ def test_against_mpi4py_fft(comm, whole, next_whole):
     v = transpose(PencilArray(source, theirs.v), target)
     assert everywhere(comm, v.local_slices == expected.local_slice())
     assert everywhere(comm, np.array_equal(v.local, expected.v))
+
+
+def test_plans_on_two_communicators_waited_for_in_another_order(comm, pair):
+    other = comm.Dup()
+    data = numbered(SHAPE)
+    again = Pencil(SHAPE, other, decomp=(0, 1)), Pencil(SHAPE, other, decomp=(1, 2))
+    with Transposition(*pair) as one, Transposition(*again) as two:
+        handles = [one.start(spread(pair[0], data)), two.start(spread(again[0], data))]
+        for handle in handles[:: -1 if comm.rank % 2 else 1]:
+            handle.wait()
+        assert everywhere(comm, all(holds(handle.wait(), data) for handle in handles))
+    other.Free()
+
+
+def test_a_plan_that_is_dropped_is_gone_at_once(comm, pair):
+    """Its memory would be missed before Python looks for cycles."""
+    u, v = spread(pair[0], numbered(SHAPE)), empty(pair[1])
+    gc.disable()
+    try:
+        plan = Transposition(*pair, check=False)
+        plan(u, v)
+        plan(u, v)
+        exchange = weakref.ref(plan._exchange)
+        del plan
+        assert everywhere(comm, exchange() is None)
+    finally:
+        gc.enable()
+
+
+def test_all_turns_meet_in_one_place(pair):
+    whole, cut = (Transposition(*pair, method="shared", staging=staging) for staging in (None, 100))
+    groups = {id(method.meeting.group.shared) for method in cut._exchange._methods}
+    assert len(groups) == 1
+    assert groups == {id(whole._exchange._methods[0].meeting.group.shared)}
+    for plan in (whole, cut):
+        assert plan.many([], []) == []
+        plan.free()
+
+
+def test_a_call_after_the_communicator_is_gone(comm):
+    private = comm.Dup()
+    pen = Pencil(SHAPE, private, decomp=0)
+    u = zeros(pen)
+    plan = Transposition(pen, pen.with_(decomp=1), check=False)
+    private.Free()
+    with pytest.raises(ArgumentError, match="freed"):
+        plan.start(u)
 
 
 # Plans kept by transpose().

@@ -168,6 +168,26 @@ def test_pencils_that_do_not_belong_together(comm, stages):
         )
 
 
+@pytest.mark.parametrize(
+    "spoil", [[], [[[1], 0, "pigeons", 1.0]], "cut", "text", {"a": 1}], ids=str
+)
+def test_a_file_that_was_tampered_with(comm, stages, mpi_tmp_path, spoil):
+    path = mpi_tmp_path / "tuning.json"
+    tune(stages, file=path, show=False, repeat=1)
+    comm.barrier()
+    if comm.rank == 0:
+        known = json.loads(path.read_text())
+        (key,) = known
+        path.write_text(json.dumps({key: known[key][:-1] if spoil == "cut" else spoil}))
+    comm.barrier()
+    raise_together(
+        comm,
+        ArgumentError,
+        "not a file that tune() wrote",
+        call=lambda: tune(stages, file=path, show=False, repeat=1),
+    )
+
+
 def test_a_file_that_is_no_such_file(comm, stages, mpi_tmp_path):
     path = mpi_tmp_path / "tuning.json"
     for text in ("not json", "[1, 2]"):

@@ -5,14 +5,8 @@ from __future__ import annotations
 from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pencils.comm.shared import SharedPool
-
-Bytes = NDArray[np.uint8]
-
-# Blocks begin at multiples of a cache line: whole lines can then be written without reading them.
-LINE = 64
+from pencils.comm.shared import LINE, Bytes, SharedPool
 
 
 def aligned_empty(nbytes: int) -> Bytes:
@@ -23,11 +17,6 @@ def aligned_empty(nbytes: int) -> Bytes:
 def aligned_zeros(nbytes: int) -> Bytes:
     """Allocate private zeros that begin at a cache line; pages untouched cost nothing."""
     return _aligned(np.zeros(nbytes + LINE, np.uint8), nbytes)
-
-
-def round_up(nbytes: int) -> int:
-    """Return the next multiple of a cache line."""
-    return -(-nbytes // LINE) * LINE
 
 
 class Buffers:

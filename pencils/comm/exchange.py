@@ -7,6 +7,7 @@ class in `pencils.comm.methods` and an entry in that table.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from itertools import product
 from typing import Any, Generic, TypeVar
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from pencils.comm.agree import agreed
 from pencils.comm.buffers import Buffers
-from pencils.comm.methods import METHODS, Call, Flow, Method, Packing, Piece, Plan
+from pencils.comm.methods import METHODS, Call, Flow, Method, Packing, Piece, Plan, nothing
 from pencils.comm.pack import Copies
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
@@ -26,27 +27,29 @@ T = TypeVar("T")
 
 AUTO = "auto"
 
+# MPI writes into buffers until an exchange completes, even if the user has dropped it.
+UNDER_WAY: deque[Handle[Any]] = deque()
+
 
 class Handle(Generic[T]):
     """An exchange under way; `wait` completes it and returns its result."""
 
-    __slots__ = ("_complete", "_result", "_under_way", "exchange")
+    __slots__ = ("_complete", "_result", "exchange")
 
     def __init__(self, exchange: Exchange, complete: Callable[[], None], result: T) -> None:
         self.exchange = exchange
         self._complete: Callable[[], None] | None = complete
         self._result = result
-        self._under_way = exchange.topology.under_way
-        self._under_way.append(self)
+        UNDER_WAY.append(self)
 
     def wait(self) -> T:
         """Complete the exchange; a second call returns at once. *Collective*.
 
-        Exchanges on one communicator complete in the order in which they were started, so that
-        ranks may wait for them in any.
+        Exchanges complete in the order in which they were started, which must be the same on all
+        ranks, so that ranks may wait for them in any.
         """
         while self._complete is not None:
-            self._under_way.popleft().finish()
+            UNDER_WAY.popleft().finish()
         return self._result
 
     def finish(self) -> None:
@@ -114,13 +117,9 @@ class Exchange:
         home.sort(key=lambda piece: (rank - piece.peer) % size)
         plans = [
             Plan(
-                topology,
-                Packing([piece for piece in away if piece.turn == turn], lead, dtype),
-                Packing([piece for piece in home if piece.turn == turn], lead, dtype),
-                axes,
-                self.buffers,
+                topology, Packing(out, lead, dtype), Packing(into, lead, dtype), axes, self.buffers
             )
-            for turn in range(turns)
+            for out, into in zip(_by_turn(away, turns), _by_turn(home, turns), strict=True)
         ]
         self._methods = _make_methods(check_method(method), plans)
         self.method = self._methods[0].name
@@ -149,14 +148,14 @@ class Exchange:
         pairs = list(zip(sources, targets, strict=True))
         calls = [Call(sources, targets, aliased)]
         if len(self._methods) > 1:  # one array after the other, to stay within the bound
-            calls = [Call([source], [target], aliased) for source, target in pairs]
+            calls = [Call([source], [target], aliased) for source, target in pairs] or calls
         flows = [method.bind(call) for call in calls for method in self._methods]
         own = [(target[into], source[key]) for source, target in pairs for key, into in self._own]
         return Bound(self, own, flows, aliased=aliased)
 
     def free(self) -> None:
         """Wait for what is under way and release buffers and MPI objects. *Collective*."""
-        mine = [handle for handle in self.topology.under_way if handle.exchange is self]
+        mine = [handle for handle in UNDER_WAY if handle.exchange is self]
         for handle in mine:
             handle.wait()
         for method in self._methods:
@@ -176,7 +175,6 @@ class Bound:
         aliased: bool,
     ) -> None:
         self._exchange = exchange
-        self._under_way = exchange.topology.under_way
         # What stays on this rank must be saved if the target may be written before it is read.
         self._kept = [pair for pair in own if not _same_memory(*pair)] if aliased else []
         self._own = Copies([] if aliased else own)
@@ -184,12 +182,13 @@ class Bound:
 
     def run(self) -> None:
         """Move the data. *Collective*."""
-        if self._others or self._under_way:
+        if self._others or UNDER_WAY:
             self.start(None).wait()
             return
-        saved = self._save()
+        saved = self._save() if self._kept else None
         self._first.run(self._own)
-        Copies(saved)()
+        if saved is not None:
+            saved()
 
     def start(self, result: T) -> Handle[T]:
         """Start; no array may be touched before ``wait`` of the returned handle. *Collective*.
@@ -206,13 +205,13 @@ class Bound:
         def finish() -> None:
             complete()
             for flow in self._others:
-                flow.run(_nothing)
-            Copies(saved)()
+                flow.run(nothing)
+            saved()
 
         return Handle(self._exchange, finish, result)
 
-    def _save(self) -> list[tuple[Array, Array]]:
-        return [(into, part.copy()) for into, part in self._kept]
+    def _save(self) -> Copies:
+        return Copies([(into, part.copy()) for into, part in self._kept])
 
 
 def check_method(method: str) -> str:
@@ -223,18 +222,22 @@ def check_method(method: str) -> str:
     return method
 
 
-def _make_methods(name: str, plans: Sequence[Plan]) -> list[Method]:
+def _make_methods(name: str, plans: Sequence[Plan]) -> Sequence[Method]:
     """Make the method of every turn; without room for shared memory, messages. *Collective*."""
     topology = plans[0].topology
     on_node = topology.on_node
     with agreed(topology.comm, "Exchange"):
         if name == "shared":
             _check_reach(plans, on_node)
-    kind = METHODS[_rule(plans) if name == AUTO else name]
-    methods = [kind(plan) for plan in plans]
-    if not all(method.has_room() for method in methods):
-        methods = [METHODS["messages"](plan) for plan in plans]
-    return methods
+    methods = METHODS[_rule(plans) if name == AUTO else name].for_turns(plans)
+    return methods if methods[0].has_room() else METHODS["messages"].for_turns(plans)
+
+
+def _by_turn(pieces: Sequence[Piece], turns: int) -> list[list[Piece]]:
+    found: list[list[Piece]] = [[] for _ in range(turns)]
+    for piece in pieces:
+        found[piece.turn].append(piece)
+    return found
 
 
 def _rule(plans: Sequence[Plan]) -> str:
@@ -257,7 +260,3 @@ def _check_reach(plans: Sequence[Plan], on_node: Collection[int]) -> None:
 def _same_memory(one: Array, other: Array) -> bool:
     """Whether two arrays of one shape are the same elements in the same places."""
     return one.strides == other.strides and one.ctypes.data == other.ctypes.data
-
-
-def _nothing() -> None:
-    pass

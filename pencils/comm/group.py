@@ -56,12 +56,13 @@ def group_with(topology: Topology, peers: Iterable[int]) -> Group:
     here = [topology.on_node[member] for member in members]
     apart = np.array([(table[here] == mine).all()])
     node.Allreduce(MPI.IN_PLACE, apart, op=MPI.LAND)
+    groups = set(table[:, 0].tolist())
     key = table[:, 0].tobytes()
     room = key in topology.groups or len(topology.groups) < MOST_GROUPS
-    if not apart[0] or len(set(table[:, 0].tolist())) == 1 or not room:
+    if not apart[0] or len(groups) == 1 or not room:
         return Group(node, topology.shared, topology.on_node)
     if key not in topology.groups:
         comm = MPI.Intracomm(node.Split(members[0], node.rank))
-        topology.groups[key] = comm, SharedPool(comm)
+        topology.groups[key] = comm, SharedPool(comm, len(groups))
     comm, pool = topology.groups[key]
     return Group(comm, pool, {member: number for number, member in enumerate(members)})

@@ -23,9 +23,15 @@ Bytes = NDArray[np.uint8]
 
 # The first window holds this many bytes per rank; every further one holds at least twice as many.
 FIRST_WINDOW = 2**20
-# Blocks start at multiples of a cache line.
+# Blocks start at multiples of a cache line: whole lines can be written without reading them first.
 LINE = 64
+PAGE = 4096
 SHARED_FOLDER = "/dev/shm"  # noqa: S108 - where MPI libraries put shared memory on Linux
+
+
+def round_up(nbytes: int) -> int:
+    """Return the next multiple of a cache line."""
+    return -(-nbytes // LINE) * LINE
 
 
 class Place(NamedTuple):
@@ -42,10 +48,13 @@ class SharedPool:
     ----------
     node : mpi4py.MPI.Intracomm
         Private communicator of the ranks that share memory.
+    pools : int, optional
+        Pools of other ranks of the node, this one included, that may ask for memory at once.
     """
 
-    def __init__(self, node: MPI.Intracomm) -> None:
+    def __init__(self, node: MPI.Intracomm, pools: int = 1) -> None:
         self._node = node
+        self._pools = pools
         self._windows: list[_Window] = []
         self._peers: dict[int, tuple[memoryview, ...]] = {}
 
@@ -57,7 +66,7 @@ class SharedPool:
         numpy.ndarray or None
             The bytes of this rank; None on every rank, with a warning, if there is no room.
         """
-        size = max(LINE, -(-nbytes // LINE) * LINE)
+        size = max(LINE, round_up(nbytes))
         fits = np.array([window.room_for(size) for window in self._windows], dtype=bool)
         self._node.Allreduce(MPI.IN_PLACE, fits, op=MPI.LAND)
         number = int(fits.argmax()) if fits.any() else self._add_window(size)
@@ -136,7 +145,7 @@ class SharedPool:
     def _add_window(self, size: int) -> int | None:
         largest = self._node.allreduce(size, op=MPI.MAX)
         capacity = max(largest, FIRST_WINDOW << len(self._windows))
-        wanted = capacity * self._node.size
+        wanted = capacity * self._node.size * self._pools
         if not self._node.bcast(_has_room(wanted) if self._node.rank == 0 else None):
             if self._node.rank == 0:
                 msg = f"no room for {wanted} bytes in {SHARED_FOLDER}; using private memory instead"
@@ -153,6 +162,8 @@ class _Window:
         self._win = MPI.Win.Allocate_shared(capacity + LINE, 1, comm=node)
         self._win.Lock_all(MPI.MODE_NOCHECK)  # direct loads and stores need an access epoch
         self.segments = [_segment(self._win, rank) for rank in range(node.size)]
+        # Memory that nobody has touched does not count as taken; the next check must see it.
+        np.frombuffer(self.segments[node.rank], np.uint8)[::PAGE] = 0
         self.addresses = [_address(np.frombuffer(segment, np.uint8)) for segment in self.segments]
         self.sync = self._win.Sync
         first = -self.addresses[node.rank] % LINE

@@ -7,7 +7,7 @@ pencil, freed together with it.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +41,6 @@ class Topology:
         self.plans: OrderedDict[Any, Any] = OrderedDict()
         self.buffers = Buffers()  # of the plans kept here
         self.methods: dict[Any, str] = {}  # found fastest, by what is moved
-        # MPI writes into buffers until an exchange completes, even if the user has dropped it.
-        self.under_way: deque[Any] = deque()
         self._node: MPI.Intracomm | None = None
         self._nodes = 0
         self._on_node: dict[int, int] | None = None
@@ -63,6 +61,11 @@ class Topology:
             fixed = tuple(0 if axis in axes else coord for axis, coord in enumerate(coords))
             self._along[key] = _split(self.comm, grid.rank(fixed))
         return self._along[key]
+
+    @property
+    def freed(self) -> bool:
+        """Whether the user's communicator was freed, and with it this one."""
+        return bool(self.comm == MPI.COMM_NULL)
 
     @property
     def node(self) -> MPI.Intracomm:
@@ -118,6 +121,8 @@ class Topology:
 
     def free(self) -> None:
         """Free all communicators. *Collective*; runs when the user's communicator is freed."""
+        for plan in self.plans.values():
+            plan.free()
         self.plans.clear()
         self.buffers.clear()
         for group, pool in self.groups.values():

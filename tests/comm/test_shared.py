@@ -143,6 +143,21 @@ def test_no_room_falls_back_to_private_memory(pool, monkeypatch, comm):
     assert block is None
 
 
+def test_pools_that_ask_at_once_leave_room_for_each_other(comm, monkeypatch):
+    """Rows of a process grid look for room at the same time, and each counts for all."""
+    asked = []
+    monkeypatch.setattr(shared, "_has_room", lambda nbytes: asked.append(nbytes) or True)
+    node = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
+    alone, several = SharedPool(node), SharedPool(node, 3)
+    for pool in (alone, several):
+        pool.allocate(10_000_000)
+        pool.free()
+    node.Free()
+    assert asked == (
+        [10_000_000 // 64 * 64 * comm.size * factor for factor in (1, 3)] if comm.rank == 0 else []
+    )
+
+
 def test_a_field_survives_its_communicator(comm):
     """Freeing the communicator keeps the window of a field that is still in use."""
     part = comm.Split(comm.rank % 2, comm.rank)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from pencils.comm.buffers import LINE
 from pencils.comm.methods import method as limits
 from pencils.comm.methods.method import Array, Bytes, Call, Flow, Method, Packing, Plan
 from pencils.comm.pack import copy
+from pencils.comm.shared import LINE
 
 Strides = tuple[int, ...]
 
@@ -24,6 +24,11 @@ class Alltoallv(Method):
     """Pieces are packed in the order of the ranks."""
 
     name = "alltoallv"
+
+    @classmethod
+    def for_turns(cls, plans: Sequence[Plan]) -> list[Alltoallv]:
+        """Make one for each turn. *Collective*."""
+        return [cls(plan) for plan in plans]
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -102,6 +107,11 @@ class Alltoallw(Method):
     """Nothing is packed: MPI walks the strides of source and target itself."""
 
     name = "alltoallw"
+
+    @classmethod
+    def for_turns(cls, plans: Sequence[Plan]) -> list[Alltoallw]:
+        """Make one for each turn. *Collective*."""
+        return [cls(plan) for plan in plans]
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan

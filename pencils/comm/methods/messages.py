@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from mpi4py import MPI
 
-from pencils.comm.buffers import round_up
 from pencils.comm.methods.method import Array, Bytes, Call, Flow, Method, Packing, Plan, byte_chunks
 from pencils.comm.pack import copy
+from pencils.comm.shared import round_up
 
 TAG = 1
 
@@ -26,6 +26,11 @@ class Messages(Method):
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.comm = plan.topology.comm
+
+    @classmethod
+    def for_turns(cls, plans: Sequence[Plan]) -> list[Messages]:
+        """Make one for each turn."""
+        return [cls(plan) for plan in plans]
 
     def bind(self, call: Call) -> Flow:
         """Slice the arrays."""

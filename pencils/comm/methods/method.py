@@ -9,7 +9,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.comm.buffers import LINE, Buffers, round_up
+from pencils.comm.buffers import Buffers
+from pencils.comm.shared import LINE, round_up
 from pencils.comm.topology import Topology
 
 Array = NDArray[Any]
@@ -117,8 +118,10 @@ class Method(ABC):
 
     name: ClassVar[str]
 
+    @classmethod
     @abstractmethod
-    def __init__(self, plan: Plan) -> None: ...
+    def for_turns(cls, plans: Sequence[Plan]) -> Sequence[Method]:
+        """Make one for each turn. *Collective*."""
 
     @abstractmethod
     def bind(self, call: Call) -> Flow:
@@ -130,6 +133,10 @@ class Method(ABC):
 
     def free(self) -> None:  # noqa: B027 - most methods own nothing of MPI
         """Free what MPI made for the plan; local."""
+
+
+def nothing() -> None:
+    """Do nothing, where something may be done meanwhile."""
 
 
 def byte_chunks(array: Array) -> list[Bytes]:

@@ -7,66 +7,73 @@ The board is read after a barrier, so ranks need not agree beforehand on whose a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from math import prod
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from pencils.comm.buffers import Bytes, round_up
-from pencils.comm.group import Group, group_with
+from pencils.comm.group import Group
+from pencils.comm.methods.meeting import (
+    IN_PLACE,
+    STAGED,
+    STATE,
+    WANTS,
+    Board,
+    Meeting,
+)
 from pencils.comm.methods.messages import Messages
-from pencils.comm.methods.method import Array, Call, Flow, Method, Packing, Plan
+from pencils.comm.methods.method import Array, Call, Flow, Method, Packing, Plan, nothing
 from pencils.comm.pack import Copies
-
-# What a rank says about its source: it wants a staging block, lies in place, or was packed.
-WANTS, IN_PLACE, STAGED = range(3)
-# Columns of the board; strides follow.
-STATE, WINDOW, OFFSET, STRIDES = range(4)
-
-
-class Board:
-    """Where the sources of all ranks of a group can be read: a row for each rank and array.
-
-    Parameters
-    ----------
-    rows : numpy.ndarray
-        The same memory on all ranks.
-    block : numpy.ndarray
-        As long as it lives, so does the memory.
-    window : int
-        Number of the window of the group in which it lies.
-    """
-
-    __slots__ = ("block", "rows", "staging", "window", "writer")
-
-    def __init__(self, rows: NDArray[np.int64], block: Bytes, window: int) -> None:
-        self.rows = rows
-        self.block = block
-        self.window = window
-        self.staging: Bytes | None = None  # of this rank, for the call under way
-        self.writer: object = None  # token for what the own row says
+from pencils.comm.shared import Bytes, round_up
 
 
 class Shared(Method):
-    """All pieces come from and go to ranks of this node."""
+    """All pieces come from and go to ranks of this node.
+
+    Parameters
+    ----------
+    plan : Plan
+        What to move.
+    meeting : Meeting
+        Where the ranks meet.
+    starts : sequence of int
+        Where each piece for this rank begins in the staging block of its sender.
+    staging_bytes : int
+        Size of a staging block for one array, the same on all ranks of the group.
+    """
 
     name = "shared"
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(
+        self, plan: Plan, meeting: Meeting, starts: Sequence[int], staging_bytes: int
+    ) -> None:
         self.plan = plan
-        self.group = group_with(plan.topology, (*plan.away.peers, *plan.home.peers))
-        self.starts = _starts_at_peers(plan, self.group)
-        self.staging_bytes = self.group.comm.allreduce(plan.away.packed, op=MPI.MAX)
-        # Known alike on all ranks of the group, which have read it on a board.
-        self.stages = False
+        self.meeting = meeting
+        self.starts = starts
+        self.staging_bytes = staging_bytes
         self._instead: Messages | None = None
-        self._idle: list[Board] = []
+
+    @classmethod
+    def for_turns(cls, plans: Sequence[Plan]) -> list[Shared]:
+        """Make one for each turn; the ranks meet in one place for all of them. *Collective*."""
+        first = plans[0]
+        peers = {peer for plan in plans for peer in (*plan.away.peers, *plan.home.peers)}
+        axes = len(first.away.lead) + first.axes
+        meeting = Meeting(first.topology, peers, axes, first.buffers)
+        nbytes = np.array([plan.away.packed for plan in plans], np.int64)
+        meeting.group.comm.Allreduce(MPI.IN_PLACE, nbytes, op=MPI.MAX)
+        starts = _starts_at_peers(plans, meeting.group)
+        made = zip(plans, starts, nbytes.tolist(), strict=True)
+        return [cls(plan, meeting, places, most) for plan, places, most in made]
 
     def bind(self, call: Call) -> Flow:
         """Find where the sources lie."""
         return _SharedFlow(self, call)
+
+    def has_room(self) -> bool:
+        """Whether there is shared memory at all; the same on all ranks. *Collective*."""
+        return self.meeting.has_room()
 
     @property
     def instead(self) -> Messages:
@@ -75,57 +82,20 @@ class Shared(Method):
             self._instead = Messages(self.plan)
         return self._instead
 
-    def take_board(self, arrays: int) -> Board | None:
-        """Return a board nobody uses. *Collective* over the group if there is none.
-
-        None on every rank if there is no room for one.
-        """
-        for number, board in enumerate(self._idle):
-            if board.rows.shape[1] == arrays:
-                return self._idle.pop(number)
-        return _make_board(self.group, arrays, STRIDES + len(self.plan.away.lead) + self.plan.axes)
-
-    def give_board(self, board: Board) -> None:
-        """Take back a board, and the staging block that goes with it."""
-        if board.staging is not None:
-            self.plan.buffers.give_shared(self.group.shared, board.staging)
-            board.staging = None
-        self._idle.append(board)
-
-    def has_room(self) -> bool:
-        """Whether there is shared memory at all; the same on all ranks. *Collective*."""
-        board = self.take_board(1)
-        if board is not None:
-            self.give_board(board)
-        return not self.plan.topology.any_of([board is None])[0]
-
-    def take_staging(self, arrays: int) -> Bytes | None:
-        """Return a block to pack so many arrays into. *Collective* over the group."""
-        return self.plan.buffers.take_shared(self.group.shared, arrays * self.staging_bytes)
-
-    def syncs(self, board: Board | None = None) -> list[Callable[[], None]]:
-        """Memory barriers for all windows, or for those of which a board tells."""
-        here, there = self.plan.topology.shared, self.group.shared
-        if board is None:
-            return [*here.syncs, *(there.syncs if there is not here else [])]
-        rows = board.rows.reshape(-1, board.rows.shape[2])
-        in_place = rows[:, STATE] == IN_PLACE
-        windows = {(here, number) for number in rows[in_place, WINDOW].tolist()}
-        windows |= {(there, number) for number in rows[~in_place, WINDOW].tolist()}
-        windows.add((there, board.window))
-        return [pool.syncs[number] for pool, number in windows]
-
 
 class _SharedFlow(Flow):
     def __init__(self, method: Shared, call: Call) -> None:
         pool = method.plan.topology.shared
         self._method = method
+        self._meeting = method.meeting
+        self._group = method.meeting.group
         self._call = call
         self._places = [None if call.aliased else pool.place(s) for s in call.sources]
         self._arrays = len(self._places)
         self._token = object()  # stands for what the rows of this rank say
         # Valid as long as the board says what it said when they were made.
         self._seen = b""
+        self._window = 0
         self._pull = Copies([])
         self._syncs: list[Callable[[], None]] = []
         # Valid for one staging block.
@@ -134,22 +104,22 @@ class _SharedFlow(Flow):
 
     def run(self, own: Callable[[], None]) -> None:
         """Publish, meet, pull, meet again."""
-        board = self._method.take_board(self._arrays)
+        board = self._meeting.take_board(self._arrays)
         if board is None:
             self._method.instead.bind(self._call).run(own)
             return
         own()
         self._publish(board)
-        self._method.group.comm.Barrier()
+        self._group.comm.Barrier()
         self._finish(board)
 
     def start(self) -> Callable[[], None]:
         """Publish; the peers are waited for when it is completed."""
-        board = self._method.take_board(self._arrays)
+        board = self._meeting.take_board(self._arrays)
         if board is None:
             return self._method.instead.bind(self._call).start()
         self._publish(board)
-        request = self._method.group.comm.Ibarrier()
+        request = self._group.comm.Ibarrier()
 
         def complete() -> None:
             request.Wait()
@@ -158,8 +128,8 @@ class _SharedFlow(Flow):
         return complete
 
     def _publish(self, board: Board) -> None:
-        if self._method.stages:
-            board.staging = self._method.take_staging(self._arrays)
+        if self._meeting.stages:
+            board.staging = self._take_staging()
         self._write(board)
         for sync in self._syncs:
             sync()
@@ -173,9 +143,12 @@ class _SharedFlow(Flow):
         self._pack()
         if board.writer is not self._token:
             board.writer = self._token
-            self._syncs = self._method.syncs()
+            self._syncs = self._meeting.syncs()
             rows = np.array(list(self._rows(board)), np.int64)
-            board.rows[self._method.group.comm.rank] = rows.reshape(board.rows.shape[1:])
+            board.rows[self._group.comm.rank] = rows.reshape(board.rows.shape[1:])
+
+    def _take_staging(self) -> Bytes | None:
+        return self._meeting.take_staging(self._arrays * self._method.staging_bytes)
 
     def _packing(self, staging: Bytes | None) -> Copies:
         """Prepare to pack what leaves this rank, of every array that others cannot read."""
@@ -194,7 +167,7 @@ class _SharedFlow(Flow):
     def _rows(self, board: Board) -> Iterator[tuple[int, ...]]:
         """Tell what others have to know about each source."""
         staging = board.staging
-        base = None if staging is None else self._method.group.shared.place(staging)
+        base = None if staging is None else self._group.shared.place(staging)
         for number, (source, place) in enumerate(
             zip(self._call.sources, self._places, strict=True)
         ):
@@ -212,22 +185,23 @@ class _SharedFlow(Flow):
         """Pull what the peers offer, once all of them have come."""
         for sync in self._syncs:
             sync()
-        pull = self._pull if board.rows.tobytes() == self._seen else self._prepare(board)
+        known = board.rows.tobytes() == self._seen and board.window == self._window
+        pull = self._pull if known else self._prepare(board)
         pull()
         for sync in self._syncs:
             sync()
-        self._method.group.comm.Barrier()
+        self._group.comm.Barrier()
         for sync in self._syncs:
             sync()
-        self._method.give_board(board)
+        self._meeting.give_board(board)
 
     def _prepare(self, board: Board) -> Callable[[], None]:
         """Find the pieces in the memory of the peers, after a change."""
         method = self._method
         if (board.rows[..., STATE] == WANTS).any() and not self._stage(board):
             flow = method.instead.bind(self._call)
-            return lambda: flow.run(_nothing)
-        self._syncs = method.syncs(board)
+            return lambda: flow.run(nothing)
+        self._syncs = self._meeting.syncs(board)
         pairs = []
         for number, target in enumerate(self._call.targets):
             rows = board.rows[:, number].tolist()
@@ -235,13 +209,13 @@ class _SharedFlow(Flow):
                 if view.size:
                     pairs.append((view, self._at_peer(piece, rows)))
         self._pull = Copies(pairs)
-        self._seen = board.rows.tobytes()
+        self._seen, self._window = board.rows.tobytes(), board.window
         return self._pull
 
     def _at_peer(self, piece: int, rows: list[list[int]]) -> Array:
         """Piece number `piece` where its sender offers it."""
         method, home = self._method, self._method.plan.home
-        topology, group, peer = method.plan.topology, method.group, home.peers[piece]
+        topology, group, peer = method.plan.topology, self._group, home.peers[piece]
         state, window, offset, *strides = rows[group.ranks[peer]]
         if state == STAGED:
             memory = group.shared.memory(group.ranks[peer], window)
@@ -254,16 +228,15 @@ class _SharedFlow(Flow):
 
     def _stage(self, board: Board) -> bool:
         """Give every rank a staging block, now that some rank wants one; False without room."""
-        method = self._method
-        board.staging = method.take_staging(self._arrays)
+        board.staging = self._take_staging()
         if board.staging is None:
             return False
-        method.stages = True
-        method.group.comm.Barrier()  # all have read the board; now it may change
+        self._meeting.stages = True
+        self._group.comm.Barrier()  # all have read the board; now it may change
         self._write(board)
         for sync in self._syncs:
             sync()
-        method.group.comm.Barrier()
+        self._group.comm.Barrier()
         for sync in self._syncs:
             sync()
         return True
@@ -296,9 +269,18 @@ class Hybrid(Method):
 
     name = "hybrid"
 
-    def __init__(self, plan: Plan) -> None:
-        self._near = Shared(_part(plan, near=True))
-        self._far = Messages(_part(plan, near=False))
+    def __init__(self, near: Shared, far: Messages) -> None:
+        self._near = near
+        self._far = far
+
+    @classmethod
+    def for_turns(cls, plans: Sequence[Plan]) -> list[Hybrid]:
+        """Make one for each turn. *Collective*."""
+        near = Shared.for_turns([_part(plan, near=True) for plan in plans])
+        return [
+            cls(shared, Messages(_part(plan, near=False)))
+            for shared, plan in zip(near, plans, strict=True)
+        ]
 
     def has_room(self) -> bool:
         """Whether there is shared memory on all nodes. *Collective*."""
@@ -307,23 +289,6 @@ class Hybrid(Method):
     def bind(self, call: Call) -> Flow:
         """Bind the pieces of both kinds."""
         return _HybridFlow(self._near.bind(call), self._far.bind(call))
-
-
-def _nothing() -> None:
-    pass
-
-
-def _make_board(group: Group, arrays: int, columns: int) -> Board | None:
-    """Put a board into the memory of the first rank. *Collective* over the group."""
-    pool, shape = group.shared, (group.comm.size, arrays, columns)
-    nbytes = prod(shape) * np.dtype(np.int64).itemsize
-    block = pool.allocate(nbytes if group.comm.rank == 0 else 0)
-    if block is None:
-        return None
-    peers, place = pool.peers(block), pool.place(block)
-    assert peers is not None
-    assert place is not None
-    return Board(peers[0].view(np.int64).reshape(shape), block, place.window)
 
 
 def _part(plan: Plan, *, near: bool) -> Plan:
@@ -337,17 +302,22 @@ def _part(plan: Plan, *, near: bool) -> Plan:
     return plan._replace(away=select(plan.away), home=select(plan.home))
 
 
-def _starts_at_peers(plan: Plan, group: Group) -> list[int]:
-    """Where each piece for this rank begins in the staging block of its sender. *Collective*."""
-    first = np.zeros(group.comm.size, np.int64)
-    offset = plan.away.packed
-    for peer, nbytes in reversed(list(zip(plan.away.peers, plan.away.nbytes, strict=True))):
-        offset -= round_up(nbytes)
-        first[group.ranks[peer]] = offset  # pieces for one peer lie one behind the other
+def _starts_at_peers(plans: Sequence[Plan], group: Group) -> list[list[int]]:
+    """For each turn, where pieces begin in the staging blocks of their senders. *Collective*."""
+    first = np.zeros((group.comm.size, len(plans)), np.int64)
+    for turn, plan in enumerate(plans):
+        offset = plan.away.packed
+        for peer, nbytes in reversed(list(zip(plan.away.peers, plan.away.nbytes, strict=True))):
+            offset -= round_up(nbytes)
+            first[group.ranks[peer], turn] = offset  # pieces for one peer lie in a row
     ahead = np.empty_like(first)
     group.comm.Alltoall(first, ahead)
-    starts = []
-    for peer, nbytes in zip(plan.home.peers, plan.home.nbytes, strict=True):
-        starts.append(int(ahead[group.ranks[peer]]))
+    return [_places(plan.home, group, ahead[:, turn]) for turn, plan in enumerate(plans)]
+
+
+def _places(home: Packing, group: Group, ahead: NDArray[np.int64]) -> list[int]:
+    places = []
+    for peer, nbytes in zip(home.peers, home.nbytes, strict=True):
+        places.append(int(ahead[group.ranks[peer]]))
         ahead[group.ranks[peer]] += round_up(nbytes)
-    return starts
+    return places
