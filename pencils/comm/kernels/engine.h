@@ -17,6 +17,7 @@ enum {
     STRIP = 8,       /* tiles side by side in the target that are copied one after the other */
     CHUNK = 4096,    /* bytes of short runs put together before they are written out */
     AHEAD = 4096,    /* bytes to fetch before they are needed */
+    NEAR = 1024,     /* the same within a long run; processors stop at the end of each page */
     CROWDED = 2048   /* rows that are multiples of this apart drive each other out of the cache */
 };
 
@@ -137,7 +138,8 @@ KERNEL void copy_runs(const Block *block, int stream)
         more = walk_step(&ahead, block->axes, block->naxes);
     do {
         if (stream)
-            stream_run(here.target, here.source, block->run, ahead.source);
+            stream_run(here.target, here.source, block->run,
+                       block->run >= AHEAD ? here.source + NEAR : ahead.source);
         else
             memcpy(here.target, here.source, block->run);
         if (more)

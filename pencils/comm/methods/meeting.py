@@ -32,10 +32,11 @@ class Board:
         Number of the window of the group in which it lies.
     """
 
-    __slots__ = ("block", "rows", "staging", "window", "writer")
+    __slots__ = ("arrays", "block", "rows", "staging", "window", "writer")
 
     def __init__(self, rows: NDArray[np.int64], block: Bytes, window: int) -> None:
         self.rows = rows
+        self.arrays = rows.shape[1]
         self.block = block
         self.window = window
         self.staging: Bytes | None = None  # of this rank, for the call under way
@@ -66,24 +67,22 @@ class Meeting:
         self.stages = False
         self._columns = STRIDES + axes
         self._buffers = buffers
-        self._idle: list[Board] = []
+        self._idle: dict[int, list[Board]] = {}  # by number of arrays
 
     def take_board(self, arrays: int) -> Board | None:
         """Return a board nobody uses. *Collective* over the group if there is none.
 
         None on every rank if there is no room for one.
         """
-        for number, board in enumerate(self._idle):
-            if board.rows.shape[1] == arrays:
-                return self._idle.pop(number)
-        return self._make_board(arrays)
+        idle = self._idle.get(arrays)
+        return idle.pop() if idle else self._make_board(arrays)
 
     def give_board(self, board: Board) -> None:
         """Take back a board, and the staging block that goes with it."""
         if board.staging is not None:
             self._buffers.give_shared(self.group.shared, board.staging)
             board.staging = None
-        self._idle.append(board)
+        self._idle.setdefault(board.arrays, []).append(board)
 
     def take_staging(self, nbytes: int) -> Bytes | None:
         """Return a block of at least `nbytes`, the same on all ranks. *Collective*."""

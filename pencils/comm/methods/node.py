@@ -89,6 +89,7 @@ class _SharedFlow(Flow):
         self._method = method
         self._meeting = method.meeting
         self._group = method.meeting.group
+        self._barrier = method.meeting.group.comm.Barrier
         self._call = call
         self._places = [None if call.aliased else pool.place(s) for s in call.sources]
         self._arrays = len(self._places)
@@ -110,7 +111,7 @@ class _SharedFlow(Flow):
             return
         own()
         self._publish(board)
-        self._group.comm.Barrier()
+        self._barrier()
         self._finish(board)
 
     def start(self) -> Callable[[], None]:
@@ -190,7 +191,7 @@ class _SharedFlow(Flow):
         pull()
         for sync in self._syncs:
             sync()
-        self._group.comm.Barrier()
+        self._barrier()
         for sync in self._syncs:
             sync()
         self._meeting.give_board(board)
@@ -232,11 +233,11 @@ class _SharedFlow(Flow):
         if board.staging is None:
             return False
         self._meeting.stages = True
-        self._group.comm.Barrier()  # all have read the board; now it may change
+        self._barrier()  # all have read the board; now it may change
         self._write(board)
         for sync in self._syncs:
             sync()
-        self._group.comm.Barrier()
+        self._barrier()
         for sync in self._syncs:
             sync()
         return True
