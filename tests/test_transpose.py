@@ -21,6 +21,7 @@ from together import (
 )
 
 from pencils import Pencil, PencilArray, Transposition, empty, gather, transpose, zeros
+from pencils.comm.methods import METHODS
 from pencils.comm.methods import method as limits
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
 
@@ -332,6 +333,20 @@ def test_all_turns_meet_in_one_place(pair):
     for plan in (whole, cut):
         assert plan.many([], []) == []
         plan.free()
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_freeing_the_communicator_completes_what_is_under_way(comm, pair, method):
+    """Nobody else's exchange stumbles over it afterwards."""
+    private = comm.Dup()
+    data = numbered(SHAPE)
+    pen = Pencil(SHAPE, private, decomp=0)
+    plan = Transposition(pen, pen.with_(decomp=1), method=method)
+    handle = plan.start(spread(pen, data))
+    private.Free()
+    assert everywhere(comm, holds(transpose(spread(pair[0], data), pair[1]), data))
+    assert everywhere(comm, np.array_equal(handle.wait().local, data[plan.target.local_slices]))
+    plan.free()
 
 
 def test_a_call_after_the_communicator_is_gone(comm):

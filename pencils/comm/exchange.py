@@ -124,6 +124,7 @@ class Exchange:
         self._methods = _make_methods(check_method(method), plans)
         self.method = self._methods[0].name
         self.turns = turns
+        topology.exchanges.add(self)
 
     def bind(self, sources: Sequence[Array], targets: Sequence[Array]) -> Bound:
         """Prepare to move ``sources[i]`` to ``targets[i]``, all at once; local.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from functools import cache
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 from mpi4py import MPI
@@ -39,6 +40,7 @@ class Topology:
         self.comm.Set_errhandler(MPI.ERRORS_RETURN)
         self.rank = self.comm.rank
         self.plans: OrderedDict[Any, Any] = OrderedDict()
+        self.exchanges: WeakSet[Any] = WeakSet()  # what has to be completed before it is freed
         self.buffers = Buffers()  # of the plans kept here
         self.methods: dict[Any, str] = {}  # found fastest, by what is moved
         self._node: MPI.Intracomm | None = None
@@ -121,8 +123,8 @@ class Topology:
 
     def free(self) -> None:
         """Free all communicators. *Collective*; runs when the user's communicator is freed."""
-        for plan in self.plans.values():
-            plan.free()
+        for exchange in list(self.exchanges):
+            exchange.free()
         self.plans.clear()
         self.buffers.clear()
         for group, pool in self.groups.values():
