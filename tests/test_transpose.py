@@ -5,6 +5,7 @@ import weakref
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 from together import (
     DTYPES,
     everywhere,
@@ -308,6 +309,18 @@ def test_plans_on_two_communicators_waited_for_in_another_order(comm, pair):
             handle.wait()
         assert everywhere(comm, all(holds(handle.wait(), data) for handle in handles))
     other.Free()
+
+
+@ways
+def test_one_rank_has_something_under_way_that_the_others_have_not(comm, pair, method):
+    data = numbered(SHAPE)
+    alone = Pencil(SHAPE, MPI.COMM_SELF)
+    handles = []
+    with Transposition(alone, alone.with_(order=(2, 1, 0))) as mine, plan_of(pair, method) as plan:
+        if comm.rank == 0:
+            handles.append(mine.start(spread(alone, data)))
+        assert everywhere(comm, holds(plan(spread(pair[0], data)), data))
+        assert everywhere(comm, all(holds(handle.wait(), data) for handle in handles))
 
 
 def test_a_plan_that_is_dropped_is_gone_at_once(comm, pair):

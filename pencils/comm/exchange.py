@@ -182,12 +182,13 @@ class Bound:
         self._first, *self._others = flows
 
     def run(self) -> None:
-        """Move the data. *Collective*."""
-        if self._others or UNDER_WAY:
-            self.start(None).wait()
-            return
+        """Complete what is under way, and move the data. *Collective*."""
+        while UNDER_WAY:
+            UNDER_WAY[0].wait()
         saved = self._save() if self._kept else None
         self._first.run(self._own)
+        for flow in self._others:
+            flow.run(nothing)
         if saved is not None:
             saved()
 
