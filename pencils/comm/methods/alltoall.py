@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -25,13 +25,8 @@ class Alltoallv(Method):
 
     name = "alltoallv"
 
-    @classmethod
-    def for_turns(cls, plans: Sequence[Plan]) -> list[Alltoallv]:
-        """Make one for each turn. *Collective*."""
-        return [cls(plan) for plan in plans]
-
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+        super().__init__(plan)
         away, home, size = plan.away, plan.home, plan.topology.comm.size
         largest = max(sum(away.nbytes), sum(home.nbytes))
         most = plan.topology.comm.allreduce(largest, op=MPI.MAX)
@@ -108,13 +103,8 @@ class Alltoallw(Method):
 
     name = "alltoallw"
 
-    @classmethod
-    def for_turns(cls, plans: Sequence[Plan]) -> list[Alltoallw]:
-        """Make one for each turn. *Collective*."""
-        return [cls(plan) for plan in plans]
-
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+        super().__init__(plan)
         self._made: dict[tuple[int, Strides], list[MPI.Datatype]] = {}
 
     def bind(self, call: Call) -> Flow:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from mpi4py import MPI
@@ -24,13 +24,8 @@ class Messages(Method):
     name = "messages"
 
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+        super().__init__(plan)
         self.comm = plan.topology.comm
-
-    @classmethod
-    def for_turns(cls, plans: Sequence[Plan]) -> list[Messages]:
-        """Make one for each turn."""
-        return [cls(plan) for plan in plans]
 
     def bind(self, call: Call) -> Flow:
         """Slice the arrays."""

@@ -118,10 +118,13 @@ class Method(ABC):
 
     name: ClassVar[str]
 
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
     @classmethod
-    @abstractmethod
     def for_turns(cls, plans: Sequence[Plan]) -> Sequence[Method]:
         """Make one for each turn. *Collective*."""
+        return [cls(plan) for plan in plans]
 
     @abstractmethod
     def bind(self, call: Call) -> Flow:

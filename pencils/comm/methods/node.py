@@ -48,7 +48,7 @@ class Shared(Method):
     def __init__(
         self, plan: Plan, meeting: Meeting, starts: Sequence[int], staging_bytes: int
     ) -> None:
-        self.plan = plan
+        super().__init__(plan)
         self.meeting = meeting
         self.starts = starts
         self.staging_bytes = staging_bytes
@@ -270,7 +270,8 @@ class Hybrid(Method):
 
     name = "hybrid"
 
-    def __init__(self, near: Shared, far: Messages) -> None:
+    def __init__(self, plan: Plan, near: Shared, far: Messages) -> None:
+        super().__init__(plan)
         self._near = near
         self._far = far
 
@@ -279,7 +280,7 @@ class Hybrid(Method):
         """Make one for each turn. *Collective*."""
         near = Shared.for_turns([_part(plan, near=True) for plan in plans])
         return [
-            cls(shared, Messages(_part(plan, near=False)))
+            cls(plan, shared, Messages(_part(plan, near=False)))
             for shared, plan in zip(near, plans, strict=True)
         ]
 
