@@ -136,13 +136,16 @@ class _AlltoallwFlow(Flow):
     def __init__(self, method: Alltoallw, call: Call) -> None:
         self._method = method
         self._call = call
+        # Open MPI takes one address on both sides for a call in place, empty arrays or not.
+        pairs = zip(call.sources, call.targets, strict=True)
+        self._copy = call.aliased or any(_address(u) == _address(out) for u, out in pairs)
 
     def start(self) -> Callable[[], None]:
         """Start one collective for each pair of arrays; sources that share memory are copied."""
         buffers = self._method.plan.buffers
         copies: list[Bytes] = []
         sources = list(self._call.sources)
-        if self._call.aliased:
+        if self._copy:
             copies = [buffers.take(source.nbytes) for source in sources]
             sources = [_copy_into(*pair) for pair in zip(copies, sources, strict=True)]
         requests = [self._start(*pair) for pair in zip(sources, self._call.targets, strict=True)]
@@ -172,7 +175,12 @@ def _copy_into(buffer: Bytes, source: Array) -> Array:
 
 def _origin(array: Array) -> MPI.buffer:
     """Memory from the first element on; where strides are negative, datatypes point before it."""
-    return MPI.buffer.fromaddress(array.__array_interface__["data"][0], 1)
+    return MPI.buffer.fromaddress(_address(array), 1)
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def _ones(types: list[MPI.Datatype]) -> tuple[list[int], list[int]]:
