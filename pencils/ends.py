@@ -174,15 +174,16 @@ def pieces(
             yield Piece(peer, tuple(here[dim] for dim in order), start, turn)
 
     schedule = redistribution(source.layout, target.layout, source.rank, target.rank)
+    leaving, arriving = source.box, target.box
     sends = [
         piece
         for _, dest, box in schedule.sends
-        for piece in cut(box, source.box, target.layout.box(dest), target.peer(dest))
+        for piece in cut(box, leaving, target.layout.box(dest), target.peer(dest))
     ]
     recvs = [
         piece
         for origin, _, box in schedule.recvs
-        for piece in cut(box, target.box, source.layout.box(origin), source.peer(origin))
+        for piece in cut(box, arriving, source.layout.box(origin), source.peer(origin))
     ]
     return sends, recvs
 

@@ -31,12 +31,8 @@ class Buffers:
 
     def take(self, nbytes: int) -> Bytes:
         """Return a private buffer of at least `nbytes`; hand it back with `give`."""
-        for number in reversed(range(len(self._private))):
-            if self._private[number].nbytes >= nbytes:
-                return self._private.pop(number)
-        if self._private:
-            self._private.pop()  # too small for what is done now; a larger one takes its place
-        return aligned_empty(nbytes)
+        found = _latest(self._private, nbytes)
+        return aligned_empty(nbytes) if found is None else found
 
     def give(self, buffer: Bytes) -> None:
         """Take back a private buffer."""
@@ -57,13 +53,8 @@ class Buffers:
         numpy.ndarray or None
             None on every rank if there is no room.
         """
-        idle = self._shared.get(pool, [])
-        for number in reversed(range(len(idle))):
-            if idle[number].nbytes >= nbytes:
-                return idle.pop(number)
-        if idle:
-            idle.pop()
-        return pool.allocate(nbytes)
+        found = _latest(self._shared.get(pool, []), nbytes)
+        return pool.allocate(nbytes) if found is None else found
 
     def give_shared(self, pool: SharedPool, buffer: Bytes) -> None:
         """Take back a buffer in shared memory."""
@@ -78,6 +69,16 @@ class Buffers:
         """Release what is not in use."""
         self._private.clear()
         self._shared.clear()
+
+
+def _latest(idle: list[Bytes], nbytes: int) -> Bytes | None:
+    """Take the buffer given back last that is large enough."""
+    for number in reversed(range(len(idle))):
+        if idle[number].nbytes >= nbytes:
+            return idle.pop(number)
+    if idle:
+        idle.pop()  # too small for what is done now; a larger one takes its place
+    return None
 
 
 def _aligned(memory: Bytes, nbytes: int) -> Bytes:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm.buffers import Buffers
-from pencils.comm.shared import LINE, round_up
+from pencils.comm.shared import LINE
 from pencils.comm.topology import Topology
 
 Array = NDArray[Any]
@@ -56,6 +56,9 @@ class Packing:
         self.dtype = dtype
         self.shapes = [(*lead, *(s.stop - s.start for s in piece.key)) for piece in pieces]
         self.nbytes = [int(np.prod(shape)) * dtype.itemsize for shape in self.shapes]
+        # In one buffer, each beginning at a cache line.
+        *starts, self.packed = (LINE * offset for offset in self.offsets())
+        self.starts = starts
 
     def views(self, array: Array) -> list[Array]:
         """Every piece of an array."""
@@ -66,11 +69,6 @@ class Packing:
         """Start of every piece and the end of the last, as multiples of `unit` bytes."""
         ends = np.cumsum([0, *(-(-nbytes // unit) for nbytes in self.nbytes)])
         return [int(end) for end in ends]
-
-    @property
-    def packed(self) -> int:
-        """Bytes of all pieces, each beginning at a cache line."""
-        return sum(map(round_up, self.nbytes))
 
     def window(self, buffer: Bytes, number: int, start: int) -> Array:
         """Bytes of piece `number`, which begins at byte `start`, as an array of its shape."""

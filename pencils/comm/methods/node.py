@@ -111,7 +111,7 @@ class _SharedFlow(Flow):
             return
         own()
         self._publish(board)
-        self._barrier()
+        self._meet()
         self._finish(board)
 
     def start(self) -> Callable[[], None]:
@@ -120,10 +120,12 @@ class _SharedFlow(Flow):
         if board is None:
             return self._method.instead.bind(self._call).start()
         self._publish(board)
+        self._sync()
         request = self._group.comm.Ibarrier()
 
         def complete() -> None:
             request.Wait()
+            self._sync()
             self._finish(board)
 
         return complete
@@ -132,8 +134,16 @@ class _SharedFlow(Flow):
         if self._meeting.stages:
             board.staging = self._take_staging()
         self._write(board)
+
+    def _sync(self) -> None:
         for sync in self._syncs:
             sync()
+
+    def _meet(self) -> None:
+        """Wait for the others; what was stored before it is seen after it."""
+        self._sync()
+        self._barrier()
+        self._sync()
 
     def _write(self, board: Board) -> None:
         """Pack what does not lie in shared memory, and say where everything is."""
@@ -159,10 +169,9 @@ class _SharedFlow(Flow):
         for number, (source, place) in enumerate(
             zip(self._call.sources, self._places, strict=True)
         ):
-            start = number * self._method.staging_bytes
+            base = number * self._method.staging_bytes
             for piece, view in enumerate(away.views(source) if place is None else []):
-                pairs.append((away.window(staging, piece, start), view))
-                start += round_up(away.nbytes[piece])
+                pairs.append((away.window(staging, piece, base + away.starts[piece]), view))
         return Copies(pairs)
 
     def _rows(self, board: Board) -> Iterator[tuple[int, ...]]:
@@ -184,16 +193,10 @@ class _SharedFlow(Flow):
 
     def _finish(self, board: Board) -> None:
         """Pull what the peers offer, once all of them have come."""
-        for sync in self._syncs:
-            sync()
         known = board.rows.tobytes() == self._seen and board.window == self._window
         pull = self._pull if known else self._prepare(board)
         pull()
-        for sync in self._syncs:
-            sync()
-        self._barrier()
-        for sync in self._syncs:
-            sync()
+        self._meet()
         self._meeting.give_board(board)
 
     def _prepare(self, board: Board) -> Callable[[], None]:
@@ -235,11 +238,7 @@ class _SharedFlow(Flow):
         self._meeting.stages = True
         self._barrier()  # all have read the board; now it may change
         self._write(board)
-        for sync in self._syncs:
-            sync()
-        self._barrier()
-        for sync in self._syncs:
-            sync()
+        self._meet()
         return True
 
 
@@ -308,10 +307,8 @@ def _starts_at_peers(plans: Sequence[Plan], group: Group) -> list[list[int]]:
     """For each turn, where pieces begin in the staging blocks of their senders. *Collective*."""
     first = np.zeros((group.comm.size, len(plans)), np.int64)
     for turn, plan in enumerate(plans):
-        offset = plan.away.packed
-        for peer, nbytes in reversed(list(zip(plan.away.peers, plan.away.nbytes, strict=True))):
-            offset -= round_up(nbytes)
-            first[group.ranks[peer], turn] = offset  # pieces for one peer lie in a row
+        for peer, start in reversed(list(zip(plan.away.peers, plan.away.starts, strict=True))):
+            first[group.ranks[peer], turn] = start  # pieces for one peer lie in a row
     ahead = np.empty_like(first)
     group.comm.Alltoall(first, ahead)
     return [_places(plan.home, group, ahead[:, turn]) for turn, plan in enumerate(plans)]
