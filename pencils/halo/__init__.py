@@ -1,0 +1,1 @@
+"""Halos: ghost points filled by neighbours, and boundary points by rules."""
