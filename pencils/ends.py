@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pencils.comm.agree import agreed
 from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import AUTO, Exchange
-from pencils.comm.methods import Piece
+from pencils.comm.methods import Cargo, Piece
 from pencils.comm.topology import Topology, congruent, meeting_place, topology_of, translate
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.kinds import Kind, Options, method_key
@@ -205,11 +205,8 @@ def make_exchange(
         turns = topology.most(1 + max((piece.turn for piece in (*sends, *recvs)), default=0))
     return Exchange(
         topology,
-        sends,
-        recvs,
+        [Cargo(sends, recvs, kind.components, kind.dtype)],
         axes=len(order),
-        lead=kind.components,
-        dtype=kind.dtype,
         method=method,
         turns=turns,
         buffers=buffers,

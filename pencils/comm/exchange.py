@@ -17,7 +17,19 @@ from numpy.typing import NDArray
 
 from pencils.comm.agree import agreed
 from pencils.comm.buffers import Buffers
-from pencils.comm.methods import METHODS, Call, Flow, Method, Packing, Piece, Plan, nothing
+from pencils.comm.methods import (
+    METHODS,
+    Arrival,
+    Call,
+    Cargo,
+    Flow,
+    Method,
+    Packing,
+    Piece,
+    Plan,
+    each_of,
+    nothing,
+)
 from pencils.comm.pack import Copies
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
@@ -66,20 +78,18 @@ class Exchange:
     ----------
     topology : Topology
         Whose private communicator to use. Making, starting and waiting are *Collective* over it.
-    sends, recvs : sequence of Piece
-        What this rank sends and receives; pieces for itself stand in both, in the same order.
+    cargoes : sequence of Cargo
+        What is moved of each array. One alone serves any number of arrays that are alike.
     axes : int
         Number of axes that pieces slice: the last ones of the arrays.
-    lead : tuple of int
-        Shape of the axes before the sliced ones; they travel whole.
-    dtype : numpy.dtype
-        Element type of all arrays; any of fixed size without Python objects.
     method : str
         A name from `METHODS`, or "auto": what is fastest as a rule, given where the ranks run.
     turns : int
         Pieces travel in so many turns, one after the other, the same number on all ranks.
     buffers : Buffers
         Where to take memory from; plans that are used in turn may share them.
+    arrive : Arrival
+        What is made of pieces that arrive: they are copied, or `Additions`.
 
     Raises
     ------
@@ -90,56 +100,51 @@ class Exchange:
     def __init__(
         self,
         topology: Topology,
-        sends: Sequence[Piece],
-        recvs: Sequence[Piece],
+        cargoes: Sequence[Cargo],
         *,
         axes: int,
-        lead: tuple[int, ...],
-        dtype: np.dtype[Any],
         method: str = AUTO,
         turns: int = 1,
         buffers: Buffers | None = None,
+        arrive: Arrival = Copies,
     ) -> None:
-        rank, size = topology.comm.rank, topology.comm.size
+        rank = topology.comm.rank
         self.topology = topology
         self.buffers = Buffers() if buffers is None else buffers
-        self._own: list[tuple[Any, Any]] = list(
-            zip(
-                [(..., *piece.key) for piece in sends if piece.peer == rank],
-                [(..., *piece.key) for piece in recvs if piece.peer == rank],
-                strict=True,
-            )
-        )
-        # Everyone starts with another neighbour, so that no rank is flooded.
-        away = [piece for piece in sends if piece.peer != rank]
-        home = [piece for piece in recvs if piece.peer != rank]
-        away.sort(key=lambda piece: (piece.peer - rank) % size)
-        home.sort(key=lambda piece: (rank - piece.peer) % size)
+        self._arrive = arrive
+        self._own = [_pairs_on(rank, cargo) for cargo in cargoes]
+        columns = axes + max(len(cargo.lead) for cargo in cargoes)
+        away, home = zip(*(_packings(topology, cargo, turns) for cargo in cargoes), strict=True)
         plans = [
-            Plan(
-                topology, Packing(out, lead, dtype), Packing(into, lead, dtype), axes, self.buffers
+            Plan(topology, leaving, arriving, columns, self.buffers, arrive)
+            for leaving, arriving in zip(
+                zip(*away, strict=True), zip(*home, strict=True), strict=True
             )
-            for out, into in zip(_by_turn(away, turns), _by_turn(home, turns), strict=True)
         ]
         self._methods = _make_methods(check_method(method), plans)
         self.method = self._methods[0].name
         self.turns = turns
         topology.exchanges.add(self)
 
-    def bind(self, sources: Sequence[Array], targets: Sequence[Array]) -> Bound:
+    def bind(
+        self, sources: Sequence[Array], targets: Sequence[Array], *, apart: bool = False
+    ) -> Bound:
         """Prepare to move ``sources[i]`` to ``targets[i]``, all at once; local.
 
         Parameters
         ----------
         sources, targets : sequence of numpy.ndarray
             Arrays of any strides; a target may share memory with any source.
+        apart : bool
+            Whether nothing that is read is written, even if arrays share memory.
 
         Raises
         ------
         ArgumentError
             If they share memory and the exchange takes several turns.
         """
-        aliased = any(np.may_share_memory(*pair) for pair in product(sources, targets))
+        every = product(sources, targets)
+        aliased = not apart and any(np.may_share_memory(*pair) for pair in every)
         if aliased and len(self._methods) > 1:
             msg = (
                 "source and target share memory, so all that leaves has to be packed before "
@@ -151,8 +156,12 @@ class Exchange:
         if len(self._methods) > 1:  # one array after the other, to stay within the bound
             calls = [Call([source], [target], aliased) for source, target in pairs] or calls
         flows = [method.bind(call) for call in calls for method in self._methods]
-        own = [(target[into], source[key]) for source, target in pairs for key, into in self._own]
-        return Bound(self, own, flows, aliased=aliased)
+        own = [
+            (target[into], source[key])
+            for (source, target), keys in zip(pairs, each_of(self._own, targets), strict=True)
+            for key, into in keys
+        ]
+        return Bound(self, own, flows, self._arrive, aliased=aliased)
 
     def free(self) -> None:
         """Wait for what is under way and release buffers and MPI objects. *Collective*."""
@@ -172,19 +181,23 @@ class Bound:
         exchange: Exchange,
         own: Sequence[tuple[Array, Array]],
         flows: Sequence[Flow],
+        arrive: Arrival,
         *,
         aliased: bool,
     ) -> None:
         self._exchange = exchange
         # What stays on this rank must be saved if the target may be written before it is read.
         self._kept = [pair for pair in own if not _same_memory(*pair)] if aliased else []
-        self._own = Copies([] if aliased else own)
+        self._own = arrive([] if aliased else own)
         self._first, *self._others = flows
 
     def run(self) -> None:
         """Complete what is under way, and move the data. *Collective*."""
-        while UNDER_WAY:
-            UNDER_WAY[0].wait()
+        complete_all()
+        self.move()
+
+    def move(self) -> None:
+        """Move the data; nothing is under way, or it does not matter. *Collective*."""
         saved = self._save() if self._kept else None
         self._first.run(self._own)
         for flow in self._others:
@@ -192,13 +205,15 @@ class Bound:
         if saved is not None:
             saved()
 
-    def start(self, result: T) -> Handle[T]:
+    def start(self, result: T, after: Callable[[], None] = nothing) -> Handle[T]:
         """Start; no array may be touched before ``wait`` of the returned handle. *Collective*.
 
         Parameters
         ----------
         result : object
             What ``wait`` returns.
+        after : callable
+            What ``wait`` does in the end.
         """
         saved = self._save()
         complete = self._first.start()
@@ -209,11 +224,18 @@ class Bound:
             for flow in self._others:
                 flow.run(nothing)
             saved()
+            after()
 
         return Handle(self._exchange, finish, result)
 
     def _save(self) -> Copies:
         return Copies([(into, part.copy()) for into, part in self._kept])
+
+
+def complete_all() -> None:
+    """Complete all exchanges that are under way. *Collective*."""
+    while UNDER_WAY:
+        UNDER_WAY[0].wait()
 
 
 def check_method(method: str) -> str:
@@ -235,6 +257,28 @@ def _make_methods(name: str, plans: Sequence[Plan]) -> Sequence[Method]:
     return methods if methods[0].has_room() else METHODS["messages"].for_turns(plans)
 
 
+def _pairs_on(rank: int, cargo: Cargo) -> list[tuple[Any, Any]]:
+    """List what stays on this rank: where it is read, and where it is written."""
+    sends = [(..., *piece.key) for piece in cargo.sends if piece.peer == rank]
+    recvs = [(..., *piece.key) for piece in cargo.recvs if piece.peer == rank]
+    return list(zip(sends, recvs, strict=True))
+
+
+def _packings(topology: Topology, cargo: Cargo, turns: int) -> tuple[list[Packing], list[Packing]]:
+    """Divide what leaves this rank, and what arrives, by turn."""
+    rank, size = topology.rank, topology.comm.size
+    away = [piece for piece in cargo.sends if piece.peer != rank]
+    home = [piece for piece in cargo.recvs if piece.peer != rank]
+    # Everyone starts with another neighbour, so that no rank is flooded.
+    away.sort(key=lambda piece: (piece.peer - rank) % size)
+    home.sort(key=lambda piece: (rank - piece.peer) % size)
+    leaving, arriving = (
+        [Packing(pieces, cargo.lead, cargo.dtype) for pieces in _by_turn(direction, turns)]
+        for direction in (away, home)
+    )
+    return leaving, arriving
+
+
 def _by_turn(pieces: Sequence[Piece], turns: int) -> list[list[Piece]]:
     found: list[list[Piece]] = [[] for _ in range(turns)]
     for piece in pieces:
@@ -245,14 +289,14 @@ def _by_turn(pieces: Sequence[Piece], turns: int) -> list[list[Piece]]:
 def _rule(plans: Sequence[Plan]) -> str:
     """Shared memory wherever there is any: it saves a copy even where packing is needed."""
     topology = plans[0].topology
-    moves = topology.any_of([any(plan.away.pieces for plan in plans)])[0]
+    moves = topology.any_of([any(away.pieces for plan in plans for away in plan.away)])[0]
     if not moves or topology.nodes == topology.comm.size:
         return "messages"
     return "shared" if topology.nodes == 1 else "hybrid"
 
 
 def _check_reach(plans: Sequence[Plan], on_node: Collection[int]) -> None:
-    packings = [packing for plan in plans for packing in (plan.away, plan.home)]
+    packings = [packing for plan in plans for packing in (*plan.away, *plan.home)]
     far = {peer for packing in packings for peer in packing.peers if peer not in on_node}
     if far:
         msg = f"method 'shared' does not reach rank {min(far)} on another node; use 'hybrid'"

@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Self, cast
 
+import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm import pack_numpy
@@ -85,6 +86,18 @@ class Copies:
     def __call__(self) -> None:
         """Copy every source, as it is now, into its target."""
         raise NotImplementedError
+
+
+class Additions:
+    """Prepared additions, executed in turn by a call; parameters as of `Copies`."""
+
+    def __init__(self, pairs: Sequence[tuple[Array, Array]]) -> None:
+        self._pairs = pairs
+
+    def __call__(self) -> None:
+        """Add every source, as it is now, to its target."""
+        for target, source in self._pairs:
+            np.add(target, source, out=target)
 
 
 def kernels() -> str:

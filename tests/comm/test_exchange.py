@@ -19,7 +19,7 @@ from together import (
 
 from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import METHODS, UNDER_WAY, Exchange
-from pencils.comm.methods import Piece
+from pencils.comm.methods import Cargo, Piece
 from pencils.comm.methods import method as limits
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
@@ -42,9 +42,8 @@ def all_to_all(comm, method, *, dtype=float, lead=(), ranks=None, **rest):
     pieces = [Piece(r, (slice(r, r + 1), slice(0, r + 2)), me) for r in peers]
     home = [Piece(r, (slice(r, r + 1), slice(0, comm.rank + 2)), me) for r in peers]
     dtype = np.dtype(dtype)
-    return Exchange(
-        topology_of(comm), pieces, home, axes=2, lead=lead, dtype=dtype, method=method, **rest
-    )
+    cargo = Cargo(pieces, home, lead, dtype)
+    return Exchange(topology_of(comm), [cargo], axes=2, method=method, **rest)
 
 
 def move(plan, source, target):
@@ -140,7 +139,7 @@ def test_several_pieces_for_the_same_rank_keep_their_order(comm, method):
     sends = [Piece(right, (slice(i, i + 1), slice(0, i + 1)), (3 - i, 0)) for i in rows]
     recvs = [Piece(left, (slice(3 - i, 4 - i), slice(0, i + 1)), (i, 0)) for i in rows]
     topology = topology_of(comm)
-    plan = Exchange(topology, sends, recvs, axes=2, lead=(), dtype=np.dtype("i4"), method=method)
+    plan = Exchange(topology, [Cargo(sends, recvs, (), np.dtype("i4"))], axes=2, method=method)
     source = numbered((4, 4), "i4") + 100 * comm.rank
     expected = np.zeros_like(source)
     for i in rows:
@@ -161,16 +160,8 @@ def test_pieces_may_travel_in_turns(comm, method):
         for peer, count in ((right, comm.rank), (left, left))
     )
     topology = topology_of(comm)
-    plan = Exchange(
-        topology,
-        sends,
-        recvs,
-        axes=2,
-        lead=(),
-        dtype=np.dtype(float),
-        method=method,
-        turns=comm.size,
-    )
+    cargo = Cargo(sends, recvs, (), np.dtype(float))
+    plan = Exchange(topology, [cargo], axes=2, method=method, turns=comm.size)
     assert plan.turns == comm.size
     source = numbered((comm.size, comm.size)) + 100 * comm.rank
     expected = np.zeros_like(source)
@@ -254,9 +245,8 @@ def test_in_place_where_only_some_ranks_keep_something_for_themselves(comm, meth
     if comm.rank == 0:
         sends.append(Piece(0, (slice(3, 4),), (0,)))
         recvs.append(Piece(0, (slice(0, 1),), (3,)))
-    plan = Exchange(
-        topology_of(comm), sends, recvs, axes=1, lead=(), dtype=np.dtype(float), method=method
-    )
+    cargo = Cargo(sends, recvs, (), np.dtype(float))
+    plan = Exchange(topology_of(comm), [cargo], axes=1, method=method)
     for _ in range(3):
         block = lying(comm, np.arange(4.0) + 10 * comm.rank, memory)
         move(plan, block, block)
@@ -439,15 +429,9 @@ class Spy:
 
 def test_messages_go_only_to_ranks_that_share_something(comm):
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-    plan = Exchange(
-        topology_of(comm),
-        [Piece(right, (slice(0, 1),), (0,))],
-        [Piece(left, (slice(0, 1),), (0,))],
-        axes=1,
-        lead=(),
-        dtype=np.dtype(float),
-        method="messages",
-    )
+    sends, recvs = [Piece(right, (slice(0, 1),), (0,))], [Piece(left, (slice(0, 1),), (0,))]
+    cargo = Cargo(sends, recvs, (), np.dtype(float))
+    plan = Exchange(topology_of(comm), [cargo], axes=1, method="messages")
     sent = []
     plan._methods[0].comm = Spy(plan._methods[0].comm, sent)
     target = np.zeros(1)

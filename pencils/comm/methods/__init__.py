@@ -2,11 +2,34 @@
 
 from pencils.comm.methods.alltoall import Alltoallv, Alltoallw
 from pencils.comm.methods.messages import Messages
-from pencils.comm.methods.method import Call, Flow, Method, Packing, Piece, Plan, nothing
+from pencils.comm.methods.method import (
+    Arrival,
+    Call,
+    Cargo,
+    Flow,
+    Method,
+    Packing,
+    Piece,
+    Plan,
+    each_of,
+    nothing,
+)
 from pencils.comm.methods.node import Hybrid, Shared
 
 METHODS: dict[str, type[Method]] = {
     method.name: method for method in (Shared, Hybrid, Messages, Alltoallv, Alltoallw)
 }
 
-__all__ = ["METHODS", "Call", "Flow", "Method", "Packing", "Piece", "Plan", "nothing"]
+__all__ = [
+    "METHODS",
+    "Arrival",
+    "Call",
+    "Cargo",
+    "Flow",
+    "Method",
+    "Packing",
+    "Piece",
+    "Plan",
+    "each_of",
+    "nothing",
+]

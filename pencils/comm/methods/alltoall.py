@@ -1,4 +1,7 @@
-"""One nonblocking collective over all ranks: packed, or described by MPI datatypes."""
+"""One nonblocking collective over all ranks: packed, or described by MPI datatypes.
+
+For exchanges that treat all arrays alike, and copy what arrives.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,8 @@ class Alltoallv(Method):
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
-        away, home, size = plan.away, plan.home, plan.topology.comm.size
+        (self.away,), (self.home,) = plan.away, plan.home
+        away, home, size = self.away, self.home, plan.topology.comm.size
         largest = max(sum(away.nbytes), sum(home.nbytes))
         most = plan.topology.comm.allreduce(largest, op=MPI.MAX)
         self.unit = LINE
@@ -46,8 +50,8 @@ class Alltoallv(Method):
 class _AlltoallvFlow(Flow):
     def __init__(self, method: Alltoallv, call: Call) -> None:
         self._method = method
-        self._away = [method.plan.away.views(source) for source in call.sources]
-        self._home = [method.plan.home.views(target) for target in call.targets]
+        self._away = [method.away.views(source) for source in call.sources]
+        self._home = [method.home.views(target) for target in call.targets]
 
     def start(self) -> Callable[[], None]:
         """Pack everything and start one collective for each array."""
@@ -65,7 +69,7 @@ class _AlltoallvFlow(Flow):
         outbox = plan.buffers.take(unit * starts_away[-1])
         inbox = plan.buffers.take(unit * starts_home[-1])
         for number, view in enumerate(away):
-            copy(plan.away.window(outbox, number, unit * starts_away[number]), view)
+            copy(method.away.window(outbox, number, unit * starts_away[number]), view)
         request = plan.topology.comm.Ialltoallv(
             [outbox, *method.counts_away, method.type], [inbox, *method.counts_home, method.type]
         )
@@ -73,7 +77,7 @@ class _AlltoallvFlow(Flow):
         def complete() -> None:
             request.Wait()
             for number, view in enumerate(home):
-                copy(view, plan.home.window(inbox, number, unit * starts_home[number]))
+                copy(view, method.home.window(inbox, number, unit * starts_home[number]))
             plan.buffers.give(inbox)
             plan.buffers.give(outbox)
 
@@ -105,6 +109,7 @@ class Alltoallw(Method):
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
+        (self.away,), (self.home,) = plan.away, plan.home
         self._made: dict[tuple[int, Strides], list[MPI.Datatype]] = {}
 
     def bind(self, call: Call) -> Flow:
@@ -159,8 +164,8 @@ class _AlltoallwFlow(Flow):
 
     def _start(self, source: Array, target: Array) -> MPI.Request:
         plan = self._method.plan
-        types_away = self._method.types(plan.away, source.strides)
-        types_home = self._method.types(plan.home, target.strides)
+        types_away = self._method.types(self._method.away, source.strides)
+        types_home = self._method.types(self._method.home, target.strides)
         return plan.topology.comm.Ialltoallw(
             [_origin(source), *_ones(types_away), types_away],
             [_origin(target), *_ones(types_home), types_home],

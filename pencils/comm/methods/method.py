@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm.buffers import Buffers
+from pencils.comm.pack import Copies
 from pencils.comm.shared import LINE
 from pencils.comm.topology import Topology
 
 Array = NDArray[Any]
 Bytes = NDArray[np.uint8]
+T = TypeVar("T")
+
+# Prepares to put pieces, the second of each pair, where they belong.
+Arrival = Callable[[Sequence[tuple[Array, Array]]], Callable[[], None]]
 
 # One MPI call moves at most this many bytes, or units of a datatype: counts are 32-bit integers.
 MOST_BYTES = 2**30
 MOST_UNITS = 2**30
+# Pieces of so many bytes are worth a message of their own, which saves packing them.
+ALONE = 2**18
 
 
 class Piece(NamedTuple):
@@ -34,8 +41,27 @@ class Piece(NamedTuple):
     turn: int = 0
 
 
+class Cargo(NamedTuple):
+    """What travels of one kind of array.
+
+    Parameters
+    ----------
+    sends, recvs : sequence of Piece
+        What this rank sends and receives; pieces for itself stand in both, in the same order.
+    lead : tuple of int
+        Shape of the axes before the sliced ones; they travel whole.
+    dtype : numpy.dtype
+        Element type; any of fixed size without Python objects.
+    """
+
+    sends: Sequence[Piece]
+    recvs: Sequence[Piece]
+    lead: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
 class Packing:
-    """Pieces of one direction and their shapes.
+    """Pieces of one direction of one kind of array, and their shapes.
 
     Parameters
     ----------
@@ -79,14 +105,34 @@ class Packing:
 class Plan(NamedTuple):
     """What a method moves: pieces for the rank itself are copied by the exchange.
 
-    `axes` counts the sliced axes of the arrays, also where there are no pieces.
+    Parameters
+    ----------
+    topology : Topology
+        The ranks.
+    away, home : sequence of Packing
+        What leaves and what arrives, for each array of a call; one serves any number of arrays.
+    axes : int
+        Most axes that an array has, the same on all ranks.
+    buffers : Buffers
+        Where to take memory from.
+    arrive : Arrival
+        What is made of pieces that arrive.
     """
 
     topology: Topology
-    away: Packing
-    home: Packing
+    away: Sequence[Packing]
+    home: Sequence[Packing]
     axes: int
     buffers: Buffers
+    arrive: Arrival = Copies
+
+    def leaving(self, arrays: Sequence[Array]) -> list[tuple[Packing, Array]]:
+        """Pair the sources of a call with what leaves of them."""
+        return list(zip(each_of(self.away, arrays), arrays, strict=True))
+
+    def arriving(self, arrays: Sequence[Array]) -> list[tuple[Packing, Array]]:
+        """Pair the targets of a call with what arrives in them."""
+        return list(zip(each_of(self.home, arrays), arrays, strict=True))
 
 
 class Call(NamedTuple):
@@ -134,6 +180,11 @@ class Method(ABC):
 
     def free(self) -> None:  # noqa: B027 - most methods own nothing of MPI
         """Free what MPI made for the plan; local."""
+
+
+def each_of(kinds: Sequence[T], arrays: Sequence[Array]) -> Sequence[T]:
+    """Give each array its own: there is one for each, or one for all."""
+    return list(kinds) * len(arrays) if len(kinds) == 1 else kinds
 
 
 def nothing() -> None:

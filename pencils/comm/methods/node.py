@@ -23,9 +23,18 @@ from pencils.comm.methods.meeting import (
     Meeting,
 )
 from pencils.comm.methods.messages import Messages
-from pencils.comm.methods.method import Array, Call, Flow, Method, Packing, Plan, nothing
+from pencils.comm.methods.method import (
+    Array,
+    Call,
+    Flow,
+    Method,
+    Packing,
+    Plan,
+    each_of,
+    nothing,
+)
 from pencils.comm.pack import Copies
-from pencils.comm.shared import Bytes, round_up
+from pencils.comm.shared import Bytes, Place, round_up
 
 
 class Shared(Method):
@@ -37,16 +46,20 @@ class Shared(Method):
         What to move.
     meeting : Meeting
         Where the ranks meet.
-    starts : sequence of int
-        Where each piece for this rank begins in the staging block of its sender.
-    staging_bytes : int
-        Size of a staging block for one array, the same on all ranks of the group.
+    starts : sequence of sequence of int
+        For each packing, where pieces for this rank begin in the staging block of their sender.
+    staging_bytes : sequence of int
+        For each packing, size of a staging block for one array, the same on all ranks of the group.
     """
 
     name = "shared"
 
     def __init__(
-        self, plan: Plan, meeting: Meeting, starts: Sequence[int], staging_bytes: int
+        self,
+        plan: Plan,
+        meeting: Meeting,
+        starts: Sequence[Sequence[int]],
+        staging_bytes: Sequence[int],
     ) -> None:
         super().__init__(plan)
         self.meeting = meeting
@@ -58,10 +71,10 @@ class Shared(Method):
     def for_turns(cls, plans: Sequence[Plan]) -> list[Shared]:
         """Make one for each turn; the ranks meet in one place for all of them. *Collective*."""
         first = plans[0]
-        peers = {peer for plan in plans for peer in (*plan.away.peers, *plan.home.peers)}
-        axes = len(first.away.lead) + first.axes
-        meeting = Meeting(first.topology, peers, axes, first.buffers)
-        nbytes = np.array([plan.away.packed for plan in plans], np.int64)
+        packings = [packing for plan in plans for packing in (*plan.away, *plan.home)]
+        peers = {peer for packing in packings for peer in packing.peers}
+        meeting = Meeting(first.topology, peers, first.axes, first.buffers)
+        nbytes = np.array([[away.packed for away in plan.away] for plan in plans], np.int64)
         meeting.group.comm.Allreduce(MPI.IN_PLACE, nbytes, op=MPI.MAX)
         starts = _starts_at_peers(plans, meeting.group)
         made = zip(plans, starts, nbytes.tolist(), strict=True)
@@ -93,11 +106,16 @@ class _SharedFlow(Flow):
         self._call = call
         self._places = [None if call.aliased else pool.place(s) for s in call.sources]
         self._arrays = len(self._places)
+        self._packings = method.plan.leaving(call.sources)
+        # Where the staging block of each array begins in that of all of them, and where that ends.
+        sizes = each_of(method.staging_bytes, call.sources)
+        self._bases = np.cumsum([0, *sizes]).tolist()
+        self._starts = each_of(method.starts, call.targets)
         self._token = object()  # stands for what the rows of this rank say
         # Valid as long as the board says what it said when they were made.
         self._seen = b""
         self._window = 0
-        self._pull = Copies([])
+        self._pull: Callable[[], None] = nothing
         self._syncs: list[Callable[[], None]] = []
         # Valid for one staging block.
         self._staging: Bytes | None = None
@@ -159,37 +177,35 @@ class _SharedFlow(Flow):
             board.rows[self._group.comm.rank] = rows.reshape(board.rows.shape[1:])
 
     def _take_staging(self) -> Bytes | None:
-        return self._meeting.take_staging(self._arrays * self._method.staging_bytes)
+        return self._meeting.take_staging(self._bases[-1])
 
     def _packing(self, staging: Bytes | None) -> Copies:
         """Prepare to pack what leaves this rank, of every array that others cannot read."""
         if staging is None:
             return Copies([])
-        away, pairs = self._method.plan.away, []
-        for number, (source, place) in enumerate(
-            zip(self._call.sources, self._places, strict=True)
-        ):
-            base = number * self._method.staging_bytes
+        pairs = []
+        for base, place, (away, source) in self._sources():
             for piece, view in enumerate(away.views(source) if place is None else []):
                 pairs.append((away.window(staging, piece, base + away.starts[piece]), view))
         return Copies(pairs)
 
+    def _sources(self) -> Iterator[tuple[int, Place | None, tuple[Packing, Array]]]:
+        """Where each source is staged, where it lies in shared memory if it does, and itself."""
+        return zip(self._bases[:-1], self._places, self._packings, strict=True)
+
     def _rows(self, board: Board) -> Iterator[tuple[int, ...]]:
         """Tell what others have to know about each source."""
-        staging = board.staging
-        base = None if staging is None else self._group.shared.place(staging)
-        for number, (source, place) in enumerate(
-            zip(self._call.sources, self._places, strict=True)
-        ):
-            if not self._method.plan.away.packed:
-                yield STAGED, board.window, 0, *source.strides  # nobody will look
+        staging = None if board.staging is None else self._group.shared.place(board.staging)
+        for base, place, (away, source) in self._sources():
+            strides = (*source.strides, *(0,) * (self._method.plan.axes - source.ndim))
+            if not away.packed:
+                yield STAGED, board.window, 0, *strides  # nobody will look
             elif place is not None:
-                yield IN_PLACE, place.window, place.offset, *source.strides
-            elif base is None:
-                yield WANTS, board.window, 0, *source.strides
+                yield IN_PLACE, place.window, place.offset, *strides
+            elif staging is None:
+                yield WANTS, board.window, 0, *strides
             else:
-                offset = base.offset + number * self._method.staging_bytes
-                yield STAGED, base.window, offset, *source.strides
+                yield STAGED, staging.window, staging.offset + base, *strides
 
     def _finish(self, board: Board) -> None:
         """Pull what the peers offer, once all of them have come."""
@@ -207,28 +223,29 @@ class _SharedFlow(Flow):
             return lambda: flow.run(nothing)
         self._syncs = self._meeting.syncs(board)
         pairs = []
-        for number, target in enumerate(self._call.targets):
+        for number, (home, target) in enumerate(method.plan.arriving(self._call.targets)):
             rows = board.rows[:, number].tolist()
-            for piece, view in enumerate(method.plan.home.views(target)):
+            for piece, view in enumerate(home.views(target)):
                 if view.size:
-                    pairs.append((view, self._at_peer(piece, rows)))
-        self._pull = Copies(pairs)
+                    start = self._starts[number][piece]
+                    pairs.append((view, self._at_peer(home, piece, start, rows)))
+        self._pull = method.plan.arrive(pairs)
         self._seen, self._window = board.rows.tobytes(), board.window
         return self._pull
 
-    def _at_peer(self, piece: int, rows: list[list[int]]) -> Array:
-        """Piece number `piece` where its sender offers it."""
-        method, home = self._method, self._method.plan.home
-        topology, group, peer = method.plan.topology, self._group, home.peers[piece]
+    def _at_peer(self, home: Packing, piece: int, staged: int, rows: list[list[int]]) -> Array:
+        """Piece number `piece` where its sender offers it; `staged` is its place if packed."""
+        shape = home.shapes[piece]
+        topology, group, peer = self._method.plan.topology, self._group, home.peers[piece]
         state, window, offset, *strides = rows[group.ranks[peer]]
         if state == STAGED:
             memory = group.shared.memory(group.ranks[peer], window)
-            start = offset + method.starts[piece]
-            return np.ndarray(home.shapes[piece], home.dtype, memory, start)
+            return np.ndarray(shape, home.dtype, memory, offset + staged)
         memory = topology.shared.memory(topology.on_node[peer], window)
+        strides = strides[: len(shape)]
         steps = zip(home.pieces[piece].start, strides[len(home.lead) :], strict=True)
         start = offset + sum(i * stride for i, stride in steps)
-        return np.ndarray(home.shapes[piece], home.dtype, memory, start, strides)
+        return np.ndarray(shape, home.dtype, memory, start, strides)
 
     def _stage(self, board: Board) -> bool:
         """Give every rank a staging block, now that some rank wants one; False without room."""
@@ -300,18 +317,22 @@ def _part(plan: Plan, *, near: bool) -> Plan:
         pieces = [piece for piece in packing.pieces if (piece.peer in on_node) == near]
         return Packing(pieces, packing.lead, packing.dtype)
 
-    return plan._replace(away=select(plan.away), home=select(plan.home))
+    return plan._replace(away=list(map(select, plan.away)), home=list(map(select, plan.home)))
 
 
-def _starts_at_peers(plans: Sequence[Plan], group: Group) -> list[list[int]]:
+def _starts_at_peers(plans: Sequence[Plan], group: Group) -> list[list[list[int]]]:
     """For each turn, where pieces begin in the staging blocks of their senders. *Collective*."""
-    first = np.zeros((group.comm.size, len(plans)), np.int64)
+    first = np.zeros((group.comm.size, len(plans), len(plans[0].away)), np.int64)
     for turn, plan in enumerate(plans):
-        for peer, start in reversed(list(zip(plan.away.peers, plan.away.starts, strict=True))):
-            first[group.ranks[peer], turn] = start  # pieces for one peer lie in a row
+        for number, away in enumerate(plan.away):
+            for peer, start in reversed(list(zip(away.peers, away.starts, strict=True))):
+                first[group.ranks[peer], turn, number] = start  # those for one peer lie in a row
     ahead = np.empty_like(first)
     group.comm.Alltoall(first, ahead)
-    return [_places(plan.home, group, ahead[:, turn]) for turn, plan in enumerate(plans)]
+    return [
+        [_places(home, group, ahead[:, turn, number]) for number, home in enumerate(plan.home)]
+        for turn, plan in enumerate(plans)
+    ]
 
 
 def _places(home: Packing, group: Group, ahead: NDArray[np.int64]) -> list[int]:
