@@ -16,6 +16,7 @@ from pencils.creation import (
 )
 from pencils.errors import PencilsError
 from pencils.gather import gather
+from pencils.halo import HaloExchange, exchange_halos
 from pencils.io import Checkpoint, load, save
 from pencils.localgrid import LocalGrid, localgrid
 from pencils.partition import partition
@@ -29,6 +30,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Checkpoint",
+    "HaloExchange",
     "LocalGrid",
     "Pencil",
     "PencilArray",
@@ -39,6 +41,7 @@ __all__ = [
     "alias",
     "empty",
     "empty_like",
+    "exchange_halos",
     "from_function",
     "full",
     "full_like",

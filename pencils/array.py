@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike
 
 from pencils import numpy_api, reductions
 from pencils.errors import ArgumentError
+from pencils.halo import verbs
 from pencils.indexing import get_selection, set_selection
 from pencils.layout.make import read_ints
 from pencils.operands import Field, check_type
@@ -413,6 +414,12 @@ class PencilArray(Field, Operators):
             " ".join(("  local values", *first, *more)),
         )
         return "\n".join(lines)
+
+    # Halos.
+
+    exchange_halo = verbs.exchange_halo
+    start_halo_exchange = verbs.start_halo_exchange
+    accumulate_halo = verbs.accumulate_halo
 
     # Reductions: collective, and global.
 

@@ -9,10 +9,8 @@ from pencils.errors import PencilMismatchError
 from pencils.kinds import Kind, check_out, kind_facts, method_key
 from pencils.operands import check_type, topology_among
 from pencils.pencil import Pencil
+from pencils.plans import kept_plan
 from pencils.transposition import Transposition
-
-# Plans that are kept for each communicator; the least recently used one goes first.
-MOST_PLANS = 8
 
 
 def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) -> PencilArray:
@@ -63,15 +61,12 @@ def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) ->
 def _find_plan(u: PencilArray, pencil: Pencil, kind: Kind) -> Transposition:
     """Find the plan for a field, or make it; all of them share their memory."""
     topology = u.pencil.topology
-    plans, key = topology.plans, (u.pencil, pencil, kind)
-    plan: Transposition | None = plans.get(key)
-    if plan is None:
-        plan = Transposition.for_kind(u.pencil, pencil, kind, AUTO, topology.buffers)
-        plans[key] = plan
-        if len(plans) > MOST_PLANS:
-            plans.popitem(last=False)[1].free()
-    plans.move_to_end(key)
-    return plan
+    found: Transposition = kept_plan(
+        topology,
+        (u.pencil, pencil, kind),
+        lambda: Transposition.for_kind(u.pencil, pencil, kind, AUTO, topology.buffers),
+    )
+    return found
 
 
 def remember_method(source: Pencil, target: Pencil, kind: Kind, method: str) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -18,16 +16,14 @@ from pencils.ends import End, make_exchange, read_ends, widest
 from pencils.errors import ArgumentError
 from pencils.kinds import Kind, Options, check_out, check_source, kind_facts, read_staging
 from pencils.pencil import Pencil
+from pencils.plans import FieldPlan
 from pencils.storage import Array, memory_axes, read_components, read_dtype, read_singletons
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-# Pairs of fields that a plan remembers as checked and sliced.
-MOST_BOUND = 16
 
-
-class Transposition:
+class Transposition(FieldPlan[Bound]):
     """Reusable plan that moves fields between two pencils. Making it is *Collective*.
 
     The pencils may differ in decomposed dimensions, process grid, splits, memory order, and in the
@@ -132,17 +128,16 @@ class Transposition:
         options: Options,
         exchange: Exchange,
     ) -> None:
+        FieldPlan.__init__(self, exchange.topology)
         self.source, self.target = pencils
         self._ends = ends
         self._kind = kind
         self._options = options
-        self._topology = exchange.topology
         self._axes = memory_axes(ends[1].layout.order, len(kind.components))
         self._exchange: Exchange | None = exchange
         self.method = exchange.method
         self._text = self._describe()
         self._work: tuple[PencilArray, PencilArray] | None = None
-        self._bound: dict[tuple[int, ...], tuple[Bound, list[Any]]] = {}
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -182,9 +177,9 @@ class Transposition:
         """
         if not self._options.check:
             # The same fields again have passed the checks: nothing is left but to move the data.
-            found = self._bound.get((id(u), id(out)))
+            found = self._found((id(u), id(out)))
             if found is not None:
-                found[0].run()
+                found.run()
                 return cast("PencilArray", out)
         bound, (target,) = self._prepare("Transposition", [u], [out])
         bound.run()
@@ -273,17 +268,6 @@ class Transposition:
             self._exchange.free()
             self._exchange = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.free()
-
     def __repr__(self) -> str:
         return self._text
 
@@ -329,9 +313,9 @@ class Transposition:
             msg = f"many() got {len(sources)} fields to move, but {len(targets)} to fill"
             raise ArgumentError(msg)
         key = tuple(map(id, (*sources, *targets)))
-        found = self._bound.get(key)
+        found = self._found(key)
         if found is not None:
-            return found[0], targets
+            return found, targets
         for u, out in zip(sources, targets, strict=True):
             check_source(u, self.source, self._kind)
             check_out(out, self.target, self._kind)
@@ -343,26 +327,6 @@ class Transposition:
 
     def _allocated(self) -> PencilArray | None:
         return None if self.target is None else PencilArray.allocated(self.target, *self._kind)
-
-    def _remember(
-        self, key: tuple[int, ...], bound: Bound, fields: Sequence[PencilArray | None]
-    ) -> None:
-        """Find the slices again while all the fields live; their ids mean nothing afterwards."""
-        if len(self._bound) >= MOST_BOUND:
-            self._bound.clear()
-        # No cycle: a plan that is dropped gives its memory back at once.
-        forget = weakref.WeakMethod(self._forget)
-
-        def gone(_: object) -> None:
-            living = forget()
-            if living is not None:
-                living(key)
-
-        refs = [weakref.ref(field, gone) for field in fields if field is not None]
-        self._bound[key] = bound, refs
-
-    def _forget(self, key: tuple[int, ...]) -> None:
-        self._bound.pop(key, None)
 
     def _block(self, field: PencilArray | None) -> Array:
         """Own block, axes in the memory order of the target."""

@@ -1,0 +1,251 @@
+"""The reusable plan that fills the ghosts of fields, and its adjoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pencils.comm.agree import agreed
+from pencils.comm.buffers import Buffers
+from pencils.comm.exchange import AUTO, Handle
+from pencils.comm.topology import Topology
+from pencils.errors import ArgumentError
+from pencils.halo.arguments import (
+    Options,
+    check_additive,
+    check_fields,
+    facts,
+    read_fields,
+    read_kinds,
+    read_options,
+)
+from pencils.halo.rounds import BoundRounds, Kind, Rounds, plan_rounds
+from pencils.operands import topology_among
+from pencils.plans import FieldPlan
+
+if TYPE_CHECKING:
+    from pencils.array import PencilArray
+
+
+class HaloExchange(FieldPlan[BoundRounds]):
+    """Reusable plan that fills the ghosts of one or several fields. Making it is *Collective*.
+
+    Ghosts are the points of the padded blocks that other ranks own, or that a periodic dimension
+    repeats. A halo may be wider than the blocks of the neighbours, and blocks may be empty; ranks
+    without own points get no ghosts. Boundary points, beyond the ends of dimensions that are not
+    periodic, stay as they are: see `PencilArray.fill_boundary`.
+
+    Fields in shared memory (``shared=True``) are read by their neighbours on the node where they
+    lie; from others, what leaves is packed.
+
+    Parameters
+    ----------
+    fields : PencilArray or sequence of PencilArray
+        Patterns of what will be exchanged together: they may differ in dtype, components,
+        singletons, halo and memory order, but must have the same blocks. Small pieces of all of
+        them travel to each neighbour in one message.
+    corners : bool, optional
+        Whether to fill ghosts that lie beyond several dimensions; stencils shaped like a star do
+        not need them.
+    route : {"auto", "direct", "sweeps"}, optional
+        How corners are reached: by one exchange with all neighbours, diagonal ones included, or by
+        one exchange for each decomposed dimension in turn, with fewer messages. "auto" is direct.
+    method : {"auto", "shared", "hybrid", "messages"}, optional
+        How data travel: through memory that the ranks of a node share, by that and messages between
+        nodes, or by messages. "auto" takes shared memory as far as it reaches.
+    check : bool, optional
+        Whether every call agrees on its arguments over all ranks, so that a mistake on one rank
+        raises everywhere. Without it a call costs no communication but the data.
+
+    Attributes
+    ----------
+    method, route : str
+        What is in use.
+
+    Raises
+    ------
+    PencilMismatchError, ArgumentError, TypeError
+        On every rank, if an argument does not fit.
+    RankDisagreementError
+        On every rank, if ranks passed different arguments, or fields of different kinds.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> pen = pencils.Pencil((8, 6), periodic=True)
+    >>> u = pencils.from_function(pen, lambda i, j: 10.0 * i + j, halo=1)
+    >>> with HaloExchange(u) as plan:
+    ...     plan(u)
+    >>> u.shift((1, 0))[7, 3]  # beyond the last row comes the first
+    np.float64(3.0)
+    """
+
+    def __init__(
+        self,
+        fields: PencilArray | Sequence[PencilArray],
+        *,
+        corners: bool = True,
+        route: str = AUTO,
+        method: str = AUTO,
+        check: bool = True,
+    ) -> None:
+        topology = topology_among(fields)
+        with agreed(topology.comm, "HaloExchange") as agree:
+            given = read_fields(fields)
+            options = read_options(corners, route, method, check)
+            kinds = read_kinds(given)
+            agree(**facts(given), **options._asdict())
+        self._set(topology, kinds, options, Buffers())
+
+    @classmethod
+    def for_kinds(
+        cls, topology: Topology, kinds: Sequence[Kind], options: Options, buffers: Buffers
+    ) -> HaloExchange:
+        """Make a plan from arguments that all ranks agree on. *Collective*."""
+        plan = object.__new__(cls)
+        plan._set(topology, kinds, options, buffers)
+        return plan
+
+    def _set(
+        self, topology: Topology, kinds: Sequence[Kind], options: Options, buffers: Buffers
+    ) -> None:
+        FieldPlan.__init__(self, topology)
+        self._kinds = kinds
+        self._options = options
+        self._buffers = buffers
+        self.route = "direct" if options.route == AUTO else options.route
+        self._itinerary = plan_rounds(kinds[0].layout, self.route, corners=options.corners)
+        self._filling: Rounds | None = self._make_rounds(backwards=False)
+        self._adding: Rounds | None = None  # made when it is asked for
+        self.method = self._filling.method
+        self._text = self._describe()
+
+    @property
+    def memory(self) -> int:
+        """Bytes of this rank that are kept for packing."""
+        return self._buffers.nbytes
+
+    def __call__(self, *fields: PencilArray) -> None:
+        """Fill the ghosts of `fields`. *Collective*.
+
+        Parameters
+        ----------
+        *fields : PencilArray
+            As many as the plan was made for, of the same kinds.
+
+        Raises
+        ------
+        PencilMismatchError, ArgumentError, TypeError
+            If a field does not fit the plan; on every rank, unless the plan does not check.
+        """
+        if not self._options.check:
+            # The same fields again have passed the checks: nothing is left but to move the data.
+            found = self._found((False, *map(id, fields)))
+            if found is not None:
+                found.run()
+                return
+        self._prepare("HaloExchange", fields).run()
+
+    def start(self, *fields: PencilArray) -> Handle[None]:
+        """Start filling the ghosts, and return before it is done. *Collective*.
+
+        Until ``wait()`` of the returned handle, which all ranks must call, the fields may be read
+        where they are owned, but not written. Several exchanges may be under way.
+        """
+        return self._prepare("HaloExchange.start", fields).start(None)
+
+    def accumulate(self, *fields: PencilArray) -> None:
+        """Add all ghosts to the points they are copies of, and zero them. *Collective*.
+
+        This is the adjoint of filling them: for all blocks x, y with halo, the scalar products of
+        (filled x) with y and of x with (accumulated y) are equal.
+
+        Parameters
+        ----------
+        *fields : PencilArray
+            As for a call; numbers only.
+
+        Raises
+        ------
+        PencilMismatchError, ArgumentError, TypeError
+            As a call.
+        """
+        self._prepare("HaloExchange.accumulate", fields, backwards=True).run()
+
+    def free(self) -> None:
+        """Complete what is under way and release memory and MPI objects.
+
+        *Collective* if anything is under way.
+        """
+        self._bound.clear()
+        for rounds in (self._filling, self._adding):
+            if rounds is not None:
+                rounds.free()
+        self._filling = self._adding = None
+
+    def __repr__(self) -> str:
+        return self._text
+
+    def _describe(self) -> str:
+        kinds = ", ".join(
+            " ".join(
+                (
+                    f"{kind.dtype}",
+                    *([f"components {kind.components}"] if kind.components else []),
+                    *([f"singleton along {sorted(kind.singletons)}"] if kind.singletons else []),
+                    f"halo {kind.halo}",
+                )
+            )
+            for kind in self._kinds
+        )
+        shape = self.route if self._options.corners else "without corners"
+        return (
+            f"<HaloExchange of {kinds} by {self.method}, {shape}\n"
+            f"  on Pencil({self._kinds[0].layout})>"
+        )
+
+    def _make_rounds(self, *, backwards: bool) -> Rounds:
+        return Rounds(
+            self._topology,
+            self._kinds,
+            self._itinerary,
+            self._options.method,
+            self._buffers,
+            backwards=backwards,
+        )
+
+    def _prepare(
+        self, call: str, fields: Sequence[PencilArray], *, backwards: bool = False
+    ) -> BoundRounds:
+        """Check and slice fields; all ranks agree, if the plan does that."""
+        key = (backwards, *map(id, fields))
+        if self._options.check:
+            with agreed(self._topology.comm, call) as agree:
+                agree(plan=self._text)
+                self._check(key, fields, backwards=backwards)
+        else:
+            self._check(key, fields, backwards=backwards)
+        found = self._found(key)
+        if found is None:
+            found = self._rounds(backwards=backwards).bind([field.padded for field in fields])
+            self._remember(key, found, fields)
+        return found
+
+    def _check(
+        self, key: tuple[object, ...], fields: Sequence[PencilArray], *, backwards: bool
+    ) -> None:
+        if self._filling is None or self._topology.freed:
+            msg = "this HaloExchange, or its communicator, was freed; make a new one"
+            raise ArgumentError(msg)
+        if self._found(key) is None:
+            check_fields(fields, self._kinds)
+            if backwards:
+                check_additive(self._kinds)
+
+    def _rounds(self, *, backwards: bool) -> Rounds:
+        """Return the steps; those of the adjoint are made by its first call. *Collective*."""
+        if backwards and self._adding is None:
+            self._adding = self._make_rounds(backwards=True)
+        rounds = self._adding if backwards else self._filling
+        assert rounds is not None
+        return rounds

@@ -1,0 +1,143 @@
+"""Fill ghosts, and add them back, by plans that are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pencils.comm.agree import agreed
+from pencils.comm.exchange import AUTO, Handle
+from pencils.halo.arguments import Options, check_additive, facts, read_fields, read_kinds
+from pencils.halo.plan import HaloExchange
+from pencils.operands import topology_among
+from pencils.plans import kept_plan
+
+if TYPE_CHECKING:
+    from pencils.array import PencilArray
+
+
+def exchange_halos(fields: Sequence[PencilArray], *, corners: bool = True) -> None:
+    """Fill the ghosts of several fields at once. *Collective*.
+
+    What goes to a neighbour travels in one message, whatever the dtypes and widths; only pieces of
+    a quarter of a MiB and more have their own. Plans are kept and found again, so calling this in a
+    loop is fine; `HaloExchange` gives control over route, method and checks.
+
+    Parameters
+    ----------
+    fields : sequence of PencilArray
+        Fields with the same blocks; dtypes, components, singletons and widths may differ.
+    corners : bool, optional
+        Whether to fill ghosts that lie beyond several dimensions.
+
+    Raises
+    ------
+    PencilMismatchError, ArgumentError, TypeError
+        On every rank, if the fields do not fit each other.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> pen = pencils.Pencil((8, 6), periodic=True)
+    >>> u, v = pencils.ones(pen, halo=1), pencils.ones(pen, dtype=complex, halo=(2, 0))
+    >>> exchange_halos([u, v])
+    """
+    _kept_plan("exchange_halos", fields, corners=corners)(*fields)
+
+
+def exchange_halo(field: PencilArray, *, corners: bool = True) -> None:
+    """Fill the ghosts: copies of other ranks' points, and of wrapped-around ones. *Collective*.
+
+    Boundary points, beyond the ends of dimensions that are not periodic, are not touched; fill them
+    afterwards with `fill_boundary`, which reads ghosts.
+
+    Parameters
+    ----------
+    corners : bool, optional
+        Whether to fill ghosts that lie beyond several dimensions; stencils shaped like a star do
+        not need them.
+
+    Raises
+    ------
+    ArgumentError
+        On every rank, if the field is read-only.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> pen = pencils.Pencil((8, 6), periodic=True)
+    >>> u = pencils.from_function(pen, lambda i, j: 10.0 * i + j, halo=1)
+    >>> u.exchange_halo()
+    >>> laplacian = sum(u.shift(o) for o in [(1, 0), (-1, 0), (0, 1), (0, -1)]) - 4 * u
+    >>> abs(laplacian[1:-1, 1:-1]).max()
+    np.float64(0.0)
+    """
+    _kept_plan("exchange_halo", [field], corners=corners)(field)
+
+
+def start_halo_exchange(field: PencilArray, *, corners: bool = True) -> Handle[None]:
+    """Start filling the ghosts, and return before it is done. *Collective*.
+
+    Until ``wait()`` of the returned handle, which all ranks must call, the field may be read where
+    it is owned, but not written: compute on `interior` meanwhile, on the `shells` afterwards.
+
+    Parameters
+    ----------
+    corners : bool, optional
+        As for `exchange_halo`.
+
+    Returns
+    -------
+    Handle
+        The exchange under way.
+    """
+    return _kept_plan("start_halo_exchange", [field], corners=corners).start(field)
+
+
+def accumulate_halo(field: PencilArray, *, corners: bool = True) -> None:
+    """Add every ghost to the point it is a copy of, and zero it. *Collective*.
+
+    The exact adjoint of `exchange_halo`: for blocks x, y with halo, the scalar products of
+    (x with its ghosts filled) and y, and of x and (y accumulated), are equal up to rounding. It
+    brings home what was deposited beyond the own block: particles, finite elements, gradients.
+
+    Parameters
+    ----------
+    corners : bool, optional
+        Whether ghosts that lie beyond several dimensions are added; else they stay as they are.
+
+    Raises
+    ------
+    ArgumentError, TypeError
+        On every rank, if the field is read-only, or does not hold numbers.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = pencils.ones(pencils.Pencil((4,), periodic=True), halo=1)
+    >>> u.accumulate_halo()
+    >>> u.sum() / u.pencil.size  # each rank had two ghosts
+    np.float64(6.0)
+    """
+    _kept_plan("accumulate_halo", [field], corners=corners, add=True).accumulate(field)
+
+
+def _kept_plan(
+    call: str, fields: Sequence[PencilArray], *, corners: bool, add: bool = False
+) -> HaloExchange:
+    """Agree on the fields, and find the plan for their kinds. *Collective*."""
+    topology = topology_among(fields)
+    with agreed(topology.comm, call) as agree:
+        given = read_fields(fields)
+        kinds = read_kinds(given)
+        if add:
+            check_additive(kinds)
+        options = Options(bool(corners), AUTO, AUTO, check=False)
+        agree(**facts(given), corners=options.corners)
+    topology = given[0].pencil.topology
+    found: HaloExchange = kept_plan(
+        topology,
+        (*kinds, options),
+        lambda: HaloExchange.for_kinds(topology, kinds, options, topology.buffers),
+    )
+    return found
