@@ -23,6 +23,9 @@ from pencils.storage import Array, Widths, memory_axes
 T = TypeVar("T")
 Key = tuple[slice, ...]
 
+# Bytes of a padded block that are wrapped around at once. The lines touched are much fewer.
+SLAB = 2**20
+
 ROUTES = {"direct": ghosts.direct, "sweeps": ghosts.sweeps}
 
 
@@ -63,7 +66,8 @@ class Itinerary(NamedTuple):
 
 def plan_rounds(layout: Layout, route: str, *, corners: bool) -> Itinerary:
     """List the rounds for fields of a pencil; there is at least one between ranks."""
-    local = [dim for dim, processes in enumerate(layout.process_shape) if processes == 1]
+    slow_last = reversed(layout.order)  # so that others can be wrapped slab by slab
+    local = [dim for dim in slow_last if layout.process_shape[dim] == 1]
     far = [dim for dim in range(layout.ndim) if dim not in local]
     if not corners:
         return Itinerary(ghosts.star(local), ghosts.star(far))
@@ -122,8 +126,12 @@ class Rounds:
     def bind(self, blocks: Sequence[Array]) -> BoundRounds:
         """Prepare the steps for padded blocks, in logical order; local."""
         arrays = [kind.arranged(block) for kind, block in zip(self._kinds, blocks, strict=True)]
-        local = zip(arrays, self._local, strict=True)
-        pairs = [(_part(a, into), _part(a, out)) for a, keys in local for into, out in keys]
+        local = zip(self._kinds, arrays, self._local, strict=True)
+        pairs = [
+            (_part(array, into), _part(array, out))
+            for kind, array, keys in local
+            for into, out in by_slabs(keys, slab_rows(array, len(kind.components)))
+        ]
         far = [exchange.bind(arrays, arrays, apart=True) for exchange in self.exchanges]
         if not self._backwards:
             return BoundRounds(far, before=Copies(pairs))
@@ -224,6 +232,32 @@ class _Block:
 
     def _within(self, box: Box, rank: int) -> tuple[slice, ...]:
         return box.slices(self._layout.box(rank).grow(self._kind.halo).start)
+
+
+def slab_rows(array: Array, axis: int) -> int:
+    """Points along the slowest dimension, axis number `axis`, that make a slab."""
+    return max(1, SLAB * array.shape[axis] // max(1, array.nbytes))
+
+
+def by_slabs(pairs: Sequence[tuple[Key, Key]], rows: int) -> list[tuple[Key, Key]]:
+    """Cut copies along the slowest dimension: both ends of a line are copied while it is cached.
+
+    Parameters
+    ----------
+    pairs : sequence of (key, key)
+        Targets and sources. Those at the ends of the slowest dimension stay whole and come last.
+    rows : int
+        Points along the slowest dimension that make a slab.
+    """
+    along = [pair for pair in pairs if pair[0][0] == pair[1][0]]
+    across = [pair for pair in pairs if pair[0][0] != pair[1][0]]
+    if not along:
+        return across
+    whole = along[0][0][0]
+    slabs = [slice(i, min(i + rows, whole.stop)) for i in range(whole.start, whole.stop, rows)]
+    return [((slab, *into[1:]), (slab, *out[1:])) for slab in slabs for into, out in along] + list(
+        across
+    )
 
 
 def _part(array: Array, key: Key) -> Array:

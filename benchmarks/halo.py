@@ -1,0 +1,243 @@
+"""Time halo exchanges against the usual ways to write them with mpi4py, in one run.
+
+    mpiexec -n 2 python -m mpi4py benchmarks/halo.py --n 256 --repeat 15
+
+All grids are periodic and all corners are filled. The peers exchange axis after axis: by Sendrecv
+and packing with NumPy, by persistent requests on packed buffers, by persistent requests on MPI
+datatypes, and by PETSc's DMDA if petsc4py is there. Cases run in turn, a sample is the time of the
+slowest rank for many calls, and the tables show medians in microseconds per call.
+"""
+
+import argparse
+from functools import partial
+from itertools import product
+
+import numpy as np
+from mpi4py import MPI
+
+import pencils
+from pencils.comm import pack
+from pencils.comm.timing import time_in_turn
+
+try:
+    from petsc4py import PETSc
+except ImportError:
+    PETSc = None
+
+COMM = MPI.COMM_WORLD
+
+
+def tell(*values):
+    if COMM.rank == 0:
+        print(*values, flush=True)
+
+
+class ByHand:
+    """Axis after axis, as it is written by hand: what is filled is taken along."""
+
+    def __init__(self, pencil, halo):
+        shape = [n + lo + hi for n, (lo, hi) in zip(pencil.local_shape, halo, strict=True)]
+        self.block = np.ones(shape)
+        self.requests, self.steps = [], []
+        self.keep = []
+        for dim, width in enumerate(halo):
+            if any(width):
+                self.steps.append(self.axis(pencil, dim, width))
+
+    def axis(self, pencil, dim, width):
+        """Return what fills the ghosts along one axis."""
+        lo, hi = width
+        n = pencil.local_shape[dim]
+        key = [slice(None)] * pencil.ndim
+
+        def part(start, stop):
+            key[dim] = slice(start, stop)
+            return self.block[tuple(key)]
+
+        step = [0] * pencil.ndim
+        step[dim] = 1
+        right = pencil.neighbor(step)
+        step[dim] = -1
+        left = pencil.neighbor(step)
+        moves = [
+            (right, part(n, n + lo), left, part(0, lo)),
+            (left, part(lo, lo + hi), right, part(lo + n, lo + n + hi)),
+        ]
+        if pencil.process_shape[dim] == 1:
+            return partial(self.local, moves)
+        return self.far(moves)
+
+    @staticmethod
+    def local(moves):
+        for _, source, _, target in moves:
+            target[...] = source
+
+    def __call__(self):
+        for step in self.steps:
+            step()
+
+
+class Sendrecv(ByHand):
+    name = "Sendrecv, packed by NumPy"
+
+    def far(self, moves):
+        buffers = [
+            (np.empty_like(out, order="C"), np.empty_like(into, order="C"))
+            for _, out, _, into in moves
+        ]
+
+        def step():
+            for (dest, out, source, into), (outbox, inbox) in zip(moves, buffers, strict=True):
+                outbox[...] = out
+                COMM.Sendrecv(outbox, dest, recvbuf=inbox, source=source)
+                into[...] = inbox
+
+        return step
+
+
+class Packed(ByHand):
+    name = "persistent, packed by NumPy"
+
+    def far(self, moves):
+        inboxes, outboxes, requests = [], [], []
+        for tag, (dest, out, source, into) in enumerate(moves):
+            outbox = out if out.flags.c_contiguous else np.empty_like(out, order="C")
+            inbox = into if into.flags.c_contiguous else np.empty_like(into, order="C")
+            requests += [COMM.Recv_init(inbox, source, tag), COMM.Send_init(outbox, dest, tag)]
+            inboxes.append((inbox, into))
+            outboxes.append((outbox, out))
+
+        def step():
+            for outbox, out in outboxes:
+                if outbox is not out:
+                    outbox[...] = out
+            MPI.Prequest.Startall(requests)
+            MPI.Request.Waitall(requests)
+            for inbox, into in inboxes:
+                if inbox is not into:
+                    into[...] = inbox
+
+        return step
+
+
+class Datatypes(ByHand):
+    name = "persistent, MPI datatypes"
+
+    def far(self, moves):
+        requests = []
+        for tag, (dest, out, source, into) in enumerate(moves):
+            requests += [
+                COMM.Recv_init([self.block, 1, self.kind(into)], source, tag),
+                COMM.Send_init([self.block, 1, self.kind(out)], dest, tag),
+            ]
+
+        def step():
+            MPI.Prequest.Startall(requests)
+            MPI.Request.Waitall(requests)
+
+        return step
+
+    def kind(self, part):
+        offset = part.__array_interface__["data"][0] - self.block.__array_interface__["data"][0]
+        starts = np.unravel_index(offset // part.itemsize, self.block.shape)
+        return MPI.DOUBLE.Create_subarray(
+            self.block.shape, part.shape, [int(i) for i in starts]
+        ).Commit()
+
+
+def petsc_case(pencil, width):
+    """PETSc's DMDA with ghosts along all axes, one width, from a local vector to itself."""
+    grid = PETSc.DMDA().create(
+        pencil.shape[::-1],
+        proc_sizes=pencil.process_shape[::-1],
+        boundary_type=[PETSc.DM.BoundaryType.PERIODIC] * pencil.ndim,
+        stencil_type=PETSc.DMDA.StencilType.BOX,
+        stencil_width=width,
+        comm=COMM,
+    )
+    vector = grid.createLocalVec()
+    return partial(grid.localToLocal, vector, vector)
+
+
+def our_cases(pencil, halo, kernels):
+    """Yield (name, call), each with its own plan and field."""
+    for kernel, shared, method, route in product(
+        kernels, (True, False), ("shared", "messages"), ("direct", "sweeps")
+    ):
+        if shared and method == "messages":
+            continue
+        field = pencils.ones(pencil, halo=halo, shared=shared)
+        with pack.using(kernel):
+            plan = pencils.HaloExchange(field, method=method, route=route, check=False)
+            call = partial(plan, field)
+            call()  # copies are prepared now
+        where = f"{'shared' if shared else 'private'} arrays"
+        yield f"{where}, {method}, {route} ({kernel})", call
+    field = pencils.ones(pencil, halo=halo)
+    yield "private arrays, auto", partial(pencils.HaloExchange(field, check=False), field)
+
+
+def compare(n, case, kernels, repeat, times=20):
+    decomp, axes, width = case
+    pencil = pencils.Pencil((n, n, n), decomp=decomp, periodic=True)
+    halo = [(width, width) if dim in axes else (0, 0) for dim in range(3)]
+    cases = dict(our_cases(pencil, halo, kernels))
+    cases |= {kind.name: kind(pencil, halo) for kind in (Sendrecv, Packed, Datatypes)}
+    if PETSc is not None and len(axes) == pencil.ndim:
+        cases["PETSc DMDA"] = petsc_case(pencil, width)
+    seconds = time_of(list(cases.values()), repeat, times)
+    named = dict(zip(cases, seconds, strict=True))
+    best = min(named[kind.name] for kind in (Sendrecv, Packed, Datatypes))
+    tell(f"\n{n}^3 split along {decomp}, grid {pencil.grid}, ghosts along {axes}, width {width}")
+    for name, micro in named.items():
+        tell(f"  {name:44}{micro:9.1f} us   best of the peers / this {best / micro:6.2f}")
+
+
+def time_of(calls, repeat, times):
+    def many(call):
+        for _ in range(times):
+            call()
+
+    found = time_in_turn(COMM, [partial(many, call) for call in calls], repeat)
+    return [1e6 * seconds / times for seconds in found]
+
+
+def overhead(n, repeat):
+    """Tell what a call costs beyond the barriers it needs and the copies it makes."""
+    pencil = pencils.Pencil((n, n, n), decomp=0, periodic=True)
+    field = pencils.ones(pencil, halo=1, shared=True)
+    plan = pencils.HaloExchange(field, check=False)
+    plan(field)
+    block = field.padded
+    faces = [(block[..., :1], block[..., -2:-1]), (block[..., -1:], block[..., 1:2])]
+    faces += [(block[:, :1], block[:, -2:-1]), (block[:, -1:], block[:, 1:2])]
+    faces += [(block[:1], block[1:2].copy()), (block[-1:], block[1:2].copy())]
+    calls = [partial(plan, field), COMM.Barrier, pack.Copies(faces)]
+    whole, barrier, copies = time_of(calls, repeat, 200)
+    tell(
+        f"\n{n}^3, shared arrays: {whole:.1f} us; two barriers {2 * barrier:.1f}, copies "
+        f"{copies:.1f}, beyond these {whole - 2 * barrier - copies:.1f}"
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--n", type=int, default=128, help="points along each dimension")
+    parser.add_argument("--repeat", type=int, default=11, help="samples of each case")
+    options = parser.parse_args()
+    library = MPI.Get_library_version().split(",")[0].splitlines()[0]
+    best = pack.available()[0]
+    kernels = [best, "numpy"] if best != "numpy" else ["numpy"]
+    tell(f"float64 on {COMM.size} ranks, {library}, kernels {kernels}")
+    for axes, decomp, width in product(((0, 1), (0, 1, 2)), ((0,), (1,)), (1, 2)):
+        compare(options.n, (decomp, axes, width), kernels, options.repeat)
+    if COMM.size > 3:
+        for width in (1, 2):
+            compare(options.n, ((0, 1), (0, 1, 2), width), kernels, options.repeat)
+    compare(32, ((0,), (0, 1, 2), 1), kernels, options.repeat, times=200)
+    for n in (16, 32):
+        overhead(n, options.repeat)
+
+
+if __name__ == "__main__":
+    main()
