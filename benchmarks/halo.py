@@ -76,6 +76,9 @@ class ByHand:
         for step in self.steps:
             step()
 
+    def far(self, moves):
+        raise NotImplementedError
+
 
 class Sendrecv(ByHand):
     name = "Sendrecv, packed by NumPy"

@@ -35,7 +35,7 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
     ...     same(root=0)
     """
 
-    __slots__ = ("_call", "_comm", "_values")
+    __slots__ = ("_call", "_comm", "_values", "flagged")
 
     def __init__(self, comm: MPI.Intracomm, call: str) -> None:
         if comm == MPI.COMM_NULL:
@@ -44,6 +44,7 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
         self._comm = comm
         self._call = call
         self._values: dict[str, object] = {}
+        self.flagged = False
 
     def __enter__(self) -> Self:
         return self
@@ -51,6 +52,10 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
     def __call__(self, **values: object) -> None:
         """Record values that must be equal (by repr) on every rank."""
         self._values.update(values)
+
+    def flag(self, *, up: bool) -> None:
+        """Say something that all ranks are to know; `flagged` tells afterwards if any said so."""
+        self.flagged = up
 
     def __exit__(
         self,
@@ -63,11 +68,12 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
         if self._comm.size == 1:
             return
         token = _digest(self._call, self._values)
-        mine = np.array([error is not None, token, -token], dtype=np.int64)
+        mine = np.array([error is not None, token, -token, self.flagged], dtype=np.int64)
         worst = np.empty_like(mine)
         self._comm.Allreduce(mine, worst, op=MPI.MAX)
         if worst[0] or worst[1] != -worst[2]:
             _raise_together(self._comm, self._call, self._values, error)
+        self.flagged = bool(worst[3])
 
 
 class _Report(NamedTuple):

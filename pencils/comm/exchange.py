@@ -28,6 +28,7 @@ from pencils.comm.methods import (
     Piece,
     Plan,
     each_of,
+    is_near,
     nothing,
 )
 from pencils.comm.pack import Copies
@@ -289,10 +290,13 @@ def _by_turn(pieces: Sequence[Piece], turns: int) -> list[list[Piece]]:
 def _rule(plans: Sequence[Plan]) -> str:
     """Shared memory wherever there is any: it saves a copy even where packing is needed."""
     topology = plans[0].topology
-    moves = topology.any_of([any(away.pieces for plan in plans for away in plan.away)])[0]
-    if not moves or topology.nodes == topology.comm.size:
+    on_node = topology.on_node
+    leaving = [piece for plan in plans for away in plan.away for piece in away.pieces]
+    near = [is_near(piece, on_node) for piece in leaving]
+    some_near, some_far = topology.any_of([any(near), not all(near)])
+    if not some_near:
         return "messages"
-    return "shared" if topology.nodes == 1 else "hybrid"
+    return "hybrid" if some_far or topology.nodes > 1 else "shared"
 
 
 def _check_reach(plans: Sequence[Plan], on_node: Collection[int]) -> None:

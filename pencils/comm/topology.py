@@ -22,6 +22,8 @@ from pencils.errors import ArgumentError
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from numpy.typing import NDArray
+
     from pencils.layout import ProcessGrid
 
 
@@ -98,6 +100,10 @@ class Topology:
         if self._shared is None:
             self._shared = SharedPool(self.node)
         return self._shared
+
+    def is_shared(self, array: NDArray[Any]) -> bool:
+        """Whether other ranks of the node can read an array."""
+        return self._shared is not None and self._shared.place(array) is not None
 
     def any_of(self, flags: Sequence[bool]) -> list[bool]:
         """Whether each flag is set on any rank. *Collective*."""

@@ -74,6 +74,11 @@ def read_kinds(fields: Sequence[PencilArray]) -> list[Kind]:
     return [_kind(field) for field in fields]
 
 
+def are_private(fields: Sequence[PencilArray]) -> bool:
+    """Whether other ranks of the node cannot read all of the fields."""
+    return not all(field.pencil.topology.is_shared(field.padded) for field in fields)
+
+
 def facts(fields: Sequence[PencilArray]) -> dict[str, object]:
     """Name what all ranks must agree on about fields that are exchanged together."""
     return {

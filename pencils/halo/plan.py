@@ -12,6 +12,7 @@ from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
 from pencils.halo.arguments import (
     Options,
+    are_private,
     check_additive,
     check_fields,
     facts,
@@ -95,24 +96,38 @@ class HaloExchange(FieldPlan[BoundRounds]):
             options = read_options(corners, route, method, check)
             kinds = read_kinds(given)
             agree(**facts(given), **options._asdict())
-        self._set(topology, kinds, options, Buffers())
+            agree.flag(up=are_private(given))
+        self._set(topology, kinds, options, Buffers(), private=agree.flagged)
 
     @classmethod
     def for_kinds(
-        cls, topology: Topology, kinds: Sequence[Kind], options: Options, buffers: Buffers
+        cls,
+        topology: Topology,
+        kinds: Sequence[Kind],
+        options: Options,
+        buffers: Buffers,
+        *,
+        private: bool,
     ) -> HaloExchange:
         """Make a plan from arguments that all ranks agree on. *Collective*."""
         plan = object.__new__(cls)
-        plan._set(topology, kinds, options, buffers)
+        plan._set(topology, kinds, options, buffers, private=private)
         return plan
 
     def _set(
-        self, topology: Topology, kinds: Sequence[Kind], options: Options, buffers: Buffers
+        self,
+        topology: Topology,
+        kinds: Sequence[Kind],
+        options: Options,
+        buffers: Buffers,
+        *,
+        private: bool,
     ) -> None:
         FieldPlan.__init__(self, topology)
         self._kinds = kinds
         self._options = options
         self._buffers = buffers
+        self._private = private and options.method == AUTO
         self.route = "direct" if options.route == AUTO else options.route
         self._itinerary = plan_rounds(kinds[0].layout, self.route, corners=options.corners)
         self._filling: Rounds | None = self._make_rounds(backwards=False)
@@ -211,6 +226,7 @@ class HaloExchange(FieldPlan[BoundRounds]):
             self._itinerary,
             self._options.method,
             self._buffers,
+            private=self._private,
             backwards=backwards,
         )
 

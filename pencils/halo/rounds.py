@@ -7,6 +7,7 @@ their ghosts along, in long runs of memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import Bound, Exchange, Handle, complete_all
 from pencils.comm.methods import Cargo, Piece
+from pencils.comm.methods import method as limits
 from pencils.comm.pack import Additions, Copies
 from pencils.comm.topology import Topology
 from pencils.layout import Box, Layout, ghosts
@@ -89,6 +91,8 @@ class Rounds:
         How data travel between ranks.
     buffers : Buffers
         Where to take memory from.
+    private : bool
+        Whether some rank has some field in memory that other ranks cannot read.
     backwards : bool
         Whether ghosts are added to the points they are copies of, last round first.
     """
@@ -101,11 +105,12 @@ class Rounds:
         method: str,
         buffers: Buffers,
         *,
+        private: bool,
         backwards: bool,
     ) -> None:
         self._kinds = kinds
         self._backwards = backwards
-        blocks = [_Block(kind, topology.rank) for kind in kinds]
+        blocks = [_Block(kind, topology.rank, private=private) for kind in kinds]
         self._local = [[pair for r in itinerary.local for pair in b.pairs(r)] for b in blocks]
         self._ghosts = [
             [key for r in (*itinerary.local, *itinerary.far) for key in b.ghost_keys(r)]
@@ -188,7 +193,8 @@ class BoundRounds:
 class _Block:
     """The padded block of a rank, axes in memory order, and what of it is exchanged."""
 
-    def __init__(self, kind: Kind, rank: int) -> None:
+    def __init__(self, kind: Kind, rank: int, *, private: bool) -> None:
+        self._private = private
         self._layout = kind.layout.with_singletons(kind.singletons)
         self._kind = kind
         self._rank = rank
@@ -203,14 +209,9 @@ class _Block:
 
     def cargo(self, faces: Round, *, backwards: bool) -> Cargo:
         """List what a round moves of this block."""
-        owned = [
-            Piece(g.dest, self._here(g.box.shift(g.wrap)), self._start(g.box, g.dest))
-            for g in self._exchange(faces)[0]
-        ]
-        filled = [
-            Piece(g.source, self._here(g.box), self._start(g.box.shift(g.wrap), g.source))
-            for g in self._recvs(faces)
-        ]
+        sends, recvs = self._exchange(faces)
+        owned = [self._piece(g.dest, g.box.shift(g.wrap), g.box) for g in sends]
+        filled = [self._piece(g.source, g.box, g.box.shift(g.wrap)) for g in recvs]
         away, home = (filled, owned) if backwards else (owned, filled)
         return Cargo(away, home, self._kind.components, self._kind.dtype)
 
@@ -219,6 +220,21 @@ class _Block:
 
     def _recvs(self, faces: Round) -> list[Ghosts]:
         return self._exchange(faces)[1]
+
+    def _piece(self, peer: int, here: Box, there: Box) -> Piece:
+        """Points that this rank and a peer know by different indices."""
+        straight = self._private and all(
+            self._is_straight(here.shape, rank) for rank in (self._rank, peer)
+        )
+        return Piece(peer, self._here(here), self._start(there, peer), straight=straight)
+
+    def _is_straight(self, shape: Sequence[int], rank: int) -> bool:
+        """Whether part of the block of a rank is one large run of memory."""
+        kind, layout = self._kind, self._layout
+        if kind.dtype.itemsize * prod(shape) < limits.ALONE or prod(kind.components) != 1:
+            return False
+        whole = layout.box(rank).grow(kind.halo).shape
+        return is_run([shape[dim] for dim in layout.order], [whole[dim] for dim in layout.order])
 
     def _here(self, box: Box) -> Key:
         """Index the padded block of this rank for a box of global indices."""
@@ -234,9 +250,26 @@ class _Block:
         return box.slices(self._layout.box(rank).grow(self._kind.halo).start)
 
 
+def is_run(shape: Sequence[int], whole: Sequence[int]) -> bool:
+    """Whether part of a block is contiguous: whole along all axes faster than its first one.
+
+    Examples
+    --------
+    >>> is_run((1, 2, 8), (4, 4, 8)), is_run((2, 2, 8), (4, 4, 8))
+    (True, False)
+    """
+    full = True
+    for points, every in zip(reversed(shape), reversed(whole), strict=True):
+        if not full and points != 1:
+            return False
+        full = full and points == every
+    return True
+
+
 def slab_rows(array: Array, axis: int) -> int:
     """Points along the slowest dimension, axis number `axis`, that make a slab."""
-    return max(1, SLAB * array.shape[axis] // max(1, array.nbytes))
+    rows: int = SLAB * array.shape[axis] // max(1, array.nbytes)
+    return max(1, rows)
 
 
 def by_slabs(pairs: Sequence[tuple[Key, Key]], rows: int) -> list[tuple[Key, Key]]:

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO, Handle
-from pencils.halo.arguments import Options, check_additive, facts, read_fields, read_kinds
+from pencils.halo.arguments import (
+    Options,
+    are_private,
+    check_additive,
+    facts,
+    read_fields,
+    read_kinds,
+)
 from pencils.halo.plan import HaloExchange
 from pencils.operands import topology_among
 from pencils.plans import kept_plan
@@ -134,10 +141,12 @@ def _kept_plan(
             check_additive(kinds)
         options = Options(bool(corners), AUTO, AUTO, check=False)
         agree(**facts(given), corners=options.corners)
+        agree.flag(up=are_private(given))
+    private = agree.flagged
     topology = given[0].pencil.topology
     found: HaloExchange = kept_plan(
         topology,
-        (*kinds, options),
-        lambda: HaloExchange.for_kinds(topology, kinds, options, topology.buffers),
+        (*kinds, options, private),
+        lambda: HaloExchange.for_kinds(topology, kinds, options, topology.buffers, private=private),
     )
     return found

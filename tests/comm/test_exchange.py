@@ -419,9 +419,9 @@ class Spy:
         self._inner = inner
         self._sent = sent
 
-    def Isend(self, buffer, dest, tag):
+    def Send_init(self, buffer, dest, tag):
         self._sent.append((dest, buffer))
-        return self._inner.Isend(buffer, dest, tag)
+        return self._inner.Send_init(buffer, dest, tag)
 
     def __getattr__(self, name):
         return getattr(self._inner, name)

@@ -14,7 +14,7 @@ from pencils.comm.methods.method import (
     each_of,
     nothing,
 )
-from pencils.comm.methods.node import Hybrid, Shared
+from pencils.comm.methods.node import Hybrid, Shared, is_near
 
 METHODS: dict[str, type[Method]] = {
     method.name: method for method in (Shared, Hybrid, Messages, Alltoallv, Alltoallw)
@@ -31,5 +31,6 @@ __all__ = [
     "Piece",
     "Plan",
     "each_of",
+    "is_near",
     "nothing",
 ]

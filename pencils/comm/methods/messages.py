@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -38,10 +39,16 @@ class Messages(Method):
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
         self.comm = plan.topology.comm
+        self.wires: weakref.WeakSet[_Wires] = weakref.WeakSet()
 
     def bind(self, call: Call) -> Flow:
         """Slice the arrays."""
         return _MessagesFlow(self, call)
+
+    def free(self) -> None:
+        """Free all requests: MPI libraries want that before the communicator goes."""
+        for wires in self.wires:
+            wires.free()
 
 
 class _Parcel(NamedTuple):
@@ -57,21 +64,59 @@ class _Parcel(NamedTuple):
 class _Wire(NamedTuple):
     """A parcel as MPI sees it, and what packs it before it leaves or unpacks what has arrived."""
 
-    peer: int
-    chunks: list[Bytes]
+    requests: list[MPI.Prequest]
     copies: Callable[[], None]
 
 
-class _Parcels:
-    """All parcels of one direction; what does not travel straight has its place in a buffer."""
+class _Wires:
+    """Parcels laid out in a buffer, with requests that can be started again and again."""
 
-    def __init__(self, pairs: Sequence[tuple[Packing, Array]], *, direct: bool) -> None:
+    def __init__(self, buffer: Bytes, wires: list[_Wire]) -> None:
+        self.buffer = buffer
+        self.wires = wires
+        self.requests = [request for wire in wires for request in wire.requests]
+        self.free = weakref.finalize(self, _free, self.requests)
+
+    def start(self) -> None:
+        """Start all of them."""
+        MPI.Prequest.Startall(self.requests)
+
+
+class _Parcels:
+    """All parcels of one direction; what does not travel straight has its place in a buffer.
+
+    Parameters
+    ----------
+    pairs : sequence of (Packing, numpy.ndarray)
+        What travels of each array.
+    method : Messages
+        Keeps an eye on the requests.
+    init : callable
+        Makes a request of a buffer, a rank and a tag.
+    prepare : callable
+        Makes what packs, or unpacks, of pairs of views and their places in the buffer.
+    direct : bool
+        Whether pieces may travel straight.
+    """
+
+    def __init__(
+        self,
+        pairs: Sequence[tuple[Packing, Array]],
+        method: Messages,
+        init: Callable[[Bytes, int, int], MPI.Prequest],
+        prepare: Arrival,
+        *,
+        direct: bool,
+    ) -> None:
+        self._method = method
+        self._init = init
+        self._prepare = prepare
         self._parcels: list[_Parcel] = []
         self.nbytes = 0
         for peer, views in _together(pairs):
             straight = direct and len(views) == 1 and views[0].flags.c_contiguous
             self._add(peer, views, direct=straight)
-        self._made: tuple[Bytes | None, list[_Wire]] = None, []
+        self._made: _Wires | None = None
 
     def _add(self, peer: int, views: list[Array], *, direct: bool) -> None:
         places, end = [], 0
@@ -82,29 +127,26 @@ class _Parcels:
         places = [start + place for place in places]
         self._parcels.append(_Parcel(peer, views, places, end, direct))
 
-    def within(self, buffer: Bytes, arrive: Arrival | None) -> list[_Wire]:
-        """Lay the parcels out in a buffer; found again while the same one is used.
+    def within(self, buffer: Bytes) -> _Wires:
+        """Lay the parcels out in a buffer; found again while the same one is used."""
+        if self._made is None or self._made.buffer is not buffer:
+            wires = [self._wire(parcel, buffer) for parcel in self._parcels]
+            self._made = _Wires(buffer, wires)
+            self._method.wires.add(self._made)
+        return self._made
 
-        With `arrive` they come out of it and are unpacked by that; without, they go into it.
-        """
-        if self._made[0] is not buffer:
-            self._made = buffer, [_wire(parcel, buffer, arrive) for parcel in self._parcels]
-        return self._made[1]
-
-
-def _wire(parcel: _Parcel, buffer: Bytes, arrive: Arrival | None) -> _Wire:
-    if parcel.direct:
-        return _Wire(parcel.peer, byte_chunks(parcel.views[0]), nothing)
-    start = parcel.places[0]
-    windows = [
-        buffer[place : place + view.nbytes].view(view.dtype).reshape(view.shape)
-        for place, view in zip(parcel.places, parcel.views, strict=True)
-    ]
-    if arrive is None:
-        copies: Callable[[], None] = Copies(list(zip(windows, parcel.views, strict=True)))
-    else:
-        copies = arrive(list(zip(parcel.views, windows, strict=True)))
-    return _Wire(parcel.peer, byte_chunks(buffer[start : start + parcel.nbytes]), copies)
+    def _wire(self, parcel: _Parcel, buffer: Bytes) -> _Wire:
+        memory, copies = parcel.views[0], nothing
+        if not parcel.direct:
+            start = parcel.places[0]
+            memory = buffer[start : start + parcel.nbytes]
+            windows = [
+                buffer[place : place + view.nbytes].view(view.dtype).reshape(view.shape)
+                for place, view in zip(parcel.places, parcel.views, strict=True)
+            ]
+            copies = self._prepare(list(zip(parcel.views, windows, strict=True)))
+        requests = [self._init(chunk, parcel.peer, TAG) for chunk in byte_chunks(memory)]
+        return _Wire(requests, copies)
 
 
 def _together(pairs: Sequence[tuple[Packing, Array]]) -> list[tuple[int, list[Array]]]:
@@ -123,37 +165,52 @@ def _together(pairs: Sequence[tuple[Packing, Array]]) -> list[tuple[int, list[Ar
     return parcels
 
 
+def _pack(pairs: Sequence[tuple[Array, Array]]) -> Callable[[], None]:
+    return Copies([(window, view) for view, window in pairs])
+
+
+def _free(requests: Sequence[MPI.Prequest]) -> None:
+    """Free requests that are not under way; local."""
+    if not MPI.Is_finalized():
+        for request in requests:
+            request.Free()
+
+
 class _MessagesFlow(Flow):
     def __init__(self, method: Messages, call: Call) -> None:
-        plan = method.plan
-        self._comm = method.comm
+        plan, comm = method.plan, method.comm
+        self._method = method
+        self._call = call
         self._buffers = plan.buffers
-        self._arrive = plan.arrive
         direct = not call.aliased
-        self._away = _Parcels(plan.leaving(call.sources), direct=direct)
+        self._away = _Parcels(
+            plan.leaving(call.sources), method, comm.Send_init, _pack, direct=direct
+        )
         straight = direct and plan.arrive is Copies
-        self._home = _Parcels(plan.arriving(call.targets), direct=straight)
+        arriving = plan.arriving(call.targets)
+        self._home = _Parcels(arriving, method, comm.Recv_init, plan.arrive, direct=straight)
+        self._under_way = False
 
     def start(self) -> Callable[[], None]:
         """Post all receives, pack and post all sends."""
-        comm, buffers = self._comm, self._buffers
-        inbox = buffers.take(self._home.nbytes)
-        outbox = buffers.take(self._away.nbytes)
-        arriving: list[tuple[Callable[[], None], list[MPI.Request]]] = []
-        for wire in self._home.within(inbox, self._arrive):
-            requests = [comm.Irecv(chunk, wire.peer, TAG) for chunk in wire.chunks]
-            arriving.append((wire.copies, requests))
-        leaving: list[MPI.Request] = []
-        for wire in self._away.within(outbox, None):
+        if self._under_way:  # and so are its requests
+            return _MessagesFlow(self._method, self._call).start()
+        self._under_way = True
+        inbox = self._buffers.take(self._home.nbytes)
+        outbox = self._buffers.take(self._away.nbytes)
+        home, away = self._home.within(inbox), self._away.within(outbox)
+        home.start()
+        for wire in away.wires:
             wire.copies()
-            leaving += [comm.Isend(chunk, wire.peer, TAG) for chunk in wire.chunks]
+            MPI.Prequest.Startall(wire.requests)
 
         def complete() -> None:
-            for unpack, requests in arriving:
-                MPI.Request.Waitall(requests)
-                unpack()
-            MPI.Request.Waitall(leaving)
-            buffers.give(outbox)
-            buffers.give(inbox)
+            for wire in home.wires:
+                MPI.Request.Waitall(wire.requests)
+                wire.copies()
+            MPI.Request.Waitall(away.requests)
+            self._buffers.give(outbox)
+            self._buffers.give(inbox)
+            self._under_way = False
 
         return complete

@@ -32,13 +32,15 @@ class Piece(NamedTuple):
     """The part `key` of a local array that goes to, or comes from, rank `peer`.
 
     `start` is where that part begins in the array of the peer. Of an exchange in several turns,
-    the piece travels in number `turn`.
+    the piece travels in number `turn`. If it is `straight`, which both sides know, a message takes
+    it from one contiguous part of private memory to another, and sharing memory saves nothing.
     """
 
     peer: int
     key: tuple[slice, ...]
     start: tuple[int, ...]
     turn: int = 0
+    straight: bool = False
 
 
 class Cargo(NamedTuple):

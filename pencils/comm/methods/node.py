@@ -7,7 +7,7 @@ The board is read after a barrier, so ranks need not agree beforehand on whose a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 from mpi4py import MPI
@@ -29,6 +29,7 @@ from pencils.comm.methods.method import (
     Flow,
     Method,
     Packing,
+    Piece,
     Plan,
     each_of,
     nothing,
@@ -87,6 +88,11 @@ class Shared(Method):
     def has_room(self) -> bool:
         """Whether there is shared memory at all; the same on all ranks. *Collective*."""
         return self.meeting.has_room()
+
+    def free(self) -> None:
+        """Free what was used instead."""
+        if self._instead is not None:
+            self._instead.free()
 
     @property
     def instead(self) -> Messages:
@@ -282,7 +288,7 @@ class _HybridFlow(Flow):
 
 
 class Hybrid(Method):
-    """Shared memory between ranks of a node, messages between nodes."""
+    """Shared memory between ranks of a node, messages between nodes and for straight pieces."""
 
     name = "hybrid"
 
@@ -304,17 +310,27 @@ class Hybrid(Method):
         """Whether there is shared memory on all nodes. *Collective*."""
         return self._near.has_room()
 
+    def free(self) -> None:
+        """Free both."""
+        self._near.free()
+        self._far.free()
+
     def bind(self, call: Call) -> Flow:
         """Bind the pieces of both kinds."""
         return _HybridFlow(self._near.bind(call), self._far.bind(call))
 
 
+def is_near(piece: Piece, on_node: Collection[int]) -> bool:
+    """Whether a piece goes through shared memory if there are messages, too."""
+    return piece.peer in on_node and not piece.straight
+
+
 def _part(plan: Plan, *, near: bool) -> Plan:
-    """Pieces that stay on the node, or those that leave it."""
+    """Pieces that go through shared memory, or those that do not."""
     on_node = plan.topology.on_node
 
     def select(packing: Packing) -> Packing:
-        pieces = [piece for piece in packing.pieces if (piece.peer in on_node) == near]
+        pieces = [piece for piece in packing.pieces if is_near(piece, on_node) == near]
         return Packing(pieces, packing.lead, packing.dtype)
 
     return plan._replace(away=list(map(select, plan.away)), home=list(map(select, plan.home)))
