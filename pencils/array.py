@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike
 
 from pencils import numpy_api, reductions
 from pencils.errors import ArgumentError
+from pencils.halo import boundary
 from pencils.indexing import get_selection, set_selection
 from pencils.layout.make import read_ints
 from pencils.operands import Field, check_type
@@ -429,3 +430,7 @@ class PencilArray(Field, Operators):
     argmax = reductions.argmax
     norm = reductions.norm
     vdot = pairs.vdot
+
+    # Halos.
+
+    fill_boundary = boundary.fill_boundary

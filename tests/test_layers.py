@@ -49,7 +49,7 @@ HEIGHT = {
 }
 
 # Arrows up that are meant, inside functions or under TYPE_CHECKING only.
-BELOW_ARRAY = ["operands", "indexing", "reductions", "numpy_api"]
+BELOW_ARRAY = ["operands", "indexing", "reductions", "numpy_api", "halo"]
 EXCEPTIONS = {(module, "array") for module in BELOW_ARRAY}
 
 # Who may import what, at any time; under TYPE_CHECKING everybody may.
