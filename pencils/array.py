@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike
 
 from pencils import numpy_api, reductions
 from pencils.errors import ArgumentError
-from pencils.halo import verbs
+from pencils.halo import boundary, verbs
 from pencils.indexing import get_selection, set_selection
 from pencils.layout.make import read_ints
 from pencils.operands import Field, check_type
@@ -415,12 +415,6 @@ class PencilArray(Field, Operators):
         )
         return "\n".join(lines)
 
-    # Halos.
-
-    exchange_halo = verbs.exchange_halo
-    start_halo_exchange = verbs.start_halo_exchange
-    accumulate_halo = verbs.accumulate_halo
-
     # Reductions: collective, and global.
 
     sum = reductions.sum
@@ -436,3 +430,10 @@ class PencilArray(Field, Operators):
     argmax = reductions.argmax
     norm = reductions.norm
     vdot = pairs.vdot
+
+    # Halos: ghosts by communication, boundary points without.
+
+    exchange_halo = verbs.exchange_halo
+    start_halo_exchange = verbs.start_halo_exchange
+    accumulate_halo = verbs.accumulate_halo
+    fill_boundary = boundary.fill_boundary
