@@ -7,6 +7,7 @@ from pencils.layout.make import make_layout
 from pencils.layout.schedule import Message, Schedule, gather, redistribution, scatter
 from pencils.layout.selection import Selection
 from pencils.layout.split import Split
+from pencils.layout.zones import ghosts, interior
 
 __all__ = [
     "Box",
@@ -18,6 +19,8 @@ __all__ = [
     "Split",
     "choose_grid",
     "gather",
+    "ghosts",
+    "interior",
     "make_layout",
     "redistribution",
     "scatter",
