@@ -207,7 +207,7 @@ class Layout:
     def shares_blocks(self, other: Layout) -> bool:
         """Whether blocks of both begin at the same points, as those of staggered layouts do.
 
-        Only the last block along a dimension may be longer in one of them.
+        Only the last block along a dimension may be longer, by one point, in one of them.
         """
         return (
             (self.decomp, self.grid, self.periodic) == (other.decomp, other.grid, other.periodic)

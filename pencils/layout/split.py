@@ -137,11 +137,12 @@ class Split:
         return Split.from_bounds([cut + extra * (p > last) for p, cut in enumerate(cuts)])
 
     def begins_like(self, other: Split) -> bool:
-        """Whether one split is the other, or that with its last block longer (see `extended`)."""
+        """Whether one split is the other, or that with one point more in its last block."""
         few, many = sorted((self, other), key=lambda split: split.points)
-        if few.points == many.points or few.replicated or many.replicated:
+        # Any two cuts into one block begin alike, but two points more are never meant.
+        if many.points - few.points != 1 or few.replicated or many.replicated:
             return few == many
-        return few.extended(many.points - few.points) == many
+        return few.extended(1) == many
 
     def bounds(self, part: int) -> tuple[int, int]:
         """First index of block `part` and the one after its last."""
