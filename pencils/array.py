@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pencils import numpy_api, reductions, stencil
+from pencils.checking import checks, mark_written
 from pencils.errors import ArgumentError
 from pencils.indexing import get_selection, set_selection
 from pencils.layout import Box, interior
@@ -207,6 +208,8 @@ class PencilArray(Field, Operators):
     def local(self, values: object) -> None:
         if values is not self._local:  # after ``u.local += 1`` it is
             self._local[...] = values
+        if checks.on:
+            mark_written(self)
 
     @property
     def padded(self) -> Array:
@@ -345,6 +348,8 @@ class PencilArray(Field, Operators):
     def __setitem__(self, key: object, value: object) -> None:
         """Assign where this rank owns it: see `pencils.indexing.set_selection`."""
         set_selection(self, key, value)
+        if checks.on:
+            mark_written(self)
 
     def __len__(self) -> int:
         return self.shape[0]
