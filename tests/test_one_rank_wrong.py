@@ -401,6 +401,7 @@ LOCAL = {
     "component": lambda g: g.u.component(3),
     "unstack": lambda g: g.u.unstack(),
     "shift": lambda g: g.u.shift((1, 0, 0)),
+    "shift onto other blocks": lambda g: g.u.shift((0, 0, 0), onto=g.across),
     "astype": lambda g: g.u.astype("nonsense"),
     "fill": lambda g: g.u.fill([1, 2]),
     "asarray": lambda g: np.asarray(g.u),
