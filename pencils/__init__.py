@@ -3,6 +3,7 @@
 from pencils import random
 from pencils.aliases import alias
 from pencils.array import PencilArray
+from pencils.checking import checking
 from pencils.creation import (
     empty,
     empty_like,
@@ -39,6 +40,7 @@ __all__ = [
     "Tuning",
     "__version__",
     "alias",
+    "checking",
     "empty",
     "empty_like",
     "exchange_halos",

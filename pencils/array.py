@@ -9,10 +9,12 @@ from typing import Any, NoReturn, cast
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils import numpy_api, reductions
+from pencils import numpy_api, reductions, stencil
+from pencils.checking import checks, mark_written
 from pencils.errors import ArgumentError
 from pencils.halo import boundary, verbs
 from pencils.indexing import get_selection, set_selection
+from pencils.layout import Box, interior
 from pencils.layout.make import read_ints
 from pencils.operands import Field, check_type
 from pencils.operators import Operators
@@ -21,6 +23,7 @@ from pencils.reductions import pairs
 from pencils.storage import (
     Array,
     HaloSpec,
+    Key,
     Widths,
     allocate,
     padded_shape,
@@ -145,15 +148,10 @@ class PencilArray(Field, Operators):
         if halo is None or not any(map(any, halo)):
             self._local = padded
         else:
-            self._local = self._window((0,) * pencil.ndim)
-
-    def _window(self, steps: Sequence[int]) -> Array:
-        """Own block moved by `steps` within the padded block."""
-        inside: list[Any] = [
-            slice(lo + step, lo + step + n)
-            for (lo, _), step, n in zip(self._halo, steps, self._extent.local_shape, strict=True)
-        ]
-        return self._padded[(Ellipsis, *inside)]
+            inside: list[Any] = [
+                slice(lo, lo + n) for (lo, _), n in zip(halo, self._extent.local_shape, strict=True)
+            ]
+            self._local = padded[(Ellipsis, *inside)]
 
     # What it is. Nothing below this line communicates, up to the reductions.
 
@@ -211,6 +209,8 @@ class PencilArray(Field, Operators):
     def local(self, values: object) -> None:
         if values is not self._local:  # after ``u.local += 1`` it is
             self._local[...] = values
+        if checks.on:
+            mark_written(self)
 
     @property
     def padded(self) -> Array:
@@ -274,36 +274,34 @@ class PencilArray(Field, Operators):
             raise IndexError(msg)
         return [self.component(i) for i in range(self.components[0])]
 
-    def shift(self, offsets: Sequence[int]) -> PencilArray:
-        """View the field moved by `offsets`: point ``i`` of the result is point ``i + offsets``.
+    shift = stencil.shift
 
-        Parameters
-        ----------
-        offsets : sequence of int
-            Steps along each space dimension, at most as far as the halo reaches.
+    @property
+    def interior(self) -> Key:
+        """Index of `local` for the points whose stencil stays in the own block.
 
-        Returns
-        -------
-        PencilArray
-            A view without halo; no data are copied, so ghosts must be up to date.
+        The stencil is as wide as the halo. These points need no ghosts, so that they can be
+        computed while an exchange is under way; `shells` are the rest. The interior is empty
+        where the block is too thin.
 
-        Raises
-        ------
-        ArgumentError
-            If the halo is too narrow.
+        Examples
+        --------
+        >>> import pencils
+        >>> u = pencils.zeros(pencils.Pencil((6, 8)), halo=[1, (0, 2)])
+        >>> u.interior
+        (Ellipsis, slice(1, 5, None), slice(0, 6, None))
+        >>> new = np.empty(u.local_shape)
+        >>> for part in (u.interior, *u.shells):
+        ...     new[part] = u.shift((1, 0)).local[part]
         """
-        steps = read_ints("offsets", offsets)
-        if len(steps) != self._pencil.ndim:
-            msg = f"offsets={steps} must have one entry for each of {self._pencil.ndim} dimensions"
-            raise ArgumentError(msg)
-        for dim, (step, (lo, hi)) in enumerate(zip(steps, self._halo, strict=True)):
-            if not -lo <= step <= hi:
-                msg = (
-                    f"shift by {step} along dimension {dim} leaves the halo, which is {(lo, hi)} "
-                    "wide there; create the array with a wider halo"
-                )
-                raise ArgumentError(msg)
-        return PencilArray.from_block(self._pencil, self._window(steps), self._singletons)
+        return (Ellipsis, *interior(self._extent.local_shape, self._halo).slices())
+
+    @property
+    def shells(self) -> list[Key]:
+        """Indices of `local` for the points outside the `interior`: each once, none empty."""
+        shape = self._extent.local_shape
+        outside = Box.of_shape(shape).without(interior(shape, self._halo))
+        return [(Ellipsis, *box.slices()) for box in outside]
 
     def copy(self) -> PencilArray:
         """Copy of the field, halo included."""
@@ -351,6 +349,8 @@ class PencilArray(Field, Operators):
     def __setitem__(self, key: object, value: object) -> None:
         """Assign where this rank owns it: see `pencils.indexing.set_selection`."""
         set_selection(self, key, value)
+        if checks.on:
+            mark_written(self)
 
     def __len__(self) -> int:
         return self.shape[0]

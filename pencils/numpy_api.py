@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pencils import reductions
+from pencils.checking import checks, mark_written
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
 from pencils.operands import check_fits, common_pencil, cut, everywhere, is_field
@@ -91,6 +92,9 @@ def elementwise(func: Function, inputs: Sequence[Any], kwargs: dict[str, Any]) -
         buffers = tuple(None if target is None else target.local for target in outs)
         kwargs["out"] = buffers if isinstance(out, tuple) else buffers[0]
     result = func(*parts, **kwargs)
+    if checks.on:
+        for target in targets:
+            mark_written(target)
     if not isinstance(result, tuple):
         return _wrap(result, outs[0], pencil, singletons, fields[0])
     outs = outs if targets else (None,) * len(result)
@@ -174,7 +178,6 @@ for _function, _operands in (
     (np.around, ("a",)),
     (np.clip, ("a", "a_min", "a_max", "min", "max")),
     (np.isclose, ("a", "b")),
-    (np.nan_to_num, ("x",)),
     (np.isposinf, ("x",)),
     (np.isneginf, ("x",)),
     (np.isreal, ("x",)),
@@ -234,6 +237,14 @@ def _where(condition: Any, *choices: Any) -> Any:
     return elementwise(np.where, (condition, *choices), {})
 
 
+@_implements(np.nan_to_num)
+def _nan_to_num(x: Any, copy: bool = True, *args: Any, **kwargs: Any) -> Any:
+    result = elementwise(lambda part: np.nan_to_num(part, copy, *args, **kwargs), (x,), {})
+    if not copy and checks.on:
+        mark_written(x)
+    return result
+
+
 @_implements(np.linalg.norm)
 def _norm(x: PencilArray, ord: Any = None, axis: Any = None) -> Any:
     with agreed(x.pencil.topology.comm, "numpy.linalg.norm"):
@@ -261,6 +272,8 @@ def _copyto(dst: PencilArray, src: Any, casting: Any = "same_kind", where: Any =
     mask, along = cut(where, pencil)
     check_fits(singletons & along, dst, pencil)
     np.copyto(dst.local, values, casting=casting, where=mask)
+    if checks.on:
+        mark_written(dst)
 
 
 @_implements(np.stack)

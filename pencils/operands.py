@@ -109,6 +109,8 @@ def common_pencil(fields: Sequence[PencilArray]) -> Pencil:
                 hint = "they lie over different processes, or over the same in another order"
             elif field.pencil.shape != pencil.shape:
                 hint = "their global shapes differ, so that transpose() cannot help"
+                if field.pencil.shares_blocks(pencil):
+                    hint += ", but they share their blocks: take u.shift(..., onto=pencil) of one"
             msg = (
                 f"fields of different pencils cannot be mixed; {hint}:\n{pencil!r}\n"
                 f"{field.pencil!r}"

@@ -16,7 +16,7 @@ from pencils.comm.topology import (
 from pencils.errors import ArgumentError, NotLocalError
 from pencils.layout import Box, Layout, make_layout
 from pencils.layout.integers import to_int
-from pencils.layout.make import SplitSpec, read_ints
+from pencils.layout.make import SplitSpec, read_dims, read_ints
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -114,7 +114,7 @@ class Pencil:
                 order=order,
                 splits=splits,
             )
-            same(**_facts(layout))
+            same(**layout.facts)
         self._set(user, topology, layout)
 
     def _set(self, comm: MPI.Intracomm, topology: Topology, layout: Layout) -> None:
@@ -175,7 +175,7 @@ class Pencil:
             if grid is None and len(read_ints("decomp", dims)) == len(mine.decomp):
                 grid = mine.grid.shape
             if splits is None:
-                splits = _rules(mine) if moved else mine.split_specs
+                splits = mine.split_rules if moved else mine.split_specs
             layout = make_layout(
                 points,
                 self.size,
@@ -185,7 +185,48 @@ class Pencil:
                 order=mine.order if order is None else order,
                 splits=splits,
             )
-            same(**_facts(layout))
+            same(**layout.facts)
+        return self._sibling(layout)
+
+    def staggered(self, axis: Sequence[int] | int) -> Pencil:
+        """Return the pencil of the faces between the points along one axis or several.
+
+        Face ``i`` is on the low side of point ``i``, and the last one on the high side of the last
+        point: there is one face more than points. Blocks are shared: on every rank they begin at
+        the same index, and the last one that is not empty has the additional face, so that
+        ``u.shift(..., onto=...)`` leads from points to faces and back without communication. Along
+        a periodic axis the last face is the first one, hence there are as many as points and
+        nothing changes. *Collective*.
+
+        Parameters
+        ----------
+        axis : int or sequence of int
+            Dimensions along which to lie between the points.
+
+        Returns
+        -------
+        Pencil
+            The pencil of the faces, on the same communicator.
+
+        Raises
+        ------
+        ArgumentError, TypeError, RankDisagreementError
+            On every rank, if there is no such dimension, or ranks pass different ones.
+
+        Examples
+        --------
+        >>> pen = Pencil((8, 6), periodic=(False, True))
+        >>> pen.staggered(0).shape, pen.staggered((0, 1)).shape
+        ((9, 6), (9, 6))
+        """
+        with agreed(self._topology.comm, "Pencil.staggered") as same:
+            dims = read_dims("axis", axis, self.ndim)
+            layout = self._layout.staggered(dims)
+            same(axis=sorted(dims), **layout.facts)
+        return self._sibling(layout)
+
+    def _sibling(self, layout: Layout) -> Pencil:
+        """Lay another layout over the same processes."""
         pencil = object.__new__(Pencil)
         pencil._set(self._comm, self._topology, layout)
         return pencil
@@ -349,6 +390,10 @@ class Pencil:
         """Whether both give every rank the same block; memory orders may differ."""
         return self is other or (self._layout.same_blocks(other._layout) and self.same_ranks(other))
 
+    def shares_blocks(self, other: Pencil) -> bool:
+        """Whether blocks of both begin at the same points, as those of `staggered` pencils do."""
+        return self._layout.shares_blocks(other._layout) and self.same_ranks(other)
+
     def same_ranks(self, other: Pencil) -> bool:
         """Whether both lie over the same processes in the same order."""
         return self._topology is other._topology or congruent(
@@ -387,24 +432,7 @@ class Pencil:
         return self._text
 
     def __str__(self) -> str:
-        ranges = ", ".join(
-            f"{lo}:{hi}" for lo, hi in zip(self._box.start, self._box.stop, strict=True)
-        )
-        along = " and ".join(
-            f"dimension {dim} over {count}"
-            for dim, count in zip(self.decomp, self.grid, strict=True)
-        )
-        wrapped = [dim for dim, wraps in enumerate(self.periodic) if wraps]
-        processes = "1 process" if self.size == 1 else f"{self.size} processes"
-        return "\n".join(
-            (
-                f"Pencil of {' x '.join(map(str, self.shape))} points on {processes}",
-                f"  decomposed: {along}",
-                f"  periodic:   {', '.join(f'dimension {dim}' for dim in wrapped) or 'nowhere'}",
-                f"  in memory:  dimensions {self.order}, slowest first",
-                f"  rank {self.rank} at {self.coords} owns [{ranges}]: {self._box.volume} points",
-            )
-        )
+        return self._layout.describe(self.rank)
 
 
 def _read_comm(comm: MPI.Intracomm | None) -> MPI.Intracomm:
@@ -414,20 +442,3 @@ def _read_comm(comm: MPI.Intracomm | None) -> MPI.Intracomm:
     except TypeError:
         with agreed(meeting_place().comm, "Pencil"):
             raise
-
-
-def _rules(layout: Layout) -> list[SplitSpec]:
-    """How each dimension is cut, as far as that makes sense for another shape or grid."""
-    return [spec if isinstance(spec, str) else "first" for spec in layout.split_specs]
-
-
-def _facts(layout: Layout) -> dict[str, object]:
-    """Name what all ranks must agree on, for errors that say where they differ."""
-    return {
-        "shape": layout.shape,
-        "decomp": layout.decomp,
-        "grid": layout.grid.shape,
-        "periodic": layout.periodic,
-        "order": layout.order,
-        "splits": layout.split_specs,
-    }

@@ -16,6 +16,7 @@ from pencils.layout.make import read_dims, read_ints
 from pencils.pencil import Pencil
 
 Array = NDArray[Any]
+Key = tuple[Any, ...]  # Ellipsis for the components, a slice for every space dimension
 Widths = tuple[tuple[int, int], ...]
 HaloSpec = int | Sequence[int] | Sequence[tuple[int, int]]
 

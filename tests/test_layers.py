@@ -16,12 +16,13 @@ HEIGHT = {
     "pencil": 30,
     "storage": 40,
     "operands": 41,
+    "checking": 42,
+    "plans": 42,
     "indexing": 42,
     "reductions": 44,
     "numpy_api": 45,
     "operators": 46,
-    "checking": 42,
-    "plans": 42,
+    "stencil": 46,
     "halo": 46,  # its verbs are methods of the fields above
     "array": 47,
     "creation": 50,
@@ -50,7 +51,7 @@ HEIGHT = {
 }
 
 # Arrows up that are meant, inside functions or under TYPE_CHECKING only.
-BELOW_ARRAY = ["operands", "indexing", "reductions", "numpy_api", "halo"]
+BELOW_ARRAY = ["operands", "indexing", "checking", "reductions", "numpy_api", "stencil", "halo"]
 EXCEPTIONS = {(module, "array") for module in BELOW_ARRAY}
 
 # Who may import what, at any time; under TYPE_CHECKING everybody may.

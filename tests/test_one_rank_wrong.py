@@ -174,6 +174,10 @@ def make_plan(source, target, **rest):
 CALLS = {
     "Pencil": (Pencil, {"shape": SHAPE, "comm": The("comm")}),
     "with_": (lambda pencil, **rest: pencil.with_(**rest), {"pencil": The("pen")}),
+    "staggered": (
+        lambda pencil, **rest: pencil.staggered(**rest),
+        {"pencil": The("pen"), "axis": 0},
+    ),
     "partition": (
         pencils.partition,
         {"pencil": The("pen"), "data": The("mine"), "root": The("wrong")},
@@ -220,6 +224,7 @@ WRONG = [
         )
     ),
     ("with_", "shape", "x", 1.5, (), (-1, 4)),
+    ("staggered", "axis", None, *NO_DIMS, True),
     ("partition", "pencil", None, "x", The("u"), The("larger"), The("flat")),
     ("partition", "root", 9, -1, "x", 1.5),
     ("partition", "dims", *NO_DIMS),
@@ -310,6 +315,8 @@ DIFFERENT = [
         )
     ),
     ("with_", "pencil", The("across"), The("larger")),
+    ("staggered", "pencil", The("across"), The("larger")),
+    ("staggered", "axis", 1, (0, 1), ()),
     ("partition", "pencil", The("across")),
     ("partition", "root", The("next")),
     ("partition", "halo", 1),
@@ -394,6 +401,7 @@ LOCAL = {
     "component": lambda g: g.u.component(3),
     "unstack": lambda g: g.u.unstack(),
     "shift": lambda g: g.u.shift((1, 0, 0)),
+    "shift onto other blocks": lambda g: g.u.shift((0, 0, 0), onto=g.across),
     "astype": lambda g: g.u.astype("nonsense"),
     "fill": lambda g: g.u.fill([1, 2]),
     "asarray": lambda g: np.asarray(g.u),

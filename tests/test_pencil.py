@@ -113,6 +113,38 @@ def test_with_keeps_what_is_not_given(comm):
     assert np.all(owners(pen.with_(grid=(comm.size, 1))) == 1)
 
 
+def test_staggered_pencils_own_every_face_once(comm):
+    rng = np.random.default_rng(2)
+    for _ in range(10):
+        shape = rng.integers(0, 8, rng.integers(1, 4)).tolist()
+        pen = random_pencil(rng, comm, shape)
+        axis = int(rng.integers(len(shape)))
+        faces = pen.staggered(axis)
+        assert faces.shape == tuple(n + (dim == axis) for dim, n in enumerate(shape))
+        assert np.all(owners(faces) == 1)
+        assert faces.shares_blocks(pen)
+        assert faces.topology is pen.topology
+        assert faces == pen.staggered([axis - pen.ndim])
+        assert (faces.order, faces.periodic, faces.grid) == (pen.order, pen.periodic, pen.grid)
+
+
+def test_staggered_in_words(comm):
+    pen = Pencil((5, 4), comm, periodic=(False, True))
+    assert pen.staggered(1) == pen
+    assert pen.staggered(()) == pen
+    assert pen.staggered((1, 0)) == pen.staggered(0)
+    assert pen.staggered(0).shape == (6, 4)
+    few = Pencil((1, 4), comm, decomp=0).staggered(0)
+    assert [few.box(rank).shape[0] for rank in range(comm.size)] == [2] + [0] * (comm.size - 1)
+    for kind, axis, text in (
+        (ArgumentError, 2, r"axis=(2,) names a dimension outside 0..1"),
+        (ArgumentError, (0, -2), "names a dimension twice"),
+        (TypeError, None, "axis=None must be an integer"),
+        (TypeError, "x", "axis='x' must be an integer"),
+    ):
+        raise_together(comm, kind, text, call=lambda axis=axis: pen.staggered(axis))
+
+
 def test_equal_by_value(comm):
     duplicate = comm.Dup()
     pen = Pencil(SHAPE, comm, periodic=True)

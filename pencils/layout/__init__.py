@@ -7,6 +7,7 @@ from pencils.layout.make import make_layout
 from pencils.layout.schedule import Message, Schedule, gather, redistribution, scatter
 from pencils.layout.selection import Selection
 from pencils.layout.split import Split
+from pencils.layout.zones import interior, reach
 
 __all__ = [
     "Box",
@@ -18,7 +19,9 @@ __all__ = [
     "Split",
     "choose_grid",
     "gather",
+    "interior",
     "make_layout",
+    "reach",
     "redistribution",
     "scatter",
 ]

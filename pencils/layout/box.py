@@ -73,6 +73,25 @@ class Box:
             slice(lo - o, hi - o) for lo, hi, o in zip(self.start, self.stop, origin, strict=True)
         )
 
+    def without(self, inner: Box) -> Iterator[Box]:
+        """Yield disjoint boxes, none of them empty, that hold the indices outside `inner`.
+
+        There are at most two per dimension; those of the first dimensions are the longest.
+        """
+        hole = self & inner
+        if hole.volume == 0:
+            if self.volume:
+                yield self
+            return
+        start, stop = list(self.start), list(self.stop)
+        for d, (low, high) in enumerate(zip(hole.start, hole.stop, strict=True)):
+            for first, last in ((start[d], low), (high, stop[d])):
+                if first < last:
+                    yield Box(
+                        (*start[:d], first, *start[d + 1 :]), (*stop[:d], last, *stop[d + 1 :])
+                    )
+            start[d], stop[d] = low, high
+
     def pieces(self, most: int) -> Iterator[Box]:
         """Cut into boxes of at most `most` indices, consecutive in C order."""
         if self.volume == 0:

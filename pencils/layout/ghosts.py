@@ -8,13 +8,14 @@ which lie outside of the domain along a dimension that is not periodic, are no g
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
 from pencils.layout.box import Box
 from pencils.layout.layout import Layout
 from pencils.layout.split import Split
+from pencils.layout.zones import reach
 
 Widths = Sequence[tuple[int, int]]
 
@@ -117,26 +118,6 @@ def exchange(
     return sorted(sends, key=_place), sorted(recvs, key=_place)
 
 
-def reach(layout: Layout, widths: Widths, rank: int, dims: Collection[int]) -> Box:
-    """Own block of a rank and, along `dims`, its ghosts: the padded block without boundary points.
-
-    Examples
-    --------
-    >>> from pencils.layout import make_layout
-    >>> reach(make_layout((8, 8), 2, periodic=(False, True)), [(1, 1), (1, 1)], 0, (0, 1))
-    Box(start=(0, -1), stop=(5, 9))
-    """
-    own = layout.box(rank)
-    grown = own.grow([width if dim in dims else (0, 0) for dim, width in enumerate(widths)])
-    inside = [
-        (lo, hi) if periodic else (max(lo, 0), min(hi, points))
-        for lo, hi, points, periodic in zip(
-            grown.start, grown.stop, layout.shape, layout.periodic, strict=True
-        )
-    ]
-    return Box(tuple(lo for lo, _ in inside), tuple(hi for _, hi in inside))
-
-
 class _Segment(NamedTuple):
     """Points ``[lo, hi)`` of one dimension, by the receiver's indices, of or for `part`."""
 
@@ -151,7 +132,8 @@ def _boxes(
 ) -> Iterator[tuple[int, Box, tuple[int, ...]]]:
     """Peer, box and wrap of everything a rank sends, or receives."""
     parts = layout.parts(rank)
-    whole = reach(layout, widths, rank, face.reached)
+    reached = [width if dim in face.reached else (0, 0) for dim, width in enumerate(widths)]
+    whole = reach(layout.box(rank), layout.shape, layout.periodic, reached)
     mine = [_Segment(*fixed, 0) for fixed in zip(parts, whole.start, whole.stop, strict=True)]
     find = _outgoing if outgoing else _incoming
     along = [

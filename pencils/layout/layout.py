@@ -69,6 +69,23 @@ class Layout:
         """How each dimension is cut, in the words of `make_layout`: rule names or bounds."""
         return [split.table if split.rule == "bounds" else split.rule for split in self.splits]
 
+    @property
+    def split_rules(self) -> list[str]:
+        """How each dimension is cut, as far as that makes sense for another shape or grid."""
+        return ["first" if split.rule == "bounds" else split.rule for split in self.splits]
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """What all ranks must agree on, by name, for errors that say where they differ."""
+        return {
+            "shape": self.shape,
+            "decomp": self.decomp,
+            "grid": self.grid.shape,
+            "periodic": self.periodic,
+            "order": self.order,
+            "splits": self.split_specs,
+        }
+
     def parts(self, rank: int) -> tuple[int, ...]:
         """Position of `rank` among the processes along each dimension."""
         parts = [0] * self.ndim
@@ -123,6 +140,18 @@ class Layout:
         )
         return replace(self, splits=splits)
 
+    def staggered(self, dims: Collection[int]) -> Layout:
+        """Lay out the faces of these points along `dims`: one more, in the last block.
+
+        Face ``i`` is on the low side of point ``i``. Along periodic dimensions the last face is
+        the first one, and there are as many as points.
+        """
+        splits = tuple(
+            split.extended(1) if dim in dims and not wraps else split
+            for dim, (split, wraps) in enumerate(zip(self.splits, self.periodic, strict=True))
+        )
+        return replace(self, splits=splits)
+
     def select(self, ranges: Sequence[range]) -> Layout:
         """Return the layout of ``array[ranges]``, where every point stays on its rank.
 
@@ -146,6 +175,26 @@ class Layout:
             extras += f", splits={self.split_specs}"
         return f"{self.shape}, decomp={self.decomp}, grid={self.grid.shape}{extras}"
 
+    def describe(self, rank: int) -> str:
+        """Say in five lines what the layout is and what `rank` owns of it."""
+        box = self.box(rank)
+        owned = ", ".join(f"{lo}:{hi}" for lo, hi in zip(box.start, box.stop, strict=True))
+        along = " and ".join(
+            f"dimension {dim} over {count}"
+            for dim, count in zip(self.decomp, self.grid.shape, strict=True)
+        )
+        wrapped = [f"dimension {dim}" for dim, wraps in enumerate(self.periodic) if wraps]
+        processes = "1 process" if self.size == 1 else f"{self.size} processes"
+        return "\n".join(
+            (
+                f"Pencil of {' x '.join(map(str, self.shape))} points on {processes}",
+                f"  decomposed: {along}",
+                f"  periodic:   {', '.join(wrapped) or 'nowhere'}",
+                f"  in memory:  dimensions {self.order}, slowest first",
+                f"  rank {rank} at {self.grid.coords(rank)} owns [{owned}]: {box.volume} points",
+            )
+        )
+
     def same_blocks(self, other: Layout) -> bool:
         """Whether both layouts differ in memory order at most."""
         return self is other or (
@@ -153,6 +202,17 @@ class Layout:
             and self.decomp == other.decomp
             and self.grid == other.grid
             and self.periodic == other.periodic
+        )
+
+    def shares_blocks(self, other: Layout) -> bool:
+        """Whether blocks of both begin at the same points, as those of staggered layouts do.
+
+        Only the last block along a dimension may be longer, by one point, in one of them.
+        """
+        return (
+            (self.decomp, self.grid, self.periodic) == (other.decomp, other.grid, other.periodic)
+            and self.ndim == other.ndim
+            and all(map(Split.begins_like, self.splits, other.splits))
         )
 
     def is_first_replica(self, rank: int) -> bool:

@@ -119,6 +119,31 @@ class Split:
                 return -(-self.points // self.longest)
         return min(self.points, self.parts)
 
+    def extended(self, extra: int) -> Split:
+        """Give the last block that is not empty `extra` points more; the first, if all are empty.
+
+        All blocks but empty ones begin where they did.
+
+        Examples
+        --------
+        >>> longer = Split(4, 6).extended(1)
+        >>> [longer.bounds(part) for part in range(6)]
+        [(0, 1), (1, 2), (2, 3), (3, 5), (5, 5), (5, 5)]
+        """
+        if self.parts == 1:  # any rule means the same
+            return Split(self.points + extra, 1, "first" if self.rule == "bounds" else self.rule)
+        last = self.owner(self.points - 1) if self.points else 0
+        cuts = map(self._cut, range(self.parts + 1))
+        return Split.from_bounds([cut + extra * (p > last) for p, cut in enumerate(cuts)])
+
+    def begins_like(self, other: Split) -> bool:
+        """Whether one split is the other, or that with one point more in its last block."""
+        few, many = sorted((self, other), key=lambda split: split.points)
+        # Any two cuts into one block begin alike, but two points more are never meant.
+        if many.points - few.points != 1 or few.replicated or many.replicated:
+            return few == many
+        return few.extended(1) == many
+
     def bounds(self, part: int) -> tuple[int, int]:
         """First index of block `part` and the one after its last."""
         if self.rule == "replicated":

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pencils.layout import make_layout
-from pencils.layout.ghosts import direct, exchange, reach, star, sweeps
+from pencils.layout.ghosts import direct, exchange, star, sweeps
 
 UNSET = -1
 
@@ -139,19 +139,6 @@ def test_a_star_fills_faces_and_no_corners(any_halo, data):
             outside += np.expand_dims(beyond, [d for d in range(layout.ndim) if d != dim])
         whole = expected_block(layout, widths, rank)
         np.testing.assert_array_equal(block, np.where(outside <= 1, whole, UNSET))
-
-
-@settings(max_examples=100)
-@given(st.data())
-def test_reach_is_the_padded_block_without_boundary_points(any_halo, data):
-    layout, widths = any_halo(data.draw)
-    for rank in range(layout.size):
-        if layout.box(rank).volume == 0:
-            continue
-        inside = reach(layout, widths, rank, range(layout.ndim))
-        filled = np.full(padded_box(layout, widths, rank).shape, fill_value=False)
-        filled[inside.slices(padded_box(layout, widths, rank).start)] = True
-        np.testing.assert_array_equal(filled, expected_block(layout, widths, rank) != UNSET)
 
 
 def test_a_rank_has_as_many_peers_as_neighbours():

@@ -287,3 +287,50 @@ def test_read_dims_counts_from_the_end():
     """Negative dimensions become the ones they mean; the order stays."""
     assert read_dims("dims", (-1, 0), 3) == (2, 0)
     assert [read_dims("dims", dim, 2) for dim in range(-2, 2)] == [(0,), (1,), (0,), (1,)]
+
+
+@given(shapes, ranks_, st.data())
+def test_staggered_blocks_begin_where_the_points_do(any_layout, shape, ranks, data):
+    """One more face than points where the dimension ends, in the last block; else the same."""
+    layout = any_layout(data.draw, shape, ranks)
+    dims = data.draw(st.sets(st.integers(0, len(shape) - 1)))
+    faces = layout.staggered(dims)
+    grows = [dim in dims and not wraps for dim, wraps in enumerate(layout.periodic)]
+    assert faces.shape == tuple(n + grow for n, grow in zip(shape, grows, strict=True))
+    for name in ("grid", "decomp", "order", "periodic"):
+        assert getattr(faces, name) == getattr(layout, name)
+    assert layout.shares_blocks(faces)
+    assert faces.shares_blocks(layout)
+    assert (faces == layout) == (not any(grows))
+    for rank in range(ranks):
+        points, sides = layout.box(rank), faces.box(rank)
+        along = zip(points.start, points.stop, sides.start, sides.stop, shape, strict=True)
+        for dim, (lo, hi, first, last, n) in enumerate(along):
+            if n == 0:
+                assert last - first == (grows[dim] and layout.parts(rank)[dim] == 0)
+            elif lo < hi:
+                assert (first, last) == (lo, hi + (grows[dim] and hi == n))
+            else:
+                assert first == last
+
+
+def test_layouts_share_blocks_only_if_they_differ_at_the_end():
+    """What moves blocks, processes or edges is seen; the order of memory does not matter."""
+    layout = make_layout((8, 6), 4, decomp=(0, 1), grid=(2, 2))
+    both = layout.staggered([0]), layout.staggered([1])
+    assert both[0].shares_blocks(both[1])
+    turned = make_layout(
+        (8, 7), 4, decomp=(0, 1), grid=(2, 2), order=(1, 0), splits=[None, (0, 3, 7)]
+    )
+    assert turned.shares_blocks(layout)
+    for change in (
+        {"grid": (4, 1)},
+        {"decomp": (1, 0)},
+        {"periodic": (True, False)},
+        {"splits": [(0, 3, 8), None]},
+    ):
+        other = make_layout((8, 6), 4, **({"decomp": (0, 1), "grid": (2, 2)} | change))
+        assert not other.shares_blocks(layout)
+        assert not layout.shares_blocks(other)
+    assert not make_layout((9, 6), 4, decomp=(0, 1), grid=(2, 2)).shares_blocks(layout)
+    assert not make_layout((8,), 4).shares_blocks(make_layout((8, 1), 4))

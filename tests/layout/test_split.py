@@ -122,3 +122,26 @@ def test_bad_bounds_raise_and_show_a_good_example(table):
     ) as e:
         Split.from_bounds(table)
     assert repr(table) in str(e.value)
+
+
+@given(splits(), st.integers(0, 3))
+def test_extended_adds_points_to_the_last_block_that_has_any(split, extra):
+    """All other blocks hold what they held; with no points at all, the first block gets them."""
+    longer = split.extended(extra)
+    expected = blocks(split)
+    filled = [part for part, block in enumerate(expected) if block] or [0]
+    expected[filled[-1]] += range(split.points, split.points + extra)
+    assert blocks(longer) == expected
+    assert longer == split if extra == 0 else longer != split
+    assert split.begins_like(longer) == longer.begins_like(split) == (extra <= 1)
+
+
+@given(splits(), splits())
+def test_splits_begin_alike_if_the_last_block_is_longer_by_one(one, other):
+    """`begins_like` compares the blocks themselves, in either direction."""
+    few, many = sorted((one, other), key=lambda split: split.points)
+    expected = blocks(few) if few.parts == many.parts and many.points < few.points + 2 else []
+    filled = [part for part, block in enumerate(expected) if block] or [0]
+    if expected:
+        expected[filled[-1]] += range(few.points, many.points)
+    assert one.begins_like(other) == other.begins_like(one) == (expected == blocks(many))

@@ -1,0 +1,102 @@
+"""Fields moved by a few points, as views of their padded blocks: what stencils are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from pencils.errors import ArgumentError, PencilMismatchError
+from pencils.layout.make import read_ints
+from pencils.operands import check_type
+from pencils.pencil import Pencil
+
+if TYPE_CHECKING:
+    from pencils.array import PencilArray
+
+_KEPT = 64  # pairs of pencils: those of one program that fields are shifted between
+
+
+def shift(self: PencilArray, offsets: Sequence[int], onto: Pencil | None = None) -> PencilArray:
+    """View the field moved by `offsets`: point ``i`` of the result is point ``i + offsets``.
+
+    Parameters
+    ----------
+    offsets : sequence of int
+        Steps along each space dimension, at most as far as the halo reaches.
+    onto : Pencil, optional
+        Where the result lives: a pencil that shares its blocks with that of the field, like
+        ``pen.staggered(0)`` with ``pen``. Default: the pencil of the field. Where it has `m` more
+        points along a dimension, the last ones are read from the halo: a step there is at most
+        its width less `m`.
+
+    Returns
+    -------
+    PencilArray
+        A view without halo; no data are copied, so ghosts must be up to date.
+
+    Raises
+    ------
+    ArgumentError
+        If the halo is too narrow; on every rank alike, and on any number of ranks.
+    PencilMismatchError
+        If `onto` does not share its blocks with the pencil of the field.
+
+    Examples
+    --------
+    The difference quotient of a field on the points lives on the faces between them, and reads
+    boundary points at both ends:
+
+    >>> import numpy as np, pencils
+    >>> pen = pencils.Pencil(4)
+    >>> faces = pen.staggered(0)
+    >>> p = pencils.ones(pen, halo=1)
+    >>> p[...] = np.array([1.0, 4.0, 9.0, 16.0])
+    >>> gradient = p.shift((0,), onto=faces) - p.shift((-1,), onto=faces)
+    >>> gradient.local
+    array([  0.,   3.,   5.,   7., -15.])
+    """
+    pencil, halo = self.pencil, self.halo
+    steps = read_ints("offsets", offsets)
+    if len(steps) != len(halo):
+        msg = f"offsets={steps} must have one entry for each of {len(halo)} dimensions"
+        raise ArgumentError(msg)
+    if onto is None or onto is pencil:
+        onto, extent, surplus = pencil, self.extent, (0,) * len(halo)
+    else:
+        check_type("onto", onto, Pencil)
+        extent = onto.extent(self.singletons)
+        surplus = _surplus(pencil, onto, self.singletons)
+    key: list[Any] = [Ellipsis]
+    for step, (lo, hi), n, more in zip(steps, halo, extent.local_shape, surplus, strict=True):
+        if not -lo <= step <= hi - more:
+            raise ArgumentError(_too_far(len(key) - 1, step, (lo, hi), more))
+        key.append(slice(lo + step, lo + step + n))
+    return self.from_block(onto, self.padded[tuple(key)], self.singletons)
+
+
+@lru_cache(_KEPT)
+def _surplus(pencil: Pencil, onto: Pencil, singletons: frozenset[int]) -> tuple[int, ...]:
+    """How many points a field has more on `onto`, along each dimension.
+
+    This asks for the last rank, whichever rank asks: all have to come to the same verdict.
+    """
+    if not pencil.shares_blocks(onto):
+        msg = (
+            "a field can be shifted onto pencils that share its blocks only, like those that "
+            f"staggered() makes; transpose() it to others:\n{pencil!r}\n{onto!r}"
+        )
+        raise PencilMismatchError(msg)
+    shapes = pencil.extent(singletons).shape, onto.extent(singletons).shape
+    return tuple(max(0, many - few) for few, many in zip(*shapes, strict=True))
+
+
+def _too_far(dim: int, step: int, width: tuple[int, int], more: int) -> str:
+    """Explain how far a shift may go along a dimension."""
+    first, last = -width[0], width[1] - more
+    onto = f" onto {more} more {'point' if more == 1 else 'points'}" if more else ""
+    allowed = f"use steps {first}..{last}, or " if first <= last else ""
+    return (
+        f"shift by {step} along dimension {dim}{onto} leaves the halo, which is {width} wide "
+        f"there; {allowed}create the array with a wider halo"
+    )
