@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pencils.comm.exchange import AUTO
 from pencils.errors import ArgumentError
-from pencils.halo.rounds import ROUTES, Kind
+from pencils.halo.block import Kind
+from pencils.halo.rounds import ROUTES
 from pencils.operands import Field, check_type, common_pencil
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def read_fields(fields: Any) -> list[PencilArray]:
     for number, field in enumerate(fields):
         check_type("a field" if len(fields) == 1 else f"fields[{number}]", field, Field)
         _check_writeable(field)
-    common_pencil(fields)
+    _check_blocks(fields)
     if len({id(field) for field in fields}) < len(fields):
         msg = "the same field is given twice; give each once"
         raise ArgumentError(msg)
@@ -124,6 +125,13 @@ def check_additive(kinds: Sequence[Kind]) -> None:
         if kind.dtype.kind not in "iufc":
             msg = f"ghosts of dtype {kind.dtype} cannot be added up; that takes numbers"
             raise TypeError(msg)
+
+
+def _check_blocks(fields: Sequence[PencilArray]) -> None:
+    """Check that neighbours are the same for all fields, as on staggered grids."""
+    first = fields[0].pencil
+    if not all(field.pencil is first or field.pencil.shares_blocks(first) for field in fields):
+        common_pencil(fields)  # says what is wrong
 
 
 def _kind(field: PencilArray) -> Kind:

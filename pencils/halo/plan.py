@@ -20,7 +20,8 @@ from pencils.halo.arguments import (
     read_kinds,
     read_options,
 )
-from pencils.halo.rounds import BoundRounds, Kind, Rounds, plan_rounds
+from pencils.halo.block import Kind
+from pencils.halo.rounds import BoundRounds, Rounds, far_rounds
 from pencils.operands import topology_among
 from pencils.plans import FieldPlan
 
@@ -129,7 +130,7 @@ class HaloExchange(FieldPlan[BoundRounds]):
         self._buffers = buffers
         self._private = private and options.method == AUTO
         self.route = "direct" if options.route == AUTO else options.route
-        self._itinerary = plan_rounds(kinds[0].layout, self.route, corners=options.corners)
+        self._far = far_rounds(kinds[0].layout, self.route, corners=options.corners)
         self._filling: Rounds | None = self._make_rounds(backwards=False)
         self._adding: Rounds | None = None  # made when it is asked for
         self.method = self._filling.method
@@ -223,9 +224,10 @@ class HaloExchange(FieldPlan[BoundRounds]):
         return Rounds(
             self._topology,
             self._kinds,
-            self._itinerary,
+            self._far,
             self._options.method,
             self._buffers,
+            corners=self._options.corners,
             private=self._private,
             backwards=backwards,
         )
