@@ -60,7 +60,7 @@ def group_with(topology: Topology, peers: Iterable[int]) -> Group:
     key = table[:, 0].tobytes()
     room = key in topology.groups or len(topology.groups) < MOST_GROUPS
     if not apart[0] or len(groups) == 1 or not room:
-        return Group(node, topology.shared, topology.on_node)
+        return Group(node, topology.staging, topology.on_node)
     if key not in topology.groups:
         comm = MPI.Intracomm(node.Split(members[0], node.rank))
         topology.groups[key] = comm, SharedPool(comm, len(groups))

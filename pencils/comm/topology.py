@@ -8,6 +8,7 @@ pencil, freed together with it.
 from __future__ import annotations
 
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -51,6 +52,8 @@ class Topology:
         self._shared: SharedPool | None = None
         self.groups: dict[bytes, tuple[MPI.Intracomm, SharedPool]] = {}
         self._along: dict[tuple[tuple[int, ...], tuple[int, ...]], MPI.Intracomm] = {}
+        self._apart: Topology | None = None
+        self.worker: ThreadPoolExecutor | None = None  # the only one who communicates here, if any
 
     def along(self, grid: ProcessGrid, axes: Collection[int]) -> MPI.Intracomm:
         """Communicator of the ranks that differ from this one along `axes` of the grid only.
@@ -65,6 +68,16 @@ class Topology:
             fixed = tuple(0 if axis in axes else coord for axis, coord in enumerate(coords))
             self._along[key] = _split(self.comm, grid.rank(fixed))
         return self._along[key]
+
+    @property
+    def apart(self) -> Topology:
+        """The same ranks with communicators of their own, for a `worker` thread.
+
+        Collectives of two threads must not meet on one communicator. *Collective* the first time.
+        """
+        if self._apart is None:
+            self._apart = _Apart(self)
+        return self._apart
 
     @property
     def freed(self) -> bool:
@@ -101,6 +114,11 @@ class Topology:
             self._shared = SharedPool(self.node)
         return self._shared
 
+    @property
+    def staging(self) -> SharedPool:
+        """Shared memory for the library's own use. *Collective* the first time."""
+        return self.shared
+
     def is_shared(self, array: NDArray[Any]) -> bool:
         """Whether other ranks of the node can read an array."""
         return self._shared is not None and self._shared.place(array) is not None
@@ -125,12 +143,15 @@ class Topology:
     @property
     def communicators(self) -> int:
         """Number of communicators held here."""
-        return 1 + len(self._along) + len(self.groups) + (self._node is not None)
+        apart = 0 if self._apart is None else self._apart.communicators
+        return 1 + len(self._along) + len(self.groups) + (self._node is not None) + apart
 
     def free(self) -> None:
         """Free all communicators. *Collective*; runs when the user's communicator is freed."""
         for exchange in list(self.exchanges):
             exchange.free()
+        if self._apart is not None:
+            self._apart.free()
         self.plans.clear()
         self.buffers.clear()
         for group, pool in self.groups.values():
@@ -143,6 +164,29 @@ class Topology:
             if comm is not None and comm != MPI.COMM_NULL:
                 comm.Free()
         self._along.clear()
+
+
+class _Apart(Topology):
+    """Communicators for a thread; fields lie in the memory of the topology that it belongs to."""
+
+    def __init__(self, whole: Topology) -> None:
+        super().__init__(whole.comm)
+        self._node = _split(whole.node, 0)
+        self._fields = whole.shared
+        self.worker = ThreadPoolExecutor(1, "pencils")
+
+    @property
+    def shared(self) -> SharedPool:
+        return self._fields
+
+    @property
+    def staging(self) -> SharedPool:
+        return super().shared
+
+    def free(self) -> None:
+        super().free()
+        if self.worker is not None:
+            self.worker.shutdown()
 
 
 def topology_of(comm: MPI.Intracomm | None) -> Topology:

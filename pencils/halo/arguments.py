@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pencils.comm.exchange import AUTO
+from pencils.comm.machine import allows_threads
 from pencils.errors import ArgumentError
 from pencils.halo.block import Kind
 from pencils.halo.rounds import ROUTES
@@ -24,15 +25,18 @@ class Options(NamedTuple):
     route: str
     method: str
     check: bool
+    progress: bool = False
 
 
-def read_options(corners: object, route: object, method: object, check: object) -> Options:
+def read_options(
+    corners: object, route: object, method: object, *, check: object, progress: object
+) -> Options:
     """Check how to go about an exchange.
 
     Raises
     ------
     ArgumentError
-        If there is no such route or method.
+        If there is no such route or method, or MPI does not allow a thread of our own.
     """
     for name, value, known in (
         ("route", route, [AUTO, *ROUTES]),
@@ -41,7 +45,10 @@ def read_options(corners: object, route: object, method: object, check: object) 
         if value not in known:
             msg = f"{name} {value!r} is unknown; halos are exchanged by {', '.join(known)}"
             raise ArgumentError(msg)
-    return Options(bool(corners), str(route), str(method), bool(check))
+    if progress and not allows_threads():
+        msg = "progress=True needs an MPI library initialised with MPI.THREAD_MULTIPLE"
+        raise ArgumentError(msg)
+    return Options(bool(corners), str(route), str(method), bool(check), bool(progress))
 
 
 def read_fields(fields: Any) -> list[PencilArray]:

@@ -58,6 +58,9 @@ class HaloExchange(FieldPlan[BoundRounds]):
     check : bool, optional
         Whether every call agrees on its arguments over all ranks, so that a mistake on one rank
         raises everywhere. Without it a call costs no communication but the data.
+    progress : bool, optional
+        Whether a thread completes what `start` has begun, while this one computes. That pays if
+        each process has a core to spare, and serves one exchange at a time.
 
     Attributes
     ----------
@@ -90,11 +93,12 @@ class HaloExchange(FieldPlan[BoundRounds]):
         route: str = AUTO,
         method: str = AUTO,
         check: bool = True,
+        progress: bool = False,
     ) -> None:
         topology = topology_among(fields)
         with agreed(topology.comm, "HaloExchange") as agree:
             given = read_fields(fields)
-            options = read_options(corners, route, method, check)
+            options = read_options(corners, route, method, check=check, progress=progress)
             kinds = read_kinds(given)
             agree(**facts(given), **options._asdict())
             agree.flag(up=are_private(given))
@@ -222,7 +226,7 @@ class HaloExchange(FieldPlan[BoundRounds]):
 
     def _make_rounds(self, *, backwards: bool) -> Rounds:
         return Rounds(
-            self._topology,
+            self._topology.apart if self._options.progress else self._topology,
             self._kinds,
             self._far,
             self._options.method,

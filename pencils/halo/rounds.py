@@ -67,6 +67,7 @@ class Rounds:
     ) -> None:
         self._kinds = kinds
         self._backwards = backwards
+        self.worker = topology.worker
         blocks = [Block(kind, topology.rank, private=private) for kind in kinds]
         local = [block.local_rounds(corners=corners) for block in blocks]
         self._local = [
@@ -100,11 +101,11 @@ class Rounds:
         ]
         far = [exchange.bind(arrays, arrays, apart=True) for exchange in self.exchanges]
         if not self._backwards:
-            return BoundRounds(far, before=Copies(pairs))
+            return BoundRounds(self, far, before=Copies(pairs))
         filled = zip(arrays, self._ghosts, strict=True)
         cleared = [_part(a, key) for a, keys in filled for key in keys]
         add = Additions([(out, into) for into, out in reversed(pairs)])
-        return BoundRounds(far, after=lambda: _settle(add, cleared))
+        return BoundRounds(self, far, after=lambda: _settle(add, cleared))
 
     @property
     def method(self) -> str:
@@ -122,10 +123,12 @@ class BoundRounds:
 
     def __init__(
         self,
+        rounds: Rounds,
         far: Sequence[Bound],
         before: Callable[[], None] | None = None,
         after: Callable[[], None] | None = None,
     ) -> None:
+        self._rounds = rounds
         self._before = before
         self._after = after
         self._first, *self._others = far
@@ -133,6 +136,9 @@ class BoundRounds:
     def run(self) -> None:
         """Do all steps. *Collective*."""
         complete_all()
+        self._move()
+
+    def _move(self) -> None:
         if self._before is not None:
             self._before()
         self._first.move()
@@ -140,6 +146,10 @@ class BoundRounds:
 
     def start(self, result: T) -> Handle[T]:
         """Start; the fields may be read, not written, before ``wait`` is called. *Collective*."""
+        worker, exchange = self._rounds.worker, self._rounds.exchanges[0]
+        if worker is not None:
+            complete_all()  # one after the other
+            return Handle(exchange, worker.submit(self._move).result, result)
         if self._before is not None:
             self._before()
         return self._first.start(result, self._finish)
