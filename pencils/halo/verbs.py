@@ -9,7 +9,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO, Handle
 from pencils.halo.arguments import Options, check_additive, facts, read_fields, read_kinds
 from pencils.halo.plan import HaloExchange
-from pencils.operands import topology_among
+from pencils.operands import is_field, topology_among
 from pencils.plans import kept_plan
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ def exchange_halos(fields: Sequence[PencilArray], *, corners: bool = True) -> No
     >>> u, v = pencils.ones(pen, halo=1), pencils.ones(pen, dtype=complex, halo=(2, 0))
     >>> exchange_halos([u, v])
     """
-    _kept_plan("exchange_halos", fields, corners=corners)(*fields)
+    # As for a plan, a field alone will do, which cannot be unpacked.
+    given = [fields] if is_field(fields) else fields
+    _kept_plan("exchange_halos", given, corners=corners)(*given)
 
 
 def exchange_halo(field: PencilArray, *, corners: bool = True) -> None:
