@@ -48,9 +48,9 @@ class FieldPlan(ABC, Generic[T]):
         self.free()
 
     def _found(self, key: tuple[Any, ...]) -> T | None:
-        """Find what was prepared for fields with these ids."""
+        """Find what was prepared for fields with these ids, unless the communicator was freed."""
         found = self._bound.get(key)
-        return None if found is None else found[0]
+        return None if found is None or self._topology.freed else found[0]
 
     def _remember(self, key: tuple[Any, ...], bound: T, fields: Sequence[Field | None]) -> None:
         """Find it again while all the fields live; their ids mean nothing afterwards."""

@@ -13,7 +13,7 @@ from mpi4py import MPI
 from together import everywhere, ranks_at_fault
 
 import pencils
-from pencils import Pencil, PencilArray, Transposition
+from pencils import HaloExchange, Pencil, PencilArray, Transposition
 from pencils.errors import RankDisagreementError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -45,6 +45,16 @@ def here(comm):
     readonly.local.flags.writeable = False
     freed = Transposition(pen, across)
     freed.free()
+    h, h_other = pencils.ones(pen, halo=1), pencils.ones(pen, dtype="i4", halo=2)
+    h_readonly = pencils.ones(pen, halo=1)
+    h_readonly.padded.flags.writeable = False
+    h_wide, h_short = pencils.ones(pen, halo=2), pencils.ones(pen, dtype="f4", halo=1)
+    h_vector = pencils.ones(pen, components=3, halo=1)
+    h_plane = pencils.ones(pen, dims=(1, 2), halo=1)
+    h_across, h_larger, h_alone = (pencils.ones(p, halo=1) for p in (across, larger, alone))
+    h_turned = pencils.ones(pen.with_(order=(2, 1, 0)), halo=1)
+    halo_freed = HaloExchange([h, h_other])
+    halo_freed.free()
     known = SimpleNamespace(
         comm=comm,
         apart=comm.Dup(),  # never seen by the library
@@ -89,6 +99,36 @@ def here(comm):
         outs_one=[pencils.empty(across)],
         outs_readonly=[pencils.empty(across), readonly],
         outs_none=[None, None],
+        h=h,
+        h_wide=h_wide,
+        h_short=h_short,
+        h_vector=h_vector,
+        h_plane=h_plane,
+        h_across=h_across,
+        h_turned=h_turned,
+        h_larger=h_larger,
+        h_readonly=h_readonly,
+        h_mask=pencils.ones(pen, dtype=bool, halo=1),
+        hs=[h, h_other],
+        hs_one=[h],
+        hs_three=[h, h_other, h_wide],
+        hs_swapped=[h_other, h],
+        hs_twice=[h, h],
+        hs_none=[h, None],
+        hs_data=[h.padded, h_other.padded],
+        hs_readonly=[h_readonly, h_other],
+        hs_wide=[h_wide, h_other],
+        hs_short=[h_short, h_other],
+        hs_vector=[h_vector, h_other],
+        hs_plane=[h_plane, h_other],
+        hs_turned=[h_turned, h_other],
+        hs_across=[h_across, h_other],
+        hs_larger=[h_larger, h_other],
+        hs_alone=[h_other, h_alone],
+        hs_mapping={0: h, 1: h_other},
+        halo_plan=HaloExchange([h, h_other]),
+        halo_other_plan=HaloExchange([h, h_other], corners=False),
+        halo_freed=halo_freed,
         fields={"u": u},
         fields_other={"u": pencils.ones(across)},
         fields_short={"u": pencils.ones(pen, dtype="f4")},
@@ -98,7 +138,7 @@ def here(comm):
         fields_array={"u": np.ones(SHAPE)},
     )
     yield known
-    for plan in (known.plan, known.other_plan):
+    for plan in (known.plan, known.other_plan, known.halo_plan, known.halo_other_plan):
         plan.free()
     known.apart.Free()
 
@@ -161,6 +201,18 @@ def make_work(plan):
     return plan.work()
 
 
+def call_halo_plan(plan, fields):
+    plan(*fields)
+
+
+def start_halo_plan(plan, fields):
+    plan.start(*fields).wait()
+
+
+def accumulate_by_plan(plan, fields):
+    plan.accumulate(*fields)
+
+
 def turn_around(plan):
     with plan.reversed() as back:
         return back
@@ -169,6 +221,15 @@ def turn_around(plan):
 def make_plan(source, target, **rest):
     with Transposition(source, target, **rest):
         pass
+
+
+def make_halo_plan(fields, **rest):
+    with HaloExchange(fields, **rest):
+        pass
+
+
+def fill_and_wait(field, **rest):
+    PencilArray.start_halo_exchange(field, **rest).wait()
 
 
 CALLS = {
@@ -192,6 +253,14 @@ CALLS = {
     "reversed": (turn_around, {"plan": The("plan")}),
     "alias": (pencils.alias, {"pens": The("pair"), "shared": True}),
     "verify_replicas": (pencils.verify_replicas, {"field": The("u")}),
+    "exchange_halos": (pencils.exchange_halos, {"fields": The("hs")}),
+    "exchange_halo": (PencilArray.exchange_halo, {"field": The("h")}),
+    "start_halo_exchange": (fill_and_wait, {"field": The("h")}),
+    "accumulate_halo": (PencilArray.accumulate_halo, {"field": The("h")}),
+    "HaloExchange": (make_halo_plan, {"fields": The("hs")}),
+    "halo plan": (call_halo_plan, {"plan": The("halo_plan"), "fields": The("hs")}),
+    "halo start": (start_halo_plan, {"plan": The("halo_plan"), "fields": The("hs")}),
+    "halo accumulate": (accumulate_by_plan, {"plan": The("halo_plan"), "fields": The("hs")}),
     **REDUCTIONS,
     **PAIRS,
     **MAKING,
@@ -200,6 +269,10 @@ FILES = {
     "save": (pencils.save, {"path": The("path"), "fields": The("fields")}),
     "load": (pencils.load, {"path": The("path"), "pencil": The("pen")}),
 }
+
+HALO_VERBS = ["exchange_halo", "start_halo_exchange", "accumulate_halo"]
+HALO_GROUPS = ["exchange_halos", "HaloExchange"]
+HALO_PLANS = ["halo plan", "halo start", "halo accumulate"]
 
 OBJECT = object()
 TOO_SMALL = np.ones((2, 2))
@@ -260,6 +333,32 @@ WRONG = [
     ("alias", "components", *NO_NUMBERS),
     ("alias", "dims", *NO_DIMS),
     ("verify_replicas", "field", None, The("data"), "x"),
+    *(
+        (name, "field", None, The("data"), "x", The("pen"), The("h_readonly"))
+        for name in HALO_VERBS
+    ),
+    ("accumulate_halo", "field", The("h_mask")),
+    *((name, "corners", np.ones(2)) for name in (*HALO_VERBS, *HALO_GROUPS)),
+    *((name, "fields", None, 3, "x", The("data"), The("pen"), [], [3]) for name in HALO_GROUPS),
+    *(
+        (name, "fields", *map(The, ("hs_twice", "hs_none", "hs_data", "hs_readonly")))
+        for name in (*HALO_GROUPS, *HALO_PLANS)
+    ),
+    *(
+        (name, "fields", *map(The, ("hs_across", "hs_larger", "hs_alone")))
+        for name in (*HALO_GROUPS, *HALO_PLANS)
+    ),
+    *((name, "fields", The("hs_mapping")) for name in HALO_GROUPS),
+    ("HaloExchange", "route", "nonsense", 3, None, []),
+    ("HaloExchange", "method", "nonsense", 3, None, [], "alltoallv"),
+    ("HaloExchange", "check", np.ones(2)),
+    *((name, "fields", [], [3, 3], The("hs_one"), The("hs_three")) for name in HALO_PLANS),
+    *(
+        (name, "fields", *map(The, ("hs_swapped", "hs_wide", "hs_short", "hs_vector")))
+        for name in HALO_PLANS
+    ),
+    *((name, "fields", The("hs_plane"), The("hs_turned")) for name in HALO_PLANS),
+    *((name, "plan", The("halo_freed")) for name in HALO_PLANS),
     *((name, "axis", *BAD_AXES, (0, 0)) for name in AXES),
     *((name, "out", 3, The("u")) for name in AXES if name != "count_nonzero"),
     *((name, "dtype", "nonsense", OBJECT) for name in CONVERTING),
@@ -339,6 +438,24 @@ DIFFERENT = [
     *((name, "plan", The("other_plan")) for name in ("plan", "start", "many", "reversed")),
     ("start", "u", The("u_across")),
     ("many", "us", The("us_across"), The("us_three")),
+    *(
+        (name, "field", *map(The, ("h_wide", "h_short", "h_vector", "h_plane", "h_across")))
+        for name in HALO_VERBS
+    ),
+    *((name, "field", The("h_turned"), The("h_larger")) for name in HALO_VERBS),
+    *((name, "corners", False) for name in (*HALO_VERBS, *HALO_GROUPS)),
+    *(
+        (name, "fields", *map(The, ("h", "hs_one", "hs_three", "hs_swapped", "hs_wide")))
+        for name in HALO_GROUPS
+    ),
+    *(
+        (name, "fields", *map(The, ("hs_short", "hs_vector", "hs_plane", "hs_turned")))
+        for name in HALO_GROUPS
+    ),
+    ("HaloExchange", "route", "direct", "sweeps"),
+    ("HaloExchange", "method", "messages", "hybrid"),
+    ("HaloExchange", "check", False),
+    *((name, "plan", The("halo_other_plan")) for name in HALO_PLANS),
     ("alias", "pens", The("pair_other")),
     ("alias", "dtype", "f4"),
     ("alias", "components", 3),

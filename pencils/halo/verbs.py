@@ -16,7 +16,7 @@ from pencils.halo.arguments import (
     read_kinds,
 )
 from pencils.halo.plan import HaloExchange
-from pencils.operands import topology_among
+from pencils.operands import is_field, topology_among
 from pencils.plans import kept_plan
 
 if TYPE_CHECKING:
@@ -49,7 +49,9 @@ def exchange_halos(fields: Sequence[PencilArray], *, corners: bool = True) -> No
     >>> u, v = pencils.ones(pen, halo=1), pencils.ones(pen, dtype=complex, halo=(2, 0))
     >>> exchange_halos([u, v])
     """
-    _kept_plan("exchange_halos", fields, corners=corners)(*fields)
+    # As for a plan, a field alone will do, which cannot be unpacked.
+    given = [fields] if is_field(fields) else fields
+    _kept_plan("exchange_halos", given, corners=corners)(*given)
 
 
 def exchange_halo(field: PencilArray, *, corners: bool = True) -> None:

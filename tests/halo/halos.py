@@ -1,0 +1,194 @@
+"""Fields of all kinds to exchange, and what ghosts must hold according to NumPy."""
+
+from math import prod
+
+import numpy as np
+import pytest
+from together import NODES, everywhere, numbered, random_pencil, same
+
+import pencils
+from pencils import PencilArray
+
+METHODS = ("shared", "hybrid", "messages")
+WAYS = [("one node", method) for method in METHODS]
+WAYS += [(nodes, "hybrid") for nodes in NODES if nodes != "one node"]
+
+# Every method of halos on one node, and the one that knows nodes on several; takes a module's own
+# fixture `comm` that passes its parameter to `on_nodes`.
+ways = pytest.mark.parametrize(
+    ("comm", "method"),
+    WAYS,
+    indirect=["comm"],
+    ids=[method if nodes == "one node" else f"{method} {nodes}" for nodes, method in WAYS],
+)
+few_ways = pytest.mark.parametrize(
+    ("comm", "method"),
+    [("one node", "shared"), ("one node", "messages"), ("two halves", "hybrid")],
+    indirect=["comm"],
+    ids=["shared", "messages", "hybrid two halves"],
+)
+routes = pytest.mark.parametrize("route", ["direct", "sweeps"])
+
+# Largest extent and width for each number of dimensions: several blocks, and several periods.
+LARGEST = {1: (9, 20), 2: (6, 7), 3: (5, 4), 4: (4, 2)}
+
+
+def origins(field, *, corners=True):
+    """Tell of which global point each point of the padded block is a copy, by number.
+
+    Own points are copies of themselves. What no exchange touches is -1: boundary points, all points
+    of ranks without own ones and, without `corners`, what lies beyond several dimensions.
+    """
+    shape = field.shape[len(field.components) :]
+    box = field.extent.box
+    if box.volume == 0:
+        return np.full(box.grow(field.halo).shape, -1)
+    world = np.arange(prod(shape)).reshape(shape)
+    for dim, width in enumerate(field.halo):
+        pad = [width if d == dim else (0, 0) for d in range(len(shape))]
+        if field.pencil.periodic[dim]:
+            world = np.pad(world, pad, mode="wrap")
+        else:
+            world = np.pad(world, pad, constant_values=-1)
+    bounds = zip(box.start, box.stop, field.halo, strict=True)
+    block = world[tuple(slice(start, stop + lo + hi) for start, stop, (lo, hi) in bounds)]
+    return block if corners else np.where(beyond(field) <= 1, block, -1)
+
+
+def beyond(field):
+    """Tell beyond how many dimensions each point of the padded block lies."""
+    local = zip(field.extent.local_shape, field.halo, strict=True)
+    return sum(np.ix_(*(np.repeat([1, 0, 1], [lo, n, hi]) for n, (lo, hi) in local)))
+
+
+def replica(field):
+    """Tell ranks apart that hold another copy of a field with singletons."""
+    pencil = field.pencil
+    where = zip(pencil.decomp, pencil.coords, strict=True)
+    return tuple(coord for dim, coord in where if dim in field.singletons)
+
+
+def exchanged(field, data, before, *, corners=True):
+    """Tell what the padded block must hold after an exchange, given global data."""
+    at = origins(field, corners=corners)
+    found = before.copy()
+    points = prod(data.shape[len(field.components) :])
+    found[..., at >= 0] = data.reshape(*field.components, points)[..., at[at >= 0]]
+    return found
+
+
+def accumulated(field, *, corners=True):
+    """Tell what the padded block must hold once its ghosts are added up. Collective."""
+    at = origins(field, corners=corners)
+    before = field.padded.copy()
+    total = np.zeros((*field.components, prod(field.shape[len(field.components) :])), field.dtype)
+    for other, here, block in field.pencil.comm.allgather((replica(field), at, before)):
+        if other == replica(field):
+            np.add.at(total, (..., here[here >= 0]), block[..., here >= 0])
+    own = (beyond(field) == 0) & (at >= 0)
+    before[..., at >= 0] = 0
+    before[..., own] = total[..., at[own]]
+    return before
+
+
+def random_grid(rng, comm, shape):
+    """Draw any pencil, some dimensions of which are periodic."""
+    periodic = rng.random(len(shape)) < 0.6
+    return random_pencil(rng, comm, shape).with_(periodic=periodic.tolist())
+
+
+def random_shape(rng, ndim):
+    shape = rng.integers(1, LARGEST[ndim][0] + 1, ndim).tolist()
+    if rng.random() < 0.07:
+        shape[rng.integers(ndim)] = 0
+    return shape
+
+
+def random_widths(rng, ndim):
+    widths = rng.integers(0, LARGEST[ndim][1] + 1, (ndim, 2))
+    widths[rng.random((ndim, 2)) < 0.2] = 0
+    return widths.tolist()
+
+
+def random_field(rng, pencil, dtype):
+    """Draw a field without values, and lay its block in any memory with any strides."""
+    ndim = pencil.ndim
+    dims = [dim for dim in range(ndim) if rng.random() < 0.85]
+    halo = [w if dim in dims else (0, 0) for dim, w in enumerate(random_widths(rng, ndim))]
+    lead = tuple(rng.integers(1, 4, rng.choice([0, 0, 1, 2])).tolist())
+    lead = (0, *lead) if rng.random() < 0.05 else lead
+    # Adopted by a pencil that goes through memory in another order.
+    turned = pencil.with_(order=rng.permutation(ndim).tolist()) if rng.random() < 0.3 else pencil
+    field = pencils.zeros(
+        turned, dtype=dtype, components=lead, halo=halo, dims=dims, shared=rng.random() < 0.6
+    )
+    lies = rng.choice(list(LYING), pencil.size)
+    if rng.random() < 0.5:
+        lies[:] = lies[0]
+    block = LYING[lies[pencil.rank]](field.padded, pencil.rank)
+    return PencilArray(pencil, block, halo=halo, dims=dims)
+
+
+LYING = {
+    "as it was": lambda block, _: block,
+    "backwards": lambda block, _: block[(slice(None, None, -1),) * block.ndim],
+    "private": lambda block, _: block.copy(),
+    "Fortran": lambda block, _: block.copy(order="F"),
+    "sparse": lambda block, rank: np.repeat(block, 2 + rank, axis=-1)[..., :: 2 + rank],
+}
+
+
+def fill(field, seed=0):
+    """Give a field values, anything in its halo, and return the global data and the whole block."""
+    data = np.roll(numbered(field.shape, field.dtype).reshape(-1), seed).reshape(field.shape)
+    padded = field.padded
+    padded[...] = np.roll(numbered(padded.shape, field.dtype)[..., ::-1], 3 + seed, axis=-1)
+    field.local[...] = data[field.local_slices]
+    return data, padded.copy()
+
+
+def has_ghosts(field, data, before, *, corners=True):
+    """Whether all points of the padded block are what they must be after an exchange."""
+    return same(field.padded.copy(), exchanged(field, data, before, corners=corners))
+
+
+def check_exchange(fields, exchange, *, corners=True):
+    """Fill fields, exchange, and compare all points of all blocks. Collective."""
+    comm = fields[0].pencil.comm
+    known = [fill(field, seed) for seed, field in enumerate(fields)]
+    exchange()
+    for field, (data, before) in zip(fields, known, strict=True):
+        ok = has_ghosts(field, data, before, corners=corners)
+        assert everywhere(comm, ok), (field.pencil, field.halo, field.dtype)
+
+
+class Spy:
+    """A communicator that notes calls, and what is sent to whom."""
+
+    def __init__(self, comm):
+        self._comm = comm
+        self.calls = []
+        self.sent = []
+
+    def __getattr__(self, name):
+        value = getattr(self._comm, name)
+        if not callable(value):
+            return value
+
+        def call(*args):
+            self.calls.append(name)
+            if name == "Isend":
+                self.sent.append((args[1], args[0].nbytes))
+            return value(*args)
+
+        return call
+
+
+def spy_on(plan):
+    """Watch what a plan by messages, which nobody has called yet, sends: one spy for each round."""
+    spies = []
+    for exchange in plan._filling.exchanges:
+        (method,) = exchange._methods
+        method.comm = Spy(method.comm)
+        spies.append(method.comm)
+    return spies

@@ -1,0 +1,617 @@
+"""HaloExchange as a plan: reuse, life time, other communicators, mistakes."""
+
+import gc
+import tracemalloc
+import weakref
+
+import numpy as np
+import pytest
+from halos import METHODS, check_exchange, exchanged, few_ways, fill, has_ghosts, routes
+from mpi4py import MPI
+from together import (
+    everywhere,
+    named,
+    numbered,
+    on_nodes,
+    raise_together,
+    ranks_at_fault,
+    same,
+    spread,
+)
+
+import pencils
+from pencils import HaloExchange, Pencil, PencilArray, exchange_halos
+from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
+from pencils.plans import MOST_BOUND, MOST_PLANS
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+SHAPE = (7, 6, 5)
+
+
+@pytest.fixture(name="comm", scope="module")
+def _comm(request):
+    return on_nodes(getattr(request, "param", "one node"))
+
+
+@pytest.fixture(name="pen")
+def _pen(comm):
+    return Pencil(SHAPE, comm, decomp=(0, 1), periodic=(True, False, True))
+
+
+# Reuse.
+
+
+@few_ways
+@routes
+@pytest.mark.parametrize("check", [True, False])
+def test_other_fields_of_the_same_kind(comm, pen, method, route, check):
+    """More than are remembered, new and old ones in turn, in any memory."""
+    pattern = pencils.zeros(pen, halo=2)
+    with HaloExchange(pattern, route=route, method=method, check=check) as plan:
+        fields = [pencils.zeros(pen, halo=2, shared=bool(n % 2)) for n in range(4)]
+        fields.append(PencilArray(pen, np.asfortranarray(pattern.padded), halo=2))
+        fields += [PencilArray(pen, np.zeros_like(pattern.padded), halo=2) for _ in range(3)]
+        for _ in range(2):
+            for field in fields:
+                check_exchange([field], lambda f=field: plan(f))
+        many = [pencils.zeros(pen, halo=2) for _ in range(MOST_BOUND + 3)]
+        for field in (*many, *many[:2]):
+            plan(field)
+        check_exchange([fields[0]], lambda: plan(fields[0]))
+        assert everywhere(comm, len(plan._bound) <= MOST_BOUND)
+
+
+def test_a_field_that_takes_the_place_of_another_is_not_mistaken_for_it(comm, pen):
+    """Its id may be the same, and its memory."""
+    with HaloExchange(pencils.zeros(pen, halo=1), check=False) as plan:
+        for _ in range(30):
+            field = pencils.zeros(pen, halo=1)
+            check_exchange([field], lambda f=field: plan(f))
+            del field
+        assert everywhere(comm, not plan._bound)
+
+
+@routes
+@pytest.mark.parametrize("method", METHODS)
+def test_what_a_plan_tells(comm, pen, route, method):
+    u = pencils.zeros(pen, halo=((1, 0), (2, 2), (0, 0)))
+    v = pencils.zeros(pen, dtype="f4", components=(2, 3), dims=(0, 2), halo=((1, 1), 0, (1, 1)))
+    with HaloExchange([u, v], route=route, method=method) as plan:
+        assert (plan.route, plan.method) == (route, method)
+        text = repr(plan)
+        assert text == str(plan)
+        assert text.startswith("<HaloExchange of float64 halo ((1, 0), (2, 2), (0, 0)), float32 ")
+        assert "components (2, 3) singleton along [1] halo ((1, 1), (0, 0), (1, 1))" in text
+        assert f"by {method}, {route}\n  on {pen!r}>" in text
+    assert repr(plan) == text
+    with HaloExchange(u, corners=False) as plan:
+        assert "without corners" in repr(plan)
+        assert plan.route == "direct"
+        assert plan.method in METHODS
+    assert everywhere(comm, len(set(comm.allgather(repr(plan)))) == 1)
+
+
+@pytest.mark.parametrize("nodes", ["even and odd", "two halves", "one rank apart", "three nodes"])
+def test_the_rule_uses_shared_memory_as_far_as_it_reaches(nodes):
+    comm = on_nodes(nodes)
+    field = pencils.zeros(Pencil((12, 12), comm, periodic=True), halo=1)
+    apart = field.pencil.topology.nodes
+    with HaloExchange(field) as plan:
+        if comm.size in (1, apart):
+            assert plan.method == "messages"
+        else:
+            assert plan.method == ("shared" if apart == 1 else "hybrid")
+        check_exchange([field], lambda: plan(field))
+
+
+def test_memory_that_is_kept(comm, pen):
+    """Of messages what is packed, of fields in shared memory nothing."""
+    field = pencils.zeros(pen, halo=2)
+    with HaloExchange(field, method="messages") as plan:
+        assert plan.memory == 0
+        plan(field)
+        held = plan.memory
+        assert everywhere(comm, held <= 64 * 64 + 4 * field.padded.nbytes)
+        for _ in range(5):
+            plan(field)
+            assert plan.memory == held
+        assert any(comm.allgather(held > 0)) == (comm.size > 1)
+    shared = pencils.zeros(pen, halo=2, shared=True)
+    with HaloExchange(shared, method="shared") as plan:
+        plan(shared)
+        assert everywhere(comm, plan.memory == 0)
+
+
+def test_a_plan_that_is_dropped_is_gone_at_once(comm, pen):
+    """Its memory would be missed before Python looks for cycles."""
+    field = pencils.zeros(pen, halo=1)
+    gc.disable()
+    try:
+        plan = HaloExchange(field, check=False)
+        plan(field)
+        plan.accumulate(field)
+        rounds = weakref.ref(plan._filling), weakref.ref(plan._adding)
+        del plan
+        assert everywhere(comm, [ref() for ref in rounds] == [None, None])
+    finally:
+        gc.enable()
+
+
+def test_fields_may_die_before_their_plan(comm, pen):
+    with HaloExchange(pencils.zeros(pen, halo=1)) as plan:
+        field = pencils.zeros(pen, halo=1)
+        plan(field)
+        plan.accumulate(field)
+        block = weakref.ref(field.padded.base)
+        del field
+        gc.collect()
+        assert everywhere(comm, block() is None)
+
+
+# Life time.
+
+
+def uses(plan, field):
+    return [
+        lambda: plan(field),
+        lambda: plan.start(field),
+        lambda: plan.accumulate(field),
+    ]
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize("used", [True, False])
+def test_a_freed_plan_raises(comm, pen, check, used):
+    field = pencils.zeros(pen, halo=1)
+    plan = HaloExchange(field, check=check)
+    if used:
+        plan(field)
+        plan.accumulate(field)
+    plan.free()
+    for use in uses(plan, field):
+        raise_together(comm, ArgumentError, "freed", "make a new one", call=use)
+    plan.free()
+
+
+@pytest.mark.parametrize("used", [True, False])
+def test_a_plan_freed_on_one_rank_raises_on_all(comm, pen, used):
+    field = pencils.zeros(pen, halo=1)
+    plan = HaloExchange(field)
+    if used:
+        plan(field)
+        plan.accumulate(field)
+    if comm.rank == comm.size - 1:
+        plan.free()
+    before = fill(field)[1]
+    for use in uses(plan, field):
+        raise_together(comm, ArgumentError, named(comm, comm.size - 1), "freed", call=use)
+    assert everywhere(comm, same(field.padded, before))
+    plan.free()
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize("used", [True, False])
+def test_a_plan_after_the_communicator_is_gone(comm, check, used):
+    private = comm.Dup()
+    field = pencils.zeros(Pencil(SHAPE, private, periodic=True), halo=1)
+    plan = HaloExchange(field, check=check)
+    if used:
+        plan(field)
+        plan.accumulate(field)
+    private.Free()
+    calls = [*uses(plan, field), field.exchange_halo, field.start_halo_exchange]
+    for use in (*calls, field.accumulate_halo, lambda: exchange_halos([field])):
+        raise_together(comm, ArgumentError, "freed", call=use)
+    raise_together(comm, ArgumentError, "freed", call=lambda: HaloExchange(field))
+    plan.free()
+
+
+@routes
+@pytest.mark.parametrize("method", METHODS)
+def test_freeing_the_communicator_completes_what_is_under_way(comm, pen, method, route):
+    private = comm.Dup()
+    fields = [pencils.zeros(Pencil(SHAPE, private, decomp=(0, 1), periodic=True), halo=1)
+              for _ in range(3)]  # fmt: skip
+    # Told before: pencils without communicator tell less.
+    known = [exchanged(field, *fill(field, n)) for n, field in enumerate(fields)]
+    plan = HaloExchange(fields[0], method=method, route=route)
+    handles = [plan.start(field) for field in fields[:2]]
+    handles.append(fields[2].start_halo_exchange())
+    private.Free()
+    other = pencils.zeros(pen, halo=1)
+    check_exchange([other], other.exchange_halo)
+    for handle in handles:
+        handle.wait()
+    ok = [
+        same(field.padded.copy(), expected) for field, expected in zip(fields, known, strict=True)
+    ]
+    assert everywhere(comm, all(ok))
+    plan.free()
+
+
+def test_plans_are_kept_and_the_oldest_go(comm):
+    private = comm.Dup()
+    pen = Pencil(SHAPE, private, decomp=(0, 1), periodic=True)
+    plans = pen.topology.plans
+    for _ in range(3):
+        field = pencils.zeros(pen, halo=1)
+        check_exchange([field], field.exchange_halo)
+        field.start_halo_exchange().wait()
+        field.accumulate_halo()
+    assert len(plans) == 1
+    before = None
+    for turn in range(3):
+        for n in range(1, MOST_PLANS + 5):
+            field = pencils.zeros(pen, components=n, halo=1)
+            check_exchange([field], field.exchange_halo)
+            handle = field.start_halo_exchange(corners=False)
+            field.accumulate_halo()
+            handle.wait()
+        count = pen.topology.communicators, pen.topology.shared.windows
+        before = before or count
+        assert count == before, turn
+        assert len(plans) == MOST_PLANS
+    private.Free()
+
+
+def test_a_plan_that_has_to_go_completes_what_is_under_way(comm):
+    private = comm.Dup()
+    pen = Pencil(SHAPE, private, decomp=(0, 1), periodic=True)
+    fields = [pencils.zeros(pen, components=n, halo=1) for n in range(1, MOST_PLANS + 4)]
+    known = [fill(field, n) for n, field in enumerate(fields)]
+    handles = [field.start_halo_exchange() for field in fields]
+    for n in np.random.default_rng(comm.rank).permutation(len(handles)):
+        handles[n].wait()
+    ok = [has_ghosts(field, *both) for field, both in zip(fields, known, strict=True)]
+    assert everywhere(comm, all(ok))
+    private.Free()
+
+
+def test_thousands_of_fields_leak_nothing(comm):
+    """Nor does it take longer and longer, and MPI has as many communicators and windows."""
+    pen = Pencil((4, 4), comm, decomp=(0, 1), periodic=True)
+    topology = pen.topology
+
+    def work(turns):
+        for turn in range(turns):
+            field = pencils.ones(pen, halo=1)
+            field.exchange_halo(corners=bool(turn % 2))
+            if turn % 8 == 0:
+                field.start_halo_exchange().wait()
+                field.accumulate_halo()
+                exchange_halos([field, pencils.ones(pen, dtype="f4", halo=1)])
+        gc.collect()
+
+    work(60)
+    held = topology.communicators, topology.shared.windows, topology.buffers.nbytes
+    tracemalloc.start()
+    work(40)
+    before = tracemalloc.get_traced_memory()[0]
+    work(150)
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert everywhere(comm, grown < 20_000), comm.allgather(grown)
+    work(700)
+    now = topology.communicators, topology.shared.windows, topology.buffers.nbytes
+    assert everywhere(comm, now == held)
+
+
+def test_hundreds_of_plans_leak_nothing(comm):
+    private = comm.Dup()
+    pen = Pencil((4, 4), private, decomp=(0, 1), periodic=True)
+    fields = [pencils.ones(pen, halo=1, shared=shared) for shared in (False, True)]
+    held = None
+    for n in range(90):
+        route, method = ("direct", "sweeps")[n % 2], METHODS[n % 3]
+        plan = HaloExchange(fields, route=route, method=method)
+        if n % 4:
+            plan(*fields)
+            plan.start(*fields)
+        if n % 4 == 1:
+            plan.accumulate(*fields)
+        if n % 8 < 6:
+            plan.free()
+        del plan
+        if n == 40:
+            gc.collect()
+            held = pen.topology.communicators, pen.topology.shared.windows
+    gc.collect()
+    assert everywhere(comm, held == (pen.topology.communicators, pen.topology.shared.windows))
+    private.Free()
+
+
+# Other communicators.
+
+
+@routes
+def test_communicators_of_any_kind(comm, route):
+    half = comm.Split(comm.rank % 2, comm.rank)
+    reverse = comm.Split(0, -comm.rank)
+    cartesian = comm.Create_cart(MPI.Compute_dims(comm.size, 2), periods=[True, False])
+    for each in (half, reverse, cartesian, MPI.COMM_SELF):
+        pen = Pencil(SHAPE, each, decomp=(0, 1), periodic=(True, True, False))
+        fields = [pencils.zeros(pen, halo=(2, 1, 1)), pencils.zeros(pen, dtype="i2", halo=1)]
+        for method in METHODS:
+            with HaloExchange(fields, route=route, method=method) as plan:
+                check_exchange(fields, lambda p=plan, f=fields: p(*f))
+        check_exchange(fields[:1], fields[0].exchange_halo)
+    for each in (half, reverse, cartesian):
+        each.Free()
+
+
+def test_halves_of_the_ranks_exchange_at_their_own_pace(comm):
+    half = comm.Split(comm.rank % 2, comm.rank)
+    u = pencils.zeros(Pencil(SHAPE, half, periodic=True), halo=1)
+    for _ in range(1 + 3 * (comm.rank % 2)):
+        check_exchange([u], u.exchange_halo)
+    v = pencils.zeros(Pencil(SHAPE, comm, periodic=True), halo=1)
+    handle = u.start_halo_exchange() if comm.rank % 2 else None
+    check_exchange([v], v.exchange_halo)
+    if handle is not None:
+        handle.wait()
+    half.Free()
+
+
+# Mistakes.
+
+
+def locked(field):
+    """Make the same field read-only."""
+    block = field.padded.copy()
+    block.flags.writeable = False
+    return PencilArray(field.pencil, block, halo=field.halo)
+
+
+def check_mistake(comm, good, mistake, calls):
+    """Make a mistake on one rank, or on all, in each call; nothing may change. Collective."""
+    wrong, kind, text = mistake
+    blocks = [f.padded for f in (*good, *wrong) if isinstance(f, PencilArray)]
+    before = [block.copy() for block in blocks]
+    for rank in ranks_at_fault(comm):
+        for call in calls:
+            mine = wrong if comm.rank == rank else good
+            raise_together(comm, kind, named(comm, rank), text, call=lambda c=call, m=mine: c(m))
+    for call in calls:
+        raise_together(comm, kind, text, call=lambda c=call: c(wrong))
+    unchanged = [same(block, was) for block, was in zip(blocks, before, strict=True)]
+    assert everywhere(comm, all(unchanged))
+
+
+def test_wrong_fields_on_one_rank(comm, pen):
+    u, v = (spread(pen, numbered(SHAPE), halo=1) for _ in range(2))
+    other = pencils.zeros(pen.with_(splits="last", decomp=(1, 2)), halo=1)
+    calls = [exchange_halos, HaloExchange]
+    mistakes = [
+        ([], ArgumentError, "at least one"),
+        ([u, None], TypeError, "fields[1] must be a PencilArray, not NoneType"),
+        ([u.local, v], TypeError, "fields[0] must be a PencilArray, not ndarray"),
+        ([u, u], ArgumentError, "given twice"),
+        ([u, locked(v)], ArgumentError, "read-only"),
+        ([u, other], PencilMismatchError, "transpose"),
+        (None, TypeError, "PencilArray or a sequence of them, not NoneType"),
+        (u.local, TypeError, "not ndarray"),
+        ({"u": u}, TypeError, "not dict"),
+    ]
+    for wrong, kind, text in mistakes:
+        for call in calls:
+            for rank in ranks_at_fault(comm):
+                mine = wrong if comm.rank == rank else [u, v]
+                raise_together(
+                    comm, kind, named(comm, rank), text, call=lambda c=call, m=mine: c(m)
+                )
+            raise_together(comm, kind, text, call=lambda c=call, w=wrong: c(w))
+    boundary = [u, v]
+    assert everywhere(comm, all(np.array_equal(f.local, u.local) for f in boundary))
+    check_exchange([u, v], lambda: exchange_halos([u, v]))
+
+
+def test_a_field_alone_will_do_on_any_rank(comm, pen):
+    """As it does for plans; some ranks may write it as a list of one."""
+    u = pencils.zeros(pen, halo=1)
+    for rank in ranks_at_fault(comm):
+        fields = u if comm.rank == rank else [u]
+        check_exchange([u], lambda f=fields: exchange_halos(f))
+        with HaloExchange(fields) as plan:
+            check_exchange([u], lambda p=plan: p(u))
+    check_exchange([u], lambda: exchange_halos(u))
+
+
+def test_wrong_fields_for_verbs_on_one_rank(comm, pen):
+    u = spread(pen, numbered(SHAPE), halo=1)
+    verbs = [
+        PencilArray.exchange_halo,
+        PencilArray.accumulate_halo,
+        PencilArray.start_halo_exchange,
+    ]
+    for wrong, kind, text in (
+        (None, TypeError, "must be a PencilArray, not NoneType"),
+        (u.local, TypeError, "must be a PencilArray, not ndarray"),
+        (locked(u), ArgumentError, "read-only"),
+    ):
+        for rank in ranks_at_fault(comm):
+            for verb in verbs:
+                mine = wrong if comm.rank == rank else u
+                raise_together(
+                    comm, kind, named(comm, rank), text, call=lambda v=verb, m=mine: v(m)
+                )
+    assert everywhere(comm, np.array_equal(u.local, numbered(SHAPE)[u.local_slices]))
+
+
+def test_different_fields_on_one_rank_are_named(comm, pen):
+    if comm.size == 1:
+        return
+    u = pencils.zeros(pen, halo=1)
+    others = {
+        "halos": [pencils.zeros(pen, halo=2)],
+        "dtypes": [pencils.zeros(pen, dtype="f4", halo=1)],
+        "components": [pencils.zeros(pen, components=1, halo=1)],
+        "singletons": [pencils.zeros(pen, dims=(0, 1), halo=(1, 1, 0))],
+        "pencils": [pencils.zeros(pen.with_(order=(2, 1, 0)), halo=1)],
+        "fields": [u, pencils.zeros(pen, halo=1)],
+    }
+    before = fill(u)[1]
+    for rank in ranks_at_fault(comm):
+        odd = comm.rank == rank
+        for name, wrong in others.items():
+            calls = [HaloExchange, exchange_halos]
+            if len(wrong) == 1:
+                calls.append(lambda f: f[0].exchange_halo())
+                calls.append(lambda f: f[0].start_halo_exchange())
+                calls.append(lambda f: f[0].accumulate_halo())
+            for call in calls:
+                raise_together(
+                    comm,
+                    RankDisagreementError,
+                    f"disagree on {name}",
+                    call=lambda c=call, w=wrong, o=odd: c(w if o else [u]),
+                )
+        for options in (
+            {"corners": False}, {"route": "sweeps"}, {"method": "messages"}, {"check": False}
+        ):  # fmt: skip
+            raise_together(
+                comm,
+                RankDisagreementError,
+                f"disagree on {next(iter(options))}",
+                call=lambda o=options, odd=odd: HaloExchange(u, **(o if odd else {})),
+            )
+        for verb in (u.exchange_halo, u.start_halo_exchange, u.accumulate_halo):
+            raise_together(
+                comm,
+                RankDisagreementError,
+                "disagree on corners",
+                call=lambda v=verb, odd=odd: v(corners=not odd),
+            )
+        raise_together(
+            comm,
+            RankDisagreementError,
+            "disagree on call",
+            call=u.exchange_halo if odd else u.accumulate_halo,
+        )
+    assert everywhere(comm, same(u.padded, before))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"route": "pigeons"},
+        {"route": None},
+        {"method": "pigeons"},
+        {"method": "alltoallv"},
+        {"method": []},
+    ],
+    ids=str,
+)
+def test_unknown_routes_and_methods_on_one_rank(comm, pen, wrong):
+    u = pencils.zeros(pen, halo=1)
+    ((name, value),) = wrong.items()
+    for rank in ranks_at_fault(comm):
+        mine = wrong if comm.rank == rank else {}
+        raise_together(
+            comm,
+            ArgumentError,
+            named(comm, rank),
+            f"{name} {value!r} is unknown",
+            call=lambda m=mine: HaloExchange(u, **m),
+        )
+    known = "auto, direct, sweeps" if name == "route" else "auto, shared, hybrid, messages"
+    raise_together(comm, ArgumentError, known, call=lambda: HaloExchange(u, **wrong))
+
+
+def test_wrong_fields_for_a_plan_on_one_rank(comm, pen):
+    good = [pencils.zeros(pen, halo=1), pencils.zeros(pen, dtype="i4", components=2, halo=2)]
+    one, two = good
+    mistakes = [
+        ([], ArgumentError, "for 2 fields, but got 0"),
+        ([one], ArgumentError, "for 2 fields, but got 1"),
+        ([one, two, one], ArgumentError, "for 2 fields, but got 3"),
+        ([two, one], ArgumentError, "field 0 has "),
+        ([one, None], TypeError, "must be a PencilArray"),
+        ([one, one], ArgumentError, "twice"),
+        ([locked(one), two], ArgumentError, "read-only"),
+        ([pencils.zeros(pen, halo=2), two], ArgumentError, "halo ((2, 2), (2, 2), (2, 2))"),
+        ([pencils.zeros(pen, dtype=">f8", halo=1), two], ArgumentError, "dtype >f8"),
+        ([pencils.zeros(pen, dims=(0, 1), halo=(1, 1, 0)), two], ArgumentError, "singletons"),
+        ([one, pencils.zeros(pen, dtype="i4", halo=2)], ArgumentError, "components ()"),
+        ([pencils.zeros(pen.with_(order=(1, 0, 2)), halo=1), two], ArgumentError, "layout"),
+        ([pencils.zeros(pen.with_(periodic=False), halo=1), two], PencilMismatchError, "transpose"),
+        ([pencils.zeros(pen.with_(decomp=(1, 2)), halo=1), two], PencilMismatchError, "transpose"),
+    ]  # fmt: skip
+    with HaloExchange(good) as plan:
+        for used in (False, True):
+            calls = [lambda f, call=call: call(*f) for call in (plan, plan.start, plan.accumulate)]
+            for mistake in mistakes:
+                check_mistake(comm, good, mistake, calls)
+            if not used:
+                plan(*good)
+                plan.accumulate(*good)
+        check_exchange(good, lambda: plan(*good))
+    walled = pen.with_(periodic=False)
+    others = [
+        pencils.zeros(walled, dtype=f.dtype, halo=f.halo, components=f.components) for f in good
+    ]
+    mistakes.append((others, ArgumentError, "layout"))
+    unchecked = HaloExchange(good, check=False)
+    for wrong, kind, text in mistakes:
+        raise_together(comm, kind, text, call=lambda w=wrong: unchecked(*w))
+    check_exchange(good, lambda: unchecked(*good))
+    unchecked.free()
+
+
+def test_another_plan_on_one_rank(comm, pen):
+    if comm.size == 1:
+        return
+    u = pencils.zeros(pen, halo=1)
+    with HaloExchange(u) as one, HaloExchange(u, corners=False) as other:
+        for rank in ranks_at_fault(comm):
+            plan = other if comm.rank == rank else one
+            for call in (plan, plan.start, plan.accumulate):
+                raise_together(
+                    comm,
+                    RankDisagreementError,
+                    "disagree on plan",
+                    "without corners",
+                    call=lambda c=call: c(u),
+                )
+        check_exchange([u], lambda: one(u))
+
+
+@pytest.mark.parametrize("dtype", ["?", "S3", "M8[s]", "m8[s]", [("a", "f8")]], ids=str)
+def test_only_numbers_add_up(comm, pen, dtype):
+    u = pencils.zeros(pen, halo=1)
+    wrong = pencils.zeros(pen, dtype=dtype, halo=1)
+    before = fill(wrong)[1] if wrong.dtype.kind != "m" else wrong.padded.copy()
+    text = f"dtype {wrong.dtype} cannot be added up"
+    raise_together(comm, TypeError, text, call=wrong.accumulate_halo)
+    with HaloExchange([u, wrong]) as plan:
+        raise_together(comm, TypeError, text, call=lambda: plan.accumulate(u, wrong))
+    assert everywhere(comm, same(wrong.padded, before))
+
+
+def test_no_halo_along_singletons(comm, pen):
+    raise_together(
+        comm,
+        ArgumentError,
+        "along singleton dimension 1",
+        call=lambda: pencils.zeros(pen, dims=(0, 2), halo=(1, 1, 1)),
+    )
+
+
+@pytest.mark.parametrize("nodes", ["even and odd", "two halves", "one rank apart", "three nodes"])
+def test_shared_memory_does_not_reach_another_node(nodes):
+    comm = on_nodes(nodes)
+    u = pencils.zeros(Pencil((12, 12), comm, periodic=True), halo=1)
+    text = "'shared' does not reach rank"
+    if comm.size > 1:
+        for route in ("direct", "sweeps"):
+            raise_together(
+                comm,
+                ArgumentError,
+                text,
+                "use 'hybrid'",
+                call=lambda r=route: HaloExchange(u, method="shared", route=r),
+            )
+    # Where nothing leaves a node, it does as well as anywhere.
+    v = pencils.zeros(Pencil((12, 12), comm, periodic=True), halo=(0, 3))
+    with HaloExchange(v, method="shared") as plan:
+        check_exchange([v], lambda: plan(v))
