@@ -82,7 +82,7 @@ class Topology:
     @property
     def freed(self) -> bool:
         """Whether the user's communicator was freed, and with it this one."""
-        return bool(self.comm == MPI.COMM_NULL)
+        return not self.comm
 
     @property
     def node(self) -> MPI.Intracomm:

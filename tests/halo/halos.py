@@ -177,7 +177,7 @@ class Spy:
 
         def call(*args):
             self.calls.append(name)
-            if name == "Isend":
+            if name == "Send_init":
                 self.sent.append((args[1], args[0].nbytes))
             return value(*args)
 

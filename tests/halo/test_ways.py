@@ -1,0 +1,142 @@
+"""What plans choose by themselves, and exchanges that a thread completes."""
+
+import numpy as np
+import pytest
+from halos import check_exchange, fill, has_ghosts, random_field, random_grid, random_shape, routes
+from together import everywhere, on_nodes, raise_together
+
+import pencils
+from pencils import HaloExchange, Pencil
+from pencils.comm.methods import method as limits
+from pencils.comm.topology import topology_of
+from pencils.errors import ArgumentError
+from pencils.halo import arguments
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+
+@pytest.fixture(name="comm", params=["one node", "two halves"], scope="module")
+def _comm(request):
+    return on_nodes(request.param)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_large_contiguous_faces_of_private_fields_travel_by_messages(comm, monkeypatch, seed):
+    monkeypatch.setattr(limits, "ALONE", 16)
+    rng = np.random.default_rng(seed)
+    ndim = int(rng.integers(1, 4))
+    pencil = random_grid(rng, comm, random_shape(rng, ndim))
+    fields = [random_field(rng, pencil, dtype) for dtype in ("f8", "i2")]
+    with HaloExchange(fields) as plan:
+        check_exchange(fields, lambda: plan(*fields))
+    check_exchange(fields, lambda: pencils.exchange_halos(fields))
+
+
+def test_the_method_depends_on_where_fields_lie_and_how_faces_run(monkeypatch):
+    """Planes across the slowest axis are one run of memory; other faces are many."""
+    comm = on_nodes("one node")
+    monkeypatch.setattr(limits, "ALONE", 64)
+
+    def chosen(shape, decomp, shared, **kind):
+        pencil = Pencil(shape, comm, decomp=decomp, periodic=True)
+        field = pencils.zeros(pencil, halo=1, shared=shared, **kind)
+        with HaloExchange(field) as plan:
+            return plan.method
+
+    alone = comm.size == 1
+    expected = {
+        ((12, 12, 12), 0, True): "messages" if alone else "shared",
+        ((12, 12, 12), 0, False): "messages",
+        ((12, 12, 12), 1, True): "messages" if alone else "shared",
+        ((12, 12, 12), 1, False): "messages" if alone else "shared",
+    }
+    for (shape, decomp, shared), method in expected.items():
+        assert chosen(shape, decomp, shared) == method
+    small = "messages" if alone else "shared"
+    assert chosen((12, 2), 0, shared=False) == small
+    assert chosen((12, 12), 0, shared=False, components=2) == small
+    if comm.size > 3:
+        pencil = Pencil((12, 12, 12), comm, periodic=True)
+        assert min(pencil.grid) > 1
+        with HaloExchange(pencils.zeros(pencil, halo=1)) as plan:
+            assert plan.method == "hybrid"
+
+
+@routes
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "private"])
+def test_a_thread_completes_what_was_started(comm, route, shared):
+    pencil = Pencil((9, 8, 7), comm, periodic=(True, False, True))
+    fields = [pencils.zeros(pencil, halo=2, shared=shared, dtype=kind) for kind in ("f8", "c8")]
+    other = pencils.ones(pencil, halo=1, shared=True)
+    with HaloExchange(fields, route=route, progress=True) as plan:
+        for seed in range(3):
+            known = [fill(field, seed) for field in fields]
+            handle = plan.start(*fields)
+            total = other.sum()  # agrees and reduces on other communicators meanwhile
+            more = pencils.zeros(pencil, halo=1, shared=True)
+            handle.wait()
+            assert total == other.size
+            assert everywhere(comm, not more.padded.any())
+            pairs = zip(fields, known, strict=True)
+            assert everywhere(comm, all(has_ghosts(field, *one) for field, one in pairs))
+        check_exchange(fields, lambda: plan(*fields))
+
+
+def test_exchanges_of_a_thread_and_others_are_completed_in_turn(comm):
+    pencil = Pencil((9, 8), comm, periodic=True)
+    u, v, w = (pencils.zeros(pencil, halo=1) for _ in range(3))
+    known = [fill(field, seed) for seed, field in enumerate((u, v, w))]
+    with HaloExchange(u, progress=True) as plan, HaloExchange(v) as another:
+        first = another.start(v)
+        handles = [plan.start(u), plan.start(w)]
+        last = v.start_halo_exchange()
+        for handle in (*handles[:: 1 if comm.rank % 2 else -1], last, first):
+            handle.wait()
+        for field, one in zip((u, v, w), known, strict=True):
+            assert everywhere(comm, has_ghosts(field, *one))
+        plan.start(u)  # and is freed under way
+
+
+def test_the_thread_goes_with_the_communicator(comm):
+    own = comm.Dup()
+    pencil = Pencil((6, 5), own, periodic=True)
+    u = pencils.ones(pencil, halo=1)
+    plan = HaloExchange(u, progress=True)
+    plan.start(u).wait()
+    apart = topology_of(own).apart
+    assert topology_of(own).communicators >= apart.communicators > 1
+    own.Free()
+    assert apart.freed
+    raise_together(comm, RuntimeError, "shutdown", call=lambda: apart.worker.submit(print))
+    raise_together(comm, ArgumentError, "freed", call=lambda: plan(u))
+
+
+def test_a_thread_needs_an_mpi_library_that_allows_it(comm, monkeypatch):
+    monkeypatch.setattr(arguments, "allows_threads", lambda: False)
+    u = pencils.ones(Pencil((6, 5), comm), halo=1)
+    raise_together(
+        comm, ArgumentError, "THREAD_MULTIPLE", call=lambda: HaloExchange(u, progress=True)
+    )
+    HaloExchange(u).free()
+
+
+def test_staggered_fields_travel_together(comm):
+    pencil = Pencil((7, 5), comm, periodic=(False, True))
+    fields = [
+        pencils.zeros(pen, halo=halo, dtype=dtype)
+        for pen, halo, dtype in (
+            (pencil, 1, "f8"),
+            (pencil.staggered(0), 2, "f8"),
+            (pencil.staggered((0, 1)), (1, 2), "c16"),
+        )
+    ]
+    check_exchange(fields, lambda: pencils.exchange_halos(fields))
+    with HaloExchange(fields, corners=False) as plan:
+        check_exchange(fields, lambda: plan(*fields), corners=False)
+
+
+def test_every_field_is_wrapped_in_its_own_memory_order(comm):
+    pencil = Pencil((5, 4, 6), comm, decomp=1, periodic=True)
+    orders = [(0, 1, 2), (2, 1, 0), (1, 2, 0), (2, 0, 1)]
+    fields = [pencils.zeros(pencil.with_(order=order), halo=2) for order in orders]
+    check_exchange(fields, lambda: pencils.exchange_halos(fields))
