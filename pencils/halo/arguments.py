@@ -15,6 +15,7 @@ from pencils.operands import Field, check_type, common_pencil
 if TYPE_CHECKING:
     from pencils.array import PencilArray
 
+MEASURE = "measure"
 METHODS = (AUTO, "shared", "hybrid", "messages")
 
 
@@ -39,7 +40,7 @@ def read_options(
         If there is no such route or method, or MPI does not allow a thread of our own.
     """
     for name, value, known in (
-        ("route", route, [AUTO, *ROUTES]),
+        ("route", route, [AUTO, *ROUTES, MEASURE]),
         ("method", method, list(METHODS)),
     ):
         if value not in known:

@@ -11,6 +11,7 @@ from pencils.comm.exchange import AUTO, Handle
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
 from pencils.halo.arguments import (
+    MEASURE,
     Options,
     are_private,
     check_additive,
@@ -21,6 +22,7 @@ from pencils.halo.arguments import (
     read_options,
 )
 from pencils.halo.block import Kind
+from pencils.halo.measure import fastest
 from pencils.halo.rounds import BoundRounds, Rounds, far_rounds
 from pencils.operands import topology_among
 from pencils.plans import FieldPlan
@@ -49,9 +51,11 @@ class HaloExchange(FieldPlan[BoundRounds]):
     corners : bool, optional
         Whether to fill ghosts that lie beyond several dimensions; stencils shaped like a star do
         not need them.
-    route : {"auto", "direct", "sweeps"}, optional
+    route : {"auto", "direct", "sweeps", "measure"}, optional
         How corners are reached: by one exchange with all neighbours, diagonal ones included, or by
         one exchange for each decomposed dimension in turn, with fewer messages. "auto" is direct.
+        "measure" exchanges `fields` by all routes, and by all methods unless one is named, and
+        takes what was fastest.
     method : {"auto", "shared", "hybrid", "messages"}, optional
         How data travel: through memory that the ranks of a node share, by that and messages between
         nodes, or by messages. "auto" takes shared memory as far as it reaches.
@@ -103,6 +107,11 @@ class HaloExchange(FieldPlan[BoundRounds]):
             agree(**facts(given), **options._asdict())
             agree.flag(up=are_private(given))
         self._set(topology, kinds, options, Buffers(), private=agree.flagged)
+        way = options.route, options.method
+        if options.route == MEASURE:
+            blocks = [field.padded for field in given]
+            way = fastest(topology, options.method, self._make_rounds, blocks)
+        self._open(*way)
 
     @classmethod
     def for_kinds(
@@ -117,6 +126,7 @@ class HaloExchange(FieldPlan[BoundRounds]):
         """Make a plan from arguments that all ranks agree on. *Collective*."""
         plan = object.__new__(cls)
         plan._set(topology, kinds, options, buffers, private=private)
+        plan._open(options.route, options.method)
         return plan
 
     def _set(
@@ -132,10 +142,13 @@ class HaloExchange(FieldPlan[BoundRounds]):
         self._kinds = kinds
         self._options = options
         self._buffers = buffers
-        self._private = private and options.method == AUTO
-        self.route = "direct" if options.route == AUTO else options.route
-        self._far = far_rounds(kinds[0].layout, self.route, corners=options.corners)
-        self._filling: Rounds | None = self._make_rounds(backwards=False)
+        self._private = private
+
+    def _open(self, route: str, method: str) -> None:
+        """Make the steps. *Collective*."""
+        self.route = "direct" if route == AUTO else route
+        self._method = method
+        self._filling: Rounds | None = self._make_rounds(self.route, method)
         self._adding: Rounds | None = None  # made when it is asked for
         self.method = self._filling.method
         self._text = self._describe()
@@ -224,15 +237,15 @@ class HaloExchange(FieldPlan[BoundRounds]):
             f"  on Pencil({self._kinds[0].layout})>"
         )
 
-    def _make_rounds(self, *, backwards: bool) -> Rounds:
+    def _make_rounds(self, route: str, method: str, *, backwards: bool = False) -> Rounds:
         return Rounds(
             self._topology.apart if self._options.progress else self._topology,
             self._kinds,
-            self._far,
-            self._options.method,
+            far_rounds(self._kinds[0].layout, route, corners=self._options.corners),
+            method,
             self._buffers,
             corners=self._options.corners,
-            private=self._private,
+            private=self._private and method == AUTO,
             backwards=backwards,
         )
 
@@ -267,7 +280,7 @@ class HaloExchange(FieldPlan[BoundRounds]):
     def _rounds(self, *, backwards: bool) -> Rounds:
         """Return the steps; those of the adjoint are made by its first call. *Collective*."""
         if backwards and self._adding is None:
-            self._adding = self._make_rounds(backwards=True)
+            self._adding = self._make_rounds(self.route, self._method, backwards=True)
         rounds = self._adding if backwards else self._filling
         assert rounds is not None
         return rounds

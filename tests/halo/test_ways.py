@@ -62,6 +62,17 @@ def test_the_method_depends_on_where_fields_lie_and_how_faces_run(monkeypatch):
             assert plan.method == "hybrid"
 
 
+@pytest.mark.parametrize("method", ["auto", "messages"])
+def test_the_fastest_way_is_the_same_on_all_ranks(comm, method):
+    pencil = Pencil((6, 7, 5), comm, periodic=True)
+    fields = [pencils.zeros(pencil, halo=2), pencils.zeros(pencil, halo=1, shared=True)]
+    with HaloExchange(fields, route="measure", method=method) as plan:
+        assert plan.route in {"direct", "sweeps"}
+        assert len(set(comm.allgather((plan.route, plan.method)))) == 1
+        assert method in {"auto", plan.method}
+        check_exchange(fields, lambda: plan(*fields))
+
+
 @routes
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "private"])
 def test_a_thread_completes_what_was_started(comm, route, shared):
