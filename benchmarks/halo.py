@@ -40,7 +40,6 @@ class ByHand:
         shape = [n + lo + hi for n, (lo, hi) in zip(pencil.local_shape, halo, strict=True)]
         self.block = np.ones(shape)
         self.requests, self.steps = [], []
-        self.keep = []
         for dim, width in enumerate(halo):
             if any(width):
                 self.steps.append(self.axis(pencil, dim, width))
@@ -67,6 +66,11 @@ class ByHand:
         if pencil.process_shape[dim] == 1:
             return partial(self.local, moves)
         return self.far(moves)
+
+    def free(self):
+        """Free persistent requests: MPI libraries want that before the end."""
+        for request in self.requests:
+            request.Free()
 
     @staticmethod
     def local(moves):
@@ -110,6 +114,7 @@ class Packed(ByHand):
             requests += [COMM.Recv_init(inbox, source, tag), COMM.Send_init(outbox, dest, tag)]
             inboxes.append((inbox, into))
             outboxes.append((outbox, out))
+        self.requests += requests
 
         def step():
             for outbox, out in outboxes:
@@ -134,6 +139,7 @@ class Datatypes(ByHand):
                 COMM.Recv_init([self.block, 1, self.kind(into)], source, tag),
                 COMM.Send_init([self.block, 1, self.kind(out)], dest, tag),
             ]
+        self.requests += requests
 
         def step():
             MPI.Prequest.Startall(requests)
@@ -195,6 +201,9 @@ def compare(n, case, kernels, repeat, times=20):
     tell(f"\n{n}^3 split along {decomp}, grid {pencil.grid}, ghosts along {axes}, width {width}")
     for name, micro in named.items():
         tell(f"  {name:44}{micro:9.1f} us   best of the peers / this {best / micro:6.2f}")
+    for call in cases.values():
+        if isinstance(call, ByHand):
+            call.free()
 
 
 def time_of(calls, repeat, times):
