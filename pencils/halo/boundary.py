@@ -15,10 +15,10 @@ from pencils.storage import Array
 if TYPE_CHECKING:
     from pencils.array import PencilArray
 
-Mode = Literal["constant", "edge", "linear_ramp", "reflect", "symmetric"]
+Mode = Literal["constant", "edge", "linear_ramp", "reflect", "symmetric", "antisymmetric"]
 
 _MIRRORS = ("reflect", "symmetric")
-_WITH_VALUE = ("constant", "linear_ramp")
+_WITH_VALUE = ("constant", "linear_ramp", "antisymmetric")
 _MODES: tuple[str, ...] = get_args(Mode)
 _SIDES = {"lo": (False,), "hi": (True,), "both": (False, True)}
 
@@ -44,15 +44,18 @@ def fill_boundary(
     ----------
     field : PencilArray
         The field; its boundary points are overwritten, nothing else.
-    mode : {"constant", "edge", "linear_ramp", "reflect", "symmetric"} or callable
-        What to fill in, in the words of `numpy.pad`; ramps may differ from its in the last bit. A
+    mode : {"constant", "edge", "linear_ramp", "reflect", "symmetric", "antisymmetric"} or callable
+        What to fill in, in the words of `numpy.pad`; ramps may differ from its in the last bit.
+        ``"antisymmetric"``, which NumPy does not have, is twice `value` less what ``"symmetric"``
+        gives: half a cell outside of the last points the field is `value`. A
         callable is called as ``f(i, j, ...)`` once for each dimension and side, with the global
         indices of the boundary points, padded range of the other dimensions included: integer
         arrays that broadcast against each other, with values below 0 and beyond the shape. What it
         returns must broadcast to these points, components first. It runs only on ranks that have
         such points, so it must not communicate, and an error it raises is raised there only.
     value : array_like, optional
-        For ``"constant"`` the value, for ``"linear_ramp"`` the one at the outermost point: a
+        For ``"constant"`` the value, for ``"linear_ramp"`` the one at the outermost point, for
+        ``"antisymmetric"`` that at the wall between the last point and the first one outside: a
         scalar, or an array that broadcasts to the components. Default 0.
     axis : int or sequence of int, optional
         Space dimensions in ``[-n, n)`` to fill along, components not counted. Default: all that are
@@ -61,7 +64,7 @@ def fill_boundary(
         Below index 0, beyond the last one, or both.
     reflect_type : {"even", "odd"}, optional
         For ``"reflect"`` and ``"symmetric"``: ``"odd"`` subtracts the mirrored values from twice
-        the edge value.
+        the value of the last point.
 
     Raises
     ------
@@ -107,7 +110,9 @@ class _Rule(NamedTuple):
 
     def needs(self, reach: int) -> int:
         """Points next to the edge that determine `reach` boundary points, on an endless grid."""
-        return reach + 1 if self.mode == "reflect" else reach if self.mode == "symmetric" else 1
+        if self.mode == "reflect":
+            return reach + 1
+        return reach if self.mode in {"symmetric", "antisymmetric"} else 1
 
 
 class _Edge(NamedTuple):
@@ -159,8 +164,9 @@ def _read_rule(field: PencilArray, mode: object, value: object, reflect_type: ob
     if value is not None and mode not in _WITH_VALUE:
         msg = f"value={value!r} has no meaning for mode={mode!r}; only {_WITH_VALUE} take one"
         raise ArgumentError(msg)
-    if field.dtype.kind not in "biufc" and (mode == "linear_ramp" or reflect_type == "odd"):
-        what = "linear_ramp" if mode == "linear_ramp" else f"{mode} with reflect_type='odd'"
+    computed = mode in {"linear_ramp", "antisymmetric"}
+    if field.dtype.kind not in "biufc" and (computed or reflect_type == "odd"):
+        what = mode if computed else f"{mode} with reflect_type='odd'"
         msg = f"{what} computes with numbers, and the elements are {field.dtype}; use another mode"
         raise TypeError(msg)
     if mode not in _WITH_VALUE:
@@ -230,6 +236,12 @@ def _check_points(field: PencilArray, edge: _Edge, rule: _Rule) -> None:
     if edge.points == 0:
         msg = f"dimension {dim} has no points for mode={rule.mode!r} to start from; use 'constant'"
         raise ArgumentError(msg)
+    if rule.mode == "antisymmetric" and edge.width > edge.points:
+        msg = (
+            f"mode='antisymmetric' mirrors each point once, and the halo of dimension {dim}, "
+            f"{(lo, hi)}, is wider than its {edge.points} points; use a narrower halo there"
+        )
+        raise ArgumentError(msg)
     split = field.extent.layout.splits[dim]
     start, stop = split.bounds(split.owner(edge.last))
     needed = edge.inside(rule.needs(edge.width))
@@ -258,6 +270,14 @@ def _fill(field: PencilArray, edge: _Edge, rule: _Rule) -> None:
         target[...] = _along(field, edge.dim, edge.inside(1))
     elif rule.mode == "linear_ramp":
         target[...] = _ramp(field, edge, outside, rule)
+    elif rule.mode == "antisymmetric":
+        with np.errstate(all="ignore"):
+            np.subtract(
+                2 * rule.value,
+                _mirrored(field, edge, outside, rule._replace(mode="symmetric")),
+                out=target,
+                casting="unsafe",
+            )
     else:
         target[...] = _mirrored(field, edge, outside, rule)
 

@@ -306,6 +306,28 @@ def test_functions_that_do_not_fit(comm):
         raise_together(comm, ArgumentError, "(3, 2, 5)", "dimension 0", call=call)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_antisymmetric_is_twice_the_value_less_the_mirrored_one(comm, seed):
+    """Axis after axis, as corners show: mirrored twice they are what they were."""
+    rng = np.random.default_rng(seed)
+    pencil, halo, a = draw(rng, comm, ("f8", "c16", "i4"))
+    halo = [(min(max(w), n),) * 2 for w, n in zip(halo, pencil.shape, strict=True)]
+    u = exchanged(pencil, a, halo=halo)
+    expected = numpy_pad(u, a, "symmetric")
+    odd = np.zeros(expected.shape[len(u.components) :], bool)
+    for dim in range(pencil.ndim):
+        odd ^= beyond(u, dim).reshape([-1 if d == dim else 1 for d in range(pencil.ndim)])
+    u.fill_boundary("antisymmetric", value=3)
+    assert everywhere(comm, equal(u, np.where(odd, 6 - expected, expected).astype(a.dtype)))
+
+
+def test_antisymmetric_mirrors_once(comm):
+    u = pencils.ones(pencils.Pencil(3, comm), halo=4)
+    raise_together(
+        comm, ArgumentError, "narrower halo", call=lambda: u.fill_boundary("antisymmetric")
+    )
+
+
 def test_values_of_components(comm):
     pencil = pencils.Pencil((4, 3), comm)
     a = numbered((2, 3, 4, 3))
