@@ -362,14 +362,18 @@ def test_freeing_the_communicator_completes_what_is_under_way(comm, pair, method
     plan.free()
 
 
-def test_a_call_after_the_communicator_is_gone(comm):
+@pytest.mark.parametrize("used", [False, True])
+def test_a_call_after_the_communicator_is_gone(comm, used):
     private = comm.Dup()
     pen = Pencil(SHAPE, private, decomp=0)
-    u = zeros(pen)
-    plan = Transposition(pen, pen.with_(decomp=1), check=False)
+    u, v = zeros(pen), zeros(pen.with_(decomp=1))
+    plan = Transposition(pen, v.pencil, check=False)
+    if used:
+        plan(u, v)
     private.Free()
-    with pytest.raises(ArgumentError, match="freed"):
-        plan.start(u)
+    for call in (plan, plan.start):
+        with pytest.raises(ArgumentError, match="freed"):
+            call(u, v)
 
 
 # Plans kept by transpose().

@@ -240,6 +240,9 @@ def test_plans_are_kept_and_the_oldest_go(comm):
         field.start_halo_exchange().wait()
         field.accumulate_halo()
     assert len(plans) == 1
+    for corners in (False, True, False):  # by plans of their own
+        check_exchange([field], lambda c=corners: field.exchange_halo(corners=c), corners=corners)
+    assert len(plans) == 2
     before = None
     for turn in range(3):
         for n in range(1, MOST_PLANS + 5):
