@@ -183,7 +183,9 @@ class HaloExchange(FieldPlan[BoundRounds]):
         """Start filling the ghosts, and return before it is done. *Collective*.
 
         Until ``wait()`` of the returned handle, which all ranks must call, the fields may be read
-        where they are owned, but not written. Several exchanges may be under way.
+        where they are owned, but not written. Several exchanges may be under way, of this plan and
+        of others; no other collective call should come between waits that ranks make in another
+        order.
         """
         return self._prepare("HaloExchange.start", fields).start(None)
 

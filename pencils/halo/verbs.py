@@ -88,7 +88,9 @@ def start_halo_exchange(field: PencilArray, *, corners: bool = True) -> Handle[N
     """Start filling the ghosts, and return before it is done. *Collective*.
 
     Until ``wait()`` of the returned handle, which all ranks must call, the field may be read where
-    it is owned, but not written: compute on `interior` meanwhile, on the `shells` afterwards.
+    it is owned, but not written: compute on `interior` meanwhile, on the `shells` afterwards. With
+    several exchanges under way, no other collective call should come between waits that ranks make
+    in another order.
 
     Parameters
     ----------
