@@ -5,7 +5,8 @@
 All grids are periodic and all corners are filled. The peers exchange axis after axis: by Sendrecv
 and packing with NumPy, by persistent requests on packed buffers, by persistent requests on MPI
 datatypes, and by PETSc's DMDA if petsc4py is there. Cases run in turn, a sample is the time of the
-slowest rank for many calls, and the tables show medians in microseconds per call.
+slowest rank for many calls, and the tables show medians in microseconds per call. Beside them is
+what it takes to copy as many bytes as there are ghosts; only ratios carry over between machines.
 """
 
 import argparse
@@ -193,6 +194,8 @@ def compare(n, case, kernels, repeat, times=20):
     halo = [(width, width) if dim in axes else (0, 0) for dim in range(3)]
     cases = dict(our_cases(pencil, halo, kernels))
     cases |= {kind.name: kind(pencil, halo) for kind in (Sendrecv, Packed, Datatypes)}
+    ghosts = np.ones(pencils.empty(pencil, halo=halo).padded.size - np.prod(pencil.local_shape))
+    cases["copy of as many bytes, in one run"] = partial(np.copyto, np.empty_like(ghosts), ghosts)
     if PETSc is not None and len(axes) == pencil.ndim:
         cases["PETSc DMDA"] = petsc_case(pencil, width)
     seconds = time_of(list(cases.values()), repeat, times)
@@ -229,7 +232,7 @@ def overhead(n, repeat):
     whole, barrier, copies = time_of(calls, repeat, 200)
     tell(
         f"\n{n}^3, shared arrays: {whole:.1f} us; two barriers {2 * barrier:.1f}, copies "
-        f"{copies:.1f}, beyond these {whole - 2 * barrier - copies:.1f}"
+        f"{copies:.1f} (with nobody else at them), beyond these {whole - 2 * barrier - copies:.1f}"
     )
 
 

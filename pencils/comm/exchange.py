@@ -194,7 +194,8 @@ class Bound:
 
     def run(self) -> None:
         """Complete what is under way, and move the data. *Collective*."""
-        complete_all()
+        if UNDER_WAY:
+            complete_all()
         self.move()
 
     def move(self) -> None:

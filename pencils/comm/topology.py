@@ -42,6 +42,7 @@ class Topology:
         self.comm = _split(comm, 0)
         self.comm.Set_errhandler(MPI.ERRORS_RETURN)
         self.rank = self.comm.rank
+        self.freed = False  # with the user's communicator
         self.plans: OrderedDict[Any, Any] = OrderedDict()
         self.exchanges: WeakSet[Any] = WeakSet()  # what has to be completed before it is freed
         self.buffers = Buffers()  # of the plans kept here
@@ -78,11 +79,6 @@ class Topology:
         if self._apart is None:
             self._apart = _Apart(self)
         return self._apart
-
-    @property
-    def freed(self) -> bool:
-        """Whether the user's communicator was freed, and with it this one."""
-        return not self.comm
 
     @property
     def node(self) -> MPI.Intracomm:
@@ -148,6 +144,7 @@ class Topology:
 
     def free(self) -> None:
         """Free all communicators. *Collective*; runs when the user's communicator is freed."""
+        self.freed = True
         for exchange in list(self.exchanges):
             exchange.free()
         if self._apart is not None:

@@ -141,6 +141,8 @@ def slab_rows(array: Array, axis: int) -> int:
 def by_slabs(pairs: Sequence[tuple[Key, Key]], rows: int) -> list[tuple[Key, Key]]:
     """Cut copies along the slowest dimension: both ends of a line are copied while it is cached.
 
+    Where no line is wrapped around, nothing is cut.
+
     Parameters
     ----------
     pairs : sequence of (key, key)
@@ -149,9 +151,9 @@ def by_slabs(pairs: Sequence[tuple[Key, Key]], rows: int) -> list[tuple[Key, Key
         Points along the slowest dimension that make a slab.
     """
     along = [pair for pair in pairs if pair[0][0] == pair[1][0]]
+    if all(into[-1] == out[-1] for into, out in along):
+        return list(pairs)
     across = [pair for pair in pairs if pair[0][0] != pair[1][0]]
-    if not along:
-        return across
     whole = along[0][0][0]
     slabs = [slice(i, min(i + rows, whole.stop)) for i in range(whole.start, whole.stop, rows)]
     return [((slab, *into[1:]), (slab, *out[1:])) for slab in slabs for into, out in along] + list(

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import Bound, Exchange, Handle, complete_all
+from pencils.comm.methods import nothing
 from pencils.comm.pack import Additions, Copies
 from pencils.comm.topology import Topology
 from pencils.halo.block import Block, Key, Kind, by_slabs, slab_rows
@@ -125,8 +126,9 @@ class BoundRounds:
         self,
         rounds: Rounds,
         far: Sequence[Bound],
-        before: Callable[[], None] | None = None,
-        after: Callable[[], None] | None = None,
+        *,
+        before: Callable[[], None] = nothing,
+        after: Callable[[], None] = nothing,
     ) -> None:
         self._rounds = rounds
         self._before = before
@@ -139,8 +141,8 @@ class BoundRounds:
         self._move()
 
     def _move(self) -> None:
-        if self._before is not None:
-            self._before()
+        """Do all steps; nothing else is under way. *Collective*."""
+        self._before()
         self._first.move()
         self._finish()
 
@@ -150,15 +152,13 @@ class BoundRounds:
         if worker is not None:
             complete_all()  # one after the other
             return Handle(exchange, worker.submit(self._move).result, result)
-        if self._before is not None:
-            self._before()
+        self._before()
         return self._first.start(result, self._finish)
 
     def _finish(self) -> None:
         for bound in self._others:
             bound.move()
-        if self._after is not None:
-            self._after()
+        self._after()
 
 
 def _part(array: Array, key: Key) -> Array:

@@ -218,7 +218,8 @@ class _SharedFlow(Flow):
         known = board.rows.tobytes() == self._seen and board.window == self._window
         pull = self._pull if known else self._prepare(board)
         pull()
-        self._meet()
+        self._sync()
+        self._barrier()  # all have read; nothing of others is looked at after it
         self._meeting.give_board(board)
 
     def _prepare(self, board: Board) -> Callable[[], None]:
