@@ -40,7 +40,8 @@ def checking() -> Iterator[None]:
     """Show forgotten exchanges: inside the ``with`` block, writing to a field makes its ghosts NaN.
 
     Writes are ``u[...] = v`` and any other key, ``u.local = v``, ``u.local += v``, ``u += v`` and
-    whatever else has ``out=u``, and `numpy.copyto`, also to views such as ``u.component(0)``. What
+    whatever else has ``out=u``, transposes included, and `numpy.copyto`, also to views such as
+    ``u.component(0)``. What
     is written through ``u.local[...]`` cannot be seen. ``u.padded = v``, ``u.fill(v)`` and the
     functions that make fields set the halo on purpose, and leave it. Boundary points, outside the
     domain along a dimension that is not periodic, are left alone: nobody exchanges them. Times

@@ -16,7 +16,7 @@ T = TypeVar("T")
 # Sets of fields that a plan remembers as checked and sliced.
 MOST_BOUND = 16
 # Plans that are kept for each communicator; the least recently used one goes first.
-MOST_PLANS = 8
+MOST_PLANS = 32
 
 
 class FieldPlan(ABC, Generic[T]):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pencils.array import PencilArray
+from pencils.checking import checks, mark_written
 from pencils.comm.agree import agreed
 from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import AUTO, Bound, Exchange, Handle, check_method
@@ -179,6 +180,7 @@ class Transposition(FieldPlan[Bound]):
             # The same fields again have passed the checks: nothing is left but to move the data.
             found = self._found((id(u), id(out)))
             if found is not None:
+                _unset_ghosts([out])
                 found.run()
                 return cast("PencilArray", out)
         bound, (target,) = self._prepare("Transposition", [u], [out])
@@ -296,11 +298,13 @@ class Transposition(FieldPlan[Bound]):
     ) -> tuple[Bound, list[PencilArray | None]]:
         """Check and slice fields; all ranks agree, if the plan does that."""
         if not self._options.check:
-            return self._bind(us, outs)
-        with agreed(self._topology.comm, call) as agree:
-            agree(plan=self._text)
             bound, targets = self._bind(us, outs)
-            agree(fields=len(targets))
+        else:
+            with agreed(self._topology.comm, call) as agree:
+                agree(plan=self._text)
+                bound, targets = self._bind(us, outs)
+                agree(fields=len(targets))
+        _unset_ghosts(targets)
         return bound, targets
 
     def _bind(
@@ -333,3 +337,11 @@ class Transposition(FieldPlan[Bound]):
         if field is None:
             return np.empty((*self.components, *(0,) * self._ends[0].layout.ndim), self.dtype)
         return field.local.transpose(self._axes)
+
+
+def _unset_ghosts(targets: Sequence[PencilArray | None]) -> None:
+    """Make ghosts of fields that are about to be filled unusable, if that is asked for."""
+    if checks.on:
+        for target in targets:
+            if target is not None:
+                mark_written(target)

@@ -25,6 +25,7 @@ from pencils import Pencil, PencilArray, Transposition, empty, gather, transpose
 from pencils.comm.methods import METHODS
 from pencils.comm.methods import method as limits
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
+from pencils.plans import MOST_PLANS
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -390,7 +391,7 @@ def test_plans_are_found_again_and_not_hoarded(comm):
     for components in range(1, 100):
         data = numbered((components, 4, 3))
         assert everywhere(comm, holds(transpose(spread(pen, data), columns), data))
-    assert len(plans) == 8
+    assert len(plans) == MOST_PLANS
     private.Free()
 
 

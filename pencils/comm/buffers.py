@@ -29,8 +29,11 @@ class Buffers:
         self._private: list[Bytes] = []
         self._shared: dict[SharedPool, list[Bytes]] = {}
 
-    def take(self, nbytes: int) -> Bytes:
-        """Return a private buffer of at least `nbytes`; hand it back with `give`."""
+    def take(self, nbytes: int, wanted: Bytes | None = None) -> Bytes:
+        """Return a private buffer of at least `nbytes`, if possible `wanted`; `give` it back."""
+        for number, buffer in enumerate(self._private):
+            if buffer is wanted:
+                return self._private.pop(number)
         found = _latest(self._private, nbytes)
         return aligned_empty(nbytes) if found is None else found
 

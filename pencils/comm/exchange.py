@@ -86,7 +86,8 @@ class Exchange:
     method : str
         A name from `METHODS`, or "auto": what is fastest as a rule, given where the ranks run.
     turns : int
-        Pieces travel in so many turns, one after the other, the same number on all ranks.
+        Pieces travel in so many turns, one after the other, the same number on all ranks; with one
+        cargo only.
     buffers : Buffers
         Where to take memory from; plans that are used in turn may share them.
     arrive : Arrival
@@ -128,7 +129,7 @@ class Exchange:
         topology.exchanges.add(self)
 
     def bind(
-        self, sources: Sequence[Array], targets: Sequence[Array], *, apart: bool = False
+        self, sources: Sequence[Array], targets: Sequence[Array], *, disjoint: bool = False
     ) -> Bound:
         """Prepare to move ``sources[i]`` to ``targets[i]``, all at once; local.
 
@@ -136,7 +137,7 @@ class Exchange:
         ----------
         sources, targets : sequence of numpy.ndarray
             Arrays of any strides; a target may share memory with any source.
-        apart : bool
+        disjoint : bool
             Whether nothing that is read is written, even if arrays share memory.
 
         Raises
@@ -145,7 +146,7 @@ class Exchange:
             If they share memory and the exchange takes several turns.
         """
         every = product(sources, targets)
-        aliased = not apart and any(np.may_share_memory(*pair) for pair in every)
+        aliased = not disjoint and any(np.may_share_memory(*pair) for pair in every)
         if aliased and len(self._methods) > 1:
             msg = (
                 "source and target share memory, so all that leaves has to be packed before "
@@ -164,11 +165,14 @@ class Exchange:
         ]
         return Bound(self, own, flows, self._arrive, aliased=aliased)
 
-    def free(self) -> None:
-        """Wait for what is under way and release buffers and MPI objects. *Collective*."""
-        mine = [handle for handle in UNDER_WAY if handle.exchange is self]
-        for handle in mine:
+    def complete(self) -> None:
+        """Complete what was started here. *Collective* if anything was."""
+        for handle in [handle for handle in UNDER_WAY if handle.exchange is self]:
             handle.wait()
+
+    def free(self) -> None:
+        """Complete what was started here, and release MPI objects. *Collective* if anything was."""
+        self.complete()
         for method in self._methods:
             method.free()
         self._methods = []
@@ -217,7 +221,7 @@ class Bound:
         after : callable
             What ``wait`` does in the end.
         """
-        saved = self._save()
+        saved = self._save() if self._kept else nothing
         complete = self._first.start()
         self._own()
 
@@ -255,6 +259,8 @@ def _make_methods(name: str, plans: Sequence[Plan]) -> Sequence[Method]:
     with agreed(topology.comm, "Exchange"):
         if name == "shared":
             _check_reach(plans, on_node)
+        if name != AUTO and not METHODS[name].versatile:
+            _check_simple(name, plans)
     methods = METHODS[_rule(plans) if name == AUTO else name].for_turns(plans)
     return methods if methods[0].has_room() else METHODS["messages"].for_turns(plans)
 
@@ -305,6 +311,12 @@ def _check_reach(plans: Sequence[Plan], on_node: Collection[int]) -> None:
     far = {peer for packing in packings for peer in packing.peers if peer not in on_node}
     if far:
         msg = f"method 'shared' does not reach rank {min(far)} on another node; use 'hybrid'"
+        raise ArgumentError(msg)
+
+
+def _check_simple(name: str, plans: Sequence[Plan]) -> None:
+    if any(len(plan.away) != 1 or plan.arrive is not Copies for plan in plans):
+        msg = f"method {name!r} copies, and treats all arrays alike; use another one"
         raise ArgumentError(msg)
 
 

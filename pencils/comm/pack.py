@@ -89,7 +89,13 @@ class Copies:
 
 
 class Additions:
-    """Prepared additions, executed in turn by a call; parameters as of `Copies`."""
+    """Prepared additions of numbers, executed in turn by a call.
+
+    Parameters
+    ----------
+    pairs : sequence of (numpy.ndarray, numpy.ndarray)
+        Targets and sources of the same shapes. No target may overlap any source.
+    """
 
     def __init__(self, pairs: Sequence[tuple[Array, Array]]) -> None:
         self._pairs = pairs

@@ -46,7 +46,7 @@ class Topology:
         self.plans: OrderedDict[Any, Any] = OrderedDict()
         self.exchanges: WeakSet[Any] = WeakSet()  # what has to be completed before it is freed
         self.buffers = Buffers()  # of the plans kept here
-        self.methods: dict[Any, str] = {}  # found fastest, by what is moved
+        self.methods: dict[Any, Any] = {}  # found fastest, by what is moved
         self._node: MPI.Intracomm | None = None
         self._nodes = 0
         self._on_node: dict[int, int] | None = None
@@ -143,12 +143,18 @@ class Topology:
         return 1 + len(self._along) + len(self.groups) + (self._node is not None) + apart
 
     def free(self) -> None:
-        """Free all communicators. *Collective*; runs when the user's communicator is freed."""
+        """Complete what is under way and free all communicators. *Collective*.
+
+        Runs when the user's communicator is freed.
+        """
         self.freed = True
-        for exchange in list(self.exchanges):
-            exchange.free()
         if self._apart is not None:
             self._apart.free()
+        # One exchange may go on by another: all are completed before any is freed.
+        for exchange in list(self.exchanges):
+            exchange.complete()
+        for exchange in list(self.exchanges):
+            exchange.free()
         self.plans.clear()
         self.buffers.clear()
         for group, pool in self.groups.values():
@@ -169,18 +175,16 @@ class _Apart(Topology):
     def __init__(self, whole: Topology) -> None:
         super().__init__(whole.comm)
         self._node = _split(whole.node, 0)
-        self._fields = whole.shared
+        self._shared = whole.shared
+        self._staging = SharedPool(self._node)
         self.worker = ThreadPoolExecutor(1, "pencils")
 
     @property
-    def shared(self) -> SharedPool:
-        return self._fields
-
-    @property
     def staging(self) -> SharedPool:
-        return super().shared
+        return self._staging
 
     def free(self) -> None:
+        self._shared = self._staging  # that of the fields stays
         super().free()
         if self.worker is not None:
             self.worker.shutdown()

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from pencils.comm.exchange import AUTO
 from pencils.comm.machine import allows_threads
-from pencils.errors import ArgumentError
-from pencils.halo.block import Kind
+from pencils.comm.methods import METHODS
+from pencils.errors import ArgumentError, PencilMismatchError
+from pencils.halo.block import HaloKind
 from pencils.halo.rounds import ROUTES
 from pencils.operands import Field, check_type, common_pencil
 
 if TYPE_CHECKING:
     from pencils.array import PencilArray
+    from pencils.pencil import Pencil
 
 MEASURE = "measure"
-METHODS = (AUTO, "shared", "hybrid", "messages")
+WAYS = (AUTO, *(name for name, method in METHODS.items() if method.versatile))
 
 
-class Options(NamedTuple):
+class HaloOptions(NamedTuple):
     """How a plan works."""
 
     corners: bool
@@ -30,8 +35,8 @@ class Options(NamedTuple):
 
 
 def read_options(
-    corners: object, route: object, method: object, *, check: object, progress: object
-) -> Options:
+    *, corners: object, route: object, method: object, check: object, progress: object
+) -> HaloOptions:
     """Check how to go about an exchange.
 
     Raises
@@ -41,7 +46,7 @@ def read_options(
     """
     for name, value, known in (
         ("route", route, [AUTO, *ROUTES, MEASURE]),
-        ("method", method, list(METHODS)),
+        ("method", method, list(WAYS)),
     ):
         if value not in known:
             msg = f"{name} {value!r} is unknown; halos are exchanged by {', '.join(known)}"
@@ -49,7 +54,7 @@ def read_options(
     if progress and not allows_threads():
         msg = "progress=True needs an MPI library initialised with MPI.THREAD_MULTIPLE"
         raise ArgumentError(msg)
-    return Options(bool(corners), str(route), str(method), bool(check), bool(progress))
+    return HaloOptions(bool(corners), str(route), str(method), bool(check), bool(progress))
 
 
 def read_fields(fields: Any) -> list[PencilArray]:
@@ -72,13 +77,13 @@ def read_fields(fields: Any) -> list[PencilArray]:
         check_type("a field" if len(fields) == 1 else f"fields[{number}]", field, Field)
         _check_writeable(field)
     _check_blocks(fields)
-    if len({id(field) for field in fields}) < len(fields):
-        msg = "the same field is given twice; give each once"
+    if any(np.may_share_memory(one.padded, two.padded) for one, two in combinations(fields, 2)):
+        msg = "two of the fields share memory; give each once, and no views of another one"
         raise ArgumentError(msg)
     return list(fields)
 
 
-def read_kinds(fields: Sequence[PencilArray]) -> list[Kind]:
+def read_kinds(fields: Sequence[PencilArray]) -> list[HaloKind]:
     """Return what a plan has to know of each field."""
     return [_kind(field) for field in fields]
 
@@ -100,8 +105,10 @@ def facts(fields: Sequence[PencilArray]) -> dict[str, object]:
     }
 
 
-def check_fields(fields: Sequence[PencilArray], kinds: Sequence[Kind]) -> None:
-    """Check that fields are what a plan was made for.
+def check_fields(
+    fields: Sequence[PencilArray], pencils: Sequence[Pencil], kinds: Sequence[HaloKind]
+) -> None:
+    """Check that fields are what a plan was made for, given their pencils and kinds.
 
     Raises
     ------
@@ -112,16 +119,21 @@ def check_fields(fields: Sequence[PencilArray], kinds: Sequence[Kind]) -> None:
         msg = f"the plan is for {len(kinds)} fields, but got {len(fields)}"
         raise ArgumentError(msg)
     read_fields(fields)
-    for number, (field, kind) in enumerate(zip(fields, kinds, strict=True)):
+    for number, (field, pencil, kind) in enumerate(zip(fields, pencils, kinds, strict=True)):
+        if not field.pencil.same_blocks(pencil):
+            msg = f"field {number} lies on\n{field.pencil!r}\nbut the plan is for\n{pencil!r}"
+            if not field.pencil.same_ranks(pencil):
+                msg += "\nover other processes, or over the same in another order"
+            raise PencilMismatchError(msg)
         given = _kind(field)
-        for name in Kind._fields:
+        for name in ("dtype", "components", "singletons", "halo"):
             here, wanted = getattr(given, name), getattr(kind, name)
             if here != wanted:
                 msg = f"field {number} has {name} {here}; the plan is for {wanted}"
                 raise ArgumentError(msg)
 
 
-def check_additive(kinds: Sequence[Kind]) -> None:
+def check_additive(kinds: Sequence[HaloKind]) -> None:
     """Check that ghosts can be added.
 
     Raises
@@ -142,8 +154,10 @@ def _check_blocks(fields: Sequence[PencilArray]) -> None:
         common_pencil(fields)  # says what is wrong
 
 
-def _kind(field: PencilArray) -> Kind:
-    return Kind(field.pencil.layout, field.singletons, field.halo, field.components, field.dtype)
+def _kind(field: PencilArray) -> HaloKind:
+    return HaloKind(
+        field.pencil.layout, field.singletons, field.halo, field.components, field.dtype
+    )
 
 
 def _check_writeable(field: PencilArray) -> None:

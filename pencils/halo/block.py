@@ -20,7 +20,7 @@ Key = tuple[slice, ...]
 SLAB = 2**20
 
 
-class Kind(NamedTuple):
+class HaloKind(NamedTuple):
     """What fields have in common that one plan exchanges.
 
     Parameters
@@ -51,11 +51,12 @@ class Kind(NamedTuple):
 class Block:
     """The padded block of a rank, axes in memory order, and what of it is exchanged."""
 
-    def __init__(self, kind: Kind, rank: int, *, private: bool) -> None:
-        self._private = private
+    def __init__(self, kind: HaloKind, rank: int, *, straight: bool) -> None:
+        self._large_straight = straight
         self._layout = kind.layout.with_singletons(kind.singletons)
         self._kind = kind
         self._rank = rank
+        self._found: dict[Round, tuple[list[Ghosts], list[Ghosts]]] = {}
 
     def local_rounds(self, *, corners: bool) -> list[Round]:
         """List the rounds that stay on a rank, whatever its number.
@@ -82,14 +83,17 @@ class Block:
         return Cargo(away, home, self._kind.components, self._kind.dtype)
 
     def _exchange(self, faces: Round) -> tuple[list[Ghosts], list[Ghosts]]:
-        return ghosts.exchange(self._layout, self._kind.halo, self._rank, faces)
+        if faces not in self._found:
+            found = ghosts.exchange(self._layout, self._kind.halo, self._rank, faces)
+            self._found[faces] = found
+        return self._found[faces]
 
     def _recvs(self, faces: Round) -> list[Ghosts]:
         return self._exchange(faces)[1]
 
     def _piece(self, peer: int, here: Box, there: Box) -> Piece:
         """Points that this rank and a peer know by different indices."""
-        straight = self._private and all(
+        straight = self._large_straight and all(
             self._is_straight(here.shape, rank) for rank in (self._rank, peer)
         )
         return Piece(peer, self._here(here), self._start(there, peer), straight=straight)

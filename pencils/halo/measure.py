@@ -8,6 +8,7 @@ from itertools import product
 from pencils.comm.exchange import AUTO
 from pencils.comm.timing import time_in_turn
 from pencils.comm.topology import Topology
+from pencils.halo.arguments import HaloOptions
 from pencils.halo.rounds import ROUTES, Rounds
 from pencils.storage import Array
 
@@ -17,7 +18,7 @@ CALLS = 5  # in a sample
 
 def fastest(
     topology: Topology,
-    method: str,
+    options: HaloOptions,
     make: Callable[[str, str], Rounds],
     blocks: Sequence[Array],
 ) -> tuple[str, str]:
@@ -27,8 +28,8 @@ def fastest(
     ----------
     topology : Topology
         The ranks.
-    method : str
-        Name of a method, or "auto" for any.
+    options : HaloOptions
+        Without corners, all routes are the same.
     make : callable
         Makes the steps for a route and a method.
     blocks : sequence of numpy.ndarray
@@ -40,8 +41,8 @@ def fastest(
         The same on all ranks.
     """
     reaching = "shared" if topology.nodes == 1 else "hybrid"
-    methods = (AUTO, reaching, "messages") if method == AUTO else (method,)
-    ways = list(product(ROUTES, methods))
+    methods = (AUTO, reaching, "messages") if options.method == AUTO else (options.method,)
+    ways = list(product(ROUTES if options.corners else ["direct"], methods))
     made = [make(*way) for way in ways]
     bound = [rounds.bind(blocks) for rounds in made]
     seconds = time_in_turn(topology.comm, [_often(each.run) for each in bound], SAMPLES)

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from pencils.comm.agree import agreed
 from pencils.comm.buffers import Buffers
-from pencils.comm.exchange import AUTO, Handle
-from pencils.comm.topology import Topology
+from pencils.comm.exchange import AUTO, Handle, complete_all
 from pencils.errors import ArgumentError
 from pencils.halo.arguments import (
     MEASURE,
-    Options,
+    HaloOptions,
     are_private,
     check_additive,
     check_fields,
@@ -21,7 +20,7 @@ from pencils.halo.arguments import (
     read_kinds,
     read_options,
 )
-from pencils.halo.block import Kind
+from pencils.halo.block import HaloKind
 from pencils.halo.measure import fastest
 from pencils.halo.rounds import BoundRounds, Rounds, far_rounds
 from pencils.operands import topology_among
@@ -40,7 +39,7 @@ class HaloExchange(FieldPlan[BoundRounds]):
     periodic, stay as they are: see `PencilArray.fill_boundary`.
 
     Fields in shared memory (``shared=True``) are read by their neighbours on the node where they
-    lie; from others, what leaves is packed.
+    lie. From others, large faces that are contiguous travel by messages, and the rest is packed.
 
     Parameters
     ----------
@@ -55,7 +54,7 @@ class HaloExchange(FieldPlan[BoundRounds]):
         How corners are reached: by one exchange with all neighbours, diagonal ones included, or by
         one exchange for each decomposed dimension in turn, with fewer messages. "auto" is direct.
         "measure" exchanges `fields` by all routes, and by all methods unless one is named, and
-        takes what was fastest.
+        takes what was fastest; from then on "auto", and the verbs of fields, do so for such fields.
     method : {"auto", "shared", "hybrid", "messages"}, optional
         How data travel: through memory that the ranks of a node share, by that and messages between
         nodes, or by messages. "auto" takes shared memory as far as it reaches.
@@ -102,56 +101,63 @@ class HaloExchange(FieldPlan[BoundRounds]):
         topology = topology_among(fields)
         with agreed(topology.comm, "HaloExchange") as agree:
             given = read_fields(fields)
-            options = read_options(corners, route, method, check=check, progress=progress)
-            kinds = read_kinds(given)
+            options = read_options(
+                corners=corners, route=route, method=method, check=check, progress=progress
+            )
             agree(**facts(given), **options._asdict())
             agree.flag(up=are_private(given))
-        self._set(topology, kinds, options, Buffers(), private=agree.flagged)
-        way = options.route, options.method
-        if options.route == MEASURE:
-            blocks = [field.padded for field in given]
-            way = fastest(topology, options.method, self._make_rounds, blocks)
-        self._open(*way)
+        self._set(given, options, Buffers(), private=agree.flagged)
 
     @classmethod
-    def for_kinds(
+    def for_fields(
         cls,
-        topology: Topology,
-        kinds: Sequence[Kind],
-        options: Options,
-        buffers: Buffers,
+        fields: Sequence[PencilArray],
+        options: HaloOptions,
         *,
+        buffers: Buffers,
         private: bool,
     ) -> HaloExchange:
         """Make a plan from arguments that all ranks agree on. *Collective*."""
         plan = object.__new__(cls)
-        plan._set(topology, kinds, options, buffers, private=private)
-        plan._open(options.route, options.method)
+        plan._set(fields, options, buffers, private=private)
         return plan
 
     def _set(
         self,
-        topology: Topology,
-        kinds: Sequence[Kind],
-        options: Options,
+        fields: Sequence[PencilArray],
+        options: HaloOptions,
         buffers: Buffers,
         *,
         private: bool,
     ) -> None:
-        FieldPlan.__init__(self, topology)
-        self._kinds = kinds
+        FieldPlan.__init__(self, fields[0].pencil.topology)
+        self._pencils = [field.pencil for field in fields]
+        self._kinds = read_kinds(fields)
         self._options = options
         self._buffers = buffers
         self._private = private
-
-    def _open(self, route: str, method: str) -> None:
-        """Make the steps. *Collective*."""
-        self.route = "direct" if route == AUTO else route
-        self._method = method
-        self._filling: Rounds | None = self._make_rounds(self.route, method)
+        self.route, self._method = self._way(fields)
+        self._filling: Rounds | None = self._make_rounds(self.route, self._method)
         self._adding: Rounds | None = None  # made when it is asked for
         self.method = self._filling.method
         self._text = self._describe()
+
+    def _way(self, fields: Sequence[PencilArray]) -> tuple[str, str]:
+        """Return route and method: named, measured now or before, or by rule. *Collective*."""
+        corners, route, method, *_ = self._options
+        known = self._topology.methods
+        key = way_key(self._kinds, corners=corners, private=self._private)
+        if route == MEASURE:
+            blocks = [field.padded for field in fields]
+            way = fastest(self._topology, self._options, self._make_rounds, blocks)
+            self._buffers.clear()
+            if method == AUTO:
+                known[key] = way
+            return way
+        if route == method == AUTO and key in known:
+            found: tuple[str, str] = known[key]
+            return found
+        return "direct" if route == AUTO else route, method
 
     @property
     def memory(self) -> int:
@@ -184,8 +190,13 @@ class HaloExchange(FieldPlan[BoundRounds]):
 
         Until ``wait()`` of the returned handle, which all ranks must call, the fields may be read
         where they are owned, but not written. Several exchanges may be under way, of this plan and
-        of others; no other collective call should come between waits that ranks make in another
-        order.
+        of others, unless it has a thread: that completes what is under way first. No other
+        collective call should come between waits that ranks make in another order.
+
+        Raises
+        ------
+        PencilMismatchError, ArgumentError, TypeError
+            As a call.
         """
         return self._prepare("HaloExchange.start", fields).start(None)
 
@@ -240,14 +251,18 @@ class HaloExchange(FieldPlan[BoundRounds]):
         )
 
     def _make_rounds(self, route: str, method: str, *, backwards: bool = False) -> Rounds:
+        topology, corners = self._topology, self._options.corners
+        if self._options.progress:
+            complete_all()  # its worker communicates there, too
+            topology = topology.apart
         return Rounds(
-            self._topology.apart if self._options.progress else self._topology,
+            topology,
             self._kinds,
-            far_rounds(self._kinds[0].layout, route, corners=self._options.corners),
-            method,
-            self._buffers,
-            corners=self._options.corners,
-            private=self._private and method == AUTO,
+            far=far_rounds(self._kinds[0].layout, route, corners=corners),
+            corners=corners,
+            method=method,
+            buffers=self._buffers,
+            straight=self._private and method == AUTO,
             backwards=backwards,
         )
 
@@ -256,26 +271,24 @@ class HaloExchange(FieldPlan[BoundRounds]):
     ) -> BoundRounds:
         """Check and slice fields; all ranks agree, if the plan does that."""
         key = (backwards, *map(id, fields))
+        found = self._found(key)
         if self._options.check:
             with agreed(self._topology.comm, call) as agree:
                 agree(plan=self._text)
-                self._check(key, fields, backwards=backwards)
-        else:
-            self._check(key, fields, backwards=backwards)
-        found = self._found(key)
+                self._check(fields, known=found is not None, backwards=backwards)
+        elif found is None:
+            self._check(fields, known=False, backwards=backwards)
         if found is None:
             found = self._rounds(backwards=backwards).bind([field.padded for field in fields])
             self._remember(key, found, fields)
         return found
 
-    def _check(
-        self, key: tuple[object, ...], fields: Sequence[PencilArray], *, backwards: bool
-    ) -> None:
+    def _check(self, fields: Sequence[PencilArray], *, known: bool, backwards: bool) -> None:
         if self._filling is None or self._topology.freed:
             msg = "this HaloExchange, or its communicator, was freed; make a new one"
             raise ArgumentError(msg)
-        if self._found(key) is None:
-            check_fields(fields, self._kinds)
+        if not known:
+            check_fields(fields, self._pencils, self._kinds)
             if backwards:
                 check_additive(self._kinds)
 
@@ -286,3 +299,8 @@ class HaloExchange(FieldPlan[BoundRounds]):
         rounds = self._adding if backwards else self._filling
         assert rounds is not None
         return rounds
+
+
+def way_key(kinds: Sequence[HaloKind], *, corners: bool, private: bool) -> tuple[object, ...]:
+    """Name what the fastest way depends on, on a given communicator."""
+    return "halo", tuple(kinds), corners, private

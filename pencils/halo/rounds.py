@@ -14,7 +14,7 @@ from pencils.comm.exchange import Bound, Exchange, Handle, complete_all
 from pencils.comm.methods import nothing
 from pencils.comm.pack import Additions, Copies
 from pencils.comm.topology import Topology
-from pencils.halo.block import Block, Key, Kind, by_slabs, slab_rows
+from pencils.halo.block import Block, HaloKind, Key, by_slabs, slab_rows
 from pencils.layout import Layout, ghosts
 from pencils.layout.ghosts import Round
 from pencils.storage import Array
@@ -48,8 +48,8 @@ class Rounds:
         How data travel between ranks.
     buffers : Buffers
         Where to take memory from.
-    private : bool
-        Whether some rank has some field in memory that other ranks cannot read.
+    straight : bool
+        Whether messages are better for large contiguous pieces than shared memory.
     backwards : bool
         Whether ghosts are added to the points they are copies of, last round first.
     """
@@ -57,28 +57,30 @@ class Rounds:
     def __init__(
         self,
         topology: Topology,
-        kinds: Sequence[Kind],
+        kinds: Sequence[HaloKind],
+        *,
         far: Sequence[Round],
+        corners: bool,
         method: str,
         buffers: Buffers,
-        *,
-        corners: bool,
-        private: bool,
+        straight: bool,
         backwards: bool,
     ) -> None:
         self._kinds = kinds
         self._backwards = backwards
         self.worker = topology.worker
-        blocks = [Block(kind, topology.rank, private=private) for kind in kinds]
+        blocks = [Block(kind, topology.rank, straight=straight) for kind in kinds]
         local = [block.local_rounds(corners=corners) for block in blocks]
         self._local = [
             [pair for faces in rounds for pair in block.pairs(faces)]
             for block, rounds in zip(blocks, local, strict=True)
         ]
-        self._ghosts = [
-            [key for faces in (*rounds, *far) for key in block.ghost_keys(faces)]
-            for block, rounds in zip(blocks, local, strict=True)
-        ]
+        self._ghosts: list[list[Key]] = []
+        if backwards:
+            self._ghosts = [
+                [key for faces in (*rounds, *far) for key in block.ghost_keys(faces)]
+                for block, rounds in zip(blocks, local, strict=True)
+            ]
         self.exchanges = [
             Exchange(
                 topology,
@@ -100,7 +102,7 @@ class Rounds:
             for kind, array, keys in local
             for into, out in by_slabs(keys, slab_rows(array, len(kind.components)))
         ]
-        far = [exchange.bind(arrays, arrays, apart=True) for exchange in self.exchanges]
+        far = [exchange.bind(arrays, arrays, disjoint=True) for exchange in self.exchanges]
         if not self._backwards:
             return BoundRounds(self, far, before=Copies(pairs))
         filled = zip(arrays, self._ghosts, strict=True)
@@ -110,8 +112,8 @@ class Rounds:
 
     @property
     def method(self) -> str:
-        """How data travel between ranks."""
-        return self.exchanges[0].method
+        """How data travel between ranks; sweeps along different dimensions may differ."""
+        return " and ".join(dict.fromkeys(exchange.method for exchange in self.exchanges))
 
     def free(self) -> None:
         """Release what the exchanges hold. *Collective* if anything is under way."""

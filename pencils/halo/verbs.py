@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO, Handle
 from pencils.halo.arguments import (
-    Options,
+    HaloOptions,
     are_private,
     check_additive,
     facts,
     read_fields,
     read_kinds,
 )
-from pencils.halo.plan import HaloExchange
+from pencils.halo.plan import HaloExchange, way_key
 from pencils.operands import is_field, topology_among
 from pencils.plans import kept_plan
 
@@ -40,7 +40,9 @@ def exchange_halos(fields: Sequence[PencilArray], *, corners: bool = True) -> No
     Raises
     ------
     PencilMismatchError, ArgumentError, TypeError
-        On every rank, if the fields do not fit each other.
+        On every rank, if the fields do not fit each other, or their communicator was freed.
+    RankDisagreementError
+        On every rank, if ranks passed fields of different kinds.
 
     Examples
     --------
@@ -69,7 +71,9 @@ def exchange_halo(field: PencilArray, *, corners: bool = True) -> None:
     Raises
     ------
     ArgumentError
-        On every rank, if the field is read-only.
+        On every rank, if the field is read-only, or its communicator was freed.
+    RankDisagreementError
+        On every rank, if ranks have fields of different kinds.
 
     Examples
     --------
@@ -101,6 +105,11 @@ def start_halo_exchange(field: PencilArray, *, corners: bool = True) -> Handle[N
     -------
     Handle
         The exchange under way.
+
+    Raises
+    ------
+    ArgumentError, RankDisagreementError
+        As `exchange_halo`.
     """
     return _kept_plan("start_halo_exchange", [field], corners=corners).start(field)
 
@@ -121,6 +130,8 @@ def accumulate_halo(field: PencilArray, *, corners: bool = True) -> None:
     ------
     ArgumentError, TypeError
         On every rank, if the field is read-only, or does not hold numbers.
+    RankDisagreementError
+        On every rank, if ranks have fields of different kinds.
 
     Examples
     --------
@@ -143,14 +154,15 @@ def _kept_plan(
         kinds = read_kinds(given)
         if add:
             check_additive(kinds)
-        options = Options(bool(corners), AUTO, AUTO, check=False)
+        options = HaloOptions(bool(corners), AUTO, AUTO, check=False)
         agree(**facts(given), corners=options.corners)
         agree.flag(up=are_private(given))
     private = agree.flagged
     topology = given[0].pencil.topology
+    key = way_key(kinds, corners=options.corners, private=private)
     found: HaloExchange = kept_plan(
         topology,
-        (*kinds, options, private),
-        lambda: HaloExchange.for_kinds(topology, kinds, options, topology.buffers, private=private),
+        (key, topology.methods.get(key)),
+        lambda: HaloExchange.for_fields(given, options, buffers=topology.buffers, private=private),
     )
     return found

@@ -21,6 +21,7 @@ from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import METHODS, UNDER_WAY, Exchange
 from pencils.comm.methods import Cargo, Piece
 from pencils.comm.methods import method as limits
+from pencils.comm.pack import Additions, Copies
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
 
@@ -129,6 +130,53 @@ def test_strides_may_differ_between_ranks_and_from_call_to_call(comm, method):
         move(plan, wide, target)
         assert everywhere(comm, np.array_equal(target, expected))
     plan.free()
+
+
+@pytest.mark.parametrize("method", ["alltoallv", "alltoallw"])
+def test_collectives_over_all_ranks_copy_arrays_that_are_alike(method):
+    comm = on_nodes("one node")
+    cargo = Cargo([], [], (), np.dtype(float))
+    for cargoes, rest in (([cargo, cargo], {}), ([cargo], {"arrive": Additions})):
+        raise_together(
+            comm,
+            ArgumentError,
+            method,
+            "use another one",
+            call=lambda c=cargoes, r=rest: Exchange(
+                topology_of(comm), c, axes=1, method=method, **r
+            ),
+        )
+
+
+@pytest.mark.parametrize("method", ["shared", "hybrid", "messages"])
+@memories
+def test_arrays_of_several_kinds_travel_together_and_add_up(comm, method, memory):
+    """To the right neighbour go two ints of one array and a complex vector of another."""
+    right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    ints = Cargo(
+        [Piece(right, (slice(1, 3),), (0,))],
+        [Piece(left, (slice(0, 2),), (1,))],
+        (),
+        np.dtype("i4"),
+    )
+    vectors = Cargo(
+        [Piece(right, (slice(0, 1),), (2,))],
+        [Piece(left, (slice(2, 3),), (0,))],
+        (2,),
+        np.dtype("c16"),
+    )
+    for arrive in (Copies, Additions):
+        plan = Exchange(topology_of(comm), [ints, vectors], axes=1, method=method, arrive=arrive)
+        sources = [numbered((4,), "i4") + comm.rank, numbered((2, 3), "c16") * (1 + comm.rank)]
+        targets = [np.full(4, 7, "i4"), np.full((2, 3), 7j)]
+        before = 0 if arrive is Copies else 1
+        expected = [target.copy() for target in targets]
+        expected[0][0:2] = before * expected[0][0:2] + (numbered((4,), "i4") + left)[1:3]
+        theirs = numbered((2, 3), "c16") * (1 + left)
+        expected[1][:, 2:3] = before * expected[1][:, 2:3] + theirs[:, 0:1]
+        plan.bind([lying(comm, source, memory) for source in sources], targets).run()
+        assert everywhere(comm, all(map(same, targets, expected)))
+        plan.free()
 
 
 @ways

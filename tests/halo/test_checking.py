@@ -200,3 +200,22 @@ def test_the_environment_turns_checks_on_for_the_whole_program(value, count):
         [sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, check=False
     )
     assert done.stdout.strip() == str(count), done.stderr
+
+
+def test_transposes_into_a_field_unset_its_ghosts(comm):
+    source = pencils.Pencil((6, 5), comm, decomp=0, periodic=True)
+    u, out = pencils.ones(source), pencils.zeros(source.with_(decomp=1), halo=1)
+    with pencils.Transposition(source, out.pencil, check=False) as plan, pencils.checking():
+        calls = [
+            lambda: pencils.transpose(u, out.pencil, out),
+            lambda: plan(u, out),
+            lambda: plan(u, out),  # found again
+            lambda: plan.start(u, out).wait(),
+            lambda: plan.many([u], [out]),
+        ]
+        for call in calls:
+            out.padded[...] = 7.0
+            call()
+            ghosts = out.padded.copy()
+            ghosts[1:-1, 1:-1] = np.nan
+            assert everywhere(comm, np.isnan(ghosts).all() and (out.local == 1).all())

@@ -73,6 +73,41 @@ def test_the_fastest_way_is_the_same_on_all_ranks(comm, method):
         check_exchange(fields, lambda: plan(*fields))
 
 
+def test_what_was_measured_is_used_from_then_on(comm):
+    own = comm.Dup()
+    u = pencils.zeros(Pencil((6, 7, 5), own, periodic=True), halo=1)
+    u.exchange_halo()
+    HaloExchange(u, route="measure").free()
+    methods = topology_of(own).methods
+    (key,) = methods
+    for way in (("sweeps", "messages"), ("direct", "hybrid")):
+        methods[key] = way
+        u.exchange_halo()
+        latest = list(topology_of(own).plans.values())[-1]
+        with HaloExchange(u) as plan:
+            assert (plan.route, plan.method) == (latest.route, latest.method) == way
+        with HaloExchange(u, route="direct", method="messages") as plan:
+            assert (plan.route, plan.method) == ("direct", "messages")
+        check_exchange([u], u.exchange_halo)
+    own.Free()
+
+
+def test_buffers_find_their_way_back_to_their_requests(comm):
+    """Two exchanges under way take the buffers they had before, or requests would be made anew."""
+    pencil = Pencil((8, 7), comm, decomp=1, periodic=True)
+    u, v = (pencils.zeros(pencil, halo=1) for _ in range(2))
+    with HaloExchange(u, method="messages", check=False) as plan:
+        (method,) = plan._filling.exchanges[0]._methods
+        counts = []
+        for _ in range(4):
+            handles = plan.start(u), plan.start(v)
+            for handle in handles:
+                handle.wait()
+            counts.append(len(list(method.wires)))
+            check_exchange([u], lambda: plan(u))
+        assert everywhere(comm, len(set(counts)) == 1)
+
+
 @routes
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "private"])
 def test_a_thread_completes_what_was_started(comm, route, shared):
@@ -106,6 +141,24 @@ def test_exchanges_of_a_thread_and_others_are_completed_in_turn(comm):
         for field, one in zip((u, v, w), known, strict=True):
             assert everywhere(comm, has_ghosts(field, *one))
         plan.start(u)  # and is freed under way
+
+
+def test_plans_are_made_while_a_thread_is_at_work(comm):
+    pencil = Pencil((16, 40, 30), comm, periodic=True)
+    u, v = (pencils.zeros(pencil, halo=1) for _ in range(2))
+    known = fill(u)
+    with HaloExchange(u, progress=True) as plan:
+        handle = plan.start(u)
+        with HaloExchange(v, progress=True, route="measure") as another:
+            handle.wait()
+            assert everywhere(comm, has_ghosts(u, *known))
+            handle = plan.start(u)
+            another.accumulate(v)
+        handle.wait()
+        handle = plan.start(u)
+        plan.accumulate(v)  # makes what it needs now
+        handle.wait()
+        assert everywhere(comm, has_ghosts(u, *known))
 
 
 def test_the_thread_goes_with_the_communicator(comm):

@@ -27,6 +27,7 @@ class Alltoallv(Method):
     """Pieces are packed in the order of the ranks."""
 
     name = "alltoallv"
+    versatile = False
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
@@ -106,6 +107,7 @@ class Alltoallw(Method):
     """Nothing is packed: MPI walks the strides of source and target itself."""
 
     name = "alltoallw"
+    versatile = False
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from mpi4py import MPI
 
+from pencils.comm.buffers import Buffers
 from pencils.comm.methods import method as limits
 from pencils.comm.methods.method import (
     Array,
@@ -58,7 +59,7 @@ class _Parcel(NamedTuple):
     views: list[Array]
     places: list[int]
     nbytes: int
-    direct: bool
+    in_place: bool
 
 
 class _Wire(NamedTuple):
@@ -69,12 +70,18 @@ class _Wire(NamedTuple):
 
 
 class _Wires:
-    """Parcels laid out in a buffer, with requests that can be started again and again."""
+    """Parcels laid out in a buffer, with requests that can be started again and again.
+
+    Small ones make one batch, which costs fewer calls. Each large one is a batch of its own: one
+    is packed, or unpacked, while others are on their way.
+    """
 
     def __init__(self, buffer: Bytes, wires: list[_Wire]) -> None:
         self.buffer = buffer
-        self.wires = wires
         self.requests = [request for wire in wires for request in wire.requests]
+        self.batches = [(self.requests, wires)]
+        if buffer.nbytes >= limits.ALONE:
+            self.batches = [(wire.requests, [wire]) for wire in wires]
         self.free = weakref.finalize(self, _free, self.requests)
 
     def start(self) -> None:
@@ -95,8 +102,8 @@ class _Parcels:
         Makes a request of a buffer, a rank and a tag.
     prepare : callable
         Makes what packs, or unpacks, of pairs of views and their places in the buffer.
-    direct : bool
-        Whether pieces may travel straight.
+    in_place : bool
+        Whether contiguous pieces need no buffer.
     """
 
     def __init__(
@@ -106,38 +113,39 @@ class _Parcels:
         init: Callable[[Bytes, int, int], MPI.Prequest],
         prepare: Arrival,
         *,
-        direct: bool,
+        in_place: bool,
     ) -> None:
         self._method = method
         self._init = init
         self._prepare = prepare
-        self._parcels: list[_Parcel] = []
+        self.parcels: list[_Parcel] = []
         self.nbytes = 0
         for peer, views in _together(pairs):
-            straight = direct and len(views) == 1 and views[0].flags.c_contiguous
-            self._add(peer, views, direct=straight)
+            alone = in_place and len(views) == 1 and views[0].flags.c_contiguous
+            self._add(peer, views, in_place=alone)
         self._made: _Wires | None = None
 
-    def _add(self, peer: int, views: list[Array], *, direct: bool) -> None:
+    def _add(self, peer: int, views: list[Array], *, in_place: bool) -> None:
         places, end = [], 0
         for view in views:
             places.append(round_up(end))
             end = places[-1] + view.nbytes
-        start, self.nbytes = self.nbytes, self.nbytes + (0 if direct else round_up(end))
+        start, self.nbytes = self.nbytes, self.nbytes + (0 if in_place else round_up(end))
         places = [start + place for place in places]
-        self._parcels.append(_Parcel(peer, views, places, end, direct))
+        self.parcels.append(_Parcel(peer, views, places, end, in_place))
 
-    def within(self, buffer: Bytes) -> _Wires:
-        """Lay the parcels out in a buffer; found again while the same one is used."""
+    def lay_out(self, buffers: Buffers) -> _Wires:
+        """Lay the parcels out in a buffer, the same one as before if that is idle."""
+        buffer = buffers.take(self.nbytes, None if self._made is None else self._made.buffer)
         if self._made is None or self._made.buffer is not buffer:
-            wires = [self._wire(parcel, buffer) for parcel in self._parcels]
+            wires = [self._wire(parcel, buffer) for parcel in self.parcels]
             self._made = _Wires(buffer, wires)
             self._method.wires.add(self._made)
         return self._made
 
     def _wire(self, parcel: _Parcel, buffer: Bytes) -> _Wire:
         memory, copies = parcel.views[0], nothing
-        if not parcel.direct:
+        if not parcel.in_place:
             start = parcel.places[0]
             memory = buffer[start : start + parcel.nbytes]
             windows = [
@@ -182,35 +190,38 @@ class _MessagesFlow(Flow):
         self._method = method
         self._call = call
         self._buffers = plan.buffers
-        direct = not call.aliased
+        in_place = not call.aliased
         self._away = _Parcels(
-            plan.leaving(call.sources), method, comm.Send_init, _pack, direct=direct
+            plan.leaving(call.sources), method, comm.Send_init, _pack, in_place=in_place
         )
-        straight = direct and plan.arrive is Copies
+        in_place = in_place and plan.arrive is Copies
         arriving = plan.arriving(call.targets)
-        self._home = _Parcels(arriving, method, comm.Recv_init, plan.arrive, direct=straight)
+        self._home = _Parcels(arriving, method, comm.Recv_init, plan.arrive, in_place=in_place)
         self._under_way = False
+        self._idle = not (self._home.parcels or self._away.parcels)
 
     def start(self) -> Callable[[], None]:
         """Post all receives, pack and post all sends."""
+        if self._idle:
+            return nothing
         if self._under_way:  # and so are its requests
             return _MessagesFlow(self._method, self._call).start()
         self._under_way = True
-        inbox = self._buffers.take(self._home.nbytes)
-        outbox = self._buffers.take(self._away.nbytes)
-        home, away = self._home.within(inbox), self._away.within(outbox)
+        home, away = self._home.lay_out(self._buffers), self._away.lay_out(self._buffers)
         home.start()
-        for wire in away.wires:
-            wire.copies()
-            MPI.Prequest.Startall(wire.requests)
+        for requests, wires in away.batches:
+            for wire in wires:
+                wire.copies()
+            MPI.Prequest.Startall(requests)
 
         def complete() -> None:
-            for wire in home.wires:
-                MPI.Request.Waitall(wire.requests)
-                wire.copies()
+            for requests, wires in home.batches:
+                MPI.Request.Waitall(requests)
+                for wire in wires:
+                    wire.copies()
             MPI.Request.Waitall(away.requests)
-            self._buffers.give(outbox)
-            self._buffers.give(inbox)
+            self._buffers.give(away.buffer)
+            self._buffers.give(home.buffer)
             self._under_way = False
 
         return complete

@@ -163,6 +163,8 @@ class Method(ABC):
     """How pieces travel between ranks. Making one is *Collective*."""
 
     name: ClassVar[str]
+    # Whether arrays may differ from each other, and what arrives need not be copied.
+    versatile: ClassVar[bool] = True
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
