@@ -138,6 +138,35 @@ def holds(field, data):
     return field.shape == data.shape and same(field.local, data[field.local_slices])
 
 
+class Spy:
+    """A communicator that notes calls, and how much is sent to whom."""
+
+    def __init__(self, comm):
+        self._comm = comm
+        self.calls = []
+        self.sent = []
+
+    def __getattr__(self, name):
+        value = getattr(self._comm, name)
+        if not callable(value):
+            return value
+
+        def call(*args):
+            self.calls.append(name)
+            if name == "Send_init":
+                self.sent.append((args[1], args[0].nbytes))
+            return value(*args)
+
+        return call
+
+
+def spy_on(exchange):
+    """Watch what an exchange by messages, which nobody has started yet, sends."""
+    (method,) = exchange._methods
+    method.comm = Spy(method.comm)
+    return method.comm
+
+
 def random_pencil(rng, comm, shape):
     """Draw any decomposition, process grid, memory order and way to cut."""
     ndim = len(shape)

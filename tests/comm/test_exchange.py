@@ -14,6 +14,7 @@ from together import (
     one_after_the_other,
     raise_together,
     same,
+    spy_on,
     ways,
 )
 
@@ -235,9 +236,7 @@ def test_counts_beyond_what_one_call_can_move(comm, method, most, monkeypatch):
     source = source_of(comm, comm.rank, "c16", (3,))
     expected = expected_on(comm, comm.rank, np.zeros_like(source), "c16", (3,))
     plan = all_to_all(comm, method, dtype="c16", lead=(3,))
-    sent = []
-    if method == "messages":
-        plan._methods[0].comm = Spy(plan._methods[0].comm, sent)
+    spy = spy_on(plan) if method == "messages" else None
     for there in (lambda a: a, lambda a: a.transpose(2, 0, 1).copy().transpose(1, 2, 0)):
         target = there(np.zeros_like(source))
         move(plan, source, target)
@@ -246,8 +245,8 @@ def test_counts_beyond_what_one_call_can_move(comm, method, most, monkeypatch):
         counts = plan._methods[0].counts_away[0]
         assert everywhere(comm, counts.sum() <= comm.size + 2)
     if method == "messages":
-        assert everywhere(comm, all(buffer.nbytes <= most for _, buffer in sent))
-        assert everywhere(comm, bool(sent) == (comm.size > 1))
+        assert everywhere(comm, all(nbytes <= most for _, nbytes in spy.sent))
+        assert everywhere(comm, bool(spy.sent) == (comm.size > 1))
     plan.free()
 
 
@@ -460,32 +459,16 @@ def test_components_without_extent(comm, method):
     plan.free()
 
 
-class Spy:
-    """A communicator that notes what is sent to whom."""
-
-    def __init__(self, inner, sent):
-        self._inner = inner
-        self._sent = sent
-
-    def Send_init(self, buffer, dest, tag):
-        self._sent.append((dest, buffer))
-        return self._inner.Send_init(buffer, dest, tag)
-
-    def __getattr__(self, name):
-        return getattr(self._inner, name)
-
-
 def test_messages_go_only_to_ranks_that_share_something(comm):
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     sends, recvs = [Piece(right, (slice(0, 1),), (0,))], [Piece(left, (slice(0, 1),), (0,))]
     cargo = Cargo(sends, recvs, (), np.dtype(float))
     plan = Exchange(topology_of(comm), [cargo], axes=1, method="messages")
-    sent = []
-    plan._methods[0].comm = Spy(plan._methods[0].comm, sent)
+    spy = spy_on(plan)
     target = np.zeros(1)
     move(plan, np.full(1, float(comm.rank)), target)
     assert everywhere(comm, target[0] == left)
-    assert everywhere(comm, [dest for dest, _ in sent] == ([right] if comm.size > 1 else []))
+    assert everywhere(comm, [dest for dest, _ in spy.sent] == ([right] if comm.size > 1 else []))
     plan.free()
 
 

@@ -15,7 +15,7 @@ from halos import (
     random_shape,
     replica,
     routes,
-    spy_on,
+    spies_on,
     ways,
 )
 from mpi4py import MPI
@@ -128,7 +128,7 @@ def test_points_on_one_rank_only(comm, method, route):
     with HaloExchange(field, route=route, method=method) as plan:
         check_exchange([field], lambda: plan(field))
         if method == "messages":
-            spies = spy_on(plan)
+            spies = spies_on(plan)
             plan(pencils.zeros_like(field))
             assert everywhere(comm, not any(spy.sent for spy in spies))
 
@@ -187,11 +187,11 @@ def test_one_message_goes_to_each_rank_that_shares_points(comm):
         dtypes = rng.choice(["f8", "i1", "c16"], turn % 4 + 1)
         fields = [random_field(rng, pen, dtype) for dtype in dtypes]
         with HaloExchange(fields, method="messages") as plan:
-            (spy,) = spy_on(plan)
+            (spy,) = spies_on(plan)
             check_exchange(fields, lambda p=plan, f=fields: p(*f))
         assert everywhere(comm, sorted(dest for dest, _ in spy.sent) == partners(fields))
         with HaloExchange(fields, method="messages", route="sweeps") as plan:
-            spies = spy_on(plan)
+            spies = spies_on(plan)
             check_exchange(fields, lambda p=plan, f=fields: p(*f))
         for spy in spies:
             dests = [dest for dest, _ in spy.sent]
@@ -206,7 +206,7 @@ def test_sweeps_send_fewer_messages(comm):
     count = {}
     for route in ("direct", "sweeps"):
         with HaloExchange(field, route=route, method="messages") as plan:
-            spies = spy_on(plan)
+            spies = spies_on(plan)
             check_exchange([field], lambda p=plan: p(field))
             count[route] = sum(len(spy.sent) for spy in spies)
     assert everywhere(comm, count["sweeps"] <= count["direct"])
@@ -238,7 +238,7 @@ def test_only_small_pieces_travel_together(comm, monkeypatch):
     small = pencils.zeros(pen, dtype="i1", components=2, halo=((1, 0), (0, 0)))
     group = [fields[0], fields[1], small]
     with HaloExchange(group, method="messages") as plan:
-        (spy,) = spy_on(plan)
+        (spy,) = spies_on(plan)
         check_exchange(group, lambda: plan(*group))
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     sent = {dest: sorted(n for d, n in spy.sent if d == dest) for dest, _ in spy.sent}
@@ -255,7 +255,7 @@ def test_only_small_pieces_travel_together(comm, monkeypatch):
 def test_without_checks_a_call_sends_nothing_but_the_data(comm):
     field = pencils.zeros(Pencil(SHAPE, comm, periodic=True), halo=1)
     with HaloExchange(field, check=False, method="messages") as plan:
-        (spy,) = spy_on(plan)
+        (spy,) = spies_on(plan)
         for _ in range(3):
             check_exchange([field], lambda: plan(field))
     assert set(spy.calls) <= {"Send_init", "Recv_init"}
