@@ -33,7 +33,9 @@ def shift(self: PencilArray, offsets: Sequence[int], onto: Pencil | None = None)
     Returns
     -------
     PencilArray
-        A view without halo; no data are copied, so ghosts must be up to date.
+        A view without halo; no data are copied, so ghosts must be up to date. Made once, before a
+        loop, it shows what the field has become. It may be written, ghosts included: see
+        `accumulate_halo`.
 
     Raises
     ------

@@ -38,7 +38,7 @@ class Rounds:
     ----------
     topology : Topology
         The ranks.
-    kinds : sequence of Kind
+    kinds : sequence of HaloKind
         Of each field.
     far : sequence of Round
         What comes after what between ranks.
