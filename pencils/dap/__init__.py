@@ -1,4 +1,4 @@
-"""The Distributed Array Protocol, versions 0.10 and 0.9: to share distributed arrays, uncopied."""
+"""The Distributed Array Protocol, versions 0.10 and 0.9: to share arrays without copying them."""
 
 from pencils.dap.describe import describe
 from pencils.dap.dist import GlobalDist, LocalDist

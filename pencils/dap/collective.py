@@ -12,7 +12,7 @@ import numpy as np
 from pencils.dap.dist import LocalDist
 from pencils.dap.errors import CollectiveError, DAPWarning, Finding
 from pencils.dap.global_maps import GlobalDimMap, GlobalUnstructuredMap, make_global
-from pencils.dap.maps import BlockMap, DimMap
+from pencils.dap.maps import BlockMap, DimMap, brief
 from pencils.dap.parse import is_old
 from pencils.layout.grid import ProcessGrid
 
@@ -117,8 +117,9 @@ def _alike(dists: Sequence[LocalDist], dim: int) -> Iterator[CollectiveError]:
         mine, first = dist.dims[dim], parts[dist.dims[dim].rank]
         if not mine.agrees_with(first):
             text = (
-                f"{mine} is given, required is {first}, as on the first process of this grid rank; "
-                "only boundary padding may differ"
+                f"{brief(mine.owned)} is owned, with ghosts {mine.ghosts}; required is "
+                f"{brief(first.owned)} with ghosts {first.ghosts}, in the same order, as on the "
+                "first process of this grid rank: only boundary padding may differ"
             )
             yield CollectiveError(text, code="G4", rank=rank)
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from reprlib import repr as shown
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,7 @@ def _read_version(export: Mapping[str, Any], report: Report) -> str | None:
         report.version = version
         return version
     if "__version__" in export:
-        text = f"{version!r} is given, required is '0.9.x' or '0.10.x', such as '0.10.0'"
+        text = f"{shown(version)} is given, required is '0.9.x' or '0.10.x', such as '0.10.0'"
         report.error("E2", text, "__version__")
     return None
 
@@ -101,7 +102,7 @@ def _read_dim_data(
         return None
     sound = isinstance(entries, tuple | list)
     if not sound or not all(isinstance(entry, Mapping) for entry in entries):
-        report.error("E4", f"{entries!r} is given, required is {wanted}", "dim_data")
+        report.error("E4", f"{shown(entries)} is given, required is {wanted}", "dim_data")
         return None
     return tuple(entries) if "dim_data" in export else None
 
@@ -113,7 +114,7 @@ def _read_dim(entry: Entry, extent: int, *, old: bool) -> DimMap | None:
     kinds = ("n", "b", "c", "u") if old else ("b", "c", "u")
     kind = entry.values.get("dist_type")
     if not isinstance(kind, str) or kind not in kinds:
-        text = f"{kind!r} is given, required is one of {kinds}"
+        text = f"{shown(kind)} is given, required is one of {kinds}"
         report.error("D1", text, "dist_type")
         return None
     entry.warn_unknown(_KEYS[kind] | ({"periodic"} if old else set()))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from reprlib import repr as shown
 from typing import Any
 
 import numpy as np
 
 from pencils.dap.errors import DAPError, DAPWarning, Finding, error_class
 from pencils.layout.integers import to_int
+
+_LARGEST = np.iinfo(np.int64).max
 
 
 @dataclass(slots=True)
@@ -64,15 +67,14 @@ class Entry:
 
     def integer(self, key: str, code: str, least: int, default: int | None = None) -> int | None:
         """Read an integer that is at least `least`; None if it is not one."""
+        wanted = f"an integer of at least {least} that fits in 64 bits"
         if key not in self.values:
             if default is None:
-                text = f"the key is missing; required is an integer of at least {least}"
-                self.report.error(code, text, key)
+                self.report.error(code, f"the key is missing; required is {wanted}", key)
             return default
-        value = self.values[key]
-        number = to_int(value)
-        if number is None or number < least:
-            text = f"{value!r} is given, required is an integer of at least {least}"
+        number = to_int(self.values[key])
+        if number is None or not least <= number <= _LARGEST:
+            text = f"{shown(self.values[key])} is given, required is {wanted}"
             self.report.error(code, text, key)
             return None
         return number
@@ -81,7 +83,7 @@ class Entry:
         """Read a boolean that is False by default."""
         value = self.values.get(key, False)
         if not isinstance(value, bool | np.bool_):
-            self.report.error(code, f"{value!r} is given, required is True or False", key)
+            self.report.error(code, f"{shown(value)} is given, required is True or False", key)
             return False
         return bool(value)
 
@@ -95,7 +97,7 @@ class Entry:
         match pair:
             case [int(lo), int(hi)] if lo >= 0 and hi >= 0:
                 return lo, hi
-        self.report.error(code, f"{value!r} is given, required is {wanted}", key)
+        self.report.error(code, f"{shown(value)} is given, required is {wanted}", key)
         return None
 
     def indices(self, key: str, code: str) -> np.ndarray[Any, np.dtype[np.int64]] | None:
@@ -129,7 +131,7 @@ class Entry:
 def _lists_integers(array: np.ndarray[Any, Any]) -> bool:
     """Whether an array is a list of integers of at most 64 bits, with a sign."""
     whole = array.ndim == 1 and array.dtype.kind in "iu"
-    return whole and (array.size == 0 or array.max() <= np.iinfo(np.int64).max)
+    return whole and (array.size == 0 or array.max() <= _LARGEST)
 
 
 def as_array(value: object) -> np.ndarray[Any, Any] | None:

@@ -2,6 +2,7 @@
 
 import pickle
 
+import numpy as np
 import pytest
 from dap_cases import (
     block,
@@ -16,6 +17,7 @@ from dap_cases import (
     wrap,
 )
 from hypothesis import given
+from hypothesis import strategies as st
 
 from pencils.dap import (
     BlockMap,
@@ -213,6 +215,38 @@ def test_all_processes(code, illegal, legal, text):
         raise mine
 
 
+def test_indices_of_one_grid_rank_come_in_the_same_order():
+    """A second dimension puts grid rank 0 of the first one on two processes."""
+    columns = [block(rank, 5 * rank, 5 + 5 * rank) for rank in range(2)]
+    rows = [unstructured(order, size=2, proc_grid_size=1) for order in ([7, 3], [3, 7])]
+    swapped = [wrap(row, column, shape=(2, 5)) for row, column in zip(rows, columns, strict=True)]
+    alike = [wrap(rows[0], column, shape=(2, 5)) for column in columns]
+    assert validate_collective(alike).owner((3, 6)) == (1, (1, 1))
+    with pytest.raises(CollectiveError, match=r"rank 1, dimension 0: 3, 7 is owned.*is 7, 3 with"):
+        validate_collective(swapped)
+
+
+junk = st.sampled_from(
+    [None, -1, 0, 1, 3, 2.0, True, "b", (1, 2), [1], 2**64, np.array([1, 0]), {}]
+)
+
+
+@given(worlds().filter(lambda world: world[1]), junk, st.data())
+def test_no_value_makes_the_search_raise_or_the_shape_wrong(world, value, data):
+    everybody = exports(*world)
+    rank = data.draw(st.integers(0, len(everybody) - 1))
+    dims = list(everybody[rank]["dim_data"])
+    spoilt = data.draw(st.integers(0, len(dims) - 1))
+    dims[spoilt] = dims[spoilt] | {data.draw(st.sampled_from(sorted(dims[spoilt]))): value}
+    everybody[rank] = everybody[rank] | {"dim_data": tuple(dims)}
+    for lenient in (False, True):
+        found = metadata(everybody[rank], lenient=lenient)
+        assert (found.dist is None) == bool(errors(found.findings))
+        if found.dist:
+            assert found.dist.local_shape == everybody[rank]["buffer"].shape
+        assert all(issue.code for issue in iter_collective_issues(everybody, lenient=lenient))
+
+
 @given(worlds())
 def test_what_is_emitted_is_legal(world):
     everybody = exports(*world)
@@ -238,6 +272,7 @@ def test_an_error_tells_where_it_is_and_survives_the_journey():
     assert found == ("B1", 1, 0, "start", "0.10.0")
     assert str(error) == (
         "rank 1, dimension 0, key 'start': -1 is given, required is an integer of at least 0 "
+        "that fits in 64 bits "
         "[rule B1 of version 0.10.0]"
     )
 
