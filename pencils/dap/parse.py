@@ -98,7 +98,7 @@ def _read_dim_data(
 ) -> tuple[Mapping[str, Any], ...] | None:
     entries = export.get("dim_data", ())
     wanted = "a tuple of dictionaries"
-    if isinstance(entries, list) and not report.accepts_list("E4", entries, wanted, "dim_data"):
+    if isinstance(entries, list) and not report.accepts_list("E4", wanted, "dim_data"):
         return None
     sound = isinstance(entries, tuple | list)
     if not sound or not all(isinstance(entry, Mapping) for entry in entries):

@@ -47,10 +47,8 @@ class Report:
             DAPWarning(text, code=code, dim=self.dim, key=key, version=self.version)
         )
 
-    def accepts_list(self, code: str, value: object, wanted: str, key: str) -> bool:
+    def accepts_list(self, code: str, wanted: str, key: str) -> bool:
         """Whether a list may stand for what is wanted; only if lenient."""
-        if not isinstance(value, list):
-            return False
         if self.lenient:
             self.warn("K7", f"a list was read as {wanted}; pass {wanted}", key)
         else:
@@ -91,7 +89,7 @@ class Entry:
         """Read two integers that are not negative, (0, 0) by default; None if they are not."""
         value = self.values.get(key, (0, 0))
         wanted = "a tuple of two integers of at least 0"
-        if isinstance(value, list) and not self.report.accepts_list(code, value, wanted, key):
+        if isinstance(value, list) and not self.report.accepts_list(code, wanted, key):
             return None
         pair = [to_int(item) for item in value] if isinstance(value, tuple | list) else []
         match pair:
@@ -108,7 +106,7 @@ class Entry:
             return None
         value = self.values[key]
         if isinstance(value, list):
-            if not self.report.accepts_list(code, value, wanted, key):
+            if not self.report.accepts_list(code, wanted, key):
                 return None
             numbers = [to_int(item) for item in value]
             array = None if None in numbers else np.array(numbers, np.int64)

@@ -215,12 +215,10 @@ def _findings(found: Sequence[Metadata]) -> Iterator[Finding]:
 
 def _of_ranks(found: Sequence[Metadata]) -> Iterator[Finding]:
     """Yield what every rank found by itself; what many found, for the first of them."""
-    seen = set()
+    first: dict[tuple[str, int | None, str | None], int] = {}
     for rank, one in enumerate(found):
         for issue in one.findings:
-            kind = issue.code, issue.dim, issue.key
-            if kind not in seen:
-                seen.add(kind)
+            if first.setdefault((issue.code, issue.dim, issue.key), rank) == rank:
                 here = copy(issue)
                 here.rank = rank
                 yield here

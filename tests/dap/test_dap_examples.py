@@ -61,6 +61,7 @@ def test_block_with_padding():
     assert [(part.boundary, part.ghosts) for part in parts] == [((1, 0), (0, 1)), ((0, 1), (1, 0))]
     assert parts[0].local_to_global(range(10), ghosts=True).tolist() == list(range(10))
     assert parts[1].local_to_global(range(10), ghosts=True).tolist() == list(range(8, 18))
+    assert validate(example(PADDED[1], padded(1))).owned_slices == (slice(1, 10),)
     dist = validate_collective([example(PADDED[rank], padded(rank)) for rank in range(2)])
     assert dist.owner((9,)) == (1, (1,))
     assert dist.global_shape == (18,)
