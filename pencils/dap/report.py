@@ -105,13 +105,9 @@ class Entry:
             self.report.error(code, f"the key is missing; required is {wanted}", key)
             return None
         value = self.values[key]
-        if isinstance(value, list):
-            if not self.report.accepts_list(code, wanted, key):
-                return None
-            numbers = [to_int(item) for item in value]
-            array = None if None in numbers else np.array(numbers, np.int64)
-        else:
-            array = as_array(value)
+        if isinstance(value, list) and not self.report.accepts_list(code, wanted, key):
+            return None
+        array = _listed(value) if isinstance(value, list) else as_array(value)
         if array is None or not _lists_integers(array):
             found = type(value).__name__ if array is None else f"{array.ndim}-D {array.dtype}"
             self.report.error(code, f"{found} is given, required is {wanted}", key)
@@ -124,6 +120,12 @@ class Entry:
             if key not in known:
                 text = f"the key means nothing here and is ignored; known are {sorted(known)}"
                 self.report.warn("unknown-key", text, str(key))
+
+
+def _listed(values: list[object]) -> np.ndarray[Any, Any]:
+    """Array of a list; its type tells whether all are integers."""
+    numbers = [to_int(value) for value in values]
+    return np.array(numbers) if numbers else np.empty(0, np.int64)
 
 
 def _lists_integers(array: np.ndarray[Any, Any]) -> bool:

@@ -38,17 +38,14 @@ def pair(left, right, version="0.10.0"):
 
 
 def length(dim, version):
-    match dim["dist_type"]:
-        case "b":
-            outside = sum(dim.get("padding", ())) if version == "0.9.0" else 0
-            if version == "0.9.0" and not dim.get("periodic"):
-                outside = dim.get("padding", (0, 0))[1 - dim["proc_grid_rank"]]
-            return dim["stop"] - dim["start"] + outside
-        case "c":
-            return 5 if dim.get("block_size", 1) == 1 else dim["block_size"]
-        case "u":
-            return len(dim["indices"])
-    return dim["size"]
+    if dim["dist_type"] == "u":
+        return len(dim["indices"])
+    if dim["dist_type"] == "c":
+        return 5
+    lo, hi = dim.get("padding", (0, 0)) if version == "0.9.0" else (0, 0)
+    if not dim.get("periodic"):  # then boundary points are inside
+        lo, hi = lo * (dim["proc_grid_rank"] == 1), hi * (dim["proc_grid_rank"] == 0)
+    return lo + dim["stop"] - dim["start"] + hi
 
 
 def grid_of_two(first, second):

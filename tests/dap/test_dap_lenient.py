@@ -39,7 +39,9 @@ def test_lists_are_read_if_lenient(listed):
 
 
 def test_lists_of_something_else_are_wrong_even_if_lenient():
-    for wrong in (wrap(unstructured([1]) | {"indices": [0.5]}), wrap(block(padding=[1]))):
+    lists = ([0.5], [None], [True], ["1"], [2**64], [2**63], [2**63, -1])
+    unfit = [wrap(unstructured([1]) | {"indices": indices}) for indices in lists]
+    for wrong in (*unfit, wrap(block(padding=[1]))):
         codes = [issue.code for issue in iter_issues(wrong, lenient=True)]
         assert codes == ["K7", "U1" if "indices" in wrong["dim_data"][0] else "B5"]
 
