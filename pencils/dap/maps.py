@@ -1,0 +1,328 @@
+"""Which global indices one process holds along one dimension, and where in its buffer.
+
+These maps know nothing of versions. A *local* index counts from the start of the buffer, ghosts
+included; a *global* one is what the array would have if it were not distributed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Kind = Literal["block", "cyclic", "unstructured"]
+Widths = tuple[int, int]
+Indices = NDArray[np.int64]
+
+
+def read_indices(values: object) -> Indices:
+    """Turn integers of any shape into an array.
+
+    Raises
+    ------
+    TypeError
+        If they are not integers; booleans and floats are refused.
+    """
+    array = np.asarray(values)
+    if array.dtype.kind not in "iu" and array.size:
+        msg = f"indices of type {array.dtype} must be integers"
+        raise TypeError(msg)
+    return array.astype(np.int64, copy=False)
+
+
+def refuse(name: str, indices: Indices, absent: NDArray[np.bool_], holds: str) -> None:
+    """Raise IndexError for the first index that is absent."""
+    if absent.any():
+        msg = f"{name} index {indices[absent][0]} is not here: {holds}"
+        raise IndexError(msg)
+
+
+def like(given: Indices, result: Indices) -> Any:
+    """Give an int for an int and an array for an array."""
+    return result.item() if given.ndim == 0 else result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DimMap(ABC):
+    """One dimension on one process: a `BlockMap`, a `CyclicMap` or an `UnstructuredMap`.
+
+    Parameters
+    ----------
+    size : int
+        Global number of points along the dimension.
+    nprocs : int
+        Number of processes along the dimension.
+    rank : int
+        Position of this process among them, the *grid rank*.
+    periodic : bool
+        Whether the dimension wraps around.
+    ghosts : tuple of int
+        Copies of points of other processes at both ends of the buffer; blocks only.
+    boundary : tuple of int
+        How many owned points at both ends are boundary points; blocks only.
+    """
+
+    kind: ClassVar[Kind]
+    size: int
+    nprocs: int = 1
+    rank: int = 0
+    periodic: bool = False
+    ghosts: Widths = (0, 0)
+    boundary: Widths = (0, 0)
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """Number of owned points."""
+
+    @property
+    @abstractmethod
+    def owned(self) -> range | Indices:
+        """Global indices of the owned points, in the order of the buffer."""
+
+    @abstractmethod
+    def _globals(self, local: Indices) -> Indices:
+        """Translate local indices that are here."""
+
+    @abstractmethod
+    def _locals(self, indices: Indices, *, ghosts: bool) -> Indices:
+        """Translate any global indices; -1 for those that are not here."""
+
+    @property
+    def extent(self) -> int:
+        """Number of points in the buffer, ghosts included."""
+        return self.ghosts[0] + self.count + self.ghosts[1]
+
+    @property
+    def owned_slice(self) -> slice:
+        """Where in the buffer the owned points are."""
+        return slice(self.ghosts[0], self.ghosts[0] + self.count)
+
+    @overload
+    def local_to_global(self, local: int, *, ghosts: bool = False) -> int: ...
+    @overload
+    def local_to_global(self, local: ArrayLike, *, ghosts: bool = False) -> Indices: ...
+    def local_to_global(self, local: ArrayLike, *, ghosts: bool = False) -> int | Indices:
+        """Global index of each local one.
+
+        Parameters
+        ----------
+        local : int or array of int
+            Positions in the buffer.
+        ghosts : bool, optional
+            Whether positions of ghosts are allowed.
+
+        Returns
+        -------
+        int or array of int
+            As many as were given.
+
+        Raises
+        ------
+        IndexError
+            If a position is outside of the buffer, or that of a ghost.
+        """
+        given = read_indices(local)
+        here = slice(0, self.extent) if ghosts else self.owned_slice
+        absent = (given < here.start) | (given >= here.stop)
+        refuse("local", given, absent, f"local indices are those of {here}")
+        result: int | Indices = like(given, self._globals(given))
+        return result
+
+    @overload
+    def global_to_local(self, indices: int, *, ghosts: bool = False) -> int: ...
+    @overload
+    def global_to_local(self, indices: ArrayLike, *, ghosts: bool = False) -> Indices: ...
+    def global_to_local(self, indices: ArrayLike, *, ghosts: bool = False) -> int | Indices:
+        """Local index of each global one; the inverse of `local_to_global`.
+
+        Parameters
+        ----------
+        indices : int or array of int
+            Global indices; negative ones do not count from the end.
+        ghosts : bool, optional
+            Whether to find indices that are here as ghosts only.
+
+        Returns
+        -------
+        int or array of int
+            Positions in the buffer, as many as were given. An owned point comes before its ghosts,
+            a ghost at the lower end before one at the upper end.
+
+        Raises
+        ------
+        IndexError
+            If an index is not here.
+        """
+        given = read_indices(indices)
+        local = self._locals(given, ghosts=ghosts)
+        refuse("global", given, local < 0, f"grid rank {self.rank} owns {brief(self.owned)}")
+        result: int | Indices = like(given, local)
+        return result
+
+    def agrees_with(self, other: DimMap) -> bool:
+        """Whether both describe the same grid rank: equal but for the boundary points."""
+        return self is other or replace(self, boundary=other.boundary) == other
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockMap(DimMap):
+    """The owned points are ``start .. stop - 1``.
+
+    Examples
+    --------
+    >>> block = BlockMap(size=10, nprocs=2, rank=1, start=5, stop=10, ghosts=(1, 0))
+    >>> block.owned, block.extent, block.owned_slice
+    (range(5, 10), 6, slice(1, 6, None))
+    >>> block.global_to_local(5), block.global_to_local([4, 9], ghosts=True)
+    (1, array([0, 5]))
+    """
+
+    kind: ClassVar[Kind] = "block"
+    start: int
+    stop: int
+
+    @property
+    def count(self) -> int:
+        """Number of owned points."""
+        return self.stop - self.start
+
+    @property
+    def owned(self) -> range:
+        """Global indices of the owned points."""
+        return range(self.start, self.stop)
+
+    def _globals(self, local: Indices) -> Indices:
+        indices = local + (self.start - self.ghosts[0])
+        return indices % max(self.size, 1) if self.periodic else indices
+
+    def _locals(self, indices: Indices, *, ghosts: bool) -> Indices:
+        lo, hi = self.ghosts
+        inside = (indices >= 0) & (indices < self.size)
+        own = below = above = indices - self.start  # counted from the first owned point
+        if self.periodic:  # the images nearest to the owned points
+            period = max(self.size, 1)
+            below = own % period - period
+            above = self.count + (own - self.count) % period
+        local = np.full_like(indices, -1)
+        if ghosts:
+            local = np.where(inside & (self.count <= above) & (above < self.count + hi), above, -1)
+            local = np.where(local < 0, local, local + lo)
+            local = np.where(inside & (-lo <= below) & (below < 0), below + lo, local)
+        return np.where((own >= 0) & (own < self.count), own + lo, local)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CyclicMap(DimMap):
+    """Blocks of `block_size` points are dealt to the processes in turn.
+
+    Examples
+    --------
+    >>> dealt = CyclicMap(size=10, nprocs=2, rank=1, block_size=3)
+    >>> dealt.owned, dealt.global_to_local(9), dealt.local_to_global([0, 3])
+    (array([3, 4, 5, 9]), 3, array([3, 9]))
+    """
+
+    kind: ClassVar[Kind] = "cyclic"
+    block_size: int = 1
+
+    @property
+    def start(self) -> int:
+        """First owned index; beyond the last index if nothing is owned."""
+        return self.rank * self.block_size
+
+    @property
+    def count(self) -> int:
+        """Number of owned points."""
+        blocks, rest = divmod(self.size, self.block_size)
+        rounds, left = divmod(blocks, self.nprocs)
+        last = self.block_size if self.rank < left else rest if self.rank == left else 0
+        return self.block_size * rounds + last
+
+    @property
+    def owned(self) -> range | Indices:
+        """Global indices of the owned points, rising."""
+        if self.block_size == 1:
+            return range(self.rank, self.size, self.nprocs)
+        return self._globals(np.arange(self.count))
+
+    def _globals(self, local: Indices) -> Indices:
+        turn, within = np.divmod(local, self.block_size)
+        return (turn * self.nprocs + self.rank) * self.block_size + within
+
+    def _locals(self, indices: Indices, *, ghosts: bool) -> Indices:  # noqa: ARG002 - has none
+        block, within = np.divmod(indices, self.block_size)
+        mine = (indices >= 0) & (indices < self.size) & (block % self.nprocs == self.rank)
+        return np.where(mine, block // self.nprocs * self.block_size + within, -1)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class UnstructuredMap(DimMap):
+    """The owned points are those of a list: any distinct integers in any order.
+
+    Examples
+    --------
+    >>> points = UnstructuredMap(size=30, nprocs=3, rank=1, indices=np.array([6, 13, 3]))
+    >>> points.owned, points.global_to_local(3)
+    (array([ 6, 13,  3]), 2)
+    """
+
+    kind: ClassVar[Kind] = "unstructured"
+    indices: Indices
+    one_to_one: bool = False
+
+    @property
+    def count(self) -> int:
+        """Number of owned points."""
+        return len(self.indices)
+
+    @property
+    def owned(self) -> Indices:
+        """Global indices of the owned points."""
+        return self.indices
+
+    @cached_property
+    def _order(self) -> Indices:
+        return np.argsort(self.indices)
+
+    def _globals(self, local: Indices) -> Indices:
+        return self.indices[local]
+
+    def _locals(self, indices: Indices, *, ghosts: bool) -> Indices:  # noqa: ARG002 - has none
+        if not self.count:
+            return np.full_like(indices, -1)
+        place = np.searchsorted(self.indices, indices, sorter=self._order)
+        local = self._order[np.minimum(place, self.count - 1)]
+        return np.where(self.indices[local] == indices, local, -1)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, UnstructuredMap):
+            return NotImplemented
+        return all(
+            np.array_equal(getattr(self, field.name), getattr(other, field.name))
+            for field in fields(self)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.size, self.nprocs, self.rank, self.count, self.one_to_one))
+
+
+def brief(owned: range | Indices) -> str:
+    """Name global indices in a few words.
+
+    Examples
+    --------
+    >>> brief(range(5, 10)), brief(range(0, 9, 4)), brief(range(0)), brief(np.array([7]))
+    ('5..9', '0, 4, 8', 'nothing', '7')
+    """
+    if not len(owned):
+        return "nothing"
+    if isinstance(owned, range) and owned.step == 1:
+        return f"{owned[0]}..{owned[-1]}" if len(owned) > 1 else str(owned[0])
+    few = 8
+    listed = ", ".join(str(index) for index in owned[:few])
+    return listed if len(owned) <= few else f"{listed}, ... ({len(owned)} in all)"

@@ -1,0 +1,269 @@
+"""Every rule for one process: an export that breaks it, and a neighbour that just does not."""
+
+import ctypes
+
+import numpy as np
+import pytest
+from dap_cases import BASE, block, cyclic, errors, old, undistributed, unstructured, without, wrap
+
+from pencils.dap import DAPError, SemanticError, StructureError, VersionError, iter_issues, validate
+
+HALF = wrap(block())
+DATE = np.zeros(5, "M8[s]")
+
+
+class Sized(int):
+    """An integer of another type, as NumPy's are."""
+
+
+def version(text):
+    return HALF | {"__version__": text}
+
+
+def dim_data(value, shape=(5,)):
+    return wrap(shape=shape) | {"dim_data": value}
+
+
+# code, illegal export, legal export, words of the error
+ONE_PROCESS = [
+    ("E1", without(HALF, "buffer"), HALF, r"\['buffer'\] are missing"),
+    ("E1", HALF | {"extra": 1}, HALF, r"\['extra'\] are not among"),
+    ("E1", [HALF], HALF, "list is given, required is a dict"),
+    ("E1", None, HALF, "NoneType is given"),
+    ("E2", version("0.10"), version("0.10.0"), "'0.10' is given, required is '0.9.x' or"),
+    ("E2", version("v1.0.0alpha"), version("0.10.7"), "v1.0.0alpha"),
+    ("E2", version("1.0.0"), version("0.9.1"), "1.0.0"),
+    ("E2", version("0.11.0"), version("0.9.12"), "0.11.0"),
+    ("E2", version("0.10.0\n"), version("0.10.0"), "0.10.0"),
+    ("E2", version((0, 10, 0)), version("0.10.0"), r"\(0, 10, 0\)"),
+    ("E3", HALF | {"buffer": [0.0] * 5}, HALF, "list has no buffer"),
+    ("E3", HALF | {"buffer": DATE}, HALF | {"buffer": DATE.view(int)}, "other than dates"),
+    ("E3", HALF | {"buffer": None}, HALF | {"buffer": b"12345"}, "NoneType has no buffer"),
+    ("E4", dim_data([block()]), HALF, "a list is given, required is a tuple of dictionaries"),
+    ("E4", dim_data(block()), HALF, "required is a tuple of dictionaries"),
+    ("E4", dim_data((None,)), HALF, r"\(None,\) is given"),
+    ("E5", wrap(block(), {}), wrap(block(), {}, shape=(5, 3)), "2 dictionaries for a buffer of"),
+    ("E5", wrap(), wrap(shape=()), "there are 0 dictionaries"),
+    ("D1", wrap(block(dist_type="n")), HALF, r"'n' is given, required is one of \('b', 'c', 'u'\)"),
+    ("D1", wrap({"size": 5}), wrap({}), "None is given"),
+    ("D1", old({}), old(undistributed()), r"required is one of \('n', 'b', 'c', 'u'\)"),
+    ("D1", wrap(block(dist_type=[])), HALF, r"\[\] is given"),
+    ("D2", wrap(without(block(), "size")), HALF, "the key is missing; required is an integer of"),
+    ("D2", wrap(cyclic(size=-1), shape=0), wrap(cyclic(size=0), shape=0), "-1 is given"),
+    ("D2", wrap(block(size=10.0)), wrap(block(size=np.int8(10))), "10.0 is given"),
+    ("D2", wrap(block(size=True)), wrap(block(size=Sized(10))), "True is given"),
+    ("D3", wrap(block(proc_grid_size=0)), HALF, "0 is given, required is an integer of at least 1"),
+    ("D3", wrap(without(block(), "proc_grid_size")), HALF, "missing"),
+    ("D4", wrap(block(proc_grid_rank=-1)), HALF, "-1 is given"),
+    ("D4", wrap(block(2, 5, 10)), wrap(block(1, 5, 10)), "2 is given, required is less than"),
+    ("D4", old(without(cyclic(), "proc_grid_rank")), old(cyclic()), "missing"),
+    ("B1", wrap(block(start=-5, stop=0)), HALF, "-5 is given"),
+    ("B1", wrap(without(block(), "start")), HALF, "missing"),
+    ("B2", wrap(block(1, 5, 4), shape=0), wrap(block(1, 10, 10), shape=0), "at least start 5"),
+    ("B2", wrap(block(1, 5, 11), shape=6), wrap(block(1, 4, 10), shape=6), "at most size 10"),
+    ("B2", wrap(block(stop="5")), HALF, "'5' is given"),
+    ("B3", wrap(block(), shape=4), HALF, "has 4 points, required are 5"),
+    (
+        "B3",
+        wrap(block(padding=(0, 1)), shape=6),
+        wrap(block(stop=6, padding=(0, 1)), shape=6),
+        "fits version 0.9",
+    ),
+    (
+        "B3",
+        old(block(stop=6, padding=(0, 1)), shape=6),
+        old(block(padding=(0, 1)), shape=6),
+        "fits version 0.10",
+    ),
+    (
+        "B3",
+        wrap(block(padding=(0, 1)), shape=7),
+        wrap(block(padding=(1, 0))),
+        "correct start, stop",
+    ),
+    (
+        "B3",
+        old(block(padding=(1, 0)), shape=6),
+        old(block(padding=(1, 0), periodic=True), shape=6),
+        "required are 5",
+    ),
+    ("B4", wrap(block(0, 1, 6)), wrap(block(0, 0, 5)), "1 is given, required is 0 on the first"),
+    ("B4", wrap(block(1, 4, 9)), wrap(block(1, 5, 10)), "9 is given, required is the size 10"),
+    ("B4", wrap(block(0, 10, 10), shape=0), wrap(block(0, 0, 0), shape=0), "required is 0"),
+    ("B5", wrap(block(padding=[0, 0])), wrap(block(padding=(0, 0))), "lenient=True accepts it"),
+    ("B5", wrap(block(padding=(0,))), HALF, r"\(0,\) is given"),
+    ("B5", wrap(block(padding=(0, -1))), HALF, "two integers of at least 0"),
+    ("B5", wrap(block(padding=(0, False))), wrap(block(padding=(np.int64(2), 0))), "False"),
+    ("B5", wrap(block(padding=3)), HALF, "3 is given"),
+    ("B6", wrap(block(padding=(3, 3))), wrap(block(padding=(3, 2))), "the 6 points of it that lie"),
+    ("B6", old(block(padding=(6, 0))), old(block(padding=(5, 0))), "at most stop - start = 5"),
+    (
+        "B6",
+        old(block(1, 10, 10, padding=(1, 0)), shape=1),
+        old(block(1, 9, 10, padding=(1, 0)), shape=2),
+        "no ghosts where start is the size",
+    ),
+    ("B7", wrap(block(periodic=1)), wrap(block(periodic=True)), "1 is given, required is True or"),
+    ("B7", old(cyclic(periodic="no")), old(cyclic(periodic=np.True_)), "'no' is given"),
+    (
+        "N1",
+        old(undistributed(), shape=6),
+        old(undistributed(size=6), shape=6),
+        "has 6 points, required are 5",
+    ),
+    (
+        "N1",
+        old(undistributed(padding=(2, 2), periodic=True)),
+        old(undistributed(padding=(2, 2), periodic=True), shape=9),
+        "required are 9",
+    ),
+    (
+        "N1",
+        old(undistributed(padding=(2, 2)), shape=9),
+        old(undistributed(padding=(2, 2))),
+        "required are 5",
+    ),
+    (
+        "N2",
+        old(undistributed(proc_grid_size=2)),
+        old(undistributed(proc_grid_size=1)),
+        "required are 1 and 0",
+    ),
+    (
+        "N2",
+        old(undistributed(proc_grid_rank=1)),
+        old(undistributed(proc_grid_rank=0)),
+        "leave both out",
+    ),
+    ("C1", wrap(cyclic(start=-1)), wrap(cyclic()), "-1 is given"),
+    ("C2", wrap(cyclic(block_size=0)), wrap(cyclic(block_size=1)), "0 is given"),
+    ("C2", wrap(cyclic(block_size=None)), wrap(cyclic()), "None is given"),
+    ("C3", wrap(cyclic(1, start=0)), wrap(cyclic(1, start=1)), "block_size = 1"),
+    (
+        "C3",
+        wrap(cyclic(1, start=9, block_size=12), shape=0),
+        wrap(cyclic(1, start=12, block_size=12), shape=0),
+        "= 12, or the size 10",
+    ),
+    (
+        "C3",
+        wrap(cyclic(1, start=11, block_size=12), shape=0),
+        wrap(cyclic(1, start=10, block_size=12), shape=0),
+        "= 12, or the size 10",
+    ),
+    ("C3", wrap(cyclic(1, start=10)), wrap(cyclic(1)), "block_size = 1$|= 1 "),
+    (
+        "C4",
+        wrap(cyclic(block_size=3)),
+        wrap(cyclic(block_size=3), shape=6),
+        "the 6 that grid rank 0 of 2 is dealt",
+    ),
+    (
+        "U1",
+        wrap(BASE | {"dist_type": "u", "indices": [4, 1]}, shape=2),
+        wrap(unstructured([4, 1]), shape=2),
+        "a list is given",
+    ),
+    ("U1", wrap(BASE | {"dist_type": "u"}, shape=0), wrap(unstructured([]), shape=0), "missing"),
+    (
+        "U1",
+        wrap(unstructured([1]) | {"indices": np.array([1.0])}, shape=1),
+        wrap(unstructured([1]) | {"indices": (ctypes.c_int * 1)(1)}, shape=1),
+        "1-D float64",
+    ),
+    (
+        "U1",
+        wrap(unstructured([1]) | {"indices": np.array([[1]])}, shape=1),
+        wrap(unstructured([1]) | {"indices": bytearray([1])}, shape=1),
+        "2-D int64",
+    ),
+    (
+        "U1",
+        wrap(unstructured([1]) | {"indices": np.array([2**63], np.uint64)}, shape=1),
+        wrap(unstructured([1]) | {"indices": np.array([2**62], np.uint64)}, shape=1),
+        "uint64",
+    ),
+    (
+        "U1",
+        wrap(unstructured([1]) | {"indices": (1,)}, shape=1),
+        wrap(unstructured([1]), shape=1),
+        "tuple is given",
+    ),
+    (
+        "U2",
+        wrap(unstructured([7, -1, 7]), shape=3),
+        wrap(unstructured([7, -1, 99]), shape=3),
+        "7 is given twice",
+    ),
+    (
+        "U3",
+        wrap(unstructured([7, 1])),
+        wrap(unstructured([7, 1]), shape=2),
+        "one for each of 5 points",
+    ),
+    (
+        "U4",
+        wrap(unstructured([7], one_to_one=0), shape=1),
+        wrap(unstructured([7], one_to_one=True), shape=1),
+        "0 is given",
+    ),
+    (
+        "U5",
+        wrap(unstructured([7], size=0), shape=1),
+        wrap(unstructured([], size=0), shape=0),
+        "none in a dimension of size 0",
+    ),
+]
+
+
+RULES = {
+    *("E1", "E2", "E3", "E4", "E5", "D1", "D2", "D3", "D4", "N1", "N2"),
+    *("B1", "B2", "B3", "B4", "B5", "B6", "B7", "C1", "C2", "C3", "C4"),
+    *("U1", "U2", "U3", "U4", "U5"),
+}
+
+
+def test_every_rule_has_a_case():
+    assert {code for code, *_ in ONE_PROCESS} == RULES
+
+
+def kind_of(code):
+    if code == "E2":
+        return VersionError
+    return StructureError if code[0] in "ED" else SemanticError
+
+
+@pytest.mark.parametrize(("code", "illegal", "legal", "text"), ONE_PROCESS)
+def test_a_process_alone(code, illegal, legal, text):
+    assert errors(iter_issues(legal)) == []
+    found = errors(iter_issues(illegal))
+    assert code in [issue.code for issue in found]
+    with pytest.raises(DAPError) as raised:
+        validate(illegal)
+    assert raised.value.code == found[0].code
+    assert raised.match(text)
+    assert type(raised.value) is kind_of(code)
+    assert f"rule {code}" in str(raised.value)
+
+
+def test_all_issues_are_found_in_the_order_of_the_dimensions():
+    wrong = wrap(block(start=-1, stop=-2, padding=3), cyclic(start=7, block_size=0), shape=(5, 5))
+    assert [(issue.dim, issue.code) for issue in iter_issues(wrong)] == [
+        (0, "B1"),
+        (0, "B2"),
+        (0, "B5"),
+        (1, "C2"),
+    ]
+
+
+@pytest.mark.parametrize("junk", [None, 3, "abc", {}, {"__version__": None, "buffer": 1, 2: 3}])
+def test_nothing_makes_the_search_for_issues_raise(junk):
+    assert errors(iter_issues(junk))
+
+
+def test_a_buffer_with_an_unknown_format_is_a_buffer():
+    class Odd(ctypes.Structure):
+        _fields_ = (("number", ctypes.c_int), ("pointer", ctypes.c_void_p))
+
+    found = validate(wrap(block()) | {"buffer": (Odd * 5)()})
+    assert found.dtype.itemsize == ctypes.sizeof(Odd)
