@@ -1,6 +1,6 @@
 """N-dimensional grids distributed over MPI processes: global in meaning, local in storage."""
 
-from pencils import random
+from pencils import dap, random
 from pencils.aliases import alias
 from pencils.array import PencilArray
 from pencils.checking import checking
@@ -41,6 +41,7 @@ __all__ = [
     "__version__",
     "alias",
     "checking",
+    "dap",
     "empty",
     "empty_like",
     "exchange_halos",

@@ -383,6 +383,12 @@ class PencilArray(Field, Operators):
     ) -> Any:
         return numpy_api.apply_function(func, args, kwargs)
 
+    def __distarray__(self) -> dict[str, Any]:
+        """Export by the Distributed Array Protocol 0.10: see `pencils.dap.export`."""
+        from pencils.dap import export  # which stands on this module
+
+        return export(self)
+
     def __bool__(self) -> NoReturn:
         msg = (
             "the truth value of a field is ambiguous; use u.any() or u.all(), which are collective"

@@ -52,7 +52,7 @@ HEIGHT = {
 
 # Arrows up that are meant, inside functions or under TYPE_CHECKING only.
 BELOW_ARRAY = ["operands", "indexing", "checking", "reductions", "numpy_api", "stencil", "halo"]
-EXCEPTIONS = {(module, "array") for module in BELOW_ARRAY}
+EXCEPTIONS = {(module, "array") for module in BELOW_ARRAY} | {("array", "dap")}
 
 # Who may import what, at any time; under TYPE_CHECKING everybody may.
 OWNERS = {

@@ -53,6 +53,7 @@ class Topology:
         self._shared: SharedPool | None = None
         self.groups: dict[bytes, tuple[MPI.Intracomm, SharedPool]] = {}
         self._along: dict[tuple[tuple[int, ...], tuple[int, ...]], MPI.Intracomm] = {}
+        self._in_order: dict[object, MPI.Intracomm] = {}
         self._apart: Topology | None = None
         self.worker: ThreadPoolExecutor | None = None  # the only one who communicates here, if any
 
@@ -69,6 +70,15 @@ class Topology:
             fixed = tuple(0 if axis in axes else coord for axis, coord in enumerate(coords))
             self._along[key] = _split(self.comm, grid.rank(fixed))
         return self._along[key]
+
+    def in_order(self, key: object, place: int) -> MPI.Intracomm:
+        """Communicator of all ranks in another order, which `key` names: this one is at `place`.
+
+        *Collective* the first time.
+        """
+        if key not in self._in_order:
+            self._in_order[key] = MPI.Intracomm(self.comm.Split(0, place))
+        return self._in_order[key]
 
     @property
     def apart(self) -> Topology:
@@ -140,7 +150,14 @@ class Topology:
     def communicators(self) -> int:
         """Number of communicators held here."""
         apart = 0 if self._apart is None else self._apart.communicators
-        return 1 + len(self._along) + len(self.groups) + (self._node is not None) + apart
+        return (
+            1
+            + len(self._along)
+            + len(self._in_order)
+            + len(self.groups)
+            + (self._node is not None)
+            + apart
+        )
 
     def free(self) -> None:
         """Complete what is under way and free all communicators. *Collective*.
@@ -163,10 +180,11 @@ class Topology:
         self.groups.clear()
         if self._shared is not None:
             self._shared.free()
-        for comm in (*self._along.values(), self._node, self.comm):
+        for comm in (*self._along.values(), *self._in_order.values(), self._node, self.comm):
             if comm is not None and comm != MPI.COMM_NULL:
                 comm.Free()
         self._along.clear()
+        self._in_order.clear()
 
 
 class _Apart(Topology):

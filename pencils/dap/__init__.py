@@ -13,6 +13,7 @@ from pencils.dap.errors import (
     UnsupportedError,
     VersionError,
 )
+from pencils.dap.exporting import comm, export
 from pencils.dap.global_maps import (
     GlobalBlockMap,
     GlobalCyclicMap,
@@ -21,6 +22,7 @@ from pencils.dap.global_maps import (
     make_global,
 )
 from pencils.dap.maps import BlockMap, CyclicMap, DimMap, UnstructuredMap
+from pencils.dap.meeting import validate_on
 from pencils.dap.validate import (
     Metadata,
     iter_collective_issues,
@@ -51,12 +53,15 @@ __all__ = [
     "UnstructuredMap",
     "UnsupportedError",
     "VersionError",
+    "comm",
     "describe",
     "emit",
+    "export",
     "iter_collective_issues",
     "iter_issues",
     "make_global",
     "metadata",
     "validate",
     "validate_collective",
+    "validate_on",
 ]
