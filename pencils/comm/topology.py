@@ -77,7 +77,7 @@ class Topology:
         *Collective* the first time.
         """
         if key not in self._in_order:
-            self._in_order[key] = MPI.Intracomm(self.comm.Split(0, place))
+            self._in_order[key] = _split(self.comm, 0, place)
         return self._in_order[key]
 
     @property
@@ -272,9 +272,9 @@ def translate(comm: MPI.Intracomm, other: MPI.Intracomm) -> tuple[int, ...] | No
     return None if MPI.UNDEFINED in ranks else tuple(ranks)
 
 
-def _split(comm: MPI.Intracomm, color: int) -> MPI.Intracomm:
-    """Communicator of the ranks that pass the same color, in the order of `comm`."""
-    return MPI.Intracomm(comm.Split(color, comm.rank))
+def _split(comm: MPI.Intracomm, color: int, place: int | None = None) -> MPI.Intracomm:
+    """Communicator of the ranks that pass the same color, by place; default: as in `comm`."""
+    return MPI.Intracomm(comm.Split(color, comm.rank if place is None else place))
 
 
 @cache

@@ -13,7 +13,7 @@ from pencils.dap.errors import UnsupportedError, VersionError
 from pencils.dap.maps import BlockMap, DimMap, UnstructuredMap
 from pencils.dap.parse import is_old
 from pencils.errors import ArgumentError
-from pencils.layout import Split
+from pencils.layout import ProcessGrid, Split
 from pencils.operands import Field, check_type
 from pencils.pencil import Pencil
 from pencils.storage import Array, Widths
@@ -126,10 +126,7 @@ def comm(field: PencilArray) -> MPI.Intracomm:
     pencil = field.pencil
     if pencil.decomp == tuple(sorted(pencil.decomp)):
         return pencil.comm
-    along = sorted(zip(pencil.decomp, pencil.grid, pencil.coords, strict=True))
-    place = 0
-    for _, processes, coordinate in along:
-        place = place * processes + coordinate
+    place = ProcessGrid(pencil.process_shape).rank(pencil.layout.parts(pencil.rank))
     return pencil.topology.in_order((pencil.decomp, pencil.grid), place)
 
 
@@ -197,7 +194,6 @@ class _Side(NamedTuple):
         )
 
 
-@lru_cache
 def _check_widths(
     split: Split, width: tuple[int, int], *, wrapped: bool, old: bool, dim: int
 ) -> None:
