@@ -9,6 +9,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from mpi4py import MPI
 
+from pencils.comm.topology import Topology, meeting_place, topology_of
 from pencils.errors import ArgumentError, RankDisagreementError
 
 _Fault = tuple[type[Exception], str]
@@ -67,8 +68,8 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
             return
         if self._comm.size == 1:
             return
-        token = _digest(self._call, self._values)
-        mine = np.array([error is not None, token, -token, self.flagged], dtype=np.int64)
+        call = token((self._call, self._values))
+        mine = np.array([error is not None, call, -call, self.flagged], dtype=np.int64)
         worst = np.empty_like(mine)
         self._comm.Allreduce(mine, worst, op=MPI.MAX)
         if worst[0] or worst[1] != -worst[2]:
@@ -83,9 +84,26 @@ class _Report(NamedTuple):
     fault: _Fault | None
 
 
-def _digest(call: str, values: dict[str, object]) -> int:
-    text = repr((call, values)).encode()
-    return int.from_bytes(blake2b(text, digest_size=7).digest())
+def agreed_topology(comm: MPI.Intracomm | None, call: str) -> Topology:
+    """Private communicators of `comm`, like `topology_of`. *Collective*.
+
+    What is no communicator at all is told to all ranks, wherever they are.
+
+    Raises
+    ------
+    ArgumentError, TypeError
+        If `comm` is none.
+    """
+    try:
+        return topology_of(comm)
+    except (ArgumentError, TypeError):
+        with agreed(meeting_place().comm, call):
+            raise
+
+
+def token(value: object) -> int:
+    """Number that is the same for values of equal text, and for no others."""
+    return int.from_bytes(blake2b(repr(value).encode(), digest_size=7).digest())
 
 
 def _raise_together(

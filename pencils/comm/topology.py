@@ -135,6 +135,13 @@ class Topology:
         self.comm.Allreduce(MPI.IN_PLACE, found, op=MPI.LOR)
         return [bool(flag) for flag in found]
 
+    def alike(self, number: int | None) -> bool:
+        """Whether all ranks have the same number, and one at all. *Collective*."""
+        here = number or 0
+        most = np.array([number is None, here, -here], dtype=np.int64)
+        self.comm.Allreduce(MPI.IN_PLACE, most, op=MPI.MAX)
+        return not most[0] and bool(most[1] == -most[2])
+
     def most(self, number: int) -> int:
         """Largest of the numbers on all ranks. *Collective*."""
         largest: int = self.comm.allreduce(number, op=MPI.MAX)

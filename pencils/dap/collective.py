@@ -101,14 +101,18 @@ def dimension(dists: Sequence[LocalDist], dim: int) -> Iterator[CollectiveError]
     version = dists[0].version
     found = [*_alike(dists, dim), *_padding_everywhere(dists, dim)]
     if not found:
-        whole = join(dists, dim)
-        blocks = [part for part in whole.parts if isinstance(part, BlockMap)]
-        if blocks:
-            found += _neighbours(blocks, old=is_old(version))
-        found += _all_points(whole)
+        found += fitting(join(dists, dim), old=is_old(version))
     for error in sorted(found, key=lambda error: int(error.code[1:])):
         error.dim, error.version = dim, version
         yield error
+
+
+def fitting(whole: GlobalDimMap, *, old: bool) -> Iterator[CollectiveError]:
+    """Check the maps of one dimension against each other (rules G5 to G9)."""
+    blocks = [part for part in whole.parts if isinstance(part, BlockMap)]
+    if blocks:
+        yield from _neighbours(blocks, old=old)
+    yield from _all_points(whole)
 
 
 def _alike(dists: Sequence[LocalDist], dim: int) -> Iterator[CollectiveError]:
