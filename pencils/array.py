@@ -9,12 +9,12 @@ from typing import Any, NoReturn, cast
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils import numpy_api, reductions, stencil
+from pencils import numpy_api, reductions, stencil, text
 from pencils.checking import checks, mark_written
 from pencils.errors import ArgumentError
 from pencils.halo import boundary, verbs
 from pencils.indexing import get_selection, set_selection
-from pencils.layout import Box, interior
+from pencils.layout import margins
 from pencils.layout.make import read_ints
 from pencils.operands import Field, check_type
 from pencils.operators import Operators
@@ -23,17 +23,15 @@ from pencils.reductions import pairs
 from pencils.storage import (
     Array,
     HaloSpec,
-    Key,
     Widths,
     allocate,
+    around,
     padded_shape,
     read_dtype,
     read_halo,
     read_singletons,
     read_value,
 )
-
-_SHOWN = 4  # values in the repr
 
 
 class PencilArray(Field, Operators):
@@ -75,16 +73,20 @@ class PencilArray(Field, Operators):
         "_extent",
         "_halo",
         "_local",
+        "_margins",
         "_padded",
         "_pencil",
         "_singletons",
+        "_trimmed",
     )
     _extent: Extent
     _halo: Widths
     _local: Array
+    _margins: Widths
     _padded: Array
     _pencil: Pencil
     _singletons: frozenset[int]
+    _trimmed: frozenset[int]
 
     def __init__(
         self,
@@ -116,10 +118,11 @@ class PencilArray(Field, Operators):
         padded: Array,
         singletons: frozenset[int] = frozenset(),
         halo: Widths | None = None,
+        trimmed: frozenset[int] = frozenset(),
     ) -> PencilArray:
         """Wrap a block that is known to fit, without the checks of the constructor."""
         array = object.__new__(cls)
-        array._set(pencil, padded, singletons, halo)
+        array._set(pencil, padded, singletons, halo, trimmed)
         return array
 
     @classmethod
@@ -138,18 +141,27 @@ class PencilArray(Field, Operators):
         return cls.from_block(pencil, block, singletons, widths)
 
     def _set(
-        self, pencil: Pencil, padded: Array, singletons: frozenset[int], halo: Widths | None
+        self,
+        pencil: Pencil,
+        padded: Array,
+        singletons: frozenset[int],
+        halo: Widths | None,
+        trimmed: frozenset[int] = frozenset(),
     ) -> None:
         self._pencil = pencil
         self._padded = padded
         self._singletons = singletons
-        self._extent = pencil.extent(singletons)
-        self._halo = halo or ((0, 0),) * pencil.ndim
+        self._extent = extent = pencil.extent(singletons)
+        self._halo = room = halo or ((0, 0),) * pencil.ndim
+        if trimmed:
+            room = margins(extent.box, extent.shape, room, trimmed)
+        self._margins = room
+        self._trimmed = trimmed
         if halo is None or not any(map(any, halo)):
             self._local = padded
         else:
             inside: list[Any] = [
-                slice(lo, lo + n) for (lo, _), n in zip(halo, self._extent.local_shape, strict=True)
+                slice(lo, lo + n) for (lo, _), n in zip(room, extent.local_shape, strict=True)
             ]
             self._local = padded[(Ellipsis, *inside)]
 
@@ -199,6 +211,20 @@ class PencilArray(Field, Operators):
     def halo(self) -> Widths:
         """Halo widths ``(lo, hi)`` of every space dimension."""
         return self._halo
+
+    @property
+    def trimmed(self) -> frozenset[int]:
+        """Space dimensions along which padded blocks end where the domain ends.
+
+        Fields that were imported have no room there for boundary points and wrapped ghosts; what
+        pencils makes itself, ``u.copy()`` too, is trimmed nowhere.
+        """
+        return self._trimmed
+
+    @property
+    def margins(self) -> Widths:
+        """Room of `padded` around the own block: `halo`, if not cut off because of `trimmed`."""
+        return self._margins
 
     @property
     def local(self) -> Array:
@@ -275,38 +301,13 @@ class PencilArray(Field, Operators):
         return [self.component(i) for i in range(self.components[0])]
 
     shift = stencil.shift
-
-    @property
-    def interior(self) -> Key:
-        """Index of `local` for the points whose stencil stays in the own block.
-
-        The stencil is as wide as the halo. These points need no ghosts, so that they can be
-        computed while an exchange is under way; `shells` are the rest. The interior is empty
-        where the block is too thin.
-
-        Examples
-        --------
-        >>> import pencils
-        >>> u = pencils.zeros(pencils.Pencil((6, 8)), halo=[1, (0, 2)])
-        >>> u.interior
-        (Ellipsis, slice(1, 5, None), slice(0, 6, None))
-        >>> new = np.empty(u.local_shape)
-        >>> for part in (u.interior, *u.shells):
-        ...     new[part] = u.shift((1, 0)).local[part]
-        """
-        return (Ellipsis, *interior(self._extent.local_shape, self._halo).slices())
-
-    @property
-    def shells(self) -> list[Key]:
-        """Indices of `local` for the points outside the `interior`: each once, none empty."""
-        shape = self._extent.local_shape
-        outside = Box.of_shape(shape).without(interior(shape, self._halo))
-        return [(Ellipsis, *box.slices()) for box in outside]
+    interior = property(stencil.interior)
+    shells = property(stencil.shells)
 
     def copy(self) -> PencilArray:
-        """Copy of the field, halo included."""
+        """Copy of the field, halo included; where this is trimmed, the copy has unset points."""
         new = self.blank()
-        np.copyto(new.padded, self._padded)
+        np.copyto(self._room_in(new), self._padded)
         return new
 
     def astype(self, dtype: DTypeLike) -> PencilArray:
@@ -315,7 +316,7 @@ class PencilArray(Field, Operators):
         np.copyto(new.local, self._local, casting="unsafe")
         if self._padded is not self._local:
             with np.errstate(invalid="ignore", over="ignore"):  # ghosts may not be set yet
-                np.copyto(new.padded, self._padded, casting="unsafe")
+                np.copyto(self._room_in(new), self._padded, casting="unsafe")
         return new
 
     def fill(self, value: object) -> None:
@@ -335,8 +336,12 @@ class PencilArray(Field, Operators):
 
     def _map_block(self, view: Callable[[Array], Array]) -> PencilArray:
         return PencilArray.from_block(
-            self._pencil, view(self._padded), self._singletons, self._halo
+            self._pencil, view(self._padded), self._singletons, self._halo, self._trimmed
         )
+
+    def _room_in(self, blank: PencilArray) -> Array:
+        """View that part of a field like this one, trimmed nowhere, for which this has room."""
+        return blank.padded[around(self._extent.local_shape, self._halo, self._margins)]
 
     # Global indices.
 
@@ -405,21 +410,7 @@ class PencilArray(Field, Operators):
     def __deepcopy__(self, memo: object) -> PencilArray:
         return self.copy()
 
-    def __repr__(self) -> str:
-        pencil, box = self._pencil, self._extent.box
-        owned = ", ".join(f"{lo}:{hi}" for lo, hi in zip(box.start, box.stop, strict=True))
-        extras = [f"components {self.components}"] if self.components else []
-        extras += [f"singleton dimensions {sorted(self._singletons)}"] if self._singletons else []
-        extras += [f"halo {self._halo}"] if any(map(any, self._halo)) else []
-        first = list(map(str, self._local.flat[:_SHOWN]))
-        more = ["..."] if self._local.size > _SHOWN else []
-        lines = (
-            f"<PencilArray {self.shape} {self.dtype}{''.join(', ' + extra for extra in extras)}>",
-            f"  on {pencil!r}",
-            f"  rank {pencil.rank} of {pencil.size} owns [{owned}], local shape {self.local_shape}",
-            " ".join(("  local values", *first, *more)),
-        )
-        return "\n".join(lines)
+    __repr__ = text.describe
 
     # Reductions: collective, and global.
 

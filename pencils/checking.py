@@ -72,9 +72,9 @@ def mark_written(field: PencilArray) -> None:
     unset = _UNSET.get(field.dtype.kind)
     if unset is None or field.padded is field.local:
         return
-    extent, halo = field.extent, field.halo
-    origin = extent.box.grow(halo).start
-    known = reach(extent.box, extent.shape, extent.layout.periodic, halo)
+    extent, room = field.extent, field.margins
+    origin = extent.box.grow(room).start
+    known = reach(extent.box, extent.shape, extent.layout.periodic, room)
     for box in known.without(extent.box):
         key: Key = (Ellipsis, *box.slices(origin))
         field.padded[key] = unset

@@ -7,9 +7,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from pencils.errors import ArgumentError, PencilMismatchError
+from pencils.layout import Box
+from pencils.layout import interior as inner_box
 from pencils.layout.make import read_ints
 from pencils.operands import check_type
 from pencils.pencil import Pencil
+from pencils.storage import Key
 
 if TYPE_CHECKING:
     from pencils.array import PencilArray
@@ -40,7 +43,8 @@ def shift(self: PencilArray, offsets: Sequence[int], onto: Pencil | None = None)
     Raises
     ------
     ArgumentError
-        If the halo is too narrow; on every rank alike, and on any number of ranks.
+        If the halo is too narrow, or the field is trimmed along a dimension that is stepped along;
+        on every rank alike, and on any number of ranks.
     PencilMismatchError
         If `onto` does not share its blocks with the pencil of the field.
 
@@ -69,11 +73,15 @@ def shift(self: PencilArray, offsets: Sequence[int], onto: Pencil | None = None)
         check_type("onto", onto, Pencil)
         extent = onto.extent(self.singletons)
         surplus = _surplus(pencil, onto, self.singletons)
+    for dim in self.trimmed:
+        if steps[dim] or surplus[dim]:
+            raise ArgumentError(_no_room(dim, steps[dim], surplus[dim]))
     key: list[Any] = [Ellipsis]
-    for step, (lo, hi), n, more in zip(steps, halo, extent.local_shape, surplus, strict=True):
+    along = zip(steps, halo, self.margins, extent.local_shape, surplus, strict=True)
+    for step, (lo, hi), (start, _), n, more in along:
         if not -lo <= step <= hi - more:
             raise ArgumentError(_too_far(len(key) - 1, step, (lo, hi), more))
-        key.append(slice(lo + step, lo + step + n))
+        key.append(slice(start + step, start + step + n))
     return self.from_block(onto, self.padded[tuple(key)], self.singletons)
 
 
@@ -93,12 +101,51 @@ def _surplus(pencil: Pencil, onto: Pencil, singletons: frozenset[int]) -> tuple[
     return tuple(max(0, many - few) for few, many in zip(*shapes, strict=True))
 
 
+def _shifted(dim: int, step: int, more: int) -> str:
+    onto = f" onto {more} more {'point' if more == 1 else 'points'}" if more else ""
+    return f"shift by {step} along dimension {dim}{onto}"
+
+
 def _too_far(dim: int, step: int, width: tuple[int, int], more: int) -> str:
     """Explain how far a shift may go along a dimension."""
     first, last = -width[0], width[1] - more
-    onto = f" onto {more} more {'point' if more == 1 else 'points'}" if more else ""
     allowed = f"use steps {first}..{last}, or " if first <= last else ""
     return (
-        f"shift by {step} along dimension {dim}{onto} leaves the halo, which is {width} wide "
+        f"{_shifted(dim, step, more)} leaves the halo, which is {width} wide "
         f"there; {allowed}create the array with a wider halo"
     )
+
+
+def _no_room(dim: int, step: int, more: int) -> str:
+    """Explain why nothing can be shifted along a trimmed dimension."""
+    return (
+        f"{_shifted(dim, step, more)} leaves the padded blocks, which end with the domain there: "
+        "the field is trimmed; shift u.copy(), which has room for its whole halo"
+    )
+
+
+def interior(self: PencilArray) -> Key:
+    """Index of `local` for the points whose stencil stays in the own block.
+
+    The stencil is as wide as the halo. These points need no ghosts, so that they can be computed
+    while an exchange is under way; `shells` are the rest. The interior is empty where the block is
+    too thin.
+
+    Examples
+    --------
+    >>> import numpy as np, pencils
+    >>> u = pencils.zeros(pencils.Pencil((6, 8)), halo=[1, (0, 2)])
+    >>> u.interior
+    (Ellipsis, slice(1, 5, None), slice(0, 6, None))
+    >>> new = np.empty(u.local_shape)
+    >>> for part in (u.interior, *u.shells):
+    ...     new[part] = u.shift((1, 0)).local[part]
+    """
+    return (Ellipsis, *inner_box(self.extent.local_shape, self.halo).slices())
+
+
+def shells(self: PencilArray) -> list[Key]:
+    """List indices of `local` for the points outside the `interior`: each once, none empty."""
+    shape = self.extent.local_shape
+    outside = Box.of_shape(shape).without(inner_box(shape, self.halo))
+    return [(Ellipsis, *box.slices()) for box in outside]

@@ -16,7 +16,7 @@ from pencils.errors import ArgumentError
 from pencils.layout import ProcessGrid, Split
 from pencils.operands import Field, check_type
 from pencils.pencil import Pencil
-from pencils.storage import Array, Widths
+from pencils.storage import Array, Widths, around
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -51,7 +51,8 @@ def export(
     halo : {"none", "comm", "all"}, optional
         ``"none"``: the own block. ``"comm"``: with its ghosts, as communication padding; beyond the
         ends of a periodic dimension only version 0.9 has any. ``"all"``: with boundary points, too,
-        which count as points of the array: it grows, and indices shift by the width.
+        which count as points of the array: it grows, and indices shift by the width. Neither adds
+        anything beyond the ends of dimensions along which the field is `trimmed`.
     undistributed : {"n", "b"}, optional
         What version 0.9 calls a dimension that lies on one process: of no distribution, the
         default, or a block.
@@ -95,7 +96,9 @@ def export(
         msg = f"elements of type {field.dtype} have no buffer; export a view as integers"
         raise UnsupportedError(msg, code="E3", key="buffer", version=version)
     widths = field.halo if halo != "none" else ((0, 0),) * field.pencil.ndim
-    space, pads = _space(field.pencil, field.singletons, widths, version, halo)
+    space, pads = _space(
+        field.pencil, field.singletons, widths, field.trimmed, version=version, halo=halo
+    )
     components = [BlockMap(size=n, start=0, stop=n) for n in field.components]
     padded = [*[False] * len(components), *pads]
     return {
@@ -132,7 +135,13 @@ def comm(field: PencilArray) -> MPI.Intracomm:
 
 @lru_cache(_KEPT)
 def _space(
-    pencil: Pencil, singletons: frozenset[int], widths: Widths, version: str, halo: Halo
+    pencil: Pencil,
+    singletons: frozenset[int],
+    widths: Widths,
+    trimmed: frozenset[int],
+    *,
+    version: str,
+    halo: Halo,
 ) -> tuple[list[DimMap], list[bool]]:
     """Say which points the exported view holds, and where all processes have to give a padding."""
     extent = pencil.extent(singletons)
@@ -147,8 +156,9 @@ def _space(
             here.flags.writeable = False  # all exports have it
             maps.append(UnstructuredMap(size=1, nprocs=split.parts, rank=rank, indices=here))
         else:
-            side = _Side(dim, split, rank, widths[dim], periodic, version)
-            maps.append(side.block(block, whole=halo == "all"))
+            wrapped = periodic and dim not in trimmed and is_old(version)
+            side = _Side(dim, split, rank, widths[dim], periodic, wrapped, version)
+            maps.append(side.block(block, whole=halo == "all" and dim not in trimmed))
         inside = split.parts > 1 or periodic or halo == "all"
         pads.append(is_old(version) and inside and any(widths[dim]))
     return maps, pads
@@ -162,19 +172,19 @@ class _Side(NamedTuple):
     rank: int
     width: tuple[int, int]
     periodic: bool
+    wrapped: bool  # whether ghosts lie beyond the ends
     version: str
 
     def block(self, own: tuple[int, int], *, whole: bool) -> BlockMap:
         """Say which points are owned, ghosts and, if the whole halo counts, boundary points."""
         (lo, hi), (start, stop), size = self.width, own, self.split.points
-        wrapped = self.periodic and is_old(self.version)
         first, last = self.rank == 0, self.rank == self.split.parts - 1
         if lo or hi:
             _check_widths(
-                self.split, self.width, wrapped=wrapped, old=is_old(self.version), dim=self.dim
+                self.split, self.width, wrapped=self.wrapped, old=is_old(self.version), dim=self.dim
             )
         boundary = (0, 0)
-        if whole and (lo or hi) and not wrapped:
+        if whole and (lo or hi) and not self.wrapped:
             if self.periodic:
                 msg = "wrapped ghosts cannot be said; use version 0.9.0, or halo='comm'"
                 raise UnsupportedError(
@@ -187,7 +197,7 @@ class _Side(NamedTuple):
             nprocs=self.split.parts,
             rank=self.rank,
             periodic=self.periodic,
-            ghosts=(lo if wrapped or not first else 0, hi if wrapped or not last else 0),
+            ghosts=(lo if self.wrapped or not first else 0, hi if self.wrapped or not last else 0),
             boundary=boundary,
             start=start,
             stop=stop,
@@ -214,10 +224,8 @@ def _check_widths(
 
 def _view(field: PencilArray, space: Sequence[DimMap]) -> Array:
     """View the part of the padded block that is exported."""
-    key: list[Any] = [Ellipsis]
-    for dim, (lo, _), points in zip(space, field.halo, field.extent.local_shape, strict=True):
-        before = dim.ghosts[0] + dim.boundary[0]
-        after = dim.ghosts[1] + dim.boundary[1]
-        key.append(slice(lo - before, lo + points + after))
-    view: Array = field.padded[tuple(key)]
+    widths = tuple(
+        (dim.ghosts[0] + dim.boundary[0], dim.ghosts[1] + dim.boundary[1]) for dim in space
+    )
+    view: Array = field.padded[around(field.extent.local_shape, field.margins, widths)]
     return view

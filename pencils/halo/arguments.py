@@ -102,6 +102,7 @@ def facts(fields: Sequence[PencilArray]) -> dict[str, object]:
         "components": [field.components for field in fields],
         "singletons": [sorted(field.singletons) for field in fields],
         "halos": [field.halo for field in fields],
+        "trimmed": [sorted(field.trimmed) for field in fields],
     }
 
 
@@ -126,7 +127,7 @@ def check_fields(
                 msg += "\nover other processes, or over the same in another order"
             raise PencilMismatchError(msg)
         given = _kind(field)
-        for name in ("dtype", "components", "singletons", "halo"):
+        for name in ("dtype", "components", "singletons", "halo", "trimmed"):
             here, wanted = getattr(given, name), getattr(kind, name)
             if here != wanted:
                 msg = f"field {number} has {name} {here}; the plan is for {wanted}"
@@ -156,7 +157,12 @@ def _check_blocks(fields: Sequence[PencilArray]) -> None:
 
 def _kind(field: PencilArray) -> HaloKind:
     return HaloKind(
-        field.pencil.layout, field.singletons, field.halo, field.components, field.dtype
+        field.pencil.layout,
+        field.singletons,
+        field.halo,
+        field.components,
+        field.dtype,
+        field.trimmed,
     )
 
 

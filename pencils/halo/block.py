@@ -10,7 +10,7 @@ import numpy as np
 
 from pencils.comm.methods import Cargo, Piece
 from pencils.comm.methods import method as limits
-from pencils.layout import Box, Layout, ghosts
+from pencils.layout import Box, Layout, ghosts, margins
 from pencils.layout.ghosts import Ghosts, Round
 from pencils.storage import Array, Widths, memory_axes
 
@@ -35,6 +35,8 @@ class HaloKind(NamedTuple):
         Shape of the component axes.
     dtype : numpy.dtype
         Element type.
+    trimmed : frozenset of int, optional
+        Dimensions along which padded blocks end where the domain ends.
     """
 
     layout: Layout
@@ -42,6 +44,7 @@ class HaloKind(NamedTuple):
     halo: Widths
     components: tuple[int, ...]
     dtype: np.dtype[np.generic]
+    trimmed: frozenset[int] = frozenset()
 
     def arranged(self, padded: Array) -> Array:
         """View a padded block with its axes in memory order."""
@@ -53,7 +56,8 @@ class Block:
 
     def __init__(self, kind: HaloKind, rank: int, *, straight: bool) -> None:
         self._large_straight = straight
-        self._layout = kind.layout.with_singletons(kind.singletons)
+        # Without room beyond the ends there are no ghosts that wrap around.
+        self._layout = kind.layout.with_singletons(kind.singletons).cut_open(kind.trimmed)
         self._kind = kind
         self._rank = rank
         self._found: dict[Round, tuple[list[Ghosts], list[Ghosts]]] = {}
@@ -103,7 +107,7 @@ class Block:
         kind, layout = self._kind, self._layout
         if kind.dtype.itemsize * prod(shape) < limits.ALONE or prod(kind.components) != 1:
             return False
-        whole = layout.box(rank).grow(kind.halo).shape
+        whole = self._padded(rank).shape
         return is_run([shape[dim] for dim in layout.order], [whole[dim] for dim in layout.order])
 
     def _here(self, box: Box) -> Key:
@@ -117,7 +121,12 @@ class Block:
         return tuple(slices[dim].start for dim in self._layout.order)
 
     def _within(self, box: Box, rank: int) -> tuple[slice, ...]:
-        return box.slices(self._layout.box(rank).grow(self._kind.halo).start)
+        return box.slices(self._padded(rank).start)
+
+    def _padded(self, rank: int) -> Box:
+        """Find the padded block of a rank, in global indices."""
+        own, kind = self._layout.box(rank), self._kind
+        return own.grow(margins(own, self._layout.shape, kind.halo, kind.trimmed))
 
 
 def is_run(shape: Sequence[int], whole: Sequence[int]) -> bool:

@@ -59,7 +59,7 @@ def fill_boundary(
         scalar, or an array that broadcasts to the components. Default 0.
     axis : int or sequence of int, optional
         Space dimensions in ``[-n, n)`` to fill along, components not counted. Default: all that are
-        neither periodic nor singletons.
+        neither periodic nor singletons, and along which the field is not `trimmed`.
     side : {"lo", "hi", "both"}, optional
         Below index 0, beyond the last one, or both.
     reflect_type : {"even", "odd"}, optional
@@ -204,24 +204,30 @@ def _read_edges(field: PencilArray, axis: int | Sequence[int] | None, side: str)
 
 
 def _read_axis(field: PencilArray, axis: int | Sequence[int] | None) -> list[int]:
-    periodic, ndim = field.pencil.periodic, field.pencil.ndim
+    ndim = field.pencil.ndim
     if axis is None:
-        return [dim for dim in range(ndim) if not periodic[dim]]  # singletons have no halo
+        return [dim for dim in range(ndim) if not _no_boundary(field, dim)]
     dims = read_dims("axis", axis, ndim)
     for dim in dims:
-        if dim in field.singletons:
-            msg = (
-                f"axis={axis!r} names dimension {dim}, along which the field is a singleton and "
-                "has no halo; leave it out"
-            )
-            raise ArgumentError(msg)
-        if periodic[dim]:
-            msg = (
-                f"axis={axis!r} names dimension {dim}, which is periodic and has no boundary: "
-                "exchange_halo() fills its halo; leave it out"
-            )
+        reason = _no_boundary(field, dim)
+        if reason:
+            msg = f"axis={axis!r} names dimension {dim}, {reason}; leave it out"
             raise ArgumentError(msg)
     return sorted(dims)
+
+
+def _no_boundary(field: PencilArray, dim: int) -> str:
+    """Say why a field has no boundary points along a dimension; nothing, if it may have some."""
+    if dim in field.singletons:
+        return "along which the field is a singleton and has no halo"
+    if field.pencil.periodic[dim]:
+        return "which is periodic and has no boundary: exchange_halo() fills its halo"
+    if dim in field.trimmed:
+        return (
+            "along which the field is trimmed: its blocks end with the domain; u.copy() has room "
+            "for boundary points"
+        )
+    return ""
 
 
 def _check_points(field: PencilArray, edge: _Edge, rule: _Rule) -> None:
@@ -284,7 +290,7 @@ def _fill(field: PencilArray, edge: _Edge, rule: _Rule) -> None:
 
 def _along(field: PencilArray, dim: int, points: range) -> Array:
     """Part of the padded block with global indices `points` along one dimension, as a view."""
-    first = field.extent.box.start[dim] - field.halo[dim][0]
+    first = field.extent.box.start[dim] - field.margins[dim][0]
     part = slice(points.start - first, points.stop - first)
     return field.padded[_at(len(field.components) + dim, part)]
 
@@ -301,7 +307,7 @@ def _call(
     shape: tuple[int, ...],
 ) -> Array:
     """Values of a function of the global indices."""
-    box = field.extent.box.grow(field.halo)
+    box = field.extent.box.grow(field.margins)
     indices = [np.arange(*bounds) for bounds in zip(box.start, box.stop, strict=True)]
     indices[dim] = np.array(outside)
     values = np.asarray(function(*np.ix_(*indices)))

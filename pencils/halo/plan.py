@@ -240,6 +240,7 @@ class HaloExchange(FieldPlan[BoundRounds]):
                     *([f"components {kind.components}"] if kind.components else []),
                     *([f"singleton along {sorted(kind.singletons)}"] if kind.singletons else []),
                     f"halo {kind.halo}",
+                    *([f"trimmed along {sorted(kind.trimmed)}"] if kind.trimmed else []),
                 )
             )
             for kind in self._kinds

@@ -7,7 +7,7 @@ from pencils.layout.make import make_layout
 from pencils.layout.schedule import Message, Schedule, gather, redistribution, scatter
 from pencils.layout.selection import Selection
 from pencils.layout.split import Split
-from pencils.layout.zones import interior, reach
+from pencils.layout.zones import interior, margins, reach
 
 __all__ = [
     "Box",
@@ -21,6 +21,7 @@ __all__ = [
     "gather",
     "interior",
     "make_layout",
+    "margins",
     "reach",
     "redistribution",
     "scatter",

@@ -140,6 +140,11 @@ class Layout:
         )
         return replace(self, splits=splits)
 
+    def cut_open(self, dims: Collection[int]) -> Layout:
+        """Let the dimensions `dims` end at their ends, also those that are periodic."""
+        periodic = (wraps and dim not in dims for dim, wraps in enumerate(self.periodic))
+        return replace(self, periodic=tuple(periodic))
+
     def staggered(self, dims: Collection[int]) -> Layout:
         """Lay out the faces of these points along `dims`: one more, in the last block.
 

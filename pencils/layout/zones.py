@@ -1,8 +1,8 @@
-"""Parts of a padded block: the interior, the shells around it, and the reach of the ghosts."""
+"""Parts of a padded block: the interior, the margins around it, and the reach of the ghosts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pencils.layout.box import Box
 
@@ -32,6 +32,42 @@ def interior(shape: Sequence[int], halo: Sequence[tuple[int, int]]) -> Box:
     return Box(start, stop)
 
 
+def margins(
+    own: Box,
+    shape: Sequence[int],
+    halo: Sequence[tuple[int, int]],
+    trimmed: Collection[int],
+) -> tuple[tuple[int, int], ...]:
+    """Room of one padded block around its own points: the halo, less what is trimmed.
+
+    Parameters
+    ----------
+    own : Box
+        The own block.
+    shape : sequence of int
+        Global shape.
+    halo : sequence of (int, int)
+        Widths ``(lo, hi)`` along every dimension.
+    trimmed : collection of int
+        Dimensions along which padded blocks end where the domain ends.
+
+    Returns
+    -------
+    tuple of (int, int)
+        Points before and after the own ones, along every dimension.
+
+    Examples
+    --------
+    >>> margins(Box((0, 0), (4, 4)), (8, 4), [(1, 1), (1, 1)], {0})
+    ((0, 1), (1, 1))
+    """
+    along = zip(own.start, own.stop, shape, halo, strict=True)
+    return tuple(
+        (min(lo, start), min(hi, n - stop)) if dim in trimmed else (lo, hi)
+        for dim, (start, stop, n, (lo, hi)) in enumerate(along)
+    )
+
+
 def reach(
     own: Box, shape: Sequence[int], periodic: Sequence[bool], halo: Sequence[tuple[int, int]]
 ) -> Box:
@@ -58,9 +94,7 @@ def reach(
     >>> reach(Box((0, 0), (4, 4)), (8, 4), (False, True), [(1, 1), (1, 0)])
     Box(start=(0, -1), stop=(5, 4))
     """
-    padded = own.grow(halo)
     # A dimension without points has none to copy, even if it wraps.
-    wraps = [wrap and n > 0 for wrap, n in zip(periodic, shape, strict=True)]
-    low = [i if wrap else max(i, 0) for i, wrap in zip(padded.start, wraps, strict=True)]
-    ends = zip(padded.stop, shape, wraps, strict=True)
-    return Box(tuple(low), tuple(i if wrap else min(i, n) for i, n, wrap in ends))
+    along = enumerate(zip(periodic, shape, strict=True))
+    ending = [dim for dim, (wraps, n) in along if not wraps or n == 0]
+    return own.grow(margins(own, shape, halo, ending))

@@ -33,6 +33,33 @@ routes = pytest.mark.parametrize("route", ["direct", "sweeps"])
 LARGEST = {1: (9, 20), 2: (6, 7), 3: (5, 4), 4: (4, 2)}
 
 
+def room(field, trimmed):
+    """Tell how many points each side of a padded block has, if it ends where the domain ends."""
+    box = field.extent.box
+    along = enumerate(zip(box.start, box.stop, field.extent.shape, field.halo, strict=True))
+    return [
+        (lo - max(lo - start, 0), hi - max(stop + hi - n, 0)) if dim in trimmed else (lo, hi)
+        for dim, (start, stop, n, (lo, hi)) in along
+    ]
+
+
+def trim(field, dims):
+    """View a field without its points beyond the ends of some dimensions, like an imported one."""
+    key = [
+        slice(lo - before, lo + n + after)
+        for n, (lo, _), (before, after) in zip(
+            field.extent.local_shape, field.halo, room(field, dims), strict=True
+        )
+    ]
+    return PencilArray.from_block(
+        field.pencil,
+        field.padded[(Ellipsis, *key)],
+        field.singletons,
+        field.halo,
+        trimmed=frozenset(dims),
+    )
+
+
 def origins(field, *, corners=True):
     """Tell of which global point each point of the padded block is a copy, by number.
 
@@ -40,9 +67,9 @@ def origins(field, *, corners=True):
     of ranks without own ones and, without `corners`, what lies beyond several dimensions.
     """
     shape = field.shape[len(field.components) :]
-    box = field.extent.box
+    box, widths = field.extent.box, room(field, field.trimmed)
     if box.volume == 0:
-        return np.full(box.grow(field.halo).shape, -1)
+        return np.full(box.grow(widths).shape, -1)
     world = np.arange(prod(shape)).reshape(shape)
     for dim, width in enumerate(field.halo):
         pad = [width if d == dim else (0, 0) for d in range(len(shape))]
@@ -50,14 +77,13 @@ def origins(field, *, corners=True):
             world = np.pad(world, pad, mode="wrap")
         else:
             world = np.pad(world, pad, constant_values=-1)
-    bounds = zip(box.start, box.stop, field.halo, strict=True)
-    block = world[tuple(slice(start, stop + lo + hi) for start, stop, (lo, hi) in bounds)]
+    block = world[box.grow(widths).slices([-lo for lo, _ in field.halo])]
     return block if corners else np.where(beyond(field) <= 1, block, -1)
 
 
 def beyond(field):
     """Tell beyond how many dimensions each point of the padded block lies."""
-    local = zip(field.extent.local_shape, field.halo, strict=True)
+    local = zip(field.extent.local_shape, room(field, field.trimmed), strict=True)
     return sum(np.ix_(*(np.repeat([1, 0, 1], [lo, n, hi]) for n, (lo, hi) in local)))
 
 
@@ -127,6 +153,11 @@ def random_field(rng, pencil, dtype):
         lies[:] = lies[0]
     block = LYING[lies[pencil.rank]](field.padded, pencil.rank)
     return PencilArray(pencil, block, halo=halo, dims=dims)
+
+
+def random_trimmed(rng, pencil, dtype):
+    """Draw a field, and trim it along some dimensions, be they cut or not."""
+    return trim(random_field(rng, pencil, dtype), np.flatnonzero(rng.random(pencil.ndim) < 0.7))
 
 
 LYING = {

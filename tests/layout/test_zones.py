@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pencils.layout import Box, interior, reach
+from pencils.layout import Box, interior, margins, reach
 
 widths = st.tuples(st.integers(0, 3), st.integers(0, 3))
 
@@ -71,6 +71,17 @@ def test_the_reach_adds_the_points_of_the_halo_that_some_rank_owns(case):
         )
         at = tuple(i - o for i, o in zip(index, padded.start, strict=True))
         assert counts[at] == (exists and index not in own)
+
+
+@given(blocks(), st.data())
+def test_margins_are_the_halo_within_the_domain_where_that_is_trimmed(case, data):
+    own, shape, _, halo = case
+    trimmed = {dim for dim in range(own.ndim) if data.draw(st.booleans())}
+    padded, found = own.grow(halo), own.grow(margins(own, shape, halo, trimmed))
+    for dim, n in enumerate(shape):
+        whole = range(padded.start[dim], padded.stop[dim])
+        kept = [i for i in whole if 0 <= i < n] if dim in trimmed else list(whole)
+        assert list(range(found.start[dim], found.stop[dim])) == kept
 
 
 @given(blocks(), st.data())

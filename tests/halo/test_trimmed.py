@@ -1,0 +1,446 @@
+"""Fields whose padded blocks end where the domain ends, as those of other packages do."""
+
+import numpy as np
+import pytest
+from halos import (
+    accumulated,
+    beyond,
+    check_exchange,
+    few_ways,
+    origins,
+    random_field,
+    random_grid,
+    random_shape,
+    random_trimmed,
+    routes,
+    trim,
+    ways,
+)
+from together import DTYPES, everywhere, holds, numbered, on_nodes, raise_together, same, spread
+
+import pencils
+from pencils import HaloExchange, Pencil, dap, exchange_halos, gather, transpose
+from pencils.comm.methods import method as limits
+from pencils.errors import ArgumentError, RankDisagreementError
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+versions = pytest.mark.parametrize("version", dap.VERSIONS)
+ends = pytest.mark.parametrize("periodic", [False, True])
+
+
+@pytest.fixture(name="comm", scope="module")
+def _comm(request):
+    return on_nodes(getattr(request, "param", "one node"))
+
+
+def slabs(comm, *, periodic=False):
+    """Cut dimension 1 only, into blocks of three and four points."""
+    return Pencil((5, 3 * comm.size + 1), comm, decomp=1, periodic=periodic)
+
+
+def trimmed_slabs(comm, *, periodic=False, halo=2, **options):
+    """Make numbered global data and a field of them that is trimmed along dimension 1."""
+    pen = slabs(comm, periodic=periodic)
+    u = pencils.full(pen, -7, halo=halo, **options)
+    data = numbered(u.shape, u.dtype)
+    u.local[...] = data[u.local_slices]
+    return data, trim(u, {1})
+
+
+# What it is.
+
+
+def test_margins_are_what_there_is_of_the_halo(comm):
+    _, u = trimmed_slabs(comm, components=2)
+    first, last = comm.rank == 0, comm.rank == comm.size - 1
+    assert u.trimmed == {1}
+    assert u.halo == ((2, 2), (2, 2))
+    assert everywhere(comm, u.margins == ((2, 2), (2 * (not first), 2 * (not last))))
+    assert everywhere(comm, u.local.base is not None and (u.local > 0).all())
+    assert "halo ((2, 2), (2, 2)), trimmed along [1]>" in repr(u)
+
+
+def test_an_ordinary_field_is_trimmed_nowhere(comm):
+    u = pencils.zeros(slabs(comm), halo=1)
+    assert u.trimmed == frozenset()
+    assert u.margins is u.halo
+    assert "trimmed" not in repr(u)
+
+
+def test_views_are_trimmed_like_the_field(comm):
+    data, u = trimmed_slabs(comm, components=2, dtype=complex)
+    for view, values in (
+        (u.component(1), data[1]),
+        (u.unstack()[0], data[0]),
+        (u.real, data.real),
+        (u.imag, data.imag),
+    ):
+        assert (view.trimmed, view.margins) == (u.trimmed, u.margins)
+        assert everywhere(comm, holds(view, values))
+        assert np.shares_memory(view.padded, u.padded)
+
+
+def test_new_memory_is_trimmed_nowhere(comm):
+    data, u = trimmed_slabs(comm, halo=1)
+    likes = [pencils.zeros_like(u), pencils.ones_like(u), pencils.empty_like(u, dtype="f4")]
+    for made in (*likes, np.full_like(u, 3), u.copy(), u.astype("i4"), u.blank()):
+        assert (made.trimmed, made.margins, made.halo) == (frozenset(), u.halo, u.halo)
+        assert made.padded.shape == pencils.zeros(u.pencil, halo=1).padded.shape
+    for made in (u + 1, -u, np.sqrt(u), u.shift((1, 0))):
+        assert (made.trimmed, made.halo) == (frozenset(), ((0, 0), (0, 0)))
+    assert everywhere(comm, holds(u, data))
+
+
+@pytest.mark.parametrize("copied", ["copy", "astype"])
+def test_copies_have_the_ghosts_that_there_are(comm, copied):
+    rng = np.random.default_rng(21)
+    verdicts = []
+    for _ in range(20):
+        ndim = rng.integers(1, 4)
+        pen = random_grid(rng, comm, random_shape(rng, ndim))
+        u = random_trimmed(rng, pen, "f8")
+        u.padded[...] = numbered(u.padded.shape)
+        new = u.copy() if copied == "copy" else u.astype("f4")
+        again = trim(new, u.trimmed)
+        verdicts.append(np.array_equal(again.padded, u.padded))
+        verdicts.append(not np.shares_memory(new.padded, u.padded))
+    assert everywhere(comm, all(verdicts))
+
+
+# Ghosts.
+
+
+@ways
+@pytest.mark.parametrize("ndim", [1, 2, 3, 4])
+def test_any_group_on_any_pencil(comm, method, ndim):
+    """Fields trimmed along any dimensions, thin blocks and empty ones, beside ordinary ones."""
+    rng = np.random.default_rng([ndim, 22])
+    for turn in range(8):
+        pen = random_grid(rng, comm, random_shape(rng, ndim))
+        makers = [random_trimmed, random_trimmed, random_field][: 1 + turn % 3]
+        fields = [make(rng, pen, rng.choice(np.array(DTYPES, object))) for make in makers]
+        corners = bool(rng.random() < 0.7)
+        route = ("direct", "sweeps")[turn // 3 % 2]
+        with HaloExchange(fields, corners=corners, route=route, method=method) as plan:
+            check_exchange(fields, lambda p=plan, f=fields: p(*f), corners=corners)
+            check_exchange(fields, lambda p=plan, f=fields: p.start(*f).wait(), corners=corners)
+
+
+@pytest.mark.parametrize("comm", ["one node", "two halves", "three nodes"], indirect=True)
+@pytest.mark.parametrize("corners", [True, False])
+def test_the_verbs_do_the_same(comm, corners):
+    rng = np.random.default_rng(23)
+    for turn in range(5):
+        pen = random_grid(rng, comm, random_shape(rng, turn % 3 + 1))
+        u, v = random_trimmed(rng, pen, "f8"), random_field(rng, pen, "i2")
+        check_exchange([u], lambda u=u: u.exchange_halo(corners=corners), corners=corners)
+        check_exchange(
+            [u], lambda u=u: u.start_halo_exchange(corners=corners).wait(), corners=corners
+        )
+        both = [u, v]
+        check_exchange(both, lambda f=both: exchange_halos(f, corners=corners), corners=corners)
+
+
+@few_ways
+@routes
+@pytest.mark.parametrize("alone", [1, 100])
+def test_large_pieces_travel_alone(comm, method, route, alone, monkeypatch):
+    """Which are straight in memory depends on the margins of both sides."""
+    rng = np.random.default_rng(24)
+    monkeypatch.setattr(limits, "ALONE", alone)
+    monkeypatch.setattr(limits, "MOST_BYTES", 70)
+    for turn in range(4):
+        pen = random_grid(rng, comm, random_shape(rng, turn % 3 + 1))
+        fields = [random_trimmed(rng, pen, dtype) for dtype in ("f8", "i2", "c16")]
+        with HaloExchange(fields, route=route, method=method) as plan:
+            check_exchange(fields, lambda p=plan, f=fields: p(*f))
+        with HaloExchange(fields, route=route) as plan:
+            check_exchange(fields, lambda p=plan, f=fields: p(*f))
+
+
+@ends
+def test_nothing_wraps_around(comm, periodic):
+    """Seen from the global array: slices of it, cut at its ends."""
+    data, u = trimmed_slabs(comm, periodic=(False, periodic))
+    u.exchange_halo()
+    start, stop = u.extent.box.start[1], u.extent.box.stop[1]
+    known = data[:, max(start - 2, 0) : stop + 2]
+    assert everywhere(comm, same(u.padded[2:-2], known))
+    assert everywhere(comm, (u.padded[:2] == -7).all() and (u.padded[-2:] == -7).all())
+
+
+@ways
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+def test_accumulating_is_the_adjoint(comm, method, ndim):
+    rng = np.random.default_rng([ndim, 25])
+    mine = np.random.default_rng([ndim, 25, comm.rank])
+
+    def draw(group):
+        for field in group:
+            field.padded[...] = mine.integers(-3, 4, field.padded.shape)
+        return [field.padded.copy() for field in group]
+
+    def product(one, other):
+        return comm.allreduce(sum(np.vdot(a, b) for a, b in zip(one, other, strict=True)))
+
+    for turn in range(6):
+        pen = random_grid(rng, comm, random_shape(rng, ndim))
+        group = [make(rng, pen, "i8") for make in (random_trimmed, random_field)[: turn % 2 + 1]]
+        corners = bool(rng.random() < 0.7)
+        route = ("direct", "sweeps")[turn // 2 % 2]
+        with HaloExchange(group, corners=corners, route=route, method=method) as plan:
+            x = draw(group)
+            plan(*group)
+            filled = [field.padded.copy() for field in group]
+            y = draw(group)
+            sums = [accumulated(field, corners=corners) for field in group]
+            plan.accumulate(*group)
+            added = [field.padded.copy() for field in group]
+        assert product(filled, y) == product(x, added)
+        assert everywhere(comm, all(map(same, added, sums)))
+
+
+def test_the_verb_that_adds_up(comm):
+    _, u = trimmed_slabs(comm, periodic=True)
+    expected = accumulated(u)
+    u.accumulate_halo()
+    assert everywhere(comm, same(u.padded.copy(), expected))
+
+
+def test_a_plan_for_one_kind_refuses_the_other(comm):
+    _, u = trimmed_slabs(comm)
+    ordinary = u.copy()
+    for one, other in ((u, ordinary), (ordinary, u)):
+        with HaloExchange(one) as plan:
+            assert ("trimmed along [1]" in repr(plan)) == (one is u)
+            said = f"field 0 has trimmed {other.trimmed}; the plan is for {one.trimmed}"
+            raise_together(comm, ArgumentError, said, call=lambda p=plan, f=other: p(f))
+
+
+def test_ranks_with_another_kind_are_told(comm):
+    if comm.size == 1:
+        return
+    _, u = trimmed_slabs(comm)
+    here = u.copy() if comm.rank == 0 else u
+    raise_together(comm, RankDisagreementError, "trimmed", call=here.exchange_halo)
+    raise_together(comm, RankDisagreementError, "trimmed", call=lambda: HaloExchange(here))
+
+
+def test_plans_that_are_kept_tell_both_kinds_apart(comm):
+    _, u = trimmed_slabs(comm, periodic=True)
+    for field in (u, u.copy(), u):
+        check_exchange([field], field.exchange_halo)
+
+
+# Stencils and boundaries.
+
+
+@ends
+def test_shift_along_dimensions_that_are_not_trimmed(comm, periodic):
+    data, u = trimmed_slabs(comm, periodic=(True, periodic))
+    u.exchange_halo()
+    for step in range(-2, 3):
+        moved = u.shift((step, 0))
+        assert everywhere(comm, holds(moved, np.roll(data, -step, 0)))
+        assert np.shares_memory(moved.local, u.padded)
+
+
+@ends
+def test_shift_along_trimmed_dimensions_raises_on_all_ranks(comm, periodic):
+    _, u = trimmed_slabs(comm, periodic=periodic)
+    for step in (-1, 2, 9):
+        raise_together(
+            comm,
+            ArgumentError,
+            f"shift by {step} along dimension 1 leaves the padded blocks, which end with the "
+            "domain there",
+            "u.copy()",
+            call=lambda s=step: u.shift((0, s)),
+        )
+    copy = u.copy()
+    copy.exchange_halo()
+    assert copy.shift((0, 1)).pencil is u.pencil
+    raise_together(comm, ArgumentError, "leaves the halo", call=lambda: u.shift((3, 0)))
+
+
+def test_shift_onto_staggered_points(comm):
+    data, u = trimmed_slabs(comm)
+    pen = u.pencil
+    faces = pen.staggered(1)
+    raise_together(
+        comm,
+        ArgumentError,
+        "shift by 0 along dimension 1 onto 1 more point leaves the padded blocks",
+        call=lambda: u.shift((0, 0), onto=faces),
+    )
+    onto = u.shift((0, 0), onto=pen.staggered(0))
+    assert everywhere(comm, same(onto.local[:-1], u.local))
+    more = numbered(faces.shape)
+    on_faces = trim(spread(faces, more, halo=1), {1})
+    assert everywhere(comm, holds(on_faces.shift((0, 0), onto=pen), more[:, :-1]))
+    assert everywhere(comm, holds(u.shift((0, 0), onto=pen), data))
+
+
+def test_interior_and_shells_are_those_of_the_whole_halo(comm):
+    _, u = trimmed_slabs(comm)
+    assert (u.interior, u.shells) == (u.copy().interior, u.copy().shells)
+
+
+@pytest.mark.parametrize("mode", ["edge", "reflect", "antisymmetric", lambda i, j: 100 * i + j])
+def test_boundary_points_of_the_other_dimensions(comm, mode):
+    """They are those of an ordinary field, beside the ghosts there are."""
+    _, u = trimmed_slabs(comm)
+    whole = u.copy()
+    for field in (u, whole):
+        field.exchange_halo()
+        field.fill_boundary(mode, axis=None if field is u else 0)
+    assert everywhere(comm, same(u.padded, trim(whole, {1}).padded))
+    again = u.padded.copy()
+    u.fill_boundary(mode, axis=0)
+    assert everywhere(comm, same(u.padded, again))
+
+
+@ends
+def test_trimmed_dimensions_have_no_boundary(comm, periodic):
+    _, u = trimmed_slabs(comm, periodic=(True, periodic))
+    before = u.padded.copy()
+    u.fill_boundary("constant")
+    assert everywhere(comm, same(u.padded, before))
+    said = "is periodic" if periodic else "u.copy() has room for boundary points; leave it out"
+    raise_together(
+        comm,
+        ArgumentError,
+        "axis=1 names dimension 1",
+        said,
+        call=lambda: u.fill_boundary("constant", axis=1),
+    )
+
+
+def test_checks_unset_the_ghosts_that_there_are(comm):
+    rng = np.random.default_rng(26)
+    verdicts = []
+    for turn in range(20):
+        pen = random_grid(rng, comm, random_shape(rng, turn % 3 + 1))
+        u = random_trimmed(rng, pen, "f8")
+        u.padded[...] = 2.0
+        with pencils.checking():
+            u[...] = 1.0
+        if u.extent.box.volume > 0:
+            ghosts = (origins(u) >= 0) & (beyond(u) > 0)
+            verdicts.append(np.isnan(u.padded[..., ghosts]).all())
+            verdicts.append((u.local == 1.0).all())
+            verdicts.append((u.padded[..., origins(u) < 0] == 2.0).all())
+    assert everywhere(comm, all(verdicts))
+
+
+# The rest of the library.
+
+
+def test_arithmetic_and_reductions(comm):
+    data, u = trimmed_slabs(comm)
+    v = spread(u.pencil, data[::-1], halo=1)
+    for found, expected in (
+        (u + v, data + data[::-1]),
+        (2 * u - v, 2 * data - data[::-1]),
+        (np.where(u > v, u, v), np.maximum(data, data[::-1])),
+        (u * np.arange(5.0).reshape(5, 1), data * np.arange(5.0).reshape(5, 1)),
+    ):
+        assert everywhere(comm, holds(found, expected))
+    assert (u.sum(), u.max(), u.argmax()) == (data.sum(), data.max(), data.argmax())
+    assert np.allclose(u.norm(), np.linalg.norm(data))
+    assert everywhere(comm, holds(u.sum(axis=1), data.sum(axis=1, keepdims=True)))
+    before = u.padded.copy()
+    u += v
+    u -= v
+    np.multiply(u, 1.0, out=u)
+    assert everywhere(comm, same(u.padded, before))
+    assert u.trimmed == {1}
+
+
+def test_global_indices(comm):
+    data, u = trimmed_slabs(comm)
+    ghosts = u.padded.copy()
+    u[:, 0], u[2] = 5.0, 6.0
+    data[:, 0], data[2] = 5.0, 6.0
+    assert everywhere(comm, holds(u, data))
+    start, stop = u.extent.box.start[1], u.extent.box.stop[1]
+    kept = range(max(start, 1), min(stop, data.shape[1] - 1))
+    assert everywhere(comm, same(u[1, 1:-1], data[1, kept.start : kept.stop]))
+    u.local = spread(u.pencil, data).local
+    beside = origins(u) < 0
+    assert everywhere(comm, same(u.padded[beside], ghosts[beside]))
+
+
+def test_transposes_and_gathers(comm):
+    data, u = trimmed_slabs(comm)
+    assert everywhere(comm, same(gather(u, root=None), data))
+    across = transpose(u, u.pencil.with_(decomp=0))
+    assert across.trimmed == frozenset()
+    assert everywhere(comm, holds(across, data))
+    ghosts = u.padded.copy()
+    transpose(2 * across, u.pencil, u)
+    assert everywhere(comm, holds(u, 2 * data))
+    u.local = data[u.local_slices]
+    assert everywhere(comm, same(u.padded, ghosts))
+
+
+# Exports.
+
+
+def together(field, exported):
+    """Put the global array together from what all exports say. Collective."""
+    comm = dap.comm(field)
+    dist = dap.validate_on(comm, exported)
+    found = np.zeros(dist.global_shape, field.dtype)
+    slices = dap.validate(exported).owned_slices
+    for rank, block in enumerate(comm.allgather(np.ascontiguousarray(exported["buffer"][slices]))):
+        found[np.ix_(*(np.asarray(owned, dtype=int) for owned in dist.owned(rank)))] = block
+    return found
+
+
+@versions
+@ends
+@pytest.mark.parametrize("halo", dap.exporting.HALOS)
+def test_exports_hold_the_ghosts_that_there_are(comm, version, periodic, halo):
+    """With the whole halo, other dimensions grow by their boundary points."""
+    data, u = trimmed_slabs(comm, periodic=(False, periodic), components=2)
+    u.exchange_halo()
+    exported = dap.export(u, version, halo=halo)
+    expected = data
+    if halo == "all":
+        expected = np.pad(data, [(0, 0), (2, 2), (0, 0)], constant_values=-7)
+    assert everywhere(comm, np.array_equal(together(u, exported), expected))
+    shape = {
+        "none": u.local.shape,
+        "comm": (2, 5, u.padded.shape[2]),
+        "all": u.padded.shape,
+    }[halo]
+    assert everywhere(comm, exported["buffer"].shape == shape)
+    assert np.shares_memory(exported["buffer"], u.padded)
+    here = dap.validate(exported).dims[2]
+    widths = u.margins[1] if halo != "none" else (0, 0)
+    assert everywhere(comm, (here.ghosts, here.boundary) == (widths, (0, 0)))
+    at = here.local_to_global(np.arange(here.extent), ghosts=True)
+    assert everywhere(comm, same(exported["buffer"], expected[:, :, at]))
+
+
+@versions
+@pytest.mark.parametrize("halo", dap.exporting.HALOS)
+@pytest.mark.parametrize("seed", range(6))
+def test_any_export_is_legal(comm, version, halo, seed):
+    """Along what is not cut there are boundary points; ghosts that wrap have no words in 0.10."""
+    rng = np.random.default_rng([seed, 27])
+    ndim = int(rng.integers(1, 4))
+    shape = (2 * comm.size + rng.integers(0, 3, ndim)).tolist()
+    decomp = rng.permutation(ndim)[: rng.integers(1, ndim + 1)].tolist()
+    pen = Pencil(shape, comm, decomp=decomp, periodic=(rng.random(ndim) < 0.5).tolist())
+    widths = rng.integers(0, 3, ndim)
+    widths[np.array(pen.periodic) & (np.array(pen.process_shape) == 1)] = 0
+    u = trim(spread(pen, numbered(shape), halo=widths), decomp)
+    exported = dap.export(u, version, halo=halo)
+    grown = [0 if halo != "all" or d in decomp else int(w) for d, w in enumerate(widths)]
+    data = np.pad(numbered(shape), [(w, w) for w in grown], constant_values=-7)
+    u.exchange_halo()
+    u.fill_boundary("constant", value=-7)
+    assert everywhere(comm, np.array_equal(together(u, exported), data))
