@@ -209,7 +209,7 @@ class PencilArray(Field, Operators):
 
     @property
     def halo(self) -> Widths:
-        """Halo widths ``(lo, hi)`` of every space dimension."""
+        """Halo widths ``(lo, hi)`` of every space dimension, the same on all ranks."""
         return self._halo
 
     @property

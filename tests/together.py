@@ -12,6 +12,7 @@ import pytest
 from mpi4py import MPI
 
 import pencils
+from pencils import dap
 from pencils.comm.methods import METHODS
 from pencils.comm.topology import topology_of
 
@@ -136,6 +137,17 @@ def spread(pencil, data, *, halo=0, dims=None):
 def holds(field, data):
     """Whether the own block of this rank is its part of global data."""
     return field.shape == data.shape and same(field.local, data[field.local_slices])
+
+
+def exported_array(field, exported):
+    """Put the global array together from what the exports of all ranks say. Collective."""
+    comm = dap.comm(field)
+    dist = dap.validate_on(comm, exported)
+    found = np.zeros(dist.global_shape, field.dtype)
+    slices = dap.validate(exported).owned_slices
+    for rank, block in enumerate(comm.allgather(np.ascontiguousarray(exported["buffer"][slices]))):
+        found[np.ix_(*(np.asarray(owned, dtype=int) for owned in dist.owned(rank)))] = block
+    return found
 
 
 class Spy:

@@ -160,9 +160,9 @@ def _kind(field: PencilArray) -> HaloKind:
         field.pencil.layout,
         field.singletons,
         field.halo,
+        field.trimmed,
         field.components,
         field.dtype,
-        field.trimmed,
     )
 
 

@@ -31,20 +31,20 @@ class HaloKind(NamedTuple):
         Dimensions along which the fields have extent 1.
     halo : tuple of (int, int)
         Widths along each dimension.
+    trimmed : frozenset of int
+        Dimensions along which padded blocks end where the domain ends.
     components : tuple of int
         Shape of the component axes.
     dtype : numpy.dtype
         Element type.
-    trimmed : frozenset of int, optional
-        Dimensions along which padded blocks end where the domain ends.
     """
 
     layout: Layout
     singletons: frozenset[int]
     halo: Widths
+    trimmed: frozenset[int]
     components: tuple[int, ...]
     dtype: np.dtype[np.generic]
-    trimmed: frozenset[int] = frozenset()
 
     def arranged(self, padded: Array) -> Array:
         """View a padded block with its axes in memory order."""

@@ -16,12 +16,25 @@ from halos import (
     trim,
     ways,
 )
-from together import DTYPES, everywhere, holds, numbered, on_nodes, raise_together, same, spread
+from together import (
+    DTYPES,
+    everywhere,
+    exported_array,
+    holds,
+    numbered,
+    on_nodes,
+    raise_together,
+    same,
+    spread,
+)
 
 import pencils
 from pencils import HaloExchange, Pencil, dap, exchange_halos, gather, transpose
 from pencils.comm.methods import method as limits
 from pencils.errors import ArgumentError, RankDisagreementError
+from pencils.halo.arguments import read_kinds
+from pencils.halo.block import Block
+from pencils.halo.rounds import ROUTES
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -157,6 +170,19 @@ def test_large_pieces_travel_alone(comm, method, route, alone, monkeypatch):
             check_exchange(fields, lambda p=plan, f=fields: p(*f))
         with HaloExchange(fields, route=route) as plan:
             check_exchange(fields, lambda p=plan, f=fields: p(*f))
+
+
+def test_faces_as_wide_as_a_trimmed_block_are_straight(comm, monkeypatch):
+    """So that they travel by messages, without packing."""
+    monkeypatch.setattr(limits, "ALONE", 1)
+    pen = Pencil((3 * comm.size, 4), comm, decomp=0)
+    u = trim(pencils.zeros(pen, halo=2), {0, 1})
+    (kind,) = read_kinds([u])
+    (faces,) = ROUTES["sweeps"]([0], [1])
+    cargo = Block(kind, comm.rank, straight=True).cargo(faces, backwards=False)
+    pieces = [*cargo.sends, *cargo.recvs]
+    assert everywhere(comm, len(pieces) == sum(u.margins[0]))
+    assert everywhere(comm, all(piece.straight for piece in pieces))
 
 
 @ends
@@ -388,17 +414,6 @@ def test_transposes_and_gathers(comm):
 # Exports.
 
 
-def together(field, exported):
-    """Put the global array together from what all exports say. Collective."""
-    comm = dap.comm(field)
-    dist = dap.validate_on(comm, exported)
-    found = np.zeros(dist.global_shape, field.dtype)
-    slices = dap.validate(exported).owned_slices
-    for rank, block in enumerate(comm.allgather(np.ascontiguousarray(exported["buffer"][slices]))):
-        found[np.ix_(*(np.asarray(owned, dtype=int) for owned in dist.owned(rank)))] = block
-    return found
-
-
 @versions
 @ends
 @pytest.mark.parametrize("halo", dap.exporting.HALOS)
@@ -410,7 +425,7 @@ def test_exports_hold_the_ghosts_that_there_are(comm, version, periodic, halo):
     expected = data
     if halo == "all":
         expected = np.pad(data, [(0, 0), (2, 2), (0, 0)], constant_values=-7)
-    assert everywhere(comm, np.array_equal(together(u, exported), expected))
+    assert everywhere(comm, np.array_equal(exported_array(u, exported), expected))
     shape = {
         "none": u.local.shape,
         "comm": (2, 5, u.padded.shape[2]),
@@ -443,4 +458,4 @@ def test_any_export_is_legal(comm, version, halo, seed):
     data = np.pad(numbered(shape), [(w, w) for w in grown], constant_values=-7)
     u.exchange_halo()
     u.fill_boundary("constant", value=-7)
-    assert everywhere(comm, np.array_equal(together(u, exported), data))
+    assert everywhere(comm, np.array_equal(exported_array(u, exported), data))
