@@ -1,0 +1,191 @@
+"""Moving blocks of a pencil to hands that are dealt in any way, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pencils.comm.exchange import Exchange
+from pencils.comm.methods import Cargo, Piece
+from pencils.comm.topology import Topology
+from pencils.dap.dealing import Deal, Share
+from pencils.dap.maps import Indices
+from pencils.storage import Array
+
+
+class Side(NamedTuple):
+    """What this process stores of one of the arrays, and how that travels.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+        Own block, or what is dealt to this process; components first.
+    places : sequence of (array of int or None)
+        Positions of what travels along each dimension; None for all points as they are.
+    """
+
+    array: Array
+    places: Sequence[Indices | None]
+
+    def leaving(self) -> Array:
+        """Array itself if it travels as it is, else a copy of what does."""
+        return self.array if self._straight else self.array[self._key]
+
+    def arriving(self) -> Array:
+        """Array itself if it travels as it is, else memory for what does."""
+        return self.array if self._straight else np.empty(self._shape, self.array.dtype)
+
+    def store(self, values: Array) -> None:
+        """Put what has arrived in its places."""
+        if not self._straight:
+            self.array[self._key] = values
+
+    @property
+    def _straight(self) -> bool:
+        return all(along is None for along in self.places)
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        lead = self.array.ndim - len(self.places)
+        along = zip(self.array.shape[lead:], self.places, strict=True)
+        return self.array.shape[:lead] + tuple(n if at is None else len(at) for n, at in along)
+
+    @property
+    def _key(self) -> tuple[Any, ...]:
+        lead = self.array.ndim - len(self.places)
+        along = zip(self.array.shape[lead:], self.places, strict=True)
+        return (..., *np.ix_(*(np.arange(n) if at is None else at for n, at in along)))
+
+
+@dataclass(frozen=True)
+class Redistribution:
+    """A deal, and the processes that take part.
+
+    Parameters
+    ----------
+    topology : Topology
+        Whose ranks are those of the pencil.
+    deal : Deal
+        Who shares what with whom.
+    members : sequence of int
+        Rank on the topology of every hand.
+    """
+
+    topology: Topology
+    deal: Deal
+    members: Sequence[int]
+
+    def to_blocks(self, hand: Array, block: Array, combine: np.ufunc | None) -> None:
+        """Fill the blocks of a pencil from hands. *Collective*.
+
+        Parameters
+        ----------
+        hand, block : numpy.ndarray
+            What this process has of both arrays, components first.
+        combine : numpy.ufunc or None
+            What is made of the values of a point that is in several hands; None if no point is.
+        """
+        here, there = self._block_side(block), self._hand_side(hand)
+        arriving = here.arriving()
+        self._move(
+            (self._hand_pieces, self.deal.hand_views(there.leaving(), self._hand)),
+            (self._block_pieces, self.deal.block_views(arriving, self.topology.rank)),
+        )
+        if combine is not None:
+            arriving, places = combined(arriving, here.places, combine)
+            here = here._replace(places=places)
+        here.store(arriving)
+
+    def to_hands(self, block: Array, hand: Array) -> None:
+        """Fill hands from the blocks of a pencil. *Collective*.
+
+        Parameters
+        ----------
+        block, hand : numpy.ndarray
+            What this process has of both arrays, components first.
+        """
+        here, there = self._block_side(block), self._hand_side(hand)
+        arriving = there.arriving()
+        self._move(
+            (self._block_pieces, self.deal.block_views(here.leaving(), self.topology.rank)),
+            (self._hand_pieces, self.deal.hand_views(arriving, self._hand)),
+        )
+        there.store(arriving)
+
+    @property
+    def _hand(self) -> int:
+        return self.members.index(self.topology.rank)
+
+    def _block_side(self, block: Array) -> Side:
+        return Side(block, self.deal.block_places(self.topology.rank))
+
+    def _hand_side(self, hand: Array) -> Side:
+        return Side(hand, self.deal.hand_places(self._hand))
+
+    @property
+    def _block_pieces(self) -> list[list[Piece]]:
+        def piece(share: Share) -> Piece:
+            return Piece(self.members[share.peer], share.key, share.start)
+
+        return [list(map(piece, view)) for view in self.deal.of_block(self.topology.rank)]
+
+    @property
+    def _hand_pieces(self) -> list[list[Piece]]:
+        return [[Piece(*share) for share in view] for view in self.deal.of_hand(self._hand)]
+
+    def _move(
+        self,
+        source: tuple[list[list[Piece]], list[Array]],
+        target: tuple[list[list[Piece]], list[Array]],
+    ) -> None:
+        """Move the pieces of every view of one side to those of the other. *Collective*."""
+        sends, sources = source
+        recvs, targets = target
+        cargoes = [
+            Cargo(away, home, array.shape[: array.ndim - self.deal.axes], array.dtype)
+            for away, home, array in zip(sends, recvs, targets, strict=True)
+        ]
+        exchange = Exchange(self.topology, cargoes, axes=self.deal.axes)
+        try:
+            exchange.bind(sources, targets, disjoint=True).run()
+        finally:
+            exchange.free()
+
+
+def combined(
+    values: Array, places: Sequence[Indices | None], ufunc: np.ufunc
+) -> tuple[Array, list[Indices | None]]:
+    """Make one value of those that have the same place, in the order in which they lie.
+
+    Parameters
+    ----------
+    values : numpy.ndarray
+        The values, components first.
+    places : sequence of (array of int or None)
+        Places along each dimension; None if all differ.
+    ufunc : numpy.ufunc
+        What is made of two values.
+
+    Returns
+    -------
+    values, places
+        With places that rise.
+
+    Examples
+    --------
+    >>> combined(np.array([1, 2, 5]), [np.array([3, 0, 3])], np.add)
+    (array([2, 6]), [array([0, 3])])
+    """
+    left: list[Indices | None] = list(places)
+    lead = values.ndim - len(left)
+    dtype = values.dtype
+    for dim, along in reversed(list(enumerate(left))):
+        if along is None:
+            continue
+        order = np.argsort(along, kind="stable")
+        left[dim], starts = np.unique(along[order], return_index=True)
+        values = ufunc.reduceat(values.take(order, lead + dim), starts, axis=lead + dim)
+    return values.astype(dtype, copy=False), left
