@@ -55,9 +55,13 @@ class Side(NamedTuple):
 
     @property
     def _key(self) -> tuple[Any, ...]:
+        # Dimensions before the first list and after the last one are not indexed: that is faster.
+        first, *others = [dim for dim, at in enumerate(self.places) if at is not None]
+        last = max(others, default=first)
         lead = self.array.ndim - len(self.places)
         along = zip(self.array.shape[lead:], self.places, strict=True)
-        return (..., *np.ix_(*(np.arange(n) if at is None else at for n, at in along)))
+        lists = [np.arange(n) if at is None else at for n, at in along][first : last + 1]
+        return (..., *np.ix_(*lists), *[slice(None)] * (len(self.places) - last - 1))
 
 
 @dataclass(frozen=True)
@@ -160,6 +164,8 @@ def combined(
 ) -> tuple[Array, list[Indices | None]]:
     """Make one value of those that have the same place, in the order in which they lie.
 
+    A value that is alone stays as it is.
+
     Parameters
     ----------
     values : numpy.ndarray
@@ -179,13 +185,22 @@ def combined(
     >>> combined(np.array([1, 2, 5]), [np.array([3, 0, 3])], np.add)
     (array([2, 6]), [array([0, 3])])
     """
-    left: list[Indices | None] = list(places)
+    left = list(places)
     lead = values.ndim - len(left)
-    dtype = values.dtype
-    for dim, along in reversed(list(enumerate(left))):
-        if along is None:
-            continue
-        order = np.argsort(along, kind="stable")
-        left[dim], starts = np.unique(along[order], return_index=True)
-        values = ufunc.reduceat(values.take(order, lead + dim), starts, axis=lead + dim)
-    return values.astype(dtype, copy=False), left
+    for dim, along in reversed(list(enumerate(left))):  # ranks are in C order: the last dim first
+        if along is not None:
+            values, left[dim] = _combined_along(lead + dim, values, along, ufunc)
+    return values, left
+
+
+def _combined_along(
+    axis: int, values: Array, places: Indices, ufunc: np.ufunc
+) -> tuple[Array, Indices]:
+    order = np.argsort(places, kind="stable")
+    distinct, starts, counts = np.unique(places[order], return_index=True, return_counts=True)
+    result = values.take(order[starts], axis)
+    for number in range(1, counts.max(initial=1)):
+        more = np.flatnonzero(counts > number)
+        key: tuple[Any, ...] = (*[slice(None)] * axis, more)
+        result[key] = ufunc(result[key], values.take(order[starts[more] + number], axis))
+    return result, distinct

@@ -117,8 +117,8 @@ class DistributedView:
             Widths of the halo of the field; it is not filled.
         reduce : {"sum", "prod", "min", "max", "land", "lor", "band", "bor"}, optional
             What is made of the values of a point that several processes own, in the order of
-            ranks; only points of unstructured dimensions can have several. Default: the value of
-            the last one counts.
+            ranks; only points of unstructured dimensions can have several owners. Default: the
+            value of the last one.
 
         Returns
         -------

@@ -8,10 +8,12 @@ from dealt_cases import at, dealt, lists, maps_of, random_dist
 from mpi4py import MPI
 from together import (
     DTYPES,
+    NODES,
     everywhere,
     holds,
     named,
     numbered,
+    on_nodes,
     raise_together,
     random_pencil,
     ranks_at_fault,
@@ -82,6 +84,20 @@ def test_any_elements_travel(comm, dtype):
     view = dealt(comm, dist, data)
     assert view.dtype == dtype
     assert everywhere(comm, holds(view.to_pencil(Pencil((9, 5), comm)), data))
+
+
+@pytest.mark.parametrize("nodes", NODES)
+def test_ranks_on_several_nodes(nodes):
+    comm = on_nodes(nodes)
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        shape = [9, 8, 5][: seed + 1]
+        data = numbered(shape)
+        view = dealt(comm, random_dist(rng, shape, comm.size, "bcu"), data)
+        field = view.to_pencil(random_pencil(rng, comm, shape))
+        assert everywhere(comm, holds(field, data))
+        exported = dap.export_as(field, view.maps)
+        assert everywhere(comm, same(exported["buffer"], view.local))
 
 
 @pytest.mark.parametrize("kinds", ["b", "c", "u", "bc", "cu"])
@@ -156,8 +172,7 @@ def test_values_of_several_owners_are_combined(comm, name, seed):
         if rank == comm.rank:
             view = dap.DistributedView(comm, dist, maps_of(dist, rank), values)
         combined = FOLD[name](expected[here], values).astype(dtype)
-        alone = values.astype(bool).astype(dtype) if name in ("land", "lor") else values
-        expected[here] = np.where(first[here], alone, combined)
+        expected[here] = np.where(first[here], values, combined)
         first[here] = False
     field = view.to_pencil(random_pencil(rng, comm, shape), reduce=name)
     assert everywhere(comm, holds(field, expected))
