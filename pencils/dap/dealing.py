@@ -6,9 +6,8 @@ of the other array a *hand*.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -31,11 +30,48 @@ class Share(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Part:
+    """What one rank of either side has, and what of it ranks of the other side have, too.
+
+    All sequences but `shares` have an entry for each dimension.
+
+    Parameters
+    ----------
+    order : tuple of int
+        Memory order of the pencil, in which views have their axes.
+    folds : sequence of tuple of Fold
+        The ways to see the axis.
+    places : sequence of (array of int or None)
+        Where in the array of this rank what travels belongs; None if it travels as it lies.
+    shares : sequence of sequence of Share
+        What is shared with any rank of the other side, for each view.
+    """
+
+    order: tuple[int, ...]
+    folds: Sequence[tuple[Fold, ...]]
+    places: Sequence[Indices | None]
+    shares: Sequence[Sequence[Share]]
+
+    def views(self, array: Array) -> list[Array]:
+        """View what travels in all ways, components first."""
+        lead = array.ndim - len(self.order)
+        arranged = array.transpose(memory_axes(self.order, lead))
+        views = []
+        for chosen in product(*self.folds):
+            along = [chosen[dim] for dim in self.order]
+            key: tuple[Any, ...] = (..., *(fold.part for fold in along))
+            # To split axes, NumPy never copies.
+            shape = arranged.shape[:lead] + tuple(n for fold in along for n in fold.shape)
+            views.append(arranged[key].reshape(shape))
+        return views
+
+
+@dataclass(frozen=True)
 class Deal:
     """A pencil and an array whose dimensions are dealt in any way.
 
     What two ranks share consists of boxes of several views of the same memory, one view for each
-    combination of folds of the dimensions. Views have their axes in the memory order of the pencil.
+    combination of folds of the dimensions.
 
     Parameters
     ----------
@@ -50,7 +86,7 @@ class Deal:
     >>> from pencils.layout import make_layout
     >>> layout = make_layout((4, 6), 2, decomp=1)
     >>> deal = Deal(layout, [BlockLane(s, b) for s, b in zip(layout.splits, [(0, 3, 4), (0, 6)])])
-    >>> (shares,) = deal.of_block(1)
+    >>> (shares,) = deal.block(1).shares
     >>> shares[0]
     Share(peer=0, key=(slice(0, 3, None), slice(0, 3, None)), start=(0, 3))
     """
@@ -58,7 +94,7 @@ class Deal:
     layout: Layout
     lanes: Sequence[Lane]
 
-    @cached_property
+    @property
     def hands(self) -> ProcessGrid:
         """Process grid of the hands."""
         return ProcessGrid(tuple(lane.hands for lane in self.lanes))
@@ -68,96 +104,41 @@ class Deal:
         """Number of axes of the views."""
         return sum(lane.axes for lane in self.lanes)
 
-    def of_block(self, rank: int) -> list[list[Share]]:
-        """List what the block of a rank of the pencil shares with hands, for every view."""
-        parts = self.layout.parts(rank)
-        met = [lane.of_block(part) for lane, part in zip(self.lanes, parts, strict=True)]
-        return [
-            [
-                Share(
-                    self.hands.rank([m.hand for m in along]),
-                    self._key(m.in_block for m in along),
-                    self._start(m.in_hand for m in along),
-                )
-                for along in every
-            ]
-            for every in self._by_view(met)
-        ]
-
-    def of_hand(self, rank: int) -> list[list[Share]]:
-        """List what a hand shares with blocks, for every view."""
-        coords = self.hands.coords(rank)
-        met = [lane.of_hand(coord) for lane, coord in zip(self.lanes, coords, strict=True)]
-        return [
-            [
-                Share(
-                    self.layout.rank([m.block for m in along]),
-                    self._key(m.in_hand for m in along),
-                    self._start(m.in_block for m in along),
-                )
-                for along in every
-            ]
-            for every in self._by_view(met)
-        ]
-
-    def block_views(self, array: Array, rank: int) -> list[Array]:
-        """View in all ways what the block of a rank sends or receives."""
-        parts = self.layout.parts(rank)
-        return self._views(
-            array, [lane.block_folds(p) for lane, p in zip(self.lanes, parts, strict=True)]
+    def block(self, rank: int) -> Part:
+        """Find what a rank of the pencil has."""
+        along = list(zip(self.lanes, self.layout.parts(rank), strict=True))
+        return Part(
+            self.layout.order,
+            [lane.block_folds(block) for lane, block in along],
+            [lane.block_places(block) for lane, block in along],
+            self._shares([lane.of_block(block) for lane, block in along], self.hands.rank),
         )
 
-    def hand_views(self, array: Array, rank: int) -> list[Array]:
-        """View in all ways what a hand sends or receives."""
-        coords = self.hands.coords(rank)
-        return self._views(
-            array, [lane.hand_folds(c) for lane, c in zip(self.lanes, coords, strict=True)]
+    def hand(self, rank: int) -> Part:
+        """Find what a rank of the other array has."""
+        along = list(zip(self.lanes, self.hands.coords(rank), strict=True))
+        return Part(
+            self.layout.order,
+            [lane.hand_folds(hand) for lane, hand in along],
+            [lane.hand_places(hand) for lane, hand in along],
+            self._shares([lane.of_hand(hand) for lane, hand in along], self.layout.rank),
         )
 
-    def block_places(self, rank: int) -> list[Indices | None]:
-        """Where in a block what arrives belongs along each dimension; None if it lies there."""
-        parts = self.layout.parts(rank)
-        return [lane.block_places(part) for lane, part in zip(self.lanes, parts, strict=True)]
-
-    def hand_places(self, rank: int) -> list[Indices | None]:
-        """Where in a buffer what a hand sends is along each dimension; None if it lies so."""
-        coords = self.hands.coords(rank)
-        return [lane.hand_places(coord) for lane, coord in zip(self.lanes, coords, strict=True)]
-
-    def _folds(self) -> Iterator[tuple[int, ...]]:
-        """Yield the combinations of folds, one for each view."""
-        return product(*(range(lane.folds) for lane in self.lanes))
-
-    def _by_view(self, met: Iterable[Iterable[Meeting]]) -> Iterator[Iterator[tuple[Meeting, ...]]]:
+    def _shares(
+        self, met: Sequence[Iterable[Meeting]], rank_of: Callable[[Sequence[int]], int]
+    ) -> list[list[Share]]:
         """Combine what meets along every dimension, for every view."""
-        found = [list(along) for along in met]
-        for folds in self._folds():
-            yield product(
-                *(
-                    [meeting for meeting in along if meeting.fold == fold]
-                    for along, fold in zip(found, folds, strict=True)
-                )
-            )
+        by_fold = [
+            [[m for m in found if m.fold == fold] for fold in range(lane.folds)]
+            for lane, found in zip(self.lanes, map(list, met), strict=True)
+        ]
+        return [[self._share(every, rank_of) for every in product(*v)] for v in product(*by_fold)]
 
-    def _key(self, slices: Iterable[Slices]) -> Slices:
-        along = list(slices)
-        return tuple(part for dim in self.layout.order for part in along[dim])
-
-    def _start(self, slices: Iterable[Slices]) -> tuple[int, ...]:
-        return tuple(part.start for part in self._key(slices))
-
-    def _views(self, array: Array, every: Sequence[tuple[Fold, ...]]) -> list[Array]:
+    def _share(self, every: Sequence[Meeting], rank_of: Callable[[Sequence[int]], int]) -> Share:
         order = self.layout.order
-        lead = array.ndim - len(order)
-        arranged = array.transpose(memory_axes(order, lead))
-        views = []
-        for folds in self._folds():
-            along = [every[dim][folds[dim]] for dim in order]
-            key: tuple[Any, ...] = (..., *(fold.part for fold in along))
-            # To split axes, NumPy never copies.
-            shape = arranged.shape[:lead] + tuple(n for fold in along for n in fold.shape)
-            views.append(arranged[key].reshape(shape))
-        return views
+        key = tuple(part for dim in order for part in every[dim].here)
+        start = tuple(part.start for dim in order for part in every[dim].there)
+        return Share(rank_of([m.peer for m in every]), key, start)
 
 
 def make_deal(

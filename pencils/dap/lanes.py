@@ -29,14 +29,21 @@ class Fold(NamedTuple):
     shape: tuple[int, ...]
 
 
-class Meeting(NamedTuple):
+class Common(NamedTuple):
     """Points that a block and a hand share, by number of the fold in which both are sliced."""
 
-    block: int
-    hand: int
     fold: int
     in_block: Slices
     in_hand: Slices
+
+
+class Meeting(NamedTuple):
+    """The same as one of both sees it, and the number of the other."""
+
+    peer: int
+    fold: int
+    here: Slices
+    there: Slices
 
 
 class Lane(ABC):
@@ -70,18 +77,20 @@ class Lane(ABC):
         """First point of a hand and the one after its last, as if all between were in it."""
 
     @abstractmethod
-    def meetings(self, block: int, hand: int) -> Iterator[Meeting]:
+    def common(self, block: int, hand: int) -> Iterator[Common]:
         """Yield what a block and a hand share."""
 
     def of_block(self, block: int) -> Iterator[Meeting]:
         """Yield what a block shares with any hand."""
         for hand in range(self.hands):
-            yield from self.meetings(block, hand)
+            for fold, in_block, in_hand in self.common(block, hand):
+                yield Meeting(hand, fold, in_block, in_hand)
 
     def of_hand(self, hand: int) -> Iterator[Meeting]:
         """Yield what a hand shares with any block."""
         for block, _, _ in self.split.meeting(*self.reach(hand)):
-            yield from self.meetings(block, hand)
+            for fold, in_block, in_hand in self.common(block, hand):
+                yield Meeting(block, fold, in_hand, in_block)
 
     def block_places(self, block: int) -> Indices | None:  # noqa: ARG002 - most have all in place
         """Where in a block its points belong as they arrive; None if they lie as they belong."""
@@ -106,10 +115,10 @@ class BlockLane(Lane):
     Examples
     --------
     >>> lane = BlockLane(Split(10, 2), (0, 3, 10))
-    >>> [(m.hand, m.in_block, m.in_hand) for m in lane.of_block(0)]
-    ... # doctest: +NORMALIZE_WHITESPACE
-    [(0, (slice(0, 3, None),), (slice(0, 3, None),)),
-     (1, (slice(3, 5, None),), (slice(0, 2, None),))]
+    >>> for m in lane.of_block(0):
+    ...     print(m.peer, m.here, m.there)
+    0 (slice(0, 3, None),) (slice(0, 3, None),)
+    1 (slice(3, 5, None),) (slice(0, 2, None),)
     """
 
     split: Split
@@ -132,13 +141,13 @@ class BlockLane(Lane):
         """Bounds of a hand."""
         return self.bounds[hand], self.bounds[hand + 1]
 
-    def meetings(self, block: int, hand: int) -> Iterator[Meeting]:
+    def common(self, block: int, hand: int) -> Iterator[Common]:
         """Intersect a block and a hand."""
         (start, stop), (first, last) = self.split.bounds(block), self.reach(hand)
         lo, hi = max(start, first), min(stop, last)
         if lo < hi:
             here, there = slice(lo - start, hi - start), slice(lo - first, hi - first)
-            yield Meeting(block, hand, 0, (here,), (there,))
+            yield Common(0, (here,), (there,))
 
 
 @dataclass(frozen=True)
@@ -164,9 +173,9 @@ class CyclicLane(Lane):
     >>> lane.block_folds(0)
     (Fold(part=slice(0, 12, None), shape=(2, 6)), Fold(part=slice(0, 14, None), shape=(1, 14)))
     >>> for m in lane.of_hand(0):
-    ...     print(m.fold, m.in_block, m.in_hand)
+    ...     print(m.fold, m.here, m.there)
     0 (slice(0, 2, None), slice(0, 3, None)) (slice(0, 2, None), slice(0, 3, None))
-    1 (slice(0, 1, None), slice(12, 14, None)) (slice(0, 1, None), slice(6, 8, None))
+    1 (slice(0, 1, None), slice(6, 8, None)) (slice(0, 1, None), slice(12, 14, None))
     """
 
     folds: ClassVar[int] = 2
@@ -201,14 +210,14 @@ class CyclicLane(Lane):
         """First point of a hand, and the end of the dimension."""
         return min(hand * self.dealt.block_size, self.split.points), self.split.points
 
-    def meetings(self, block: int, hand: int) -> Iterator[Meeting]:
+    def common(self, block: int, hand: int) -> Iterator[Common]:
         """Find the share of a hand in the whole turns of a block, then in what is left."""
         size, (start, stop) = self.dealt.block_size, self.split.bounds(block)
         first, last = self._whole_turns(block)
         if first < last:
             in_block = slice(0, last - first), slice(hand * size, (hand + 1) * size)
             in_hand = slice(first, last), slice(0, size)
-            yield Meeting(block, hand, 0, in_block, in_hand)
+            yield Common(0, in_block, in_hand)
         before, after = (start, min(stop, first * self.turn)), (last * self.turn, stop)
         for number, (lo, hi) in ((first - 1, before), (last, after)):
             dealt = number * self.turn + hand * size
@@ -216,7 +225,7 @@ class CyclicLane(Lane):
             if lo < hi:
                 shift = number * size - dealt
                 here, there = slice(lo - start, hi - start), slice(lo + shift, hi + shift)
-                yield Meeting(block, hand, 1, (slice(0, 1), here), (slice(0, 1), there))
+                yield Common(1, (slice(0, 1), here), (slice(0, 1), there))
 
     def _whole_turns(self, block: int) -> tuple[int, int]:
         """First turn that is whole inside a block, and the one after the last."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pencils.dap.errors import UnsupportedError
-from pencils.dap.lanes import Fold, Lane, Meeting, whole
+from pencils.dap.lanes import Common, Fold, Lane, whole
 from pencils.dap.maps import DimMap, Indices, UnstructuredMap
 from pencils.layout import Split
 
@@ -41,10 +41,10 @@ class ListLane(Lane):
     >>> lane = ListLane(Split(6, 2), every_point([np.array([5, 1]), np.array([1, 4, 2])]))
     >>> lane.hand_places(0), lane.block_places(0), lane.block_places(1)
     (array([1, 0]), array([1, 1, 2]), array([2, 1]))
-    >>> [(m.hand, m.in_block, m.in_hand) for m in lane.of_block(1)]
-    ... # doctest: +NORMALIZE_WHITESPACE
-    [(0, (slice(0, 1, None),), (slice(1, 2, None),)),
-     (1, (slice(1, 2, None),), (slice(2, 3, None),))]
+    >>> for m in lane.of_block(1):
+    ...     print(m.peer, m.here, m.there)
+    0 (slice(0, 1, None),) (slice(1, 2, None),)
+    1 (slice(1, 2, None),) (slice(2, 3, None),)
     """
 
     split: Split
@@ -68,13 +68,13 @@ class ListLane(Lane):
         indices = self.lists[hand].indices
         return (int(indices[0]), int(indices[-1]) + 1) if len(indices) else (0, 0)
 
-    def meetings(self, block: int, hand: int) -> Iterator[Meeting]:
+    def common(self, block: int, hand: int) -> Iterator[Common]:
         """Find the part of a sorted list that lies in a block."""
         lo, hi = np.searchsorted(self.lists[hand].indices, self.split.bounds(block)).tolist()
         if lo < hi:
             start = self._place(block, hand) - self._place(block, 0)
             here, there = slice(start, start + hi - lo), slice(lo, hi)
-            yield Meeting(block, hand, 0, (here,), (there,))
+            yield Common(0, (here,), (there,))
 
     def block_places(self, block: int) -> Indices | None:
         """Where in a block the points of all hands belong, hand after hand."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from pencils.comm.exchange import Exchange
 from pencils.comm.methods import Cargo, Piece
 from pencils.comm.topology import Topology
-from pencils.dap.dealing import Deal, Share
+from pencils.dap.dealing import Deal, Part
 from pencils.dap.maps import Indices
 from pencils.storage import Array
 
@@ -92,15 +93,12 @@ class Redistribution:
         combine : numpy.ufunc or None
             What is made of the values of a point that is in several hands; None if no point is.
         """
-        here, there = self._block_side(block), self._hand_side(hand)
+        here, there = Side(block, self._block.places), Side(hand, self._hand.places)
         arriving = here.arriving()
-        self._move(
-            (self._hand_pieces, self.deal.hand_views(there.leaving(), self._hand)),
-            (self._block_pieces, self.deal.block_views(arriving, self.topology.rank)),
-        )
+        self._move(self._hand_end(there.leaving()), self._block_end(arriving))
         if combine is not None:
             arriving, places = combined(arriving, here.places, combine)
-            here = here._replace(places=places)
+            here = Side(block, places)
         here.store(arriving)
 
     def to_hands(self, block: Array, hand: Array) -> None:
@@ -111,52 +109,53 @@ class Redistribution:
         block, hand : numpy.ndarray
             What this process has of both arrays, components first.
         """
-        here, there = self._block_side(block), self._hand_side(hand)
+        here, there = Side(block, self._block.places), Side(hand, self._hand.places)
         arriving = there.arriving()
-        self._move(
-            (self._block_pieces, self.deal.block_views(here.leaving(), self.topology.rank)),
-            (self._hand_pieces, self.deal.hand_views(arriving, self._hand)),
-        )
+        self._move(self._block_end(here.leaving()), self._hand_end(arriving))
         there.store(arriving)
 
-    @property
-    def _hand(self) -> int:
-        return self.members.index(self.topology.rank)
+    @cached_property
+    def _block(self) -> Part:
+        return self.deal.block(self.topology.rank)
 
-    def _block_side(self, block: Array) -> Side:
-        return Side(block, self.deal.block_places(self.topology.rank))
+    @cached_property
+    def _hand(self) -> Part:
+        return self.deal.hand(self.members.index(self.topology.rank))
 
-    def _hand_side(self, hand: Array) -> Side:
-        return Side(hand, self.deal.hand_places(self._hand))
+    def _block_end(self, array: Array) -> _End:
+        return _End.of(self._block, array, self.members)
 
-    @property
-    def _block_pieces(self) -> list[list[Piece]]:
-        def piece(share: Share) -> Piece:
-            return Piece(self.members[share.peer], share.key, share.start)
+    def _hand_end(self, array: Array) -> _End:
+        return _End.of(self._hand, array, range(self.topology.comm.size))
 
-        return [list(map(piece, view)) for view in self.deal.of_block(self.topology.rank)]
-
-    @property
-    def _hand_pieces(self) -> list[list[Piece]]:
-        return [[Piece(*share) for share in view] for view in self.deal.of_hand(self._hand)]
-
-    def _move(
-        self,
-        source: tuple[list[list[Piece]], list[Array]],
-        target: tuple[list[list[Piece]], list[Array]],
-    ) -> None:
+    def _move(self, source: _End, target: _End) -> None:
         """Move the pieces of every view of one side to those of the other. *Collective*."""
-        sends, sources = source
-        recvs, targets = target
+        axes = self.deal.axes
         cargoes = [
-            Cargo(away, home, array.shape[: array.ndim - self.deal.axes], array.dtype)
-            for away, home, array in zip(sends, recvs, targets, strict=True)
+            Cargo(away, home, view.shape[: view.ndim - axes], view.dtype)
+            for away, home, view in zip(source.pieces, target.pieces, target.views, strict=True)
         ]
-        exchange = Exchange(self.topology, cargoes, axes=self.deal.axes)
+        exchange = Exchange(self.topology, cargoes, axes=axes)
         try:
-            exchange.bind(sources, targets, disjoint=True).run()
+            exchange.bind(source.views, target.views, disjoint=True).run()
         finally:
             exchange.free()
+
+
+class _End(NamedTuple):
+    """Where data leave or arrive: for each view, what is exchanged of it."""
+
+    pieces: list[list[Piece]]
+    views: list[Array]
+
+    @classmethod
+    def of(cls, part: Part, array: Array, ranks: Sequence[int]) -> _End:
+        """Look at what a process has; `ranks` are those of the other side on the topology."""
+        pieces = [
+            [Piece(ranks[share.peer], share.key, share.start) for share in shares]
+            for shares in part.shares
+        ]
+        return cls(pieces, part.views(array))
 
 
 def combined(

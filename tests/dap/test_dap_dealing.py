@@ -94,33 +94,24 @@ def move(sources, targets):
 
 
 class Rank:
-    """What one rank of either side does: its shares and its views of what travels."""
+    """What one rank of either side has: a part of a deal, and an array."""
 
-    def __init__(self, shares, views, whole):
-        self.shares = shares
-        self.views = views
-        assert all(np.shares_memory(view, whole) for view in views if view.size)
+    def __init__(self, part, array, *, leaves):
+        self.side = Side(array, part.places)
+        self.travels = self.side.leaving() if leaves else self.side.arriving()
+        self.shares = part.shares
+        self.views = part.views(self.travels)
+        assert all(np.shares_memory(view, self.travels) for view in self.views if view.size)
 
 
 def play(deal, blocks, hands, *, back):
-    """Fill the blocks from the hands, or back, by all ranks."""
-    block_sides = [Side(block, deal.block_places(rank)) for rank, block in enumerate(blocks)]
-    hand_sides = [Side(hand, deal.hand_places(rank)) for rank, hand in enumerate(hands)]
-    at_blocks = [side.leaving() if back else side.arriving() for side in block_sides]
-    at_hands = [side.arriving() if back else side.leaving() for side in hand_sides]
-    of_blocks = [
-        Rank(deal.of_block(rank), deal.block_views(array, rank), array)
-        for rank, array in enumerate(at_blocks)
-    ]
-    of_hands = [
-        Rank(deal.of_hand(rank), deal.hand_views(array, rank), array)
-        for rank, array in enumerate(at_hands)
-    ]
-    move(*((of_blocks, of_hands) if back else (of_hands, of_blocks)))
-    for side, values in zip(
-        *((hand_sides, at_hands) if back else (block_sides, at_blocks)), strict=True
-    ):
-        side.store(values)
+    """Fill the blocks from the hands, or the hands from the blocks, by all ranks."""
+    of_blocks = [Rank(deal.block(r), one, leaves=back) for r, one in enumerate(blocks)]
+    of_hands = [Rank(deal.hand(r), one, leaves=not back) for r, one in enumerate(hands)]
+    sources, targets = (of_blocks, of_hands) if back else (of_hands, of_blocks)
+    move(sources, targets)
+    for rank in targets:
+        rank.side.store(rank.travels)
 
 
 @given(cases())
@@ -176,25 +167,14 @@ def test_a_cyclic_dimension_takes_few_boxes(points, nprocs, size, parts):
     maps = [CyclicMap(size=points, nprocs=nprocs, rank=r, block_size=size) for r in range(nprocs)]
     deal = make_deal(layout, [make_global(maps)], every_point)
     for rank in range(parts):
-        folded, row = deal.of_block(rank)
+        folded, row = deal.block(rank).shares
         for hand in range(nprocs):
             assert sum(share.peer == hand for share in folded) <= 1
             assert sum(share.peer == hand for share in row) <= 2
-    for rank, hand in enumerate(dealt_like_cards(points, nprocs, size)):
-        found = np.full(len(hand), -1)
-        for block in range(parts):
-            values = np.arange(*layout.splits[0].bounds(block))
-            for view, shares in enumerate(deal.of_block(block)):
-                there = deal.hand_views(found, rank)[view]
-                for share in shares:
-                    if share.peer == rank:
-                        here = deal.block_views(values, block)[view][share.key]
-                        key = tuple(
-                            slice(start, start + n)
-                            for start, n in zip(share.start, here.shape, strict=True)
-                        )
-                        there[key] = here
-        assert found.tolist() == hand
+    expected = dealt_like_cards(points, nprocs, size)
+    hands = [np.full(len(hand), -1) for hand in expected]
+    play(deal, make_blocks(layout, np.arange(points)), hands, back=True)
+    assert [hand.tolist() for hand in hands] == expected
 
 
 def test_sorted_lists_travel_as_they_are():
@@ -202,7 +182,7 @@ def test_sorted_lists_travel_as_they_are():
     maps = [UnstructuredMap(size=5, nprocs=2, rank=r, indices=one) for r, one in enumerate(lists)]
     deal = make_deal(make_layout((8,), 2), [make_global(maps)], every_point)
     buffer = np.zeros(3)
-    assert Side(buffer, deal.hand_places(0)).leaving() is buffer
+    assert Side(buffer, deal.hand(0).places).leaving() is buffer
 
 
 @given(

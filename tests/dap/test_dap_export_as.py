@@ -33,7 +33,7 @@ def view_of(comm, exported):
 def test_every_rank_gets_what_it_wants(comm, seed):
     rng = np.random.default_rng(seed)
     ndim = int(rng.integers(1, 4))
-    pencil = random_pencil(rng, comm, rng.integers(1, 9, ndim).tolist())
+    pencil = random_pencil(rng, comm, rng.integers(int(seed % 8 > 0), 9, ndim).tolist())
     dims = [dim for dim in range(ndim) if rng.random() < 0.8]
     shape = [n if dim in dims else 1 for dim, n in enumerate(pencil.shape)]
     data = numbered(shape, DTYPES[:11][rng.integers(11)])
