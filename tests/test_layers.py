@@ -12,6 +12,7 @@ PENCILS = Path(__file__).parents[1] / "pencils"
 HEIGHT = {
     "errors": 0,
     "layout": 10,
+    "combining": 12,
     "comm": 20,
     "pencil": 30,
     "storage": 40,

@@ -14,6 +14,7 @@ from pencils.dap.errors import (
     VersionError,
 )
 from pencils.dap.exporting import comm, export
+from pencils.dap.exporting_as import export_as
 from pencils.dap.global_maps import (
     GlobalBlockMap,
     GlobalCyclicMap,
@@ -31,6 +32,7 @@ from pencils.dap.validate import (
     validate,
     validate_collective,
 )
+from pencils.dap.view import DistributedView
 
 __all__ = [
     "VERSIONS",
@@ -40,6 +42,7 @@ __all__ = [
     "DAPError",
     "DAPWarning",
     "DimMap",
+    "DistributedView",
     "Finding",
     "GlobalBlockMap",
     "GlobalCyclicMap",
@@ -57,6 +60,7 @@ __all__ = [
     "describe",
     "emit",
     "export",
+    "export_as",
     "iter_collective_issues",
     "iter_issues",
     "make_global",

@@ -61,14 +61,25 @@ def emit(
     >>> emit([BlockMap(size=7, start=0, stop=7)], "0.9.0")
     ({'dist_type': 'n', 'size': 7},)
     """
-    if version not in VERSIONS:
-        msg = f"{version!r} is given, required is one of {VERSIONS}"
-        raise VersionError(msg, code="E2", key="__version__")
+    check_version(version)
     flags = padded or [False] * len(dims)
     return tuple(
         _emit_dim(dim, version, number, padded=flag, alone=undistributed or "n")
         for number, (dim, flag) in enumerate(zip(dims, flags, strict=True))
     )
+
+
+def check_version(version: str) -> None:
+    """Check that a version can be written.
+
+    Raises
+    ------
+    VersionError
+        If it cannot.
+    """
+    if version not in VERSIONS:
+        msg = f"{version!r} is given, required is one of {VERSIONS}"
+        raise VersionError(msg, code="E2", key="__version__")
 
 
 def _emit_dim(

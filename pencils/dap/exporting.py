@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from pencils.dap.emit import VERSIONS, emit
-from pencils.dap.errors import UnsupportedError, VersionError
+from pencils.dap.emit import check_version, emit
+from pencils.dap.errors import UnsupportedError
 from pencils.dap.maps import BlockMap, DimMap, UnstructuredMap
 from pencils.dap.parse import is_old
 from pencils.errors import ArgumentError
@@ -83,18 +83,14 @@ def export(
     {'dist_type': 'n', 'size': 6}
     """
     check_type("field", field, Field)
-    if version not in VERSIONS:
-        msg = f"{version!r} is given, required is one of {VERSIONS}"
-        raise VersionError(msg, code="E2", key="__version__")
+    check_version(version)
     if halo not in HALOS:
         msg = f"halo={halo!r} must be one of {', '.join(map(repr, HALOS))}"
         raise ArgumentError(msg)
     if undistributed not in (None, "n", "b"):
         msg = f"undistributed={undistributed!r} must be 'n' or 'b'"
         raise ArgumentError(msg)
-    if field.dtype.kind in "mM":
-        msg = f"elements of type {field.dtype} have no buffer; export a view as integers"
-        raise UnsupportedError(msg, code="E3", key="buffer", version=version)
+    check_elements(field, version)
     widths = field.halo if halo != "none" else ((0, 0),) * field.pencil.ndim
     space, pads = _space(
         field.pencil, field.singletons, widths, field.trimmed, version=version, halo=halo
@@ -108,6 +104,19 @@ def export(
             [*components, *space], version, padded=padded, undistributed=undistributed
         ),
     }
+
+
+def check_elements(field: PencilArray, version: str) -> None:
+    """Check that the elements of a field can be exported.
+
+    Raises
+    ------
+    UnsupportedError
+        If there is no buffer for them.
+    """
+    if field.dtype.kind in "mM":
+        msg = f"elements of type {field.dtype} have no buffer; export a view as integers"
+        raise UnsupportedError(msg, code="E3", key="buffer", version=version)
 
 
 def comm(field: PencilArray) -> MPI.Intracomm:

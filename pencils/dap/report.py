@@ -140,10 +140,9 @@ def as_array(value: object) -> np.ndarray[Any, Any] | None:
         view = memoryview(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, BufferError):
         return None
-    if isinstance(value, np.ndarray):  # not every type of NumPy makes the way back
+    if isinstance(value, np.ndarray):  # NumPy writes formats of records that it cannot read
         return value
     try:
         return np.asarray(view)
-    except (ValueError, TypeError, RuntimeError, NotImplementedError):  # unknown to NumPy
-        opaque = f"V{view.itemsize}"
-        return np.ndarray(view.shape, opaque, view) if view.c_contiguous and view.shape else None
+    except (ValueError, TypeError, NotImplementedError, RuntimeError):  # not known to NumPy
+        return np.empty(view.shape or (), f"V{view.itemsize}")

@@ -267,3 +267,10 @@ def test_a_buffer_with_an_unknown_format_is_a_buffer():
 
     found = validate(wrap(block()) | {"buffer": (Odd * 5)()})
     assert found.dtype.itemsize == ctypes.sizeof(Odd)
+
+
+def test_records_whose_format_numpy_writes_but_cannot_read():
+    """Alone, an element of this type lies as if it were aligned, and its format says so."""
+    dtype = np.dtype([("mass", ">f4"), ("at", "i2", (3,)), ("gone", "?")])
+    for points in (1, 2):
+        assert validate(wrap({}, shape=(points,), dtype=dtype)).dtype == dtype

@@ -1,0 +1,131 @@
+"""Exporting fields to programs that want them distributed in another way: these are copies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pencils.comm.agree import agreed
+from pencils.dap.dealing import make_deal
+from pencils.dap.emit import check_version, emit
+from pencils.dap.errors import DAPError, SemanticError, UnsupportedError
+from pencils.dap.exporting import check_elements
+from pencils.dap.lists import check_points, every_point
+from pencils.dap.maps import BlockMap, CyclicMap, DimMap, UnstructuredMap
+from pencils.dap.redistribute import Redistribution
+from pencils.dap.validate import Metadata, metadata, validate_collective
+from pencils.errors import ArgumentError
+from pencils.layout import Layout, Split
+from pencils.operands import Field, check_type, facts, topology_among
+
+if TYPE_CHECKING:
+    from pencils.array import PencilArray
+
+
+def export_as(
+    u: PencilArray, dim_maps: Sequence[DimMap], version: str = "0.10.0"
+) -> dict[str, Any]:
+    """Copy a field to buffers that are distributed in any way, and export these. *Collective*.
+
+    Parameters
+    ----------
+    u : PencilArray
+        The field.
+    dim_maps : sequence of DimMap
+        What this process is to own along every dimension, components first, without ghosts; each
+        of the components must be a block on one process. The processes lie in C order on their
+        grid ranks. Indices of unstructured dimensions may be any that exist, on any number of
+        processes.
+    version : {"0.10.0", "0.9.0"}, optional
+        Version of the protocol.
+
+    Returns
+    -------
+    dict
+        ``__version__``, ``buffer``, a new NumPy array, and ``dim_data``.
+
+    Raises
+    ------
+    DAPError
+        On every rank: the first rule that the maps of all processes break, with the rank at fault.
+    ArgumentError, TypeError
+        On every rank, if an argument is not allowed.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = pencils.from_function(pencils.Pencil((4, 2)), lambda i, j: 10 * i + j)
+    >>> odd = UnstructuredMap(size=2, indices=np.array([3, 1]))
+    >>> export_as(u, [odd, CyclicMap(size=2)])["buffer"]
+    array([[30, 31],
+           [10, 11]])
+    """
+    topology = topology_among(u)
+    with agreed(topology.comm, "dap.export_as") as agree:
+        check_type("u", u, Field)
+        agree(**facts(u), version=version)
+        check_version(version)
+        check_elements(u, version)
+        maps = _read_maps(dim_maps, u.ndim)
+        shape = [max(0, part.extent) for part in maps]
+    found: list[Metadata] = topology.comm.allgather(_said(u, maps, shape, version))
+    dist = validate_collective(found)
+    buffer = np.empty(shape, u.dtype)
+    deal = make_deal(_held_once(u), dist.dims[len(u.components) :], every_point)
+    Redistribution(topology, deal, range(topology.comm.size)).to_hands(u.local, buffer)
+    return {"__version__": version, "buffer": buffer, "dim_data": emit(maps, version)}
+
+
+def _read_maps(dim_maps: object, ndim: int) -> list[DimMap]:
+    if not isinstance(dim_maps, Sequence) or len(dim_maps) != ndim:
+        msg = f"dim_maps must be a sequence of {ndim} maps, one for each dimension of the field"
+        raise ArgumentError(msg)
+    for number, part in enumerate(dim_maps):
+        check_type(f"dim_maps[{number}]", part, DimMap)
+        if isinstance(part, CyclicMap) and part.block_size < 1:
+            msg = f"{part.block_size} is given, required is at least 1"
+            raise SemanticError(msg, code="C2", dim=number, key="block_size")
+    return list(dim_maps)
+
+
+def _said(u: PencilArray, maps: Sequence[DimMap], shape: Sequence[int], version: str) -> Metadata:
+    """Read what this process is going to export, as if it were given, and compare with a field."""
+    try:
+        buffer = np.broadcast_to(np.uint8(0), shape)  # stands for what is not there yet
+        said = {"__version__": version, "buffer": buffer, "dim_data": emit(maps, version)}
+        found = metadata(said)
+        for dim, part in enumerate(found.dist.dims if found.dist else ()):
+            _check_map(part, u, dim)
+    except DAPError as wrong:
+        return Metadata(None, (wrong,))
+    return found
+
+
+def _check_map(part: DimMap, u: PencilArray, dim: int) -> None:
+    """Check that a field can be distributed so along one dimension."""
+    points = u.shape[dim]
+    if part.ghosts != (0, 0):
+        msg = f"{part.ghosts} ghosts are given, required are none; give blocks without padding"
+        raise UnsupportedError(msg, code="B5", dim=dim, key="padding")
+    if dim < len(u.components) and not (isinstance(part, BlockMap) and part.nprocs == 1):
+        msg = (
+            f"the dimension is {part.kind} on {part.nprocs} processes, required of components is a "
+            "block on one process"
+        )
+        raise UnsupportedError(msg, code="D3", dim=dim, key="proc_grid_size")
+    if not isinstance(part, UnstructuredMap) and part.size != points:
+        msg = f"{part.size} is given, required is {points}, the extent of the field"
+        raise UnsupportedError(msg, code="D2", dim=dim, key="size")
+    check_points(part, points, dim)
+
+
+def _held_once(u: PencilArray) -> Layout:
+    """Lay out a field as if only the first of replicas had the points of singleton dimensions."""
+    splits = [
+        Split(split.points, split.parts) if split.replicated else split
+        for split in u.extent.layout.splits
+    ]
+    return replace(u.extent.layout, splits=tuple(splits))

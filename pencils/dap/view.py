@@ -1,0 +1,197 @@
+"""What is distributed as no pencil can be: cyclic in blocks, or by lists of points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pencils.array import PencilArray
+from pencils.combining import read_combining
+from pencils.comm.agree import agreed
+from pencils.comm.topology import topology_of, translate
+from pencils.dap.dealing import make_deal
+from pencils.dap.dist import GlobalDist
+from pencils.dap.emit import emit
+from pencils.dap.global_maps import GlobalBlockMap, GlobalDimMap, GlobalUnstructuredMap
+from pencils.dap.lists import check_points, every_point, last_holders
+from pencils.dap.maps import BlockMap, DimMap, Indices, brief
+from pencils.dap.redistribute import Redistribution
+from pencils.errors import PencilMismatchError
+from pencils.operands import check_type
+from pencils.pencil import Pencil
+from pencils.storage import Array, HaloSpec, read_dtype, read_halo
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+VERSION = "0.10.0"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class DistributedView:
+    """The part of this process of an array that is distributed in any way; copies nothing.
+
+    Only `to_pencil` communicates.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+        All processes of the array, in the order of the protocol.
+    dist : GlobalDist
+        Who owns what; the same on all processes.
+    maps : tuple of DimMap
+        What this process holds along every dimension.
+    buffer : numpy.ndarray
+        Its elements, ghosts included.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> from pencils.dap import CyclicMap, make_global
+    >>> comm = pencils.Pencil(5).comm
+    >>> dealt = CyclicMap(size=5)
+    >>> view = DistributedView(comm, GlobalDist((make_global([dealt]),)), (dealt,), np.arange(5.0))
+    >>> view
+    <DistributedView of float64: global shape (5,), local shape (5,) on rank 0 of 1
+      dimension 0: cyclic, owns 0..4 of 5 points>
+    >>> view.to_pencil(pencils.Pencil(5)).sum()
+    np.float64(10.0)
+    """
+
+    comm: MPI.Intracomm
+    dist: GlobalDist
+    maps: tuple[DimMap, ...]
+    buffer: Array
+
+    @property
+    def local(self) -> Array:
+        """The owned elements: a view of the buffer without ghosts."""
+        view: Array = self.buffer[tuple(part.owned_slice for part in self.maps)]
+        return view
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Global shape."""
+        return self.dist.global_shape
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        """Shape of `local`."""
+        return tuple(part.count for part in self.maps)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.maps)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type."""
+        return self.buffer.dtype
+
+    @property
+    def owned(self) -> tuple[range | Indices, ...]:
+        """Global indices of the elements of `local` along every dimension."""
+        return tuple(part.owned for part in self.maps)
+
+    def owner(self, index: Sequence[ArrayLike]) -> tuple[Any, tuple[Any, ...]]:
+        """Find the process that owns an element, and where in its buffer: `GlobalDist.owner`."""
+        return self.dist.owner(index)
+
+    def to_pencil(
+        self, pencil: Pencil, *, halo: HaloSpec = 0, reduce: str | None = None
+    ) -> PencilArray:
+        """Copy the array to a new field, whose blocks are those of a pencil. *Collective*.
+
+        Parameters
+        ----------
+        pencil : Pencil
+            Over the same processes, in any order. Its shape is that of the array, but along
+            unstructured dimensions, where it may be any that has all points. Dimensions before
+            those of the pencil become components; each must be a block on one process.
+        halo : int, sequence of int, or sequence of (int, int), optional
+            Widths of the halo of the field; it is not filled.
+        reduce : {"sum", "prod", "min", "max", "land", "lor", "band", "bor"}, optional
+            What is made of the values of a point that several processes own, in the order of
+            ranks; only points of unstructured dimensions can have several owners. Default: the
+            value of the last one.
+
+        Returns
+        -------
+        PencilArray
+            The field; 0 at points that nobody owns.
+
+        Raises
+        ------
+        PencilMismatchError
+            On every rank, if the pencil has another shape or lies over other processes.
+        UnsupportedError
+            On every rank, if an index does not exist in the pencil.
+        ArgumentError, TypeError
+            On every rank, if another argument is not allowed.
+        """
+        with agreed(topology_of(self.comm).comm, "DistributedView.to_pencil") as agree:
+            check_type("pencil", pencil, Pencil)
+            members = translate(self.comm, pencil.topology.comm)
+            if members is None or len(members) != pencil.size:
+                msg = (
+                    f"the pencil must lie over the {self.comm.size} processes of the array, in any "
+                    f"order:\n{pencil!r}"
+                )
+                raise PencilMismatchError(msg)
+            agree(pencil=repr(pencil), ranks=members, dtype=self.dtype)
+            widths = read_halo(halo, pencil.ndim)
+            dtype = read_dtype(self.dtype)
+            combine = None if reduce is None else read_combining(reduce, dtype)
+            agree(halo=widths, reduce=reduce)
+            components, dims = self._split_dims(pencil)
+            lists = any(isinstance(dim, GlobalUnstructuredMap) for dim in dims)
+            field = PencilArray.allocated(pencil, dtype, components, halo=widths, zero=lists)
+        deal = make_deal(pencil.layout, dims, every_point if combine else last_holders)
+        moves = Redistribution(pencil.topology, deal, members)
+        moves.to_blocks(self.local, field.local, combine)
+        return field
+
+    def _split_dims(self, pencil: Pencil) -> tuple[tuple[int, ...], tuple[GlobalDimMap, ...]]:
+        """Take components from the dimensions, and check that the others fit a pencil."""
+        lead = max(0, self.ndim - pencil.ndim)
+        components, dims = self.dist.dims[:lead], self.dist.dims[lead:]
+        whole = all(isinstance(dim, GlobalBlockMap) and dim.nprocs == 1 for dim in components)
+        fits = [
+            isinstance(dim, GlobalUnstructuredMap) or dim.size == points
+            for dim, points in zip(dims, pencil.shape, strict=False)
+        ]
+        if not whole or len(fits) != pencil.ndim or not all(fits):
+            msg = (
+                f"an array of shape {self.shape} does not fit the pencil; required is the shape of "
+                "the pencil, but along unstructured dimensions, after components that are blocks "
+                f"on one process:\n{pencil!r}"
+            )
+            raise PencilMismatchError(msg)
+        for number, (dim, points) in enumerate(zip(dims, pencil.shape, strict=True), lead):
+            for part in dim.parts:
+                check_points(part, points, number)
+        return tuple(dim.size for dim in components), dims
+
+    def __distarray__(self) -> dict[str, Any]:
+        """Export what this process owns by the Distributed Array Protocol 0.10; copies nothing.
+
+        There, blocks only can be periodic.
+        """
+        dims = [
+            replace(part, ghosts=(0, 0), periodic=part.periodic and isinstance(part, BlockMap))
+            for part in self.maps
+        ]
+        return {"__version__": VERSION, "buffer": self.local, "dim_data": emit(dims, VERSION)}
+
+    def __repr__(self) -> str:
+        text = f"<DistributedView of {self.dtype}: global shape {self.shape}, "
+        text += f"local shape {self.local_shape} on rank {self.comm.rank} of {self.comm.size}"
+        for number, part in enumerate(self.maps):
+            owned = f"owns {brief(part.owned)} of {part.size} points"
+            text += f"\n  dimension {number}: {part.kind}, {owned}"
+        return f"{text}>"

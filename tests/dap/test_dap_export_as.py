@@ -1,0 +1,221 @@
+"""Exports of fields in another distribution: as all ranks want it, and back again."""
+
+import numpy as np
+import pytest
+from dealt_cases import at, lists, maps_of, random_dist
+from together import (
+    DTYPES,
+    everywhere,
+    holds,
+    named,
+    numbered,
+    raise_together,
+    random_pencil,
+    ranks_at_fault,
+    same,
+    spread,
+)
+
+import pencils
+from pencils import Pencil, dap
+from pencils.errors import ArgumentError, PencilsError, RankDisagreementError
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+
+def view_of(comm, exported):
+    """Take an export for what it is."""
+    dist = dap.validate_on(comm, exported)
+    return dap.DistributedView(comm, dist, dap.validate(exported).dims, exported["buffer"])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_rank_gets_what_it_wants(comm, seed):
+    rng = np.random.default_rng(seed)
+    ndim = int(rng.integers(1, 4))
+    pencil = random_pencil(rng, comm, rng.integers(int(seed % 8 > 0), 9, ndim).tolist())
+    dims = [dim for dim in range(ndim) if rng.random() < 0.8]
+    shape = [n if dim in dims else 1 for dim, n in enumerate(pencil.shape)]
+    data = numbered(shape, DTYPES[:11][rng.integers(11)])
+    u = spread(pencil, data, dims=dims, halo=[int(dim in dims) for dim in range(ndim)])
+    dist = random_dist(rng, shape, comm.size)
+    version = str(rng.choice(dap.VERSIONS))
+    exported = dap.export_as(u, maps_of(dist, comm.rank), version)
+    assert list(exported) == ["__version__", "buffer", "dim_data"]
+    assert exported["__version__"] == version
+    again = dap.validate_on(comm, exported)
+    assert everywhere(comm, all(map(np.array_equal, again.owned(comm.rank), dist.owned(comm.rank))))
+    assert everywhere(comm, same(exported["buffer"], data[at(dist, comm.rank)]))
+
+
+@pytest.mark.parametrize("kinds", ["b", "c", "u", "bc", "cu", "bcu"])
+@pytest.mark.parametrize("seed", range(6))
+def test_there_and_back(comm, kinds, seed):
+    rng = np.random.default_rng(seed)
+    shape = rng.integers(1, 9, rng.integers(1, 4)).tolist()
+    data = numbered(shape, DTYPES[rng.integers(12)])
+    u = spread(random_pencil(rng, comm, shape), data)
+    maps = maps_of(random_dist(rng, shape, comm.size, kinds), comm.rank)
+    view = view_of(comm, dap.export_as(u, maps))
+    other = random_pencil(rng, comm, shape)
+    assert everywhere(comm, holds(view.to_pencil(other), data))
+    assert everywhere(comm, holds(view.to_pencil(u.pencil, halo=1), data))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_any_elements(comm, dtype):
+    data = numbered((9, 4), dtype)
+    u = spread(Pencil((9, 4), comm), data)
+    maps = maps_of(random_dist(np.random.default_rng(4), (9, 4), comm.size, "cu"), comm.rank)
+    if dtype.kind == "M":
+        raise_together(comm, dap.UnsupportedError, "no buffer", call=lambda: dap.export_as(u, maps))
+        return
+    view = view_of(comm, dap.export_as(u, maps))
+    assert everywhere(comm, holds(view.to_pencil(u.pencil), data))
+
+
+def test_components_stay_whole(comm):
+    data = numbered((2, 3, 7, 5))
+    u = spread(Pencil((7, 5), comm, order=(1, 0)), data, halo=1)
+    dist = random_dist(np.random.default_rng(4), (7, 5), comm.size, "c")
+    whole = [dap.BlockMap(size=n, start=0, stop=n) for n in (2, 3)]
+    maps = (*whole, *maps_of(dist, comm.rank))
+    exported = dap.export_as(u, maps)
+    expected = data[(slice(None), slice(None), *at(dist, comm.rank))]
+    assert everywhere(comm, same(exported["buffer"], expected))
+    assert everywhere(comm, holds(view_of(comm, exported).to_pencil(u.pencil), data))
+    cut = dap.BlockMap(
+        size=2, nprocs=2, rank=min(comm.rank, 1), start=comm.rank > 0, stop=1 + (comm.rank > 0)
+    )
+    raise_together(
+        comm,
+        dap.UnsupportedError,
+        "components",
+        "D3",
+        call=lambda: dap.export_as(u, (cut, *maps[1:])),
+    )
+
+
+def test_fields_in_shared_memory_that_may_not_be_written(comm):
+    pencil = Pencil((8, 6), comm)
+    u = pencils.zeros(pencil, shared=True)
+    u.local[...] = numbered((8, 6))[u.local_slices]
+    u.local.flags.writeable = False
+    dist = random_dist(np.random.default_rng(9), (8, 6), comm.size, "c")
+    exported = dap.export_as(u, maps_of(dist, comm.rank))
+    assert everywhere(comm, same(exported["buffer"], numbered((8, 6))[at(dist, comm.rank)]))
+    comm.barrier()
+
+
+def test_few_points_for_many_ranks(comm):
+    u = spread(Pencil(1, comm), numbered((1,)))
+    for size in (1, 5):
+        dealt = dap.CyclicMap(size=1, nprocs=comm.size, rank=comm.rank, block_size=size)
+        exported = dap.export_as(u, [dealt])
+        assert everywhere(comm, exported["buffer"].shape == (int(comm.rank == 0),))
+        assert everywhere(comm, holds(view_of(comm, exported).to_pencil(u.pencil), numbered((1,))))
+
+
+def test_sizes_of_shared_lists_count_points_or_copies(comm):
+    u = spread(Pencil(5, comm), numbered((5,)))
+    everyone = lists([np.array([4, 0, 2])] * comm.size, one_to_one=False)
+    for size in (3, 3 * comm.size):
+        part = dap.UnstructuredMap(
+            size=size, nprocs=comm.size, rank=comm.rank, indices=everyone[0].indices
+        )
+        exported = dap.export_as(u, [part])
+        assert everywhere(comm, exported["buffer"].tolist() == [5.0, 1.0, 3.0])
+    part = dap.UnstructuredMap(
+        size=4, nprocs=comm.size, rank=comm.rank, indices=everyone[0].indices
+    )
+    raise_together(comm, dap.CollectiveError, "G8", call=lambda: dap.export_as(u, [part]))
+
+
+def wrong_maps(rank, size):
+    """Yield maps that no field of 6 points can have, and what is said about them."""
+    place = {"nprocs": size, "rank": rank}
+    start, stop = 6 * rank // size, 6 * (rank + 1) // size
+    block = {"size": 6, **place, "start": start}
+    yield dap.SemanticError, "B2", dap.BlockMap(**block, stop=start - 1)
+    yield dap.SemanticError, "B2", dap.BlockMap(**block, stop=7)
+    yield dap.UnsupportedError, "D2", dap.CyclicMap(size=7, **place)
+    indices = np.array([1, 1])
+    yield dap.SemanticError, "U2", dap.UnstructuredMap(size=2 * size, **place, indices=indices)
+    for outside in (6, -1):
+        indices = np.array([0, outside])
+        yield (
+            dap.UnsupportedError,
+            "U2",
+            dap.UnstructuredMap(size=2 * size, **place, indices=indices),
+        )
+    yield dap.SemanticError, "U1", dap.UnstructuredMap(size=2, **place, indices=np.array([0.5, 2]))
+    yield dap.StructureError, "D4", dap.CyclicMap(size=6, nprocs=size, rank=size)
+    if size > 1:
+        ghosts = (int(rank > 0), int(rank < size - 1))
+        ghosted = dap.BlockMap(**block, stop=stop, ghosts=ghosts)
+        yield dap.UnsupportedError, "B5", ghosted
+
+
+def test_maps_that_are_wrong_on_one_rank_raise_on_all(comm):
+    u = spread(Pencil(6, comm), numbered((6,)))
+    good = dap.CyclicMap(size=6, nprocs=comm.size, rank=comm.rank)
+    for fault in ranks_at_fault(comm):
+        for kind, code, wrong in wrong_maps(fault, comm.size):
+            mine = wrong if comm.rank == fault else good
+            raise_together(
+                comm,
+                kind,
+                f"rank {fault}",
+                f"rule {code}",
+                call=lambda mine=mine: dap.export_as(u, [mine]),
+            )
+        for bad, kind in (
+            ([], ArgumentError),
+            (3, ArgumentError),
+            (["c"], TypeError),
+            ([dap.CyclicMap(size=6, block_size=0)], None),
+        ):
+            mine = bad if comm.rank == fault else [good]
+            kinds = dap.SemanticError if comm.size == 1 else PencilsError
+            raise_together(
+                comm,
+                kind or kinds,
+                named(comm, fault),
+                call=lambda mine=mine: dap.export_as(u, mine),
+            )
+        field = None if comm.rank == fault else u
+        raise_together(
+            comm, TypeError, "PencilArray", call=lambda f=field: dap.export_as(f, [good])
+        )
+    exported = dap.export_as(u, [good])
+    assert everywhere(comm, same(exported["buffer"], numbered((6,))[comm.rank :: comm.size]))
+
+
+def test_maps_that_do_not_fit_together_raise_on_all_ranks(comm):
+    u = spread(Pencil(6, comm), numbered((6,)))
+    raise_together(comm, dap.VersionError, "E2", call=lambda: dap.export_as(u, [], "0.10"))
+    raise_together(
+        comm,
+        dap.CollectiveError,
+        "G2",
+        call=lambda: dap.export_as(u, [dap.CyclicMap(size=6, nprocs=comm.size + 1)]),
+    )
+    if comm.size == 1:
+        return
+    back = dap.CyclicMap(size=6, nprocs=comm.size, rank=comm.size - 1 - comm.rank)
+    raise_together(comm, dap.CollectiveError, "G3", call=lambda: dap.export_as(u, [back]))
+    sizes = dap.CyclicMap(size=6, nprocs=comm.size, rank=comm.rank, block_size=comm.rank + 1)
+    raise_together(comm, dap.CollectiveError, "G1", call=lambda: dap.export_as(u, [sizes]))
+    twice = dap.UnstructuredMap(
+        size=comm.size,
+        nprocs=comm.size,
+        rank=comm.rank,
+        indices=np.array([3]),
+        one_to_one=True,
+    )
+    raise_together(comm, dap.CollectiveError, "G9", call=lambda: dap.export_as(u, [twice]))
+    good = dap.CyclicMap(size=6, nprocs=comm.size, rank=comm.rank)
+    versions = dap.VERSIONS[comm.rank == 0]
+    raise_together(
+        comm, RankDisagreementError, "version", call=lambda: dap.export_as(u, [good], versions)
+    )

@@ -1,0 +1,323 @@
+"""Arrays that are distributed in any way, and fields made of them."""
+
+from dataclasses import FrozenInstanceError, replace
+
+import numpy as np
+import pytest
+from dealt_cases import at, dealt, lists, maps_of, random_dist
+from mpi4py import MPI
+from together import (
+    DTYPES,
+    NODES,
+    everywhere,
+    holds,
+    named,
+    numbered,
+    on_nodes,
+    raise_together,
+    random_pencil,
+    ranks_at_fault,
+    same,
+)
+
+import pencils
+from pencils import Pencil, dap
+from pencils.combining import COMBININGS
+from pencils.errors import ArgumentError, PencilMismatchError, PencilsError
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+FOLD = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+    "land": np.logical_and,
+    "lor": np.logical_or,
+    "band": np.bitwise_and,
+    "bor": np.bitwise_or,
+}
+
+
+def shape_of(rng, ndim=None):
+    ndim = int(rng.integers(1, 4)) if ndim is None else ndim
+    return rng.integers(0 if rng.random() < 0.1 else 1, 9, ndim).tolist()
+
+
+def held(dist, shape):
+    """Tell which points anybody owns."""
+    found = np.zeros(shape, bool)
+    for rank in range(int(np.prod(dist.grid_shape))):
+        found[at(dist, rank)] = True
+    return found
+
+
+@pytest.fixture(scope="module")
+def turned(comm):
+    """All ranks in another order."""
+    other = comm.Split(0, (comm.rank * 5 + 3) % 7)
+    yield other
+    other.Free()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_distribution_becomes_a_field(comm, turned, seed):
+    rng = np.random.default_rng(seed)
+    shape = shape_of(rng)
+    over, under = (comm, turned)[:: rng.choice([-1, 1])]
+    pencil = random_pencil(rng, over if rng.random() < 0.7 else under, shape)
+    dist = random_dist(rng, shape, comm.size)
+    dtype = DTYPES[rng.integers(len(DTYPES))]
+    data = numbered(shape, dtype)
+    field = dealt(under, dist, data).to_pencil(pencil, halo=int(rng.integers(2)))
+    expected = np.zeros(shape, dtype)
+    expected[held(dist, shape)] = data[held(dist, shape)]
+    assert everywhere(comm, field.pencil is pencil)
+    assert everywhere(comm, holds(field, expected))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_any_elements_travel(comm, dtype):
+    rng = np.random.default_rng(7)
+    data = numbered((9, 5), dtype)
+    dist = random_dist(rng, (9, 5), comm.size, "cu")
+    view = dealt(comm, dist, data)
+    assert view.dtype == dtype
+    assert everywhere(comm, holds(view.to_pencil(Pencil((9, 5), comm)), data))
+
+
+@pytest.mark.parametrize("nodes", NODES)
+def test_ranks_on_several_nodes(nodes):
+    comm = on_nodes(nodes)
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        shape = [9, 8, 5][: seed + 1]
+        data = numbered(shape)
+        view = dealt(comm, random_dist(rng, shape, comm.size, "bcu"), data)
+        field = view.to_pencil(random_pencil(rng, comm, shape))
+        assert everywhere(comm, holds(field, data))
+        exported = dap.export_as(field, view.maps)
+        assert everywhere(comm, same(exported["buffer"], view.local))
+
+
+@pytest.mark.parametrize("kinds", ["b", "c", "u", "bc", "cu"])
+def test_buffers_of_any_strides_that_may_not_be_written(comm, kinds):
+    rng = np.random.default_rng(11)
+    shape = (7, 8, 5)
+    data = numbered(shape)
+    dist = random_dist(rng, shape, comm.size, kinds)
+    mine = data[at(dist, comm.rank)]
+    block = np.zeros([2 * n for n in mine.shape[::-1]])[::2, ::-2, ::2].transpose()
+    block[...] = mine
+    block.flags.writeable = False
+    view = dap.DistributedView(comm, dist, maps_of(dist, comm.rank), block)
+    pencil = random_pencil(rng, comm, shape)
+    assert everywhere(comm, holds(view.to_pencil(pencil), data))
+    flat = np.broadcast_to(np.float64(3), block.shape)
+    flat = dap.DistributedView(comm, dist, maps_of(dist, comm.rank), flat)
+    assert everywhere(comm, (flat.to_pencil(pencil).local == 3).all())
+
+
+def test_ghosts_stay_behind(comm):
+    points = 4 * comm.size
+    parts = [
+        dap.BlockMap(
+            size=points,
+            nprocs=comm.size,
+            rank=r,
+            start=4 * r,
+            stop=4 * r + 4,
+            ghosts=(int(r > 0), int(r < comm.size - 1)),
+        )
+        for r in range(comm.size)
+    ]
+    dist = dap.GlobalDist((dap.make_global(parts),))
+    mine = parts[comm.rank]
+    buffer = np.full(mine.extent, -1.0)
+    buffer[mine.owned_slice] = mine.owned
+    view = dap.DistributedView(comm, dist, (mine,), buffer)
+    assert np.shares_memory(view.local, buffer)
+    assert view.local_shape == view.local.shape == (4,)
+    assert everywhere(comm, holds(view.to_pencil(Pencil(points, comm)), np.arange(1.0 * points)))
+    again = dap.validate_on(comm, view.__distarray__())
+    assert again.dims[0].bounds.tolist() == list(range(0, points + 1, 4))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_last_of_several_owners_wins(comm, seed):
+    rng = np.random.default_rng(seed)
+    shape = shape_of(rng)
+    dist = random_dist(rng, shape, comm.size, "ss" if seed % 2 else "bcs")
+    expected = np.zeros(shape)
+    for rank in range(comm.size):
+        expected[at(dist, rank)] = rank + 1
+    mine = np.full(np.empty(shape)[at(dist, comm.rank)].shape, comm.rank + 1.0)
+    view = dap.DistributedView(comm, dist, maps_of(dist, comm.rank), mine)
+    assert everywhere(comm, holds(view.to_pencil(random_pencil(rng, comm, shape)), expected))
+
+
+@pytest.mark.parametrize("name", COMBININGS)
+@pytest.mark.parametrize("seed", range(4))
+def test_values_of_several_owners_are_combined(comm, name, seed):
+    rng = np.random.default_rng(seed)
+    shape = shape_of(rng, 1 + seed % 3)
+    dist = random_dist(rng, shape, comm.size, "s" if seed < 2 else "bcs")
+    if not any(isinstance(dim, dap.GlobalUnstructuredMap) for dim in dist.dims):
+        dist = random_dist(rng, shape, comm.size, "s")
+    dtype = "i2" if name in ("band", "bor") else [">f8", "i1", "?", "c16"][seed]
+    expected, first = np.zeros(shape, dtype), np.ones(shape, bool)
+    for rank in range(comm.size):
+        here = at(dist, rank)
+        values = (numbered(expected[here].shape) % (rank + 3)).astype(dtype)
+        if rank == comm.rank:
+            view = dap.DistributedView(comm, dist, maps_of(dist, rank), values)
+        combined = FOLD[name](expected[here], values).astype(dtype)
+        expected[here] = np.where(first[here], values, combined)
+        first[here] = False
+    field = view.to_pencil(random_pencil(rng, comm, shape), reduce=name)
+    assert everywhere(comm, holds(field, expected))
+
+
+def test_a_replicated_singleton_counts_like_other_owners(comm):
+    parts = lists([np.zeros(1, np.int64)] * comm.size, one_to_one=False)
+    whole = dap.BlockMap(size=4, start=0, stop=4)
+    dist = dap.GlobalDist((dap.make_global(parts), dap.make_global([whole])))
+    maps = (parts[comm.rank], whole)
+    view = dap.DistributedView(comm, dist, maps, np.full((1, 4), comm.rank + 1.0))
+    pencil = Pencil((1, 4), comm, decomp=1)
+    assert everywhere(comm, (view.to_pencil(pencil).local == comm.size).all())
+    total = comm.size * (comm.size + 1) / 2
+    assert everywhere(comm, (view.to_pencil(pencil, reduce="sum").local == total).all())
+    assert view.to_pencil(Pencil((3, 4), comm)).sum() == 4 * comm.size
+
+
+def test_leading_dimensions_are_components(comm):
+    dist = random_dist(np.random.default_rng(3), (7, 6), comm.size, "c")
+    whole = dap.BlockMap(size=3, start=0, stop=3)
+    dist = dap.GlobalDist((dap.make_global([whole]), *dist.dims))
+    data = numbered((3, 7, 6))
+    field = dealt(comm, dist, data).to_pencil(Pencil((7, 6), comm, order=(1, 0)), halo=1)
+    assert field.components == (3,)
+    assert everywhere(comm, holds(field, data))
+
+
+def test_it_says_what_it_is(comm):
+    dist = random_dist(np.random.default_rng(5), (6, 5), comm.size, "cu")
+    data = numbered((6, 5))
+    view = dealt(comm, dist, data)
+    assert view.shape == dist.global_shape
+    assert view.ndim == 2
+    assert view.comm is comm
+    assert all(map(np.array_equal, view.owned, dist.owned(comm.rank)))
+    owner, place = view.owner((2, 3))
+    assert everywhere(comm, owner != comm.rank or view.buffer[place] == data[2, 3])
+    assert f"on rank {comm.rank} of {comm.size}" in repr(view)
+    assert "dimension 1: " in repr(view)
+    with pytest.raises(FrozenInstanceError):
+        view.comm = None
+    assert not hasattr(view, "__dict__")
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_it_exports_itself_without_a_copy(comm, seed):
+    rng = np.random.default_rng(seed)
+    shape = [n + 1 for n in shape_of(rng)]
+    dist = random_dist(rng, shape, comm.size, "bcu")
+    view = dealt(comm, dist, numbered(shape))
+    exported = view.__distarray__()
+    again = dap.validate_on(comm, exported)
+    assert everywhere(comm, all(map(np.array_equal, again.owned(comm.rank), view.owned)))
+    assert everywhere(
+        comm, np.shares_memory(exported["buffer"], view.buffer) or not view.local.size
+    )
+
+
+def test_periodic_lists_of_the_old_version_are_not_periodic_in_the_new_one(comm):
+    dist = random_dist(np.random.default_rng(0), (6,), comm.size, "c")
+    maps = tuple(replace(part, periodic=True) for part in maps_of(dist, comm.rank))
+    view = dap.DistributedView(comm, dist, maps, np.zeros([part.count for part in maps]))
+    assert dap.validate_on(comm, view.__distarray__()).dims[0].periodic is False
+
+
+def test_what_does_not_fit_raises_on_all_ranks(comm):
+    rng = np.random.default_rng(2)
+    view = dealt(comm, random_dist(rng, (6, 5), comm.size, "c"), numbered((6, 5)))
+    pencil = Pencil((6, 5), comm)
+    for other in (Pencil((6, 4), comm), Pencil((30,), comm), Pencil((2, 6, 5), comm)):
+        raise_together(comm, PencilMismatchError, "shape", call=lambda p=other: view.to_pencil(p))
+    if comm.size > 1:
+        alone = Pencil((6, 5), MPI.COMM_SELF)
+        raise_together(comm, PencilMismatchError, "processes", call=lambda: view.to_pencil(alone))
+    for how, kind in (
+        ({"reduce": "mean"}, ArgumentError),
+        ({"reduce": "band"}, TypeError),
+        ({"halo": -1}, ArgumentError),
+        ({"pencil": None}, TypeError),
+    ):
+        raise_together(comm, kind, call=lambda h=how: view.to_pencil(**{"pencil": pencil, **h}))
+    cells = dealt(comm, random_dist(rng, (6,), comm.size, "u"), numbered((6,)))
+    raise_together(
+        comm,
+        dap.UnsupportedError,
+        "5 is given",
+        "U2",
+        call=lambda: cells.to_pencil(Pencil(5, comm)),
+    )
+    deep = dap.GlobalDist((*cells.dist.dims, *view.dist.dims))
+    if comm.size == 1:
+        deep_view = dap.DistributedView(comm, deep, maps_of(deep, 0), np.zeros(deep.global_shape))
+        with pytest.raises(PencilMismatchError, match="components"):
+            deep_view.to_pencil(pencil)
+    assert everywhere(comm, holds(view.to_pencil(pencil), numbered((6, 5))))
+
+
+def test_what_is_wrong_on_one_rank_raises_on_all(comm):
+    view = dealt(
+        comm, random_dist(np.random.default_rng(2), (6, 5), comm.size, "c"), numbered((6, 5))
+    )
+    pencil = Pencil((6, 5), comm)
+    across, alone = pencil.with_(decomp=1), Pencil((6, 5), MPI.COMM_SELF)
+    short = replace(view, buffer=view.buffer.astype("f4"))
+    for rank in ranks_at_fault(comm):
+        wrong = comm.rank == rank
+
+        def call(bad, wrong=wrong, **how):
+            good = {"view": view, "pencil": pencil}
+            given = {**good, **how, **(bad if wrong else {})}
+            return given.pop("view").to_pencil(**given)
+
+        raise_together(
+            comm, TypeError, named(comm, rank), call=lambda call=call: call({"pencil": 3})
+        )
+        raise_together(
+            comm, ArgumentError, named(comm, rank), call=lambda call=call: call({"halo": -1})
+        )
+        raise_together(
+            comm, ArgumentError, named(comm, rank), call=lambda call=call: call({"reduce": "avg"})
+        )
+        if comm.size == 1:
+            continue
+        for bad in (
+            {"pencil": across},
+            {"pencil": alone},
+            {"view": short},
+            {"halo": 1},
+            {"reduce": "sum"},
+        ):
+            error = None
+            try:
+                call(bad)
+            except PencilsError as raised:
+                error = raised
+            assert everywhere(comm, error is not None)
+    assert everywhere(comm, holds(view.to_pencil(pencil), numbered((6, 5))))
+
+
+def test_many_redistributions_leave_nothing_behind(comm):
+    view = dealt(comm, random_dist(np.random.default_rng(2), (6,), comm.size, "c"), numbered((6,)))
+    pencil = Pencil((6,), comm)
+    view.to_pencil(pencil)
+    before = pencil.topology.communicators
+    for _ in range(20):
+        assert same(pencils.gather(view.to_pencil(pencil), None), numbered((6,)))
+    assert pencil.topology.communicators == before
