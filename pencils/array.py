@@ -9,7 +9,7 @@ from typing import Any, NoReturn, cast
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils import numpy_api, reductions, stencil, text
+from pencils import distarray, numpy_api, reductions, stencil, text
 from pencils.checking import checks, mark_written
 from pencils.errors import ArgumentError
 from pencils.halo import boundary, verbs
@@ -388,11 +388,8 @@ class PencilArray(Field, Operators):
     ) -> Any:
         return numpy_api.apply_function(func, args, kwargs)
 
-    def __distarray__(self) -> dict[str, Any]:
-        """Export by the Distributed Array Protocol 0.10: see `pencils.dap.export`."""
-        from pencils.dap import export  # which stands on this module
-
-        return export(self)
+    from_distarray = classmethod(distarray.from_distarray)
+    __distarray__ = distarray.export
 
     def __bool__(self) -> NoReturn:
         msg = (

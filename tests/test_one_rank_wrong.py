@@ -13,7 +13,7 @@ from mpi4py import MPI
 from together import everywhere, ranks_at_fault
 
 import pencils
-from pencils import HaloExchange, Pencil, PencilArray, Transposition
+from pencils import HaloExchange, Pencil, PencilArray, Transposition, dap
 from pencils.errors import RankDisagreementError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -58,8 +58,17 @@ def here(comm):
     h_turned = pencils.ones(pen.with_(order=(2, 1, 0)), halo=1)
     halo_freed = HaloExchange([h, h_other])
     halo_freed.free()
+    maps = [
+        dap.BlockMap(size=6, start=0, stop=6),
+        dap.CyclicMap(size=5, nprocs=comm.size, rank=comm.rank, block_size=2),
+        dap.CyclicMap(size=4),
+    ]
+    maps_short = [*maps[:2], dap.CyclicMap(size=3)]
     known = SimpleNamespace(
         comm=comm,
+        maps=maps,
+        maps_short=maps_short,
+        view=dap.import_array(dap.export_as(u, maps), comm),
         apart=comm.Dup(),  # never seen by the library
         pen=pen,
         across=across,
@@ -132,6 +141,11 @@ def here(comm):
         halo_plan=HaloExchange([h, h_other]),
         halo_other_plan=HaloExchange([h, h_other], corners=False),
         halo_freed=halo_freed,
+        exported=dap.export(u),
+        exported_old=dap.export(u, "0.9.0"),
+        exported_short={**dap.export(u), "buffer": u.local[1:]},
+        exported_times={**dap.export(u), "buffer": np.ones(3, "M8[s]")},
+        exported_larger=dap.export(pencils.ones(larger)),
         fields={"u": u},
         fields_other={"u": pencils.ones(across)},
         fields_short={"u": pencils.ones(pen, dtype="f4")},
@@ -267,12 +281,24 @@ CALLS = {
     **REDUCTIONS,
     **PAIRS,
     **MAKING,
+    "dap.validate_on": (dap.validate_on, {"comm": The("comm"), "exported": The("exported")}),
+    "dap.import_array": (dap.import_array, {"obj": The("exported"), "comm": The("comm")}),
+    "from_distarray": (
+        PencilArray.from_distarray,
+        {"pencil": The("pen"), "obj": The("exported")},
+    ),
+    "dap.export_as": (dap.export_as, {"u": The("u"), "dim_maps": The("maps")}),
+    "to_pencil": (
+        lambda view, **rest: view.to_pencil(**rest),
+        {"view": The("view"), "pencil": The("pen")},
+    ),
 }
 FILES = {
     "save": (pencils.save, {"path": The("path"), "fields": The("fields")}),
     "load": (pencils.load, {"path": The("path"), "pencil": The("pen")}),
 }
 
+IMPORTS = {"dap.validate_on": "exported", "dap.import_array": "obj", "from_distarray": "obj"}
 HALO_VERBS = ["exchange_halo", "start_halo_exchange", "accumulate_halo"]
 HALO_GROUPS = ["exchange_halos", "HaloExchange"]
 HALO_PLANS = ["halo plan", "halo start", "halo accumulate"]
@@ -391,6 +417,20 @@ WRONG = [
         )
     ),
     ("full", "fill_value", OBJECT, [1, 2], None, [[1], [1, 2]]),
+    *((name, "comm", 3, "x") for name in ("dap.validate_on", "dap.import_array")),
+    *((name, exported, None, 3, "x", {}, OBJECT) for name, exported in IMPORTS.items()),
+    *(
+        (name, exported, The("exported_short"), The("exported_times"))
+        for name, exported in IMPORTS.items()
+    ),
+    *((name, "halo", "all", None, 1) for name in ("dap.import_array", "from_distarray")),
+    ("from_distarray", "pencil", None, "x", The("u")),
+    ("dap.export_as", "u", None, 3, "x", The("data")),
+    ("dap.export_as", "dim_maps", None, 3, [], [None] * 3, "abc", The("maps_short")),
+    ("dap.export_as", "version", "0.10", None, 3),
+    ("to_pencil", "pencil", None, "x", The("u"), The("larger"), The("flat"), The("alone")),
+    ("to_pencil", "halo", *NO_NUMBERS, (1, 2)),
+    ("to_pencil", "reduce", "mean", 3, np.add, "band"),
 ]
 WRONG_FILES = [
     ("save", "path", 3, None, "", "a\0b"),
@@ -490,6 +530,14 @@ DIFFERENT = [
         )
     ),
     ("full", "fill_value", 2),
+    *((name, "halo", "drop") for name in ("dap.import_array", "from_distarray")),
+    *((name, "lenient", True) for name in ("dap.import_array", "from_distarray")),
+    ("from_distarray", "pencil", The("across"), The("larger")),
+    ("dap.export_as", "u", The("u_across"), The("short")),
+    ("dap.export_as", "version", "0.9.0"),
+    ("to_pencil", "pencil", The("across")),
+    ("to_pencil", "halo", 1),
+    ("to_pencil", "reduce", "sum", "max"),
 ]  # fmt: skip
 DIFFERENT_FILES = [
     ("save", "path", The("other_path")),

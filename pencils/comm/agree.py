@@ -87,7 +87,7 @@ class _Report(NamedTuple):
 def agreed_topology(comm: MPI.Intracomm | None, call: str) -> Topology:
     """Private communicators of `comm`, like `topology_of`. *Collective*.
 
-    What is no communicator at all is told to all ranks, wherever they are.
+    What is no communicator at all is told to the other ranks where they next agree on this call.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def agreed_topology(comm: MPI.Intracomm | None, call: str) -> Topology:
 
 
 def token(value: object) -> int:
-    """Number that is the same for values of equal text, and for no others."""
+    """Make a number that is the same for values of equal text, and for no others."""
     return int.from_bytes(blake2b(repr(value).encode(), digest_size=7).digest())
 
 

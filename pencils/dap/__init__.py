@@ -22,6 +22,7 @@ from pencils.dap.global_maps import (
     GlobalUnstructuredMap,
     make_global,
 )
+from pencils.dap.importing import import_array
 from pencils.dap.maps import BlockMap, CyclicMap, DimMap, UnstructuredMap
 from pencils.dap.meeting import validate_on
 from pencils.dap.validate import (
@@ -61,6 +62,7 @@ __all__ = [
     "emit",
     "export",
     "export_as",
+    "import_array",
     "iter_collective_issues",
     "iter_issues",
     "make_global",

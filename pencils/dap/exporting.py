@@ -119,23 +119,26 @@ def check_elements(field: PencilArray, version: str) -> None:
         raise UnsupportedError(msg, code="E3", key="buffer", version=version)
 
 
-def comm(field: PencilArray) -> MPI.Intracomm:
+def comm(field: PencilArray | Pencil) -> MPI.Intracomm:
     """Communicator whose ranks have coordinates in row-major order, as the protocol wants them.
 
     *Collective* the first time; that of the pencil, if its decomposed dimensions are in order.
 
     Parameters
     ----------
-    field : PencilArray
-        A field that is exported.
+    field : PencilArray or Pencil
+        What is exported, or its pencil.
 
     Returns
     -------
     mpi4py.MPI.Intracomm
         Belongs to the library; do not free it.
     """
-    check_type("field", field, Field)
-    pencil = field.pencil
+    if isinstance(field, Pencil):
+        pencil = field
+    else:
+        check_type("field", field, Field)
+        pencil = field.pencil
     if pencil.decomp == tuple(sorted(pencil.decomp)):
         return pencil.comm
     place = ProcessGrid(pencil.process_shape).rank(pencil.layout.parts(pencil.rank))

@@ -15,8 +15,9 @@ from pencils.dap.errors import DAPError, SemanticError, UnsupportedError
 from pencils.dap.exporting import check_elements
 from pencils.dap.lists import check_points, every_point
 from pencils.dap.maps import BlockMap, CyclicMap, DimMap, UnstructuredMap
+from pencils.dap.meeting import meet
 from pencils.dap.redistribute import Redistribution
-from pencils.dap.validate import Metadata, metadata, validate_collective
+from pencils.dap.validate import Metadata, metadata
 from pencils.errors import ArgumentError
 from pencils.layout import Layout, Split
 from pencils.operands import Field, check_type, facts, topology_among
@@ -71,8 +72,7 @@ def export_as(
         check_elements(u, version)
         maps = _read_maps(dim_maps, u.ndim)
         shape = [max(0, part.extent) for part in maps]
-    found: list[Metadata] = topology.comm.allgather(_said(u, maps, shape, version))
-    dist = validate_collective(found)
+    dist = meet(topology, _said(u, maps, shape, version))
     buffer = np.empty(shape, u.dtype)
     deal = make_deal(_held_once(u), dist.dims[len(u.components) :], every_point)
     Redistribution(topology, deal, range(topology.comm.size)).to_hands(u.local, buffer)

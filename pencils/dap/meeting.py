@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pencils.comm.agree import agreed_topology, token
+from pencils.comm.agree import agreed, agreed_topology, token
 from pencils.comm.topology import Topology
 from pencils.dap.collective import fitting
 from pencils.dap.dist import GlobalDist, LocalDist
@@ -61,6 +61,8 @@ def validate_on(
     (4, 6)
     """
     topology = agreed_topology(comm, "dap.validate_on")
+    with agreed(topology.comm, "dap.validate_on") as same:
+        same(lenient=bool(lenient))
     return meet(topology, metadata(exported, lenient=lenient))
 
 

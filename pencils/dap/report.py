@@ -144,5 +144,6 @@ def as_array(value: object) -> np.ndarray[Any, Any] | None:
         return value
     try:
         return np.asarray(view)
-    except (ValueError, TypeError, NotImplementedError, RuntimeError):  # not known to NumPy
-        return np.empty(view.shape or (), f"V{view.itemsize}")
+    except (ValueError, TypeError, RuntimeError, NotImplementedError):  # unknown to NumPy
+        opaque = f"V{view.itemsize}"
+        return np.ndarray(view.shape, opaque, view) if view.c_contiguous and view.shape else None

@@ -1,0 +1,443 @@
+"""Imports of blocks: fields on the memory of the exporter that work with everything."""
+
+import ctypes
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mpi4py import MPI
+from together import (
+    DTYPES,
+    everywhere,
+    holds,
+    named,
+    numbered,
+    raise_together,
+    random_pencil,
+    ranks_at_fault,
+    same,
+    spread,
+)
+
+import pencils
+from pencils import Pencil, PencilArray, dap
+from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+versions = pytest.mark.parametrize("version", dap.VERSIONS)
+
+
+def grid_of(rng, size, ndim):
+    """Draw a process grid."""
+    grid = [1] * ndim
+    for prime in (2, 3, 5):
+        while size % prime == 0:
+            size //= prime
+            grid[rng.integers(ndim)] *= prime
+    grid[0] *= size
+    return grid
+
+
+def random_blocks(rng, grid, coords, least=0):
+    """Draw how blocks are cut, the same on all ranks, and tell which are those of this one."""
+    bounds = [np.concatenate([[0], np.cumsum(rng.integers(least, 6, n))]).tolist() for n in grid]
+    return bounds, [tuple(b[c : c + 2]) for b, c in zip(bounds, coords, strict=True)]
+
+
+def blocks_of(comm, data, cuts, grid, version, *, padding=None, periodic=None):
+    """Export a part of global data like a foreign program: only NumPy and the protocol.
+
+    Ghosts are as wide as `padding` says for each dimension, inside the array only.
+    """
+    coords = np.unravel_index(comm.rank, grid)
+    dims, view = [], data
+    for dim, (bounds, count, coord) in enumerate(zip(cuts, grid, coords, strict=True)):
+        lo = padding[dim] if padding and coord > 0 else 0
+        hi = padding[dim] if padding and coord < count - 1 else 0
+        start, stop = bounds[coord : coord + 2]
+        view = view[(slice(None),) * dim + (slice(start - lo, stop + hi),)]
+        inside = version == "0.10.0"
+        said = {
+            "dist_type": "b",
+            "size": bounds[-1],
+            "proc_grid_size": count,
+            "proc_grid_rank": int(coord),
+            "start": start - lo * inside,
+            "stop": stop + hi * inside,
+        }
+        if padding and (lo or hi or not inside):
+            said["padding"] = (lo, hi)
+        if periodic and periodic[dim]:
+            said["periodic"] = True
+        dims.append(said)
+    return {"__version__": version, "buffer": view.copy(), "dim_data": tuple(dims)}
+
+
+@versions
+@pytest.mark.parametrize("seed", range(10))
+def test_foreign_blocks_become_a_field_on_their_memory(comm, seed, version):
+    rng = np.random.default_rng(seed)
+    ndim = int(rng.integers(1, 4))
+    grid = grid_of(rng, comm.size, ndim)
+    cuts, _ = random_blocks(rng, grid, np.unravel_index(comm.rank, grid))
+    data = numbered([bounds[-1] for bounds in cuts])
+    exported = blocks_of(comm, data, cuts, grid, version)
+    u = dap.import_array(exported, comm)
+    assert everywhere(comm, type(u) is PencilArray and holds(u, data))
+    assert everywhere(comm, u.local.size == 0 or np.shares_memory(u.local, exported["buffer"]))
+    u += 1.0
+    assert everywhere(comm, same(exported["buffer"], data[u.local_slices] + 1.0))
+    assert np.isclose(u.sum(), (data + 1.0).sum())
+    v = pencils.transpose(u, u.pencil.with_(decomp=ndim - 1, order=tuple(reversed(range(ndim)))))
+    assert everywhere(comm, holds(v, data + 1.0))
+    assert everywhere(comm, same(pencils.gather(u, root=None), data + 1.0))
+
+
+@versions
+@pytest.mark.parametrize("seed", range(10))
+def test_ghosts_become_a_halo_that_can_be_exchanged(comm, seed, version):
+    rng = np.random.default_rng(seed)
+    ndim = int(rng.integers(1, 4))
+    grid = grid_of(rng, comm.size, ndim)
+    cuts, _ = random_blocks(rng, grid, np.unravel_index(comm.rank, grid), least=2)
+    padding = [int(rng.integers(0, 3)) if count > 1 else 0 for count in grid]
+    data = numbered([bounds[-1] for bounds in cuts])
+    exported = blocks_of(comm, data, cuts, grid, version, padding=padding)
+    expected = exported["buffer"].copy()
+    u = dap.import_array(exported, comm)
+    assert everywhere(comm, u.halo == tuple((width, width) for width in padding))
+    assert everywhere(comm, u.trimmed == {d for d, width in enumerate(padding) if width})
+    assert everywhere(comm, u.padded.shape == expected.shape and holds(u, data))
+    u.padded[...] = -1.0
+    u.local[...] = data[u.local_slices]
+    u.exchange_halo()
+    assert everywhere(comm, same(exported["buffer"], expected))
+    assert everywhere(comm, dap.import_array(exported, comm, halo="drop").halo == ((0, 0),) * ndim)
+    again = dap.export(u, version, halo="comm")
+    assert everywhere(comm, same(again["buffer"], expected))
+    assert everywhere(comm, again["dim_data"] == exported["dim_data"] or version == "0.9.0")
+
+
+@versions
+@pytest.mark.parametrize("halo", ["none", "comm"])
+@settings(max_examples=25)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_fields_make_the_round_trip(comm, seed, halo, version):
+    """Any field, exported and imported onto its pencil, is the same field on the same memory."""
+    rng = np.random.default_rng(seed)
+    ndim = int(rng.integers(1, 4))
+    pencil = random_pencil(rng, comm, rng.integers(1, 12, ndim).tolist())
+    pencil = pencil.with_(periodic=(rng.random(ndim) < 0.5).tolist())
+    components = [(), (2,), (1, 3)][rng.integers(3)]
+    dims = [dim for dim in range(ndim) if rng.random() < 0.8]
+    shape = [n if dim in dims else 1 for dim, n in enumerate(pencil.shape)]
+    data = numbered((*components, *shape), DTYPES[rng.integers(len(DTYPES))])
+    if data.dtype.kind == "M":
+        data = data.view("i8")
+    width = int(rng.integers(0, 2))
+    u = spread(pencil, data, dims=dims, halo=[width * (dim in dims) for dim in range(ndim)])
+    try:
+        exported = dap.export(u, version, halo=halo)
+    except dap.UnsupportedError:  # blocks thinner than the halo
+        return
+    v = PencilArray.from_distarray(pencil, exported)
+    assert everywhere(comm, v.pencil is pencil and v.singletons <= u.singletons | set(dims))
+    assert everywhere(comm, holds(v, data))
+    assert everywhere(comm, v.local.size == 0 or np.shares_memory(v.local, u.local))
+    if halo == "comm" and version == "0.9.0":
+        reached = [
+            w if pencil.process_shape[d] > 1 or pencil.periodic[d] else (0, 0)
+            for d, w in enumerate(u.halo)
+        ]
+        assert everywhere(comm, v.halo == tuple(reached))
+    w = dap.import_array(exported, dap.comm(u))
+    assert everywhere(comm, w.shape == data.shape)
+    assert everywhere(comm, same(np.ascontiguousarray(w.local), np.ascontiguousarray(u.local)))
+    assert everywhere(comm, same(pencils.gather(w, root=None), data))
+
+
+def test_a_singleton_comes_back_as_a_singleton(comm):
+    pencil = Pencil((6, 2 * comm.size), comm, decomp=1)
+    u = spread(pencil, numbered((6, 1)), dims=0)
+    v = dap.import_array(u, comm)
+    assert everywhere(comm, v.shape == (6, 1))
+    assert everywhere(comm, v.singletons == ({1} if comm.size > 1 else set()))
+    assert v.sum() == numbered((6, 1)).sum()
+    w = PencilArray.from_distarray(pencil, u)
+    assert everywhere(comm, w.singletons == {1} and holds(w, numbered((6, 1))))
+    assert (w + spread(pencil, numbered(pencil.shape))).shape == pencil.shape
+
+
+def test_an_array_without_dimensions_lies_on_one_process(comm):
+    value = np.array(2.5)
+    alone = {"__version__": "0.10.0", "buffer": value, "dim_data": ()}
+    u = dap.import_array(alone, MPI.COMM_SELF)
+    u *= 2.0
+    assert (u.shape, u.sum(), value[()]) == ((1,), 5.0, 5.0)
+    if comm.size > 1:
+        raise_together(comm, dap.CollectiveError, "G2", call=lambda: dap.import_array(alone, comm))
+
+
+def test_undistributed_dimensions_by_all_names(comm):
+    alone = MPI.COMM_SELF
+    for version, dim in [("0.10.0", {}), ("0.9.0", {"dist_type": "n", "size": 3})]:
+        exported = {"__version__": version, "buffer": np.arange(3.0), "dim_data": (dim,)}
+        assert dap.import_array(exported, alone).sum() == 3.0
+    assert comm.size > 0
+
+
+def test_periodic_padding_of_the_old_version_is_a_whole_halo(comm):
+    pencil = Pencil(3 * comm.size, comm, periodic=True)
+    u = spread(pencil, numbered((3 * comm.size,)), halo=2)
+    v = dap.import_array(dap.export(u, "0.9.0", halo="comm"), comm)
+    assert everywhere(comm, v.halo == ((2, 2),) and not v.trimmed)
+    v.exchange_halo()
+    whole = np.pad(numbered((3 * comm.size,)), 2, mode="wrap")
+    start = 3 * comm.rank
+    assert everywhere(comm, same(u.padded, whole[start : start + 7]))
+
+
+def test_periodic_boundary_points_are_owned_or_wrapped(comm):
+    """Version 0.10 counts padding at the ends in size, even where it repeats the other end."""
+    points = np.arange(3.0 * comm.size)
+    whole = np.concatenate([points[-1:], points, points[:2]])
+    lo, hi = int(comm.rank == 0), 2 * int(comm.rank == comm.size - 1)
+    start, stop = 1 + 3 * comm.rank, 4 + 3 * comm.rank
+    said = {"dist_type": "b", "size": len(whole), "proc_grid_size": comm.size}
+    said |= {"proc_grid_rank": comm.rank, "periodic": True}
+    inner_lo, inner_hi = int(comm.rank > 0), int(comm.rank < comm.size - 1)
+    begin, end = start - lo - inner_lo, stop + hi + inner_hi
+    said |= {"start": begin, "stop": end, "padding": (lo + inner_lo, hi + inner_hi)}
+    exported = {"__version__": "0.10.0", "buffer": whole[begin:end].copy(), "dim_data": (said,)}
+    u = dap.import_array(exported, comm)
+    assert everywhere(comm, u.shape == (len(whole),) and holds(u, whole))
+    assert everywhere(comm, u.pencil.periodic == (True,))
+    v = dap.import_array(exported, comm, halo="wrap")
+    assert everywhere(comm, v.shape == points.shape and holds(v, points))
+    assert everywhere(comm, v.halo == ((1, 2 if comm.size == 1 else 1),) and not v.trimmed)
+    v *= 2.0
+    v.exchange_halo()
+    first = v.pencil.box().start[0]
+    width = v.padded.size
+    expected = 2.0 * np.take(points, np.arange(first - 1, first - 1 + width), mode="wrap")
+    assert everywhere(comm, same(v.padded, expected))
+    shifted = (v.shift((1,)) - v.shift((-1,))).local
+    assert everywhere(comm, shifted.shape == v.local_shape)
+
+
+def test_unequal_ghosts_of_the_old_version_are_as_wide_as_all_have_them(comm):
+    """Rank r has r + 1 ghosts below and 2 above: 2 and 2 are what inner blocks share."""
+    size, rank = 8 * comm.size, comm.rank
+    lo, hi = (rank + 1) * (rank > 0), 2 * (rank < comm.size - 1)
+    start, stop = 8 * rank, 8 * rank + 8
+    said = {"dist_type": "b", "size": size, "proc_grid_size": comm.size, "proc_grid_rank": rank}
+    said |= {"start": start, "stop": stop, "padding": (lo, hi)}
+    data = numbered((size,))
+    exported = {"__version__": "0.9.0", "buffer": data[start - lo : stop + hi].copy()}
+    exported |= {"dim_data": (said,)}
+    u = dap.import_array(exported, comm)
+    assert everywhere(comm, u.halo == (((2, 2) if comm.size > 1 else (0, 0)),))
+    assert everywhere(comm, holds(u, data))
+    u.exchange_halo()
+    assert everywhere(comm, same(exported["buffer"], data[start - lo : stop + hi]))
+
+
+def test_exporters_live_as_long_as_what_was_imported(comm):
+    class Producer:
+        """Lends memory which is gone when it is."""
+
+        def __init__(self):
+            self.memory = (ctypes.c_double * 4)(1.0, 2.0, 3.0, 4.0)
+
+        def __distarray__(self):
+            block = {"dist_type": "b", "size": 4 * comm.size, "proc_grid_size": comm.size}
+            block |= {"proc_grid_rank": comm.rank, "start": 4 * comm.rank}
+            block |= {"stop": 4 * comm.rank + 4}
+            view = np.frombuffer(self.memory)
+            return {"__version__": "0.10.0", "buffer": view, "dim_data": (block,)}
+
+    producer = Producer()
+    gone = weakref.ref(producer)
+    u = dap.import_array(producer, comm)
+    part = u.shift((0,))
+    del producer, u
+    gc.collect()
+    assert everywhere(comm, gone() is not None and part.local.sum() == 10.0)
+    del part
+    gc.collect()
+    assert everywhere(comm, gone() is None)
+
+
+def test_read_only_buffers_stay_so(comm):
+    data = np.arange(4.0)
+    data.flags.writeable = False
+    u = dap.import_array(
+        {"__version__": "0.10.0", "buffer": data, "dim_data": ({},)}, MPI.COMM_SELF
+    )
+    with pytest.raises(ValueError, match="read-only"):
+        u += 1.0
+    assert everywhere(comm, u.sum() == 6.0)
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d.kind != "M"], ids=str)
+def test_every_type_of_element(comm, dtype):
+    pencil = Pencil((5, 4), comm)
+    data = numbered((5, 4), dtype)
+    u = dap.import_array(spread(pencil, data), comm)
+    assert everywhere(comm, u.dtype == dtype and holds(u, data))
+
+
+def test_strided_buffers(comm):
+    whole = numbered((6, 4 * comm.size, 3))
+    part = np.asfortranarray(whole[::2, 4 * comm.rank : 4 * comm.rank + 4, ::-1])
+    block = {"dist_type": "b", "size": 4 * comm.size, "proc_grid_size": comm.size}
+    block |= {"proc_grid_rank": comm.rank, "start": 4 * comm.rank, "stop": 4 * comm.rank + 4}
+    sizes = [
+        {"dist_type": "b", "size": 3, "proc_grid_size": 1, "proc_grid_rank": 0}
+        | {"start": 0, "stop": 3}
+    ] * 2
+    exported = {"__version__": "0.10.0", "buffer": part, "dim_data": (sizes[0], block, sizes[1])}
+    assert everywhere(comm, holds(dap.import_array(exported, comm), whole[::2, :, ::-1]))
+
+
+def test_ranks_in_another_order(comm):
+    turned = comm.Split(0, -comm.rank)
+    data = numbered((3 * comm.size,))
+    cuts = [[3 * part for part in range(comm.size + 1)]]
+    u = dap.import_array(blocks_of(turned, data, cuts, [comm.size], "0.10.0"), turned)
+    assert everywhere(comm, holds(u, data))
+    if comm.size > 1:
+        raise_together(
+            comm,
+            dap.CollectiveError,
+            "G3",
+            call=lambda: dap.import_array(
+                blocks_of(turned, data, cuts, [comm.size], "0.10.0"), comm
+            ),
+        )
+    turned.Free()
+
+
+@pytest.mark.parametrize("ndim", [1, 2])
+def test_whatever_is_wrong_on_one_rank_raises_on_all(comm, ndim):
+    data = numbered((2 * comm.size, 3)[:ndim])
+    cuts = [[2 * part for part in range(comm.size + 1)], [0, 3]][:ndim]
+
+    def good():
+        return blocks_of(comm, data, cuts, [comm.size, 1][:ndim], "0.10.0")
+
+    class Raises:
+        def __distarray__(self):
+            msg = "out of order"
+            raise OSError(msg)
+
+    for rank in ranks_at_fault(comm):
+        bad = comm.rank == rank
+        exported = good()
+        wrong = [
+            (Raises(), OSError, "out of order"),
+            ({**exported, "buffer": exported["buffer"][:-1]}, dap.SemanticError, "B3"),
+            ({**exported, "__version__": "0.9.1"}, None, ""),
+            ({**exported, "more": 1}, dap.StructureError, "E1"),
+            (None, dap.StructureError, "E1"),
+        ]
+        for obj, kind, text in wrong:
+            kinds = kind or (dap.CollectiveError if comm.size > 1 else None)
+            if kinds is None:
+                continue
+            call = lambda: dap.import_array(obj if bad else good(), comm)  # noqa: B023, E731
+            raise_together(comm, kinds, text, call=call)
+        short = {**exported, "buffer": exported["buffer"].astype("f4")}
+        if comm.size > 1:
+            with pytest.warns(dap.DAPWarning, match="G1"):
+                raise_together(
+                    comm,
+                    RankDisagreementError,
+                    "dtype",
+                    call=lambda: dap.import_array(short if bad else good(), comm),  # noqa: B023
+                )
+            raise_together(
+                comm,
+                RankDisagreementError,
+                "halo",
+                call=lambda: dap.import_array(good(), comm, halo="drop" if bad else "keep"),  # noqa: B023
+            )
+        raise_together(
+            comm,
+            ArgumentError,
+            named(comm, rank),
+            "'keep', 'drop', 'wrap'",
+            call=lambda: dap.import_array(good(), comm, halo="all" if bad else "keep"),  # noqa: B023
+        )
+    assert everywhere(comm, holds(dap.import_array(good(), comm), data))
+
+
+def test_objects_are_refused(comm):
+    boxes = np.array([object()] * 2)
+    exported = {"__version__": "0.10.0", "buffer": boxes, "dim_data": ({},)}
+    with pytest.raises(TypeError, match="distributed"):
+        dap.import_array(exported, MPI.COMM_SELF)
+    assert comm.size > 0
+
+
+def test_a_pencil_with_other_blocks_is_refused(comm):
+    pencil = Pencil((6, 2 * comm.size), comm, decomp=1)
+    u = spread(pencil, numbered(pencil.shape))
+    others = [
+        pencil.with_(shape=(7, 2 * comm.size)),
+        pencil.with_(periodic=True),
+        Pencil((6, 2 * comm.size, 3), comm, decomp=1),
+    ]
+    if comm.size > 1:
+        others += [
+            pencil.with_(decomp=0),
+            pencil.with_(splits=["first", [0] * comm.size + [2 * comm.size]]),
+        ]
+    for other in others:
+        raise_together(
+            comm,
+            PencilMismatchError,
+            "does not have the blocks",
+            call=lambda: PencilArray.from_distarray(other, u),  # noqa: B023
+        )
+    for rank in ranks_at_fault(comm):
+        raise_together(
+            comm,
+            TypeError,
+            "must be a Pencil",
+            call=lambda: PencilArray.from_distarray(3 if comm.rank == rank else pencil, u),  # noqa: B023
+        )
+
+
+def test_a_label_of_the_other_version_is_told_or_read(comm):
+    data = numbered((4 * comm.size,))
+    cuts = [[4 * part for part in range(comm.size + 1)]]
+    exported = blocks_of(comm, data, cuts, [comm.size], "0.9.0", padding=[1])
+    exported["__version__"] = "0.10.0"
+    if comm.size == 1:
+        return
+    raise_together(
+        comm, dap.SemanticError, "B3", "0.9", call=lambda: dap.import_array(exported, comm)
+    )
+    with pytest.warns(dap.DAPWarning, match="K6"):
+        u = dap.import_array(exported, comm, lenient=True)
+    assert everywhere(comm, holds(u, data) and u.halo == ((1, 1),))
+
+
+def test_imported_fields_are_saved_and_loaded(comm, mpi_tmp_path):
+    path = mpi_tmp_path / "field.h5"
+    data = numbered((3 * comm.size + 1, 5))
+    rng = np.random.default_rng(3)
+    grid = grid_of(rng, comm.size, 2)
+    cuts = [
+        [n * part // count for part in range(count + 1)]
+        for n, count in zip(data.shape, grid, strict=True)
+    ]
+    u = dap.import_array(blocks_of(comm, data, cuts, grid, "0.10.0"), comm)
+    pencils.save(path, {"u": u})
+    v = pencils.load(path, u.pencil)["u"]
+    assert everywhere(comm, holds(v, data))
