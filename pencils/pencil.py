@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from pencils.comm.agree import agreed
+from pencils.comm.agree import agreed, read_comm
 from pencils.comm.topology import (
     Topology,
     congruent,
-    meeting_place,
     topology_of,
-    user_comm,
 )
 from pencils.errors import ArgumentError, NotLocalError
 from pencils.layout import Box, Layout, make_layout
@@ -102,7 +100,7 @@ class Pencil:
         order: Sequence[int] | None = None,
         splits: SplitSpec | Sequence[SplitSpec] | None = None,
     ) -> None:
-        user = _read_comm(comm)
+        user = read_comm(comm, "Pencil")
         topology = topology_of(user)
         with agreed(topology.comm, "Pencil") as same:
             layout = make_layout(
@@ -433,12 +431,3 @@ class Pencil:
 
     def __str__(self) -> str:
         return self._layout.describe(self.rank)
-
-
-def _read_comm(comm: MPI.Intracomm | None) -> MPI.Intracomm:
-    """Check the communicator; what is none at all is told to all ranks, wherever they are."""
-    try:
-        return user_comm(comm)
-    except TypeError:
-        with agreed(meeting_place().comm, "Pencil"):
-            raise
