@@ -1,0 +1,89 @@
+"""Values of one type, the same number of them for every index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pencils.indexer.access import Access
+from pencils.indexer.agreement import Typed, same_type
+from pencils.indexer.arguments import read_buffer, read_count, read_output, read_reduce
+from pencils.indexer.route import Transfer, as_rows, row_type
+from pencils.storage import Array
+
+
+def take(
+    access: Access, call: str, dist_data: object, local_data_l: Any, count: object
+) -> Transfer[Any]:
+    """Prepare to read values: see `GlobalMultiIndexer.Take`. *Collective*."""
+    plan = access.plan
+    with access.agreement.on(call) as same:
+        width = read_count(count)
+        same(count=width)
+        dist = read_buffer("dist_data", dist_data, width * plan.rows)
+        outs = access.each_given("local_data_l", local_data_l, read_output, width)
+        typed = Typed(same, [dist], outs)
+    dtype = access.agreement.settle(call, same, typed)
+    if local_data_l is None:
+        local_data_l = outs = [np.empty(width * size, dtype) for size in access.sizes]
+    row = row_type(dtype, width)
+    lane = plan.pulls.take_lane(row)
+    pick(as_rows(dist, row), plan.wanted, lane.source)
+
+    def unpack(rows: Array) -> None:
+        for out, part in zip(outs, access.parts, strict=True):
+            pick(rows, plan.places[part], as_rows(out, row))
+
+    return Transfer(plan.pulls, lane, unpack, local_data_l)
+
+
+def put(
+    access: Access,
+    call: str,
+    local_data_l: object,
+    dist_data: Any,
+    *,
+    count: object,
+    reduce: object,
+) -> Transfer[Any]:
+    """Prepare to write values: see `GlobalMultiIndexer.Put`. *Collective*."""
+    plan = access.plan
+    with access.agreement.on(call) as same:
+        width, op = read_count(count), read_reduce(reduce)
+        same(count=width, reduce=op)
+        lists = access.each("local_data_l", local_data_l, read_buffer, width)
+        outs = []
+        if dist_data is not None:
+            outs = [read_output("dist_data", dist_data, width * plan.rows)]
+        typed = Typed(same, lists, outs, same_type if op is None else op.result)
+    dtype = access.agreement.settle(call, same, typed)
+    if dist_data is None:
+        shape = width * plan.rows
+        dist_data = np.empty(shape, dtype) if op is None else op.blank(shape, dtype)
+        outs = [dist_data]
+    row = row_type(dtype, width)
+    lane = plan.pushes.take_lane(row)
+    pick(_joined([as_rows(values, row) for values in lists], row), plan.order, lane.source)
+
+    def unpack(rows: Array) -> None:
+        if op is not None:
+            op.combine(outs[0], plan.wanted, rows.view(dtype), width)
+            return
+        written, writers = plan.writers
+        as_rows(outs[0], row)[written] = rows[writers]
+
+    return Transfer(plan.pushes, lane, unpack, dist_data)
+
+
+def pick(source: Array, rows: Any, out: Array) -> None:
+    """Copy rows of `source`, which are there, into `out`."""
+    # Any other mode would copy through a buffer, to leave `out` alone if an index is wrong.
+    np.take(source, rows, out=out, mode="clip")
+
+
+def _joined(parts: Sequence[Array], row: np.dtype[Any]) -> Array:
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate([np.empty(0, row), *parts])
