@@ -73,7 +73,9 @@ class Typed:
         telling = [*inputs, *(outputs if result is same_type else ())]
         self.dtype = next((array.dtype for array in telling if array.size), None)
         # What is better than no type at all, if no rank has a value.
-        self.empty = next((array.dtype for array in (*outputs, *inputs)), None)
+        empty = [array.dtype for array in (*outputs, *inputs)]
+        self.empty = next(filter(self._is_possible, empty), None)
+        self.default = next(filter(self._is_possible, map(np.dtype, (float, int))))
         for array in telling:
             if array.size and array.dtype != self.dtype:
                 msg = f"buffers of types {self.dtype} and {array.dtype} were passed to one call"
@@ -96,6 +98,13 @@ class Typed:
             if array.size and array.dtype != wanted:
                 msg = f"the output has type {array.dtype}, but values of type {wanted} come out"
                 raise TypeError(msg)
+
+    def _is_possible(self, dtype: DType) -> bool:
+        try:
+            self._result(dtype)
+        except ArgumentError:
+            return False
+        return True
 
 
 class Agreement:
@@ -146,7 +155,7 @@ class Agreement:
         dtype = self._first(typed.dtype)
         if dtype is None:
             empty = self._first(typed.empty)
-            return np.dtype(float) if empty is None else empty
+            return typed.default if empty is None else empty
         with self.on(call):
             typed.check(dtype)
         return dtype

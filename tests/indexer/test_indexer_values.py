@@ -229,6 +229,8 @@ def test_where_nobody_has_values_outputs_stay_as_they_are(comm):
             assert everywhere(comm, out.tolist() == [0, 1, 2])
         assert everywhere(comm, indexer.Take(np.ones(3)) == [])
         assert everywhere(comm, indexer.Put([]).dtype == float)
+        bits = indexer.Put([], reduce=ReduceOp.BAND)
+        assert everywhere(comm, bits.tolist() == [-1, -1, -1])
     with GlobalIndexer([0] * (comm.size + 1), np.array([]), comm) as indexer:
         assert everywhere(comm, indexer.Take(np.array([], "i4")).dtype == np.int32)
         assert everywhere(comm, indexer.put([]) == [])
