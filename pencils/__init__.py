@@ -18,7 +18,7 @@ from pencils.creation import (
 from pencils.errors import PencilsError
 from pencils.gather import gather
 from pencils.halo import HaloExchange, exchange_halos
-from pencils.indexer import GlobalIndexer, GlobalMultiIndexer, ReduceOp
+from pencils.indexer import GlobalIndexer, GlobalMultiIndexer, PointIndexer, ReduceOp
 from pencils.io import Checkpoint, load, save
 from pencils.localgrid import LocalGrid, localgrid
 from pencils.partition import partition
@@ -39,6 +39,7 @@ __all__ = [
     "Pencil",
     "PencilArray",
     "PencilsError",
+    "PointIndexer",
     "ReduceOp",
     "Transposition",
     "Tuning",

@@ -52,7 +52,11 @@ HEIGHT = {
 
 # Arrows up that are meant, inside functions or under TYPE_CHECKING only.
 BELOW_ARRAY = ["operands", "indexing", "checking", "reductions", "numpy_api", "stencil", "halo"]
-EXCEPTIONS = {(module, "array") for module in BELOW_ARRAY} | {("array", "dap")}
+EXCEPTIONS = {(module, "array") for module in BELOW_ARRAY} | {
+    ("array", "dap"),
+    ("array", "indexer"),
+    ("pencil", "indexer"),
+}
 
 # Who may import what, at any time; under TYPE_CHECKING everybody may.
 OWNERS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from math import prod
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -80,6 +81,38 @@ def read_indices(name: str, value: object, stop: int) -> Ints:
     return index.astype(np.int64)
 
 
+def read_coords(coords: object, shape: tuple[int, ...]) -> tuple[tuple[int, ...], list[Ints]]:
+    """Read coordinates along every dimension, which broadcast to each other.
+
+    Returns
+    -------
+    shape : tuple of int
+        What they broadcast to.
+    coords : list of numpy.ndarray
+        The coordinates of all points along each dimension, one-dimensional.
+
+    Raises
+    ------
+    ArgumentError, IndexError, TypeError
+        If there is not one entry for each dimension, they do not broadcast, or one is outside.
+    """
+    if not _is_list(coords) or len(coords) != len(shape):
+        msg = f"coords must have an entry for each of {len(shape)} dimensions, like (i, j, k)"
+        raise ArgumentError(msg)
+    along = []
+    for dim, (entry, stop) in enumerate(zip(coords, shape, strict=True)):
+        array = plain_array(entry)
+        index = read_indices(f"dimension {dim}", array.reshape(-1), stop)
+        along.append(index.reshape(array.shape))
+    try:
+        points = np.broadcast_arrays(*along)
+    except ValueError as error:
+        shapes = ", ".join(str(index.shape) for index in along)
+        msg = f"coords of shapes {shapes} do not broadcast to each other"
+        raise ArgumentError(msg) from error
+    return points[0].shape, [np.ravel(index) for index in points]
+
+
 def read_lists(name: str, value: object, count: int | None = None) -> Sequence[Any]:
     """Read one argument for each list of indices.
 
@@ -147,6 +180,35 @@ def read_output(name: str, value: object, size: int) -> Array:
     array = read_buffer(name, value, size)
     _check_writeable(name, array)
     return array
+
+
+def read_array(name: str, value: object, shape: tuple[int, ...]) -> Array:
+    """Read a contiguous array of some shape that will be written; see `read_output`."""
+    array = read_output(name, value, prod(shape))
+    if array.shape != shape:
+        msg = f"{name} has shape {array.shape}, but {shape} is needed"
+        raise ArgumentError(msg)
+    return array
+
+
+def read_values(name: str, value: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Read values that broadcast to a shape, converted to an element type, contiguous.
+
+    Raises
+    ------
+    ArgumentError, TypeError
+        If they do not, or lose more than precision.
+    """
+    array = plain_array(value)
+    if array.size and not np.can_cast(array.dtype, dtype, "same_kind"):
+        msg = f"{name} of type {array.dtype} cannot be written to a field of type {dtype}"
+        raise TypeError(msg)
+    try:
+        full = np.broadcast_to(array, shape)
+    except ValueError as error:
+        msg = f"{name} of shape {array.shape} do not broadcast to {shape}"
+        raise ArgumentError(msg) from error
+    return np.ascontiguousarray(full.astype(dtype, copy=False)).reshape(shape)
 
 
 def read_ragged(name: str, value: object, rows: int) -> Ragged:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pencils.indexer.access import Access
+from pencils.plans import Freeable
 
 VariableBuffer = tuple[Any, Any]
 
 
-class Indexer:
+class Indexer(Freeable):
     """An object of MPI that is freed, around the lists of indices.
 
     Parameters
@@ -36,14 +36,3 @@ class Indexer:
         *Collective* if anything is under way.
         """
         self._access.free()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.free()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from types import TracebackType
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from pencils.comm.methods import Cargo, Piece
 from pencils.comm.topology import Topology
 from pencils.indexer.grouping import Ints, Segments
 from pencils.indexer.ragged import Ragged
+from pencils.plans import Freeable
 from pencils.storage import Array
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class Lane(NamedTuple):
     bound: Bound
 
 
-class Route:
+class Route(Freeable):
     """Segments of rows that leave this rank and arrive here. Using one is *Collective*.
 
     Parameters
@@ -88,17 +88,6 @@ class Route:
             exchange.free()
         self._exchanges.clear()
         self._idle.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.free()
 
     def _lane(self, source: Array) -> Lane:
         target = np.empty(self.arriving.total, source.dtype)
