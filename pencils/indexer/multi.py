@@ -105,7 +105,13 @@ class GlobalMultiIndexer(Indexer):
         return objects.put(self._access, local_data_l, dist_data)
 
     def Take(  # noqa: N802 - capitals stand for buffers, as in mpi4py
-        self, dist_data: Any, local_data_l: Sequence[Any] | None = None, /, count: int = 1
+        self,
+        dist_data: Any,
+        local_data_l: Sequence[Any] | None = None,
+        /,
+        count: int = 1,
+        *,
+        reduce: ReduceOp | None = None,
     ) -> Any:
         """Read values, the same number of them for every index. *Collective*.
 
@@ -117,19 +123,33 @@ class GlobalMultiIndexer(Indexer):
             Buffers to fill, one for each list of indices.
         count : int, optional
             Number of values that an index stands for.
+        reduce : ReduceOp, optional
+            How values are combined with those that are in the buffer. Default: they replace them.
 
         Returns
         -------
         list of buffers
             `local_data_l`, or new arrays.
         """
-        return buffers.take(self._access, "Take", dist_data, local_data_l, count).run()
+        transfer = buffers.take(
+            self._access, "Take", dist_data, local_data_l, count=count, reduce=reduce
+        )
+        return transfer.run()
 
     def Take_start(  # noqa: N802
-        self, dist_data: Any, local_data_l: Sequence[Any] | None = None, /, count: int = 1
+        self,
+        dist_data: Any,
+        local_data_l: Sequence[Any] | None = None,
+        /,
+        count: int = 1,
+        *,
+        reduce: ReduceOp | None = None,
     ) -> Handle[Any]:
         """Start what `Take` does; `wait` of the handle returns the buffers. *Collective*."""
-        return buffers.take(self._access, "Take_start", dist_data, local_data_l, count).start()
+        transfer = buffers.take(
+            self._access, "Take_start", dist_data, local_data_l, count=count, reduce=reduce
+        )
+        return transfer.start()
 
     def Put(  # noqa: N802
         self,

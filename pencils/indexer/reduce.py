@@ -14,7 +14,7 @@ from pencils.storage import Array
 
 
 class ReduceOp(Enum):
-    """How `Put` combines values that are written to the same index.
+    """How values that belong to the same index are combined.
 
     ``L`` stands for logical and ``B`` for bitwise operations. ``LAND`` and ``LOR`` give booleans,
     ``SUM`` of booleans counts them; everything else keeps the element type.
@@ -80,6 +80,12 @@ class ReduceOp(Enum):
         for component in range(count):  # much faster than rows at once
             column = sources[:, component].astype(out.dtype, copy=False)
             _RULES[self].ufunc.at(targets[:, component], rows, column)
+
+    def fold(self, out: Array, values: Array) -> None:
+        """Combine each value of `out`, contiguous, with one other value."""
+        if values.size:
+            flat = out.reshape(-1)
+            _RULES[self].ufunc(flat, values.astype(out.dtype, copy=False), out=flat)
 
 
 class _Rule(NamedTuple):

@@ -113,7 +113,13 @@ class GlobalIndexer(Indexer):
         return objects.put(self._access, [local_data], dist_data)
 
     def Take(  # noqa: N802 - capitals stand for buffers, as in mpi4py
-        self, dist_data: Any, local_data: Any = None, /, count: int = 1
+        self,
+        dist_data: Any,
+        local_data: Any = None,
+        /,
+        count: int = 1,
+        *,
+        reduce: ReduceOp | None = None,
     ) -> Any:
         """Read values, the same number of them for every index. *Collective*.
 
@@ -127,6 +133,8 @@ class GlobalIndexer(Indexer):
             Buffer of that type to fill.
         count : int, optional
             Number of values that an index stands for.
+        reduce : ReduceOp, optional
+            How values are combined with those that are in the buffer. Default: they replace them.
 
         Returns
         -------
@@ -145,16 +153,23 @@ class GlobalIndexer(Indexer):
         >>> indexer.Take(np.array([[3, 5], [5, 7], [11, 13]]), count=2)
         array([11, 13,  3,  5])
         """
-        return self._take("Take", dist_data, local_data, count).run()
+        return self._take("Take", dist_data, local_data, count=count, reduce=reduce).run()
 
     def Take_start(  # noqa: N802
-        self, dist_data: Any, local_data: Any = None, /, count: int = 1
+        self,
+        dist_data: Any,
+        local_data: Any = None,
+        /,
+        count: int = 1,
+        *,
+        reduce: ReduceOp | None = None,
     ) -> Handle[Any]:
         """Start what `Take` does; `wait` of the handle returns the buffer. *Collective*.
 
         Meanwhile no buffer may be touched. Several may be under way; see `Handle`.
         """
-        return self._take("Take_start", dist_data, local_data, count).start()
+        call = "Take_start"
+        return self._take(call, dist_data, local_data, count=count, reduce=reduce).start()
 
     def Put(  # noqa: N802
         self,
@@ -283,8 +298,8 @@ class GlobalIndexer(Indexer):
         """
         return variable.put(self._access, [local_data], dist_data, extend=extend)
 
-    def _take(self, call: str, dist_data: Any, local_data: Any, count: int) -> Transfer[Any]:
-        return buffers.take(self._access, call, dist_data, _one(local_data), count).only()
+    def _take(self, call: str, dist_data: Any, local_data: Any, **options: Any) -> Transfer[Any]:
+        return buffers.take(self._access, call, dist_data, _one(local_data), **options).only()
 
 
 def _one(value: Any) -> list[Any] | None:

@@ -114,8 +114,20 @@ def test_puts_are_combined_in_order(world, kind, count):
         with GlobalMultiIndexer(world.cuts, lists, COMM) as indexer:
             assert everywhere(COMM, indexer.Put(parts, out, count, reduce=operation) is out)
             fresh = indexer.Put(parts, count=count, reduce=operation)
+            folded = [before[index.astype(int)] for index in lists]
+            indexer.Take(
+                numbered((world.size, count), dtype)[rows], folded, count, reduce=operation
+            )
+            start_values = indexer.Take_start(
+                numbered((world.size, count), dtype)[rows], count=count, reduce=operation
+            ).wait()
         start = np.full((world.size, count), operation.blank(1, dtype)[0], result)
         new = put_with(OPERATIONS[operation], start, world.written, values.astype(result))
+        for index, one, alone in zip(lists, folded, start_values, strict=True):
+            was, data = before[index.astype(int)], numbered((world.size, count), dtype)
+            taken = data[index.astype(int)].astype(result)
+            assert same_numbers(one, OPERATIONS[operation](was, taken).astype(result))
+            assert not world.size or same_numbers(alone, taken.reshape(-1))
     assert everywhere(COMM, same_numbers(out, after[rows]))
     expected = new[rows].reshape(-1)
     assert everywhere(COMM, not world.written or same_numbers(fresh, expected))
