@@ -11,6 +11,7 @@ from mpi4py import MPI
 from together import DTYPES, everywhere, numbered, same
 
 from pencils import GlobalIndexer, GlobalMultiIndexer, ReduceOp
+from pencils.comm import neighbours
 from pencils.comm.methods import method as limits
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -264,3 +265,15 @@ def test_integers_of_any_size_are_indices(comm):
         with GlobalIndexer(np.array(cuts, kind), np.array([2, 0], kind), comm) as indexer:
             found = indexer.Take(np.arange(3) + cuts[comm.rank])
             assert everywhere(comm, found.tolist() == [2, 0])
+
+
+def test_only_ranks_that_hold_something_are_asked(comm, monkeypatch):
+    monkeypatch.setattr(neighbours, "MOST_DENSE", 0)
+    cuts = spread_evenly(comm)
+    ahead, behind = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    with GlobalIndexer(cuts, [cuts[ahead] + 1] * 2, comm) as indexer:
+        found = indexer.Take(np.arange(cuts[-1])[cuts[comm.rank] : cuts[comm.rank + 1]])
+        assert everywhere(comm, found.tolist() == [cuts[ahead] + 1] * 2)
+        route = indexer._access.plan.pulls
+        assert everywhere(comm, route.arriving.peers.tolist() == [ahead])
+        assert everywhere(comm, route.leaving.peers.tolist() == [behind])
