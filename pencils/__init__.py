@@ -18,6 +18,7 @@ from pencils.creation import (
 from pencils.errors import PencilsError
 from pencils.gather import gather
 from pencils.halo import HaloExchange, exchange_halos
+from pencils.indexer import GlobalIndexer, GlobalMultiIndexer, PointIndexer, ReduceOp
 from pencils.io import Checkpoint, load, save
 from pencils.localgrid import LocalGrid, localgrid
 from pencils.partition import partition
@@ -31,11 +32,15 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Checkpoint",
+    "GlobalIndexer",
+    "GlobalMultiIndexer",
     "HaloExchange",
     "LocalGrid",
     "Pencil",
     "PencilArray",
     "PencilsError",
+    "PointIndexer",
+    "ReduceOp",
     "Transposition",
     "Tuning",
     "__version__",

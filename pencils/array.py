@@ -9,7 +9,7 @@ from typing import Any, NoReturn, cast
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils import distarray, numpy_api, reductions, stencil, text
+from pencils import distarray, numpy_api, pointwise, reductions, stencil, text
 from pencils.checking import checks, mark_written
 from pencils.errors import ArgumentError
 from pencils.halo import boundary, verbs
@@ -366,6 +366,9 @@ class PencilArray(Field, Operators):
             "u.unstack() for components, over u.local for the own block"
         )
         raise TypeError(msg)
+
+    take = pointwise.take
+    put = pointwise.put
 
     # NumPy.
 

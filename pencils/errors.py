@@ -23,6 +23,10 @@ class RankDisagreementError(PencilsError, ValueError):
     """Ranks passed different arguments to the same collective call."""
 
 
+class TypeDisagreementError(RankDisagreementError, TypeError):
+    """Ranks passed data of different element types to the same collective call."""
+
+
 class NotLocalError(PencilsError, IndexError):
     """A single element was asked for on a rank that does not own it."""
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from pencils.comm.agree import agreed
+from pencils.comm.agree import agreed, read_comm
 from pencils.comm.topology import (
     Topology,
     congruent,
-    meeting_place,
     topology_of,
-    user_comm,
 )
 from pencils.errors import ArgumentError, NotLocalError
 from pencils.layout import Box, Layout, make_layout
@@ -20,6 +18,8 @@ from pencils.layout.make import SplitSpec, read_dims, read_ints
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+    from pencils.indexer import PointIndexer
 
 
 class Extent(NamedTuple):
@@ -102,7 +102,7 @@ class Pencil:
         order: Sequence[int] | None = None,
         splits: SplitSpec | Sequence[SplitSpec] | None = None,
     ) -> None:
-        user = _read_comm(comm)
+        user = read_comm(comm, "Pencil")
         topology = topology_of(user)
         with agreed(topology.comm, "Pencil") as same:
             layout = make_layout(
@@ -377,6 +377,37 @@ class Pencil:
             raise ArgumentError(msg)
         return self._layout.neighbor(self.rank, steps)
 
+    def indexer(
+        self,
+        coords: Sequence[Any],
+        *,
+        dims: Sequence[int] | int | None = None,
+        check: bool = True,
+    ) -> PointIndexer:
+        """Plan to read and write some points of fields again and again. *Collective*.
+
+        Parameters
+        ----------
+        coords, dims, check
+            As for `PointIndexer`.
+
+        Returns
+        -------
+        PointIndexer
+            The plan; free it, or use it in a ``with`` block.
+
+        Examples
+        --------
+        >>> import pencils
+        >>> pen = Pencil((8, 6))
+        >>> with pen.indexer((3, range(6))) as line:
+        ...     line.take(pencils.ones(pen))
+        array([1., 1., 1., 1., 1., 1.])
+        """
+        from pencils.indexer import PointIndexer  # which stands on this module
+
+        return PointIndexer(self, coords, dims=dims, check=check)
+
     def extent(self, singletons: frozenset[int]) -> Extent:
         """Return what a field of this pencil with the given singleton dimensions covers."""
         extent = self._extents.get(singletons)
@@ -433,12 +464,3 @@ class Pencil:
 
     def __str__(self) -> str:
         return self._layout.describe(self.rank)
-
-
-def _read_comm(comm: MPI.Intracomm | None) -> MPI.Intracomm:
-    """Check the communicator; what is none at all is told to all ranks, wherever they are."""
-    try:
-        return user_comm(comm)
-    except TypeError:
-        with agreed(meeting_place().comm, "Pencil"):
-            raise

@@ -19,18 +19,8 @@ MOST_BOUND = 16
 MOST_PLANS = 32
 
 
-class FieldPlan(ABC, Generic[T]):
-    """A plan that prepares calls with fields, and finds them prepared if the same ones come again.
-
-    Parameters
-    ----------
-    topology : Topology
-        The ranks that take part.
-    """
-
-    def __init__(self, topology: Topology) -> None:
-        self._topology = topology
-        self._bound: dict[tuple[Any, ...], tuple[T, list[Any]]] = {}
+class Freeable(ABC):
+    """What holds MPI objects: freed by name, or at the end of a ``with`` block."""
 
     @abstractmethod
     def free(self) -> None:
@@ -46,6 +36,20 @@ class FieldPlan(ABC, Generic[T]):
         trace: TracebackType | None,
     ) -> None:
         self.free()
+
+
+class FieldPlan(Freeable, Generic[T]):
+    """A plan that prepares calls with fields, and finds them prepared if the same ones come again.
+
+    Parameters
+    ----------
+    topology : Topology
+        The ranks that take part.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._bound: dict[tuple[Any, ...], tuple[T, list[Any]]] = {}
 
     def _found(self, key: tuple[Any, ...]) -> T | None:
         """Find what was prepared for fields with these ids, unless the communicator was freed."""

@@ -25,6 +25,7 @@ HEIGHT = {
     "operators": 46,
     "stencil": 46,
     "distarray": 46,  # so are these
+    "pointwise": 46,
     "text": 46,
     "halo": 46,  # its verbs are methods of the fields above
     "array": 47,
@@ -55,8 +56,12 @@ HEIGHT = {
 
 # Arrows up that are meant, inside functions or under TYPE_CHECKING only.
 BELOW_ARRAY = ["operands", "indexing", "checking", "reductions", "numpy_api", "stencil", "text"]
-BELOW_ARRAY += ["halo", "distarray"]
-EXCEPTIONS = {(module, "array") for module in BELOW_ARRAY} | {("distarray", "dap")}
+BELOW_ARRAY += ["halo", "distarray", "pointwise"]
+EXCEPTIONS = {(module, "array") for module in BELOW_ARRAY} | {
+    ("distarray", "dap"),
+    ("pointwise", "indexer"),
+    ("pencil", "indexer"),
+}
 
 # Who may import what, at any time; under TYPE_CHECKING everybody may.
 OWNERS = {

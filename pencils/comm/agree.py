@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from mpi4py import MPI
 
-from pencils.comm.topology import Topology, meeting_place, topology_of
-from pencils.errors import ArgumentError, RankDisagreementError
+from pencils.comm.topology import meeting_place, user_comm
+from pencils.errors import ArgumentError, RankDisagreementError, TypeDisagreementError
 
 _Fault = tuple[type[Exception], str]
+
+# Less than any digest and its negative: what a rank that has no data says of their type.
+_NO_TYPE = -(2**62)
 
 
 class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):``
@@ -36,7 +39,7 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
     ...     same(root=0)
     """
 
-    __slots__ = ("_call", "_comm", "_values", "flagged")
+    __slots__ = ("_call", "_comm", "_dtype", "_values", "flagged")
 
     def __init__(self, comm: MPI.Intracomm, call: str) -> None:
         if comm == MPI.COMM_NULL:
@@ -45,6 +48,7 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
         self._comm = comm
         self._call = call
         self._values: dict[str, object] = {}
+        self._dtype: np.dtype[Any] | None = None
         self.flagged = False
 
     def __enter__(self) -> Self:
@@ -53,6 +57,10 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
     def __call__(self, **values: object) -> None:
         """Record values that must be equal (by repr) on every rank."""
         self._values.update(values)
+
+    def dtype(self, dtype: np.dtype[Any] | None) -> None:
+        """Record an element type that must be equal on all ranks but those that say None."""
+        self._dtype = dtype
 
     def flag(self, *, up: bool) -> None:
         """Say something that all ranks are to know; `flagged` tells afterwards if any said so."""
@@ -69,36 +77,29 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
         if self._comm.size == 1:
             return
         call = token((self._call, self._values))
-        mine = np.array([error is not None, call, -call, self.flagged], dtype=np.int64)
+        types = [_NO_TYPE, _NO_TYPE]
+        if self._dtype is not None:
+            types = [token(self._dtype), -token(self._dtype)]
+        mine = np.array([error is not None, call, -call, self.flagged, *types], dtype=np.int64)
         worst = np.empty_like(mine)
         self._comm.Allreduce(mine, worst, op=MPI.MAX)
-        if worst[0] or worst[1] != -worst[2]:
-            _raise_together(self._comm, self._call, self._values, error)
+        if worst[0] or worst[1] != -worst[2] or worst[4] > -worst[5]:
+            _raise_together(self._comm, self._call, self._report(error), error)
         self.flagged = bool(worst[3])
+
+    def _report(self, error: Exception | None) -> _Report:
+        values = {name: repr(value) for name, value in self._values.items()}
+        dtype = None if self._dtype is None else repr(self._dtype)
+        fault = None if error is None else (_transportable(type(error)), str(error))
+        return _Report({"call": self._call, **values}, dtype, fault)
 
 
 class _Report(NamedTuple):
     """What one rank has to say when something is wrong somewhere."""
 
     values: dict[str, str]
+    dtype: str | None
     fault: _Fault | None
-
-
-def agreed_topology(comm: MPI.Intracomm | None, call: str) -> Topology:
-    """Private communicators of `comm`, like `topology_of`. *Collective*.
-
-    What is no communicator at all is told to the other ranks where they next agree on this call.
-
-    Raises
-    ------
-    ArgumentError, TypeError
-        If `comm` is none.
-    """
-    try:
-        return topology_of(comm)
-    except (ArgumentError, TypeError):
-        with agreed(meeting_place().comm, call):
-            raise
 
 
 def token(value: object) -> int:
@@ -106,18 +107,18 @@ def token(value: object) -> int:
     return int.from_bytes(blake2b(repr(value).encode(), digest_size=7).digest())
 
 
-def _raise_together(
-    comm: MPI.Intracomm, call: str, values: dict[str, object], error: Exception | None
-) -> None:
-    fault = None if error is None else (_transportable(type(error)), str(error))
-    mine = _Report({"call": call, **{name: repr(v) for name, v in values.items()}}, fault)
+def _raise_together(comm: MPI.Intracomm, call: str, mine: _Report, error: Exception | None) -> None:
     reports: list[_Report] = comm.allgather(mine)
     # What looks wrong on one rank often only follows from an argument that differs there.
     difference = _first_difference(reports)
     if difference is not None:
         msg = f"{call}: ranks disagree on {difference}; all ranks must make the same call"
         raise RankDisagreementError(msg) from error
-    if error is not None and all(report.fault == fault for report in reports):
+    difference = _other_type(reports)
+    if difference is not None:
+        msg = f"{call}: ranks pass data of different types: {difference}"
+        raise TypeDisagreementError(msg) from error
+    if error is not None and all(report.fault == mine.fault for report in reports):
         return  # everyone made the same mistake: the error as it was raised says it best
     for rank, report in enumerate(reports):
         if report.fault is not None:
@@ -141,6 +142,15 @@ def _first_difference(reports: list[_Report]) -> str | None:
     return None
 
 
+def _other_type(reports: list[_Report]) -> str | None:
+    """Name the first two ranks whose data differ in type."""
+    seen = [(rank, report.dtype) for rank, report in enumerate(reports) if report.dtype]
+    for rank, other in seen:
+        if other != seen[0][1]:
+            return f"rank {seen[0][0]} has {seen[0][1]}, rank {rank} has {other}"
+    return None
+
+
 def _transportable(kind: type[Exception]) -> type[Exception]:
     """Nearest base class that is known on every rank and takes a single text."""
     for base in kind.__mro__:
@@ -155,3 +165,15 @@ def _takes_text(kind: type) -> bool:
     except TypeError:
         return False
     return True
+
+
+def read_comm(comm: MPI.Intracomm | None, call: str) -> MPI.Intracomm:
+    """Check the communicator given to `call`; None means the world.
+
+    What is no communicator at all is told to all ranks, wherever they are.
+    """
+    try:
+        return user_comm(comm)
+    except TypeError:
+        with agreed(meeting_place().comm, call):
+            raise

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pencils.array import PencilArray
-from pencils.comm.agree import agreed, agreed_topology
-from pencils.comm.topology import Topology, topology_of, user_comm
+from pencils.comm.agree import agreed, read_comm
+from pencils.comm.topology import Topology, topology_of
 from pencils.dap.dist import GlobalDist, LocalDist
 from pencils.dap.exporting import comm as ordered_comm
 from pencils.dap.global_maps import GlobalBlockMap, GlobalDimMap
@@ -84,9 +84,9 @@ def import_array(
     >>> u.sum(), theirs[2, 3]
     (np.float64(132.0), np.float64(22.0))
     """
-    topology = agreed_topology(comm, "dap.import_array")
-    found = _meet("dap.import_array", topology, obj, halo=halo, lenient=lenient)
-    user = user_comm(comm)
+    call = "dap.import_array"
+    user = read_comm(comm, call)
+    found = _meet(call, topology_of(user), obj, halo=halo, lenient=lenient)
     landings = [land(whole, halo) for whole in found.whole.dims]
     blocks = [landing for landing in landings if landing]
     if len(blocks) < len(landings):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pencils.comm.agree import agreed, agreed_topology, token
-from pencils.comm.topology import Topology
+from pencils.comm.agree import agreed, read_comm, token
+from pencils.comm.topology import Topology, topology_of
 from pencils.dap.collective import fitting
 from pencils.dap.dist import GlobalDist, LocalDist
 from pencils.dap.global_maps import make_global
@@ -60,7 +60,7 @@ def validate_on(
     >>> validate_on(u.pencil.comm, u.__distarray__()).global_shape
     (4, 6)
     """
-    topology = agreed_topology(comm, "dap.validate_on")
+    topology = topology_of(read_comm(comm, "dap.validate_on"))
     with agreed(topology.comm, "dap.validate_on") as same:
         same(lenient=bool(lenient))
     return meet(topology, metadata(exported, lenient=lenient))

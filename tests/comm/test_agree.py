@@ -6,7 +6,12 @@ from mpi4py import MPI
 from together import everywhere, named, raise_together, ranks_at_fault
 
 from pencils.comm.agree import agreed
-from pencils.errors import ArgumentError, NotLocalError, RankDisagreementError
+from pencils.errors import (
+    ArgumentError,
+    NotLocalError,
+    RankDisagreementError,
+    TypeDisagreementError,
+)
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -160,3 +165,39 @@ def test_a_freed_communicator_is_told(comm):
 def test_keyboard_interrupts_pass():
     with pytest.raises(KeyboardInterrupt):
         check(MPI.COMM_SELF, KeyboardInterrupt())
+
+
+def agree_on_type(comm, dtype, error=None):
+    with agreed(comm, "check") as same:
+        same.dtype(None if dtype is None else np.dtype(dtype))
+        same.flag(up=dtype is None)
+        if error is not None:
+            raise error
+    return same.flagged
+
+
+def test_types_must_be_equal_where_there_are_any(comm):
+    last = comm.rank == comm.size - 1
+    structured = np.dtype([("x", ">f4"), ("y", "i2", (3,))], align=True)
+    for dtype in ("f8", ">i2", "S3", structured):
+        assert everywhere(comm, agree_on_type(comm, dtype) is False)
+        assert everywhere(comm, agree_on_type(comm, None if last else dtype) is True)
+    assert everywhere(comm, agree_on_type(comm, None) is True)
+
+
+def test_different_types_are_told(comm):
+    if comm.size == 1:
+        return
+    for rank in ranks_at_fault(comm):
+        mine = ">f8" if comm.rank == rank else "f8"
+        raise_together(
+            comm,
+            TypeDisagreementError,
+            "ranks pass data of different types: rank 0 has dtype(",
+            call=lambda mine=mine: agree_on_type(comm, mine),
+        )
+    silent = None if comm.rank == 0 else "f8"
+    error = ValueError("v") if comm.rank == 0 else None
+    raise_together(
+        comm, ValueError, named(comm, 0), call=lambda: agree_on_type(comm, silent, error)
+    )

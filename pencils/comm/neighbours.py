@@ -1,0 +1,75 @@
+"""Who wants something from this rank: only the others know, and all find it out together."""
+
+from __future__ import annotations
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+# Up to so many ranks one table with an entry for each rank costs less than asking around.
+MOST_DENSE = 1024
+TAG = 3
+
+
+def incoming(comm: MPI.Intracomm, peers: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """Learn which ranks want something from this one, and how much. *Collective*.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+        Private communicator.
+    peers : numpy.ndarray
+        Ranks from which this one wants something, each once, itself perhaps among them.
+    counts : numpy.ndarray
+        How much it wants from each: positive numbers.
+
+    Returns
+    -------
+    peers, counts : numpy.ndarray
+        Ranks that want something from this one, in rising order, and how much each of them wants.
+
+    Examples
+    --------
+    >>> incoming(MPI.COMM_SELF, np.array([0]), np.array([3]))
+    (array([0]), array([3]))
+    """
+    find = _by_table if comm.size <= MOST_DENSE else _by_consensus
+    return find(comm, peers, counts)
+
+
+def _by_table(comm: MPI.Intracomm, peers: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """Exchange a count with every rank, mostly 0."""
+    mine = np.zeros(comm.size, np.int64)
+    mine[peers] = counts
+    theirs = np.empty_like(mine)
+    comm.Alltoall(mine, theirs)
+    found = np.flatnonzero(theirs)
+    return found, theirs[found]
+
+
+def _by_consensus(comm: MPI.Intracomm, peers: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """Send to those concerned only, and receive until all ranks know that all has arrived.
+
+    A synchronous send is complete when it was received. Who has seen that of all its own enters a
+    barrier, and goes on receiving until everyone has (Hoefler, Siebert and Lumsdaine, 2010).
+    """
+    own = np.array(counts, np.int64)
+    sends = [
+        comm.Issend(own[number : number + 1], peer, TAG)
+        for number, peer in enumerate(peers.tolist())
+    ]
+    status, count = MPI.Status(), np.empty(1, np.int64)
+    found: dict[int, int] = {}
+    barrier: MPI.Request | None = None
+    while barrier is None or not barrier.Test():
+        if comm.Iprobe(MPI.ANY_SOURCE, TAG, status):
+            comm.Recv(count, status.Get_source(), TAG)
+            found[status.Get_source()] = int(count[0])
+        elif barrier is None and MPI.Request.Testall(sends):
+            barrier = comm.Ibarrier()
+    # Nobody may ask again while a slow rank still listens to this round.
+    comm.Barrier()
+    ranks = sorted(found)
+    return np.array(ranks, np.int64), np.array([found[rank] for rank in ranks], np.int64)

@@ -1,0 +1,292 @@
+"""Arguments of the indexers, read and checked on one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from math import prod
+from typing import Any, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pencils.errors import ArgumentError
+from pencils.indexer.grouping import Ints
+from pencils.indexer.ragged import Ragged
+from pencils.indexer.reduce import ReduceOp
+from pencils.layout.integers import to_int
+from pencils.operands import plain_array
+from pencils.storage import Array, read_dtype
+
+_SHOWN = 16  # bounds of a distribution that an error spells out
+
+
+def read_ints(name: str, value: object) -> NDArray[Any]:
+    """Read a one-dimensional array of integers of any size; an empty one may be of any type.
+
+    Raises
+    ------
+    ArgumentError, TypeError
+        If it has other axes, or holds anything else, booleans included.
+    """
+    array = plain_array(value)
+    if array.ndim != 1:
+        msg = f"{name} must be one-dimensional, not of shape {array.shape}"
+        raise ArgumentError(msg)
+    if array.dtype.kind not in "iu" and array.size:
+        msg = f"{name} must hold integers, not {array.dtype}"
+        raise TypeError(msg)
+    return array if array.size else np.empty(0, np.int64)
+
+
+def read_distri(distri: object, size: int) -> Ints:
+    """Read where the section of every process begins, and where the last one ends.
+
+    Raises
+    ------
+    ArgumentError, TypeError
+        If it is no such list for `size` processes.
+    """
+    cuts = read_ints("distri", distri).astype(np.int64)
+    if len(cuts) != size + 1:
+        msg = f"distri has {len(cuts)} entries, but {size} processes need {size + 1}"
+        raise ArgumentError(msg)
+    if cuts[0] != 0 or (cuts[1:] < cuts[:-1]).any():
+        msg = f"distri must start at 0 and never decrease, unlike {told(cuts)}"
+        raise ArgumentError(msg)
+    return cuts
+
+
+def told(cuts: Ints) -> str:
+    """Say what a distribution is, in few words; another one is told otherwise."""
+    if len(cuts) <= _SHOWN:
+        return str(cuts.tolist())
+    digest = blake2b(cuts.tobytes(), digest_size=8).hexdigest()
+    return f"[{cuts[0]}, {cuts[1]}, ..., {cuts[-1]}] ({digest})"
+
+
+def read_indices(name: str, value: object, stop: int) -> Ints:
+    """Read indices in ``[0, stop)``.
+
+    Raises
+    ------
+    IndexError
+        If one is outside; negative ones do not count from the end.
+    """
+    index = read_ints(name, value)
+    if index.size and not 0 <= index.min() <= index.max() < stop:
+        wrong = index[(index < 0) | (index >= stop)][0]
+        msg = f"{name}: index {wrong} is not in [0, {stop})"
+        raise IndexError(msg)
+    return index.astype(np.int64)
+
+
+def read_coords(coords: object, shape: tuple[int, ...]) -> tuple[tuple[int, ...], list[Ints]]:
+    """Read coordinates along every dimension, which broadcast to each other.
+
+    Returns
+    -------
+    shape : tuple of int
+        What they broadcast to.
+    coords : list of numpy.ndarray
+        The coordinates of all points along each dimension, one-dimensional.
+
+    Raises
+    ------
+    ArgumentError, IndexError, TypeError
+        If there is not one entry for each dimension, they do not broadcast, or one is outside.
+    """
+    if not _is_list(coords) or len(coords) != len(shape):
+        msg = f"coords must have an entry for each of {len(shape)} dimensions, like (i, j, k)"
+        raise ArgumentError(msg)
+    along = []
+    for dim, (entry, stop) in enumerate(zip(coords, shape, strict=True)):
+        array = plain_array(entry)
+        index = read_indices(f"dimension {dim}", array.reshape(-1), stop)
+        along.append(index.reshape(array.shape))
+    try:
+        points = np.broadcast_arrays(*along)
+    except ValueError as error:
+        shapes = ", ".join(str(index.shape) for index in along)
+        msg = f"coords of shapes {shapes} do not broadcast to each other"
+        raise ArgumentError(msg) from error
+    return points[0].shape, [np.ravel(index) for index in points]
+
+
+def read_lists(name: str, value: object, count: int | None = None) -> Sequence[Any]:
+    """Read one argument for each list of indices.
+
+    Raises
+    ------
+    ArgumentError, TypeError
+        If it is no sequence, or not of `count` entries.
+    """
+    if not _is_list(value):
+        msg = f"{name} must be a list with an entry for each list of indices, not {value!r:.40}"
+        raise TypeError(msg)
+    if count is not None and len(value) != count:
+        msg = f"{name} has {len(value)} entries, but there are {count} lists of indices"
+        raise ArgumentError(msg)
+    return value
+
+
+def read_count(count: object) -> int:
+    """Read how many values an index stands for."""
+    number = to_int(count)
+    if number is None:
+        msg = f"count must be an integer, not {count!r}"
+        raise TypeError(msg)
+    if number < 1:
+        msg = f"count={number} must be at least 1"
+        raise ArgumentError(msg)
+    return number
+
+
+def read_reduce(reduce: object) -> ReduceOp | None:
+    """Read how values are combined, if they are."""
+    if reduce is not None and not isinstance(reduce, ReduceOp):
+        msg = f"reduce must be a ReduceOp or None, not {reduce!r}"
+        raise TypeError(msg)
+    return reduce
+
+
+def read_buffer(name: str, value: object, size: int) -> Array:
+    """Read a contiguous buffer of `size` values, in any shape.
+
+    Raises
+    ------
+    ArgumentError, TypeError
+        If it is no buffer, holds Python objects, has gaps or another size.
+    """
+    array = _as_array(name, value)
+    read_dtype(array.dtype)
+    if array.size != size:
+        msg = f"{name} has {array.size} values, but {size} are needed"
+        raise ArgumentError(msg)
+    if not array.flags.c_contiguous:
+        msg = f"{name} must be contiguous in C order; np.ascontiguousarray makes a copy that is"
+        raise ArgumentError(msg)
+    return array
+
+
+def read_output(name: str, value: object, size: int) -> Array:
+    """Read a buffer that will be written; see `read_buffer`.
+
+    Raises
+    ------
+    ArgumentError
+        If it cannot be.
+    """
+    array = read_buffer(name, value, size)
+    _check_writeable(name, array)
+    return array
+
+
+def read_array(name: str, value: object, shape: tuple[int, ...]) -> Array:
+    """Read a contiguous array of some shape that will be written; see `read_output`."""
+    array = read_output(name, value, prod(shape))
+    if array.shape != shape:
+        msg = f"{name} has shape {array.shape}, but {shape} is needed"
+        raise ArgumentError(msg)
+    return array
+
+
+def read_values(name: str, value: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Read values that broadcast to a shape, converted to an element type, contiguous.
+
+    Raises
+    ------
+    ArgumentError, TypeError
+        If they do not, or lose more than precision.
+    """
+    array = plain_array(value)
+    if array.size and not np.can_cast(array.dtype, dtype, "same_kind"):
+        msg = f"{name} of type {array.dtype} cannot be written to a field of type {dtype}"
+        raise TypeError(msg)
+    try:
+        full = np.broadcast_to(array, shape)
+    except ValueError as error:
+        msg = f"{name} of shape {array.shape} do not broadcast to {shape}"
+        raise ArgumentError(msg) from error
+    return np.ascontiguousarray(full.astype(dtype, copy=False)).reshape(shape)
+
+
+def read_ragged(name: str, value: object, rows: int) -> Ragged:
+    """Read a pair of counts and values.
+
+    Raises
+    ------
+    ArgumentError, TypeError
+        If it is no pair, there are not `rows` counts, or they do not sum up to the values.
+    """
+    if not isinstance(value, tuple | list) or len(value) != 2:  # noqa: PLR2004 - a pair
+        msg = f"{name} must be a pair of counts and values, not {value!r:.40}"
+        raise TypeError(msg)
+    counts = read_ints(f"counts of {name}", value[0]).astype(np.int64)
+    if len(counts) != rows:
+        msg = f"{name} has {len(counts)} counts, but {rows} are needed"
+        raise ArgumentError(msg)
+    if (counts < 0).any():
+        msg = f"{name} has the negative count {counts.min()}"
+        raise ArgumentError(msg)
+    return Ragged(counts, read_buffer(f"values of {name}", value[1], int(counts.sum())).reshape(-1))
+
+
+def read_ragged_output(name: str, value: object, rows: int) -> Ragged:
+    """Read a pair of counts and values, of which the values will be written; see `read_ragged`."""
+    ragged = read_ragged(name, value, rows)
+    _check_writeable(f"values of {name}", ragged.values)
+    return ragged
+
+
+def read_items(name: str, value: object, size: int) -> Sequence[Any]:
+    """Read a list of `size` Python objects.
+
+    Raises
+    ------
+    ArgumentError, TypeError
+        If it is no list, or of another length.
+    """
+    if not _is_list(value):
+        msg = f"{name} must be a list, not {type(value).__name__}"
+        raise TypeError(msg)
+    if len(value) != size:
+        msg = f"{name} has {len(value)} entries, but {size} are needed"
+        raise ArgumentError(msg)
+    return value
+
+
+def read_slots(name: str, value: object, size: int) -> list[Any]:
+    """Read a list that will be filled with `size` Python objects.
+
+    Raises
+    ------
+    ArgumentError, TypeError
+        If it is no list, or of another length.
+    """
+    if not isinstance(value, list):
+        msg = f"{name} must be a list, which can be filled, not {type(value).__name__}"
+        raise TypeError(msg)
+    read_items(name, value, size)
+    return value
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
+    """Whether a value has a length and entries; strings are meant as one thing."""
+    return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
+
+
+def _as_array(name: str, value: object) -> Array:
+    if isinstance(value, np.ndarray):
+        return plain_array(value)
+    try:
+        return np.asarray(memoryview(value))  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        msg = f"{name} must be a buffer, such as a NumPy array, not {type(value).__name__}"
+        raise TypeError(msg) from error
+
+
+def _check_writeable(name: str, array: Array) -> None:
+    if not array.flags.writeable:
+        msg = f"{name} is read-only"
+        raise ArgumentError(msg)

@@ -1,0 +1,102 @@
+"""Rows of different lengths, one after the other: arithmetic only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pencils.indexer.grouping import Ints, last_of_each, starts
+from pencils.storage import Array
+
+
+class Ragged(NamedTuple):
+    """Rows of values; row ``i`` has ``counts[i]`` of them, perhaps none.
+
+    Parameters
+    ----------
+    counts : numpy.ndarray
+        Length of every row.
+    values : numpy.ndarray
+        Their values, one row after the other.
+    """
+
+    counts: Ints
+    values: Array
+
+    @classmethod
+    def empty(cls, rows: int, dtype: np.dtype[Any]) -> Ragged:
+        """Make so many rows without values."""
+        return cls(np.zeros(rows, np.int64), np.empty(0, dtype))
+
+    def as_type(self, dtype: np.dtype[Any]) -> Ragged:
+        """Return the same rows; if there are no values, these may have been of any type."""
+        return self if self.values.size else Ragged(self.counts, np.empty(0, dtype))
+
+    def pick(self, rows: Ints) -> Ragged:
+        """Return some rows, in any order and as often as wanted.
+
+        Examples
+        --------
+        >>> Ragged(np.array([1, 0, 2]), np.array([5, 6, 7])).pick(np.array([2, 1, 0, 2]))
+        Ragged(counts=array([2, 0, 1, 2]), values=array([6, 7, 5, 6, 7]))
+        """
+        counts = self.counts[rows]
+        ahead = starts(counts)
+        jumps = starts(self.counts)[rows] - ahead[:-1]
+        return Ragged(counts, self.values[np.arange(ahead[-1]) + np.repeat(jumps, counts)])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Ragged], dtype: np.dtype[Any]) -> Ragged:
+        """Return the rows of all parts, one after the other; perhaps there are none."""
+        every = [cls.empty(0, dtype), *(part.as_type(dtype) for part in parts)]
+        counts, values = zip(*every, strict=True)
+        return cls(np.concatenate(counts), np.concatenate(values))
+
+    def split(self, sizes: list[int]) -> list[Ragged]:
+        """Cut after so many rows, each time; the parts are views."""
+        rows = starts(np.array(sizes, np.int64))
+        values = starts(self.counts)[rows]
+        return [
+            Ragged(self.counts[rows[i] : rows[i + 1]], self.values[values[i] : values[i + 1]])
+            for i in range(len(sizes))
+        ]
+
+
+def replaced(given: Ragged, written: Ragged, targets: Ints) -> Ragged:
+    """Replace row ``targets[i]`` of `given` by row ``i`` of `written`; the last one stays.
+
+    Examples
+    --------
+    >>> given = Ragged(np.array([2, 1]), np.array([1, 2, 3]))
+    >>> written = Ragged(np.array([0, 1]), np.array([9]))
+    >>> replaced(given, written, np.array([0, 0]))
+    Ragged(counts=array([1, 1]), values=array([9, 3]))
+    """
+    size = len(given.counts)
+    rows, writers = last_of_each(targets, size)
+    origin = np.arange(size)
+    origin[rows] = size + writers
+    return _both(given, written).pick(origin)
+
+
+def extended(given: Ragged, written: Ragged, targets: Ints) -> Ragged:
+    """Append row ``i`` of `written` to row ``targets[i]`` of `given`, in this order.
+
+    Examples
+    --------
+    >>> given = Ragged(np.array([2, 1]), np.array([1, 2, 3]))
+    >>> written = Ragged(np.array([1, 1]), np.array([8, 9]))
+    >>> extended(given, written, np.array([0, 0]))
+    Ragged(counts=array([4, 1]), values=array([1, 2, 8, 9, 3]))
+    """
+    owners = np.concatenate([np.arange(len(given.counts)), targets])
+    values = _both(given, written).pick(np.argsort(owners, kind="stable")).values
+    counts = given.counts.copy()
+    np.add.at(counts, targets, written.counts)
+    return Ragged(counts, values)
+
+
+def _both(given: Ragged, written: Ragged) -> Ragged:
+    return Ragged.joined([given, written], given.values.dtype)

@@ -1,0 +1,67 @@
+"""Values of one type, another number of them for every index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pencils.errors import ArgumentError
+from pencils.indexer.access import Access
+from pencils.indexer.agreement import Typed
+from pencils.indexer.arguments import read_ragged, read_ragged_output
+from pencils.indexer.ragged import Ragged, extended, replaced
+from pencils.storage import Array
+
+
+def take(access: Access, dist_data: object, local_data_l: Any) -> Any:
+    """Read values: see `GlobalMultiIndexer.Take_v`. *Collective*."""
+    plan = access.plan
+    with access.agreement.on("Take_v") as same:
+        dist = read_ragged("dist_data", dist_data, plan.rows)
+        outs = access.each_given("local_data_l", local_data_l, read_ragged_output)
+        typed = Typed(same, [dist.values], [out.values for out in outs])
+    dtype = access.agreement.settle("Take_v", same, typed)
+    rows = plan.pulls.move_ragged(dist.as_type(dtype).pick(plan.wanted))
+    parts = rows.pick(plan.places).split(access.sizes)
+    if local_data_l is None:
+        outs = [Ragged(part.counts, np.empty_like(part.values)) for part in parts]
+    with access.agreement.on("Take_v"):
+        _check_counts(outs, parts)
+    for out, part in zip(outs, parts, strict=True):
+        out.values[:] = part.values
+    return [tuple(out) for out in outs] if local_data_l is None else local_data_l
+
+
+def put(
+    access: Access, local_data_l: object, dist_data: object, *, extend: bool
+) -> tuple[Array, Array]:
+    """Write values: see `GlobalMultiIndexer.Put_v`. *Collective*."""
+    plan = access.plan
+    with access.agreement.on("Put_v") as same:
+        same(extend=bool(extend))
+        lists = access.each("local_data_l", local_data_l, read_ragged)
+        given = []
+        if dist_data is not None:
+            given = [read_ragged("dist_data", dist_data, plan.rows)]
+        typed = Typed(same, [part.values for part in (*given, *lists)])
+    dtype = access.agreement.settle("Put_v", same, typed)
+    rows = Ragged.joined(lists, dtype)
+    rows = plan.pushes.move_ragged(rows.pick(plan.order))
+    before = given[0].as_type(dtype) if given else Ragged.empty(plan.rows, dtype)
+    counts, values = (extended if extend else replaced)(before, rows, plan.wanted)
+    return counts, values
+
+
+def _check_counts(outs: Sequence[Ragged], parts: Sequence[Ragged]) -> None:
+    """Check that the counts of outputs are those of what arrives."""
+    for number, (out, part) in enumerate(zip(outs, parts, strict=True)):
+        wrong = np.flatnonzero(out.counts != part.counts)
+        if wrong.size:
+            first = wrong[0]
+            msg = (
+                f"local_data_l[{number}] has count {out.counts[first]} for its index {first}, of "
+                f"which there are {part.counts[first]} values"
+            )
+            raise ArgumentError(msg)

@@ -1,0 +1,238 @@
+"""Points of fields on all ranks, against NumPy's indexing of the global array."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from indexer_worlds import put_with
+from mpi4py import MPI
+from together import (
+    DTYPES,
+    everywhere,
+    holds,
+    named,
+    numbered,
+    raise_together,
+    random_pencil,
+    ranks_at_fault,
+    same,
+    spread,
+)
+
+import pencils
+from pencils import Pencil, ReduceOp
+from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+COMM = MPI.COMM_WORLD
+SHAPE = (5, 4, 6)
+
+
+def any_field(seed):
+    """Make any field of any pencil, and the global data it holds."""
+    rng = np.random.default_rng(seed)
+    shape = tuple(int(n) for n in rng.integers(1, 7, rng.integers(1, 4)))
+    pencil = random_pencil(rng, COMM, shape)
+    dims = [dim for dim in range(len(shape)) if rng.random() < 0.7]
+    varied = tuple(n if dim in dims else 1 for dim, n in enumerate(shape))
+    components = tuple(int(n) for n in rng.integers(1, 3, rng.integers(0, 3)))
+    data = numbered(components + varied, DTYPES[rng.integers(len(DTYPES))])
+    # A halo along a dimension needs that the field varies along it.
+    halo = [int(rng.integers(0, 2)) * (dim in dims) for dim in range(len(shape))]
+    field = spread(pencil, data, halo=halo, dims=dims)
+    return field, data, rng
+
+
+def any_points(rng, shape, rank):
+    """Draw points of a grid for one rank, out of a stream that all ranks share."""
+    found = []
+    for _ in range(COMM.size):
+        count = (int(rng.integers(0, 4)), int(rng.integers(0, 4)))
+        found.append([rng.integers(0, n, count) for n in shape])
+    return found, found[rank]
+
+
+few = settings(max_examples=40)
+
+
+@few
+@given(st.integers(0, 2**32))
+def test_points_of_any_field_are_taken(seed):
+    field, data, rng = any_field(seed)
+    lead = len(field.components)
+    _, mine = any_points(rng, field.shape[lead:], COMM.rank)
+    expected = data[(..., *mine)]
+    found = field.take(mine)
+    out = np.empty(expected.shape, data.dtype)
+    assert everywhere(COMM, field.take(mine, out) is out)
+    assert everywhere(COMM, same(found, expected) and same(out, expected))
+    assert everywhere(COMM, holds(field, data))
+
+
+@few
+@given(st.integers(0, 2**32))
+def test_points_of_any_field_are_put(seed):
+    field, data, rng = any_field(seed)
+    lead = len(field.components)
+    every, mine = any_points(rng, field.shape[lead:], COMM.rank)
+    values = [numbered((*field.components, *points[0].shape), data.dtype) for points in every]
+    for points, written in zip(every, values, strict=True):
+        for at in np.ndindex(points[0].shape):
+            data[(..., *(index[at] for index in points))] = written[(..., *at)]
+    field.put(mine, values[COMM.rank])
+    assert everywhere(COMM, holds(field, data))
+
+
+@few
+@given(st.integers(0, 2**32))
+def test_particles_are_deposited(seed):
+    rng = np.random.default_rng(seed)
+    pencil = random_pencil(rng, COMM, SHAPE)
+    field = spread(pencil, numbered((2, *SHAPE)), halo=1)
+    every, mine = any_points(rng, SHAPE, COMM.rank)
+    flat = numbered((2, *SHAPE)).reshape(2, -1)
+    for points in every:
+        at = np.ravel_multi_index([index.reshape(-1) for index in points], SHAPE)
+        weights = np.arange(at.size) + 1.0
+        flat = np.array([put_with(np.add, row, at, weights) for row in flat])
+    weights = np.arange(mine[0].size).reshape(mine[0].shape) + 1
+    field.put(mine, weights, reduce=ReduceOp.SUM)
+    assert everywhere(COMM, holds(field, flat.reshape(2, *SHAPE)))
+
+
+@pytest.fixture(scope="module")
+def field(comm):
+    return spread(Pencil(SHAPE, comm), numbered(SHAPE))
+
+
+def test_probes_lines_and_planes(comm, field):
+    data = numbered(SHAPE)
+    assert everywhere(comm, field.take((1, 2, 3)) == data[1, 2, 3])
+    assert everywhere(comm, field.take((1, 2, 3)).shape == ())
+    assert everywhere(comm, same(field.take((1, range(4), 3)), data[1, :, 3]))
+    plane = np.ix_(range(5), [2], range(6))
+    assert everywhere(comm, same(field.take(plane), data[:, 2:3]))
+    stacked = np.array([[0, 4], [3, 0], [5, 1]])
+    assert everywhere(comm, same(field.take(stacked), data[tuple(stacked)]))
+
+
+def test_one_rank_asks_and_the_others_do_not(comm, field):
+    nothing = [[]] * 3
+    wants = (range(5), 0, 0)
+    for rank in ranks_at_fault(comm):
+        found = field.take(wants if comm.rank == rank else nothing)
+        expected = numbered(SHAPE)[:, 0, 0] if comm.rank == rank else np.empty(0)
+        assert everywhere(comm, same(found, expected))
+
+
+def test_one_plan_serves_any_field_of_the_pencil(comm, field):
+    points = [[0, 4], [comm.rank % 4, 0], [5, 1]]
+    pen = field.pencil
+    turned = pen.with_(order=(2, 0, 1))
+    with pen.indexer(points) as plan, pen.indexer(points, check=False) as quick:
+        assert plan.shape == (2,)
+        for dtype in DTYPES:
+            data = numbered((2, *SHAPE), dtype)
+            for where in (pen, turned):
+                u = spread(where, data, halo=1)
+                for indexer in (plan, quick):
+                    handle = indexer.take_start(u)
+                    other = indexer.take_start(field)
+                    assert everywhere(comm, same(other.wait(), numbered(SHAPE)[tuple(points)]))
+                    assert everywhere(comm, same(handle.wait(), data[(..., *points)]))
+        v = pencils.zeros(pen)
+        assert plan.put_start(v, 1.0, reduce=ReduceOp.SUM).wait() is None
+        plan.put(v, [1.0, 2.0], reduce=ReduceOp.SUM)
+        assert v.sum() == comm.size * 5
+
+
+def test_values_broadcast_and_are_converted(comm, field):
+    u = pencils.zeros(field.pencil, components=2)
+    u.put((0, range(4), 0), [[1], [2]])
+    expected = np.zeros((2, *SHAPE))
+    expected[:, 0, :, 0] = [[1], [2]]
+    assert everywhere(comm, holds(u, expected))
+
+
+def test_ghosts_go_stale_where_that_is_watched(comm):
+    u = pencils.zeros(Pencil((6, 4), comm, periodic=True), halo=1)
+    with pencils.checking():
+        u.put(([0], [0]), 1.0)
+    assert everywhere(comm, np.isnan(u.padded).any() or not u.local.size)
+
+
+def test_a_slice_of_a_larger_array_is_a_field_too(comm):
+    pen = Pencil(SHAPE, comm)
+    wide = np.zeros((*pen.local_shape[:-1], 2 * pen.local_shape[-1]))
+    u = pencils.PencilArray(pen, wide[..., ::2])
+    u.put((range(5), 0, 0), 7)
+    assert everywhere(comm, u.take(([4], [0], [0])) == 7)
+    assert u.sum() == 35
+
+
+BAD = [
+    (lambda u: u.take((5, 0, 0)), IndexError, "dimension 0: index 5 is not in [0, 5)"),
+    (lambda u: u.take((0, -1, 0)), IndexError, "dimension 1: index -1 is not in [0, 4)"),
+    (lambda u: u.take((0, 0)), ArgumentError, "an entry for each of 3 dimensions"),
+    (lambda u: u.take(None), ArgumentError, "an entry for each of 3 dimensions"),
+    (lambda u: u.take((0, 0.5, 0)), TypeError, "must hold integers"),
+    (lambda u: u.take((True, 0, 0)), TypeError, "must hold integers"),
+    (lambda u: u.take(([0, 1], [0, 1, 2], 0)), ArgumentError, "do not broadcast to each other"),
+    (lambda u: u.take((0, 0, 0), np.empty(2)), ArgumentError, "has 2 values, but 1 are needed"),
+    (lambda u: u.take((0, 0, 0), np.empty(1)), ArgumentError, "has shape (1,), but () is needed"),
+    (lambda u: u.take((0, 0, 0), np.empty((), int)), TypeError, "out has type int64"),
+]
+BAD_PUTS = [
+    (lambda u: u.put((0, 0, 0), [1, 2]), ArgumentError, "do not broadcast to ()"),
+    (lambda u: u.put((0, 0, 0), 1j), TypeError, "cannot be written to a field"),
+    (lambda u: u.put((0, 0, 0), 1, reduce="sum"), TypeError, "must be a ReduceOp"),
+]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [(*case, lambda u: u.take((0, 0, 0))) for case in BAD]
+    + [(*case, lambda u: u.put((0, 0, 0), numbered(SHAPE)[0, 0, 0])) for case in BAD_PUTS],
+    ids=range(len(BAD) + len(BAD_PUTS)),
+)
+def test_mistakes_of_one_rank_raise_everywhere(comm, field, case):
+    call, kind, text, good = case
+    for rank in ranks_at_fault(comm):
+        mine = call if comm.rank == rank else good
+        raise_together(comm, kind, named(comm, rank), text, call=lambda mine=mine: mine(field))
+        good(field)
+    assert everywhere(comm, holds(field, numbered(SHAPE)))
+
+
+def test_fields_that_do_not_fit_the_plan(comm, field):
+    pen = field.pencil
+    other = pencils.ones(pen.with_(decomp=2))
+    thin = pencils.ones(pen, dims=(0, 1))
+    read_only = pencils.ones(pen)
+    read_only.local.flags.writeable = False
+    flags, empty = pencils.ones(pen, dtype=bool), pencils.ones(pen, components=0)
+    with pen.indexer((0, 0, 0)) as plan:
+        cases = [
+            (lambda: plan.take(other), PencilMismatchError, "u lies on"),
+            (lambda: plan.take(thin), ArgumentError, "singleton dimensions [2]"),
+            (lambda: plan.take(empty), ArgumentError, "no values"),
+            (lambda: plan.take(np.ones(SHAPE)), TypeError, "u must be a PencilArray"),
+            (lambda: plan.put(read_only, 1), ArgumentError, "read-only"),
+            (lambda: plan.put(field, 1.0, reduce=ReduceOp.LOR), TypeError, "type bool"),
+            (lambda: plan.put(field, 1.0, reduce=ReduceOp.BOR), ArgumentError, "BOR does not"),
+            (
+                lambda: plan.put(flags, flags.local.any(), reduce=ReduceOp.SUM),
+                TypeError,
+                "type int64",
+            ),
+        ]
+        for call, kind, text in cases:
+            raise_together(comm, kind, text, call=call)
+        if comm.size > 1:
+            u = pencils.ones(pen, dtype="f4") if comm.rank else field
+            raise_together(comm, RankDisagreementError, "dtype", call=lambda: plan.take(u))
+    raise_together(comm, ArgumentError, "freed", call=lambda: plan.take(field))
+    raise_together(
+        comm, TypeError, "pencil must be a Pencil", call=lambda: pencils.PointIndexer(3, [[0]])
+    )
