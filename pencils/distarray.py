@@ -26,8 +26,9 @@ def from_distarray(
 ) -> PencilArray:
     """Import an array by the Distributed Array Protocol onto a pencil. *Collective*.
 
-    It must have the blocks of the pencil; then it mixes with the other fields there. Dimensions
-    before those of the pencil become components, dimensions of extent 1 singletons.
+    It must have the blocks of the pencil; then it mixes with the other fields there. What
+    is periodic is a matter of the pencil. Dimensions before its own become components, dimensions
+    of extent 1 singletons.
     `pencils.dap.import_array` makes the pencil that fits.
 
     Parameters

@@ -154,7 +154,8 @@ def _other_type(reports: list[_Report]) -> str | None:
 def _transportable(kind: type[Exception]) -> type[Exception]:
     """Nearest base class that is known on every rank and takes a single text."""
     for base in kind.__mro__:
-        if base.__module__ in ("builtins", "pencils.errors") and _takes_text(base):
+        known = base.__module__ == "builtins" or base.__module__.startswith("pencils.")
+        if known and _takes_text(base):
             return base
     return Exception
 

@@ -54,7 +54,8 @@ class Finding(Exception):  # noqa: N818 - the children that are raised end in Er
         ]
         where = f"{', '.join(places)}: " if places else ""
         version = f" of version {self.version}" if self.version else ""
-        return f"{where}{self.text} [rule {self.code}{version}]"
+        rule = f" [rule {self.code}{version}]" if self.code else ""
+        return f"{where}{self.text}{rule}"
 
 
 class DAPError(Finding, PencilsError, ValueError):

@@ -13,6 +13,7 @@ from pencils.dap.dealing import make_deal
 from pencils.dap.emit import check_version, emit
 from pencils.dap.errors import DAPError, SemanticError, UnsupportedError
 from pencils.dap.exporting import check_elements
+from pencils.dap.global_maps import GlobalDimMap
 from pencils.dap.lists import check_points, every_point
 from pencils.dap.maps import BlockMap, CyclicMap, DimMap, UnstructuredMap
 from pencils.dap.meeting import meet
@@ -20,6 +21,7 @@ from pencils.dap.redistribute import Redistribution
 from pencils.dap.validate import Metadata, metadata
 from pencils.errors import ArgumentError
 from pencils.layout import Layout, Split
+from pencils.layout.integers import to_int
 from pencils.operands import Field, check_type, facts, topology_among
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ def export_as(
     u : PencilArray
         The field.
     dim_maps : sequence of DimMap
-        What this process is to own along every dimension, components first, without ghosts; each
+        What this process is to own along every dimension, components first, without padding; each
         of the components must be a block on one process. The processes lie in C order on their
         grid ranks. Indices of unstructured dimensions may be any that exist, on any number of
         processes.
@@ -71,9 +73,10 @@ def export_as(
         check_version(version)
         check_elements(u, version)
         maps = _read_maps(dim_maps, u.ndim)
-        shape = [max(0, part.extent) for part in maps]
-    dist = meet(topology, _said(u, maps, shape, version))
-    buffer = np.empty(shape, u.dtype)
+        said = _said(u, maps, version)
+    dist = meet(topology, said)
+    maps = [_counting_all(part, whole) for part, whole in zip(maps, dist.dims, strict=True)]
+    buffer = np.empty([part.extent for part in maps], u.dtype)
     deal = make_deal(_held_once(u), dist.dims[len(u.components) :], every_point)
     Redistribution(topology, deal, range(topology.comm.size)).to_hands(u.local, buffer)
     return {"__version__": version, "buffer": buffer, "dim_data": emit(maps, version)}
@@ -85,30 +88,44 @@ def _read_maps(dim_maps: object, ndim: int) -> list[DimMap]:
         raise ArgumentError(msg)
     for number, part in enumerate(dim_maps):
         check_type(f"dim_maps[{number}]", part, DimMap)
-        if isinstance(part, CyclicMap) and part.block_size < 1:
-            msg = f"{part.block_size} is given, required is at least 1"
-            raise SemanticError(msg, code="C2", dim=number, key="block_size")
+        for name in ("size", "nprocs", "rank", "start", "stop", "block_size"):
+            if to_int(getattr(part, name, 0)) is None:
+                msg = f"dim_maps[{number}].{name} must be an integer, not {getattr(part, name)!r}"
+                raise TypeError(msg)
     return list(dim_maps)
 
 
-def _said(u: PencilArray, maps: Sequence[DimMap], shape: Sequence[int], version: str) -> Metadata:
-    """Read what this process is going to export, as if it were given, and compare with a field."""
+def _said(u: PencilArray, maps: Sequence[DimMap], version: str) -> Metadata:
+    """Compare maps with a field, and read what this process is going to export as if it were given.
+
+    What breaks a rule is told to all processes together with what they found.
+    """
     try:
-        buffer = np.broadcast_to(np.uint8(0), shape)  # stands for what is not there yet
-        said = {"__version__": version, "buffer": buffer, "dim_data": emit(maps, version)}
-        found = metadata(said)
-        for dim, part in enumerate(found.dist.dims if found.dist else ()):
+        for dim, part in enumerate(maps):
             _check_map(part, u, dim)
+        # This stands for a buffer that is not there yet.
+        buffer = np.broadcast_to(np.uint8(0), [_extent(part) for part in maps])
+        said = {"__version__": version, "buffer": buffer, "dim_data": emit(maps, version)}
+        return metadata(said)
     except DAPError as wrong:
         return Metadata(None, (wrong,))
-    return found
+
+
+def _extent(part: DimMap) -> int:
+    """Points of the buffer along a dimension; any number, if the map breaks a rule."""
+    if isinstance(part, UnstructuredMap):
+        return part.count
+    return min(max(0, part.count), part.size) if part.nprocs > 0 else 0
 
 
 def _check_map(part: DimMap, u: PencilArray, dim: int) -> None:
     """Check that a field can be distributed so along one dimension."""
     points = u.shape[dim]
-    if part.ghosts != (0, 0):
-        msg = f"{part.ghosts} ghosts are given, required are none; give blocks without padding"
+    if (part.ghosts, part.boundary) != ((0, 0), (0, 0)):
+        msg = (
+            f"{part.ghosts} ghosts and {part.boundary} boundary points are given, required are "
+            "none; give blocks without padding"
+        )
         raise UnsupportedError(msg, code="B5", dim=dim, key="padding")
     if dim < len(u.components) and not (isinstance(part, BlockMap) and part.nprocs == 1):
         msg = (
@@ -119,7 +136,17 @@ def _check_map(part: DimMap, u: PencilArray, dim: int) -> None:
     if not isinstance(part, UnstructuredMap) and part.size != points:
         msg = f"{part.size} is given, required is {points}, the extent of the field"
         raise UnsupportedError(msg, code="D2", dim=dim, key="size")
+    if isinstance(part, CyclicMap) and part.block_size < 1:
+        msg = f"{part.block_size} is given, required is at least 1"
+        raise SemanticError(msg, code="C2", dim=dim, key="block_size")
     check_points(part, points, dim)
+
+
+def _counting_all(part: DimMap, whole: GlobalDimMap) -> DimMap:
+    """Count points that several processes own for each of them, as exports of lists do (K5)."""
+    if not isinstance(part, UnstructuredMap):
+        return part
+    return replace(part, size=int(whole.counts.sum()))
 
 
 def _held_once(u: PencilArray) -> Layout:

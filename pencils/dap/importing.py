@@ -11,6 +11,7 @@ from pencils.array import PencilArray
 from pencils.comm.agree import agreed, read_comm
 from pencils.comm.topology import Topology, topology_of
 from pencils.dap.dist import GlobalDist, LocalDist
+from pencils.dap.errors import UnsupportedError
 from pencils.dap.exporting import comm as ordered_comm
 from pencils.dap.global_maps import GlobalBlockMap, GlobalDimMap
 from pencils.dap.landing import HALOS, Halo, Landing, land
@@ -132,7 +133,9 @@ class _Owned:
     """A buffer, and the exporter that it belongs to."""
 
     def __init__(self, buffer: Array, exporter: object) -> None:
-        self.__array_interface__ = buffer.__array_interface__
+        described = dict(buffer.__array_interface__)
+        del described["descr"]  # does not tell all types apart; the length of elements is enough
+        self.__array_interface__ = described
         self.owners = buffer, exporter
 
 
@@ -144,15 +147,30 @@ def _meet(call: str, topology: Topology, obj: object, *, halo: object, lenient: 
             raise ArgumentError(msg)
         same(halo=halo, lenient=bool(lenient))
         export = obj.__distarray__() if hasattr(obj, "__distarray__") else obj
-    read = metadata(export, lenient=bool(lenient))
+        read = metadata(export, lenient=bool(lenient))
     whole = meet(topology, read)
     assert read.dist is not None
     assert isinstance(export, Mapping)
     with agreed(topology.comm, call) as same:
         same(dtype=read_dtype(read.dist.dtype))
-    buffer = as_array(export["buffer"])
-    assert buffer is not None
-    return _Found(whole, read.dist, np.asarray(_Owned(buffer, (obj, export))))
+        if halo == "wrap":
+            _check_ends(read.dist, whole)
+        buffer = as_array(export["buffer"])
+        assert buffer is not None
+        owned = np.asarray(_Owned(buffer, (obj, export))).view(buffer.dtype)
+    return _Found(whole, read.dist, owned)
+
+
+def _check_ends(mine: LocalDist, whole: GlobalDist) -> None:
+    """Check that all processes at an end of the array have as many boundary points there."""
+    for number, (here, all_of_them) in enumerate(zip(mine.dims, whole.dims, strict=True)):
+        there = all_of_them.parts[here.rank]
+        if here.periodic and here.boundary != there.boundary:
+            msg = (
+                f"{here.boundary} boundary points are given, required are {there.boundary} as on "
+                "the first process of this grid rank, to be taken for ghosts; use halo='keep'"
+            )
+            raise UnsupportedError(msg, code="K3", dim=number, key="padding")
 
 
 def _pencil(landings: Sequence[Landing], comm: MPI.Intracomm) -> Pencil:
@@ -180,7 +198,7 @@ def _singletons(
         if landing is None or landing.nprocs != split.parts:
             return None
         cut = Split.from_bounds(landing.bounds)
-        if (cut, landing.periodic) == (split, pencil.periodic[dim]) and not landing.singleton:
+        if cut == split and not landing.singleton:
             continue
         one_point = (cut.points, cut.parts, landing.width) == (1, 1, (0, 0))
         if not landing.singleton and not one_point:

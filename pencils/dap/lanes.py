@@ -189,9 +189,14 @@ class CyclicLane(Lane):
         return self.dealt.nprocs
 
     @property
+    def block_size(self) -> int:
+        """Points dealt together; not more than there are, so that a turn can be counted."""
+        return min(self.dealt.block_size, max(1, self.split.points))
+
+    @property
     def turn(self) -> int:
         """Number of points in a whole turn."""
-        return self.hands * self.dealt.block_size
+        return self.hands * self.block_size
 
     def block_folds(self, block: int) -> tuple[Fold, ...]:
         """See the whole turns of a block, and all of it in one row."""
@@ -202,17 +207,17 @@ class CyclicLane(Lane):
 
     def hand_folds(self, hand: int) -> tuple[Fold, ...]:
         """See what a hand was dealt in full, and all of it in one row."""
-        size, count = self.dealt.block_size, int(self.dealt.counts[hand])
+        size, count = self.block_size, int(self.dealt.counts[hand])
         full = count // size
         return Fold(slice(0, full * size), (full, size)), row(count)
 
     def reach(self, hand: int) -> tuple[int, int]:
         """First point of a hand, and the end of the dimension."""
-        return min(hand * self.dealt.block_size, self.split.points), self.split.points
+        return min(hand * self.block_size, self.split.points), self.split.points
 
     def common(self, block: int, hand: int) -> Iterator[Common]:
         """Find the share of a hand in the whole turns of a block, then in what is left."""
-        size, (start, stop) = self.dealt.block_size, self.split.bounds(block)
+        size, (start, stop) = self.block_size, self.split.bounds(block)
         first, last = self._whole_turns(block)
         if first < last:
             in_block = slice(0, last - first), slice(hand * size, (hand + 1) * size)

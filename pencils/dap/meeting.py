@@ -17,7 +17,7 @@ from pencils.dap.dist import GlobalDist, LocalDist
 from pencils.dap.global_maps import make_global
 from pencils.dap.maps import DimMap
 from pencils.dap.parse import is_old
-from pencils.dap.validate import Metadata, metadata, validate_collective
+from pencils.dap.validate import Metadata, metadata, raise_first, validate_collective
 from pencils.layout.grid import ProcessGrid
 
 if TYPE_CHECKING:
@@ -63,14 +63,16 @@ def validate_on(
     topology = topology_of(read_comm(comm, "dap.validate_on"))
     with agreed(topology.comm, "dap.validate_on") as same:
         same(lenient=bool(lenient))
-    return meet(topology, metadata(exported, lenient=lenient))
+        found = metadata(exported, lenient=bool(lenient))
+    return meet(topology, found)
 
 
 def meet(topology: Topology, found: Metadata) -> GlobalDist:
     """Put together what the exports of all processes say. *Collective*.
 
     If all of them are right, each process hears along every dimension from those of its own line,
-    and the lines compare what they heard. Only to say what is wrong, all hear from all.
+    and the lines compare what they heard; of what is odd, each warns itself. Only to say what is
+    wrong, all hear from all.
 
     Raises
     ------
@@ -78,13 +80,14 @@ def meet(topology: Topology, found: Metadata) -> GlobalDist:
         The same on every rank.
     """
     mine = found.dist
-    sound = mine is not None and not found.findings and _is_in_place(mine, topology)
+    sound = mine is not None and _is_in_place(mine, topology)
     if topology.alike(token(_common(mine)) if mine and sound else None):
         assert mine is not None
         lines = _lines(topology, mine)
         dist = GlobalDist(tuple(map(make_global, lines)))
         fit = not any(list(fitting(whole, old=is_old(mine.version))) for whole in dist.dims)
         if topology.alike(token([_said(part) for line in lines for part in line])) and fit:
+            raise_first(found.findings)
             return dist
     return validate_collective(topology.comm.allgather(found))
 

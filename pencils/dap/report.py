@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from reprlib import repr as shown
@@ -136,14 +137,21 @@ def _lists_integers(array: np.ndarray[Any, Any]) -> bool:
 
 def as_array(value: object) -> np.ndarray[Any, Any] | None:
     """View a buffer (PEP 3118) as an array, without copying; None if it is not one."""
+    if np.ma.isMaskedArray(value):  # its buffer has lost the mask
+        return None
     try:
         view = memoryview(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, BufferError):
+        if isinstance(value, np.ndarray):  # NumPy writes formats of records that it cannot read
+            return np.asarray(value)
+        return _read_view(view)
+    except Exception:  # noqa: BLE001 - whatever a buffer of another program raises
         return None
-    if isinstance(value, np.ndarray):  # NumPy writes formats of records that it cannot read
-        return value
+
+
+def _read_view(view: memoryview) -> np.ndarray[Any, Any]:
     try:
-        return np.asarray(view)
-    except (ValueError, TypeError, RuntimeError, NotImplementedError):  # unknown to NumPy
-        opaque = f"V{view.itemsize}"
-        return np.ndarray(view.shape, opaque, view) if view.c_contiguous and view.shape else None
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # NumPy guesses some formats, and warns
+            return np.asarray(view)
+    except (ValueError, TypeError, RuntimeError, NotImplementedError, Warning):
+        return np.ndarray(view.shape or (), f"V{view.itemsize}", view)  # must be contiguous

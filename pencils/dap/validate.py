@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from pencils.dap import collective
@@ -126,7 +128,7 @@ def validate(export: object, *, lenient: bool = False) -> LocalDist:
     (2, 9)
     """
     found = metadata(export, lenient=lenient)
-    _raise_first(found.findings)
+    raise_first(found.findings)
     assert found.dist is not None
     return found.dist
 
@@ -186,7 +188,7 @@ def validate_collective(exports: Iterable[Any], *, lenient: bool = False) -> Glo
     (1, (1,))
     """
     found = _all_metadata(exports, lenient=lenient)
-    _raise_first(_findings(found))
+    raise_first(_findings(found))
     dists = [one.dist for one in found if one.dist]
     return GlobalDist(tuple(collective.join(dists, dim) for dim in range(len(dists[0].dims))))
 
@@ -224,10 +226,16 @@ def _of_ranks(found: Sequence[Metadata]) -> Iterator[Finding]:
                 yield here
 
 
-def _raise_first(findings: Iterable[Finding]) -> None:
+def raise_first(findings: Iterable[Finding]) -> None:
     """Raise the first error; warn of what comes before it."""
     for found in findings:
         if isinstance(found, DAPWarning):
-            warnings.warn(found, stacklevel=3)
+            warnings.warn(found, stacklevel=_levels_to_user())
         elif isinstance(found, DAPError):
             raise found
+
+
+def _levels_to_user() -> int:
+    """How many calls up from the caller of this function the code is that is not of pencils."""
+    names = (info.frame.f_globals.get("__name__", "") for info in inspect.stack(0)[1:])
+    return 1 + sum(1 for _ in takewhile(lambda name: name.startswith("pencils."), names))

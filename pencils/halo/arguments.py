@@ -168,5 +168,5 @@ def _kind(field: PencilArray) -> HaloKind:
 
 def _check_writeable(field: PencilArray) -> None:
     if not field.padded.flags.writeable:
-        msg = "a field is read-only, like the data it views; partition(..., copy=True) copies"
+        msg = "a field is read-only, like the data it views; take u.copy()"
         raise ArgumentError(msg)

@@ -18,7 +18,7 @@ from together import (
 
 import pencils
 from pencils import Pencil, dap
-from pencils.errors import ArgumentError, PencilsError, RankDisagreementError
+from pencils.errors import ArgumentError, RankDisagreementError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -85,7 +85,7 @@ def test_components_stay_whole(comm):
     assert everywhere(comm, same(exported["buffer"], expected))
     assert everywhere(comm, holds(view_of(comm, exported).to_pencil(u.pencil), data))
     cut = dap.BlockMap(
-        size=2, nprocs=2, rank=min(comm.rank, 1), start=comm.rank > 0, stop=1 + (comm.rank > 0)
+        size=2, nprocs=2, rank=min(comm.rank, 1), start=int(comm.rank > 0), stop=1 + (comm.rank > 0)
     )
     raise_together(
         comm,
@@ -138,7 +138,12 @@ def wrong_maps(rank, size):
     block = {"size": 6, **place, "start": start}
     yield dap.SemanticError, "B2", dap.BlockMap(**block, stop=start - 1)
     yield dap.SemanticError, "B2", dap.BlockMap(**block, stop=7)
+    yield dap.SemanticError, "B2", dap.BlockMap(**block, stop=2**62)
     yield dap.UnsupportedError, "D2", dap.CyclicMap(size=7, **place)
+    yield dap.UnsupportedError, "D2", dap.CyclicMap(size=2**62, **place)
+    yield dap.SemanticError, "C2", dap.CyclicMap(size=6, **place, block_size=0)
+    yield dap.StructureError, "D3", dap.CyclicMap(size=6, nprocs=0)
+    yield dap.UnsupportedError, "B5", dap.BlockMap(**block, stop=stop, boundary=(1, 0))
     indices = np.array([1, 1])
     yield dap.SemanticError, "U2", dap.UnstructuredMap(size=2 * size, **place, indices=indices)
     for outside in (6, -1):
@@ -173,13 +178,14 @@ def test_maps_that_are_wrong_on_one_rank_raise_on_all(comm):
             ([], ArgumentError),
             (3, ArgumentError),
             (["c"], TypeError),
-            ([dap.CyclicMap(size=6, block_size=0)], None),
+            ([dap.CyclicMap(size=6, block_size=1.5)], TypeError),
+            ([dap.CyclicMap(size=6, nprocs=None)], TypeError),
+            ([dap.BlockMap(size=6, start=0.5, stop=6)], TypeError),
         ):
             mine = bad if comm.rank == fault else [good]
-            kinds = dap.SemanticError if comm.size == 1 else PencilsError
             raise_together(
                 comm,
-                kind or kinds,
+                kind,
                 named(comm, fault),
                 call=lambda mine=mine: dap.export_as(u, mine),
             )
@@ -219,3 +225,20 @@ def test_maps_that_do_not_fit_together_raise_on_all_ranks(comm):
     raise_together(
         comm, RankDisagreementError, "version", call=lambda: dap.export_as(u, [good], versions)
     )
+
+
+def test_blocks_may_be_larger_than_memory(comm):
+    data = numbered((6, 4))
+    u = spread(Pencil((6, 4), comm), data)
+    huge = dap.CyclicMap(size=6, nprocs=comm.size, rank=comm.rank, block_size=2**61)
+    exported = dap.export_as(u, [huge, dap.CyclicMap(size=4)])
+    assert everywhere(comm, exported["buffer"].shape == (6 * (comm.rank == 0), 4))
+    assert everywhere(comm, holds(view_of(comm, exported).to_pencil(u.pencil), data))
+
+
+def test_lists_that_share_points_count_each_of_them(comm):
+    u = spread(Pencil(6, comm), numbered((6,)))
+    every = dap.UnstructuredMap(size=6, nprocs=comm.size, rank=comm.rank, indices=np.arange(6))
+    exported = dap.export_as(u, [every])
+    assert everywhere(comm, exported["dim_data"][0]["size"] == 6 * comm.size)
+    assert everywhere(comm, holds(view_of(comm, exported).to_pencil(u.pencil), numbered((6,))))

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import warnings
 import weakref
 
 import numpy as np
@@ -389,7 +390,6 @@ def test_a_pencil_with_other_blocks_is_refused(comm):
     u = spread(pencil, numbered(pencil.shape))
     others = [
         pencil.with_(shape=(7, 2 * comm.size)),
-        pencil.with_(periodic=True),
         Pencil((6, 2 * comm.size, 3), comm, decomp=1),
     ]
     if comm.size > 1:
@@ -411,6 +411,100 @@ def test_a_pencil_with_other_blocks_is_refused(comm):
             "must be a Pencil",
             call=lambda: PencilArray.from_distarray(3 if comm.rank == rank else pencil, u),  # noqa: B023
         )
+
+
+def test_what_is_periodic_is_a_matter_of_the_pencil(comm):
+    pencil = Pencil(3 * comm.size, comm, periodic=True)
+    data = numbered((3 * comm.size,))
+    cuts = [[3 * part for part in range(comm.size + 1)]]
+    exported = blocks_of(comm, data, cuts, [comm.size], "0.10.0", padding=[1])
+    u = PencilArray.from_distarray(pencil, exported)
+    assert everywhere(comm, u.pencil is pencil and holds(u, data))
+    assert everywhere(comm, u.trimmed == ({0} if comm.size > 1 else set()))
+
+
+def test_rows_that_end_differently_cannot_be_wrapped(comm):
+    """Boundary points may be fewer in some rows; then nobody knows which of them are ghosts."""
+    mine = comm.rank % 2
+    said = [
+        {"dist_type": "b", "size": 6, "proc_grid_size": 1, "proc_grid_rank": 0, "start": 0}
+        | {"stop": 6, "periodic": True, "padding": (mine, 0)},
+        {"dist_type": "b", "size": 2 * comm.size, "proc_grid_size": comm.size}
+        | {"proc_grid_rank": comm.rank, "start": 2 * comm.rank, "stop": 2 * comm.rank + 2},
+    ]
+    exported = {"__version__": "0.10.0", "buffer": np.ones((6, 2)), "dim_data": tuple(said)}
+    assert dap.import_array(exported, comm).sum() == 12 * comm.size
+    if comm.size > 1:
+        raise_together(
+            comm,
+            dap.UnsupportedError,
+            "rank 1: ",
+            "rule K3",
+            call=lambda: dap.import_array(exported, comm, halo="wrap"),
+        )
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        np.dtype([("a", "i1"), ("b", "f8")], align=True),
+        np.dtype(
+            {"names": ["a", "b"], "formats": ["i2", ">f4"], "offsets": [4, 8], "itemsize": 16}
+        ),
+    ],
+    ids=["aligned", "with gaps"],
+)
+def test_records_with_gaps_keep_their_type(comm, dtype):
+    pencil = Pencil((5, 4), comm)
+    u = pencils.zeros(pencil, dtype=dtype)
+    v = PencilArray.from_distarray(pencil, u)
+    assert everywhere(comm, v.dtype == dtype)
+    pencils.transpose(v, pencil.with_(order=(1, 0)), out=u)
+
+
+def test_whatever_a_foreign_buffer_does_is_told_to_all(comm):
+    class Odd(dict):
+        def get(self, *_):
+            msg = "odd"
+            raise OSError(msg)
+
+    class Packed(ctypes.Structure):
+        _pack_ = 1
+        _fields_ = (("a", ctypes.c_char), ("f", ctypes.CFUNCTYPE(None)))
+
+    good = {"__version__": "0.10.0", "buffer": np.ones(3), "dim_data": ({},)}
+    for rank in ranks_at_fault(comm):
+        mine = Odd(good) if comm.rank == rank else good
+        for call in (dap.import_array, lambda obj, comm: dap.validate_on(comm, obj)):
+            raise_together(comm, OSError, named(comm, rank), call=lambda: call(mine, comm))  # noqa: B023
+    memory = (Packed * 3)()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        u = dap.import_array({**good, "buffer": memory}, MPI.COMM_SELF)
+    assert everywhere(comm, np.shares_memory(u.local, np.frombuffer(memory, "u1")))
+
+
+def test_masks_are_not_lost(comm):
+    masked = np.ma.masked_array([1.0, 2.0], [True, False])
+    exported = {"__version__": "0.10.0", "buffer": masked, "dim_data": ({},)}
+    with pytest.raises(dap.StructureError, match="E3"):
+        dap.import_array(exported, MPI.COMM_SELF)
+    assert comm.size > 0
+
+
+def test_warnings_point_to_the_call_and_cost_nothing(comm):
+    """What is only odd does not make all processes tell everything to all."""
+    exported = blocks_of(
+        comm,
+        numbered((2 * comm.size,)),
+        [list(range(0, 2 * comm.size + 1, 2))],
+        [comm.size],
+        "0.10.0",
+    )
+    exported["dim_data"][0]["color"] = "blue"
+    with pytest.warns(dap.DAPWarning, match="color") as caught:
+        dap.import_array(exported, comm)
+    assert everywhere(comm, [warning.filename for warning in caught] == [__file__])
 
 
 def test_a_label_of_the_other_version_is_told_or_read(comm):
