@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import count
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -47,6 +48,7 @@ class Topology:
         self.exchanges: WeakSet[Any] = WeakSet()  # what has to be completed before it is freed
         self.buffers = Buffers()  # of the plans kept here
         self.methods: dict[Any, Any] = {}  # found fastest, by what is moved
+        self.serial = count()  # numbers that all ranks draw in the same order
         self._node: MPI.Intracomm | None = None
         self._nodes = 0
         self._on_node: dict[int, int] | None = None

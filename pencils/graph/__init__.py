@@ -45,6 +45,7 @@ from pencils.graph.messages import (
 from pencils.graph.node import Tag
 from pencils.graph.partition import DistributedGraphPart, DistributedGraphPartition
 from pencils.graph.pictures import to_dot
+from pencils.graph.pieces import halo_exchange, transpose
 from pencils.graph.verifying import number_distributed_tags, verify_distributed_partition
 
 __all__ = [
@@ -74,6 +75,7 @@ __all__ = [
     "find_distributed_partition",
     "full",
     "generate_code_for_partition",
+    "halo_exchange",
     "make_data_wrapper",
     "make_dict_of_named_arrays",
     "make_distributed_recv",
@@ -84,6 +86,7 @@ __all__ = [
     "ones",
     "staple_distributed_send",
     "to_dot",
+    "transpose",
     "verify_distributed_partition",
     "zeros",
 ]
