@@ -1,6 +1,7 @@
 """Partitions are executed by all ranks, with everything that MPI has to do with it."""
 
 import weakref
+from dataclasses import replace
 from time import perf_counter, sleep
 
 import numpy as np
@@ -287,6 +288,29 @@ def test_partitions_made_by_hand_need_numbers(comm):
     graph.verify_distributed_partition(comm, by_hand)
     with pytest.raises(ArgumentError, match="number_distributed_tags"):
         graph.execute_distributed_partition(by_hand, None, None, comm)
+
+
+def test_a_partition_that_was_broken_on_one_rank(comm):
+    partition = graph.find_distributed_partition(comm, ring(comm))
+    mute = replace(partition.parts[0], name_to_send_nodes={})
+    broken = replace(partition, parts=partition.parts | {0: mute})
+    for culprit in ranks_at_fault(comm):
+        mine = broken if comm.rank == culprit else partition
+        text = f"'ring' from rank {culprit} to rank {(culprit + 1) % comm.size}"
+        raise_together(
+            comm,
+            graph.MissingSendError,
+            text,
+            call=lambda mine=mine: graph.verify_distributed_partition(comm, mine),
+        )
+        wrong = None if comm.rank == culprit else partition
+        raise_together(
+            comm,
+            TypeError,
+            "must be a DistributedGraphPartition",
+            named(comm, culprit),
+            call=lambda wrong=wrong: graph.verify_distributed_partition(comm, wrong),
+        )
 
 
 # One rank fails.
