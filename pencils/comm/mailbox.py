@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -9,6 +12,8 @@ from mpi4py import MPI
 
 from pencils.comm.methods.method import Array, byte_chunks
 from pencils.comm.topology import topology_of
+
+_yield = getattr(os, "sched_yield", partial(sleep, 0))
 
 
 class Letter:
@@ -89,9 +94,10 @@ class Mailbox:
 
     def wait(self) -> list[Letter]:
         """Wait until something has happened, and hand over what has arrived: maybe nothing."""
-        if self._arrived:
-            return self.poll()
-        return self._hand_over(MPI.Request.Waitsome(self.requests, self._room()))
+        # Waitsome would keep the processor from ranks that share it, and that are waited for.
+        while not (letters := self.poll()) and self.requests:
+            _yield()
+        return letters
 
     def close(self) -> None:
         """Wait for all that is under way, and forget what arrives."""
