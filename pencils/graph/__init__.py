@@ -5,20 +5,7 @@ nodes of it. `find_distributed_partition` checks that the graphs of all ranks fi
 `execute_distributed_partition` computes while messages are under way.
 """
 
-from pencils.graph.array import (
-    Array,
-    Call,
-    DataWrapper,
-    DictOfNamedArrays,
-    Placeholder,
-    call,
-    full,
-    make_data_wrapper,
-    make_dict_of_named_arrays,
-    make_placeholder,
-    ones,
-    zeros,
-)
+from pencils.graph.array import Array, Call, DataWrapper, Placeholder
 from pencils.graph.errors import (
     CycleError,
     DistributedPartitionVerificationError,
@@ -32,6 +19,16 @@ from pencils.graph.errors import (
 )
 from pencils.graph.executing import execute_distributed_partition, generate_code_for_partition
 from pencils.graph.finding import find_distributed_partition
+from pencils.graph.making import (
+    DictOfNamedArrays,
+    call,
+    full,
+    make_data_wrapper,
+    make_dict_of_named_arrays,
+    make_placeholder,
+    ones,
+    zeros,
+)
 from pencils.graph.messages import (
     CommunicationOpIdentifier,
     DistributedRecv,

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from numpy.typing import DTypeLike
 
 from pencils.errors import ArgumentError
-from pencils.graph.array import Array, read_shape
+from pencils.graph.array import Array
+from pencils.graph.making import read_shape
 from pencils.graph.node import NO_TAGS, DType, Shape, Tags
 from pencils.layout.integers import to_int
 from pencils.operands import check_type

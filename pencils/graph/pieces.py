@@ -11,7 +11,8 @@ import numpy as np
 
 from pencils.comm.topology import topology_of, translate
 from pencils.errors import ArgumentError, PencilMismatchError
-from pencils.graph.array import Array, call
+from pencils.graph.array import Array
+from pencils.graph.making import call
 from pencils.graph.messages import make_distributed_recv, staple_distributed_send
 from pencils.graph.node import Shape
 from pencils.layout import redistribution

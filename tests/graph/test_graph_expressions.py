@@ -191,6 +191,7 @@ WRONG = {
     "unknown method": (lambda: np.add.outer(x34, x34), TypeError, "add.outer has no rule"),
     "several results": (lambda: np.divmod(x34, 2), TypeError, "has no rule"),
     "out": (lambda: np.add(x34, 1, out=np.empty((3, 4))), TypeError, "does not take out"),
+    "out by position": (lambda: np.add(x34, 1, np.empty(())), TypeError, "does not take out"),
     "where": (lambda: np.sum(x34, where=x34 > 1), TypeError, "does not take where"),
     "keyword": (lambda: np.clip(x34, a_min=x34, a_max=2), TypeError, "come by position"),
     "shapes": (lambda: x34 + np.ones(3), ValueError, "shape mismatch"),

@@ -11,8 +11,8 @@ from graphs import cut_all
 
 from pencils import graph
 from pencils.errors import ArgumentError
-from pencils.graph.finding import trace
 from pencils.graph.partition import in_turn
+from pencils.graph.tracing import trace
 from pencils.graph.verifying import check, describe
 from pencils.graph.walk import in_order
 
