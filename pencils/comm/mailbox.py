@@ -131,6 +131,7 @@ class Mailbox:
         return arrived
 
 
-def largest_tag(comm: MPI.Intracomm) -> int:
+def largest_tag() -> int:
     """Return the largest tag of a message that MPI permits."""
-    return int(comm.Get_attr(MPI.TAG_UB) or 0)
+    # Which not every library tells of other communicators; 32767 is what MPI promises.
+    return int(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767)

@@ -70,7 +70,7 @@ def find_distributed_partition(
     with agreed(comm, "find_distributed_partition"):
         reports = [pickle.loads(text) for text in texts]  # noqa: S301 - from our own ranks
     found = plan(reports)
-    most, limit = 1 + max(found.numbers.values(), default=0), 1 + largest_tag(comm)
+    most, limit = 1 + max(found.numbers.values(), default=0), 1 + largest_tag()
     if most > limit:
         msg = f"there are {most} messages between two ranks; MPI tells {limit} apart here"
         raise ArgumentError(msg)

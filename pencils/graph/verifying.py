@@ -146,10 +146,10 @@ def number_distributed_tags(
     everywhere = dict.fromkeys(tag for text in comm.allgather(text) for tag in pickle.loads(text))  # noqa: S301
     numbers = {tag: base_tag + number for number, tag in enumerate(everywhere)}
     next_tag = base_tag + len(numbers)
-    if base_tag < 0 or next_tag - 1 > largest_tag(comm):
+    if base_tag < 0 or next_tag - 1 > largest_tag():
         msg = (
             f"tags {base_tag}..{next_tag - 1} are not all within what MPI permits here, "
-            f"0..{largest_tag(comm)}"
+            f"0..{largest_tag()}"
         )
         raise ArgumentError(msg)
     parts = {pid: _renumbered(part, numbers) for pid, part in partition.parts.items()}

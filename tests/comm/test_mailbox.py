@@ -60,5 +60,8 @@ def test_messages_of_equal_tags_keep_their_order(comm):
         assert everywhere(comm, all(arrived[key].array == key for key in range(20)))
 
 
-def test_no_tag_is_larger_than_the_largest(comm):
-    assert largest_tag(comm) >= 32767  # as MPI promises
+def test_the_largest_tag_works(comm):
+    mailbox = Mailbox(comm)
+    mailbox.send(np.array([1.5]), comm.rank, largest_tag())
+    mailbox.expect(Letter(0, np.empty(1), comm.rank, largest_tag()))
+    assert everywhere(comm, receive(mailbox)[0].array == 1.5 and largest_tag() >= 32767)
