@@ -93,7 +93,7 @@ class Mailbox:
         return self._hand_over(MPI.Request.Testsome(self.requests, self._room()))
 
     def wait(self) -> list[Letter]:
-        """Wait until something has happened, and hand over what has arrived: maybe nothing."""
+        """Wait until something arrives, and hand it over."""
         # Waitsome would keep the processor from ranks that share it, and that are waited for.
         while not (letters := self.poll()) and self.requests:
             _yield()

@@ -262,6 +262,43 @@ def test_numbers_stay_below_what_mpi_permits(comm):
         )
 
 
+def test_parts_may_be_made_by_hand_and_come_in_any_order(comm):
+    """Parts that do not need each other may still depend on each other by messages."""
+    x, r0, r1 = (graph.make_placeholder(name, (2,)) for name in ("x", "r0", "r1"))
+    after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    outputs = {"s0": x + 1, "s1": r0 * 2, "z": r1 + 3}
+
+    def part(pid, inputs, output, *, needs=(), recv=None, send=None):
+        got = (
+            {}
+            if recv is None
+            else {f"r{recv}": graph.make_distributed_recv(before, recv, 2, float)}
+        )
+        sends = (
+            {}
+            if send is None
+            else {output: [graph.make_distributed_send(outputs[output], after, send)]}
+        )
+        names = frozenset(inputs) - {"x"}
+        return graph.DistributedGraphPart(
+            pid, frozenset(needs), frozenset(inputs) - names, names, frozenset({output}), got, sends
+        )
+
+    parts = [
+        part("end", ["r1"], "z", recv=1),
+        part("middle", ["r0"], "s1", needs=["begin"], recv=0, send=1),
+        part("begin", ["x"], "s0", send=0),
+    ]
+    partition = graph.DistributedGraphPartition({each.pid: each for each in parts}, outputs, ["z"])
+    graph.verify_distributed_partition(comm, partition)
+    for programs in (None, generate_code_for_partition(partition)):
+        found = graph.execute_distributed_partition(
+            partition, programs, None, comm, input_args={"x": np.full(2, float(comm.rank))}
+        )
+        expected = 2 * ((comm.rank - 2) % comm.size + 1.0) + 3
+        assert everywhere(comm, (found["z"] == expected).all())
+
+
 def test_partitions_made_by_hand_need_numbers(comm):
     partition = graph.find_distributed_partition(comm, ring(comm))
     by_hand = graph.DistributedGraphPartition(

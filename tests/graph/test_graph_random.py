@@ -23,14 +23,18 @@ OPERATIONS = [
 POINTS = 5
 
 
-def draw(seed, comm):
-    """Build the graph of this rank, and compute the values of all."""
+def draw(seed, comm, broken=None):
+    """Build the graph of this rank, and compute the values of all; one node calls `broken`."""
     rng = np.random.default_rng(seed)
     values = [[data] for data in rng.random((comm.size, POINTS))]
     start = values[comm.rank][0]
     nodes = [graph.make_placeholder("x", POINTS)]
     ends = [graph.zeros(POINTS)]  # what keeps messages in the graph
+    culprit, place = rng.integers(comm.size), rng.integers(60)
     for n in range(60):
+        if broken and comm.rank == culprit and n == place:
+            nodes[0] = graph.call(broken, nodes[0])
+            ends.append(nodes[0])
         rank = int(rng.integers(comm.size))
         one, two, three = rng.integers(len(values[rank]), size=3)
         if rng.random() < 0.6:
@@ -64,6 +68,31 @@ def test_random_graphs(comm, seed):
         )
         right = [np.allclose(found[f"y{n}"], value) for n, value in enumerate(values)]
         assert everywhere(comm, all(right) and len(right) == len(outputs) - 1)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_graphs_that_break_down(comm, seed):
+    """Nobody waits for ever, and nothing is left over for the next execution."""
+
+    def break_down(values):
+        if again % 2 == 0:
+            raise ZeroDivisionError
+        return values
+
+    outputs, values, start = draw(seed, comm, break_down)
+    partition = graph.find_distributed_partition(comm, outputs)
+    for again in range(6):
+        try:
+            found = graph.execute_distributed_partition(
+                partition, None, None, comm, input_args={"x": start}
+            )
+        except (ZeroDivisionError, graph.ExecutionError):
+            found = None
+        if again % 2 == 0:
+            assert not everywhere(comm, found is not None)
+        else:
+            right = [np.allclose(found[f"y{n}"], value) for n, value in enumerate(values)]
+            assert everywhere(comm, all(right))
 
 
 @pytest.mark.parametrize("seed", range(6))
