@@ -30,7 +30,9 @@ def execute_distributed_partition(
     Without programs, NumPy computes node by node: what other ranks wait for comes first, and
     whatever can be computed is, while messages are under way. Values are dropped after their last
     use, and memory for messages is taken shortly before they are due. Nothing of this lies on the
-    user's communicator, and a partition may be executed any number of times.
+    user's communicator, and a partition may be executed any number of times. Many MPI libraries
+    move data only when they are called, which is between two nodes: several short ones hide more
+    than a long one.
 
     Where one rank fails, all ranks that wait for something from it raise `ExecutionError`, and the
     partition can be executed again.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -246,7 +246,11 @@ class _Packing:
         return "pack"
 
     def __call__(self, block: Any) -> Any:
-        return np.concatenate([block[(Ellipsis, *key)].reshape(-1) for key in self.keys])
+        lead = block.shape[: block.ndim - len(self.keys[0])]
+        parcel = np.empty(prod(lead) * _volume(self.keys), block.dtype)
+        for part, packed in _pairs(block, self.keys, parcel):
+            packed[...] = part
+        return parcel
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,9 +275,15 @@ class _Assembly:
         for here, there in zip(self.kept.here, self.kept.there, strict=True):
             new[(Ellipsis, *there)] = block[(Ellipsis, *here)]
         for keys, parcel in zip(self.keys, parcels, strict=True):
-            at = 0
-            for key in keys:
-                part = new[(Ellipsis, *key)]
-                part[...] = parcel[at : at + part.size].reshape(part.shape)
-                at += part.size
+            for part, packed in _pairs(new, keys, parcel):
+                part[...] = packed
         return new
+
+
+def _pairs(block: Any, keys: Iterable[Key], parcel: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield parts of a block, and where each of them lies in a parcel."""
+    at = 0
+    for key in keys:
+        part = block[(Ellipsis, *key)]
+        yield part, parcel[at : at + part.size].reshape(part.shape)
+        at += part.size
