@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from time import perf_counter
 from typing import Any
@@ -13,6 +14,7 @@ from pencils.comm.mailbox import Letter, Mailbox
 from pencils.errors import ArgumentError
 from pencils.graph.array import Placeholder
 from pencils.graph.errors import ExecutionError
+from pencils.graph.operation import Function, name_of
 from pencils.graph.program import Parcel, Program
 
 POLL = 20e-6  # seconds between looks at the messages, while there is something to compute
@@ -69,7 +71,11 @@ class _Execution:
         while True:
             while ready:
                 func, args, out = steps[heappop(ready)]
-                value = func(*[values[slot] for slot in args])
+                try:
+                    value = func(*[values[slot] for slot in args])
+                except Exception as error:
+                    error.add_note(_call_of(func, [values[slot] for slot in args]))
+                    raise
                 for slot in args:
                     uses[slot] -= 1
                     if not uses[slot]:
@@ -160,6 +166,13 @@ class _Execution:
             for parcel in self._program.batches[number].recvs:
                 self._expect(number, parcel)
         self._mailbox.close()
+
+
+def _call_of(func: Function, args: Sequence[Any]) -> str:
+    """Say which node failed; the line that made it is long gone."""
+    called = func.func if isinstance(func, partial) else func
+    shown = (f"{x.dtype} of shape {x.shape}" if hasattr(x, "shape") else repr(x) for x in args)
+    return f"in a node of a graph: {name_of(called)}({', '.join(shown)})"
 
 
 def _read_input(name: str, kind: Placeholder | None, inputs: Mapping[str, Any]) -> Any:

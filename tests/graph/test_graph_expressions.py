@@ -242,6 +242,18 @@ def test_a_hundred_thousand_nodes_need_no_recursion():
     assert compute(wide, x=1.0) == 2**20
 
 
+def test_errors_say_in_which_node():
+    def fail(values, factor):
+        return values @ factor / 0
+
+    x = graph.make_placeholder("x", (3,))
+    with pytest.raises(ValueError, match="matmul") as caught:
+        compute(graph.call(fail, x, np.ones(4)), x=np.ones(3))
+    assert caught.value.__notes__ == [
+        "in a node of a graph: fail(float64 of shape (3,), float64 of shape (4,))"
+    ]
+
+
 def test_inputs_are_checked():
     x = graph.make_placeholder("x", (3,))
     with pytest.raises(ArgumentError, match=r"no 'x'.*it has \['y'\]"):
