@@ -47,7 +47,7 @@ class Topology:
         self.plans: OrderedDict[Any, Any] = OrderedDict()
         self.exchanges: WeakSet[Any] = WeakSet()  # what has to be completed before it is freed
         self.buffers = Buffers()  # of the plans kept here
-        self.numbers = count()  # for plans that all ranks make in the same order
+        self.numbers = count()  # that all ranks draw in the same order
         self.methods: dict[Any, Any] = {}  # found fastest, by what is moved
         self._node: MPI.Intracomm | None = None
         self._nodes = 0

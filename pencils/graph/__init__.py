@@ -1,0 +1,89 @@
+"""Distributed expression graphs: written once, verified once, executed with overlap many times.
+
+NumPy expressions on nodes build a graph on every rank, and compute nothing. Sends and receives are
+nodes of it. `find_distributed_partition` checks that the graphs of all ranks fit together, and
+`execute_distributed_partition` computes while messages are under way.
+"""
+
+from pencils.graph.array import Array, Call, DataWrapper, Placeholder
+from pencils.graph.errors import (
+    CycleError,
+    DistributedPartitionVerificationError,
+    DuplicateRecvError,
+    DuplicateSendError,
+    ExecutionError,
+    MessageMismatchError,
+    MissingRecvError,
+    MissingSendError,
+    PartitionInducedCycleError,
+)
+from pencils.graph.executing import execute_distributed_partition, generate_code_for_partition
+from pencils.graph.finding import find_distributed_partition
+from pencils.graph.making import (
+    DictOfNamedArrays,
+    call,
+    full,
+    make_data_wrapper,
+    make_dict_of_named_arrays,
+    make_placeholder,
+    ones,
+    zeros,
+)
+from pencils.graph.messages import (
+    CommunicationOpIdentifier,
+    DistributedRecv,
+    DistributedSend,
+    DistributedSendRefHolder,
+    make_distributed_recv,
+    make_distributed_send,
+    make_distributed_send_ref_holder,
+    staple_distributed_send,
+)
+from pencils.graph.node import Tag
+from pencils.graph.partition import DistributedGraphPart, DistributedGraphPartition
+from pencils.graph.pictures import to_dot
+from pencils.graph.pieces import halo_exchange, transpose
+from pencils.graph.verifying import number_distributed_tags, verify_distributed_partition
+
+__all__ = [
+    "Array",
+    "Call",
+    "CommunicationOpIdentifier",
+    "CycleError",
+    "DataWrapper",
+    "DictOfNamedArrays",
+    "DistributedGraphPart",
+    "DistributedGraphPartition",
+    "DistributedPartitionVerificationError",
+    "DistributedRecv",
+    "DistributedSend",
+    "DistributedSendRefHolder",
+    "DuplicateRecvError",
+    "DuplicateSendError",
+    "ExecutionError",
+    "MessageMismatchError",
+    "MissingRecvError",
+    "MissingSendError",
+    "PartitionInducedCycleError",
+    "Placeholder",
+    "Tag",
+    "call",
+    "execute_distributed_partition",
+    "find_distributed_partition",
+    "full",
+    "generate_code_for_partition",
+    "halo_exchange",
+    "make_data_wrapper",
+    "make_dict_of_named_arrays",
+    "make_distributed_recv",
+    "make_distributed_send",
+    "make_distributed_send_ref_holder",
+    "make_placeholder",
+    "number_distributed_tags",
+    "ones",
+    "staple_distributed_send",
+    "to_dot",
+    "transpose",
+    "verify_distributed_partition",
+    "zeros",
+]

@@ -1,0 +1,271 @@
+"""The nodes of an expression graph that are arrays, and how NumPy expressions build them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+from typing import Any, NoReturn, Self
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+from numpy.typing import DTypeLike
+
+from pencils.graph import rules
+from pencils.graph.node import NO_TAGS, DType, Node, Shape, Tags, is_node
+from pencils.graph.operation import Function
+from pencils.graph.rules import rule_of, rule_of_ufunc
+from pencils.storage import read_dtype
+
+
+class Array(Node, NDArrayOperatorsMixin):
+    """A node of a graph that stands for an array.
+
+    NumPy's operators, ufuncs and many of its functions, indexing and the usual methods make new
+    nodes, and compute nothing. Nodes are compared by identity, so that they can be keys;
+    ``numpy.equal`` compares elements.
+    """
+
+    __slots__ = ()
+    tags: Tags
+
+    __eq__ = object.__eq__
+    __ne__ = object.__ne__
+    __hash__ = object.__hash__
+
+    @property
+    def inputs(self) -> tuple[Array, ...]:
+        """Nodes this one is computed from."""
+        return ()
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self.dtype.itemsize
+
+    def tagged(self, *tags: object) -> Self:
+        """Make the same node, with more tags."""
+        return replace(self, tags=self.tags | frozenset(tags))  # type: ignore[type-var]
+
+    # NumPy.
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Array:
+        rule, func = rule_of_ufunc(ufunc, method)
+        if method == "reduce":
+            kwargs.setdefault("axis", 0)
+        return Call(*rule(func, inputs, kwargs))
+
+    def __array_function__(
+        self,
+        func: Function,
+        types: object,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        if func in _KNOWN:
+            return _KNOWN[func](*args, **kwargs)
+        return Call(*rule_of(func)(func, args, kwargs))
+
+    def __getitem__(self, key: object) -> Array:
+        return Call(*rules.selection(self, key))
+
+    def __len__(self) -> int:
+        if not self.shape:
+            msg = "an array without axes has no length"
+            raise TypeError(msg)
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Array]:
+        return (self[i] for i in range(len(self)))
+
+    # ``x += y`` makes a new node, and x its name.
+    def _not_in_place(self, _other: object) -> Any:
+        return NotImplemented
+
+    __iadd__ = __isub__ = __imul__ = __itruediv__ = __ifloordiv__ = __imod__ = _not_in_place
+    __ipow__ = __imatmul__ = __iand__ = __ior__ = __ixor__ = _not_in_place
+    __ilshift__ = __irshift__ = _not_in_place
+
+    # Methods.
+
+    @property
+    def T(self) -> Array:  # noqa: N802 - NumPy's name
+        """Axes in reversed order."""
+        return self.transpose()
+
+    @property
+    def real(self) -> Array:
+        """Real part."""
+        return _apply(np.real, self)
+
+    @property
+    def imag(self) -> Array:
+        """Imaginary part."""
+        return _apply(np.imag, self)
+
+    def conj(self) -> Array:
+        """Complex conjugate."""
+        return self.__array_ufunc__(np.conjugate, "__call__", self)
+
+    def reshape(self, *shape: Any) -> Array:
+        """Arrange the same elements in another shape."""
+        return _apply(np.reshape, self, shape[0] if len(shape) == 1 else shape)
+
+    def transpose(self, *axes: Any) -> Array:
+        """Axes in another order."""
+        order = axes[0] if len(axes) == 1 else axes
+        return _apply(np.transpose, self, order or None)
+
+    def ravel(self) -> Array:
+        """All elements along one axis."""
+        return _apply(np.reshape, self, -1)
+
+    def squeeze(self, axis: Any = None) -> Array:
+        """Leave out axes of extent 1."""
+        return _apply(np.squeeze, self, axis=axis)
+
+    def astype(self, dtype: DTypeLike) -> Array:
+        """Convert to another element type."""
+        return Call(*rules.conversion(self, read_dtype(dtype)))
+
+    def clip(self, a_min: Any = None, a_max: Any = None) -> Array:
+        """Elements moved into an interval."""
+        return _apply(np.clip, self, a_min, a_max)
+
+    def round(self, decimals: int = 0) -> Array:
+        """Elements rounded."""
+        return _apply(np.round, self, decimals)
+
+    def sum(self, axis: Any = None, **options: Any) -> Array:
+        """Sum along axes; of this rank's elements, like all reductions here."""
+        return _apply(np.sum, self, axis=axis, **options)
+
+    def prod(self, axis: Any = None, **options: Any) -> Array:
+        """Product along axes."""
+        return _apply(np.prod, self, axis=axis, **options)
+
+    def min(self, axis: Any = None, **options: Any) -> Array:
+        """Smallest element along axes."""
+        return _apply(np.min, self, axis=axis, **options)
+
+    def max(self, axis: Any = None, **options: Any) -> Array:
+        """Largest element along axes."""
+        return _apply(np.max, self, axis=axis, **options)
+
+    def mean(self, axis: Any = None, **options: Any) -> Array:
+        """Mean along axes."""
+        return _apply(np.mean, self, axis=axis, **options)
+
+    def var(self, axis: Any = None, **options: Any) -> Array:
+        """Variance along axes."""
+        return _apply(np.var, self, axis=axis, **options)
+
+    def std(self, axis: Any = None, **options: Any) -> Array:
+        """Spread along axes, as `numpy.std`."""
+        return _apply(np.std, self, axis=axis, **options)
+
+    def any(self, axis: Any = None, **options: Any) -> Array:
+        """Whether any element is true along axes."""
+        return _apply(np.any, self, axis=axis, **options)
+
+    def all(self, axis: Any = None, **options: Any) -> Array:
+        """Whether all elements are true along axes."""
+        return _apply(np.all, self, axis=axis, **options)
+
+    # What a value is needed for.
+
+    def _no_value(self, *_args: object, **_options: object) -> NoReturn:
+        msg = (
+            "this node of a graph has no value yet: make it an output, and take the value from "
+            "what execute_distributed_partition returns (numpy.where chooses within a graph, "
+            "call() runs any function)"
+        )
+        raise TypeError(msg)
+
+    __bool__ = __array__ = __float__ = __int__ = __complex__ = __index__ = _no_value
+
+    def __repr__(self) -> str:
+        return f"<{self._what()} {self.shape} {self.dtype}>"
+
+    def _what(self) -> str:
+        return type(self).__name__
+
+
+def _apply(func: Function, *args: Any, **options: Any) -> Array:
+    return Call(*rule_of(func)(func, args, options))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Placeholder(Array):
+    """An input of the graph, known by name; its value is given at execution."""
+
+    name: str
+    shape: Shape
+    dtype: DType
+    tags: Tags = NO_TAGS
+
+    def _what(self) -> str:
+        return f"Placeholder {self.name!r}"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class DataWrapper(Array):
+    """An array in memory. It is not copied, and its values may change between executions."""
+
+    data: Any
+    shape: Shape
+    dtype: DType
+    tags: Tags = NO_TAGS
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Call(Array):
+    """The result of ``func(*args, **options)``, where some of `args` are nodes."""
+
+    func: Function
+    args: tuple[Any, ...]
+    options: dict[str, Any]
+    shape: Shape
+    dtype: DType
+    tags: Tags = NO_TAGS
+
+    @property
+    def inputs(self) -> tuple[Array, ...]:
+        """Nodes this one is computed from."""
+        return tuple(arg for arg in self.args if isinstance(arg, Array))
+
+    def _what(self) -> str:
+        return f"Call {getattr(self.func, '__name__', self.func)}"
+
+
+def filled(shape: Shape, element: Any) -> DataWrapper:
+    """Make a node that repeats an array without axes."""
+    return DataWrapper(np.broadcast_to(element, shape), shape, element.dtype)
+
+
+def _like(value: object, a: Array, dtype: DTypeLike | None = None) -> DataWrapper:
+    return filled(a.shape, np.asarray(value, a.dtype if dtype is None else dtype))
+
+
+_KNOWN: dict[Function, Function] = {
+    np.shape: lambda a: a.shape,
+    np.ndim: lambda a: a.ndim,
+    np.size: lambda a, axis=None: a.size if axis is None else a.shape[axis],
+    np.iscomplexobj: lambda x: x.dtype.kind == "c",
+    np.isrealobj: lambda x: x.dtype.kind != "c",
+    np.result_type: lambda *args: np.result_type(*(x.dtype if is_node(x) else x for x in args)),
+    np.zeros_like: partial(_like, 0),
+    np.ones_like: partial(_like, 1),
+    np.full_like: lambda a, fill_value, dtype=None: _like(fill_value, a, dtype),
+}

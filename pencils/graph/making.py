@@ -1,0 +1,171 @@
+"""How graphs begin, end, and call what NumPy does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from pencils.errors import ArgumentError
+from pencils.graph.array import Array, Call, DataWrapper, Placeholder, filled
+from pencils.graph.node import NO_TAGS, DType, Shape, Tags, is_node
+from pencils.layout.make import read_ints
+from pencils.operands import check_type
+from pencils.storage import read_dtype
+
+
+class DictOfNamedArrays(Mapping[str, Array]):
+    """The outputs of a graph, by name, in the order in which they are given."""
+
+    __slots__ = ("_arrays",)
+
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        check_type("arrays", arrays, Mapping)
+        for name, array in arrays.items():
+            check_type("an output's name", name, str)
+            check_type(f"output {name!r}", array, Array)
+        self._arrays = dict(arrays)
+
+    def __getitem__(self, name: str) -> Array:
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __repr__(self) -> str:
+        return f"DictOfNamedArrays({self._arrays})"
+
+
+def make_placeholder(
+    name: str, shape: Any, dtype: DTypeLike = float, *, tags: Tags = NO_TAGS
+) -> Placeholder:
+    """Make an input of the graph.
+
+    Parameters
+    ----------
+    name : str
+        What the value is called in ``input_args`` of `execute_distributed_partition`.
+    shape : int or sequence of int
+        Shape of the value on this rank.
+    dtype : dtype, optional
+        Element type of the value.
+    tags : frozenset of Tag, optional
+        Marks for the user's own purposes.
+
+    Examples
+    --------
+    >>> x = make_placeholder("x", (3, 4))
+    >>> (x + 1j).sum(axis=0)
+    <Call sum (4,) complex128>
+    """
+    check_type("name", name, str)
+    return Placeholder(name, read_shape(shape), read_dtype(dtype), frozenset(tags))
+
+
+def make_data_wrapper(data: Any, *, tags: Tags = NO_TAGS) -> DataWrapper:
+    """Make a node of an array; its values are looked at when the graph is executed.
+
+    Parameters
+    ----------
+    data : array_like
+        The values.
+    tags : frozenset of Tag, optional
+        Marks for the user's own purposes.
+    """
+    array = np.asarray(data)  # which a node refuses to become
+    read_dtype(array.dtype)
+    return DataWrapper(array, array.shape, array.dtype, frozenset(tags))
+
+
+def make_dict_of_named_arrays(arrays: Mapping[str, Array]) -> DictOfNamedArrays:
+    """Name the outputs of a graph."""
+    return DictOfNamedArrays(arrays)
+
+
+def full(shape: Any, value: object, dtype: DTypeLike | None = None) -> DataWrapper:
+    """Make a node that holds one value everywhere, and takes no memory."""
+    return filled(read_shape(shape), np.asarray(value, dtype))
+
+
+def zeros(shape: Any, dtype: DTypeLike = float) -> DataWrapper:
+    """Make a node of zeros, which takes no memory."""
+    return full(shape, 0, dtype)
+
+
+def ones(shape: Any, dtype: DTypeLike = float) -> DataWrapper:
+    """Make a node of ones, which takes no memory."""
+    return full(shape, 1, dtype)
+
+
+def call(
+    func: Callable[..., Any], *arrays: Any, shape: Any = None, dtype: DTypeLike | None = None
+) -> Array:
+    """Make a node of any function, such as an FFT or a compiled kernel.
+
+    Parameters
+    ----------
+    func : callable
+        Called with the values of `arrays` when the graph is executed. It returns a new array, or
+        a view of an argument, and leaves its arguments as they are.
+    *arrays : Array
+        Nodes; anything else is handed to `func` as it is.
+    shape : int or sequence of int, optional
+        Shape of what `func` returns; default: that of the first node.
+    dtype : dtype, optional
+        Its element type; default: that of the first node.
+
+    Examples
+    --------
+    >>> x = make_placeholder("x", (8,))
+    >>> call(np.fft.rfft, x, shape=5, dtype=complex)
+    <Call rfft (5,) complex128>
+    """
+    first = next(filter(is_node, arrays), None)
+    if first is None:
+        msg = "call() needs a node among its arrays; make_data_wrapper makes one of known values"
+        raise ArgumentError(msg)
+    extents = first.shape if shape is None else read_shape(shape)
+    kind = first.dtype if dtype is None else read_dtype(dtype)
+    return Call(_Checked(func, extents, kind), arrays, {}, extents, kind)
+
+
+class _Checked:
+    """A function of the user, whose result must be what was promised: others allocate for it."""
+
+    __slots__ = ("__name__", "_func", "_promised")
+
+    def __init__(self, func: Callable[..., Any], shape: Shape, dtype: DType) -> None:
+        self.__name__ = getattr(func, "__name__", type(func).__name__)
+        self._func = func
+        self._promised = shape, dtype
+
+    def __call__(self, *args: Any) -> Any:
+        result = np.asarray(self._func(*args))
+        if (result.shape, result.dtype) != self._promised:
+            shape, dtype = self._promised
+            msg = (
+                f"call({self.__name__}) returned shape {result.shape} and dtype {result.dtype}, "
+                f"but shape={shape}, dtype={dtype} were promised"
+            )
+            raise ArgumentError(msg)
+        return result
+
+
+def read_shape(shape: Any) -> Shape:
+    """Read the extents of an array.
+
+    Raises
+    ------
+    ArgumentError, TypeError
+        If they are no integers, or negative.
+    """
+    extents = read_ints("shape", shape)
+    if any(n < 0 for n in extents):
+        msg = f"shape {extents} must not have negative extents"
+        raise ArgumentError(msg)
+    return extents

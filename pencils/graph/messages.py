@@ -1,0 +1,247 @@
+"""The nodes of an expression graph that communicate, and what one message between ranks is."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from numpy.typing import DTypeLike
+
+from pencils.errors import ArgumentError
+from pencils.graph.array import Array
+from pencils.graph.making import read_shape
+from pencils.graph.node import NO_TAGS, DType, Shape, Tags
+from pencils.layout.integers import to_int
+from pencils.operands import check_type
+from pencils.storage import read_dtype
+
+
+class CommunicationOpIdentifier(NamedTuple):
+    """What tells one message from all others: a send and its receive have the same."""
+
+    src_rank: int
+    dest_rank: int
+    comm_tag: Hashable
+
+    def __str__(self) -> str:
+        return f"{self.comm_tag!r} from rank {self.src_rank} to rank {self.dest_rank}"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class DistributedSend:
+    """Values on their way to another rank. It is not an array, and has no value of its own.
+
+    `DistributedSendRefHolder` makes it part of a graph.
+
+    Parameters
+    ----------
+    data : Array
+        What is sent.
+    dest_rank : int
+        Rank that receives.
+    comm_tag : hashable
+        Only a `DistributedRecv` with an equal tag receives it. It must be possible to pickle it.
+    tags : frozenset of Tag, optional
+        Marks for the user's own purposes.
+    """
+
+    data: Array
+    dest_rank: int
+    comm_tag: Hashable
+    tags: Tags = field(default=NO_TAGS, kw_only=True)
+
+    def __repr__(self) -> str:
+        return f"<DistributedSend {self.comm_tag!r} to rank {self.dest_rank} of {self.data!r}>"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class DistributedSendRefHolder(Array):
+    """The same values as `passthrough_data`; where they are needed, `send` is part of the graph.
+
+    Parameters
+    ----------
+    send : DistributedSend
+        What is to be sent. When it is sent depends on its own data only.
+    passthrough_data : Array
+        The value of this node.
+    tags, non_equality_tags : frozenset of Tag, optional
+        Marks for the user's own purposes.
+    """
+
+    send: DistributedSend
+    passthrough_data: Array
+    tags: Tags = NO_TAGS
+    non_equality_tags: Tags = NO_TAGS
+    shape: Shape = field(init=False)
+    dtype: DType = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", self.passthrough_data.shape)
+        object.__setattr__(self, "dtype", self.passthrough_data.dtype)
+
+    @property
+    def inputs(self) -> tuple[Array, ...]:
+        """Nodes that are part of a graph if this one is."""
+        return self.send.data, self.passthrough_data
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class DistributedRecv(Array):
+    """Values that come from another rank.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of what is received.
+    dtype : numpy.dtype
+        Its element type.
+    src_rank : int
+        Rank that sends.
+    comm_tag : hashable
+        Equal to that of the `DistributedSend`.
+    axes : tuple, optional
+        Anything about the axes, for the user's own purposes.
+    tags, non_equality_tags : frozenset of Tag, optional
+        Marks for the user's own purposes.
+    """
+
+    shape: Shape
+    dtype: DType
+    src_rank: int
+    comm_tag: Hashable
+    axes: tuple[Any, ...] = field(default=(), kw_only=True)
+    tags: Tags = field(default=NO_TAGS, kw_only=True)
+    non_equality_tags: Tags = field(default=NO_TAGS, kw_only=True)
+
+    def _what(self) -> str:
+        return f"DistributedRecv {self.comm_tag!r} from rank {self.src_rank}"
+
+
+def make_distributed_send(
+    sent_data: Array, dest_rank: int, comm_tag: Hashable, send_tags: Tags = NO_TAGS
+) -> DistributedSend:
+    """Make a `DistributedSend`; it has no effect unless it is stapled to something.
+
+    Raises
+    ------
+    TypeError, ArgumentError
+        If `sent_data` is no node, the rank no number of a rank, or the tag not hashable.
+    """
+    check_type("sent_data", sent_data, Array)
+    rank, tag = _address("dest_rank", dest_rank, comm_tag)
+    return DistributedSend(sent_data, rank, tag, tags=frozenset(send_tags))
+
+
+def make_distributed_send_ref_holder(
+    send: DistributedSend,
+    passthrough_data: Array,
+    tags: Tags = NO_TAGS,
+    non_equality_tags: Tags = NO_TAGS,
+) -> DistributedSendRefHolder:
+    """Make a `DistributedSendRefHolder`.
+
+    Raises
+    ------
+    TypeError
+        If the arguments are no send and no node.
+    """
+    check_type("send", send, DistributedSend)
+    check_type("passthrough_data", passthrough_data, Array)
+    return DistributedSendRefHolder(
+        send, passthrough_data, frozenset(tags), frozenset(non_equality_tags)
+    )
+
+
+def staple_distributed_send(
+    sent_data: Array,
+    dest_rank: int,
+    comm_tag: Hashable,
+    stapled_to: Array,
+    *,
+    send_tags: Tags = NO_TAGS,
+    ref_holder_tags: Tags = NO_TAGS,
+) -> DistributedSendRefHolder:
+    """Make a `DistributedSend` that takes place if the result is needed.
+
+    Parameters
+    ----------
+    sent_data : Array
+        What is sent.
+    dest_rank : int
+        Rank that receives.
+    comm_tag : hashable
+        Names the message, together with both ranks.
+    stapled_to : Array
+        The value of the result.
+    send_tags, ref_holder_tags : frozenset of Tag, optional
+        Marks of the two nodes.
+
+    Raises
+    ------
+    TypeError, ArgumentError
+        As `make_distributed_send`.
+
+    Examples
+    --------
+    >>> from pencils.graph import make_placeholder
+    >>> x = make_placeholder("x", (3,))
+    >>> halved = staple_distributed_send(x, 0, "to myself", x / 2)
+    >>> halved + make_distributed_recv(0, "to myself", (3,), float)
+    <Call add (3,) float64>
+    """
+    send = make_distributed_send(sent_data, dest_rank, comm_tag, send_tags)
+    return make_distributed_send_ref_holder(send, stapled_to, ref_holder_tags)
+
+
+def make_distributed_recv(  # noqa: PLR0917
+    src_rank: int,
+    comm_tag: Hashable,
+    shape: Any,
+    dtype: DTypeLike,
+    axes: Any = None,
+    tags: Tags = NO_TAGS,
+) -> DistributedRecv:
+    """Make a node whose values another rank sends.
+
+    Parameters
+    ----------
+    src_rank : int
+        Rank that sends.
+    comm_tag : hashable
+        Equal to that of the `DistributedSend`.
+    shape : int or sequence of int
+        Shape of what is sent.
+    dtype : dtype
+        Its element type.
+    axes : sequence, optional
+        Anything about the axes, for the user's own purposes.
+    tags : frozenset of Tag, optional
+        Marks for the user's own purposes.
+
+    Raises
+    ------
+    TypeError, ArgumentError
+        If the rank is no number of a rank, the tag not hashable, or shape or type none.
+    """
+    rank, tag = _address("src_rank", src_rank, comm_tag)
+    kind = read_dtype(dtype)
+    return DistributedRecv(
+        read_shape(shape), kind, rank, tag, axes=tuple(axes or ()), tags=frozenset(tags)
+    )
+
+
+def _address(name: str, rank: object, tag: Hashable) -> tuple[int, Hashable]:
+    number = to_int(rank)
+    if number is None:
+        msg = f"{name} must be an integer, not {rank!r}"
+        raise TypeError(msg)
+    if number < 0:
+        msg = f"{name} must be the number of a rank, not {number}"
+        raise ArgumentError(msg)
+    try:
+        hash(tag)
+    except TypeError as error:
+        msg = f"comm_tag {tag!r} must be hashable, like a text, a number or a tuple of such"
+        raise TypeError(msg) from error
+    return number, tag

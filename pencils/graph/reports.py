@@ -1,0 +1,175 @@
+"""What every rank tells the others about its graph, and what follows from all reports together.
+
+Nothing here communicates: the reports of any number of ranks can be looked at in one process. All
+ranks do so for themselves, and come to the same verdict.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pencils.graph.errors import (
+    DistributedPartitionVerificationError,
+    DuplicateRecvError,
+    DuplicateSendError,
+    MessageMismatchError,
+    MissingRecvError,
+    MissingSendError,
+)
+from pencils.graph.messages import CommunicationOpIdentifier
+from pencils.graph.node import DType, Shape
+
+Step = Hashable
+Place = tuple[int, Step]  # a step of a rank
+
+
+class End(NamedTuple):
+    """One end of a message.
+
+    Parameters
+    ----------
+    message : CommunicationOpIdentifier
+        Which one.
+    shape, dtype
+        Of what is sent, or to be received.
+    step : hashable
+        Step of this rank after which it leaves, or that it is needed for.
+    """
+
+    message: CommunicationOpIdentifier
+    shape: Shape
+    dtype: DType
+    step: Step
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one rank sends and receives, and which of its steps needs which others."""
+
+    sends: Sequence[End]
+    recvs: Sequence[End]
+    needs: Mapping[Step, Sequence[Step]]
+
+
+def check_messages(reports: Sequence[Report]) -> None:
+    """Check that sends and receives of all ranks make pairs.
+
+    Raises
+    ------
+    DistributedPartitionVerificationError
+        One of its children, which names all messages that have the same fault.
+    """
+    sends = [end for report in reports for end in report.sends]
+    recvs = [end for report in reports for end in report.recvs]
+    sent = {end.message: end for end in sends}
+    received = {end.message: end for end in recvs}
+    _complain(DuplicateSendError, "sent more than once", _duplicates(sends))
+    _complain(DuplicateRecvError, "received more than once", _duplicates(recvs))
+    _complain(MissingSendError, "received, but not sent", [m for m in received if m not in sent])
+    _complain(MissingRecvError, "sent, but not received", [m for m in sent if m not in received])
+    differ = [
+        f"{message} (sent: {_kind(end)}, to be received: {_kind(received[message])})"
+        for message, end in sent.items()
+        if (end.shape, end.dtype) != (received[message].shape, received[message].dtype)
+    ]
+    _complain(MessageMismatchError, "sent and received with different shapes or types", differ)
+
+
+def _duplicates(ends: Sequence[End]) -> list[CommunicationOpIdentifier]:
+    counts = Counter(end.message for end in ends)
+    return [message for message, count in counts.items() if count > 1]
+
+
+def _kind(end: End) -> str:
+    return f"{end.dtype} of shape {end.shape}"
+
+
+def _complain(
+    kind: type[DistributedPartitionVerificationError], what: str, culprits: Sequence[object]
+) -> None:
+    if culprits:
+        listed = "".join(f"\n  {culprit}" for culprit in culprits)
+        msg = f"messages are {what}:{listed}"
+        raise kind(msg)
+
+
+def levels(reports: Sequence[Report]) -> tuple[dict[Place, int], list[Place]]:
+    """Count the messages that have to arrive, one after the other, before each step of each rank.
+
+    Returns
+    -------
+    levels : dict
+        For every step that can take place.
+    stuck : list
+        Steps that wait for each other in a circle, or lie between such; empty if all is well.
+    """
+    needs, users = _edges(reports)
+    waiting = {place: len(needed) for place, needed in needs.items()}
+    found: dict[Place, int] = {}
+    ready = deque(place for place, count in waiting.items() if count == 0)
+    while ready:
+        place = ready.popleft()
+        found[place] = max((found[need] + cost for need, cost in needs[place]), default=0)
+        ready.extend(_freed(users[place], waiting))
+    return found, _circles([place for place in needs if place not in found], needs, users)
+
+
+Edges = dict[Place, list[tuple[Place, int]]]
+
+
+def _edges(reports: Sequence[Report]) -> tuple[Edges, dict[Place, list[Place]]]:
+    """Which places each one needs, with the number of messages between; and the other way round."""
+    needs: Edges = {}
+    for rank, report in enumerate(reports):
+        for step, needed in report.needs.items():
+            needs[rank, step] = [((rank, need), 0) for need in needed]
+        for end in report.sends:
+            needs.setdefault((rank, end.step), [])
+    left = {end.message: end.step for report in reports for end in report.sends}
+    for rank, report in enumerate(reports):
+        for end in report.recvs:
+            source = end.message.src_rank, left[end.message]
+            needs.setdefault((rank, end.step), []).append((source, 1))
+    users: dict[Place, list[Place]] = {place: [] for place in needs}
+    for place, needed in needs.items():
+        for need, _ in needed:
+            users[need].append(place)
+    return needs, users
+
+
+def _freed(users: Sequence[Place], waiting: dict[Place, int]) -> Iterator[Place]:
+    for user in users:
+        waiting[user] -= 1
+        if waiting[user] == 0:
+            yield user
+
+
+def _circles(
+    stuck: Sequence[Place], needs: Edges, users: Mapping[Place, Sequence[Place]]
+) -> list[Place]:
+    """Leave out what waits for a circle, but is not waited for by one."""
+    left = set(stuck)
+    waiting = {place: sum(user in left for user in users[place]) for place in stuck}
+    ready = [place for place, count in waiting.items() if count == 0]
+    while ready:
+        place = ready.pop()
+        left.discard(place)
+        ready.extend(_freed([need for need, _ in needs[place] if need in left], waiting))
+    return [place for place in stuck if place in left]
+
+
+def numbered(
+    reports: Sequence[Report], key: Callable[[CommunicationOpIdentifier], Hashable]
+) -> dict[CommunicationOpIdentifier, int]:
+    """Give each message the number of those before it with an equal key."""
+    counts: Counter[Hashable] = Counter()
+    numbers = {}
+    for report in reports:
+        for end in report.sends:
+            pair = key(end.message)
+            numbers[end.message] = counts[pair]
+            counts[pair] += 1
+    return numbers

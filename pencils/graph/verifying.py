@@ -1,0 +1,180 @@
+"""Partitions of all ranks are checked against each other."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pencils.comm.agree import agreed
+from pencils.comm.mailbox import largest_tag
+from pencils.comm.topology import topology_of
+from pencils.errors import ArgumentError
+from pencils.graph.errors import PartitionInducedCycleError
+from pencils.graph.messages import CommunicationOpIdentifier, DistributedRecv, DistributedSend
+from pencils.graph.partition import DistributedGraphPart, DistributedGraphPartition
+from pencils.graph.reports import End, Report, check_messages, levels
+from pencils.operands import check_type
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+def verify_distributed_partition(
+    mpi_communicator: MPI.Intracomm, partition: DistributedGraphPartition
+) -> None:
+    """Check that the partitions of all ranks can be executed together. *Collective*.
+
+    `find_distributed_partition` makes only such; this is for partitions that were changed or made
+    by hand.
+
+    Raises
+    ------
+    DuplicateSendError, DuplicateRecvError
+        If a message is not the only one with its source, destination and tag.
+    MissingSendError, MissingRecvError
+        If one end of a message is missing.
+    MessageMismatchError
+        If both ends differ in shape or type.
+    PartitionInducedCycleError
+        If parts wait for each other, on one rank or over several.
+    ArgumentError, TypeError
+        If parts need what does not exist, or the argument is no partition.
+
+    Every error is raised on all ranks alike, and names all that is wrong in that way.
+    """
+    comm = topology_of(mpi_communicator).comm
+    with agreed(comm, "verify_distributed_partition"):
+        check_type("partition", partition, DistributedGraphPartition)
+        text = pickle.dumps(describe(partition, comm.rank))
+    texts = comm.allgather(text)
+    with agreed(comm, "verify_distributed_partition"):
+        reports = [pickle.loads(text) for text in texts]  # noqa: S301 - from our own ranks
+    check(reports)
+
+
+def describe(partition: DistributedGraphPartition, rank: int) -> Report:
+    """Tell what other ranks have to know of a partition; the steps are its parts."""
+    steps = {pid: (number, repr(pid)) for number, pid in enumerate(partition.parts)}
+    givers = {
+        name: pid
+        for pid, part in partition.parts.items()
+        for name in (*part.name_to_recv_node, *part.output_names)
+    }
+    sends: list[End] = []
+    recvs: list[End] = []
+    needs: dict[Hashable, list[Hashable]] = {}
+    for pid, part in partition.parts.items():
+        step = steps[pid]
+        needs[step] = [*sorted(steps[need] for need in _needed(part, steps, givers))]
+        for recv in part.name_to_recv_node.values():
+            message = CommunicationOpIdentifier(recv.src_rank, rank, recv.comm_tag)
+            recvs.append(End(message, recv.shape, recv.dtype, step))
+        for many in part.name_to_send_nodes.values():
+            for send in many:
+                message = CommunicationOpIdentifier(rank, send.dest_rank, send.comm_tag)
+                sends.append(End(message, send.data.shape, send.data.dtype, step))
+    return Report(sends, recvs, needs)
+
+
+def _needed(
+    part: DistributedGraphPart,
+    known: Mapping[Hashable, object],
+    givers: Mapping[str, Hashable],
+) -> set[Hashable]:
+    unknown = [repr(pid) for pid in part.needed_pids if pid not in known]
+    unknown += [name for name in part.partition_input_names if name not in givers]
+    if unknown:
+        msg = f"part {part.pid!r} needs what does not exist: {', '.join(sorted(unknown))}"
+        raise ArgumentError(msg)
+    names = part.partition_input_names - part.name_to_recv_node.keys()
+    return {*part.needed_pids, *(givers[name] for name in names)}
+
+
+def check(reports: Sequence[Report]) -> None:
+    """Check the partitions of all ranks, given the report of each.
+
+    Raises
+    ------
+    DistributedPartitionVerificationError
+        One of its children.
+    """
+    check_messages(reports)
+    _, stuck = levels(reports)
+    if stuck:
+        places = "".join(f"\n  part {step[1]} of rank {rank}" for rank, step in stuck)  # type: ignore[index]
+        msg = f"parts wait for each other:{places}"
+        raise PartitionInducedCycleError(msg)
+
+
+def number_distributed_tags(
+    mpi_communicator: MPI.Intracomm, partition: DistributedGraphPartition, base_tag: int
+) -> tuple[DistributedGraphPartition, int]:
+    """Replace tags by numbers on which all ranks agree. *Collective*.
+
+    Only partitions made by hand need that; but numbers are what other programs can match.
+
+    Parameters
+    ----------
+    mpi_communicator : mpi4py.MPI.Intracomm
+        The ranks of the partition.
+    partition : DistributedGraphPartition
+        With any tags.
+    base_tag : int
+        The first number to use; the same on all ranks.
+
+    Returns
+    -------
+    DistributedGraphPartition
+        With numbers for tags.
+    int
+        The first number that was not used.
+
+    Raises
+    ------
+    ArgumentError
+        On every rank, if a number would be larger than MPI permits.
+    """
+    comm = topology_of(mpi_communicator).comm
+    with agreed(comm, "number_distributed_tags") as same:
+        check_type("partition", partition, DistributedGraphPartition)
+        check_type("base_tag", base_tag, int)
+        same(base_tag=base_tag)
+        tags = dict.fromkeys(node.comm_tag for node in _communicating(partition))
+        text = pickle.dumps(list(tags))
+    everywhere = dict.fromkeys(tag for text in comm.allgather(text) for tag in pickle.loads(text))  # noqa: S301
+    numbers = {tag: base_tag + number for number, tag in enumerate(everywhere)}
+    next_tag = base_tag + len(numbers)
+    if base_tag < 0 or next_tag - 1 > largest_tag():
+        msg = (
+            f"tags {base_tag}..{next_tag - 1} are not all within what MPI permits here, "
+            f"0..{largest_tag()}"
+        )
+        raise ArgumentError(msg)
+    parts = {pid: _renumbered(part, numbers) for pid, part in partition.parts.items()}
+    return replace(partition, parts=parts, numbers={}), next_tag
+
+
+def _communicating(
+    partition: DistributedGraphPartition,
+) -> list[DistributedRecv | DistributedSend]:
+    found: list[DistributedRecv | DistributedSend] = []
+    for part in partition.parts.values():
+        found += part.name_to_recv_node.values()
+        found += [send for sends in part.name_to_send_nodes.values() for send in sends]
+    return found
+
+
+def _renumbered(
+    part: DistributedGraphPart, numbers: Mapping[Hashable, int]
+) -> DistributedGraphPart:
+    recvs = {
+        name: replace(recv, comm_tag=numbers[recv.comm_tag])
+        for name, recv in part.name_to_recv_node.items()
+    }
+    sends = {
+        name: [replace(send, comm_tag=numbers[send.comm_tag]) for send in many]
+        for name, many in part.name_to_send_nodes.items()
+    }
+    return replace(part, name_to_recv_node=recvs, name_to_send_nodes=sends)

@@ -1,0 +1,45 @@
+"""Graphs for tests: computed on one process or on all, or cut for many ranks without MPI."""
+
+import numpy as np
+from mpi4py import MPI
+
+from pencils import graph
+from pencils.graph.cutting import cut
+from pencils.graph.executing import generate_code_for_partition
+from pencils.graph.planning import plan
+from pencils.graph.tracing import trace
+
+
+def compute(outputs, **inputs):
+    """Compute outputs, one or a dict of them, on this process alone."""
+    named = outputs if isinstance(outputs, dict) else {"it": outputs}
+    partition = graph.find_distributed_partition(MPI.COMM_SELF, named)
+    found = graph.execute_distributed_partition(
+        partition, None, None, MPI.COMM_SELF, input_args=inputs
+    )
+    return found if isinstance(outputs, dict) else found["it"]
+
+
+def cut_all(*outputs):
+    """Play all ranks: cut the graph of each, given the outputs of each."""
+    traced = [trace(mine, rank, len(outputs)) for rank, mine in enumerate(outputs)]
+    planned = plan([each.report for each in traced])
+    return [cut(each, rank, planned) for rank, each in enumerate(traced)]
+
+
+def execute(comm, outputs, programs=None, **inputs):
+    partition = graph.find_distributed_partition(comm, outputs)
+    graph.verify_distributed_partition(comm, partition)
+    made = generate_code_for_partition(partition) if programs else None
+    return graph.execute_distributed_partition(partition, made, None, comm, input_args=inputs)
+
+
+def ring(comm, shape=(3,), dtype=float, tag="ring"):
+    """Graph in which every rank adds what it has to twice what the rank before has."""
+    x = graph.make_placeholder("x", shape, dtype)
+    held = graph.staple_distributed_send(2 * x, (comm.rank + 1) % comm.size, tag, x)
+    return {"y": held + graph.make_distributed_recv((comm.rank - 1) % comm.size, tag, shape, dtype)}
+
+
+def expected(comm, shape=(3,)):
+    return np.full(shape, comm.rank + 2.0 * ((comm.rank - 1) % comm.size))

@@ -1,0 +1,309 @@
+"""Partitions are executed by all ranks, with everything that MPI has to do with it."""
+
+import weakref
+from time import perf_counter, sleep
+
+import numpy as np
+import pytest
+from graphs import execute, expected, ring
+from mpi4py import MPI
+from together import everywhere, raise_together, same
+
+from pencils import graph
+from pencils.comm import mailbox
+from pencils.errors import ArgumentError, RankDisagreementError
+from pencils.graph.executing import generate_code_for_partition
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+
+@pytest.mark.parametrize("programs", [False, True], ids=["nodes", "programs"])
+@pytest.mark.parametrize("shape", [(3,), (), (0, 2), (300, 200)])
+def test_a_ring(comm, shape, programs):
+    found = execute(comm, ring(comm, shape), programs, x=np.full(shape, float(comm.rank)))
+    assert everywhere(comm, same(found["y"], expected(comm, shape)))
+
+
+@pytest.mark.parametrize("dtype", ["f4", ">f8", "c16", "?", "u2", "M8[s]", "S5", "i4,f8"])
+def test_any_type_can_be_sent(comm, dtype):
+    values = np.zeros((2, 3), dtype)
+    values[0] = np.ones(3, "u1").astype(dtype) if dtype != "i4,f8" else (3, 0.5)
+    x = graph.make_placeholder("x", (2, 3), dtype)
+    held = graph.staple_distributed_send(x.T, (comm.rank + 1) % comm.size, 0, x)
+    got = graph.make_distributed_recv((comm.rank - 1) % comm.size, 0, (3, 2), dtype)
+    found = execute(comm, {"x": held, "y": got}, x=values)
+    assert everywhere(comm, same(found["y"], values.T.copy()) and same(found["x"], values))
+
+
+@pytest.mark.parametrize("programs", [False, True], ids=["nodes", "programs"])
+def test_everybody_to_everybody_and_back(comm, programs):
+    x = graph.make_placeholder("x", (2,))
+    total, held = x, x
+    for peer in range(comm.size):
+        held = graph.staple_distributed_send(x * (peer + 1), peer, "there", held)
+        got = graph.make_distributed_recv(peer, "there", (2,), float)
+        held = graph.staple_distributed_send(got * 10, peer, "back", held)
+        total = total + graph.make_distributed_recv(peer, "back", (2,), float)
+    found = execute(comm, {"y": total + 0 * held}, programs, x=np.full(2, comm.rank + 1.0))
+    factor = 1 + 10 * sum(range(1, comm.size + 1))
+    assert everywhere(comm, same(found["y"], np.full(2, factor * (comm.rank + 1.0))))
+
+
+def test_a_relay_around_all_ranks(comm):
+    x = graph.make_placeholder("x", ())
+    before, after = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+    node = x
+    for lap in range(5):
+        if comm.rank == 0:
+            held = graph.staple_distributed_send(node, after, lap, node)
+            node = graph.make_distributed_recv(before, lap, (), float) + 0 * held
+        else:
+            new = graph.make_distributed_recv(before, lap, (), float) + 1
+            node = graph.staple_distributed_send(new, after, lap, new + 0 * node)
+    found = execute(comm, {"y": node}, x=0.0)
+    laps = 5 if comm.rank == 0 else 4
+    assert everywhere(comm, found["y"] == laps * (comm.size - 1) + comm.rank)
+
+
+def test_executed_again_and_again(comm):
+    partition = graph.find_distributed_partition(comm, ring(comm))
+    program = partition.program
+    for n in range(50):
+        found = graph.execute_distributed_partition(
+            partition, None, None, comm, input_args={"x": np.full(3, comm.rank + float(n))}
+        )
+        right = same(found["y"], expected(comm) + 3 * n)
+        assert everywhere(comm, right) if n % 10 == 0 else right
+        if comm.rank == n % comm.size:
+            sleep(0.001)  # ranks may be far apart
+    assert partition.program is program
+
+
+def test_communicators_are_not_used_up(comm):
+    private = comm.Dup()
+    for n in range(30):
+        found = execute(private, ring(private, tag=n), x=np.full(3, float(comm.rank)))
+        assert everywhere(comm, same(found["y"], expected(comm)))
+    private.Free()
+
+
+def test_messages_of_the_user_do_not_interfere(comm):
+    after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    inbox = np.zeros(3)
+    request = comm.Irecv(inbox, source=before, tag=MPI.ANY_TAG)
+    found = execute(comm, ring(comm), x=np.full(3, float(comm.rank)))
+    comm.Send(np.full(3, 7.0), after, 0)
+    request.Wait()
+    assert everywhere(comm, same(found["y"], expected(comm)) and (inbox == 7).all())
+
+
+def test_outputs_may_have_the_names_of_inputs(comm):
+    (y,) = ring(comm).values()
+    found = execute(comm, {"x": y, "_0": y + 1}, x=np.full(3, float(comm.rank)))
+    assert everywhere(comm, same(found["x"], expected(comm)))
+    assert everywhere(comm, same(found["_0"], expected(comm) + 1))
+
+
+def test_values_are_dropped_after_their_last_use(comm):
+    made = []
+    most = 0
+
+    class Watched(np.ndarray):
+        pass
+
+    def step(values):
+        nonlocal most
+        new = values.view(Watched) + 1
+        made.append(weakref.ref(new))
+        most = max(most, sum(each() is not None for each in made))
+        return new
+
+    x = node = graph.make_placeholder("x", (3,))
+    for lap in range(20):
+        node = graph.Call(step, (node,), {}, (3,), np.dtype(float))
+        held = graph.staple_distributed_send(node, (comm.rank + 1) % comm.size, lap, node)
+        node = held + graph.make_distributed_recv((comm.rank - 1) % comm.size, lap, (3,), float)
+    execute(comm, {"y": node}, x=np.zeros(3))
+    assert everywhere(comm, most <= 6)
+    assert x.name == "x"
+
+
+def test_receives_are_asked_for_shortly_before_they_are_due(comm, monkeypatch):
+    posted = []
+
+    class Spied(mailbox.Mailbox):
+        def expect(self, letter):
+            super().expect(letter)
+            posted.append(self.expected)
+
+    monkeypatch.setattr("pencils.graph.executing.Mailbox", Spied)
+    node = graph.make_placeholder("x", (3,))
+    for lap in range(40):
+        held = graph.staple_distributed_send(node, (comm.rank + 1) % comm.size, lap, node)
+        node = held + graph.make_distributed_recv((comm.rank - 1) % comm.size, lap, (3,), float)
+    execute(comm, {"y": node}, x=np.zeros(3))
+    assert everywhere(comm, len(posted) == 40 and max(posted) <= 3)
+
+
+# Overlap.
+
+
+def late(seconds):
+    def wait(values):
+        sleep(seconds)
+        return values
+
+    return wait
+
+
+def test_independent_work_is_done_while_messages_are_under_way(comm):
+    x = graph.make_placeholder("x", (3,))
+    slow = graph.call(late(0.4 if comm.rank == 0 else 0), x)
+    held = graph.staple_distributed_send(slow, (comm.rank + 1) % comm.size, "late", x)
+    got = graph.make_distributed_recv((comm.rank - 1) % comm.size, "late", (3,), float)
+    work = x
+    for _ in range(6):
+        work = graph.call(late(0.05 if comm.rank == 1 else 0), work)
+    partition = graph.find_distributed_partition(comm, {"y": got + held + work})
+    comm.Barrier()
+    start = perf_counter()
+    graph.execute_distributed_partition(partition, None, None, comm, input_args={"x": np.ones(3)})
+    took = perf_counter() - start
+    assert everywhere(comm, took < 0.6)  # one after the other: 0.7
+
+
+def test_what_others_wait_for_is_computed_first(comm):
+    x = graph.make_placeholder("x", (3,))
+    work = graph.call(late(0.3 if comm.rank == 0 else 0), x)  # comes first in the expression
+    held = graph.staple_distributed_send(2 * x, (comm.rank + 1) % comm.size, 0, x)
+    got = graph.make_distributed_recv((comm.rank - 1) % comm.size, 0, (3,), float)
+    arrived = []
+
+    def note(values):
+        arrived.append(perf_counter())
+        return values
+
+    outputs = {"work": work, "y": graph.call(note, got) + held}
+    partition = graph.find_distributed_partition(comm, outputs)
+    comm.Barrier()
+    start = perf_counter()
+    graph.execute_distributed_partition(partition, None, None, comm, input_args={"x": np.ones(3)})
+    assert everywhere(comm, comm.rank != 1 or arrived[0] - start < 0.2)
+
+
+# Programs.
+
+
+def test_programs_get_what_is_documented(comm):
+    partition = graph.find_distributed_partition(comm, ring(comm))
+    seen = []
+
+    def recorded(pid, program):
+        def run(queue, allocator=None, **inputs):
+            seen.append((pid, queue, allocator, sorted(inputs)))
+            _, results = program(queue, allocator=allocator, **inputs)
+            return "event", results
+
+        return run
+
+    programs = {
+        pid: recorded(pid, program)
+        for pid, program in generate_code_for_partition(partition).items()
+    }
+    found = graph.execute_distributed_partition(
+        partition,
+        programs,
+        "queue",
+        comm,
+        allocator="allocator",
+        input_args={"x": np.full(3, float(comm.rank)), "unused": None},
+    )
+    names = {pid: sorted(part.all_input_names()) for pid, part in partition.parts.items()}
+    assert everywhere(comm, seen == [(pid, "queue", "allocator", names[pid]) for pid in (0, 1)])
+    assert everywhere(comm, same(found["y"], expected(comm)))
+
+
+# Numbers for tags.
+
+
+def test_tags_can_be_numbered(comm):
+    partition = graph.find_distributed_partition(comm, ring(comm, tag=("my", "tag")))
+    numbered, following = graph.number_distributed_tags(comm, partition, 12)
+    tags = [
+        send.comm_tag
+        for part in numbered.parts.values()
+        for many in part.name_to_send_nodes.values()
+        for send in many
+    ]
+    assert everywhere(comm, tags == [12] and following == 13)
+    graph.verify_distributed_partition(comm, numbered)
+    inputs = {"x": np.full(3, float(comm.rank))}
+    found = graph.execute_distributed_partition(numbered, None, None, comm, input_args=inputs)
+    assert everywhere(comm, same(found["y"], expected(comm)))
+
+
+def test_numbers_stay_below_what_mpi_permits(comm):
+    partition = graph.find_distributed_partition(comm, ring(comm))
+    limit = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)
+    graph.number_distributed_tags(comm, partition, limit)
+    for base in (limit + 1, -1):
+        raise_together(
+            comm,
+            ArgumentError,
+            "what MPI permits",
+            call=lambda base=base: graph.number_distributed_tags(comm, partition, base),
+        )
+    if comm.size > 1:
+        raise_together(
+            comm,
+            RankDisagreementError,
+            "base_tag",
+            call=lambda: graph.number_distributed_tags(comm, partition, comm.rank),
+        )
+
+
+def test_parts_may_be_made_by_hand_and_come_in_any_order(comm):
+    """Parts that do not need each other may still depend on each other by messages."""
+    x, r0, r1 = (graph.make_placeholder(name, (2,)) for name in ("x", "r0", "r1"))
+    after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    outputs = {"s0": x + 1, "s1": r0 * 2, "z": r1 + 3}
+
+    def part(pid, inputs, output, *, needs=(), recv=None, send=None):
+        got = (
+            {}
+            if recv is None
+            else {f"r{recv}": graph.make_distributed_recv(before, recv, 2, float)}
+        )
+        sends = (
+            {}
+            if send is None
+            else {output: [graph.make_distributed_send(outputs[output], after, send)]}
+        )
+        names = frozenset(inputs) - {"x"}
+        return graph.DistributedGraphPart(
+            pid, frozenset(needs), frozenset(inputs) - names, names, frozenset({output}), got, sends
+        )
+
+    parts = [
+        part("end", ["r1"], "z", recv=1),
+        part("middle", ["r0"], "s1", needs=["begin"], recv=0, send=1),
+        part("begin", ["x"], "s0", send=0),
+    ]
+    partition = graph.DistributedGraphPartition({each.pid: each for each in parts}, outputs, ["z"])
+    graph.verify_distributed_partition(comm, partition)
+    for programs in (None, generate_code_for_partition(partition)):
+        found = graph.execute_distributed_partition(
+            partition, programs, None, comm, input_args={"x": np.full(2, float(comm.rank))}
+        )
+        expected = 2 * ((comm.rank - 2) % comm.size + 1.0) + 3
+        assert everywhere(comm, (found["z"] == expected).all())
+
+
+def test_partitions_made_by_hand_need_numbers(comm):
+    partition = graph.find_distributed_partition(comm, ring(comm))
+    by_hand = graph.DistributedGraphPartition(
+        partition.parts, partition.name_to_output, partition.overall_output_names
+    )
+    graph.verify_distributed_partition(comm, by_hand)
+    with pytest.raises(ArgumentError, match="number_distributed_tags"):
+        graph.execute_distributed_partition(by_hand, None, None, comm)

@@ -1,0 +1,180 @@
+"""What goes wrong on one rank reaches those who wait for it, and leaves nothing behind."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from graphs import ring
+from together import named, raise_together, ranks_at_fault
+
+from pencils import graph
+from pencils.errors import ArgumentError
+from pencils.graph.executing import generate_code_for_partition
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+
+@pytest.mark.parametrize("programs", [False, True], ids=["nodes", "programs"])
+def test_who_waits_for_a_rank_that_failed_fails_too(comm, programs):
+    def break_down(values):
+        if broken:
+            msg = "out of order"
+            raise ZeroDivisionError(msg)
+        return values
+
+    x = graph.make_placeholder("x", (3,))
+    node = x
+    for lap in range(4):
+        if comm.rank == comm.size - 1 and lap == 1:
+            node = graph.call(break_down, node)
+        held = graph.staple_distributed_send(node, (comm.rank + 1) % comm.size, lap, node)
+        node = held + graph.make_distributed_recv((comm.rank - 1) % comm.size, lap, (3,), float)
+    partition = graph.find_distributed_partition(comm, {"y": node})
+    made = generate_code_for_partition(partition) if programs else None
+
+    def run():
+        inputs = {"x": np.ones(3)}
+        return graph.execute_distributed_partition(partition, made, None, comm, input_args=inputs)
+
+    for broken in (True, False, True, False):  # and then it works again
+        kind = None
+        try:
+            found = run()
+        except (ZeroDivisionError, graph.ExecutionError) as error:
+            kind = type(error)
+        kinds = comm.allgather(kind)
+        if not broken:
+            assert kinds == [None] * comm.size
+            assert (found["y"] == 16).all()
+        else:
+            assert kinds[-1] is ZeroDivisionError
+            assert kinds[:-1].count(graph.ExecutionError) >= min(3, comm.size - 1)
+
+
+def test_one_rank_without_an_input(comm):
+    partition = graph.find_distributed_partition(comm, ring(comm))
+    for culprit in ranks_at_fault(comm):
+        inputs = {} if comm.rank == culprit else {"x": np.full(3, float(comm.rank))}
+        try:
+            graph.execute_distributed_partition(partition, None, None, comm, input_args=inputs)
+            error = None
+        except (ArgumentError, graph.ExecutionError) as raised:
+            error = str(raised)
+        errors = comm.allgather(error)
+        assert "no 'x'" in errors[culprit]
+        waiting = (culprit + 1) % comm.size
+        assert waiting == culprit or f"rank {culprit} failed" in errors[waiting]
+        assert sum(each is not None for each in errors) == len({culprit, waiting})
+
+
+def test_a_program_that_is_missing_or_forgets_something(comm):
+    partition = graph.find_distributed_partition(comm, ring(comm))
+    inputs = {"x": np.ones(3)}
+    good = generate_code_for_partition(partition)
+    for programs, text in (
+        ({}, "no program for part 0"),
+        (
+            good | {1: lambda _queue, allocator=None, **_inputs: (allocator, {})},
+            "does not return y",
+        ),
+    ):
+        with pytest.raises(ArgumentError, match=text):
+            graph.execute_distributed_partition(partition, programs, None, comm, input_args=inputs)
+
+
+def test_no_progress_is_an_error(comm):
+    partition = graph.find_distributed_partition(comm, ring(comm))
+    program = partition.program
+    program.waiting[-1] += 1  # it waits for something that never comes
+    with pytest.raises(graph.ExecutionError, match="1 steps"):
+        graph.execute_distributed_partition(
+            partition, None, None, comm, input_args={"x": np.ones(3)}
+        )
+
+
+# What one rank gets wrong when the graph is cut.
+
+
+@pytest.mark.parametrize(
+    ("outputs", "kind", "text"),
+    [
+        (lambda _x: None, TypeError, "arrays must be a Mapping"),
+        (lambda _x: {"y": 3}, TypeError, "output 'y' must be a Array"),
+        (lambda x: {"y": graph.staple_distributed_send(x, 99, 0, x)}, ArgumentError, "has ranks 0"),
+        (
+            lambda x: {"y": graph.staple_distributed_send(x, 0, lambda: 0, x)},
+            TypeError,
+            "cannot be pickled",
+        ),
+    ],
+)
+def test_a_bad_graph_on_one_rank(comm, outputs, kind, text):
+    x = graph.make_placeholder("x", (3,))
+    for culprit in ranks_at_fault(comm):
+        mine = outputs(x) if comm.rank == culprit else {"y": x}
+        raise_together(
+            comm,
+            kind,
+            text,
+            named(comm, culprit),
+            call=lambda mine=mine: graph.find_distributed_partition(comm, mine),
+        )
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "wrong"),
+    [
+        (graph.DuplicateSendError, "more than once", "send"),
+        (graph.DuplicateRecvError, "more than once", "recv"),
+        (graph.MissingSendError, "not sent", "no send"),
+        (graph.MissingRecvError, "not received", "no recv"),
+        (graph.MessageMismatchError, "(4,)", "shape"),
+        (graph.MessageMismatchError, "float32", "dtype"),
+        (graph.CycleError, "wait for each other", "cycle"),
+    ],
+)
+def test_messages_that_do_not_fit_raise_the_same_everywhere(comm, kind, text, wrong):
+    for culprit in ranks_at_fault(comm):
+        here = wrong if comm.rank == culprit or wrong == "cycle" else ""
+        x = graph.make_placeholder("x", (3,))
+        after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+        shape, dtype = (4 if here == "shape" else 3), ("f4" if here == "dtype" else "f8")
+        got = graph.make_distributed_recv(before, "t", shape, dtype)
+        node = got.sum()
+        if here == "recv":
+            node = node + graph.make_distributed_recv(before, "t", shape, dtype)
+        if here == "no recv":
+            node = x
+        data = got[:3] * 1.0 if here == "cycle" else x
+        for _ in range({"send": 2, "no send": 0}.get(here, 1)):
+            node = graph.staple_distributed_send(data, after, "t", node)
+        raise_together(
+            comm,
+            kind,
+            text,
+            "'t' from rank",
+            call=lambda node=node: graph.find_distributed_partition(comm, {"y": node}),
+        )
+
+
+def test_a_partition_that_was_broken_on_one_rank(comm):
+    partition = graph.find_distributed_partition(comm, ring(comm))
+    mute = replace(partition.parts[0], name_to_send_nodes={})
+    broken = replace(partition, parts=partition.parts | {0: mute})
+    for culprit in ranks_at_fault(comm):
+        mine = broken if comm.rank == culprit else partition
+        text = f"'ring' from rank {culprit} to rank {(culprit + 1) % comm.size}"
+        raise_together(
+            comm,
+            graph.MissingSendError,
+            text,
+            call=lambda mine=mine: graph.verify_distributed_partition(comm, mine),
+        )
+        wrong = None if comm.rank == culprit else partition
+        raise_together(
+            comm,
+            TypeError,
+            "must be a DistributedGraphPartition",
+            named(comm, culprit),
+            call=lambda wrong=wrong: graph.verify_distributed_partition(comm, wrong),
+        )

@@ -1,0 +1,166 @@
+"""Halo exchanges and transposes in graphs give what they give outside of graphs."""
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+from together import everywhere, numbered, random_pencil, same, spread
+
+import pencils
+from pencils import graph
+from pencils.errors import ArgumentError, PencilMismatchError
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+
+def execute(comm, outputs, **inputs):
+    partition = graph.find_distributed_partition(comm, outputs)
+    graph.verify_distributed_partition(comm, partition)
+    return graph.execute_distributed_partition(partition, None, None, comm, input_args=inputs)
+
+
+@pytest.mark.parametrize("corners", [True, False])
+@pytest.mark.parametrize("periodic", [True, False, (True, False, True)])
+@pytest.mark.parametrize("halo", [1, (0, 2, 1), ((2, 0), (0, 3), (1, 1))])
+def test_halos_are_those_of_fields(comm, halo, periodic, corners):
+    pen = pencils.Pencil((7, 5, 6), comm, decomp=(0, 1), periodic=periodic, order=(2, 0, 1))
+    for components in ((), (2,)):
+        u = pencils.zeros(pen, halo=halo, components=components)
+        u[...] = numbered((*components, *pen.shape))
+        u.exchange_halo(corners=corners)
+        expected = u.padded
+        x = graph.make_placeholder("x", u.local_shape)
+        padded = graph.halo_exchange(x, pen, halo, corners=corners)
+        found = execute(comm, {"padded": padded}, x=u.local)["padded"]
+        mine = np.ones(expected.shape, bool)
+        if not corners:  # outside they are whatever the routes of fields bring along
+            mine = sum_of_sides(pen, u) <= 1
+        assert everywhere(comm, found.shape == expected.shape)
+        assert everywhere(comm, np.array_equal(found[mine], expected[mine]))
+
+
+def sum_of_sides(pen, u):
+    """Count the dimensions along which each point of a padded block is in the halo."""
+    sides = np.zeros(u.padded.shape[-3:], int)
+    for dim, (lo, hi) in enumerate(u.halo):
+        n = pen.local_shape[dim]
+        outside = np.ones(n + lo + hi, int)
+        outside[lo : lo + n] = 0
+        sides += outside.reshape([-1 if d == dim else 1 for d in range(3)])
+    return np.broadcast_to(sides, u.padded.shape)
+
+
+def test_halos_wider_than_blocks_and_empty_blocks(comm):
+    pen = pencils.Pencil((comm.size + 1, 3), comm, decomp=0, periodic=True)
+    thin = pencils.Pencil((max(1, comm.size - 1),), comm, periodic=True)
+    for pencil, halo in ((pen, (3, 0)), (thin, 2)):
+        u = pencils.zeros(pencil, halo=halo)
+        u[...] = numbered(pencil.shape)
+        u.exchange_halo()
+        x = graph.make_placeholder("x", pencil.local_shape)
+        found = execute(comm, {"p": graph.halo_exchange(x, pencil, halo)}, x=u.local)["p"]
+        assert everywhere(comm, np.array_equal(found, u.padded) or u.local.size == 0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_transposes_are_those_of_fields(comm, seed):
+    rng = np.random.default_rng(seed)
+    shape = tuple(map(int, rng.integers(1, 9, 3)))
+    one, two = (random_pencil(rng, comm, shape) for _ in range(2))
+    data = numbered((2, *shape) if seed % 2 else shape, [float, "c8"][seed % 2])
+    u = spread(one, data)
+    x = graph.make_placeholder("x", u.local_shape, u.dtype)
+    there = graph.transpose(x, one, two)
+    back = graph.transpose(there * 2, two, one)
+    found = execute(comm, {"there": there, "back": back}, x=u.local)
+    assert everywhere(comm, same(found["there"], pencils.transpose(u, two).local))
+    assert everywhere(comm, same(found["back"], u.local * 2))
+    axes = (*range(data.ndim - 3), *(data.ndim - 3 + dim for dim in two.order))
+    assert everywhere(comm, found["there"].transpose(axes).flags.c_contiguous)
+
+
+def test_several_operators_in_one_graph(comm):
+    """A right-hand side with stencils and transforms, traced once and executed for some steps."""
+    pen = pencils.Pencil((12, 8), comm, decomp=0, periodic=True)
+    across = pen.with_(decomp=1)
+    x, y = (graph.make_placeholder(name, pen.local_shape) for name in "xy")
+
+    def laplacian(x):
+        p = graph.halo_exchange(x, pen, 1, corners=False)
+        return p[2:, 1:-1] + p[:-2, 1:-1] + p[1:-1, 2:] + p[1:-1, :-2] - 4 * x
+
+    def smooth(x):
+        columns = graph.transpose(x, pen, across)
+        spectrum = graph.call(
+            lambda block: np.fft.rfft(block, axis=0),
+            columns,
+            shape=(7, across.local_shape[1]),
+            dtype=complex,
+        )
+        cut = spectrum * (np.arange(7) < 3)[:, None]
+        block = graph.call(
+            lambda block: np.fft.irfft(block, 12, axis=0),
+            cut,
+            shape=across.local_shape,
+            dtype=float,
+        )
+        return graph.transpose(block, across, pen)
+
+    outputs = {"x": x + 0.1 * laplacian(y), "y": y - 0.1 * laplacian(x) + smooth(x * y)}
+    partition = graph.find_distributed_partition(comm, outputs)
+    graph.verify_distributed_partition(comm, partition)
+
+    rng = np.random.default_rng(3)
+    u, v = rng.random((2, *pen.shape))
+    local = {"x": u[pen.local_slices], "y": v[pen.local_slices]}
+    for _ in range(4):
+        local = graph.execute_distributed_partition(partition, None, None, comm, input_args=local)
+        low = np.fft.rfft(u * v, axis=0) * (np.arange(7) < 3)[:, None]
+        u, v = u + 0.1 * stencil(v), v - 0.1 * stencil(u) + np.fft.irfft(low, 12, axis=0)
+    assert everywhere(comm, np.allclose(local["x"], u[pen.local_slices]))
+    assert everywhere(comm, np.allclose(local["y"], v[pen.local_slices]))
+
+
+def stencil(u):
+    neighbours = (np.roll(u, step, axis) for step in (1, -1) for axis in (0, 1))
+    return sum(neighbours) - 4 * u
+
+
+def test_one_message_to_each_neighbour(comm):
+    pen = pencils.Pencil((12, 12), comm, periodic=True)
+    x = graph.make_placeholder("x", pen.local_shape)
+    partition = graph.find_distributed_partition(comm, {"p": graph.halo_exchange(x, pen, 1)})
+    peers = [message.dest_rank for message in partition.numbers if message.src_rank == comm.rank]
+    assert everywhere(comm, len(peers) == len(set(peers)) == min(2, comm.size - 1))
+
+
+def test_pencils_of_some_ranks_in_a_graph_of_all(comm):
+    half = comm.Split(comm.rank % 2, -comm.rank)  # in another order, too
+    pen = pencils.Pencil((8, 3), half, decomp=0, periodic=True)
+    u = pencils.zeros(pen, halo=1)
+    u[...] = numbered(pen.shape) + comm.rank % 2
+    u.exchange_halo()
+    x = graph.make_placeholder("x", pen.local_shape)
+    found = execute(comm, {"p": graph.halo_exchange(x, pen, 1, comm=comm)}, x=u.local)["p"]
+    assert everywhere(comm, np.array_equal(found, u.padded))
+    if half.size > 1:
+        with pytest.raises(PencilMismatchError, match="all processes"):
+            graph.halo_exchange(x, pen, 1, comm=MPI.COMM_SELF)
+    half.Free()
+
+
+def test_what_does_not_fit(comm):
+    pen = pencils.Pencil((8, 3), comm, decomp=0)
+    x = graph.make_placeholder("x", pen.local_shape)
+    with pytest.raises(ArgumentError, match="no own block"):
+        graph.halo_exchange(x[:, :2], pen, 1)
+    with pytest.raises(ArgumentError, match="no own block"):
+        graph.transpose(x[:, :2], pen, pen)
+    with pytest.raises(ArgumentError, match="halo"):
+        graph.halo_exchange(x, pen, -1)
+    with pytest.raises(PencilMismatchError, match="same global shape"):
+        graph.transpose(x, pen, pen.with_(shape=(8, 4)))
+    for wrong in (x, None):
+        with pytest.raises(TypeError, match="must be a Pencil"):
+            graph.halo_exchange(x, wrong, 1)
+    with pytest.raises(TypeError, match="x must be"):
+        graph.transpose(np.ones(pen.local_shape), pen, pen)
