@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pencils.comm.topology import topology_of, translate
-from pencils.errors import ArgumentError, PencilMismatchError
+from pencils.errors import PencilMismatchError
 from pencils.graph.array import Array
+from pencils.graph.blocks import new_number, ranks_on, read_components
 from pencils.graph.making import call
 from pencils.graph.messages import make_distributed_recv, staple_distributed_send
 from pencils.graph.node import Shape
@@ -19,7 +19,7 @@ from pencils.layout import redistribution
 from pencils.layout.ghosts import direct, exchange, star
 from pencils.operands import check_type
 from pencils.pencil import Pencil
-from pencils.storage import HaloSpec, memory_axes, read_halo
+from pencils.storage import HaloSpec, memory_axes, read_halo, read_singletons
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -33,6 +33,7 @@ def halo_exchange(
     halo: HaloSpec,
     *,
     corners: bool = True,
+    dims: Sequence[int] | int | None = None,
     comm: MPI.Intracomm | None = None,
 ) -> Array:
     """Surround the own block by copies of its neighbours' points: a `PencilArray.exchange_halo`.
@@ -51,6 +52,9 @@ def halo_exchange(
     corners : bool, optional
         Whether ghosts that are diagonal neighbours are filled; stencils shaped like a star do not
         read them.
+    dims : int or sequence of int, optional
+        Dimensions along which the field varies; along the others it is a singleton, of extent 1
+        and without halo. Default: all.
     comm : mpi4py.MPI.Intracomm, optional
         Communicator on which the graph will be executed, and whose ranks all build such pieces.
         Default: that of the pencil.
@@ -78,25 +82,33 @@ def halo_exchange(
     >>> graph.execute_distributed_partition(partition, None, None, pen.comm, input_args=inputs)
     {'slope': array([-4.,  2.,  4., -2.])}
     """
-    components = _check_block("halo_exchange", x, pen)
-    widths = read_halo(halo, pen.ndim)
-    own = pen.box()
+    check_type("pen", pen, Pencil)
+    singletons = read_singletons(pen.ndim, dims)
+    components = read_components("halo_exchange", x, pen, singletons)
+    widths = read_halo(halo, pen.ndim, singletons)
+    layout, own = pen.extent(singletons)[:2]
     padded = own.grow(widths)
-    dims = [dim for dim, width in enumerate(widths) if any(width)]
+    wide = [dim for dim, width in enumerate(widths) if any(width)]
     moves = _Moves()
     moves.put(pen.rank, own.slices(own.start), own.slices(padded.start))
-    for faces in direct(dims) if corners else star(dims):
-        sends, recvs = exchange(pen.layout, widths, pen.rank, faces)
+    for faces in direct(wide) if corners else star(wide):
+        sends, recvs = exchange(layout, widths, pen.rank, faces)
         for ghosts in sends:
             moves.leave(ghosts.dest, ghosts.box.shift(ghosts.wrap).slices(own.start))
         for ghosts in recvs:
             moves.arrive(ghosts.source, ghosts.box.slices(padded.start))
-    ranks, number = _where(pen, comm)
-    shape = components + padded.shape
-    return _moved(x, moves, shape=shape, pen=pen, ranks=ranks, tag=("halo_exchange", number))
+    ranks, tag = ranks_on(comm, pen), ("halo_exchange", new_number(comm, pen))
+    return _moved(x, moves, shape=components + padded.shape, pen=pen, ranks=ranks, tag=tag)
 
 
-def transpose(x: Array, pen: Pencil, pen2: Pencil, *, comm: MPI.Intracomm | None = None) -> Array:
+def transpose(
+    x: Array,
+    pen: Pencil,
+    pen2: Pencil,
+    *,
+    dims: Sequence[int] | int | None = None,
+    comm: MPI.Intracomm | None = None,
+) -> Array:
     """Move a field from one pencil to another of the same shape: a `pencils.transpose`.
 
     All ranks of the pencils build the same pieces of graph in the same order; nothing is sent
@@ -110,6 +122,9 @@ def transpose(x: Array, pen: Pencil, pen2: Pencil, *, comm: MPI.Intracomm | None
         Where the field lives.
     pen2 : Pencil
         Where it goes; same global shape and processes, anything else may differ.
+    dims : int or sequence of int, optional
+        Dimensions along which the field varies; along the others it is a singleton, of extent 1.
+        Default: all.
     comm : mpi4py.MPI.Intracomm, optional
         Communicator on which the graph will be executed, and whose ranks all build such pieces.
         Default: that of the pencils.
@@ -135,35 +150,23 @@ def transpose(x: Array, pen: Pencil, pen2: Pencil, *, comm: MPI.Intracomm | None
     >>> graph.transpose(x, rows, rows.with_(decomp=1)).shape
     (4, 6)
     """
-    components = _check_block("transpose", x, pen)
+    check_type("pen", pen, Pencil)
     check_type("pen2", pen2, Pencil)
+    singletons = read_singletons(pen.ndim, dims)
+    components = read_components("transpose", x, pen, singletons)
     if pen.shape != pen2.shape or not pen.same_ranks(pen2):
         msg = f"both pencils must have the same global shape and processes:\n{pen!r}\n{pen2!r}"
         raise PencilMismatchError(msg)
-    here, there = pen.box(), pen2.box()
-    schedule = redistribution(pen.layout, pen2.layout, pen.rank, pen2.rank)
+    here, there = pen.extent(singletons), pen2.extent(singletons)
+    schedule = redistribution(here.layout, there.layout, pen.rank, pen2.rank)
     moves = _Moves()
     for message in schedule.sends:
-        moves.leave(message.dest, message.box.slices(here.start))
+        moves.leave(message.dest, message.box.slices(here.box.start))
     for message in schedule.recvs:
-        moves.arrive(message.source, message.box.slices(there.start))
-    ranks, number = _where(pen, comm)
-    shape = components + pen2.local_shape
-    return _moved(x, moves, shape=shape, pen=pen2, ranks=ranks, tag=("transpose", number))
-
-
-def _check_block(name: str, x: Array, pen: Pencil) -> Shape:
-    """Check that a node is an own block; return the shape of its components."""
-    check_type("pen", pen, Pencil)
-    check_type("x", x, Array)
-    lead = max(0, x.ndim - pen.ndim)
-    if x.shape[lead:] != pen.local_shape:
-        msg = (
-            f"{name}: a node of shape {x.shape} is no own block of rank {pen.rank}, which has "
-            f"shape {pen.local_shape} after components:\n{pen!r}"
-        )
-        raise ArgumentError(msg)
-    return x.shape[:lead]
+        moves.arrive(message.source, message.box.slices(there.box.start))
+    ranks, tag = ranks_on(comm, pen), ("transpose", new_number(comm, pen))
+    shape = components + there.local_shape
+    return _moved(x, moves, shape=shape, pen=pen2, ranks=ranks, tag=tag)
 
 
 class _Moves:
@@ -211,16 +214,6 @@ def _moved(
         parcel = call(_Packing(keys), x, shape=prod(shape[:lead]) * _volume(keys), dtype=x.dtype)
         result = staple_distributed_send(parcel, ranks[peer], tag, result)
     return result
-
-
-def _where(pen: Pencil, comm: MPI.Intracomm | None) -> tuple[Sequence[int], int]:
-    """Ranks of a pencil on the communicator of the graph, and a number for a tag there."""
-    topology = pen.topology if comm is None else topology_of(comm)
-    ranks = translate(pen.topology.comm, topology.comm)
-    if ranks is None:
-        msg = f"comm does not have all processes of the pencil:\n{pen!r}"
-        raise PencilMismatchError(msg)
-    return ranks, next(topology.numbers)
 
 
 def _volume(keys: Iterable[Key]) -> int:

@@ -78,6 +78,42 @@ def test_transposes_are_those_of_fields(comm, seed):
     assert everywhere(comm, found["there"].transpose(axes).flags.c_contiguous)
 
 
+def test_singletons(comm):
+    """Fields that vary along some dimensions only, and are the same along the others."""
+    pen = pencils.Pencil((7, 5, 6), comm, decomp=(0, 1), periodic=True)
+    across = pen.with_(decomp=(2, 1), order=(1, 0, 2))
+    for dims in ((0, 2), (2,), ()):
+        halo = [int(dim in dims) for dim in range(3)]
+        u = pencils.zeros(pen, halo=halo, dims=dims, components=2)
+        u[...] = numbered(u.shape)
+        u.exchange_halo()
+        x = graph.make_placeholder("x", u.local.shape)
+        outputs = {
+            "padded": graph.halo_exchange(x, pen, 1, dims=dims),
+            "moved": graph.transpose(x, pen, across, dims=dims),
+        }
+        found = execute(comm, outputs, x=u.local)
+        assert everywhere(comm, same(found["padded"], u.padded) or u.local.size == 0)
+        assert everywhere(comm, same(found["moved"], pencils.transpose(u, across).local))
+        with pytest.raises(ArgumentError, match="singleton"):
+            graph.halo_exchange(x, pen, (0, 1, 0), dims=dims)
+
+
+def test_several_fields_in_one_message(comm):
+    """Stacked they are one field with components."""
+    pen = pencils.Pencil((8, 6), comm, decomp=0, periodic=True)
+    x, y = (graph.make_placeholder(name, pen.local_shape) for name in "xy")
+    both = graph.halo_exchange(np.stack([x, y]), pen, 1)
+    apart = [graph.halo_exchange(node, pen, 1) for node in (x, y)]
+    outputs = {"x": both[0] - apart[0], "y": both[1] - apart[1]}
+    inputs = {name: numbered(pen.shape)[pen.local_slices] * n for n, name in enumerate("xy")}
+    found = execute(comm, outputs, **inputs)
+    assert everywhere(comm, not found["x"].any() and not found["y"].any())
+    partition = graph.find_distributed_partition(comm, {"both": both})
+    peers = [message.dest_rank for message in partition.numbers if message.src_rank == comm.rank]
+    assert everywhere(comm, len(peers) == len(set(peers)) == min(2, comm.size - 1))
+
+
 def test_several_operators_in_one_graph(comm):
     """A right-hand side with stencils and transforms, traced once and executed for some steps."""
     pen = pencils.Pencil((12, 8), comm, decomp=0, periodic=True)
