@@ -43,6 +43,7 @@ from pencils.graph.node import Tag
 from pencils.graph.partition import DistributedGraphPart, DistributedGraphPartition
 from pencils.graph.pictures import to_dot
 from pencils.graph.pieces import halo_exchange, transpose
+from pencils.graph.points import take
 from pencils.graph.verifying import number_distributed_tags, verify_distributed_partition
 
 __all__ = [
@@ -82,6 +83,7 @@ __all__ = [
     "number_distributed_tags",
     "ones",
     "staple_distributed_send",
+    "take",
     "to_dot",
     "transpose",
     "verify_distributed_partition",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +40,12 @@ class Segments(NamedTuple):
     def total(self) -> int:
         """Number of rows of all segments."""
         return int(self.bounds[-1])
+
+    @property
+    def ranges(self) -> list[tuple[int, slice]]:
+        """Rank and rows of every segment."""
+        ends = pairwise(self.bounds.tolist())
+        return [(peer, slice(*rows)) for peer, rows in zip(self.peers.tolist(), ends, strict=True)]
 
     def widened(self, widths: Ints) -> Segments:
         """Return the segments of values, if row ``i`` has ``widths[i]`` of them.

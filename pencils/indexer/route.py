@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -160,8 +159,4 @@ def _pieces(segments: Segments) -> list[Piece]:
 
     They are straight, so that nobody looks where they begin on the other side.
     """
-    bounds = segments.bounds.tolist()
-    return [
-        Piece(peer, (slice(lo, hi),), (), straight=True)
-        for peer, (lo, hi) in zip(segments.peers.tolist(), pairwise(bounds), strict=True)
-    ]
+    return [Piece(peer, (rows,), (), straight=True) for peer, rows in segments.ranges]

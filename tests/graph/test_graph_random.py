@@ -97,7 +97,7 @@ def test_random_graphs_that_break_down(comm, seed):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_random_operators_on_fields(comm, seed):
-    """Stencils along any axis and transposes, against NumPy on the global arrays."""
+    """Stencils along any axis, transposes and points, against NumPy on the global arrays."""
     rng = np.random.default_rng(seed)
     shape = (6, 8)
     pens = [pencils.Pencil(shape, comm, decomp=d, periodic=True) for d in (0, 1, (0, 1))]
@@ -116,10 +116,16 @@ def test_random_operators_on_fields(comm, seed):
         nodes.append(graph.transpose(node, pens[where[one]], pens[target]))
         where.append(target)
         data = [*data, np.roll(data[one], 1, axis) * 0.5 + data[two]]
-    outputs = {f"y{n}": node for n, node in enumerate(nodes)}
-    partition = graph.find_distributed_partition(comm, outputs)
+    mine = np.random.default_rng([seed, comm.rank])
+    asked = [mine.integers(0, [[6], [8]], (2, mine.integers(3))) for _ in nodes]
+    pieces = zip(nodes, where, asked, strict=True)
+    points = {f"p{n}": graph.take(x, pens[w], at) for n, (x, w, at) in enumerate(pieces)}
+    blocks = {f"y{n}": node for n, node in enumerate(nodes) if n % 2}
+    partition = graph.find_distributed_partition(comm, points | blocks)
     found = graph.execute_distributed_partition(partition, None, None, comm, input_args=inputs)
-    right = [
-        np.allclose(found[f"y{n}"], data[n][pens[w].local_slices]) for n, w in enumerate(where)
+    right = [np.allclose(found[f"p{n}"], data[n][tuple(at)]) for n, at in enumerate(asked)]
+    right += [
+        np.allclose(found[f"y{n}"], data[n][pens[where[n]].local_slices])
+        for n in range(1, len(nodes), 2)
     ]
     assert everywhere(comm, all(right))
