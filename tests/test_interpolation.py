@@ -22,6 +22,7 @@ from together import (
 import pencils
 from pencils import Interpolation, Pencil, interpolate
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
+from pencils.interpolation import _distinct
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -212,6 +213,16 @@ def test_ghosts_go_stale_where_that_is_watched(comm):
     with pencils.checking(), Interpolation(u.pencil, (0.5, 0.5)) as plan:
         plan.deposit(u, 1)
     assert everywhere(comm, np.isnan(u.padded).any() or not u.local.size)
+
+
+@pytest.mark.parametrize("size", [300, 10**15])  # numbered by a table, and by sorting
+@pytest.mark.parametrize("count", [0, 1, 90])
+def test_corners_are_asked_for_once(comm, size, count):
+    numbers = np.random.default_rng(comm.rank).integers(0, 300, (8, count))
+    distinct, where = _distinct(numbers, size)
+    assert everywhere(comm, (np.diff(distinct) > 0).all())
+    assert everywhere(comm, same(distinct[where], numbers))
+    assert everywhere(comm, set(distinct) == set(numbers.reshape(-1)))
 
 
 def put(u, points, values):
