@@ -19,6 +19,7 @@ from pencils.errors import PencilsError
 from pencils.gather import gather
 from pencils.halo import HaloExchange, exchange_halos
 from pencils.indexer import GlobalIndexer, GlobalMultiIndexer, PointIndexer, ReduceOp
+from pencils.interpolation import Interpolation, interpolate
 from pencils.io import Checkpoint, load, save
 from pencils.localgrid import LocalGrid, localgrid
 from pencils.partition import partition
@@ -35,6 +36,7 @@ __all__ = [
     "GlobalIndexer",
     "GlobalMultiIndexer",
     "HaloExchange",
+    "Interpolation",
     "LocalGrid",
     "Pencil",
     "PencilArray",
@@ -54,6 +56,7 @@ __all__ = [
     "full",
     "full_like",
     "gather",
+    "interpolate",
     "load",
     "localgrid",
     "ones",

@@ -2,33 +2,135 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pencils.errors import ArgumentError
 
-COMBININGS: dict[str, np.ufunc] = {
-    "sum": np.add,
-    "prod": np.multiply,
-    "min": np.minimum,
-    "max": np.maximum,
-    "land": np.logical_and,
-    "lor": np.logical_or,
-    "band": np.bitwise_and,
-    "bor": np.bitwise_or,
+
+class ReduceOp(Enum):
+    """How values that belong to the same index are combined.
+
+    ``L`` stands for logical and ``B`` for bitwise operations. ``LAND`` and ``LOR`` give booleans,
+    ``SUM`` of booleans counts them; everything else keeps the element type.
+
+    Examples
+    --------
+    >>> [op.name for op in ReduceOp]
+    ['SUM', 'PROD', 'MIN', 'MAX', 'LAND', 'LOR', 'BAND', 'BOR']
+    """
+
+    SUM = "sum"
+    PROD = "prod"
+    MIN = "min"
+    MAX = "max"
+    LAND = "land"
+    LOR = "lor"
+    BAND = "band"
+    BOR = "bor"
+
+    @property
+    def ufunc(self) -> np.ufunc:
+        """What makes one value of two."""
+        return _RULES[self].ufunc
+
+    def result(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Element type of what comes out for values of another one.
+
+        Raises
+        ------
+        ArgumentError
+            If such values cannot be combined.
+        """
+        if dtype.kind not in _RULES[self].kinds:
+            msg = f"ReduceOp.{self.name} does not combine values of type {dtype}"
+            raise ArgumentError(msg)
+        if self in (ReduceOp.LAND, ReduceOp.LOR):
+            return np.dtype(bool)
+        return np.dtype(np.int64) if self is ReduceOp.SUM and dtype.kind == "b" else dtype
+
+    def blank(self, size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Make an output for values of a type, of elements that change nothing.
+
+        Examples
+        --------
+        >>> ReduceOp.MIN.blank(2, np.dtype(np.int8)), ReduceOp.MAX.blank(1, np.dtype(float))
+        (array([127, 127], dtype=int8), array([-inf]))
+        """
+        kind = self.result(dtype)
+        return np.full(size, _RULES[self].neutral(kind), kind)
+
+    def combine(
+        self, out: NDArray[Any], rows: NDArray[np.int64], values: NDArray[Any], count: int
+    ) -> None:
+        """Combine values with what stands in `out`, one after the other.
+
+        Parameters
+        ----------
+        out : numpy.ndarray
+            Rows of `count` values each, in any shape, contiguous.
+        rows : numpy.ndarray
+            Row of `out` that each row of `values` is for.
+        values : numpy.ndarray
+            Rows of `count` values each.
+        count : int
+            Each component is combined by itself.
+        """
+        if not values.size:
+            return
+        targets, sources = out.reshape(-1, count), values.reshape(-1, count)
+        for component in range(count):  # much faster than rows at once
+            column = sources[:, component].astype(out.dtype, copy=False)
+            self.ufunc.at(targets[:, component], rows, column)
+
+    def fold(self, out: NDArray[Any], values: NDArray[Any]) -> None:
+        """Combine each value of `out`, contiguous, with one other value."""
+        if values.size:
+            flat = out.reshape(-1)
+            self.ufunc(flat, values.astype(out.dtype, copy=False), out=flat)
+
+
+class _Rule(NamedTuple):
+    ufunc: np.ufunc
+    kinds: str  # of element types, as NumPy abbreviates them
+    neutral: Callable[[np.dtype[Any]], Any]
+
+
+def _largest(dtype: np.dtype[Any]) -> Any:
+    return {"b": True, "f": np.inf}.get(dtype.kind) or np.iinfo(dtype).max
+
+
+def _smallest(dtype: np.dtype[Any]) -> Any:
+    if dtype.kind == "b":
+        return False
+    return -np.inf if dtype.kind == "f" else np.iinfo(dtype).min
+
+
+_RULES = {
+    ReduceOp.SUM: _Rule(np.add, "biufc", lambda _: 0),
+    ReduceOp.PROD: _Rule(np.multiply, "iufc", lambda _: 1),
+    ReduceOp.MIN: _Rule(np.minimum, "biuf", _largest),
+    ReduceOp.MAX: _Rule(np.maximum, "biuf", _smallest),
+    ReduceOp.LAND: _Rule(np.logical_and, "biufc", lambda _: True),
+    ReduceOp.LOR: _Rule(np.logical_or, "biufc", lambda _: False),
+    ReduceOp.BAND: _Rule(np.bitwise_and, "biu", lambda dtype: ~dtype.type(0)),
+    ReduceOp.BOR: _Rule(np.bitwise_or, "biu", lambda _: 0),
 }
 
 _NUMBERS = "biufcm"  # kinds of element type
 
 
-def read_combining(name: object, dtype: np.dtype[Any]) -> np.ufunc:
-    """Find the operation of this name.
+def read_combining(reduce: object, dtype: np.dtype[Any]) -> ReduceOp:
+    """Find the operation of this name, for elements that keep their type.
 
     Parameters
     ----------
-    name : {"sum", "prod", "min", "max", "land", "lor", "band", "bor"}
-        Its name, as in MPI.
+    reduce : ReduceOp or {"sum", "prod", "min", "max", "land", "lor", "band", "bor"}
+        It, or its name, as in MPI.
     dtype : numpy.dtype
         Type of the elements to combine.
 
@@ -37,21 +139,23 @@ def read_combining(name: object, dtype: np.dtype[Any]) -> np.ufunc:
     ArgumentError
         If there is no such operation.
     TypeError
-        If it is not defined for such elements.
+        If NumPy does not define it for such elements.
 
     Examples
     --------
     >>> read_combining("max", np.dtype(float))
-    <ufunc 'maximum'>
+    <ReduceOp.MAX: 'max'>
     """
-    if not isinstance(name, str) or name not in COMBININGS:
-        msg = f"reduce={name!r} must be one of {', '.join(map(repr, COMBININGS))}"
-        raise ArgumentError(msg)
-    ufunc = COMBININGS[name]
-    if dtype.kind not in _NUMBERS or not _has_loop(ufunc, dtype):
-        msg = f"reduce={name!r} is not defined for elements of type {dtype}; use another one"
+    try:
+        op = ReduceOp(reduce)
+    except ValueError:
+        names = ", ".join(repr(op.value) for op in ReduceOp)
+        msg = f"reduce={reduce!r} must be a ReduceOp, or one of {names}"
+        raise ArgumentError(msg) from None
+    if dtype.kind not in _NUMBERS or not _has_loop(op.ufunc, dtype):
+        msg = f"reduce={op.value!r} is not defined for elements of type {dtype}; use another one"
         raise TypeError(msg)
-    return ufunc
+    return op
 
 
 def _has_loop(ufunc: np.ufunc, dtype: np.dtype[Any]) -> bool:

@@ -44,6 +44,7 @@ HEIGHT = {
     "indexer": 55,
     "dap": 55,
     "grid": 55,
+    "interpolation": 57,
     "graph": 60,
     "io": 60,
     "fft": 60,

@@ -13,7 +13,18 @@ from mpi4py import MPI
 from together import everywhere, ranks_at_fault
 
 import pencils
-from pencils import HaloExchange, Pencil, PencilArray, Transposition, dap
+from pencils import (
+    GlobalIndexer,
+    GlobalMultiIndexer,
+    HaloExchange,
+    Interpolation,
+    Pencil,
+    PencilArray,
+    ReduceOp,
+    Transposition,
+    dap,
+    interpolate,
+)
 from pencils.errors import RankDisagreementError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -58,6 +69,19 @@ def here(comm):
     h_turned = pencils.ones(pen.with_(order=(2, 1, 0)), halo=1)
     halo_freed = HaloExchange([h, h_other])
     halo_freed.free()
+    # Two points, and two items of a collection that has three on every rank.
+    points, cuts, items = ([0, 5], 1, [2, 0]), 3 * np.arange(comm.size + 1), [0, 2]
+    indexer, single = pen.indexer(points), GlobalIndexer(cuts, items, comm)
+    lists = GlobalMultiIndexer(cuts, [items, [1]], comm)
+    cloud = Interpolation(pen, points)
+    closed = SimpleNamespace(
+        indexer=pen.indexer(points),
+        single=GlobalIndexer(cuts, items, comm),
+        lists=GlobalMultiIndexer(cuts, [items, [1]], comm),
+        cloud=Interpolation(pen, points),
+    )
+    for plan in vars(closed).values():
+        plan.free()
     maps = [
         dap.BlockMap(size=6, start=0, stop=6),
         dap.CyclicMap(size=5, nprocs=comm.size, rank=comm.rank, block_size=2),
@@ -146,6 +170,22 @@ def here(comm):
         exported_short={**dap.export(u), "buffer": u.local[1:]},
         exported_times={**dap.export(u), "buffer": np.ones(3, "M8[s]")},
         exported_larger=dap.export(pencils.ones(larger)),
+        indexer=indexer,
+        indexer_other=pen.indexer(points),
+        indexer_freed=closed.indexer,
+        single=single,
+        single_other=GlobalIndexer(cuts, items, comm),
+        single_freed=closed.single,
+        lists=lists,
+        lists_other=GlobalMultiIndexer(cuts, [items, [1]], comm),
+        lists_freed=closed.lists,
+        cloud=cloud,
+        cloud_other=Interpolation(pen, points),
+        cloud_freed=closed.cloud,
+        cuts=cuts,
+        cuts_other=np.maximum(cuts - 1, 0),
+        target=pencils.ones(pen),
+        u_readonly=PencilArray(pen, np.broadcast_to(1.0, pen.local_shape)),
         fields={"u": u},
         fields_other={"u": pencils.ones(across)},
         fields_short={"u": pencils.ones(pen, dtype="f4")},
@@ -156,6 +196,8 @@ def here(comm):
     )
     yield known
     for plan in (known.plan, known.other_plan, known.halo_plan, known.halo_other_plan):
+        plan.free()
+    for plan in (indexer, single, lists, cloud):
         plan.free()
     known.apart.Free()
 
@@ -249,6 +291,86 @@ def fill_and_wait(field, **rest):
     PencilArray.start_halo_exchange(field, **rest).wait()
 
 
+def make_indexer(pencil, coords, **rest):
+    with pencil.indexer(coords, **rest):
+        pass
+
+
+def make_interpolation(pencil, points, **rest):
+    with Interpolation(pencil, points, **rest):
+        pass
+
+
+def make_single(distri, g_idx, comm, **rest):
+    with GlobalIndexer(distri, g_idx, comm, **rest):
+        pass
+
+
+def make_lists(distri, g_idx_l, comm, **rest):
+    with GlobalMultiIndexer(distri, g_idx_l, comm, **rest):
+        pass
+
+
+def calling(method, *names):
+    """Call a method of a plan, with what has these names, if given, by position."""
+
+    def call(plan, **rest):
+        positional = [rest.pop(name) for name in names if name in rest]
+        return getattr(plan, method)(*positional, **rest)
+
+    return call
+
+
+POINTS = ([0, 5], 1, [2, 0])
+POINTWISE = {
+    "u.take": (PencilArray.take, {"self": The("u"), "coords": POINTS}),
+    "u.put": (PencilArray.put, {"self": The("target"), "coords": POINTS, "values": 1}),
+    "indexer": (make_indexer, {"pencil": The("pen"), "coords": POINTS}),
+    "indexer.take": (calling("take", "u"), {"plan": The("indexer"), "u": The("u")}),
+    "indexer.put": (
+        calling("put", "u", "values"),
+        {"plan": The("indexer"), "u": The("target"), "values": [1, 2]},
+    ),
+    "interpolate": (interpolate, {"u": The("u"), "points": POINTS}),
+    "Interpolation": (make_interpolation, {"pencil": The("pen"), "points": POINTS}),
+    "cloud": (calling("__call__", "u"), {"plan": The("cloud"), "u": The("u")}),
+    "deposit": (
+        calling("deposit", "u", "values"),
+        {"plan": The("cloud"), "u": The("target"), "values": [1, 2]},
+    ),
+    "GlobalIndexer": (
+        make_single,
+        {"distri": The("cuts"), "g_idx": [0, 2], "comm": The("comm")},
+    ),
+    "GlobalMultiIndexer": (
+        make_lists,
+        {"distri": The("cuts"), "g_idx_l": [[0, 2], []], "comm": The("comm")},
+    ),
+    "single.Take": (
+        calling("Take", "dist_data", "local_data"),
+        {"plan": The("single"), "dist_data": np.ones(6), "count": 2},
+    ),
+    "single.Put": (
+        calling("Put", "local_data", "dist_data"),
+        {"plan": The("single"), "local_data": np.ones(4), "count": 2},
+    ),
+    "lists.Take": (
+        calling("Take", "dist_data", "local_data_l"),
+        {"plan": The("lists"), "dist_data": np.ones(6), "count": 2},
+    ),
+    "lists.Put": (
+        calling("Put", "local_data_l", "dist_data"),
+        {"plan": The("lists"), "local_data_l": [np.ones(4), np.ones(2)], "count": 2},
+    ),
+}
+# Which argument names the points, the field and the plan.
+COORDS = {"u.take": "coords", "u.put": "coords", "indexer": "coords"}
+COORDS |= {"interpolate": "points", "Interpolation": "points"}
+POINT_PLANS = {"indexer.take": "indexer", "indexer.put": "indexer"}
+POINT_PLANS |= {"cloud": "cloud", "deposit": "cloud"}
+LIST_PLANS = {"single.Take": "single", "single.Put": "single"}
+LIST_PLANS |= {"lists.Take": "lists", "lists.Put": "lists"}
+
 CALLS = {
     "Pencil": (Pencil, {"shape": SHAPE, "comm": The("comm")}),
     "with_": (lambda pencil, **rest: pencil.with_(**rest), {"pencil": The("pen")}),
@@ -281,6 +403,7 @@ CALLS = {
     **REDUCTIONS,
     **PAIRS,
     **MAKING,
+    **POINTWISE,
     "dap.validate_on": (dap.validate_on, {"comm": The("comm"), "exported": The("exported")}),
     "dap.import_array": (dap.import_array, {"obj": The("exported"), "comm": The("comm")}),
     "from_distarray": (
@@ -430,7 +553,60 @@ WRONG = [
     ("dap.export_as", "version", "0.10", None, 3),
     ("to_pencil", "pencil", None, "x", The("u"), The("larger"), The("flat"), The("alone")),
     ("to_pencil", "halo", *NO_NUMBERS, (1, 2)),
-    ("to_pencil", "reduce", "mean", 3, np.add, "band"),
+    ("to_pencil", "reduce", "mean", 3, np.add, "band", ReduceOp.BAND),
+    *((name, coords, None, 3, "x", "abc", (0, 1), OBJECT) for name, coords in COORDS.items()),
+    *(
+        (name, coords, (6, 1, 0), (0, -1, 0), (0, "x", 0), ([0, 1], [0, 1, 2], 0))
+        for name, coords in COORDS.items()
+    ),
+    *((name, "coords", (0, 0.5, 0)) for name, at in COORDS.items() if at == "coords"),
+    *((name, "points", (0, np.nan, 0)) for name, at in COORDS.items() if at == "points"),
+    *((name, "dims", *NO_DIMS) for name in ("indexer", "Interpolation")),
+    *((name, "check", np.ones(2)) for name in ("indexer", "Interpolation")),
+    ("Interpolation", "pencil", None, "x", The("u")),
+    ("interpolate", "u", None, "x", The("data"), The("pen")),
+    *((name, "fill_value", "x", [1, 2], OBJECT) for name in ("interpolate", "Interpolation")),
+    *(
+        (name, "out", 3, "x", np.empty(3), np.empty(2, int), np.ones((2, 2))[:, 0], The("u"))
+        for name in ("u.take", "indexer.take", "interpolate", "cloud")
+    ),
+    *(
+        (name, "values", [1, 2, 3], "x", 1j, OBJECT, [[1], [2, 3]])
+        for name in ("u.put", "indexer.put", "deposit")
+    ),
+    *((name, "reduce", "sum", 3, np.add, ReduceOp.BOR) for name in ("u.put", "indexer.put")),
+    ("u.put", "self", The("u_readonly")),
+    *(
+        (name, "u", None, "x", The("data"), The("u_larger"), The("plane"), The("u_across"))
+        for name in POINT_PLANS
+    ),
+    *((name, "u", The("u_readonly")) for name in ("indexer.put", "deposit")),
+    *((name, "plan", The(f"{plan}_freed")) for name, plan in (POINT_PLANS | LIST_PLANS).items()),
+    *(
+        row
+        for name, index in (("GlobalIndexer", "g_idx"), ("GlobalMultiIndexer", "g_idx_l"))
+        for row in (
+            (name, "distri", None, 3, "x", [0], [1, 2, 3], [0, 3.5], [[0, 1]]),
+            (name, index, None, 3, "x", [[0], [999]], [[-1]], [[0.5]], [OBJECT]),
+            (name, "comm", 3, "x"),
+            (name, "check", np.ones(2)),
+        )
+    ),
+    ("GlobalIndexer", "g_idx", [999], [-1], [0.5], [True]),
+    *(
+        (name, "dist_data", None, 3, "x", np.ones(5), np.ones(12)[::2], np.ones(6, object))
+        for name in ("single.Take", "lists.Take")
+    ),
+    ("single.Take", "local_data", 3, np.ones(3), np.ones(4, "f4")),
+    ("lists.Take", "local_data_l", 3, np.ones(6), [np.ones(4)], [np.ones(4), np.ones(3)]),
+    ("single.Put", "local_data", None, 3, "x", np.ones(3), np.ones(8)[::2], np.ones(4, object)),
+    ("lists.Put", "local_data_l", None, 3, "x", [], [np.ones(4)], [np.ones(4), np.ones(3)]),
+    *(
+        row
+        for name in LIST_PLANS
+        for row in ((name, "count", 0, -1, "x", 1.5, None), (name, "reduce", "sum", 3, np.add))
+    ),
+    *((name, "dist_data", 3, np.ones(5), np.ones(6, "f4")) for name in ("single.Put", "lists.Put")),
 ]
 WRONG_FILES = [
     ("save", "path", 3, None, "", "a\0b"),
@@ -538,6 +714,24 @@ DIFFERENT = [
     ("to_pencil", "pencil", The("across")),
     ("to_pencil", "halo", 1),
     ("to_pencil", "reduce", "sum", "max"),
+    *((name, field, The("short"), The("vector"))
+      for name, field in (("u.take", "self"), ("u.put", "self"), ("interpolate", "u"))),
+    *((name, field, The("u_across"), The("u_larger"), The("plane"))
+      for name, field in (("u.take", "self"), ("u.put", "self"), ("interpolate", "u"))),
+    *((name, "u", The("short"), The("vector")) for name in POINT_PLANS),
+    *((name, "plan", The(f"{plan}_other")) for name, plan in (POINT_PLANS | LIST_PLANS).items()),
+    *((name, "reduce", ReduceOp.SUM) for name in ("u.put", "indexer.put", *LIST_PLANS)),
+    *((name, "pencil", The("across"), The("larger")) for name in ("indexer", "Interpolation")),
+    *((name, "check", False) for name in ("indexer", "Interpolation")),
+    ("Interpolation", "dims", (0, 2)),
+    *((name, "fill_value", 0.0, np.nan) for name in ("interpolate", "Interpolation")),
+    *((name, argument, value) for name in ("GlobalIndexer", "GlobalMultiIndexer")
+      for argument, value in (("distri", The("cuts_other")), ("check", False))),
+    *((name, "count", 1) for name in LIST_PLANS),
+    ("single.Take", "dist_data", np.ones(6, "f4")),
+    ("lists.Take", "dist_data", np.ones(6, "f4")),
+    ("single.Put", "local_data", np.ones(4, "f4")),
+    ("lists.Put", "local_data_l", [np.ones(4, "f4"), np.ones(2, "f4")]),
 ]  # fmt: skip
 DIFFERENT_FILES = [
     ("save", "path", The("other_path")),

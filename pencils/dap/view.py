@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pencils.array import PencilArray
-from pencils.combining import read_combining
+from pencils.combining import ReduceOp, read_combining
 from pencils.comm.agree import agreed
 from pencils.comm.topology import topology_of, translate
 from pencils.dap.dealing import make_deal
@@ -103,7 +103,7 @@ class DistributedView:
         return self.dist.owner(index)
 
     def to_pencil(
-        self, pencil: Pencil, *, halo: HaloSpec = 0, reduce: str | None = None
+        self, pencil: Pencil, *, halo: HaloSpec = 0, reduce: ReduceOp | str | None = None
     ) -> PencilArray:
         """Copy the array to a new field, whose blocks are those of a pencil. *Collective*.
 
@@ -115,10 +115,10 @@ class DistributedView:
             those of the pencil become components; each must be a block on one process.
         halo : int, sequence of int, or sequence of (int, int), optional
             Widths of the halo of the field; it is not filled.
-        reduce : {"sum", "prod", "min", "max", "land", "lor", "band", "bor"}, optional
+        reduce : ReduceOp or {"sum", "prod", "min", "max", "land", "lor", "band", "bor"}, optional
             What is made of the values of a point that several processes own, in the order of
-            ranks; only points of unstructured dimensions can have several owners. Default: the
-            value of the last one.
+            ranks; the element type stays. Only points of unstructured dimensions can have several
+            owners. Default: the value of the last one.
 
         Returns
         -------
@@ -146,14 +146,14 @@ class DistributedView:
             agree(pencil=repr(pencil), ranks=members, dtype=self.dtype)
             widths = read_halo(halo, pencil.ndim)
             dtype = read_dtype(self.dtype)
-            combine = None if reduce is None else read_combining(reduce, dtype)
-            agree(halo=widths, reduce=reduce)
+            op = None if reduce is None else read_combining(reduce, dtype)
+            agree(halo=widths, reduce=op)
             components, dims = self._split_dims(pencil)
             lists = any(isinstance(dim, GlobalUnstructuredMap) for dim in dims)
             field = PencilArray.allocated(pencil, dtype, components, halo=widths, zero=lists)
-        deal = make_deal(pencil.layout, dims, every_point if combine else last_holders)
+        deal = make_deal(pencil.layout, dims, every_point if op else last_holders)
         moves = Redistribution(pencil.topology, deal, members)
-        moves.to_blocks(self.local, field.local, combine)
+        moves.to_blocks(self.local, field.local, op and op.ufunc)
         return field
 
     def _split_dims(self, pencil: Pencil) -> tuple[tuple[int, ...], tuple[GlobalDimMap, ...]]:

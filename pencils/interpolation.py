@@ -1,0 +1,401 @@
+"""Multilinear interpolation of fields at any positions, and its adjoint, the deposition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from pencils.array import PencilArray
+from pencils.combining import ReduceOp
+from pencils.comm.agree import agreed
+from pencils.errors import ArgumentError
+from pencils.indexer.agreement import Agreement, Unheard
+from pencils.indexer.arguments import read_array, read_values
+from pencils.indexer.grouping import Ints
+from pencils.kinds import Kind, check_source
+from pencils.layout import Layout
+from pencils.operands import Field, check_type, facts, plain_array, topology_among
+from pencils.pencil import Pencil
+from pencils.plans import Freeable
+from pencils.storage import Array, read_singletons
+
+# A table of all points in the box of those that are asked for is faster than sorting, if it has
+# not many more entries than there are requests.
+_SPARSE = 8
+
+
+def interpolate(
+    u: PencilArray, points: Sequence[Any], *, out: Any = None, fill_value: complex | None = None
+) -> Array:
+    """Interpolate a field between its points, multilinearly, wherever they live. *Collective*.
+
+    A plan for the same positions again and again is an `Interpolation`.
+
+    Parameters
+    ----------
+    u : PencilArray
+        A field of numbers, with any components.
+    points : sequence of array_like
+        Positions in units of the index along each space dimension, which broadcast to each other:
+        at 2.25, three quarters of the value at index 2 and a quarter of that at 3. Other ones on
+        every process, perhaps none. Any number is allowed along periodic dimensions, ``0 .. n - 1``
+        along the other ones, and anything, ignored, along singletons.
+    out : numpy.ndarray, optional
+        Contiguous array to fill, of shape ``u.components`` + that of the positions.
+    fill_value : number, optional
+        What the field is outside. Default: nobody may ask for that.
+
+    Returns
+    -------
+    numpy.ndarray
+        `out`, or a new array: of the type of the field, or ``float64`` for integers.
+
+    Raises
+    ------
+    IndexError
+        On every rank, if a position is outside on any, and there is no `fill_value`.
+    ArgumentError, TypeError, RankDisagreementError
+        On every rank, if another argument does not fit on any.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = pencils.from_function(pencils.Pencil((4, 6)), lambda i, j: 10.0 * i + j)
+    >>> pencils.interpolate(u, ([0.5, 3], [2.25, 5]))
+    array([ 7.25, 35.  ])
+
+    Positions on a rectilinear grid become those in units of the index with ``numpy.interp``:
+
+    >>> x, y = np.array([0, 0.1, 0.4, 1]), np.linspace(0, 1, 6)
+    >>> at = np.interp([0.2, 0.7], x, range(4)), np.interp([1, 0.5], y, range(6))
+    >>> (pencils.interpolate(u, at) - (10 * at[0] + at[1])).round(12)
+    array([0., 0.])
+    """
+    with agreed(topology_among(u).comm, "interpolate") as same:
+        check_type("u", u, Field)
+        same(**facts(u))
+    dims = [dim for dim in range(u.pencil.ndim) if dim not in u.singletons]
+    with Interpolation(u.pencil, points, dims=dims, fill_value=fill_value) as plan:
+        return plan(u, out)
+
+
+class Interpolation(Freeable):
+    """Reusable plan that interpolates fields at some positions. Making one is *Collective*.
+
+    It serves all fields of a pencil, whatever their type, components and halo.
+
+    Parameters
+    ----------
+    pencil : Pencil
+        Where the fields live.
+    points : sequence of array_like
+        Positions, as for `interpolate`.
+    dims : int or sequence of int, optional
+        Dimensions along which the fields vary; along the others they are singletons, and the
+        position is ignored. Default: all.
+    fill_value : number, optional
+        What fields are outside. Default: nobody may ask for that.
+    check : bool, optional
+        Whether every call agrees on its arguments over all ranks, so that a mistake on one rank
+        raises everywhere.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        What the positions of this rank broadcast to.
+
+    Raises
+    ------
+    IndexError, ArgumentError, TypeError, RankDisagreementError
+        On every rank, if an argument does not fit on any.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> pen = pencils.Pencil((4, 6), periodic=(True, False))
+    >>> with pencils.Interpolation(pen, ([-0.5, 1], [0, 2.5])) as plan:
+    ...     plan(pencils.from_function(pen, lambda i, j: i + 10 * j))
+    array([ 1.5, 26. ])
+    """
+
+    def __init__(
+        self,
+        pencil: Pencil,
+        points: Sequence[Any],
+        *,
+        dims: Sequence[int] | int | None = None,
+        fill_value: complex | None = None,
+        check: bool = True,
+    ) -> None:
+        topology = topology_among(pencil)
+        with agreed(topology.comm, "Interpolation") as same:
+            check_type("pencil", pencil, Pencil)
+            self._singletons = read_singletons(pencil.ndim, dims)
+            self._fill = _read_fill(fill_value)
+            facts = {"dims": sorted(self._singletons), "check": bool(check)}
+            same(pencil=repr(pencil), fill_value=self._fill, **facts)
+            layout = pencil.extent(self._singletons).layout
+            self.shape, positions = _read_points(points, pencil.ndim, self._singletons)
+            self._inside = _inside(positions, layout, self.shape, strict=self._fill is None)
+        self.pencil = pencil
+        self._agreement = Agreement(topology, next(topology.numbers), check=check)
+        along = [
+            _ends(position[self._inside], extent, wraps=wraps)
+            for position, extent, wraps in zip(
+                positions, layout.shape, layout.periodic, strict=True
+            )
+        ]
+        coords, self._where, self._weights = _corners(along)
+        varied = [dim for dim in range(pencil.ndim) if dim not in self._singletons]
+        self._indexer = pencil.indexer(coords, dims=varied, check=False)
+
+    def __call__(self, u: PencilArray, out: Any = None) -> Array:
+        """Interpolate a field. *Collective*.
+
+        Parameters
+        ----------
+        u : PencilArray
+            A field of numbers on the pencil, with any components.
+        out : numpy.ndarray, optional
+            Contiguous array to fill, of shape ``u.components + shape``.
+
+        Returns
+        -------
+        numpy.ndarray
+            `out`, or a new array: of the type of the field, or ``float64`` for integers.
+
+        Raises
+        ------
+        ArgumentError, TypeError, PencilMismatchError
+            On every rank, before anything is written, if an argument does not fit on any.
+        """
+        with self._agreement.on("interpolate") as same:
+            self._check_field(u, same)
+            shape = (*u.components, *self.shape)
+            dtype = self._result(u.dtype)
+            found = np.empty(shape, dtype) if out is None else read_array("out", out, shape)
+            if found.dtype != dtype:
+                msg = f"out has type {found.dtype}, but values of type {dtype} come out"
+                raise TypeError(msg)
+        corners = _columns(self._indexer.take(u), u.components)
+        inside = np.zeros((len(corners), self._where.shape[1]), dtype)
+        for weights, where in zip(self._weights, self._where, strict=True):
+            inside += weights * corners[:, where]
+        columns = _columns(found, u.components)
+        if self._fill is not None:
+            columns[...] = self._fill
+        columns[:, self._inside] = inside
+        return found
+
+    def deposit(self, u: PencilArray, values: Any) -> None:
+        """Add values at the positions to the points around them. *Collective*.
+
+        The points take the shares that interpolation would give them, as in the deposition of
+        particles by *cloud in cell*: this is the adjoint of interpolation, and the sum over a field
+        grows by that of the values. What is outside is lost.
+
+        Parameters
+        ----------
+        u : PencilArray
+            A field of floating point numbers on the pencil, with any components. Its halo is left
+            alone.
+        values : array_like
+            What broadcasts to ``u.components + shape`` and can be converted to the type of `u`.
+
+        Raises
+        ------
+        ArgumentError, TypeError, PencilMismatchError
+            On every rank, before anything is written, if an argument does not fit on any.
+
+        Examples
+        --------
+        >>> import pencils
+        >>> pen = pencils.Pencil(4, periodic=True)
+        >>> charge = pencils.zeros(pen)
+        >>> with pencils.Interpolation(pen, [[0.75, 3.5, 1]]) as particles:
+        ...     particles.deposit(charge, [4.0, 2.0, 1.0])
+        >>> charge.local
+        array([2., 4., 0., 1.])
+        """
+        with self._agreement.on("deposit") as same:
+            self._check_field(u, same)
+            _check_target(u)
+            given = read_values("values", values, (*u.components, *self.shape), u.dtype)
+        columns = _columns(given, u.components)[:, self._inside]
+        sums = np.zeros((*u.components, *self._indexer.shape), u.dtype.newbyteorder("="))
+        for total, column in zip(_columns(sums, u.components), columns, strict=True):
+            for weights, where in zip(self._weights, self._where, strict=True):
+                np.add.at(total, where, (weights * column).astype(total.dtype, copy=False))
+        self._indexer.put(u, sums, reduce=ReduceOp.SUM)
+
+    def free(self) -> None:
+        """Complete what is under way, and release memory and MPI objects."""
+        self._agreement.closed = True
+        self._indexer.free()
+
+    def _check_field(self, u: PencilArray, same: agreed | Unheard) -> None:
+        check_type("u", u, Field)
+        check_source(u, self.pencil, Kind(u.dtype, u.components, self._singletons))
+        if u.dtype.kind not in "biufc":
+            msg = f"u of type {u.dtype} cannot be interpolated; convert it to floats"
+            raise TypeError(msg)
+        same(dtype=u.dtype, components=u.components)
+
+    def _result(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Element type of what comes out for a field of another one, and may be filled in."""
+        result = dtype.newbyteorder("=") if dtype.kind in "fc" else np.dtype(float)
+        if self._fill is not None and not np.can_cast(self._fill.dtype, result, "same_kind"):
+            msg = f"fill_value={self._fill} does not fit values of type {result}"
+            raise TypeError(msg)
+        return result
+
+
+def _check_target(u: PencilArray) -> None:
+    if u.dtype.kind not in "fc":
+        msg = f"u of type {u.dtype} cannot hold shares of values; use a field of floats"
+        raise TypeError(msg)
+    if not u.local.flags.writeable:
+        msg = "u is read-only; pass a field that may be written"
+        raise ArgumentError(msg)
+
+
+def _read_fill(value: object) -> Any:
+    """Read one number, or None, as a scalar of NumPy."""
+    if value is None:
+        return None
+    number = np.asarray(value)
+    if number.ndim or number.dtype.kind not in "biufc":
+        msg = f"fill_value={value!r} must be a number, or None"
+        raise TypeError(msg)
+    return number[()]
+
+
+def _read_points(
+    points: object, ndim: int, ignored: frozenset[int]
+) -> tuple[tuple[int, ...], list[Array]]:
+    """Read positions along every dimension, which broadcast to each other.
+
+    Returns
+    -------
+    shape : tuple of int
+        What they broadcast to.
+    positions : list of numpy.ndarray
+        The positions of all points along each dimension, one-dimensional; 0 where ignored.
+    """
+    along = [plain_array(entry) for entry in points] if isinstance(points, Iterable) else []
+    if len(along) != ndim:
+        msg = f"points must have an entry for each of {ndim} dimensions, like (x, y, z)"
+        raise ArgumentError(msg)
+    for dim, position in enumerate(along):
+        if dim in ignored:
+            along[dim] = np.zeros(position.shape)
+        elif position.size and position.dtype.kind not in "iuf":
+            msg = f"positions along dimension {dim} must be real numbers, not {position.dtype}"
+            raise TypeError(msg)
+    try:
+        full = np.broadcast_arrays(*along)
+    except ValueError as error:
+        shapes = ", ".join(str(position.shape) for position in along)
+        msg = f"points of shapes {shapes} do not broadcast to each other"
+        raise ArgumentError(msg) from error
+    return full[0].shape, [np.ravel(position).astype(float) for position in full]
+
+
+def _inside(
+    positions: Sequence[Array], layout: Layout, shape: tuple[int, ...], *, strict: bool
+) -> Ints | slice:
+    """Select the points where fields can be interpolated.
+
+    Raises
+    ------
+    IndexError
+        If some are elsewhere, and that is not allowed.
+    """
+    good = np.ones(prod(shape), bool)
+    for dim, (at, extent) in enumerate(zip(positions, layout.shape, strict=True)):
+        wraps = layout.periodic[dim] and extent > 0
+        here = np.isfinite(at) if wraps else (at >= 0) & (at <= extent - 1)
+        if strict and not here.all():
+            first = int(np.argmin(here))
+            point = tuple(map(int, np.unravel_index(first, shape)))
+            msg = (
+                f"point {point} is at {at[first]} along dimension {dim}, which is not "
+                f"{'finite' if wraps else f'in [0, {extent - 1}]'}; pass fill_value to allow this"
+            )
+            raise IndexError(msg)
+        good &= here
+    return slice(None) if good.all() else np.flatnonzero(good)
+
+
+def _ends(at: Array, extent: int, *, wraps: bool) -> tuple[Ints, Array]:
+    """Find the points on both sides of positions along a dimension, and how much each one weighs.
+
+    Examples
+    --------
+    >>> _ends(np.array([0.25, -0.5]), 4, wraps=True)
+    (array([[0, 3],
+           [1, 0]]), array([[0.75, 0.5 ],
+           [0.25, 0.5 ]]))
+    """
+    if extent == 1:
+        return np.zeros((1, len(at)), np.int64), np.ones((1, len(at)))
+    here = np.mod(at, extent) if wraps else at
+    below = np.floor(here)
+    ends = np.stack([below, below + 1]).astype(np.int64)
+    # The last point has no upper end, and what is just below 0 may be rounded to `extent`.
+    ends = ends % extent if wraps else np.minimum(ends, extent - 1)
+    return ends, np.stack([1 - (here - below), here - below])
+
+
+def _corners(along: Sequence[tuple[Ints, Array]]) -> tuple[list[Ints], Ints, Array]:
+    """Find the corners of the cells around positions, each one once.
+
+    Parameters
+    ----------
+    along : sequence of (array, array)
+        For each dimension, the ends and weights of all positions.
+
+    Returns
+    -------
+    coords : list of numpy.ndarray
+        Coordinates of the corners along each dimension.
+    where, weights : numpy.ndarray
+        For each corner of a cell and each position: which of the corners it is, and its weight.
+    """
+    count = along[0][0].shape[1]
+    numbers, weights = np.zeros((1, count), np.int64), np.ones((1, count))
+    lows = [int(ends.min(initial=np.iinfo(np.int64).max)) for ends, _ in along]
+    box = []
+    for (ends, shares), low in zip(along, lows, strict=True):
+        box.append(int(ends.max(initial=low)) - low + 1)
+        corners = len(weights) * len(ends)
+        numbers = (numbers[:, None] * box[-1] + (ends - low)).reshape(corners, count)
+        weights = (weights[:, None] * shares).reshape(corners, count)
+    distinct, where = _distinct(numbers, prod(box))
+    coords = np.unravel_index(distinct, box)
+    return [index + low for index, low in zip(coords, lows, strict=True)], where, weights
+
+
+def _distinct(numbers: Ints, size: int) -> tuple[Ints, Ints]:
+    """Find which of the numbers below `size` come at all, rising, and each number among these.
+
+    Examples
+    --------
+    >>> _distinct(np.array([[4, 2, 4]]), 9)
+    (array([2, 4]), array([[1, 0, 1]]))
+    """
+    if size > _SPARSE * numbers.size:
+        distinct, where = np.unique(numbers, return_inverse=True)
+        return distinct, where.reshape(numbers.shape)
+    seen = np.zeros(size, bool)
+    seen[numbers] = True
+    return np.flatnonzero(seen), (np.cumsum(seen) - 1)[numbers]
+
+
+def _columns(array: Array, components: tuple[int, ...]) -> Array:
+    """View a contiguous array, components first, as one row for each of them."""
+    width = prod(components)
+    return array.reshape(width, prod(array.shape[len(components) :]))
