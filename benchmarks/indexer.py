@@ -10,6 +10,7 @@ medians in milliseconds, and as ratios to the floor. Only ratios carry over betw
 """
 
 import argparse
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -81,7 +82,7 @@ class Setting:
     def __init__(self, n, count):
         rng = np.random.default_rng(COMM.rank)
         self.pencil = pencils.Pencil((n, n, n), decomp=0)
-        self.coords = rng.integers(0, n, (3, count))
+        self.coords = list(rng.integers(0, n, (3, count)))
         self.index = np.ravel_multi_index(tuple(self.coords), (n, n, n))
         self.private = pencils.random.uniform(self.pencil, seed=1)
         self.shared = pencils.empty(self.pencil, shared=True)
@@ -150,7 +151,10 @@ def compare(n, count, repeat):
 def small(n, count, repeat, times=200):
     """Time of one planned call among many, where latency is all."""
     setting = Setting(n, count)
-    calls = {"barrier": COMM.Barrier} | dict(setting.plain_cases())
+    calls: dict[str, Callable[[], object]] = {
+        "barrier": COMM.Barrier,
+        **dict(setting.plain_cases()),
+    }
     del calls["plain, once"]
     for where, field in (("private", setting.private), ("shared", setting.shared)):
         block = field.local.reshape(-1)
@@ -158,8 +162,8 @@ def small(n, count, repeat, times=200):
             checks = ", with checks" if check else ""
             plan = GlobalIndexer(setting.cuts, setting.index, COMM, check=check)
             calls[f"Take, {where}{checks}"] = partial(plan.Take, block, setting.out)
-            points = setting.pencil.indexer(setting.coords, check=check)
-            calls[f"u.take, {where}{checks}"] = partial(points.take, field, setting.out)
+            indexer = setting.pencil.indexer(setting.coords, check=check)
+            calls[f"u.take, {where}{checks}"] = partial(indexer.take, field, setting.out)
 
     def many(call):
         for _ in range(times):

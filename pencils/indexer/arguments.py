@@ -10,8 +10,8 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from pencils.comm.rows import Ints
 from pencils.errors import ArgumentError
-from pencils.indexer.grouping import Ints
 from pencils.indexer.ragged import Ragged
 from pencils.indexer.reduce import ReduceOp
 from pencils.layout.integers import to_int

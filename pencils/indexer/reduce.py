@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pencils.comm.rows import Ints
 from pencils.errors import ArgumentError
-from pencils.indexer.grouping import Ints
 from pencils.storage import Array
 
 
@@ -60,26 +60,26 @@ class ReduceOp(Enum):
         kind = self.result(dtype)
         return np.full(size, _RULES[self].neutral(kind), kind)
 
-    def combine(self, out: Array, rows: Ints, values: Array, count: int) -> None:
+    def combine(self, out: Array, rows: Ints, values: Array) -> None:
         """Combine values with what stands in `out`, one after the other.
 
         Parameters
         ----------
         out : numpy.ndarray
-            Rows of `count` values each, in any shape, contiguous.
+            Rows of values, each component of which is combined by itself.
         rows : numpy.ndarray
             Row of `out` that each row of `values` is for.
         values : numpy.ndarray
-            Rows of `count` values each.
-        count : int
-            Each component is combined by itself.
+            Rows of as many values.
         """
-        if not values.size:
-            return
-        targets, sources = out.reshape(-1, count), values.reshape(-1, count)
-        for component in range(count):  # much faster than rows at once
-            column = sources[:, component].astype(out.dtype, copy=False)
-            _RULES[self].ufunc.at(targets[:, component], rows, column)
+        for component in range(out.shape[1]):  # much faster than rows at once
+            column = values[:, component].astype(out.dtype, copy=False)
+            self.combine_column(out[:, component], rows, column)
+
+    def combine_column(self, out: Array, rows: Ints, values: Array) -> None:
+        """Combine single values of the type of `out`; see `combine`."""
+        if values.size:
+            _RULES[self].ufunc.at(out, rows, values)
 
     def fold(self, out: Array, values: Array) -> None:
         """Combine each value of `out`, contiguous, with one other value."""
