@@ -24,7 +24,8 @@ def same_type(dtype: DType) -> DType:
 class Unheard(AbstractContextManager["Unheard"]):
     """Stands where ranks would agree, if they do not: mistakes raise where they are made."""
 
-    flagged = False
+    def __init__(self) -> None:
+        self.flagged = False
 
     def __call__(self, **_values: object) -> None:
         """Record nothing."""
@@ -33,7 +34,8 @@ class Unheard(AbstractContextManager["Unheard"]):
         """Record nothing."""
 
     def flag(self, *, up: bool) -> None:
-        """Tell nobody."""
+        """Tell nobody; this rank takes it for what all say."""
+        self.flagged = up
 
     def __enter__(self) -> Self:
         return self

@@ -15,22 +15,24 @@ from pencils.checking import checks, mark_written
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import Handle
 from pencils.comm.rows import Ints, mover
+from pencils.comm.rows import locate as locate_points
 from pencils.errors import ArgumentError
 from pencils.indexer.agreement import Agreement, Unheard
 from pencils.indexer.arguments import read_array, read_coords, read_reduce, read_values
 from pencils.indexer.block import Block, Geometry
-from pencils.indexer.locate import locate, locate_replicas
+from pencils.indexer.locate import locate_replicas, points_on
 from pencils.indexer.reduce import ReduceOp
 from pencils.indexer.route import MOST_HELD, Errand, Lane, Steps, Transfer
 from pencils.indexer.rows import RowPlan
+from pencils.indexer.shared import Blocks, Reading, table_for
 from pencils.kinds import Kind, check_source
 from pencils.operands import Field, check_type, topology_among
 from pencils.pencil import Pencil
 from pencils.plans import FieldPlan
-from pencils.storage import Array, read_singletons
+from pencils.storage import Array, memory_axes, read_singletons
 
 
-class PointIndexer(FieldPlan[Transfer[Any]]):
+class PointIndexer(FieldPlan[Transfer[Any] | Reading]):
     """Reusable plan that reads and writes some points of fields. Making one is *Collective*.
 
     Every process asks for points of its own choice, wherever they live: probes, lines, planes,
@@ -93,10 +95,11 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
         super().__init__(topology)
         self.pencil = pencil
         self._agreement = Agreement(topology, next(topology.numbers), check=check)
+        parts = self._layout.parts(pencil.rank)
+        self._points = points_on(self._layout, self._coords, parts)
+        # Made when they are needed: who only reads shared fields needs none.
+        self._near: RowPlan | None = None
         self._replicas: RowPlan | None = None
-        self._taken = self._plan(
-            *locate(self._layout, self._coords, self._layout.parts(pencil.rank))
-        )
 
     def take(self, u: PencilArray, out: Any = None) -> Array:
         """Read the points of a field: ``global_array[..., i, j, k]``. *Collective*.
@@ -121,7 +124,7 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
         key = id(u), id(out)
         found = None if self._agreement.check else self._found(key)
         if found is None:
-            found = self._take("take", u, out).transfer()
+            found = self._prepared(u, out)
             if out is not None:
                 self._remember(key, found, [u, out])
         taken: Array = found.run()
@@ -132,7 +135,8 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
 
         Meanwhile neither the field nor the array may be touched.
         """
-        return self._take("take_start", u, out).start()
+        found, _ = self._read_take("take_start", u, out)
+        return self._take(u, found).start()
 
     def put(self, u: PencilArray, values: Any, *, reduce: ReduceOp | None = None) -> None:
         """Write to the points of a field: ``global_array[..., i, j, k] = values``. *Collective*.
@@ -186,12 +190,12 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
         """
         self._agreement.closed = True
         self._bound.clear()
-        self._taken.free()
-        if self._replicas is not None:
-            self._replicas.free()
+        for plan in (self._near, self._replicas):
+            if plan is not None:
+                plan.free()
 
-    def _take(self, call: str, u: PencilArray, out: Any) -> Errand[Array]:
-        plan = self._taken
+    def _read_take(self, call: str, u: PencilArray, out: Any) -> tuple[Array, bool]:
+        """Return what to fill, and whether all ranks can read all blocks. *Collective*."""
         with self._agreement.on(call) as same:
             self._check_field(u, same)
             shape = (*u.components, *self.shape)
@@ -199,6 +203,22 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
             if found.dtype != u.dtype:
                 msg = f"out has type {found.dtype}, but the field has type {u.dtype}"
                 raise TypeError(msg)
+            same.flag(up=not self._topology.is_shared(u.padded))
+        return found, not same.flagged
+
+    def _prepared(self, u: PencilArray, out: Any) -> Transfer[Any] | Reading:
+        """Prepare to read points: where they lie, if that is possible. *Collective*."""
+        found, shared = self._read_take("take", u, out)
+        rows = table_for(self._topology, u.ndim) if shared else None
+        if rows is None:
+            return self._take(u, found).transfer()
+        own = u.local.transpose(memory_axes(self._layout.order, len(u.components)))
+        blocks = Blocks(self._topology, self._layout, own, u.components)
+        columns = found.reshape(prod(u.components), prod(self.shape))
+        return Reading(blocks, rows, self._points, list(columns), found)
+
+    def _take(self, u: PencilArray, found: Array) -> Errand[Array]:
+        plan = self._taken
         block = Block(u, self.pencil.order)
         numbers = plan.positions(block.geometry)
 
@@ -267,6 +287,13 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
             and (values.dtype, values.shape) == (u.dtype, (*u.components, *self.shape))
             and not self._layout.replicated_axes
         )
+
+    @property
+    def _taken(self) -> RowPlan:
+        """Plan of points that are read, on the nearest replica. *Collective* at first."""
+        if self._near is None:
+            self._near = self._plan(*locate_points(self._points))
+        return self._near
 
     @property
     def _written(self) -> RowPlan:
