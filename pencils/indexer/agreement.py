@@ -24,8 +24,7 @@ def same_type(dtype: DType) -> DType:
 class Unheard(AbstractContextManager["Unheard"]):
     """Stands where ranks would agree, if they do not: mistakes raise where they are made."""
 
-    def __init__(self) -> None:
-        self.flagged = False
+    flagged = False
 
     def __call__(self, **_values: object) -> None:
         """Record nothing."""
@@ -34,8 +33,7 @@ class Unheard(AbstractContextManager["Unheard"]):
         """Record nothing."""
 
     def flag(self, *, up: bool) -> None:
-        """Tell nobody; this rank takes it for what all say."""
-        self.flagged = up
+        """Tell nobody."""
 
     def __enter__(self) -> Self:
         return self

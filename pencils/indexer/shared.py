@@ -6,13 +6,13 @@ later all read the table, and the points they want; after another one blocks may
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.comm.exchange import UNDER_WAY, complete_all
+from pencils.comm.exchange import complete_all
 from pencils.comm.rows import Home, Points, fetcher
 from pencils.comm.shared import Place
 from pencils.comm.topology import Topology
@@ -86,14 +86,40 @@ class Blocks(NamedTuple):
     own: Array
     lead: tuple[int, ...]
 
+    def read(self, table: NDArray[np.int64], points: Points, columns: Sequence[Array]) -> None:
+        """Complete what is under way, and read points of all components. *Collective*.
+
+        Parameters
+        ----------
+        table : numpy.ndarray
+            What `table_for` returns.
+        points : Points
+            What this rank asks for.
+        columns : sequence of numpy.ndarray
+            To be filled, for each component.
+        """
+        complete_all()
+        table[self.topology.rank] = self._row
+        self._meet()
+        homes = self._homes(table.tolist())
+        # What others still read must not be overwritten meanwhile.
+        aliased = any(np.may_share_memory(self.own, column) for column in columns)
+        found = [np.empty_like(column) for column in columns] if aliased else columns
+        for index, column in zip(np.ndindex(self.lead), found, strict=True):
+            fetcher(points, [Home(block[index], start) for block, start in homes], column)()
+        self._meet()
+        for column, values in zip(columns, found, strict=True):
+            if column is not values:
+                column[:] = values
+
     @property
-    def row(self) -> list[int]:
+    def _row(self) -> list[int]:
         """Where the own block is."""
         place = self.topology.shared.place(self.own) if self.own.size else Place(0, 0)
         assert place is not None  # an empty block may be anywhere: nobody looks
         return [*place, *self.own.strides]
 
-    def homes(self, rows: Sequence[Sequence[int]]) -> list[tuple[Array, tuple[int, ...]]]:
+    def _homes(self, rows: Sequence[Sequence[int]]) -> list[Home]:
         """Find the block of every rank, and where it starts, in memory order."""
         found = []
         for rank, (window, offset, *strides) in enumerate(rows):
@@ -101,83 +127,14 @@ class Blocks(NamedTuple):
             shape = [box.shape[dim] for dim in self.layout.order]
             memory = self.topology.shared.memory(self.topology.on_node[rank], window)
             block = np.ndarray((*self.lead, *shape), self.own.dtype, memory, offset, strides)
-            found.append((block, tuple(box.start[dim] for dim in self.layout.order)))
+            found.append(Home(block, [box.start[dim] for dim in self.layout.order]))
         return found
-
-
-class Reading:
-    """Points to be read where they lie, as often as wanted.
-
-    Parameters
-    ----------
-    blocks : Blocks
-        The field.
-    rows : numpy.ndarray
-        The table of its ranks.
-    points : Points
-        What this rank asks for.
-    columns : sequence of numpy.ndarray
-        To be filled, for each component.
-    result : numpy.ndarray
-        What the user gets in the end.
-    """
-
-    def __init__(
-        self,
-        blocks: Blocks,
-        rows: NDArray[np.int64],
-        points: Points,
-        columns: Sequence[Array],
-        result: Array,
-    ) -> None:
-        self._blocks = blocks
-        self._rows = rows
-        self._row = np.array(blocks.row)
-        self._points = points
-        self._columns = columns
-        self._result = result
-        # What others still read must not be overwritten meanwhile.
-        aliased = np.may_share_memory(blocks.own, result)
-        self._found = [np.empty_like(column) for column in columns] if aliased else columns
-        self._barrier = blocks.topology.comm.Barrier
-        # Valid as long as the table says what it said when they were made.
-        self._seen = b""
-        self._syncs = blocks.topology.shared.syncs
-        self._fetch: list[Callable[[], None]] = []
-
-    def transfer(self) -> Reading:
-        """Return itself: it may run again and again."""
-        return self
-
-    def run(self) -> Array:
-        """Complete what is under way, and read the points. *Collective*."""
-        if UNDER_WAY:
-            complete_all()
-        self._rows[self._blocks.topology.rank] = self._row
-        self._meet()
-        if self._rows.tobytes() != self._seen:
-            self._prepare()
-        for fetch in self._fetch:
-            fetch()
-        self._meet()
-        if self._found is not self._columns:
-            for column, found in zip(self._columns, self._found, strict=True):
-                column[:] = found
-        return self._result
-
-    def _prepare(self) -> None:
-        """Find the blocks of all ranks, after a change."""
-        homes = self._blocks.homes(self._rows.tolist())
-        self._fetch = [
-            fetcher(self._points, [Home(block[index], start) for block, start in homes], column)
-            for index, column in zip(np.ndindex(self._blocks.lead), self._found, strict=True)
-        ]
-        self._seen = self._rows.tobytes()
 
     def _meet(self) -> None:
         """Wait for the others; what was stored before it is seen after it."""
-        for sync in self._syncs:
+        syncs = self.topology.shared.syncs
+        for sync in syncs:
             sync()
-        self._barrier()
-        for sync in self._syncs:
+        self.topology.comm.Barrier()
+        for sync in syncs:
             sync()
