@@ -6,7 +6,7 @@
 
 enum {
     AHEAD = 48,   /* items to fetch before they are needed */
-    BATCH = 1024 /* points whose addresses are found before the first is read (measured) */
+    BATCH = 4096 /* points whose addresses are found before the first is read (measured) */
 };
 
 #define INLINE static inline ALWAYS_INLINE
