@@ -64,28 +64,28 @@ class ReduceOp(Enum):
         kind = self.result(dtype)
         return np.full(size, _RULES[self].neutral(kind), kind)
 
-    def combine(
-        self, out: NDArray[Any], rows: NDArray[np.int64], values: NDArray[Any], count: int
-    ) -> None:
+    def combine(self, out: NDArray[Any], rows: NDArray[np.int64], values: NDArray[Any]) -> None:
         """Combine values with what stands in `out`, one after the other.
 
         Parameters
         ----------
         out : numpy.ndarray
-            Rows of `count` values each, in any shape, contiguous.
+            Rows of values, each component of which is combined by itself.
         rows : numpy.ndarray
             Row of `out` that each row of `values` is for.
         values : numpy.ndarray
-            Rows of `count` values each.
-        count : int
-            Each component is combined by itself.
+            Rows of as many values.
         """
-        if not values.size:
-            return
-        targets, sources = out.reshape(-1, count), values.reshape(-1, count)
-        for component in range(count):  # much faster than rows at once
-            column = sources[:, component].astype(out.dtype, copy=False)
-            self.ufunc.at(targets[:, component], rows, column)
+        for component in range(out.shape[1]):  # much faster than rows at once
+            column = values[:, component].astype(out.dtype, copy=False)
+            self.combine_column(out[:, component], rows, column)
+
+    def combine_column(
+        self, out: NDArray[Any], rows: NDArray[np.int64], values: NDArray[Any]
+    ) -> None:
+        """Combine single values of the type of `out`; see `combine`."""
+        if values.size:
+            self.ufunc.at(out, rows, values)
 
     def fold(self, out: NDArray[Any], values: NDArray[Any]) -> None:
         """Combine each value of `out`, contiguous, with one other value."""

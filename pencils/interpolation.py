@@ -11,10 +11,10 @@ import numpy as np
 from pencils.array import PencilArray
 from pencils.combining import ReduceOp
 from pencils.comm.agree import agreed
+from pencils.comm.rows import Ints
 from pencils.errors import ArgumentError
 from pencils.indexer.agreement import Agreement, Unheard
 from pencils.indexer.arguments import read_array, read_values
-from pencils.indexer.grouping import Ints
 from pencils.kinds import Kind, check_source
 from pencils.layout import Layout
 from pencils.operands import Field, check_type, facts, plain_array, topology_among

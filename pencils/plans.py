@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from pencils.comm.topology import Topology
-from pencils.operands import Field
 
 T = TypeVar("T")
 
@@ -41,11 +40,15 @@ class Freeable(ABC):
 class FieldPlan(Freeable, Generic[T]):
     """A plan that prepares calls with fields, and finds them prepared if the same ones come again.
 
+    What is said of fields holds for arrays, too.
+
     Parameters
     ----------
     topology : Topology
         The ranks that take part.
     """
+
+    most_bound = MOST_BOUND
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
@@ -56,9 +59,9 @@ class FieldPlan(Freeable, Generic[T]):
         found = self._bound.get(key)
         return None if found is None or self._topology.freed else found[0]
 
-    def _remember(self, key: tuple[Any, ...], bound: T, fields: Sequence[Field | None]) -> None:
+    def _remember(self, key: tuple[Any, ...], bound: T, fields: Sequence[object | None]) -> None:
         """Find it again while all the fields live; their ids mean nothing afterwards."""
-        if len(self._bound) >= MOST_BOUND:
+        if len(self._bound) >= self.most_bound:
             self._bound.clear()
         # No cycle: a plan that is dropped gives its memory back at once.
         forget = weakref.WeakMethod(self._forget)

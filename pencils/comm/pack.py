@@ -116,6 +116,11 @@ def available() -> tuple[str, ...]:
     return (*(_kernels.available() if _kernels else ()), "numpy")
 
 
+def compiled() -> Any:
+    """Return the module of the compiled kernels, or None if NumPy is in use."""
+    return None if _chosen.name == "numpy" else _kernels
+
+
 @contextmanager
 def using(name: str) -> Iterator[None]:
     """Copy by another implementation for a while; prepared copies keep the one they were made by.

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pencils.comm.agree import agreed
+from pencils.comm.rows import Ints
 from pencils.graph.array import Array
 from pencils.graph.blocks import new_number, ranks_on, read_components
 from pencils.graph.making import call
 from pencils.graph.messages import make_distributed_recv, staple_distributed_send
 from pencils.graph.node import Shape
 from pencils.indexer.arguments import read_coords
-from pencils.indexer.grouping import Ints
 from pencils.indexer.locate import locate
 from pencils.indexer.rows import RowPlan
 from pencils.operands import check_type, topology_among
@@ -85,7 +85,7 @@ def take(
         same(pencil=repr(pen), dims=sorted(singletons), components=components, dtype=x.dtype)
         ranks = ranks_on(comm, pen)
         extent = pen.extent(singletons)
-        shape, index = read_coords(coords, extent.shape)
+        shape, index = read_coords(coords, extent.shape, copy=False)
     owned = locate(extent.layout, index, extent.layout.parts(pen.rank))
     plan = RowPlan(pen.topology, *owned, extent.box.volume)
     plan.free()  # its arrays stay; what travels from now on does so in the graph

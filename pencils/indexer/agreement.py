@@ -123,7 +123,7 @@ class Agreement:
     def __init__(self, topology: Topology, number: int, *, check: bool) -> None:
         self._topology = topology
         self._number = number
-        self._check = check
+        self.check = check
         self.closed = False
 
     @contextmanager
@@ -132,7 +132,7 @@ class Agreement:
 
         *Collective*, unless the ranks do not check.
         """
-        with agreed(self._topology.comm, call) if self._check else Unheard() as same:
+        with agreed(self._topology.comm, call) if self.check else Unheard() as same:
             same(indexer=self._number)
             if self.closed or self._topology.freed:
                 msg = "this indexer, or its communicator, was freed; make a new one"
@@ -147,7 +147,7 @@ class Agreement:
         ArgumentError, TypeError
             On every rank, if an output does not have the type that comes out.
         """
-        if not self._check:
+        if not self.check:
             return _known(typed)
         if not same.flagged:
             assert typed.dtype is not None

@@ -10,10 +10,10 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from pencils.combining import ReduceOp
+from pencils.comm.rows import Ints
 from pencils.errors import ArgumentError
-from pencils.indexer.grouping import Ints
 from pencils.indexer.ragged import Ragged
-from pencils.indexer.reduce import ReduceOp
 from pencils.layout.integers import to_int
 from pencils.operands import plain_array
 from pencils.storage import Array, read_dtype
@@ -65,8 +65,8 @@ def told(cuts: Ints) -> str:
     return f"[{cuts[0]}, {cuts[1]}, ..., {cuts[-1]}] ({digest})"
 
 
-def read_indices(name: str, value: object, stop: int) -> Ints:
-    """Read indices in ``[0, stop)``.
+def read_indices(name: str, value: object, stop: int, *, copy: bool = True) -> Ints:
+    """Read indices in ``[0, stop)``; without `copy`, arrays that are right are not copied.
 
     Raises
     ------
@@ -78,11 +78,15 @@ def read_indices(name: str, value: object, stop: int) -> Ints:
         wrong = index[(index < 0) | (index >= stop)][0]
         msg = f"{name}: index {wrong} is not in [0, {stop})"
         raise IndexError(msg)
-    return index.astype(np.int64)
+    return index.astype(np.int64, copy=copy)
 
 
-def read_coords(coords: object, shape: tuple[int, ...]) -> tuple[tuple[int, ...], list[Ints]]:
+def read_coords(
+    coords: object, shape: tuple[int, ...], *, copy: bool
+) -> tuple[tuple[int, ...], list[Ints]]:
     """Read coordinates along every dimension, which broadcast to each other.
+
+    Without `copy`, arrays that are right are not copied.
 
     Returns
     -------
@@ -102,7 +106,7 @@ def read_coords(coords: object, shape: tuple[int, ...]) -> tuple[tuple[int, ...]
     along = []
     for dim, (entry, stop) in enumerate(zip(coords, shape, strict=True)):
         array = plain_array(entry)
-        index = read_indices(f"dimension {dim}", array.reshape(-1), stop)
+        index = read_indices(f"dimension {dim}", array.reshape(-1), stop, copy=copy)
         along.append(index.reshape(array.shape))
     try:
         points = np.broadcast_arrays(*along)

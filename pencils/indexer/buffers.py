@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from pencils.combining import ReduceOp
+from pencils.comm.rows import mover
 from pencils.indexer.access import Access
 from pencils.indexer.agreement import Typed, same_type
 from pencils.indexer.arguments import read_buffer, read_count, read_output, read_reduce
-from pencils.indexer.reduce import ReduceOp
-from pencils.indexer.route import Transfer, as_rows, row_type
+from pencils.indexer.route import Errand, Lane, Steps, as_rows, row_type
 from pencils.storage import Array
 
 
@@ -23,7 +25,7 @@ def take(
     *,
     count: object,
     reduce: object,
-) -> Transfer[Any]:
+) -> Errand[Any]:
     """Prepare to read values: see `GlobalMultiIndexer.Take`. *Collective*."""
     plan = access.plan
     with access.agreement.on(call) as same:
@@ -36,17 +38,18 @@ def take(
     if local_data_l is None:
         local_data_l = outs = [_blank(width * size, dtype, op) for size in access.sizes]
     row = row_type(dtype, width)
-    lane = plan.pulls.take_lane(row)
-    pick(as_rows(dist, row), plan.wanted, lane.source)
 
-    def unpack(rows: Array) -> None:
-        for out, part in zip(outs, access.parts, strict=True):
-            if op is None:
-                pick(rows, plan.places[part], as_rows(out, row))
-            else:
-                op.fold(out, rows[plan.places[part]].view(dtype))
+    def prepare(lane: Lane) -> Steps:
+        source = as_rows(dist, row)
+        found = np.empty(len(plan.order), row)
+        if len(outs) == 1 and op is None:
+            found = as_rows(outs[0], row)
+        pack, unpack = plan.answers(source, plan.wanted, lane.source, lane.target, found)
+        if len(outs) != 1 or op is not None:
+            unpack.append(partial(_share, found, access.parts, outs, op, dtype))
+        return pack, unpack
 
-    return Transfer(plan.pulls, lane, unpack, local_data_l)
+    return Errand(plan.pulls, row, prepare, local_data_l)
 
 
 def put(
@@ -57,7 +60,7 @@ def put(
     *,
     count: object,
     reduce: object,
-) -> Transfer[Any]:
+) -> Errand[Any]:
     """Prepare to write values: see `GlobalMultiIndexer.Put`. *Collective*."""
     plan = access.plan
     with access.agreement.on(call) as same:
@@ -73,23 +76,32 @@ def put(
         dist_data = _blank(width * plan.rows, dtype, op)
         outs = [dist_data]
     row = row_type(dtype, width)
-    lane = plan.pushes.take_lane(row)
-    pick(_joined([as_rows(values, row) for values in lists], row), plan.order, lane.source)
 
-    def unpack(rows: Array) -> None:
-        if op is not None:
-            op.combine(outs[0], plan.wanted, rows.view(dtype), width)
-            return
-        written, writers = plan.writers
-        as_rows(outs[0], row)[written] = rows[writers]
+    def prepare(lane: Lane) -> Steps:
+        source = _joined([as_rows(values, row) for values in lists], row)
+        pack = plan.letters(source, lane.source, lane.target)
+        if op is None:
+            written, writers = plan.writers
+            return pack, [mover(as_rows(outs[0], row), written, lane.target, writers)]
+        out, rows = outs[0].reshape(-1, width), lane.target.view(dtype).reshape(-1, width)
+        return pack, [partial(op.combine, out, plan.wanted, rows)]
 
-    return Transfer(plan.pushes, lane, unpack, dist_data)
+    return Errand(plan.pushes, row, prepare, dist_data)
 
 
-def pick(source: Array, rows: Any, out: Array) -> None:
-    """Copy rows of `source`, which are there, into `out`."""
-    # Any other mode would copy through a buffer, to leave `out` alone if an index is wrong.
-    np.take(source, rows, out=out, mode="clip")
+def _share(
+    rows: Array,
+    parts: Sequence[slice],
+    outs: Sequence[Array],
+    op: ReduceOp | None,
+    dtype: np.dtype[Any],
+) -> None:
+    """Give each list its part of all rows."""
+    for out, part in zip(outs, parts, strict=True):
+        if op is None:
+            as_rows(out, rows.dtype)[:] = rows[part]
+        else:
+            op.fold(out, rows[part].view(dtype))
 
 
 def _result(op: ReduceOp | None) -> Callable[[np.dtype[Any]], np.dtype[Any]]:

@@ -7,9 +7,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from pencils.comm.rows import Ints, sort
 
 
 class Segments(NamedTuple):
@@ -30,6 +29,25 @@ class Segments(NamedTuple):
     def of(cls, peers: Ints, counts: Ints) -> Segments:
         """Lay segments of so many rows one after the other."""
         return cls(peers, starts(counts))
+
+    def of_rank(self, rank: int) -> slice:
+        """Rows that belong to a rank, perhaps none.
+
+        Examples
+        --------
+        >>> rows = Segments(np.array([0, 3]), np.array([0, 2, 3]))
+        >>> rows.of_rank(3), rows.of_rank(1)
+        (slice(2, 3, None), slice(2, 2, None))
+        """
+        at = int(np.searchsorted(self.peers, rank))
+        there = at < len(self.peers) and self.peers[at] == rank
+        return slice(int(self.bounds[at]), int(self.bounds[at + there]))
+
+    def of_others(self, rank: int) -> list[slice]:
+        """Rows that belong to other ranks."""
+        own = self.of_rank(rank)
+        around = slice(0, own.start), slice(own.stop, self.total)
+        return [part for part in around if part.start < part.stop]
 
     @property
     def counts(self) -> Ints:
@@ -81,17 +99,6 @@ def starts(counts: Sequence[int] | Ints) -> Ints:
     return bounds
 
 
-def part_of(cuts: Ints, index: Ints) -> Ints:
-    """Return the block that holds each index: block ``p`` is ``cuts[p] .. cuts[p + 1] - 1``.
-
-    Examples
-    --------
-    >>> part_of(np.array([0, 2, 2, 5]), np.array([4, 0, 2]))
-    array([2, 0, 2])
-    """
-    return np.searchsorted(cuts, index, side="right") - 1
-
-
 def group(owners: Ints, size: int) -> Grouped:
     """Group requests by their owner, one of `size` ranks.
 
@@ -101,12 +108,10 @@ def group(owners: Ints, size: int) -> Grouped:
     >>> order, segments.peers, segments.bounds
     (array([1, 0, 2]), array([0, 2]), array([0, 1, 3]))
     """
-    narrow = owners.astype(np.min_scalar_type(size - 1))  # short integers are sorted by radix
-    order = np.argsort(narrow, kind="stable")
-    ordered = narrow[order]
-    firsts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
-    bounds = np.array([0, *firsts, len(order)] if len(order) else [0], np.int64)
-    return Grouped(order, Segments(ordered[bounds[:-1]].astype(np.int64), bounds))
+    order, ends = sort(owners, size)
+    counts = np.diff(ends, prepend=0)
+    peers = np.flatnonzero(counts)
+    return Grouped(order, Segments.of(peers, counts[peers]))
 
 
 def inverse(order: Ints) -> Ints:

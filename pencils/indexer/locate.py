@@ -7,8 +7,10 @@ from itertools import product
 
 import numpy as np
 
-from pencils.indexer.grouping import Ints, part_of
+from pencils.comm.rows import Ints, Points
+from pencils.comm.rows import locate as locate_points
 from pencils.layout import Layout
+from pencils.layout.split import Split
 
 
 def locate(layout: Layout, coords: Sequence[Ints], parts: Sequence[int]) -> tuple[Ints, Ints]:
@@ -37,19 +39,30 @@ def locate(layout: Layout, coords: Sequence[Ints], parts: Sequence[int]) -> tupl
     >>> locate(layout, [np.array([0, 3]), np.array([1, 5])], (0, 0))
     (array([0, 3]), array([1, 5]))
     """
+    return locate_points(points_on(layout, coords, parts))
+
+
+def points_on(layout: Layout, coords: Sequence[Ints], parts: Sequence[int]) -> Points:
+    """Describe points, dimensions in memory order; see `locate`.
+
+    Where all processes along a dimension have the same points, it looks as if it were not cut.
+    """
     steps = dict(zip(layout.decomp, layout.grid.strides, strict=True))
-    owners, offsets = np.zeros((2, coords[0].size), np.int64)
-    for dim in layout.order:
-        split, index = layout.splits[dim], coords[dim]
-        if split.replicated:
-            owners += parts[dim] * steps.get(dim, 0)
-            offsets = offsets * split.points + index
-            continue
-        cuts = np.array([*(split.bounds(part)[0] for part in range(split.parts)), split.points])
-        part = part_of(cuts, index)
-        owners += part * steps.get(dim, 0)
-        offsets = offsets * (cuts[part + 1] - cuts[part]) + (index - cuts[part])
-    return owners, offsets
+    whole = [split.replicated or split.parts == 1 for split in layout.splits]
+    first = sum(parts[dim] * step for dim, step in steps.items() if whole[dim])
+    return Points(
+        tuple(coords[dim] for dim in layout.order),
+        tuple(cuts_of(layout.splits[dim]) for dim in layout.order),
+        tuple(0 if whole[dim] else steps[dim] for dim in layout.order),
+        first,
+    )
+
+
+def cuts_of(split: Split) -> Ints:
+    """Where the blocks along a dimension begin, and where the last one ends."""
+    if split.replicated:
+        return np.array([0, split.points])
+    return np.array([*(split.bounds(part)[0] for part in range(split.parts)), split.points])
 
 
 def locate_replicas(layout: Layout, coords: Sequence[Ints]) -> tuple[Ints, Ints]:

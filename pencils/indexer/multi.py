@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pencils.combining import ReduceOp
 from pencils.comm.exchange import Handle
 from pencils.indexer import buffers, objects, variable
 from pencils.indexer.access import Access
 from pencils.indexer.base import Indexer, VariableBuffer
-from pencils.indexer.reduce import ReduceOp
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -10,25 +12,27 @@ import numpy as np
 
 from pencils.array import PencilArray
 from pencils.checking import checks, mark_written
+from pencils.combining import ReduceOp
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import Handle
+from pencils.comm.rows import Ints, mover
+from pencils.comm.rows import locate as locate_points
 from pencils.errors import ArgumentError
 from pencils.indexer.agreement import Agreement, Unheard
 from pencils.indexer.arguments import read_array, read_coords, read_reduce, read_values
-from pencils.indexer.block import Block
-from pencils.indexer.grouping import Ints
-from pencils.indexer.locate import locate, locate_replicas
-from pencils.indexer.reduce import ReduceOp
-from pencils.indexer.route import Transfer
+from pencils.indexer.block import Block, Geometry
+from pencils.indexer.locate import locate_replicas, points_on
+from pencils.indexer.route import MOST_HELD, Errand, Lane, Steps, Transfer
 from pencils.indexer.rows import RowPlan
+from pencils.indexer.shared import Blocks, table_for
 from pencils.kinds import Kind, check_source
 from pencils.operands import Field, check_type, topology_among
 from pencils.pencil import Pencil
-from pencils.plans import Freeable
-from pencils.storage import Array, read_singletons
+from pencils.plans import FieldPlan
+from pencils.storage import Array, memory_axes, read_singletons
 
 
-class PointIndexer(Freeable):
+class PointIndexer(FieldPlan[Transfer[Any]]):
     """Reusable plan that reads and writes some points of fields. Making one is *Collective*.
 
     Every process asks for points of its own choice, wherever they live: probes, lines, planes,
@@ -71,6 +75,9 @@ class PointIndexer(Freeable):
            [31, 35]])
     """
 
+    most_bound = MOST_HELD
+    _copies = True  # the coordinates, which may change before they are used
+
     def __init__(
         self,
         pencil: Pencil,
@@ -85,13 +92,15 @@ class PointIndexer(Freeable):
             self._singletons = read_singletons(pencil.ndim, dims)
             same(pencil=repr(pencil), dims=sorted(self._singletons), check=bool(check))
             self._layout = pencil.extent(self._singletons).layout
-            self.shape, self._coords = read_coords(coords, self._layout.shape)
+            self.shape, self._coords = read_coords(coords, self._layout.shape, copy=self._copies)
+        super().__init__(topology)
         self.pencil = pencil
         self._agreement = Agreement(topology, next(topology.numbers), check=check)
+        parts = self._layout.parts(pencil.rank)
+        self._points = points_on(self._layout, self._coords, parts)
+        # Made when they are needed: who only reads shared fields needs none.
+        self._near: RowPlan | None = None
         self._replicas: RowPlan | None = None
-        self._taken = self._plan(
-            *locate(self._layout, self._coords, self._layout.parts(pencil.rank))
-        )
 
     def take(self, u: PencilArray, out: Any = None) -> Array:
         """Read the points of a field: ``global_array[..., i, j, k]``. *Collective*.
@@ -113,14 +122,22 @@ class PointIndexer(Freeable):
         ArgumentError, TypeError, PencilMismatchError
             On every rank, before anything is written, if an argument does not fit on any.
         """
-        return self._take("take", u, out).run()
+        key = id(u), id(out)
+        found = None if self._agreement.check else self._found(key)
+        if found is None:
+            found = self._prepared(u, out)
+            if out is not None:
+                self._remember(key, found, [u, out])
+        taken: Array = found.run()
+        return taken
 
     def take_start(self, u: PencilArray, out: Any = None) -> Handle[Array]:
         """Start what `take` does; `wait` of the handle returns the array. *Collective*.
 
         Meanwhile neither the field nor the array may be touched.
         """
-        return self._take("take_start", u, out).start()
+        found, _ = self._read_take("take_start", u, out)
+        return self._take(u, found).start()
 
     def put(self, u: PencilArray, values: Any, *, reduce: ReduceOp | None = None) -> None:
         """Write to the points of a field: ``global_array[..., i, j, k] = values``. *Collective*.
@@ -150,7 +167,13 @@ class PointIndexer(Freeable):
         array([[0., 0., 5.],
                [2., 0., 0.]])
         """
-        self._put("put", u, values, reduce).run()
+        key = id(u), id(values), reduce
+        found = None if self._agreement.check else self._found(key)
+        if found is None:
+            found = self._put("put", u, values, reduce).transfer()
+            if self._is_read_in_place(values, u):
+                self._remember(key, found, [u, values])
+        found.run()
 
     def put_start(
         self, u: PencilArray, values: Any, *, reduce: ReduceOp | None = None
@@ -167,12 +190,13 @@ class PointIndexer(Freeable):
         *Collective* if anything is under way.
         """
         self._agreement.closed = True
-        self._taken.free()
-        if self._replicas is not None:
-            self._replicas.free()
+        self._bound.clear()
+        for plan in (self._near, self._replicas):
+            if plan is not None:
+                plan.free()
 
-    def _take(self, call: str, u: PencilArray, out: Any) -> Transfer[Array]:
-        plan = self._taken
+    def _read_take(self, call: str, u: PencilArray, out: Any) -> tuple[Array, bool]:
+        """Return what to fill, and whether all ranks can read all blocks. *Collective*."""
         with self._agreement.on(call) as same:
             self._check_field(u, same)
             shape = (*u.components, *self.shape)
@@ -180,16 +204,37 @@ class PointIndexer(Freeable):
             if found.dtype != u.dtype:
                 msg = f"out has type {found.dtype}, but the field has type {u.dtype}"
                 raise TypeError(msg)
+            same.flag(up=not self._topology.is_shared(u.padded))
+        return found, not same.flagged
+
+    def _prepared(self, u: PencilArray, out: Any) -> Transfer[Array]:
+        """Prepare to read points. *Collective*."""
+        found, _ = self._read_take("take", u, out)
+        return self._take(u, found).transfer()
+
+    def _take(self, u: PencilArray, found: Array) -> Errand[Array]:
+        plan = self._taken
         block = Block(u, self.pencil.order)
-        lane = plan.pulls.take_lane(block.row)
-        block.columns(lane.source)[...] = block.read(plan.wanted)
+        numbers = plan.positions(block.geometry)
 
-        def unpack(rows: Array) -> None:
-            np.take(block.columns(rows), plan.places, 1, block.flat(found), "clip")
+        def prepare(lane: Lane) -> Steps:
+            pack, unpack = [], []
+            columns = zip(
+                block.columns,
+                block.rows(lane.source),
+                block.rows(lane.target),
+                block.flat(found),
+                strict=True,
+            )
+            for column, *others in columns:
+                before, after = plan.answers(column, numbers, *others)
+                pack += before
+                unpack += after
+            return pack, unpack
 
-        return Transfer(plan.pulls, lane, unpack, found)
+        return Errand(plan.pulls, block.row, prepare, found)
 
-    def _put(self, call: str, u: PencilArray, values: Any, reduce: object) -> Transfer[None]:
+    def _put(self, call: str, u: PencilArray, values: Any, reduce: object) -> Errand[None]:
         with self._agreement.on(call) as same:
             self._check_field(u, same)
             op = read_reduce(reduce)
@@ -198,24 +243,52 @@ class PointIndexer(Freeable):
             _check_target(u, op)
         plan = self._written
         block = Block(u, self.pencil.order)
-        lane = plan.pushes.take_lane(block.row)
         # Replicas come one after the other, each with all values.
-        request = plan.order % max(1, prod(self.shape))
-        block.columns(lane.source)[...] = block.flat(given)[:, request]
+        copies = len(plan.order) // max(1, prod(self.shape))
 
-        def unpack(rows: Array) -> None:
-            written, writers = plan.writers
-            if op is None:
-                block.write(written, block.columns(rows)[:, writers])
-            else:
-                current = np.ascontiguousarray(block.read(written).T)
-                target = np.searchsorted(written, plan.wanted)
-                op.combine(current, target, rows.view(u.dtype), block.width)
-                block.write(written, current.T)
-            if checks.on:
-                mark_written(u)
+        def prepare(lane: Lane) -> Steps:
+            pack, unpack = [], []
+            columns = zip(
+                block.columns,
+                block.rows(lane.source),
+                block.rows(lane.target),
+                block.flat(given),
+                strict=True,
+            )
+            for column, leaving, arriving, source in columns:
+                every = source if copies == 1 else np.tile(source, copies)
+                pack += plan.letters(every, leaving, arriving)
+                unpack.append(self._writer(plan, block.geometry, column, arriving, op))
+            unpack.append(partial(_mark, weakref.ref(u)))
+            return pack, unpack
 
-        return Transfer(plan.pushes, lane, unpack, None)
+        return Errand(plan.pushes, block.row, prepare, None)
+
+    @staticmethod
+    def _writer(
+        plan: RowPlan, geometry: Geometry, column: Array, arriving: Array, op: ReduceOp | None
+    ) -> Callable[[], None]:
+        """Prepare to write what has arrived of one component."""
+        if op is not None:
+            return partial(op.combine_column, column, plan.positions(geometry), arriving)
+        written, writers = plan.writers
+        return mover(column, geometry.positions(written), arriving, writers)
+
+    def _is_read_in_place(self, values: object, u: PencilArray) -> bool:
+        """Whether values that are put are taken from where they are."""
+        return (
+            type(values) is np.ndarray
+            and values.flags.c_contiguous
+            and (values.dtype, values.shape) == (u.dtype, (*u.components, *self.shape))
+            and not self._layout.replicated_axes
+        )
+
+    @property
+    def _taken(self) -> RowPlan:
+        """Plan of points that are read, on the nearest replica. *Collective* at first."""
+        if self._near is None:
+            self._near = self._plan(*locate_points(self._points))
+        return self._near
 
     @property
     def _written(self) -> RowPlan:
@@ -237,6 +310,35 @@ class PointIndexer(Freeable):
             msg = f"u has components {u.components}, so that its points have no values"
             raise ArgumentError(msg)
         same(dtype=u.dtype, components=u.components)
+
+
+class PassingIndexer(PointIndexer):
+    """A plan for a single call, during which nobody changes the coordinates.
+
+    Points of a field in shared memory are read where they lie if all ranks are on one node: that
+    needs no plan, and on the whole less time. With a plan made, messages need even less.
+    """
+
+    _copies = False
+
+    def take(self, u: PencilArray, out: Any = None) -> Array:
+        """Read the points of a field; see `PointIndexer.take`. *Collective*."""
+        found, shared = self._read_take("take", u, out)
+        rows = table_for(self._topology, u.ndim) if shared else None
+        if rows is None:
+            return self._take(u, found).run()
+        own = u.local.transpose(memory_axes(self._layout.order, len(u.components)))
+        columns = found.reshape(prod(u.components), prod(self.shape))
+        blocks = Blocks(self._topology, self._layout, own, u.components)
+        blocks.read(rows, self._points, list(columns))
+        return found
+
+
+def _mark(field: weakref.ref[PencilArray]) -> None:
+    """Unset the ghosts of a field that was written, if that is wanted."""
+    u = field() if checks.on else None
+    if u is not None:
+        mark_written(u)
 
 
 def _check_target(u: PencilArray, op: ReduceOp | None) -> None:

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pencils.indexer.grouping import Ints, last_of_each, starts
+from pencils.comm.rows import Ints
+from pencils.indexer.grouping import last_of_each, starts
 from pencils.storage import Array
 
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from pencils.comm.exchange import Bound, Exchange, Handle
+from pencils.comm.exchange import UNDER_WAY, Bound, Exchange, Handle, complete_all
 from pencils.comm.methods import Cargo, Piece
+from pencils.comm.pack_numpy import MOVES
+from pencils.comm.rows import Ints
 from pencils.comm.topology import Topology
-from pencils.indexer.grouping import Ints, Segments
+from pencils.indexer.grouping import Segments
 from pencils.indexer.ragged import Ragged
 from pencils.plans import Freeable
 from pencils.storage import Array
 
 T = TypeVar("T")
 R = TypeVar("R")
+# Calls that an indexer remembers as prepared; unlike plans for fields, it holds their arrays.
+MOST_HELD = 4
+Calls = list[Callable[[], None]]
+Steps = tuple[Calls, Calls]
 
 
 class Lane(NamedTuple):
@@ -40,6 +46,8 @@ class Lane(NamedTuple):
 class Route(Freeable):
     """Segments of rows that leave this rank and arrive here. Using one is *Collective*.
 
+    Own rows, which stay on this rank, have their place in the buffers, but are left to the user.
+
     Parameters
     ----------
     topology : Topology
@@ -52,9 +60,17 @@ class Route(Freeable):
         self._topology = topology
         self.leaving = leaving
         self.arriving = arriving
-        # By type of row, and used in turn: as many lanes as were ever under way at once.
+        # By type of row. One lane serves all calls that wait; those that start something use others
+        # in turn: as many as were ever under way at once.
         self._exchanges: dict[np.dtype[Any], Exchange] = {}
+        self._waiting: dict[np.dtype[Any], Lane] = {}
         self._idle: dict[np.dtype[Any], list[Lane]] = {}
+
+    def lane(self, row: np.dtype[Any]) -> Lane:
+        """Return buffers for rows of that type, of a call that waits. *Collective* at first."""
+        if row not in self._waiting:
+            self._waiting[row] = self._lane(np.empty(self.leaving.total, row))
+        return self._waiting[row]
 
     def take_lane(self, row: np.dtype[Any]) -> Lane:
         """Return idle buffers for rows of that type; `give_lane` back. *Collective* at first."""
@@ -69,6 +85,9 @@ class Route(Freeable):
         """Move rows of any type once, and return those that arrive. *Collective*."""
         lane = self._lane(as_rows(source, row_type(source.dtype, 1)))
         lane.bound.run()
+        rank = self._topology.rank
+        own, there = self.leaving.of_rank(rank), self.arriving.of_rank(rank)
+        lane.target[there] = lane.source[own]
         return lane.target.view(source.dtype)
 
     def move_ragged(self, source: Ragged) -> Ragged:
@@ -86,6 +105,7 @@ class Route(Freeable):
         for exchange in self._exchanges.values():
             exchange.free()
         self._exchanges.clear()
+        self._waiting.clear()
         self._idle.clear()
 
     def _lane(self, source: Array) -> Lane:
@@ -94,59 +114,115 @@ class Route(Freeable):
         return Lane(source, target, exchange.bind([source], [target], disjoint=True))
 
     def _exchange(self, row: np.dtype[Any]) -> Exchange:
-        cargo = Cargo(_pieces(self.leaving), _pieces(self.arriving), (), row)
+        rank = self._topology.rank
+        cargo = Cargo(_pieces(self.leaving, rank), _pieces(self.arriving, rank), (), row)
         made = Exchange(self._topology, [cargo], axes=1, method="messages")
         self._exchanges[row] = made
         return made
 
 
 class Transfer(Generic[T]):
-    """Rows packed into a lane, and what becomes of those that arrive.
+    """A call on one lane, prepared: rows are packed, travel, and are unpacked.
 
     Parameters
     ----------
-    route : Route
-        Where the lane belongs.
     lane : Lane
-        Its source is filled.
-    unpack : callable
-        Takes the rows that have arrived to where they belong.
+        Where they travel.
+    pack, unpack : callable
+        What is done before and afterwards.
     result : object
         What the user gets in the end.
     """
 
-    __slots__ = ("_lane", "_result", "_route", "_unpack")
+    __slots__ = ("lane", "pack", "result", "unpack")
 
     def __init__(
-        self, route: Route, lane: Lane, unpack: Callable[[Array], None], result: T
+        self, lane: Lane, pack: Callable[[], None], unpack: Callable[[], None], result: T
+    ) -> None:
+        self.lane = lane
+        self.pack = pack
+        self.unpack = unpack
+        self.result = result
+
+    def run(self) -> T:
+        """Complete what is under way, and move the rows. *Collective*."""
+        if UNDER_WAY:
+            complete_all()
+        self.pack()
+        self.lane.bound.move()
+        self.unpack()
+        return self.result
+
+
+class Errand(Generic[T]):
+    """Rows to be moved, on any lane.
+
+    Parameters
+    ----------
+    route : Route
+        Where they travel.
+    row : numpy.dtype
+        Their type.
+    prepare : callable
+        Makes what packs them into a lane, and what unpacks them from it.
+    result : object
+        What the user gets in the end.
+    """
+
+    __slots__ = ("_prepare", "_result", "_route", "_row")
+
+    def __init__(
+        self, route: Route, row: np.dtype[Any], prepare: Callable[[Lane], Steps], result: T
     ) -> None:
         self._route = route
-        self._lane = lane
-        self._unpack = unpack
+        self._row = row
+        self._prepare = prepare
         self._result = result
 
-    def only(self: Transfer[list[R]]) -> Transfer[R]:
-        """Return the transfer whose result is the only entry of that of this one."""
-        return Transfer(self._route, self._lane, self._unpack, self._result[0])
+    def only(self: Errand[list[R]]) -> Errand[R]:
+        """Return the errand whose result is the only entry of that of this one."""
+        return Errand(self._route, self._row, self._prepare, self._result[0])
+
+    def transfer(self) -> Transfer[T]:
+        """Prepare a transfer that may run again and again. *Collective* at first."""
+        return self._on(self._route.lane(self._row))
 
     def run(self) -> T:
         """Move the rows. *Collective*."""
-        self._lane.bound.run()
-        self._finish()
-        return self._result
+        return self.transfer().run()
 
     def start(self) -> Handle[T]:
         """Start moving the rows; `wait` of the handle returns the result. *Collective*."""
-        return self._lane.bound.start(self._result, self._finish)
+        transfer = self._on(self._route.take_lane(self._row))
+        transfer.pack()
 
-    def _finish(self) -> None:
-        self._unpack(self._lane.target)
-        self._route.give_lane(self._lane)
+        def finish() -> None:
+            transfer.unpack()
+            self._route.give_lane(transfer.lane)
+
+        return transfer.lane.bound.start(self._result, finish)
+
+    def _on(self, lane: Lane) -> Transfer[T]:
+        pack, unpack = self._prepare(lane)
+        return Transfer(lane, in_turn(pack), in_turn(unpack), self._result)
+
+
+def in_turn(calls: Sequence[Callable[[], None]]) -> Callable[[], None]:
+    """Make one call of several."""
+    if len(calls) == 1:
+        return calls[0]
+
+    def every() -> None:
+        for call in calls:
+            call()
+
+    return every
 
 
 def row_type(dtype: np.dtype[Any], count: int) -> np.dtype[Any]:
     """Type of rows of `count` values, for which it only matters how long they are."""
-    return np.dtype((np.void, dtype.itemsize * count))
+    size = dtype.itemsize * count
+    return np.dtype(MOVES.get(size, f"V{size}"))
 
 
 def as_rows(array: Array, row: np.dtype[Any]) -> Array:
@@ -154,9 +230,11 @@ def as_rows(array: Array, row: np.dtype[Any]) -> Array:
     return array.reshape(-1).view(row) if array.size else np.empty(0, row)
 
 
-def _pieces(segments: Segments) -> list[Piece]:
-    """Segments as an exchange knows them.
+def _pieces(segments: Segments, rank: int) -> list[Piece]:
+    """Segments of other ranks as an exchange knows them.
 
     They are straight, so that nobody looks where they begin on the other side.
     """
-    return [Piece(peer, (rows,), (), straight=True) for peer, rows in segments.ranges]
+    return [
+        Piece(peer, (rows,), (), straight=True) for peer, rows in segments.ranges if peer != rank
+    ]

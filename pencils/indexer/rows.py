@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
 
 from pencils.comm.neighbours import incoming
+from pencils.comm.rows import Ints, mover
 from pencils.comm.topology import Topology
-from pencils.indexer.grouping import Ints, Segments, group, inverse, last_of_each
-from pencils.indexer.route import Route
+from pencils.indexer.block import Geometry
+from pencils.indexer.grouping import Segments, group, inverse, last_of_each
+from pencils.indexer.route import Calls, Route, Steps
+from pencils.storage import Array
 
 
 class RowPlan:
@@ -33,8 +37,6 @@ class RowPlan:
     ----------
     order : numpy.ndarray
         Requests in the order in which they travel.
-    places : numpy.ndarray
-        For each request, when it travels.
     wanted : numpy.ndarray
         Own rows that are asked for, in write order: by rank, then in the order of requests.
     pulls : Route
@@ -44,13 +46,66 @@ class RowPlan:
     """
 
     def __init__(self, topology: Topology, owners: Ints, offsets: Ints, rows: int) -> None:
-        self.order, asked = group(owners, topology.comm.size)
-        served = Segments.of(*incoming(topology.comm, asked.peers, asked.counts))
-        self.places = inverse(self.order)
-        self.pulls = Route(topology, served, asked)
-        self.pushes = Route(topology, asked, served)
-        self.wanted: Ints = self.pushes.move(offsets[self.order])
+        self._rank = topology.rank
+        self.order, self._asked = group(owners, topology.comm.size)
+        self._served = Segments.of(*incoming(topology.comm, self._asked.peers, self._asked.counts))
+        self.pulls = Route(topology, self._served, self._asked)
+        self.pushes = Route(topology, self._asked, self._served)
+        self.wanted: Ints = self.pushes.move(self.in_order(offsets))
         self.rows = rows
+        self._positions: dict[Geometry, Ints] = {}
+
+    def in_order(self, source: Array) -> Array:
+        """Return what belongs to each request in the order in which they travel."""
+        if self._is_sorted:
+            return source
+        found = np.empty_like(source)
+        mover(found, None, source, self.order)()
+        return found
+
+    def answers(
+        self, source: Array, numbers: Ints, leaving: Array, arriving: Array, out: Array
+    ) -> Steps:
+        """Prepare to take ``source[numbers]``, for all in `wanted`.
+
+        Parameters
+        ----------
+        source : numpy.ndarray
+            What this rank owns.
+        numbers : numpy.ndarray
+            Where in it the `wanted` rows are.
+        leaving, arriving : numpy.ndarray
+            The lane: what others want, and what comes from them.
+        out : numpy.ndarray
+            To be filled, for each request.
+
+        Returns
+        -------
+        pack, unpack : list of callable
+            What is done before and after the others' rows travel.
+        """
+        own, here = self._asked.of_rank(self._rank), self._served.of_rank(self._rank)
+        parts = self._served.of_others(self._rank)
+        pack = [mover(leaving[part], None, source, numbers[part]) for part in parts]
+        parts = self._asked.of_others(self._rank)
+        unpack = [self._to_requests(out, part, arriving[part], None) for part in parts]
+        if np.may_share_memory(source, out):  # all is read before anything is written
+            pack.append(mover(arriving[own], None, source, numbers[here]))
+            return pack, [*unpack, self._to_requests(out, own, arriving[own], None)]
+        return pack, [self._to_requests(out, own, source, numbers[here]), *unpack]
+
+    def letters(self, source: Array, lane: Array, own_lane: Array) -> Calls:
+        """Prepare to pack what is for others, and what this rank writes to its own rows."""
+        own, here = self._asked.of_rank(self._rank), self._served.of_rank(self._rank)
+        parts = self._asked.of_others(self._rank)
+        packed = [self._of_requests(source, part, lane[part]) for part in parts]
+        return [self._of_requests(source, own, own_lane[here]), *packed]
+
+    def positions(self, geometry: Geometry) -> Ints:
+        """Return where `wanted` rows lie in memory, found once for all blocks that are alike."""
+        if geometry not in self._positions:
+            self._positions[geometry] = geometry.positions(self.wanted)
+        return self._positions[geometry]
 
     @cached_property
     def writers(self) -> tuple[Ints, Ints]:
@@ -62,6 +117,11 @@ class RowPlan:
         """How often each own row is asked for."""
         return np.bincount(self.wanted, minlength=self.rows)
 
+    @property
+    def places(self) -> Ints:
+        """For each request, when it travels."""
+        return inverse(self.order)
+
     def free(self) -> None:
         """Complete what is under way, and release memory and MPI objects.
 
@@ -69,3 +129,20 @@ class RowPlan:
         """
         self.pulls.free()
         self.pushes.free()
+
+    @property
+    def _is_sorted(self) -> bool:
+        """Whether requests travel as they come."""
+        return len(self._asked.peers) <= 1
+
+    def _to_requests(
+        self, out: Array, part: slice, source: Array, rows: Ints | None
+    ) -> Callable[[], None]:
+        if self._is_sorted:
+            return mover(out[part], None, source, rows)
+        return mover(out, self.order[part], source, rows)
+
+    def _of_requests(self, source: Array, part: slice, out: Array) -> Callable[[], None]:
+        if self._is_sorted:
+            return mover(out, None, source[part], None)
+        return mover(out, None, source, self.order[part])

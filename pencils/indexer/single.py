@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pencils.combining import ReduceOp
 from pencils.comm.exchange import Handle
 from pencils.indexer import buffers, objects, variable
 from pencils.indexer.access import Access
 from pencils.indexer.base import Indexer, VariableBuffer
-from pencils.indexer.reduce import ReduceOp
-from pencils.indexer.route import Transfer
+from pencils.indexer.route import Errand
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -153,7 +153,8 @@ class GlobalIndexer(Indexer):
         >>> indexer.Take(np.array([[3, 5], [5, 7], [11, 13]]), count=2)
         array([11, 13,  3,  5])
         """
-        return self._take("Take", dist_data, local_data, count=count, reduce=reduce).run()
+        run = self._access.run
+        return run(self._take, "Take", dist_data, local_data, count=count, reduce=reduce)
 
     def Take_start(  # noqa: N802
         self,
@@ -214,9 +215,8 @@ class GlobalIndexer(Indexer):
         >>> indexer.Put(np.array([1, 2, 3]), reduce=ReduceOp.SUM)
         array([2, 0, 4])
         """
-        return buffers.put(
-            self._access, "Put", [local_data], dist_data, count=count, reduce=reduce
-        ).run()
+        run = self._access.run
+        return run(self._put, "Put", local_data, dist_data, count=count, reduce=reduce)
 
     def Put_start(  # noqa: N802
         self,
@@ -232,9 +232,7 @@ class GlobalIndexer(Indexer):
         Meanwhile no buffer may be touched. Several may be under way; see `Handle`.
         """
         call = "Put_start"
-        return buffers.put(
-            self._access, call, [local_data], dist_data, count=count, reduce=reduce
-        ).start()
+        return self._put(call, local_data, dist_data, count=count, reduce=reduce).start()
 
     def Take_v(  # noqa: N802
         self, dist_data: VariableBuffer, local_data: VariableBuffer | None = None, /
@@ -298,8 +296,11 @@ class GlobalIndexer(Indexer):
         """
         return variable.put(self._access, [local_data], dist_data, extend=extend)
 
-    def _take(self, call: str, dist_data: Any, local_data: Any, **options: Any) -> Transfer[Any]:
+    def _take(self, call: str, dist_data: Any, local_data: Any, **options: Any) -> Errand[Any]:
         return buffers.take(self._access, call, dist_data, _one(local_data), **options).only()
+
+    def _put(self, call: str, local_data: Any, dist_data: Any, **options: Any) -> Errand[Any]:
+        return buffers.put(self._access, call, [local_data], dist_data, **options)
 
 
 def _one(value: Any) -> list[Any] | None:

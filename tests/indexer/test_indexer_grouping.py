@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from indexer_worlds import flat, put, put_rows, worlds
 
-from pencils.indexer.grouping import Segments, group, inverse, last_of_each, part_of
+from pencils.comm.rows import part_of
+from pencils.indexer.grouping import Segments, group, inverse, last_of_each
 from pencils.indexer.ragged import Ragged, extended, replaced
 
 many = st.integers(1, 5).flatmap(worlds)

@@ -10,6 +10,7 @@ import pytest
 HERE = Path(__file__).parent
 SOURCES = HERE.parents[1] / "pencils" / "comm" / "kernels"
 KERNELS = [SOURCES / f"{name}.c" for name in ("block", "levels", "portable", "avx2", "avx512")]
+STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wno-psabi", "-Werror"]
 CC = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
 
 pytestmark = pytest.mark.skipif(CC is None, reason="there is no C compiler")
@@ -25,9 +26,19 @@ def run(*command):
 
 def build(program, *options):
     """Compile the harness; warnings are errors, as the sources are meant for any compiler."""
-    strict = ["-std=c11", "-Wall", "-Wextra", "-Wno-psabi", "-Werror"]
-    run(CC, *strict, *options, HERE / "harness.c", *KERNELS, "-o", program, "-pthread")
+    run(CC, *STRICT, *options, HERE / "harness.c", *KERNELS, "-o", program, "-pthread")
     return program
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["-O3"], ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]],
+    ids=["plain", "address"],
+)
+def test_rows_are_moved_and_points_found(tmp_path, options):
+    program = tmp_path / "rows"
+    run(CC, *STRICT, *options, HERE / "rows_harness.c", SOURCES / "rows.c", "-o", program)
+    run(program, 500)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
 #include <structmember.h>
 
 #include "block.h"
+#include "rows_module.h"
 
 enum { WORTH_UNLOCKING = 32768 }; /* bytes; copying fewer takes no longer than the lock */
 
@@ -269,6 +270,14 @@ static PyMethodDef functions[] = {
     {"use", use, METH_O, "use(name): copy by these instructions from now on."},
     {"stream_from", stream, METH_O,
      "stream_from(bytes): write past the cache from this size on; returns the one before."},
+    {"move", (PyCFunction)(void (*)(void))rows_move, METH_FASTCALL,
+     "move(target, to, source, from): copy rows of the source to rows of the target."},
+    {"locate", (PyCFunction)(void (*)(void))rows_locate, METH_FASTCALL,
+     "locate(coords, cuts, steps, first, owners, offsets): find who owns points, and where."},
+    {"fetch", (PyCFunction)(void (*)(void))rows_fetch, METH_FASTCALL,
+     "fetch(coords, cuts, steps, first, table, target): read points in the blocks of all owners."},
+    {"sort", (PyCFunction)(void (*)(void))rows_sort, METH_FASTCALL,
+     "sort(owners, ends, order): sort numbers by their owner."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,0 +1,183 @@
+/* Items scattered in memory, fetched ahead of their turn: waiting for each would take longest. */
+#include "rows.h"
+
+#include <string.h>
+#include "machine.h"
+
+enum {
+    AHEAD = 48,   /* items to fetch before they are needed */
+    BATCH = 4096 /* points whose addresses are found before the first is read (measured) */
+};
+
+#define INLINE static inline ALWAYS_INLINE
+
+INLINE ptrdiff_t least(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
+
+/* ---- items by their numbers ---- */
+
+INLINE char *place(char *first, const int64_t *numbers, ptrdiff_t i, ptrdiff_t step)
+{
+    return first + (numbers ? numbers[i] : i) * step;
+}
+
+/* Move some items; to and from are those of the moves, or constants NULL, `item` is a constant. */
+INLINE void move_some(const Moves *m, const int64_t *to, const int64_t *from, ptrdiff_t item)
+{
+    ptrdiff_t near = m->count > AHEAD ? m->count - AHEAD : 0;
+    char *target = m->target, *source = (char *)m->source;
+    for (ptrdiff_t i = 0; i < m->count; i++) {
+        if (from && i < near)
+            PREFETCH(place(source, from, i + AHEAD, m->source_step));
+        memcpy(place(target, to, i, m->target_step), place(source, from, i, m->source_step), item);
+    }
+}
+
+INLINE void move_items(const Moves *m, ptrdiff_t item)
+{
+    if (m->to && m->from)
+        move_some(m, m->to, m->from, item);
+    else if (m->to)
+        move_some(m, m->to, NULL, item);
+    else if (m->from)
+        move_some(m, NULL, m->from, item);
+    else
+        move_some(m, NULL, NULL, item);
+}
+
+void moves_run(const Moves *m)
+{
+    switch (m->item) {
+    case 1: move_items(m, 1); break;
+    case 2: move_items(m, 2); break;
+    case 4: move_items(m, 4); break;
+    case 8: move_items(m, 8); break;
+    case 16: move_items(m, 16); break;
+    default: move_items(m, m->item);
+    }
+}
+
+/* ---- points by their coordinates ---- */
+
+/* The last part that begins at or before an index, which is never an empty one. */
+INLINE ptrdiff_t part_of(const Along *along, int64_t index)
+{
+    const int64_t *cuts = along->cuts;
+    for (ptrdiff_t parts = along->parts; parts > 1;) {
+        ptrdiff_t half = parts / 2;
+        cuts += half & -(ptrdiff_t)(cuts[half] <= index); /* a branch would be guessed wrong */
+        parts -= half;
+    }
+    return cuts - along->cuts;
+}
+
+/* Find points; `ndim` is a constant, or that of the points. */
+INLINE void locate_some(const Points *points, int ndim, int64_t *owners, int64_t *offsets)
+{
+    for (ptrdiff_t i = 0; i < points->count; i++) {
+        int64_t owner = points->first, offset = 0;
+        for (int dim = 0; dim < ndim; dim++) {
+            const Along *along = &points->along[dim];
+            int64_t index = points->coords[dim][i];
+            if (along->parts == 1) {
+                offset = offset * along->cuts[1] + index;
+                continue;
+            }
+            ptrdiff_t part = part_of(along, index);
+            const int64_t *cut = &along->cuts[part];
+            owner += part * along->step;
+            offset = offset * (cut[1] - cut[0]) + (index - cut[0]);
+        }
+        owners[i] = owner;
+        offsets[i] = offset;
+    }
+}
+
+void points_locate(const Points *points, int64_t *owners, int64_t *offsets)
+{
+    switch (points->ndim) {
+    case 1: locate_some(points, 1, owners, offsets); break;
+    case 2: locate_some(points, 2, owners, offsets); break;
+    case 3: locate_some(points, 3, owners, offsets); break;
+    default: locate_some(points, points->ndim, owners, offsets);
+    }
+}
+
+/* Find where a batch of points lies; `ndim` is a constant, or that of the points. */
+INLINE void find_some(const Points *points, int ndim, const int64_t *table, ptrdiff_t start,
+                      ptrdiff_t count, const char **sources)
+{
+    for (ptrdiff_t i = start; i < start + count; i++) {
+        ptrdiff_t owner = points->first;
+        for (int dim = 0; dim < ndim; dim++)
+            if (points->along[dim].parts > 1)
+                owner += part_of(&points->along[dim], points->coords[dim][i])
+                         * points->along[dim].step;
+        const int64_t *row = &table[owner * (1 + ndim)];
+        int64_t address = row[0];
+        for (int dim = 0; dim < ndim; dim++)
+            address += points->coords[dim][i] * row[1 + dim];
+        sources[i - start] = (const char *)(intptr_t)address;
+    }
+}
+
+static void find(const Points *points, const int64_t *table, ptrdiff_t start, ptrdiff_t count,
+                 const char **sources)
+{
+    switch (points->ndim) {
+    case 1: find_some(points, 1, table, start, count, sources); break;
+    case 2: find_some(points, 2, table, start, count, sources); break;
+    case 3: find_some(points, 3, table, start, count, sources); break;
+    default: find_some(points, points->ndim, table, start, count, sources);
+    }
+}
+
+INLINE void read_some(const char *const *sources, ptrdiff_t count, char *target, ptrdiff_t item,
+                      ptrdiff_t step)
+{
+    for (ptrdiff_t i = 0; i < count; i++) {
+        PREFETCH(sources[least(i + AHEAD, count - 1)]);
+        memcpy(target + i * step, sources[i], item);
+    }
+}
+
+static void read_items(const char *const *sources, ptrdiff_t count, char *target, ptrdiff_t item,
+                       ptrdiff_t step)
+{
+    switch (item) {
+    case 1: read_some(sources, count, target, 1, step); break;
+    case 2: read_some(sources, count, target, 2, step); break;
+    case 4: read_some(sources, count, target, 4, step); break;
+    case 8: read_some(sources, count, target, 8, step); break;
+    case 16: read_some(sources, count, target, 16, step); break;
+    default: read_some(sources, count, target, item, step);
+    }
+}
+
+void points_fetch(const Points *points, const int64_t *table, char *target, ptrdiff_t item,
+                  ptrdiff_t step)
+{
+    const char *sources[BATCH];
+    for (ptrdiff_t start = 0; start < points->count; start += BATCH) {
+        ptrdiff_t count = least(points->count - start, BATCH);
+        find(points, table, start, count, sources);
+        read_items(sources, count, target + start * step, item, step);
+    }
+}
+
+/* ---- owners ---- */
+
+void owners_sort(const int64_t *owners, ptrdiff_t count, ptrdiff_t size, int64_t *ends,
+                 int64_t *order)
+{
+    int64_t start = 0;
+    memset(ends, 0, (size_t)size * sizeof *ends);
+    for (ptrdiff_t i = 0; i < count; i++)
+        ends[owners[i]]++;
+    for (ptrdiff_t owner = 0; owner < size; owner++) {
+        int64_t number = ends[owner];
+        ends[owner] = start;
+        start += number;
+    }
+    for (ptrdiff_t i = 0; i < count; i++)
+        order[ends[owners[i]]++] = i;
+}

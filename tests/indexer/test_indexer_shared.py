@@ -1,0 +1,154 @@
+"""Points of fields in shared memory, read where they lie: against NumPy's indexing."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mpi4py import MPI
+from test_indexer_points import BAD, any_field, any_points
+from together import (
+    NODES,
+    everywhere,
+    holds,
+    named,
+    numbered,
+    on_nodes,
+    raise_together,
+    ranks_at_fault,
+    same,
+)
+
+import pencils
+from pencils import Pencil
+from pencils.indexer.rows import RowPlan
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+COMM = MPI.COMM_WORLD
+SHAPE = (5, 4, 6)
+
+
+def shared_like(field):
+    """Copy a field into shared memory."""
+    dims = [dim for dim in range(field.pencil.ndim) if dim not in field.singletons]
+    made = pencils.empty(
+        field.pencil,
+        dtype=field.dtype,
+        components=field.components,
+        halo=field.halo,
+        dims=dims,
+        shared=True,
+    )
+    made.local[...] = field.local
+    return made
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 2**32), st.booleans())
+def test_points_of_any_shared_field_are_taken(seed, check):
+    field, data, rng = any_field(seed)
+    field = shared_like(field)
+    _, mine = any_points(rng, field.shape[len(field.components) :], COMM.rank)
+    dims = [dim for dim in range(field.pencil.ndim) if dim not in field.singletons]
+    expected = data[(..., *mine)]
+    assert everywhere(COMM, same(field.take(mine), expected))
+    with field.pencil.indexer(mine, dims=dims, check=check) as plan:
+        out = np.empty(expected.shape, data.dtype)
+        for _ in range(3):
+            out.view("u1" if out.size else out.dtype)[...] = 0
+            assert everywhere(COMM, plan.take(field, out) is out)
+            assert everywhere(COMM, same(out, expected))
+        assert everywhere(COMM, same(plan.take_start(field).wait(), expected))
+    assert everywhere(COMM, holds(field, data))
+
+
+def shared_field(comm, shape=SHAPE, **options):
+    field = pencils.empty(Pencil(shape, comm, **options), shared=True)
+    field.local[...] = numbered(shape)[field.local_slices]
+    return field
+
+
+def corners(comm):
+    rng = np.random.default_rng(comm.rank)
+    return [rng.integers(0, n, 9) for n in SHAPE]
+
+
+@pytest.mark.parametrize("nodes", NODES)
+def test_ranks_on_one_node_make_no_plan(nodes, monkeypatch):
+    comm = on_nodes(nodes)
+    field, points = shared_field(comm), corners(comm)
+    apart = len(set(comm.allgather(NODES[nodes](comm.rank, comm.size)))) > 1
+    made = []
+    make = RowPlan.__init__
+    monkeypatch.setattr(RowPlan, "__init__", lambda *args: made.append(1) or make(*args))
+    assert everywhere(comm, same(field.take(points), numbered(SHAPE)[tuple(points)]))
+    assert everywhere(comm, bool(made) == apart)
+
+
+def test_one_private_block_is_enough_to_ask_for_messages(comm):
+    field, points = shared_field(comm), corners(comm)
+    if comm.rank == comm.size - 1:
+        field = pencils.PencilArray(field.pencil, field.local.copy())
+    assert everywhere(comm, same(field.take(points), numbered(SHAPE)[tuple(points)]))
+
+
+def test_ranks_may_pass_other_outputs_than_before(comm):
+    field, points = shared_field(comm), corners(comm)
+    other = shared_field(comm)
+    other.local[...] *= 2
+    kept = np.empty(9)
+    with field.pencil.indexer(points, check=False) as plan:
+        for turn in range(6):
+            u, factor = (field, 1) if turn % 3 else (other, 2)
+            out = kept if (turn + comm.rank) % 2 else np.empty(9)
+            found = plan.take(u, out)
+            assert everywhere(comm, same(found, factor * numbered(SHAPE)[tuple(points)]))
+
+
+def test_what_was_stored_before_is_read(comm):
+    field, points = shared_field(comm), corners(comm)
+    with field.pencil.indexer(points, check=False) as plan:
+        for turn in range(50):
+            field.local[...] = turn
+            assert (field.take(points) == turn).all()
+            field.local[...] = -turn
+            assert (plan.take(field) == -turn).all()
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_shared_field_is_reversed_in_place(comm, once):
+    field = shared_field(comm, (23,))
+    (here,) = field.local_slices
+    mine = [22 - np.arange(23)[here]]
+    with field.pencil.indexer(mine, check=False) as plan:
+        for expected in (numbered((23,))[::-1], numbered((23,))):
+            if once:
+                field.take(mine, field.local)
+            else:
+                plan.take(field, field.local)
+            assert everywhere(comm, holds(field, np.ascontiguousarray(expected)))
+
+
+@pytest.mark.parametrize("case", BAD, ids=range(len(BAD)))
+def test_mistakes_of_one_rank_raise_everywhere(comm, case):
+    field = shared_field(comm)
+    call, kind, text = case
+    for rank in ranks_at_fault(comm):
+        mine = call if comm.rank == rank else lambda u: u.take((0, 0, 0))
+        raise_together(comm, kind, named(comm, rank), text, call=lambda mine=mine: mine(field))
+        assert everywhere(comm, field.take((4, 3, 5)) == numbered(SHAPE)[-1, -1, -1])
+
+
+def test_more_ranks_than_points(comm):
+    field = shared_field(comm, (2, 2), splits=[[0, *[0] * (comm.size - 1), 2], "first"], decomp=0)
+    found = field.take(([0, 1], [1, 0]))
+    assert everywhere(comm, same(found, numbered((2, 2))[[0, 1], [1, 0]]))
+
+
+def test_tables_go_with_their_communicator():
+    comm = COMM.Dup()
+    field = shared_field(comm)
+    field.take((0, 0, 0))
+    comm.Free()
+    with pytest.raises(pencils.PencilsError, match="freed"):
+        field.take((0, 0, 0))
