@@ -79,7 +79,7 @@ def put(
 
 
 def _indexer(field: PencilArray, coords: Sequence[Any]) -> PointIndexer:
-    from pencils.indexer.points import PassingIndexer  # which stands on fields
+    from pencils.indexer.passing import PassingIndexer  # which stands on fields
 
     dims = [dim for dim in range(field.pencil.ndim) if dim not in field.singletons]
     return PassingIndexer(field.pencil, coords, dims=dims)

@@ -24,12 +24,11 @@ from pencils.indexer.block import Block, Geometry
 from pencils.indexer.locate import locate_replicas, points_on
 from pencils.indexer.route import MOST_HELD, Errand, Lane, Steps, Transfer
 from pencils.indexer.rows import RowPlan
-from pencils.indexer.shared import Blocks, table_for
 from pencils.kinds import Kind, check_source
 from pencils.operands import Field, check_type, topology_among
 from pencils.pencil import Pencil
 from pencils.plans import FieldPlan
-from pencils.storage import Array, memory_axes, read_singletons
+from pencils.storage import Array, read_singletons
 
 
 class PointIndexer(FieldPlan[Transfer[Any]]):
@@ -310,28 +309,6 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
             msg = f"u has components {u.components}, so that its points have no values"
             raise ArgumentError(msg)
         same(dtype=u.dtype, components=u.components)
-
-
-class PassingIndexer(PointIndexer):
-    """A plan for a single call, during which nobody changes the coordinates.
-
-    Points of a field in shared memory are read where they lie if all ranks are on one node: that
-    needs no plan, and on the whole less time. With a plan made, messages need even less.
-    """
-
-    _copies = False
-
-    def take(self, u: PencilArray, out: Any = None) -> Array:
-        """Read the points of a field; see `PointIndexer.take`. *Collective*."""
-        found, shared = self._read_take("take", u, out)
-        rows = table_for(self._topology, u.ndim) if shared else None
-        if rows is None:
-            return self._take(u, found).run()
-        own = u.local.transpose(memory_axes(self._layout.order, len(u.components)))
-        columns = found.reshape(prod(u.components), prod(self.shape))
-        blocks = Blocks(self._topology, self._layout, own, u.components)
-        blocks.read(rows, self._points, list(columns))
-        return found
 
 
 def _mark(field: weakref.ref[PencilArray]) -> None:
