@@ -19,7 +19,7 @@ from pencils.errors import PencilsError
 from pencils.gather import gather
 from pencils.halo import HaloExchange, exchange_halos
 from pencils.indexer import GlobalIndexer, GlobalMultiIndexer, PointIndexer, ReduceOp
-from pencils.io import Checkpoint, load, save
+from pencils.io import Checkpoint, load, save, verify
 from pencils.localgrid import LocalGrid, localgrid
 from pencils.partition import partition
 from pencils.pencil import Pencil
@@ -63,6 +63,7 @@ __all__ = [
     "save",
     "transpose",
     "tune",
+    "verify",
     "verify_replicas",
     "zeros",
     "zeros_like",

@@ -3,5 +3,6 @@
 from pencils.io.checkpoint import Checkpoint
 from pencils.io.load import load
 from pencils.io.save import save
+from pencils.io.verify import verify
 
-__all__ = ["Checkpoint", "load", "save"]
+__all__ = ["Checkpoint", "load", "save", "verify"]
