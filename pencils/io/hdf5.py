@@ -6,7 +6,7 @@ h5py is all that is used of HDF5, in its serial form; most bytes are read past i
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,7 +35,7 @@ class Found(NamedTuple):
 
 
 def inspect(
-    path: str, names: Iterable[str] | None, among: Iterable[str] | None = None, *, verify: bool
+    path: str, names: Iterable[str] | None, among: Collection[str] | None = None, *, verify: bool
 ) -> Found:
     """Find out what a file holds.
 
@@ -47,7 +47,7 @@ def inspect(
         What to look at. None for all values and fields; in a file of another tool that is every
         dataset.
     among : iterable of str, optional
-        With ``names=None``, the fields that are of interest.
+        Fields for which there is a place; with ``names=None``, they are those to look at.
     verify : bool
         Whether to check the sums of values.
 
@@ -67,6 +67,7 @@ def inspect(
         _check_state(path, file)
         wanted = _everything(file, among) if names is None else dict.fromkeys(names)
         entries = [_describe(path, name, _dataset(file, path, name)) for name in wanted]
+        _check_fields(path, entries, among or ())
         step, time = (file.attrs.get(RESERVED + name) for name in ("step", "time"))
         return Found(
             [entry for entry in entries if not entry.kind],
@@ -184,7 +185,7 @@ def _datasets(file: Any) -> list[str]:
     return found
 
 
-def _everything(file: Any, among: Iterable[str] | None) -> list[str]:
+def _everything(file: Any, among: Collection[str] | None) -> list[str]:
     """Names of the fields and values; what stands beside them in a file of pencils is neither."""
     names = _datasets(file)
     if RESERVED + "format" not in file.attrs:
@@ -194,6 +195,13 @@ def _everything(file: Any, among: Iterable[str] | None) -> list[str]:
     kinds = {name: attrs[name].get(RESERVED + "value", COORDINATE) for name in names}
     values = [name for name, kind in kinds.items() if kind != COORDINATE]
     return [*dict.fromkeys([*(fields if among is None else among), *values])]
+
+
+def _check_fields(path: str, entries: Iterable[Entry], wanted: Collection[str]) -> None:
+    for entry in entries:
+        if entry.kind and entry.name in wanted:
+            msg = f"{entry.name!r} in {path} is no field but a value of kind {entry.kind!r}"
+            raise CheckpointError(msg)
 
 
 def _read_value(path: str, file: Any, entry: Entry, *, verify: bool) -> Stored:

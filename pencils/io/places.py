@@ -18,6 +18,8 @@ from pencils.operands import is_field
 from pencils.pencil import Pencil
 from pencils.storage import HaloSpec, Widths, read_halo
 
+_NUMBERS = "biufc"  # kinds of element types that can be converted into each other
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -196,7 +198,8 @@ def _match(pencil: Pencil, entry: Entry, path: str) -> frozenset[int]:
 
 
 def _converted(entry: Entry, dtype: np.dtype[Any], path: str) -> np.dtype[Any]:
-    if not np.can_cast(entry.dtype, dtype, "same_kind"):
+    numbers = entry.dtype.kind in _NUMBERS and dtype.kind in _NUMBERS
+    if entry.dtype != dtype and not (numbers and np.can_cast(entry.dtype, dtype, "same_kind")):
         msg = f"{entry.name!r} in {path} has dtype {entry.dtype}, which {dtype} cannot hold"
         raise CheckpointError(msg)
     return dtype
