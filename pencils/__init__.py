@@ -19,7 +19,7 @@ from pencils.errors import PencilsError
 from pencils.gather import gather
 from pencils.halo import HaloExchange, exchange_halos
 from pencils.indexer import GlobalIndexer, GlobalMultiIndexer, PointIndexer, ReduceOp
-from pencils.io import Checkpoint, load, save, verify
+from pencils.io import Checkpoint, load, open, save, verify  # noqa: A004 - as in h5py, netCDF4, zarr
 from pencils.localgrid import LocalGrid, localgrid
 from pencils.partition import partition
 from pencils.pencil import Pencil
@@ -58,6 +58,7 @@ __all__ = [
     "localgrid",
     "ones",
     "ones_like",
+    "open",
     "partition",
     "random",
     "save",

@@ -258,6 +258,23 @@ def fill_and_wait(field, **rest):
     PencilArray.start_halo_exchange(field, **rest).wait()
 
 
+def open_and_close(path, **rest):
+    with pencils.open(path, **rest):
+        pass
+
+
+def read_part(path, pencil, key=...):
+    return pencils.open(path)["u"].read(pencil, key)
+
+
+def write_part(path, field, key=...):
+    file = pencils.open(path, "r+")
+    try:
+        file["u"].write(field, key)
+    finally:  # all ranks get here, or none
+        file.close()
+
+
 CALLS = {
     "Pencil": (Pencil, {"shape": SHAPE, "comm": The("comm")}),
     "with_": (lambda pencil, **rest: pencil.with_(**rest), {"pencil": The("pen")}),
@@ -307,6 +324,9 @@ FILES = {
     "load": (pencils.load, {"path": The("path"), "template": The("pen")}),
     "load in place": (pencils.load, {"path": The("path"), "into": The("fields_into")}),
     "verify": (pencils.verify, {"path": The("path"), "comm": The("comm")}),
+    "open": (open_and_close, {"path": The("path"), "comm": The("comm")}),
+    "read part": (read_part, {"path": The("path"), "pencil": The("pen")}),
+    "write part": (write_part, {"path": The("path"), "field": The("u")}),
 }
 
 IMPORTS = {"dap.validate_on": "exported", "dap.import_array": "obj", "from_distarray": "obj"}
@@ -462,7 +482,12 @@ WRONG_FILES = [
     ("load", "into", 3, "x", The("u"), {"u": 3}, The("fields_short")),
     ("load in place", "into", None, The("fields_vector"), The("fields_readonly")),
     ("load in place", "names", 3, "", "missing", ["u", "missing"]),
-    ("verify", "comm", 3, "x"),
+    *((name, "comm", 3, "x") for name in ("verify", "open")),
+    *((name, "path", 3, None, "missing.h5") for name in ("open", "read part", "write part")),
+    ("open", "mode", "w", None, 3),
+    ("read part", "pencil", None, "x", The("u"), The("larger")),
+    ("write part", "field", None, "x", The("u_larger"), The("short"), The("u_alone")),
+    *((name, "key", 99, "x", [0, 1], 1.5) for name in ("read part", "write part")),
 ]
 
 # What is right by itself, but not what the others say.
@@ -580,7 +605,12 @@ DIFFERENT_FILES = [
     ("load", "verify", False),
     ("load in place", "into", The("fields_other")),
     ("load in place", "template", The("pen")),
-    ("verify", "path", The("other_path")),
+    *((name, "path", The("other_path")) for name in ("verify", "open")),
+    ("open", "mode", "r+"),
+    ("read part", "pencil", The("across")),
+    ("read part", "key", np.s_[::-1]),
+    ("write part", "field", The("u_across")),
+    ("write part", "key", np.s_[::-1]),
 ]
 
 # Fields of one shape, dtype and components whose blocks are not the same.

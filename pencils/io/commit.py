@@ -91,11 +91,11 @@ def commit(temporary: Path, target: Path) -> None:
     OSError
         If the disk refuses; `target` is then as it was.
     """
-    _sync(temporary)
+    sync(temporary)
     temporary.replace(target)
     # The file is whole and in place; not every file system lets a directory be synchronised.
     with contextlib.suppress(OSError):
-        _sync(target.parent)
+        sync(target.parent)
 
 
 def discard(temporary: Path) -> None:
@@ -104,7 +104,8 @@ def discard(temporary: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Bring a file, or the names in a directory, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
