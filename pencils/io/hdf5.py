@@ -49,7 +49,7 @@ def inspect(
     among : iterable of str, optional
         Fields for which there is a place; with ``names=None``, they are those to look at.
     verify : bool
-        Whether to check the sums of values.
+        Whether to check the sums of values, and to pass on those of fields.
 
     Returns
     -------
@@ -69,9 +69,11 @@ def inspect(
         entries = [_describe(path, name, _dataset(file, path, name)) for name in wanted]
         _check_fields(path, entries, among or ())
         step, time = (file.attrs.get(RESERVED + name) for name in ("step", "time"))
+        if not verify:
+            entries = [replace(entry, checksum=None) for entry in entries]
         return Found(
             [entry for entry in entries if not entry.kind],
-            {e.name: _read_value(path, file, e, verify=verify) for e in entries if e.kind},
+            {entry.name: _read_value(path, file, entry) for entry in entries if entry.kind},
             _attrs(file),
             None if step is None else int(step),
             None if time is None else float(time),
@@ -204,9 +206,9 @@ def _check_fields(path: str, entries: Iterable[Entry], wanted: Collection[str]) 
             raise CheckpointError(msg)
 
 
-def _read_value(path: str, file: Any, entry: Entry, *, verify: bool) -> Stored:
+def _read_value(path: str, file: Any, entry: Entry) -> Stored:
     data = np.asarray(file[entry.name][()], entry.dtype)
-    if verify and entry.checksum not in (None, checksum(data)):
+    if entry.checksum not in (None, checksum(data)):
         raise damaged(path, [entry.name])
     return Stored(entry.kind, data)
 

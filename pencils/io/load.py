@@ -126,12 +126,12 @@ def load(
         fields = [places.make(entry, kind, file.path) for entry in file.found.fields]
         values = {name: decode(value) for name, value in file.found.values.items()}
     landings = [_land(*pair) for pair in zip(file.found.fields, fields, strict=True)]
-    raw = [one for one in landings if one.entry.offset is not None]
-    _read_raw(comm, file.path, raw, verify=bool(verify))
+    sums = _read_raw(comm, file.path, [one for one in landings if one.entry.offset is not None])
     with agreed(comm, "load"):
-        _read_boxes(file.path, [one for one in landings if one.entry.offset is None])
+        sums |= _read_boxes(file.path, [one for one in landings if one.entry.offset is None])
         if comm.rank == 0:
             _check_identity(file)
+    _check_sums(comm, file.path, landings, sums)
     for landing in landings:
         _settle(landing)
     results = {landing.entry.name: landing.field for landing in landings}
@@ -200,48 +200,64 @@ def _settle(landing: Landing) -> None:
         np.copyto(field.local, raw.local, casting="same_kind")
 
 
-def _read_raw(comm: MPI.Intracomm, path: str, landings: Sequence[Landing], *, verify: bool) -> None:
-    """Read fields whose bytes lie in one piece: slabs, then the exchange."""
+def _read_raw(comm: MPI.Intracomm, path: str, landings: Sequence[Landing]) -> dict[str, int]:
+    """Read fields whose bytes lie in one piece: slabs, then the exchange. Return checksums."""
+    sums: dict[str, int] = {}
     if not landings:
-        return
-    sums = np.zeros(len(landings), np.uint64)
+        return sums
     with closing(Slabs()) as slabs, SharedFile(comm, path) as file:
-        for number, (entry, raw, _) in enumerate(landings):
+        for entry, raw, _ in landings:
             slab = slabs.into(raw)
-            summed = verify and entry.checksum is not None
-            sums[number] = _read_slab(file, slab, entry.offset or 0, summed=summed)
+            sums[entry.name] = _read_slab(file, slab, entry)
             file.check()
             slabs.spread(slab, raw)
-    totals = allreduce(comm, sums, np.add)
-    known = [landing.entry.checksum for landing in landings]
-    pairs = zip(landings, known, totals, strict=True)
-    bad = [one.entry.name for one, right, total in pairs if verify and right not in (None, total)]
-    if bad:
-        raise damaged(path, bad)
+    return sums
 
 
-def _read_slab(file: SharedFile, slab: PencilArray, offset: int, *, summed: bool) -> int:
-    """Fill a slab; return the checksum of what is counted on this rank."""
+def _read_slab(file: SharedFile, slab: PencilArray, entry: Entry) -> int:
     total = 0
-    summed = summed and slab.extent.layout.is_first_replica(slab.pencil.rank)
     for run in runs(slab):
         block = run.block
         landing = block if block.flags.c_contiguous else np.empty(block.shape, block.dtype)
-        file.read(offset + run.offset, landing)
-        if summed:
+        file.read((entry.offset or 0) + run.offset, landing)
+        if _is_summed(entry, slab):
             total += checksum(landing, run.offset // landing.dtype.itemsize)
         if landing is not block:
             np.copyto(block, landing)
     return total % 2**64
 
 
-def _read_boxes(path: str, landings: Sequence[Landing]) -> None:
+def _read_boxes(path: str, landings: Sequence[Landing]) -> dict[str, int]:
     """Read this rank's box of fields that only HDF5 can read: chunked, compressed, virtual."""
+    sums: dict[str, int] = {}
     if not any(landing.entry.nbytes for landing in landings):
-        return
+        return sums
     from pencils.io import hdf5
 
     with hdf5.open_file(path) as file:
         for entry, raw, _ in landings:
             if raw.local.size:
                 raw.local[...] = hdf5.read_box(file, entry.name, raw.local_slices)
+            if _is_summed(entry, raw):
+                parts = ((run.block, run.offset // entry.dtype.itemsize) for run in runs(raw))
+                sums[entry.name] = sum(checksum(*part) for part in parts) % 2**64
+    return sums
+
+
+def _is_summed(entry: Entry, field: PencilArray) -> bool:
+    """Whether what this rank reads of a field counts in its checksum."""
+    return entry.checksum is not None and field.extent.layout.is_first_replica(field.pencil.rank)
+
+
+def _check_sums(
+    comm: MPI.Intracomm, path: str, landings: Sequence[Landing], sums: Mapping[str, int]
+) -> None:
+    """Compare checksums with those in the file. *Collective*."""
+    entries = [one.entry for one in landings if one.entry.checksum is not None]
+    if not entries:
+        return
+    mine = np.array([sums.get(entry.name, 0) for entry in entries], np.uint64)
+    pairs = zip(entries, allreduce(comm, mine, np.add), strict=True)
+    bad = [entry.name for entry, total in pairs if entry.checksum != total]
+    if bad:
+        raise damaged(path, bad)

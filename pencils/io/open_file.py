@@ -87,7 +87,7 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
 def _inspect(path: str) -> tuple[str, Found]:
     from pencils.io import hdf5  # of all ranks, only this one needs h5py here
 
-    return path, hdf5.inspect(path, None, verify=False)
+    return path, hdf5.inspect(path, None, verify=True)
 
 
 class OpenFile(Mapping[str, StoredField]):

@@ -77,6 +77,28 @@ def test_without_checksums_there_is_nothing_to_verify(path, pencil, lab):
     assert pencils.verify(path) == []
 
 
+def test_a_file_that_was_packed_by_another_tool(path, pencil, lab):
+    packed = path.with_name("packed.h5")
+
+    def pack(change):
+        with h5py.File(path) as file, h5py.File(packed, "w") as other:
+            other.attrs.update(file.attrs)
+            for name in ("u", "v"):
+                made = other.create_dataset(name, data=file[name], compression="gzip")
+                made.attrs.update(file[name].attrs)
+            other["v"][0, 0, 0] += change
+
+    lab.on_root(pack, 0)
+    assert list(pencils.load(packed, pencil.with_(decomp=(0, 2)))) == ["u", "v"]
+    assert pencils.verify(packed) == ["u", "v"]
+    lab.on_root(pack, 1)
+    for call in (lambda: pencils.load(packed, pencil), lambda: pencils.verify(packed)):
+        kind, text = lab.raised(call)
+        assert kind is CheckpointError
+        assert "damaged: 'v' no longer" in text
+    assert list(pencils.load(packed, pencil, verify=False)) == ["u", "v"]
+
+
 def test_a_truncated_file(path, pencil, lab):
     size = lab.on_root(lambda: path.stat().st_size)
     for left in (size - 1, size // 2, 100, 8, 0):
