@@ -118,7 +118,7 @@ def main():
     options = parser.parse_args()
     if options.cached:
         setattr(SharedFile, "sync", lambda _: None)  # noqa: B010 - mypy minds assignments
-        setattr(commit, "_sync", lambda _: None)  # noqa: B010
+        setattr(commit, "sync", lambda _: None)  # noqa: B010
     if COMM.rank == 0:
         print(f"{options.n}^3 float64 on {COMM.size} ranks, {MPI.Get_library_version().split()[0]}")
     with contextlib.ExitStack() as stack:

@@ -20,7 +20,7 @@ from pencils.gather import gather
 from pencils.halo import HaloExchange, exchange_halos
 from pencils.indexer import GlobalIndexer, GlobalMultiIndexer, PointIndexer, ReduceOp
 from pencils.interpolation import Interpolation, interpolate
-from pencils.io import Checkpoint, load, save
+from pencils.io import Checkpoint, load, open, save, verify  # noqa: A004 - as in h5py, netCDF4, zarr
 from pencils.localgrid import LocalGrid, localgrid
 from pencils.partition import partition
 from pencils.pencil import Pencil
@@ -61,11 +61,13 @@ __all__ = [
     "localgrid",
     "ones",
     "ones_like",
+    "open",
     "partition",
     "random",
     "save",
     "transpose",
     "tune",
+    "verify",
     "verify_replicas",
     "zeros",
     "zeros_like",

@@ -1,4 +1,4 @@
-"""Command line: ``python -m pencils info | demo``, alone or under mpiexec."""
+"""Command line: ``python -m pencils info | verify | demo``, alone or under mpiexec."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     if args.command == "info":
         _info(MPI.COMM_WORLD.rank)
+    elif args.command == "verify":
+        _verify(args.file, MPI.COMM_WORLD.rank)
     elif args.command == "demo":
         try:
             from pencils import demo
@@ -69,6 +71,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", metavar="command")
     commands.add_parser("info", help="print versions, and where the processes run")
+    check = commands.add_parser("verify", help="compare files with the checksums in them")
+    check.add_argument("file", nargs="+", help="a file that pencils.save() has written")
     try:
         from pencils import demo
     except ModuleNotFoundError:
@@ -88,6 +92,23 @@ def _info(rank: int) -> None:
     if rank == 0:
         for name, value in facts:
             print(f"{name:<15} {value}")
+
+
+def _verify(paths: Sequence[str], rank: int) -> None:
+    """Look at every file, whatever is wrong with others. *Collective*."""
+    from pencils import PencilsError, verify
+
+    bad = 0
+    for path in paths:
+        try:
+            names = verify(path)
+            line = f"{path}: {', '.join(names)} as written" if names else f"{path}: no checksums"
+        except (PencilsError, OSError) as error:
+            line, bad = f"error: {error}", bad + 1
+        if rank == 0:
+            print(line, flush=True)
+    if bad and rank == 0:  # mpiexec hands on the exit status of any process
+        sys.exit(1)
 
 
 def _facts() -> Iterator[tuple[str, str]]:

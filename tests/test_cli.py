@@ -5,6 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+from mpi4py import MPI
+
 import pencils
 from pencils.comm import pack
 
@@ -67,6 +70,32 @@ def test_wrong_usage_is_explained_once_with_status_2(mpirun):
         ran = mpirun(3, "-m", "mpi4py", "-m", "pencils", *args, cwd=ROOT)
         assert ran.returncode != 0
         assert ran.stderr.count("usage:") == 1
+        assert "Traceback" not in ran.stderr
+
+
+def test_verify_names_what_is_right_and_what_is_not(mpirun, tmp_path):
+    good, bad, plain = (tmp_path / f"{name}.h5" for name in ("good", "bad", "plain"))
+    pencil = pencils.Pencil((4, 5), MPI.COMM_SELF)
+    for path, checksum in ((good, True), (bad, True), (plain, False)):
+        fields = {"u": pencils.ones(pencil), "dt": 0.1}
+        pencils.save(path, fields, checksum=checksum)
+    bad.write_bytes(bad.read_bytes().replace(np.float64(1).tobytes() * 2, bytes(16), 1))
+    for n in (None, 3):
+
+        def verify(*paths, n=n):
+            args = "pencils", "verify", *paths
+            return alone(*args[1:]) if n is None else mpirun(n, "-m", *args, cwd=ROOT)
+
+        ran = verify(good, plain)
+        assert ran.returncode == 0, ran.stderr
+        assert ran.stdout.splitlines() == [f"{good}: dt, u as written", f"{plain}: no checksums"]
+        ran = verify(bad, tmp_path / "none.h5", good)
+        assert ran.returncode != 0
+        first, second, third = ran.stdout.splitlines()
+        assert first.startswith(f"error: {bad} is damaged: 'u' no longer as written")
+        assert second.startswith("error: ")
+        assert "none.h5" in second
+        assert third == f"{good}: dt, u as written"
         assert "Traceback" not in ran.stderr
 
 

@@ -193,6 +193,15 @@ def here(comm):
         fields_unnamed={"": u},
         fields_numbered={3: u},
         fields_array={"u": np.ones(SHAPE)},
+        fields_more={"u": u, "dt": 0.1},
+        fields_none={"u": u, "dt": None},
+        fields_two={"u": u, "u/v": u},
+        fields_vector={"u": pencils.ones(pen, components=3)},
+        fields_readonly={"u": readonly},
+        fields_into={"u": pencils.zeros(pen)},
+        grid=pencils.localgrid(pen, [np.arange(n) for n in SHAPE]),
+        grid_other=pencils.localgrid(pen, [np.arange(n) + 0.5 for n in SHAPE]),
+        grid_named=pencils.localgrid(pen, [np.arange(n) for n in SHAPE], names=["u", "v", "w"]),
     )
     yield known
     for plan in (known.plan, known.other_plan, known.halo_plan, known.halo_other_plan):
@@ -371,6 +380,24 @@ POINT_PLANS |= {"cloud": "cloud", "deposit": "cloud"}
 LIST_PLANS = {"single.Take": "single", "single.Put": "single"}
 LIST_PLANS |= {"lists.Take": "lists", "lists.Put": "lists"}
 
+
+def open_and_close(path, **rest):
+    with pencils.open(path, **rest):
+        pass
+
+
+def read_part(path, pencil, key=...):
+    return pencils.open(path)["u"].read(pencil, key)
+
+
+def write_part(path, field, key=...):
+    file = pencils.open(path, "r+")
+    try:
+        file["u"].write(field, key)
+    finally:  # all ranks get here, or none
+        file.close()
+
+
 CALLS = {
     "Pencil": (Pencil, {"shape": SHAPE, "comm": The("comm")}),
     "with_": (lambda pencil, **rest: pencil.with_(**rest), {"pencil": The("pen")}),
@@ -418,7 +445,12 @@ CALLS = {
 }
 FILES = {
     "save": (pencils.save, {"path": The("path"), "fields": The("fields")}),
-    "load": (pencils.load, {"path": The("path"), "pencil": The("pen")}),
+    "load": (pencils.load, {"path": The("path"), "template": The("pen")}),
+    "load in place": (pencils.load, {"path": The("path"), "into": The("fields_into")}),
+    "verify": (pencils.verify, {"path": The("path"), "comm": The("comm")}),
+    "open": (open_and_close, {"path": The("path"), "comm": The("comm")}),
+    "read part": (read_part, {"path": The("path"), "pencil": The("pen")}),
+    "write part": (write_part, {"path": The("path"), "field": The("u")}),
 }
 
 IMPORTS = {"dap.validate_on": "exported", "dap.import_array": "obj", "from_distarray": "obj"}
@@ -611,12 +643,28 @@ WRONG = [
 WRONG_FILES = [
     ("save", "path", 3, None, "", "a\0b"),
     ("save", "fields", None, "x", {}, The("u"), The("fields_unnamed")),
-    ("save", "fields", The("fields_numbered"), The("fields_array")),
+    ("save", "fields", The("fields_numbered"), The("fields_none"), The("fields_two")),
     ("save", "attrs", 3, {3: 1}, {"pencils_x": 1}, {"": 1}),
-    ("load", "path", 3, None, "", "missing.h5"),
-    ("load", "pencil", None, "x", The("u"), The("flat"), The("larger")),
+    ("save", "grid", 3, The("pen"), The("grid_named")),
+    ("save", "step", "x", 1.5),
+    ("save", "time", "x", 1j, [1, 2]),
+    ("save", "align", *NO_NUMBERS, 0),
+    *((name, "path", 3, None, "", "missing.h5") for name in ("load", "load in place", "verify")),
+    ("load", "template", None, "x", The("u"), The("flat"), The("larger")),
+    ("load", "template", {"u": None}, {3: 1}),
+    ("load", "template", The("fields_short"), The("fields_vector")),
     ("load", "names", 3, "", [3], "missing"),
     ("load", "halo", *NO_NUMBERS, (1, 2)),
+    ("load", "dtype", *NO_DTYPE, int),
+    ("load", "into", 3, "x", The("u"), {"u": 3}, The("fields_short")),
+    ("load in place", "into", None, The("fields_vector"), The("fields_readonly")),
+    ("load in place", "names", 3, "", "missing", ["u", "missing"]),
+    *((name, "comm", 3, "x") for name in ("verify", "open")),
+    *((name, "path", 3, None, "missing.h5") for name in ("open", "read part", "write part")),
+    ("open", "mode", "w", None, 3),
+    ("read part", "pencil", None, "x", The("u"), The("larger")),
+    ("write part", "field", None, "x", The("u_larger"), The("short"), The("u_alone")),
+    *((name, "key", 99, "x", [0, 1], 1.5) for name in ("read part", "write part")),
 ]
 
 # What is right by itself, but not what the others say.
@@ -737,9 +785,27 @@ DIFFERENT_FILES = [
     ("save", "path", The("other_path")),
     ("save", "fields", The("fields_other"), The("fields_short"), The("fields_renamed")),
     ("save", "attrs", {"step": 1}),
-    ("load", "pencil", The("across")),
+    ("save", "fields", The("fields_array"), The("fields_more")),
+    ("save", "grid", The("grid"), The("grid_other")),
+    ("save", "step", 1, 2),
+    ("save", "time", 0.5),
+    ("save", "halo", True),
+    ("save", "align", 4096),
+    ("save", "checksum", False),
+    ("load", "template", The("across"), The("fields"), {}),
     ("load", "names", "u", ["u"]),
     ("load", "halo", 1),
+    ("load", "dtype", "f4"),
+    ("load", "into", The("fields_into")),
+    ("load", "verify", False),
+    ("load in place", "into", The("fields_other")),
+    ("load in place", "template", The("pen")),
+    *((name, "path", The("other_path")) for name in ("verify", "open")),
+    ("open", "mode", "r+"),
+    ("read part", "pencil", The("across")),
+    ("read part", "key", np.s_[::-1]),
+    ("write part", "field", The("u_across")),
+    ("write part", "key", np.s_[::-1]),
 ]
 
 # Fields of one shape, dtype and components whose blocks are not the same.

@@ -2,6 +2,9 @@
 
 from pencils.io.checkpoint import Checkpoint
 from pencils.io.load import load
+from pencils.io.open_file import OpenFile, open  # noqa: A004 - as in h5py
 from pencils.io.save import save
+from pencils.io.stored_field import StoredField
+from pencils.io.verify import verify
 
-__all__ = ["Checkpoint", "load", "save"]
+__all__ = ["Checkpoint", "OpenFile", "StoredField", "load", "open", "save", "verify"]

@@ -1,12 +1,15 @@
-"""What `save` and `load` read of their arguments before anything happens."""
+"""What is read of the arguments of `save` and `load` before anything happens."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pencils.errors import ArgumentError
+from pencils.layout.integers import to_int
+from pencils.localgrid import LocalGrid
+from pencils.operands import check_type
 
 
 def read_path(path: object) -> str:
@@ -47,6 +50,22 @@ def read_name(name: object) -> str:
     return name
 
 
+def read_names(names: object) -> list[str] | None:
+    """Read one name or several; None means all.
+
+    Raises
+    ------
+    TypeError, ArgumentError
+        If it is something else, or one cannot be the name of a dataset.
+    """
+    if names is None:
+        return None
+    if not isinstance(names, Iterable):
+        msg = f"names must be a str, several of them, or None for all fields, not {names!r}"
+        raise TypeError(msg)
+    return [read_name(name) for name in ([names] if isinstance(names, str) else names)]
+
+
 def read_attrs(attrs: object, reserved: str) -> dict[str, Any]:
     """Read attributes; whether HDF5 can store the values is found out when it does.
 
@@ -65,6 +84,60 @@ def read_attrs(attrs: object, reserved: str) -> dict[str, Any]:
         msg = f"attrs may not be named {bad[0]!r}: empty names and {reserved}... are not free"
         raise ArgumentError(msg)
     return dict(attrs)
+
+
+def read_facts(step: object, time: object) -> dict[str, Any]:
+    """Read the step and the time of a run, as far as they are given.
+
+    Raises
+    ------
+    TypeError
+        If they are no integer and no real number.
+    """
+    facts: dict[str, Any] = {}
+    if step is not None:
+        facts["step"] = to_int(step)
+        if facts["step"] is None:
+            msg = f"step={step!r} must be an integer"
+            raise TypeError(msg)
+    if time is not None:
+        if isinstance(time, str | bytes) or not hasattr(time, "__float__"):
+            msg = f"time={time!r} must be a real number"
+            raise TypeError(msg)
+        facts["time"] = float(time)
+    return facts
+
+
+def read_align(align: object) -> int:
+    """Read an alignment in bytes; None means none.
+
+    Raises
+    ------
+    ArgumentError
+        If it is no positive integer.
+    """
+    if align is None:
+        return 1
+    number = to_int(align)
+    if number is None or number < 1:
+        msg = f"align={align!r} must be a number of bytes, like 4096 or the stripe size"
+        raise ArgumentError(msg)
+    return number
+
+
+def read_grid(grid: object) -> LocalGrid | None:
+    """Read the coordinates to be stored.
+
+    Raises
+    ------
+    TypeError
+        If they are anything else than what `localgrid` makes.
+    """
+    if grid is None:
+        return None
+    check_type("grid", grid, LocalGrid)
+    found: LocalGrid = grid  # type: ignore[assignment]
+    return found
 
 
 def _is_text(name: str) -> bool:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
+import re
 import secrets
+import time
+from hashlib import blake2b
 from pathlib import Path
 
 # Characters of the name that its temporary keeps; file systems take 255 bytes.
 _KEPT = 40
+# Name of the target, where and by which process it is written, and something to tell saves apart.
+_TEMPORARY = re.compile(r"\.(?P<kept>.*)\.(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{12}\.tmp")
+# A file that nobody has written to for so long, in seconds, belongs to no running save.
+_FORGOTTEN = 24 * 3600.0
 
 
 def make_temporary(target: Path) -> Path:
@@ -25,13 +33,54 @@ def make_temporary(target: Path) -> Path:
     if target.exists() and not target.is_file():
         msg = f"cannot save {target}: it is not a file; choose another name"
         raise IsADirectoryError(msg) if target.is_dir() else OSError(msg)
-    temporary = target.with_name(f".{target.name[:_KEPT]}.{secrets.token_hex(6)}.tmp")
+    marks = f"{_place()}-{os.getpid()}-{secrets.token_hex(6)}"
+    temporary = target.with_name(f".{target.name[:_KEPT]}.{marks}.tmp")
     try:
         temporary.touch(exist_ok=False)
     except OSError as error:
         msg = f"cannot save {target}: {error.strerror} in {target.parent}"
         raise type(error)(msg) from None
     return temporary
+
+
+def clean(target: Path) -> None:
+    """Remove what earlier saves of `target`, which died, have left beside it.
+
+    Those are the temporaries of processes that are gone from this machine; of other machines,
+    whose processes cannot be seen, those that nobody has written to for a day.
+    """
+    with contextlib.suppress(OSError):
+        for file in target.parent.iterdir():
+            found = _TEMPORARY.fullmatch(file.name)
+            if found and found["kept"] == target.name[:_KEPT] and _is_stale(file, found):
+                discard(file)
+
+
+def _is_stale(file: Path, name: re.Match[str]) -> bool:
+    if name["place"] == _place() and not _is_running(int(name["pid"])):
+        return True
+    try:
+        return time.time() - file.stat().st_mtime > _FORGOTTEN
+    except OSError:  # gone meanwhile
+        return False
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # of another user
+        return True
+    return True
+
+
+def _place() -> str:
+    """Where the number of a process means something: this machine, and this container on it."""
+    container = ""
+    with contextlib.suppress(OSError):
+        container = str(Path("/proc/self/ns/pid").readlink())
+    return blake2b(f"{platform.node()} {container}".encode(), digest_size=4).hexdigest()
 
 
 def commit(temporary: Path, target: Path) -> None:
@@ -42,11 +91,11 @@ def commit(temporary: Path, target: Path) -> None:
     OSError
         If the disk refuses; `target` is then as it was.
     """
-    _sync(temporary)
+    sync(temporary)
     temporary.replace(target)
     # The file is whole and in place; not every file system lets a directory be synchronised.
     with contextlib.suppress(OSError):
-        _sync(target.parent)
+        sync(target.parent)
 
 
 def discard(temporary: Path) -> None:
@@ -55,7 +104,8 @@ def discard(temporary: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Bring a file, or the names in a directory, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

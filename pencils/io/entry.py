@@ -1,7 +1,8 @@
-"""What a file says about one field."""
+"""What a file says about one dataset."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -9,9 +10,13 @@ from typing import Any
 import numpy as np
 
 from pencils.array import PencilArray
+from pencils.errors import CheckpointError
+from pencils.storage import Widths
 
 # Attributes of files and datasets whose names begin like this are not the user's.
 RESERVED = "pencils_"
+# Of the whole file; raised when older versions could not read it.
+FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,12 @@ class Entry:
         Whether the field is a singleton along each dimension; empty if the file does not say.
     periodic : tuple of bool
         Whether each dimension wraps around; empty if the file does not say.
+    boundary : tuple of (int, int)
+        How many boundary points lie before and after those of each dimension; empty for none.
+    kind : str
+        What it is if it is no field, as `pencils.io.values.Stored` says.
+    checksum : int or None
+        Sum over its bytes; None if the file does not say.
     """
 
     name: str
@@ -43,9 +54,12 @@ class Entry:
     components: int | None = None
     singletons: tuple[bool, ...] = ()
     periodic: tuple[bool, ...] = ()
+    boundary: Widths = ()
+    kind: str = ""
+    checksum: int | None = None
 
     @classmethod
-    def of(cls, name: str, field: PencilArray) -> Entry:
+    def of(cls, name: str, field: PencilArray, boundary: Widths = ()) -> Entry:
         """Describe a field that is to be stored."""
         return cls(
             name,
@@ -54,9 +68,26 @@ class Entry:
             components=len(field.components),
             singletons=tuple(dim in field.singletons for dim in range(field.pencil.ndim)),
             periodic=field.pencil.periodic,
+            boundary=boundary if any(map(any, boundary)) else (),
         )
+
+    @property
+    def points(self) -> tuple[int, ...]:
+        """Shape without boundary points."""
+        lead = len(self.shape) - len(self.boundary)
+        inner = zip(self.shape[lead:], self.boundary, strict=True)
+        return self.shape[:lead] + tuple(n - lo - hi for n, (lo, hi) in inner)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the whole array."""
         return prod(self.shape) * self.dtype.itemsize
+
+
+def damaged(path: str, names: Iterable[str]) -> CheckpointError:
+    """Make the error for data that are not those which were written."""
+    msg = (
+        f"{path} is damaged: {', '.join(map(repr, names))} no longer as written, by the checksum; "
+        "go back to an older checkpoint, or look at what is left with load(..., verify=False)"
+    )
+    return CheckpointError(msg)

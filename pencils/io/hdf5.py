@@ -1,126 +1,42 @@
-"""The HDF5 side: lay out a file for raw writing, find out what a file holds. No communication.
+"""Find out what an HDF5 file holds, and read from it. No communication.
 
-h5py is all that is used of HDF5, in its serial form. Space for every dataset is reserved in one
-piece and never filled; the bytes come afterwards, from all ranks.
+h5py is all that is used of HDF5, in its serial form; most bytes are read past it, by all ranks.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 
-from pencils.errors import CheckpointError
-from pencils.io.entry import RESERVED, Entry
+from pencils.errors import CheckpointError, PencilsError
+from pencils.io.checksum import checksum
+from pencils.io.entry import FORMAT, RESERVED, Entry, damaged
+from pencils.io.values import COORDINATE, Stored
 from pencils.partition import ArrayLike
 from pencils.storage import Array, read_dtype
 
-FORMAT = 1
-
-# What HDF5 since 1.10 reads; newer forms would be unreadable for installed tools.
-_LIBVER = ("earliest", "v110")
 _MOST_NAMES = 20
 
 
-# Writing.
+class Found(NamedTuple):
+    """What a file holds: fields, values that all ranks get, attributes of the user, its time."""
+
+    fields: list[Entry]
+    values: dict[str, Stored]
+    attrs: dict[str, Any]
+    step: int | None
+    time: float | None
 
 
-def lay_out(
-    path: str, entries: Sequence[Entry], attrs: Mapping[str, Any], version: str
-) -> list[Entry]:
-    """Overwrite `path` with an HDF5 file that has room for all fields.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    entries : sequence of Entry
-        The fields.
-    attrs : mapping of str to object
-        Attributes of the file.
-    version : str
-        Version of pencils.
-
-    Returns
-    -------
-    list of Entry
-        The entries with their offsets; None for those without points.
-
-    Raises
-    ------
-    TypeError
-        If HDF5 has no such element type or attribute.
-    OSError
-        If the file cannot be written.
-    """
-    with h5py.File(path, "w", libver=_LIBVER, locking=False) as file:
-        file.attrs[RESERVED + "format"] = FORMAT
-        file.attrs[RESERVED + "version"] = version
-        for name, value in attrs.items():
-            _store_attribute(file, name, value)
-        return [replace(entry, offset=_reserve(file, entry)) for entry in entries]
-
-
-def _reserve(file: Any, entry: Entry) -> int | None:
-    layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    layout.set_layout(h5py.h5d.CONTIGUOUS)
-    layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-    layout.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-    layout.set_obj_track_times(False)
-    links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
-    links.set_create_intermediate_group(True)
-    links.set_char_encoding(h5py.h5t.CSET_UTF8)
-    space = h5py.h5s.create_simple(entry.shape)
-    made = h5py.h5d.create(
-        file.id, entry.name.encode(), _file_type(entry), space, dcpl=layout, lcpl=links
-    )
-    attrs = h5py.Dataset(made).attrs
-    attrs[RESERVED + "components"] = entry.components
-    attrs[RESERVED + "singleton"] = np.array(entry.singletons, np.int8)
-    attrs[RESERVED + "periodic"] = np.array(entry.periodic, np.int8)
-    offset: int | None = made.get_offset()
-    return offset
-
-
-def _file_type(entry: Entry) -> Any:
-    """HDF5 type whose elements are, byte for byte, those of the field."""
-    reason = "it would change its bytes"
-    try:
-        kind = h5py.h5t.py_create(entry.dtype, logical=True)
-        if kind.get_size() == entry.dtype.itemsize and kind.dtype == entry.dtype:
-            return kind
-    except TypeError as error:
-        reason = str(error)
-    msg = (
-        f"fields[{entry.name!r}] has dtype {entry.dtype}, which HDF5 cannot store ({reason}); "
-        "convert the field with astype"
-    )
-    raise TypeError(msg) from None
-
-
-def _store_attribute(file: Any, name: str, value: Any) -> None:
-    storable = value
-    if isinstance(value, np.str_ | np.ndarray) and value.dtype.kind == "U":
-        storable = value.astype(object) if value.ndim else str(value)
-    try:
-        file.attrs[name] = storable
-    except (TypeError, ValueError, OSError) as error:
-        msg = (
-            f"attrs[{name!r}] = {value!r:.80} cannot be stored ({error}); attributes are numbers, "
-            "strings and arrays of them below 64 kB"
-        )
-        raise TypeError(msg) from None
-
-
-# Reading.
-
-
-def inspect(path: str, names: Iterable[str] | None) -> tuple[list[Entry], dict[str, Any]]:
+def inspect(
+    path: str, names: Iterable[str] | None, among: Collection[str] | None = None, *, verify: bool
+) -> Found:
     """Find out what a file holds.
 
     Parameters
@@ -128,12 +44,17 @@ def inspect(path: str, names: Iterable[str] | None) -> tuple[list[Entry], dict[s
     path : str
         The file.
     names : iterable of str or None
-        Datasets to describe; None for all, of a file of pencils all its fields.
+        What to look at. None for all values and fields; in a file of another tool that is every
+        dataset.
+    among : iterable of str, optional
+        Fields for which there is a place; with ``names=None``, they are those to look at.
+    verify : bool
+        Whether to check the sums of values, and to pass on those of fields.
 
     Returns
     -------
-    list of Entry, dict
-        The datasets and the attributes of the file.
+    Found
+        What was asked for.
 
     Raises
     ------
@@ -142,20 +63,40 @@ def inspect(path: str, names: Iterable[str] | None) -> tuple[list[Entry], dict[s
     OSError
         If the file cannot be opened.
     """
-    with open_file(path) as file:
-        newest = file.attrs.get(RESERVED + "format", FORMAT)
-        if newest > FORMAT:
-            msg = (
-                f"{path} has checkpoint format {newest}, written by pencils "
-                f"{file.attrs.get(RESERVED + 'version')}; this version reads up to format "
-                f"{FORMAT}: install a newer pencils"
-            )
-            raise CheckpointError(msg)
-        wanted = _fields(file) if names is None else list(dict.fromkeys(names))
-        return [_describe(path, name, _dataset(file, path, name)) for name in wanted], _attrs(file)
+    with open_file(path) as file, _telling_of_damage(path):
+        _check_state(path, file)
+        wanted = _everything(file, among) if names is None else dict.fromkeys(names)
+        entries = [_describe(path, name, _dataset(file, path, name)) for name in wanted]
+        _check_fields(path, entries, among or ())
+        step, time = (file.attrs.get(RESERVED + name) for name in ("step", "time"))
+        if not verify:
+            entries = [replace(entry, checksum=None) for entry in entries]
+        return Found(
+            [entry for entry in entries if not entry.kind],
+            {entry.name: _read_value(path, file, entry) for entry in entries if entry.kind},
+            _attrs(file),
+            None if step is None else int(step),
+            None if time is None else float(time),
+        )
 
 
-def read_box(file: Any, name: str, key: tuple[slice, ...]) -> Array:
+def describe_all(path: str) -> list[Entry]:
+    """Describe every dataset of numbers whose sum is known.
+
+    Raises
+    ------
+    CheckpointError
+        If it is not a whole HDF5 file, or of a format that is too new.
+    OSError
+        If the file cannot be opened.
+    """
+    with open_file(path) as file, _telling_of_damage(path):
+        _check_state(path, file)
+        summed = [name for name in _datasets(file) if RESERVED + "checksum" in file[name].attrs]
+        return [_describe(path, name, file[name]) for name in summed]
+
+
+def read_box(file: Any, name: str, key: tuple[slice, ...] | slice) -> Array:
     """Read a box of a dataset, whatever its storage."""
     return np.asarray(file[name][key])
 
@@ -209,6 +150,32 @@ def open_file(path: str) -> Any:
         raise CheckpointError(msg) from None
 
 
+@contextlib.contextmanager
+def _telling_of_damage(path: str) -> Iterator[None]:
+    """Turn what h5py complains of, in a file that it could open, into one kind of error."""
+    try:
+        yield
+    except PencilsError:
+        raise
+    except (KeyError, OSError, RuntimeError, TypeError, ValueError, OverflowError) as error:
+        msg = f"{path} is a damaged HDF5 file: {error}"
+        raise CheckpointError(msg) from error
+
+
+def _check_state(path: str, file: Any) -> None:
+    newest = file.attrs.get(RESERVED + "format", FORMAT)
+    if newest > FORMAT:
+        msg = (
+            f"{path} has checkpoint format {newest}, written by pencils "
+            f"{file.attrs.get(RESERVED + 'version')}; this version reads up to format "
+            f"{FORMAT}: install a newer pencils"
+        )
+        raise CheckpointError(msg)
+    if not file.attrs.get(RESERVED + "complete", 1):
+        msg = f"{path} is being written, or its writer died; load a file that save() has finished"
+        raise CheckpointError(msg)
+
+
 def _datasets(file: Any) -> list[str]:
     found: list[str] = []
 
@@ -220,12 +187,30 @@ def _datasets(file: Any) -> list[str]:
     return found
 
 
-def _fields(file: Any) -> list[str]:
-    """Names of the fields; the datasets that stand beside them in a file of pencils are none."""
+def _everything(file: Any, among: Collection[str] | None) -> list[str]:
+    """Names of the fields and values; what stands beside them in a file of pencils is neither."""
     names = _datasets(file)
     if RESERVED + "format" not in file.attrs:
-        return names
-    return [name for name in names if RESERVED + "components" in file[name].attrs]
+        return names if among is None else list(among)
+    attrs = {name: file[name].attrs for name in names}
+    fields = [name for name in names if RESERVED + "components" in attrs[name]]
+    kinds = {name: attrs[name].get(RESERVED + "value", COORDINATE) for name in names}
+    values = [name for name, kind in kinds.items() if kind != COORDINATE]
+    return [*dict.fromkeys([*(fields if among is None else among), *values])]
+
+
+def _check_fields(path: str, entries: Iterable[Entry], wanted: Collection[str]) -> None:
+    for entry in entries:
+        if entry.kind and entry.name in wanted:
+            msg = f"{entry.name!r} in {path} is no field but a value of kind {entry.kind!r}"
+            raise CheckpointError(msg)
+
+
+def _read_value(path: str, file: Any, entry: Entry) -> Stored:
+    data = np.asarray(file[entry.name][()], entry.dtype)
+    if entry.checksum not in (None, checksum(data)):
+        raise damaged(path, [entry.name])
+    return Stored(entry.kind, data)
 
 
 def _dataset(file: Any, path: str, name: str) -> Any:
@@ -248,6 +233,7 @@ def _describe(path: str, name: str, dataset: Any) -> Entry:
         raise CheckpointError(msg)
     dtype = _field_type(path, name, dataset)
     components = dataset.attrs.get(RESERVED + "components")
+    summed = dataset.attrs.get(RESERVED + "checksum")
     entry = Entry(
         name,
         dataset.shape,
@@ -255,6 +241,9 @@ def _describe(path: str, name: str, dataset: Any) -> Entry:
         components=None if components is None else int(components),
         singletons=_flags(dataset, "singleton"),
         periodic=_flags(dataset, "periodic"),
+        boundary=_pairs(dataset.attrs.get(RESERVED + "boundary", ())),
+        kind=dataset.attrs.get(RESERVED + "value", ""),
+        checksum=None if summed is None else int(summed),
     )
     offset = _raw_offset(path, dataset)
     if offset is not None and offset + entry.nbytes > Path(path).stat().st_size:
@@ -274,6 +263,11 @@ def _field_type(path: str, name: str, dataset: Any) -> np.dtype[Any]:
 
 def _flags(dataset: Any, name: str) -> tuple[bool, ...]:
     return tuple(bool(flag) for flag in dataset.attrs.get(RESERVED + name, ()))
+
+
+def _pairs(numbers: Iterable[Any]) -> tuple[tuple[int, int], ...]:
+    flat = map(int, numbers)
+    return tuple(zip(flat, flat, strict=True))
 
 
 def _raw_offset(path: str, dataset: Any) -> int | None:

@@ -3,48 +3,59 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from pencils.array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
+from pencils.comm.reduce import allreduce
 from pencils.errors import CheckpointError
-from pencils.io.arguments import read_name, read_path
+from pencils.io.arguments import read_names, read_path
+from pencils.io.boundary import copy_common, has_room, widened, with_boundary
 from pencils.io.checkpoint import Checkpoint
-from pencils.io.entry import Entry
+from pencils.io.checksum import checksum
+from pencils.io.entry import Entry, damaged
+from pencils.io.places import read_places
 from pencils.io.slabs import Slabs, runs
-from pencils.operands import check_type, topology_among
+from pencils.io.values import decode
+from pencils.operands import is_field, topology_among
 from pencils.pencil import Pencil
-from pencils.storage import HaloSpec, Widths, read_halo
+from pencils.storage import HaloSpec, read_dtype
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-Pairs = Sequence[tuple[Entry, PencilArray]]
+    from pencils.io.hdf5 import Found
 
 
-class Contents(NamedTuple):
-    """What rank 0 found in a file; `identity` tells it from one that takes its name later."""
+class Landing(NamedTuple):
+    """One field on its way: what the file says, what its bytes fill, what the user gets.
 
-    path: str
-    identity: tuple[int, ...]
-    entries: list[Entry]
-    attrs: dict[str, Any]
+    The last two are one unless points or elements have to be converted.
+    """
+
+    entry: Entry
+    raw: PencilArray
+    field: PencilArray
 
 
 def load(
     path: str | os.PathLike[str],
-    pencil: Pencil,
+    template: Pencil | Mapping[str, Any] | None = None,
     names: str | Iterable[str] | None = None,
     *,
-    halo: HaloSpec = 0,
+    halo: HaloSpec | None = None,
+    dtype: DTypeLike | None = None,
+    into: PencilArray | Mapping[str, PencilArray] | None = None,
+    verify: bool = True,
 ) -> Checkpoint:
-    """Read fields from an HDF5 file. *Collective*.
+    """Read fields, and what belongs to them, from an HDF5 file. *Collective*.
 
     The file may come from `save`, on any number of processes and any decomposition, or from other
     tools. Leading axes beyond the dimensions of the pencil become components; axes of extent 1
@@ -54,74 +65,103 @@ def load(
     ----------
     path : str or path-like
         The file; a relative path starts at the working directory of rank 0.
-    pencil : Pencil
-        Where the points go.
+    template : Pencil or mapping of str to PencilArray or Pencil, optional
+        Where the points go. Fields by name also say what is expected: components, singletons,
+        dtype, periodicity and shape must be theirs, and so are halo widths by default. Values in
+        the mapping are passed over, so that what was given to `save` will do.
     names : str or iterable of str, optional
-        The fields to read, like ``"u"`` or ``"fluid/u"``. Default: all.
+        What to read, like ``"u"`` or ``"fluid/u"``. Default: all values, and all fields for which
+        there is a place.
     halo : int, sequence of int, or sequence of (int, int), optional
-        Halo widths of the fields, along the dimensions that are not singletons; halo points are
-        left at zero.
+        Halo widths of new fields, along the dimensions that are not singletons. Boundary points
+        that were stored are filled in; other halo points are zero.
+    dtype : dtype, optional
+        Element type of all fields, converted where necessary; real values do not become integers,
+        nor complex ones real. Default: as in the file.
+    into : PencilArray or mapping of str to PencilArray, optional
+        Fields to be filled in place; a single one goes with a single name. Ghosts keep their
+        values. After an error they may hold anything.
+    verify : bool, optional
+        Whether to compare checksums, if the file has them.
 
     Returns
     -------
     Checkpoint
-        The fields by name, and ``.attrs``.
+        Fields and values by name, and ``.step``, ``.time``, ``.attrs``.
 
     Raises
     ------
     CheckpointError
-        On every rank, if the file is not whole, lacks a name, or a field does not fit the pencil.
+        On every rank, if the file is not whole, lacks a name, or a field does not fit its place.
     OSError
         On every rank, if the file cannot be read; ``FileNotFoundError`` if there is none.
-    ArgumentError, RankDisagreementError, TypeError
+    ArgumentError, PencilMismatchError, RankDisagreementError, TypeError
         On every rank, if an argument is not allowed or differs between ranks.
 
     Examples
     --------
     >>> import tempfile, pencils
     >>> pen = pencils.Pencil((4, 6))
+    >>> v = pencils.zeros(pen)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     pencils.save(f"{folder}/run.h5", {"u": pencils.ones(pen)}, attrs={"time": 0.5})
+    ...     pencils.save(f"{folder}/run.h5", {"u": pencils.ones(pen), "dt": 0.1}, time=0.5)
     ...     state = pencils.load(f"{folder}/run.h5", pen.with_(decomp=1))
-    >>> state["u"].sum(), state.attrs["time"]
-    (np.float64(24.0), np.float64(0.5))
+    ...     _ = pencils.load(f"{folder}/run.h5", names="u", into=v)
+    >>> state["u"].sum(), state["dt"], state.time, v.sum()
+    (np.float64(24.0), 0.1, 0.5, np.float64(24.0))
     """
-    comm = topology_among(pencil).comm
+    comm = topology_among(*_pencils(template), *_pencils(into)).comm
     with agreed(comm, "load") as same:
-        check_type("pencil", pencil, Pencil)
-        given, wanted = read_path(path), _read_names(names)
-        same(path=given, names=wanted)
-        widths = read_halo(halo, pencil.ndim)
-        same(pencil=pencil, halo=widths)
-    found: Contents | None = None
+        given, wanted = read_path(path), read_names(names)
+        kind = None if dtype is None else read_dtype(dtype)
+        same(path=given, names=wanted, dtype=kind, verify=bool(verify))
+        places = read_places(template, into, wanted, halo, comm.size)
+        same(template=places)
+    found: _File | None = None
     with agreed(comm, "load"):
         if comm.rank == 0:
-            found = _inspect(os.path.realpath(given), wanted)
-    contents: Contents = comm.bcast(found)
+            found = _inspect(os.path.realpath(given), wanted, places.names, verify=bool(verify))
+    file: _File = comm.bcast(found)
     with agreed(comm, "load"):
-        pairs = [(e, _make_field(pencil, e, widths, contents.path)) for e in contents.entries]
-    _read_raw(comm, contents.path, [pair for pair in pairs if pair[0].offset is not None])
+        fields = [places.make(entry, kind, file.path) for entry in file.found.fields]
+        values = {name: decode(value) for name, value in file.found.values.items()}
+    landings = [_land(*pair) for pair in zip(file.found.fields, fields, strict=True)]
+    sums = _read_raw(comm, file.path, [one for one in landings if one.entry.offset is not None])
     with agreed(comm, "load"):
-        _read_boxes(contents.path, [pair for pair in pairs if pair[0].offset is None])
+        sums |= _read_boxes(file.path, [one for one in landings if one.entry.offset is None])
         if comm.rank == 0:
-            _check_identity(contents)
-    return Checkpoint(given, {entry.name: field for entry, field in pairs}, contents.attrs)
+            _check_identity(file)
+    _check_sums(comm, file.path, landings, sums)
+    for landing in landings:
+        _settle(landing)
+    results = {landing.entry.name: landing.field for landing in landings}
+    return Checkpoint(
+        given,
+        {**results, **values},
+        file.found.attrs,
+        step=file.found.step,
+        time=file.found.time,
+    )
 
 
-def _read_names(names: object) -> list[str] | None:
-    if names is None:
-        return None
-    if not isinstance(names, Iterable):
-        msg = f"names must be a str, several of them, or None for all fields, not {names!r}"
-        raise TypeError(msg)
-    return [read_name(name) for name in ([names] if isinstance(names, str) else names)]
+class _File(NamedTuple):
+    """What rank 0 found in a file; `identity` tells it from one that takes its name later."""
+
+    path: str
+    identity: tuple[int, ...]
+    found: Found
 
 
-def _inspect(path: str, names: list[str] | None) -> Contents:
+def _pencils(where: object) -> list[object]:
+    found = where.values() if isinstance(where, Mapping) else [where]
+    return [thing for thing in found if is_field(thing) or isinstance(thing, Pencil)]
+
+
+def _inspect(path: str, names: list[str] | None, among: list[str] | None, *, verify: bool) -> _File:
     from pencils.io import hdf5  # ranks other than this one seldom need h5py
 
-    entries, attrs = hdf5.inspect(path, names)
-    return Contents(path, _identity(path), entries, attrs)
+    found = hdf5.inspect(path, names, among, verify=verify)
+    return _File(path, _identity(path), found)
 
 
 def _identity(path: str) -> tuple[int, ...]:
@@ -129,66 +169,95 @@ def _identity(path: str) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def _check_identity(contents: Contents) -> None:
-    if _identity(contents.path) != contents.identity:
-        msg = f"{contents.path} was replaced or changed while it was being read; load it again"
+def _check_identity(file: _File) -> None:
+    if _identity(file.path) != file.identity:
+        msg = f"{file.path} was replaced or changed while it was being read; load it again"
         raise CheckpointError(msg)
 
 
-def _make_field(pencil: Pencil, entry: Entry, widths: Widths, path: str) -> PencilArray:
-    """Allocate the field for an entry, or say why it does not fit."""
-    lead = len(entry.shape) - pencil.ndim
-    if lead < 0 or lead != (entry.components if entry.components is not None else lead):
-        axes = len(entry.shape) - (entry.components or 0)
-        msg = (
-            f"{entry.name!r} in {path} has shape {entry.shape}, {axes} dimensions without "
-            f"components; the pencil has {pencil.ndim}: load it onto one with {axes} dimensions"
-        )
-        raise CheckpointError(msg)
-    flags = entry.singletons or (False,) * pencil.ndim
-    singletons = set()
-    for dim, (extent, points) in enumerate(zip(entry.shape[lead:], pencil.shape, strict=True)):
-        if extent == 1 and (points != 1 or flags[dim]):
-            singletons.add(dim)
-        elif extent != points:
-            msg = (
-                f"{entry.name!r} in {path} has shape {entry.shape}; on a pencil of shape "
-                f"{pencil.shape} dimension {dim} must have extent {points}, or 1 for a singleton"
-            )
-            raise CheckpointError(msg)
-    halo = tuple((0, 0) if dim in singletons else width for dim, width in enumerate(widths))
-    kind = entry.dtype, entry.shape[:lead], frozenset(singletons), halo
-    return PencilArray.allocated(pencil, *kind, zero=any(map(any, halo)))
+def _land(entry: Entry, field: PencilArray) -> Landing:
+    """Find memory for the bytes of a field: its own, if they need no conversion. *Collective*."""
+    pencil = field.pencil
+    if entry.boundary:
+        pencil = widened(pencil, entry.boundary)
+        if entry.dtype == field.dtype and has_room(field, entry.boundary):
+            return Landing(entry, with_boundary(field, pencil, entry.boundary), field)
+    elif entry.dtype == field.dtype:
+        return Landing(entry, field, field)
+    with agreed(pencil.topology.comm, "load"):  # one rank may have no memory for it
+        raw = PencilArray.allocated(pencil, entry.dtype, field.components, field.singletons)
+    return Landing(entry, raw, field)
 
 
-def _read_raw(comm: MPI.Intracomm, path: str, pairs: Pairs) -> None:
-    """Read fields whose bytes lie in one piece: slabs, then the exchange."""
-    if not pairs:
+def _settle(landing: Landing) -> None:
+    """Convert what has not been read into place."""
+    entry, raw, field = landing
+    if raw is field or np.may_share_memory(raw.local, field.padded):
         return
+    if entry.boundary:
+        copy_common(raw, field, entry.boundary)
+    else:
+        np.copyto(field.local, raw.local, casting="same_kind")
+
+
+def _read_raw(comm: MPI.Intracomm, path: str, landings: Sequence[Landing]) -> dict[str, int]:
+    """Read fields whose bytes lie in one piece: slabs, then the exchange. Return checksums."""
+    sums: dict[str, int] = {}
+    if not landings:
+        return sums
     with closing(Slabs()) as slabs, SharedFile(comm, path) as file:
-        for entry, field in pairs:
-            slab = slabs.into(field)
-            _read_slab(file, slab, entry.offset or 0)
+        for entry, raw, _ in landings:
+            slab = slabs.into(raw)
+            sums[entry.name] = _read_slab(file, slab, entry)
             file.check()
-            slabs.spread(slab, field)
+            slabs.spread(slab, raw)
+    return sums
 
 
-def _read_slab(file: SharedFile, slab: PencilArray, offset: int) -> None:
+def _read_slab(file: SharedFile, slab: PencilArray, entry: Entry) -> int:
+    total = 0
     for run in runs(slab):
         block = run.block
         landing = block if block.flags.c_contiguous else np.empty(block.shape, block.dtype)
-        file.read(offset + run.offset, landing)
+        file.read((entry.offset or 0) + run.offset, landing)
+        if _is_summed(entry, slab):
+            total += checksum(landing, run.offset // landing.dtype.itemsize)
         if landing is not block:
             np.copyto(block, landing)
+    return total % 2**64
 
 
-def _read_boxes(path: str, pairs: Pairs) -> None:
+def _read_boxes(path: str, landings: Sequence[Landing]) -> dict[str, int]:
     """Read this rank's box of fields that only HDF5 can read: chunked, compressed, virtual."""
-    if not any(entry.nbytes for entry, _ in pairs):
-        return
+    sums: dict[str, int] = {}
+    if not any(landing.entry.nbytes for landing in landings):
+        return sums
     from pencils.io import hdf5
 
     with hdf5.open_file(path) as file:
-        for entry, field in pairs:
-            if field.local.size:
-                field.local[...] = hdf5.read_box(file, entry.name, field.local_slices)
+        for entry, raw, _ in landings:
+            if raw.local.size:
+                raw.local[...] = hdf5.read_box(file, entry.name, raw.local_slices)
+            if _is_summed(entry, raw):
+                parts = ((run.block, run.offset // entry.dtype.itemsize) for run in runs(raw))
+                sums[entry.name] = sum(checksum(*part) for part in parts) % 2**64
+    return sums
+
+
+def _is_summed(entry: Entry, field: PencilArray) -> bool:
+    """Whether what this rank reads of a field counts in its checksum."""
+    return entry.checksum is not None and field.extent.layout.is_first_replica(field.pencil.rank)
+
+
+def _check_sums(
+    comm: MPI.Intracomm, path: str, landings: Sequence[Landing], sums: Mapping[str, int]
+) -> None:
+    """Compare checksums with those in the file. *Collective*."""
+    entries = [one.entry for one in landings if one.entry.checksum is not None]
+    if not entries:
+        return
+    mine = np.array([sums.get(entry.name, 0) for entry in entries], np.uint64)
+    pairs = zip(entries, allreduce(comm, mine, np.add), strict=True)
+    bad = [entry.name for entry, total in pairs if entry.checksum != total]
+    if bad:
+        raise damaged(path, bad)

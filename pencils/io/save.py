@@ -14,13 +14,15 @@ import numpy as np
 from pencils.array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
-from pencils.errors import ArgumentError, PencilMismatchError
-from pencils.io.arguments import read_attrs, read_name, read_path
-from pencils.io.commit import commit, discard, make_temporary
+from pencils.comm.reduce import allreduce
+from pencils.io.arguments import read_align, read_attrs, read_facts, read_grid, read_path
+from pencils.io.checksum import checksum as checksum_of
+from pencils.io.commit import clean, commit, discard, make_temporary
+from pencils.io.contents import Contents, gather_contents
 from pencils.io.entry import RESERVED, Entry
 from pencils.io.slabs import Slabs, runs
-from pencils.operands import topology_among
-from pencils.pencil import Pencil
+from pencils.localgrid import LocalGrid
+from pencils.operands import is_field, topology_among
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -28,11 +30,17 @@ if TYPE_CHECKING:
 
 def save(
     path: str | os.PathLike[str],
-    fields: Mapping[str, PencilArray],
+    fields: Mapping[str, Any],
     *,
+    grid: LocalGrid | None = None,
     attrs: Mapping[str, Any] | None = None,
+    step: int | None = None,
+    time: float | None = None,
+    halo: bool = False,
+    align: int | None = None,
+    checksum: bool = True,
 ) -> None:
-    """Write fields to a new HDF5 file that any tool reads. *Collective*.
+    """Write fields, and what belongs to them, to a new HDF5 file that any tool reads. *Collective*.
 
     The global arrays are stored in logical order, whatever the decomposition and memory order;
     halos are left out, singleton dimensions have extent 1. The file takes its name when it is
@@ -42,10 +50,27 @@ def save(
     ----------
     path : str or path-like
         The file; a relative path starts at the working directory of rank 0.
-    fields : mapping of str to PencilArray
-        Fields over the same processes, by name; ``"fluid/u"`` lies in a group.
+    fields : mapping of str to PencilArray, number, str, numpy.ndarray or random generator
+        Fields over the same processes, by name; ``"fluid/u"`` lies in a group. The others are
+        values that all ranks have alike: Python's and NumPy's numbers, text, small arrays,
+        `numpy.random.Generator` and `numpy.random.BitGenerator`.
+    grid : LocalGrid, optional
+        Coordinates to store as dimension scales of all fields with as many points, so that xarray
+        and netCDF tools find them.
     attrs : mapping of str to object, optional
         Numbers, strings and small arrays to store beside them; those of rank 0 count.
+    step : int, optional
+        Number of the time step.
+    time : float, optional
+        Time of the run.
+    halo : bool, optional
+        Whether to store boundary points, too: halo points beyond the ends of dimensions that do
+        not wrap. The dataset is larger by them. Ghosts are never stored.
+    align : int, optional
+        Datasets of at least that many bytes begin at multiples of it in the file: the block or
+        stripe size of the file system.
+    checksum : bool, optional
+        Whether to store checksums, by which `load` and `verify` find damage.
 
     Raises
     ------
@@ -59,29 +84,34 @@ def save(
     >>> import tempfile, h5py, pencils
     >>> pen = pencils.Pencil((4, 6))
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     pencils.save(f"{folder}/run.h5", {"u": pencils.ones(pen)}, attrs={"step": 3})
+    ...     pencils.save(f"{folder}/run.h5", {"u": pencils.ones(pen), "dt": 0.01}, step=3)
     ...     with h5py.File(f"{folder}/run.h5") as file:
-    ...         print(file["u"].shape, file["u"][:].sum(), file.attrs["step"])
-    (4, 6) 24.0 3
+    ...         print(file["u"].shape, file["u"][:].sum(), file["dt"][()])
+    (4, 6) 24.0 0.01
     """
     comm = topology_among(*_values(fields)).comm
     with agreed(comm, "save") as same:
         target = read_path(path)
         same(path=target)
-        given = read_attrs(attrs, RESERVED)
-        entries = _read_fields(fields, comm.size)
-        same(names=[entry.name for entry in entries], attrs=sorted(given))
-        same(**{f"fields[{entry.name!r}]": (fields[entry.name].pencil, entry) for entry in entries})
+        given, facts = read_attrs(attrs, RESERVED), read_facts(step, time)
+        room = read_align(align)
+        same(attrs=sorted(given), **facts, align=room, halo=bool(halo), checksum=bool(checksum))
+        contents = gather_contents(fields, read_grid(grid), comm.size)
+        same(**contents.facts)
+    if halo:
+        contents = contents.with_boundary()
     made: tuple[Path, list[Entry]] | None = None
     with agreed(comm, "save"):
         if comm.rank == 0:
-            made = _begin(Path(os.path.realpath(target)), entries, given)
+            made = _begin(
+                Path(os.path.realpath(target)), contents, given, facts, room, summed=bool(checksum)
+            )
     temporary, entries = comm.bcast(made)
     try:
-        _write(comm, temporary, fields, entries)
+        sums = _write(comm, temporary, contents.fields, entries, summed=bool(checksum))
         with agreed(comm, "save"):
             if comm.rank == 0:
-                commit(temporary, Path(os.path.realpath(target)))
+                _finish(temporary, Path(os.path.realpath(target)), sums)
     except BaseException:
         if comm.rank == 0:
             discard(temporary)
@@ -89,50 +119,29 @@ def save(
 
 
 def _values(fields: object) -> Iterable[object]:
-    return fields.values() if isinstance(fields, Mapping) else ()
-
-
-def _read_fields(fields: object, size: int) -> list[Entry]:
-    """Describe the fields, in the same order on every rank."""
-    if not isinstance(fields, Mapping):
-        msg = f"fields must be a mapping like {{'u': u}}, not {type(fields).__name__}"
-        raise TypeError(msg)
-    if not fields:
-        msg = "fields is empty; pass at least one, like {'u': u}"
-        raise ArgumentError(msg)
-    names = sorted(read_name(name) for name in fields)
-    first: Pencil | None = None
-    for name in names:
-        field = fields[name]
-        if not isinstance(field, PencilArray):
-            msg = (
-                f"fields[{name!r}] must be a PencilArray, not {type(field).__name__}; partition() "
-                "distributes global data, attrs= takes scalars and small arrays"
-            )
-            raise TypeError(msg)
-        groups = [other for other in names if name.startswith(other + "/")]
-        if groups:
-            msg = f"{groups[0]!r} is a field, so it cannot be the group of {name!r}; rename one"
-            raise ArgumentError(msg)
-        first = first or field.pencil
-        if field.pencil.size != size or not field.pencil.same_ranks(first):
-            msg = (
-                f"fields[{name!r}] and fields[{names[0]!r}] lie over different processes:\n"
-                f"{field.pencil!r}\n{first!r}\nsave them to files of their own"
-            )
-            raise PencilMismatchError(msg)
-    return [Entry.of(name, fields[name]) for name in names]
+    return filter(is_field, fields.values()) if isinstance(fields, Mapping) else ()
 
 
 def _begin(
-    target: Path, entries: Sequence[Entry], attrs: Mapping[str, Any]
+    target: Path,
+    contents: Contents,
+    attrs: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    align: int,
+    *,
+    summed: bool,
 ) -> tuple[Path, list[Entry]]:
     """Lay out the file under a temporary name."""
-    from pencils.io import hdf5  # of all ranks, only this one needs h5py
+    from pencils.io import create  # of all ranks, only this one needs h5py
 
+    clean(target)
     temporary = make_temporary(target)
+    versions = {"version": _version(), "h5py": metadata.version("h5py")}
+    plan = create.Plan(
+        contents.entries, contents.values, contents.scales, attrs, {**versions, **facts}
+    )
     try:
-        return temporary, hdf5.lay_out(str(temporary), entries, attrs, _version())
+        return temporary, create.lay_out(str(temporary), plan, align=align, summed=summed)
     except BaseException as error:
         discard(temporary)
         if isinstance(error, OSError | RuntimeError):  # h5py tells of a failed flush by the latter
@@ -153,16 +162,37 @@ def _write(
     path: Path,
     fields: Mapping[str, PencilArray],
     entries: Sequence[Entry],
-) -> None:
-    """Write all fields into the room that was laid out for them."""
+    *,
+    summed: bool,
+) -> dict[str, int]:
+    """Write all fields into the room that was laid out for them; return their checksums."""
+    sums = np.zeros(len(entries), np.uint64)
     with closing(Slabs()) as slabs, SharedFile(comm, str(path), write=True) as file:
-        for entry in entries:
-            if entry.offset is not None:
-                _write_slab(file, slabs.of(fields[entry.name]), entry.offset)
-                file.check()
+        for number, entry in enumerate(entries):
+            if entry.offset is None:
+                continue
+            slab = slabs.of(fields[entry.name])
+            if slab.extent.layout.is_first_replica(slab.pencil.rank):
+                sums[number] = _write_slab(file, slab, entry.offset, summed=summed)
+            file.check()
+    if not summed:
+        return {}
+    totals = allreduce(comm, sums, np.add)
+    return {entry.name: int(total) for entry, total in zip(entries, totals, strict=True)}
 
 
-def _write_slab(file: SharedFile, slab: PencilArray, offset: int) -> None:
-    if slab.extent.layout.is_first_replica(slab.pencil.rank):
-        for run in runs(slab):
-            file.write(offset + run.offset, np.ascontiguousarray(run.block))
+def _write_slab(file: SharedFile, slab: PencilArray, offset: int, *, summed: bool) -> int:
+    total = 0
+    for run in runs(slab):
+        block = np.ascontiguousarray(run.block)
+        file.write(offset + run.offset, block)
+        if summed:
+            total += checksum_of(block, run.offset // block.dtype.itemsize)
+    return total % 2**64
+
+
+def _finish(temporary: Path, target: Path, sums: Mapping[str, int]) -> None:
+    from pencils.io import create
+
+    create.seal(str(temporary), sums)
+    commit(temporary, target)

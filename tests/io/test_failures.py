@@ -114,7 +114,7 @@ def test_a_mistake_on_one_rank(comm, pencil, old, rank, lab):
     u = pencils.ones(pencil)
     good = {"u": u}
     alone = comm.size == 1
-    for bad in (None, 3, u, {"u": u.local}, {"u": None}, {1: u}):
+    for bad in (None, 3, u, {"u": [1, 2]}, {"u": None}, {1: u}):
         assert lab.raised(pencils.save, old, wrong(comm, rank, good, bad))[0] is TypeError
     assert lab.raised(pencils.save, old, wrong(comm, rank, good, {}))[0] is ArgumentError
     assert lab.raised(pencils.save, wrong(comm, rank, old, 3), good)[0] is TypeError
@@ -127,6 +127,7 @@ def test_a_mistake_on_one_rank(comm, pencil, old, rank, lab):
         for bad in (
             {"v": u},
             {"u": u, "v": u},
+            {"u": u.local},
             {"u": u.astype("f4")},
             {"u": pencils.ones(pencil, components=1)},
         ):

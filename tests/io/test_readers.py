@@ -3,13 +3,13 @@
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
 
 import pencils
 
-pytestmark = pytest.mark.skipif(not shutil.which("h5dump"), reason="needs h5dump")
 
-
+@pytest.mark.skipif(not shutil.which("h5dump"), reason="needs h5dump")
 def test_h5dump_reads_everything(tmp_path):
     pencil = pencils.Pencil((3, 2), order=(1, 0))
     fields = {
@@ -32,3 +32,54 @@ def test_h5dump_reads_everything(tmp_path):
     assert found == [0, 1, 10, 11, 20, 21]
     properties = h5dump("-p", "-H").split()
     assert {"CONTIGUOUS", "H5D_ALLOC_TIME_EARLY", "H5D_FILL_TIME_NEVER"} <= set(properties)
+
+
+AXES = [np.linspace(0, 1, 6), np.arange(5), np.arange(4.0) ** 2]
+
+
+@pytest.fixture
+def labelled(tmp_path):
+    """Save fields of all kinds with their coordinates; the file and the global arrays."""
+    pencil = pencils.Pencil((6, 5, 4), order=(2, 0, 1))
+    numbers = np.random.default_rng(1).normal(size=(3, 6, 5, 4))
+    arrays = {"u": numbers, "p": numbers[0], "line": numbers[0, :1, :, :1]}
+    fields = {name: pencils.partition(pencil, array) for name, array in arrays.items()}
+    fields["wide"] = pencils.ones(pencil, halo=1)
+    others = {"flow/q": fields["p"], "modes": np.arange(7), "dt": 0.1, "name": "Green"}
+    others["rng"] = np.random.default_rng(1)
+    path, grid = tmp_path / "a.h5", pencils.localgrid(pencil, AXES)
+    pencils.save(path, {**fields, **others}, grid=grid, step=3, attrs={"run": "a"})
+    pencils.save(tmp_path / "halo.h5", {"wide": fields["wide"]}, grid=grid, halo=True)
+    return path, arrays
+
+
+@pytest.mark.parametrize("engine", ["h5netcdf", "netcdf4"])
+def test_xarray_finds_the_coordinates(labelled, engine):
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip({"netcdf4": "netCDF4"}.get(engine, engine))
+    path, arrays = labelled
+    with xarray.open_dataset(path, engine=engine) as data:
+        assert data.u.dims == ("component0_3", "x", "y", "z")
+        for name, array in arrays.items():
+            assert np.array_equal(data[name], array)
+        for name, axis in zip("xyz", AXES, strict=True):
+            assert np.array_equal(data[name], axis)
+        assert data.p.sel(x=0.4, y=3, z=9.0) == arrays["p"][2, 3, 3]
+        assert (data.attrs["run"], data.attrs["pencils_step"]) == ("a", 3)
+        assert (float(data.dt), data.modes.shape) == (0.1, (7,))
+    with xarray.open_dataset(path.with_name("halo.h5"), engine=engine) as data:
+        assert data.wide.shape == (8, 7, 6)
+        assert np.array_equal(data.y, AXES[1])
+
+
+def test_netcdf_reads_groups_and_text(labelled):
+    netcdf = pytest.importorskip("netCDF4")
+    path, arrays = labelled
+    with netcdf.Dataset(path) as data:
+        assert data["u"].dimensions == ("component0_3", "x", "y", "z")
+        assert data["flow/q"].dimensions == ("x", "y", "z")
+        assert np.array_equal(data["flow/q"][:], arrays["p"])
+        assert data["name"][...] == "Green"
+        assert sorted(data.dimensions) == sorted(
+            ["component0_3", "dim0_7", "x", "x_1", "y", "z", "z_1"]
+        )

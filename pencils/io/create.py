@@ -1,0 +1,187 @@
+"""Make HDF5 files with room for fields. No communication.
+
+Space for every field is reserved in one piece and never filled; the bytes come afterwards, from
+all ranks. What is small is written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+
+from pencils.io.checksum import checksum
+from pencils.io.entry import FORMAT, RESERVED, Entry
+from pencils.io.values import COORDINATE, Stored
+
+# What HDF5 since 1.10 reads; newer forms would be unreadable for installed tools.
+_LIBVER = ("earliest", "v110")
+# By this name netCDF tells a dimension from a variable.
+_NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable. {:9d}"
+
+
+class Plan(NamedTuple):
+    """What shall be in a file.
+
+    Parameters
+    ----------
+    fields : sequence of Entry
+        The fields.
+    values : mapping of str to Stored
+        What is written with the header, coordinates included.
+    scales : mapping of str to sequence of str
+        If there are coordinates, the name of the dimension along each axis of fields and values.
+    attrs : mapping of str to object
+        Attributes of the user.
+    facts : mapping of str to object
+        Attributes of pencils.
+    """
+
+    fields: Sequence[Entry]
+    values: Mapping[str, Stored]
+    scales: Mapping[str, Sequence[str]]
+    attrs: Mapping[str, Any]
+    facts: Mapping[str, Any]
+
+
+def lay_out(path: str, plan: Plan, *, align: int, summed: bool) -> list[Entry]:
+    """Overwrite `path` with an HDF5 file that has room for all fields.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    plan : Plan
+        What shall be in it.
+    align : int
+        Datasets of that many bytes and more begin at multiples of it.
+    summed : bool
+        Whether there shall be checksums; those of fields are unknown until `seal`.
+
+    Returns
+    -------
+    list of Entry
+        The fields with their offsets; None for those without points.
+
+    Raises
+    ------
+    TypeError
+        If HDF5 has no such element type or attribute.
+    OSError
+        If the file cannot be written.
+    """
+    room: dict[str, Any] = {"alignment_threshold": align, "alignment_interval": align}
+    with h5py.File(path, "w", libver=_LIBVER, locking=False, **room) as file:
+        facts = {"format": FORMAT, "complete": 0, "hdf5": h5py.version.hdf5_version}
+        for name, value in (facts | dict(plan.facts)).items():
+            file.attrs[RESERVED + name] = value
+        for name, value in plan.attrs.items():
+            _store_attribute(file, name, value)
+        for name, value in plan.values.items():
+            _store_value(file, name, value, summed=summed)
+        placed = [_place_field(file, entry, summed=summed) for entry in plan.fields]
+        for name, scales in plan.scales.items():
+            _label(file, file[name], scales)
+        return placed
+
+
+def seal(path: str, sums: Mapping[str, int]) -> None:
+    """Note that a file is complete, and the checksums of its fields, where room was made for them.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written.
+    """
+    with h5py.File(path, "r+", libver=_LIBVER, locking=False) as file:
+        for name, value in sums.items():
+            file[name].attrs.modify(RESERVED + "checksum", np.uint64(value))
+        file.attrs.modify(RESERVED + "complete", 1)
+
+
+def _place_field(file: Any, entry: Entry, *, summed: bool) -> Entry:
+    made = _reserve(file, entry)
+    attrs = made.attrs
+    attrs[RESERVED + "components"] = entry.components
+    attrs[RESERVED + "singleton"] = np.array(entry.singletons, np.int8)
+    attrs[RESERVED + "periodic"] = np.array(entry.periodic, np.int8)
+    if entry.boundary:
+        attrs[RESERVED + "boundary"] = np.ravel(entry.boundary)  # netCDF has no attributes of 2-D
+    if summed:
+        attrs[RESERVED + "checksum"] = np.uint64(0)
+    return replace(entry, offset=made.id.get_offset())
+
+
+def _store_value(file: Any, name: str, value: Stored, *, summed: bool) -> None:
+    made = _reserve(file, Entry(name, value.data.shape, value.data.dtype, kind=value.kind))
+    if value.data.size:
+        kind = made.id.get_type()  # the bytes as they are, whatever HDF5 calls them
+        made.id.write(h5py.h5s.ALL, h5py.h5s.ALL, np.ascontiguousarray(value.data), kind)
+    made.attrs[RESERVED + "value"] = value.kind
+    if value.kind == COORDINATE:
+        made.make_scale(name)
+    if summed:
+        made.attrs[RESERVED + "checksum"] = np.uint64(checksum(value.data))
+
+
+def _label(file: Any, dataset: Any, scales: Sequence[str]) -> None:
+    """Attach a dimension scale to each axis: a coordinate if there is one, or a mere dimension."""
+    for axis, name in enumerate(scales):
+        if name not in file:
+            scale = file.create_dataset(name, (dataset.shape[axis],), ">f4")
+            scale.make_scale(_NO_VARIABLE.format(dataset.shape[axis]))
+        dataset.dims[axis].attach_scale(file[name])
+
+
+def _reserve(file: Any, entry: Entry) -> Any:
+    layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    layout.set_layout(h5py.h5d.CONTIGUOUS)
+    layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    layout.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    layout.set_obj_track_times(False)
+    links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+    links.set_create_intermediate_group(True)
+    links.set_char_encoding(h5py.h5t.CSET_UTF8)
+    space = h5py.h5s.create_simple(entry.shape) if entry.shape else h5py.h5s.create(h5py.h5s.SCALAR)
+    kind = _file_type(entry)
+    made = h5py.h5d.create(file.id, entry.name.encode(), kind, space, dcpl=layout, lcpl=links)
+    return h5py.Dataset(made)
+
+
+def _file_type(entry: Entry) -> Any:
+    """HDF5 type whose elements are, byte for byte, those of the field."""
+    reason = "it would change its bytes"
+    try:
+        kind = h5py.h5t.py_create(entry.dtype, logical=True)
+        if kind.get_size() == entry.dtype.itemsize and kind.dtype == entry.dtype:
+            return _as_text(kind) if entry.kind and entry.dtype.kind == "S" else kind
+    except TypeError as error:
+        reason = str(error)
+    msg = (
+        f"fields[{entry.name!r}] has dtype {entry.dtype}, which HDF5 cannot store ({reason}); "
+        "convert the field with astype"
+    )
+    raise TypeError(msg) from None
+
+
+def _as_text(kind: Any) -> Any:
+    text = kind.copy()
+    text.set_cset(h5py.h5t.CSET_UTF8)
+    return text
+
+
+def _store_attribute(file: Any, name: str, value: Any) -> None:
+    storable = value
+    if isinstance(value, np.str_ | np.ndarray) and value.dtype.kind == "U":
+        storable = value.astype(object) if value.ndim else str(value)
+    try:
+        file.attrs[name] = storable
+    except (TypeError, ValueError, OSError) as error:
+        msg = (
+            f"attrs[{name!r}] = {value!r:.80} cannot be stored ({error}); attributes are numbers, "
+            "strings and arrays of them below 64 kB"
+        )
+        raise TypeError(msg) from None

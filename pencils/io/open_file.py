@@ -1,0 +1,200 @@
+"""Files that are open, to read and write parts of their fields."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+
+from pencils.comm.agree import agreed
+from pencils.comm.file import SharedFile
+from pencils.comm.reduce import allreduce
+from pencils.errors import ArgumentError
+from pencils.io.arguments import read_path
+from pencils.io.commit import sync
+from pencils.io.stored_field import StoredField
+from pencils.pencil import Pencil
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from pencils.io.hdf5 import Found
+
+
+def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open``
+    path: str | os.PathLike[str],
+    mode: Literal["r", "r+"] = "r",
+    comm: MPI.Intracomm | None = None,
+) -> OpenFile:
+    """Open a file to read or write parts of its fields. *Collective*.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file; a relative path starts at the working directory of rank 0.
+    mode : {"r", "r+"}, optional
+        Whether to read only, or also to write into fields that are there.
+    comm : mpi4py.MPI.Intracomm, optional
+        The processes that use it. Default: all.
+
+    Returns
+    -------
+    OpenFile
+        Its fields by name; use it in a ``with`` block.
+
+    Raises
+    ------
+    CheckpointError
+        On every rank, if the file is not whole.
+    OSError
+        On every rank, if the file cannot be opened.
+    ArgumentError, RankDisagreementError, TypeError
+        On every rank, if an argument is not allowed or differs between ranks.
+
+    Examples
+    --------
+    >>> import tempfile, pencils
+    >>> pen = pencils.Pencil((4, 6))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pencils.save(f"{folder}/run.h5", {"u": pencils.ones(pen, components=3)})
+    ...     with pencils.open(f"{folder}/run.h5", "r+") as file:
+    ...         file["u"].write(pencils.zeros(pen), key=2)
+    ...         every_second = ..., slice(None, None, 2), slice(None, None, 2)
+    ...         coarse = file["u"].read(pencils.Pencil((2, 3)), every_second)
+    >>> coarse.shape, coarse.sum()
+    ((3, 2, 3), np.float64(12.0))
+    """
+    ranks = Pencil(1, comm)
+    private = ranks.topology.comm
+    with agreed(private, "open") as same:
+        given = read_path(path)
+        if mode not in ("r", "r+"):
+            msg = f"mode={mode!r} must be 'r' to read, or 'r+' to write into fields, too"
+            raise ArgumentError(msg)
+        same(path=given, mode=mode)
+    found: tuple[str, Found] | None = None
+    with agreed(private, "open"):
+        if private.rank == 0:
+            found = _inspect(os.path.realpath(given))
+    real, contents = private.bcast(found)
+    return OpenFile(real, ranks, contents, writable=mode == "r+")
+
+
+def _inspect(path: str) -> tuple[str, Found]:
+    from pencils.io import hdf5  # of all ranks, only this one needs h5py here
+
+    return path, hdf5.inspect(path, None, verify=True)
+
+
+class OpenFile(Mapping[str, StoredField]):
+    """The fields of a file, by name; made by `pencils.open`."""
+
+    __slots__ = ("_fields", "_found", "_path", "_ranks", "_writer")
+
+    def __init__(self, path: str, ranks: Pencil, found: Found, *, writable: bool) -> None:
+        self._path = path
+        self._ranks = ranks
+        self._found = found
+        self._writer = SharedFile(ranks.topology.comm, path, write=True) if writable else None
+        self._fields = {entry.name: StoredField(self, entry) for entry in found.fields}
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return self._path
+
+    @property
+    def ranks(self) -> Pencil:
+        """Any pencil over the processes that use the file."""
+        return self._ranks
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """Attributes of the file."""
+        return self._found.attrs
+
+    @property
+    def step(self) -> int | None:
+        """Number of the time step; None if the file does not say."""
+        return self._found.step
+
+    @property
+    def time(self) -> float | None:
+        """Time of the run; None if the file does not say."""
+        return self._found.time
+
+    @property
+    def writer(self) -> SharedFile:
+        """The file, to be written to.
+
+        Raises
+        ------
+        ArgumentError
+            If it is not open for that.
+        """
+        if self._writer is None:
+            msg = f"{self._path} is not open for writing; use pencils.open(path, 'r+')"
+            raise ArgumentError(msg)
+        return self._writer
+
+    def close(self) -> None:
+        """End writing, and correct the checksums. *Collective*.
+
+        Raises
+        ------
+        OSError
+            On every rank, if that fails on any.
+        """
+        if self._writer is None:
+            return
+        writer, self._writer = self._writer, None
+        writer.close()
+        writer.check()
+        comm = self._ranks.topology.comm
+        known = [field for field in self._fields.values() if field.entry.checksum is not None]
+        changes = allreduce(comm, np.array([field.change for field in known], np.uint64), np.add)
+        with agreed(comm, "close"):
+            if comm.rank == 0:
+                pairs = zip(known, changes, strict=True)
+                sums = {field.entry.name: field.sum_after(int(change)) for field, change in pairs}
+                _correct(Path(self._path), sums)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:  # else other ranks may never get here
+            self.close()
+
+    def __getitem__(self, name: str) -> StoredField:
+        if name not in self._fields:
+            msg = f"{self._path} has no field {name!r}; it has {', '.join(self._fields) or 'none'}"
+            raise KeyError(msg)
+        return self._fields[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __repr__(self) -> str:
+        lines = [f"  {name}: {field.shape} {field.dtype}" for name, field in self.items()]
+        return "\n".join([f"<OpenFile {self._path}", *lines]) + ">"
+
+
+def _correct(path: Path, sums: Mapping[str, int]) -> None:
+    from pencils.io import create
+
+    if sums:
+        create.seal(str(path), sums)
+        sync(path)

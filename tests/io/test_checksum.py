@@ -1,0 +1,99 @@
+"""Checksums: the same however the array is cut, another one for another array."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pencils.io.checksum import checksum
+
+DTYPES = ["?", "i1", "u2", "f4", "f8", "c16", ">f8", "g", "S3", "S5", "f8,i1,?", "V12"]
+
+
+def some(shape, dtype, seed=0):
+    kind = np.dtype(dtype)
+    size = int(np.prod(shape)) * kind.itemsize
+    return np.random.default_rng(seed).integers(0, 256, size, np.uint8).view(kind).reshape(shape)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@given(cuts=st.lists(st.integers(0, 50_000), max_size=5))
+def test_parts_add_up_to_the_whole(dtype, cuts):
+    whole = some(50_000, dtype)
+    bounds = [0, *sorted(cuts), whole.size]
+    parts = [checksum(whole[a:b], a) for a, b in pairwise(bounds)]
+    assert sum(parts) % 2**64 == checksum(whole)
+
+
+def test_shape_and_strides_do_not_count():
+    whole = some((6, 5, 4), "f8")
+    assert checksum(whole) == checksum(whole.ravel())
+    assert checksum(whole[:, ::2].T) == checksum(whole[:, ::2].T.copy())
+    assert checksum(np.asarray(2.5)) == checksum(np.array([2.5]))
+    assert checksum(np.empty((0, 3))) == 0
+
+
+def test_the_value_is_that_of_the_files_which_are_out_there():
+    assert checksum(np.arange(100.0)) == VALUES["f8"]
+    assert checksum(np.arange(100, dtype="u1")) == VALUES["u1"]
+
+
+VALUES = {"f8": 7824377398971332616, "u1": 15777708709639560148}
+
+
+def flip_bits(data, rng):
+    for at in rng.integers(0, data.size, int(rng.integers(1, 5))):
+        data[at] ^= 1 << int(rng.integers(8))
+
+
+def flip_signs(data, rng):
+    words = data.view("u8")
+    words[rng.choice(words.size, 2 * int(rng.integers(1, 4)), replace=False)] ^= 1 << 63
+
+
+def swap_words(data, rng):
+    words = data.view("u8")
+    i, j = rng.choice(words.size, 2, replace=False)
+    words[[i, j]] = words[[j, i]]
+
+
+def swap_planes(data, rng):
+    planes = data.reshape(16, -1)
+    i, j = rng.choice(16, 2, replace=False)
+    planes[[i, j]] = planes[[j, i]]
+
+
+def zero_a_run(data, rng):
+    at = int(rng.integers(data.size - 512))
+    data[at : at + 512] = 0
+
+
+def shift(data, rng):
+    data[...] = np.roll(data, 8 * int(rng.integers(1, data.size // 8)))
+
+
+def repeat_a_page(data, rng):
+    i, j = rng.choice(data.size // 512, 2, replace=False)
+    data[512 * i : 512 * i + 512] = data[512 * j : 512 * j + 512]
+
+
+DAMAGES = [flip_bits, flip_signs, swap_words, swap_planes, zero_a_run, shift, repeat_a_page]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("kind", ["noise", "smooth", "integers"])
+def test_no_damage_goes_unnoticed(damage, kind):
+    rng = np.random.default_rng(5)
+    whole = {
+        "noise": rng.normal(size=4096),
+        "smooth": np.sin(np.linspace(0, 7, 4096)),
+        "integers": np.arange(1.0, 4097),
+    }[kind]
+    right = checksum(whole)
+    for _ in range(300):
+        damaged = whole.copy()
+        damage(damaged.view(np.uint8), rng)
+        if damaged.tobytes() != whole.tobytes():
+            assert checksum(damaged) != right

@@ -1,0 +1,232 @@
+"""What save stores beside fields, and how load checks and converts."""
+
+import h5py
+import numpy as np
+import pytest
+
+import pencils
+from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+SHAPE = (6, 5, 4)
+
+
+@pytest.fixture
+def pencil(comm):
+    return pencils.Pencil(SHAPE, comm, periodic=(False, True, False))
+
+
+def test_values_of_all_kinds(mpi_tmp_path, pencil, lab):
+    rng = np.random.default_rng(5)
+    values = {
+        "dt": 0.1,
+        "n": 3,
+        "on": True,
+        "name": "Taylor–Green",
+        "flow/modes": np.arange(6).reshape(2, 3),
+        "scale": np.float32(2),
+        "empty": np.zeros((0, 3)),
+        "rng": rng,
+        "bits": np.random.Philox(4),
+    }
+    path = mpi_tmp_path / "a.h5"
+    pencils.save(path, {**values, "u": pencils.ones(pencil)})
+    state = pencils.load(path, pencil)
+    assert list(state) == ["u", *sorted(values)]
+    for name in ("dt", "n", "on", "name", "scale"):
+        assert type(state[name]) is type(values[name])
+        assert state[name] == values[name]
+    for name in ("flow/modes", "empty"):
+        assert np.array_equal(state[name], values[name])
+    assert state["rng"].bit_generator.state == rng.bit_generator.state
+    assert state["bits"].random_raw() == values["bits"].random_raw()
+    assert lab.on_root(lambda: float(h5py.File(path)["dt"][()])) == 0.1
+    only = pencils.load(path, pencil, ["dt"])
+    assert list(only) == ["dt"]
+    values["dt"] = 0.2  # nothing but values, from all processes
+    pencils.save(path, {"dt": 0.2})
+    assert dict(pencils.load(path, pencil)) == {"dt": 0.2}
+
+
+def test_step_time_and_attributes(mpi_tmp_path, pencil):
+    path = mpi_tmp_path / "a.h5"
+    fields = {"u": pencils.ones(pencil)}
+    pencils.save(path, fields, step=np.int64(4), time=np.float32(0.5), attrs={"step": 9})
+    state = pencils.load(path, pencil)
+    assert (state.step, state.time, dict(state.attrs)) == (4, 0.5, {"step": 9})
+    assert repr(state).startswith(f"<Checkpoint of 1 field from {path}, step 4, time 0.5\n")
+    pencils.save(path, fields)
+    state = pencils.load(path, pencil)
+    assert (state.step, state.time, state.attrs) == (None, None, {})
+
+
+def test_coordinates_are_dimension_scales(mpi_tmp_path, pencil, lab):
+    axes = [np.linspace(0, 1, 6), np.arange(5), np.arange(4.0) ** 2]
+    grid = pencils.localgrid(pencil, axes)
+    fields = {
+        "u": pencils.ones(pencil, components=(3, 3)),
+        "flow/p": pencils.ones(pencil),
+        "line": pencils.ones(pencil, dims=1),
+        "face": pencils.ones(pencil.staggered(0)),
+        "modes": np.arange(7),
+        "dt": 0.1,
+    }
+    path = mpi_tmp_path / "a.h5"
+    pencils.save(path, fields, grid=grid)
+
+    def look():
+        with h5py.File(path) as file:
+            assert all(np.array_equal(file[n], axis) for n, axis in zip("xyz", axes, strict=True))
+            named = {
+                name: [dim[0].name[1:] for dim in file[name].dims]
+                for name in ("u", "flow/p", "line", "face", "modes")
+            }
+            assert named == {
+                "u": ["component0_3", "component1_3", "x", "y", "z"],
+                "flow/p": ["x", "y", "z"],
+                "line": ["x_1", "y", "z_1"],
+                "face": ["x_7", "y", "z"],
+                "modes": ["dim0_7"],
+            }
+
+    lab.on_root(look)
+    state = pencils.load(path, {"u": pencil, "face": pencil.staggered(0)})
+    assert sorted(state) == ["dt", "face", "modes", "u"]
+    assert np.array_equal(pencils.load(path, pencil, "z")["z"], axes[2])
+    for name in ("x", "x/u", "component0_3", "x_1"):
+        clash = {**fields, name: pencils.ones(pencil)}
+        kind, text = lab.raised(pencils.save, path, clash, grid=grid)
+        assert kind is ArgumentError
+        assert "rename" in text
+
+
+def test_boundary_points_come_back(mpi_tmp_path, lab):
+    for number, (field, _) in enumerate(lab.cases((5, 1, 4), 10, seed=3)):
+        field.fill_boundary("edge")
+        field.exchange_halo()
+        path = mpi_tmp_path / f"{number}.h5"
+        pencils.save(path, {"u": field}, halo=True)
+        same = pencils.load(path, {"u": field})["u"]
+        same.exchange_halo()
+        assert lab.everywhere(np.array_equal(same.padded, field.padded))
+        for other in lab.some_pencils((5, 1, 4), 2, seed=number):
+            pencil = other.with_(periodic=field.pencil.periodic)
+            assert np.array_equal(
+                pencils.transpose(pencils.load(path, pencil)["u"], field.pencil), field
+            )
+            wider = pencils.load(path, pencil, halo=2)["u"]
+            pencils.save(path, {"u": wider}, halo=True)
+            same = pencils.load(path, {"u": field})["u"]
+            same.exchange_halo()
+            assert lab.everywhere(np.array_equal(same.padded, field.padded))
+
+
+def test_boundary_points_lie_around_the_others_in_the_file(comm, mpi_tmp_path, lab):
+    pencil = pencils.Pencil((6, 4), comm, decomp=(0, 1), periodic=(False, True))
+    field = pencils.from_function(pencil, lambda i, j: 10.0 * i + j, halo=((2, 1), (1, 1)))
+    field.exchange_halo()
+    field.fill_boundary("constant", value=-1.0)
+    path = mpi_tmp_path / "a.h5"
+    pencils.save(path, {"u": field}, halo=True)
+    whole = np.add.outer(10.0 * np.arange(6), np.arange(4))
+    stored = lab.stored(path)["u"]
+    assert np.array_equal(stored[2:-1], whole)
+    assert np.all(stored[[0, 1, -1]] == -1)
+    narrow = pencils.load(path, pencil, halo=((1, 1), (0, 0)))["u"]
+    narrow.exchange_halo()
+    if pencil.box().volume:
+        row = narrow.padded[0] if pencil.box().start[0] == 0 else np.array([-1.0])
+        assert np.all(row == -1)
+    assert lab.everywhere(np.array_equal(narrow.local, whole[narrow.local_slices]))
+
+
+def test_fields_like_those_to_load(mpi_tmp_path, pencil, lab):
+    u = pencils.random.normal(pencil, 1, components=3, halo=2)
+    line = pencils.ones(pencil, dims=1, dtype="f4")
+    path = mpi_tmp_path / "a.h5"
+    pencils.save(path, {"u": u, "line": line, "dt": 0.1, "v": pencils.ones(pencil)})
+    turned = pencil.with_(decomp=2, order=(2, 1, 0))
+    like = {"u": pencils.zeros(turned, components=3, halo=1), "line": line, "dt": 0.0}
+    state = pencils.load(path, like)
+    assert list(state) == ["line", "u", "dt"]
+    assert (state["u"].halo, state["u"].pencil) == (((1, 1),) * 3, turned)
+    assert np.array_equal(pencils.transpose(state["u"], pencil).local, u.local)
+    assert pencils.load(path, like, halo=0)["u"].halo == ((0, 0),) * 3
+    other = pencil.with_(periodic=False)
+    for name, bad, text in [
+        ("u", pencils.zeros(pencil), "components (3,), the field to be like has ()"),
+        ("u", pencils.zeros(pencil, components=3, dtype=complex), "dtype='complex128' would conv"),
+        ("u", pencils.zeros(other, components=3), "periodic dimensions"),
+        ("line", pencils.zeros(pencil, dims=0), "singleton dimensions [0, 2], the field"),
+        ("line", pencils.zeros(pencil, dims=(0, 1), dtype="f4"), "has [2]"),
+        ("w", line, "no dataset named 'w'; it holds dt, line, u, v"),
+        ("dt", line, "no field but a value of kind 'float'"),
+    ]:
+        kind, found = lab.raised(pencils.load, path, {name: bad})
+        assert kind is CheckpointError
+        assert repr(name) in found
+        assert text in found
+    kind, found = lab.raised(pencils.load, path, {"u": u}, ["v"])
+    assert kind is ArgumentError
+    assert "no place for 'v'" in found
+
+
+def test_loading_in_place(mpi_tmp_path, pencil, comm, lab):
+    u = pencils.random.normal(pencil, 1, components=3)
+    path = mpi_tmp_path / "a.h5"
+    pencils.save(path, {"u": u, "v": pencils.ones(pencil), "dt": 0.1})
+    target = pencils.full(pencil.with_(decomp=2, order=(1, 2, 0)), 7.0, components=3, halo=1)
+    memory = target.padded
+    state = pencils.load(path, names="u", into=target)
+    assert state["u"] is target
+    assert target.padded is memory
+    assert np.array_equal(pencils.transpose(target, pencil).local, u.local)
+    ghosts = memory.size - target.local.size
+    assert np.count_nonzero(memory == 7) >= ghosts
+    both = pencils.load(path, pencil, into={"u": target})
+    assert list(both) == ["u", "v", "dt"]
+    assert both["u"] is target
+    assert both["v"].sum() == 120
+    assert list(pencils.load(path, into={"u": target})) == ["u", "dt"]
+    assert lab.raised(pencils.load, path, into=target)[0] is ArgumentError
+    alone = pencils.zeros(pencils.Pencil(SHAPE, comm.Split(comm.rank)), components=3)
+    if comm.size > 1:
+        kind, text = lab.raised(pencils.load, path, {"u": u}, into={"v": alone})
+        assert kind is PencilMismatchError
+        assert "different processes" in text
+
+
+def test_other_element_types_only_on_request(mpi_tmp_path, pencil, lab):
+    u = pencils.random.normal(pencil, 1)
+    path = mpi_tmp_path / "a.h5"
+    pencils.save(path, {"u": u, "big": u.astype(">f8"), "z": u.astype(complex)})
+    target = pencils.zeros(pencil, dtype="f4")
+    kind, text = lab.raised(pencils.load, path, names="u", into=target)
+    assert kind is CheckpointError
+    assert "dtype float64, the field to be like has float32; dtype='float32' would" in text
+    pencils.load(path, names="u", into=target, dtype="f4")
+    assert np.array_equal(target.local, u.local.astype("f4"))
+    native = pencils.load(path, pencil, ["big", "u"], dtype=float, halo=1)
+    assert native["big"].dtype == np.dtype(float)
+    assert np.array_equal(native["big"].local, u.local)
+    assert pencils.load(path, pencil, "u", dtype=complex)["u"].dtype == complex
+    for name, dtype in (("u", int), ("z", float), ("u", "S3")):
+        kind, text = lab.raised(pencils.load, path, pencil, name, dtype=dtype)
+        assert kind is CheckpointError
+        assert "cannot hold" in text
+
+
+def test_large_datasets_begin_where_they_shall(mpi_tmp_path, pencil, lab):
+    path = mpi_tmp_path / "a.h5"
+    fields = {name: pencils.ones(pencil, components=10) for name in "uvw"}
+    for align in (4096, 65536, 1000):
+        pencils.save(path, {**fields, "dt": 0.1}, align=align)
+
+        def offsets():
+            with h5py.File(path) as file:
+                return [file[name].id.get_offset() for name in "uvw"]
+
+        found = lab.on_root(offsets)
+        assert all(offset % align == 0 for offset in found) or align > 9600
+        assert all(field.sum() == 1200 for field in [*pencils.load(path, pencil).values()][:3])

@@ -1,0 +1,198 @@
+"""Files that are not what they were are told from good ones; what dead saves left is removed."""
+
+import os
+import subprocess
+import sys
+import time
+from importlib import import_module
+
+import h5py
+import numpy as np
+import pytest
+
+import pencils
+from pencils.errors import CheckpointError
+from pencils.io import commit
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+save_module = import_module("pencils.io.save")  # whose name the function has taken
+
+
+@pytest.fixture
+def pencil(comm):
+    return pencils.Pencil((6, 5, 4), comm)
+
+
+@pytest.fixture
+def path(mpi_tmp_path, pencil):
+    path = mpi_tmp_path / "a.h5"
+    fields = {
+        "u": pencils.random.normal(pencil, 1, components=2),
+        "v": pencils.random.normal(pencil, 2).astype("f4"),
+        "modes": np.arange(50),
+    }
+    pencils.save(path, fields)
+    return path
+
+
+def flip(path, name, byte=17, bit=3):
+    with h5py.File(path) as file:
+        at = file[name].id.get_offset() + byte
+    with path.open("r+b") as raw:
+        raw.seek(at)
+        (value,) = raw.read(1)
+        raw.seek(at)
+        raw.write(bytes([value ^ 1 << bit]))
+
+
+def test_a_flipped_bit_in_a_field(path, pencil, lab):
+    lab.on_root(flip, path, "v")
+    across = pencil.with_(decomp=2)
+    for call in (
+        lambda: pencils.load(path, pencil),
+        lambda: pencils.load(path, across, "v"),
+        lambda: pencils.load(path, names="v", into=pencils.zeros(pencil, dtype="f4")),
+        lambda: pencils.verify(path),
+    ):
+        kind, text = lab.raised(call)
+        assert kind is CheckpointError
+        assert f"{path} is damaged: 'v' no longer as written" in text
+    assert list(pencils.load(path, pencil, "u")) == ["u"]
+    assert list(pencils.load(path, pencil, verify=False)) == ["u", "v", "modes"]
+
+
+def test_a_flipped_bit_in_a_value(path, pencil, lab):
+    lab.on_root(flip, path, "modes")
+    lab.on_root(flip, path, "u")
+    assert "'modes'" in lab.raised(pencils.load, path, pencil)[1]
+    assert "damaged: 'modes', 'u' no" in lab.raised(pencils.verify, path)[1]
+    assert list(pencils.load(path, pencil, "v")) == ["v"]
+
+
+def test_without_checksums_there_is_nothing_to_verify(path, pencil, lab):
+    pencils.save(path, {"u": pencils.ones(pencil), "n": 3}, checksum=False)
+    lab.on_root(flip, path, "u")
+    assert pencils.load(path, pencil)["u"].sum() != 120
+    assert pencils.verify(path) == []
+
+
+def test_a_file_that_was_packed_by_another_tool(path, pencil, lab):
+    packed = path.with_name("packed.h5")
+
+    def pack(change):
+        with h5py.File(path) as file, h5py.File(packed, "w") as other:
+            other.attrs.update(file.attrs)
+            for name in ("u", "v"):
+                made = other.create_dataset(name, data=file[name], compression="gzip")
+                made.attrs.update(file[name].attrs)
+            other["v"][0, 0, 0] += change
+
+    lab.on_root(pack, 0)
+    assert list(pencils.load(packed, pencil.with_(decomp=(0, 2)))) == ["u", "v"]
+    assert pencils.verify(packed) == ["u", "v"]
+    lab.on_root(pack, 1)
+    for call in (lambda: pencils.load(packed, pencil), lambda: pencils.verify(packed)):
+        kind, text = lab.raised(call)
+        assert kind is CheckpointError
+        assert "damaged: 'v' no longer" in text
+    assert list(pencils.load(packed, pencil, verify=False)) == ["u", "v"]
+
+
+def test_a_truncated_file(path, pencil, lab):
+    size = lab.on_root(lambda: path.stat().st_size)
+    for left in (size - 1, size // 2, 100, 8, 0):
+        lab.on_root(os.truncate, path, left)
+        for call in (lambda: pencils.load(path, pencil), lambda: pencils.verify(path)):
+            assert lab.raised(call)[0] is CheckpointError
+
+
+def test_damage_anywhere_in_the_header_is_told_alike_or_harmless(path, pencil, comm, lab):
+    whole = lab.on_root(path.read_bytes)
+    rng = np.random.default_rng(comm.size)
+    places = [8, 9, 20, 40, 96, *(int(at) for at in rng.integers(0, 6000, 40))]
+    for at in places:
+        bad = bytearray(whole)
+        bad[at] ^= 1 << int(rng.integers(8))
+        lab.on_root(lambda bad=bad: path.write_bytes(bad) and None)
+        faults = []
+        for call in (lambda: pencils.load(path, pencil), lambda: pencils.verify(path)):
+            try:
+                call()
+                faults.append(None)
+            except (pencils.PencilsError, OSError) as error:
+                faults.append(type(error))
+        assert len(set(comm.allgather(tuple(faults)))) == 1
+
+
+def test_a_file_that_is_being_written(path, pencil, lab, monkeypatch):
+    """What stands in the temporary, should anybody ever load it, or in a copy of it."""
+
+    def keep(temporary, target, _sums):
+        temporary.rename(target.with_name("half.h5"))
+        msg = "seen enough"
+        raise InterruptedError(msg)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(save_module, "_finish", keep)
+        assert lab.raised(pencils.save, path, {"u": pencils.ones(pencil)})[0] is InterruptedError
+    half = path.with_name("half.h5")
+    for call in (lambda: pencils.load(half, pencil), lambda: pencils.verify(half)):
+        kind, text = lab.raised(call)
+        assert kind is CheckpointError
+        assert "is being written, or its writer died" in text
+
+
+def test_a_file_that_another_program_has_open_for_writing(mpi_tmp_path, pencil, lab, comm):
+    """HDF5 marks such files in its newer forms."""
+    path = mpi_tmp_path / "b.h5"
+    if comm.rank == 0:
+        writer = h5py.File(path, "w", libver="latest", locking=False)
+        writer["u"] = np.ones((6, 5, 4))
+        writer.flush()
+        data = path.read_bytes()
+        writer.close()
+        path.write_bytes(data)
+    comm.barrier()
+    kind, text = lab.raised(pencils.load, path, pencil)
+    assert kind is CheckpointError
+    assert "not written to its end" in text
+
+
+def dead_pid():
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_what_dead_saves_left_is_removed_and_nothing_else(path, pencil, lab):
+    here, away = commit._place(), "0" * 8
+    dead = lab.on_root(dead_pid)
+    parent = lab.on_root(os.getppid)
+    long_ago = time.time() - 2 * commit._FORGOTTEN
+    stale = [f".a.h5.{here}-{dead}-{'a' * 12}.tmp", f".a.h5.{away}-{dead}-{'b' * 12}.tmp"]
+    running = [f".a.h5.{here}-{parent}-{'c' * 12}.tmp", f".a.h5.{away}-{dead}-{'d' * 12}.tmp"]
+    others = [f".b.h5.{here}-{dead}-{'e' * 12}.tmp", ".a.h5.tmp", "a.h5.bak", f".a.h5.{dead}.tmp"]
+
+    def litter():
+        for name in (*stale, *running, *others):
+            (path.parent / name).write_bytes(b"x")
+        os.utime(path.parent / stale[1], (long_ago, long_ago))
+
+    lab.on_root(litter)
+    pencils.save(path, {"u": pencils.ones(pencil)})
+    left = lab.on_root(os.listdir, path.parent)
+    assert sorted(left) == sorted(["a.h5", *running, *others])
+
+
+def test_two_saves_of_one_file_at_a_time_do_not_disturb_each_other(path, pencil, monkeypatch):
+    begin = save_module._begin
+
+    def begin_twice(target, *args, **kwargs):
+        made = begin(target, *args, **kwargs)
+        commit.clean(target)  # as a save of another process would
+        return made
+
+    monkeypatch.setattr(save_module, "_begin", begin_twice)
+    pencils.save(path, {"u": pencils.ones(pencil)})
+    assert pencils.load(path, pencil)["u"].sum() == 120

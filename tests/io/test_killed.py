@@ -1,0 +1,46 @@
+"""A process that is killed while saving: the old checkpoint stays, and nothing of the new one."""
+
+import pytest
+from mpi4py import MPI
+
+import pencils
+
+PROGRAM = """
+import os, signal, sys
+from importlib import import_module
+import pencils
+from pencils.comm.file import SharedFile
+
+path, victim, where = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+pencil = pencils.Pencil((8, 6, 4))
+save = import_module("pencils.io.save")
+
+def die(call):
+    def die_or_call(*args):
+        if pencil.rank == victim:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return call(*args)
+    return die_or_call
+
+if where == "commit":
+    save.commit = die(save.commit)
+else:
+    setattr(SharedFile, where, die(getattr(SharedFile, where)))
+pencils.save(path, {"u": pencils.full(pencil, 2.0), "v": pencils.ones(pencil)})
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "victim"), [("write", 1), ("check", 0), ("sync", 2), ("close", 1), ("commit", 0)]
+)
+def test_killed_while_saving(mpirun, tmp_path, where, victim):
+    path = tmp_path / "a.h5"
+    pencil = pencils.Pencil((8, 6, 4), MPI.COMM_SELF)
+    pencils.save(path, {"u": pencils.ones(pencil)})
+    ran = mpirun(3, "-c", PROGRAM, path, victim, where, timeout=60)
+    assert ran.returncode != 0
+    assert pencils.verify(path, MPI.COMM_SELF) == ["u"]
+    assert pencils.load(path, pencil)["u"].sum() == pencil.layout.box(0).volume
+    assert len(list(tmp_path.iterdir())) == 2
+    pencils.save(path, {"u": pencils.ones(pencil)})
+    assert list(tmp_path.iterdir()) == [path]
