@@ -16,6 +16,7 @@ from pencils.graph.array import Placeholder
 from pencils.graph.errors import ExecutionError
 from pencils.graph.operation import Function, name_of
 from pencils.graph.program import Parcel, Program
+from pencils.operands import check_type
 
 POLL = 20e-6  # seconds between looks at the messages, while there is something to compute
 
@@ -30,7 +31,7 @@ def run(program: Program, mailbox: Mailbox, inputs: Mapping[str, Any]) -> dict[s
     execution = _Execution(program, mailbox)
     try:
         return execution.results(inputs)
-    except Exception:
+    except BaseException:  # also when somebody interrupts it: others must not wait
         execution.give_up()
         raise
 
@@ -52,6 +53,7 @@ class _Execution:
 
     def results(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Compute all outputs."""
+        check_type("input_args", inputs, Mapping)
         for name, (slot, kind) in self._program.inputs.items():
             self._values[slot] = _read_input(name, kind, inputs)
         self._open([number for number, locks in enumerate(self._locks) if locks == 0])

@@ -11,9 +11,15 @@ from pencils.comm.agree import agreed
 from pencils.comm.mailbox import largest_tag
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
+from pencils.graph.compiling import compile_nodes
 from pencils.graph.errors import PartitionInducedCycleError
 from pencils.graph.messages import CommunicationOpIdentifier, DistributedRecv, DistributedSend
-from pencils.graph.partition import DistributedGraphPart, DistributedGraphPartition
+from pencils.graph.partition import (
+    DistributedGraphPart,
+    DistributedGraphPartition,
+    check_names,
+    needs_of,
+)
 from pencils.graph.reports import End, Report, check_messages, levels
 from pencils.operands import check_type
 
@@ -40,11 +46,13 @@ def verify_distributed_partition(
     PartitionInducedCycleError
         If parts wait for each other, on one rank or over several.
     ArgumentError, TypeError
-        If parts need what does not exist, or the argument is no partition.
+        If parts, messages or results refer to what does not exist, or exists twice; if tags have
+        no numbers that MPI permits; or if the argument is no partition.
 
     Every error is raised on all ranks alike, and names all that is wrong in that way.
     """
-    comm = topology_of(mpi_communicator).comm
+    topology = topology_of(mpi_communicator)
+    comm = topology.comm
     with agreed(comm, "verify_distributed_partition"):
         check_type("partition", partition, DistributedGraphPartition)
         text = pickle.dumps(describe(partition, comm.rank))
@@ -52,22 +60,22 @@ def verify_distributed_partition(
     with agreed(comm, "verify_distributed_partition"):
         reports = [pickle.loads(text) for text in texts]  # noqa: S301 - from our own ranks
     check(reports)
+    with agreed(comm, "verify_distributed_partition"):
+        program = compile_nodes(partition, comm.rank)
+    topology.programs[partition] = program
 
 
 def describe(partition: DistributedGraphPartition, rank: int) -> Report:
     """Tell what other ranks have to know of a partition; the steps are its parts."""
+    check_names(partition)
+    needed = needs_of(partition)
     steps = {pid: (number, repr(pid)) for number, pid in enumerate(partition.parts)}
-    givers = {
-        name: pid
-        for pid, part in partition.parts.items()
-        for name in (*part.name_to_recv_node, *part.output_names)
-    }
     sends: list[End] = []
     recvs: list[End] = []
     needs: dict[Hashable, list[Hashable]] = {}
     for pid, part in partition.parts.items():
         step = steps[pid]
-        needs[step] = [*sorted(steps[need] for need in _needed(part, steps, givers))]
+        needs[step] = [*sorted(steps[need] for need in needed[pid])]
         for recv in part.name_to_recv_node.values():
             message = CommunicationOpIdentifier(recv.src_rank, rank, recv.comm_tag)
             recvs.append(End(message, recv.shape, recv.dtype, step))
@@ -76,20 +84,6 @@ def describe(partition: DistributedGraphPartition, rank: int) -> Report:
                 message = CommunicationOpIdentifier(rank, send.dest_rank, send.comm_tag)
                 sends.append(End(message, send.data.shape, send.data.dtype, step))
     return Report(sends, recvs, needs)
-
-
-def _needed(
-    part: DistributedGraphPart,
-    known: Mapping[Hashable, object],
-    givers: Mapping[str, Hashable],
-) -> set[Hashable]:
-    unknown = [repr(pid) for pid in part.needed_pids if pid not in known]
-    unknown += [name for name in part.partition_input_names if name not in givers]
-    if unknown:
-        msg = f"part {part.pid!r} needs what does not exist: {', '.join(sorted(unknown))}"
-        raise ArgumentError(msg)
-    names = part.partition_input_names - part.name_to_recv_node.keys()
-    return {*part.needed_pids, *(givers[name] for name in names)}
 
 
 def check(reports: Sequence[Report]) -> None:
