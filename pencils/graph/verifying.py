@@ -13,14 +13,14 @@ from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
 from pencils.graph.compiling import compile_nodes
 from pencils.graph.errors import PartitionInducedCycleError
-from pencils.graph.messages import CommunicationOpIdentifier, DistributedRecv, DistributedSend
+from pencils.graph.messages import CommunicationOpIdentifier
 from pencils.graph.partition import (
     DistributedGraphPart,
     DistributedGraphPartition,
     check_names,
     needs_of,
 )
-from pencils.graph.reports import End, Report, check_messages, levels
+from pencils.graph.reports import End, Report, check_messages, end_of, levels, pack
 from pencils.operands import check_type
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def verify_distributed_partition(
     comm = topology.comm
     with agreed(comm, "verify_distributed_partition"):
         check_type("partition", partition, DistributedGraphPartition)
-        text = pickle.dumps(describe(partition, comm.rank))
+        text = pack(describe(partition, comm.rank))
     texts = comm.allgather(text)
     with agreed(comm, "verify_distributed_partition"):
         reports = [pickle.loads(text) for text in texts]  # noqa: S301 - from our own ranks
@@ -78,11 +78,11 @@ def describe(partition: DistributedGraphPartition, rank: int) -> Report:
         needs[step] = [*sorted(steps[need] for need in needed[pid])]
         for recv in part.name_to_recv_node.values():
             message = CommunicationOpIdentifier(recv.src_rank, rank, recv.comm_tag)
-            recvs.append(End(message, recv.shape, recv.dtype, step))
+            recvs.append(end_of(message, recv, step))
         for many in part.name_to_send_nodes.values():
             for send in many:
                 message = CommunicationOpIdentifier(rank, send.dest_rank, send.comm_tag)
-                sends.append(End(message, send.data.shape, send.data.dtype, step))
+                sends.append(end_of(message, send.data, step))
     return Report(sends, recvs, needs)
 
 
@@ -135,10 +135,10 @@ def number_distributed_tags(
         check_type("partition", partition, DistributedGraphPartition)
         check_type("base_tag", base_tag, int)
         same(base_tag=base_tag)
-        tags = dict.fromkeys(node.comm_tag for node in _communicating(partition))
-        text = pickle.dumps(list(tags))
-    everywhere = dict.fromkeys(tag for text in comm.allgather(text) for tag in pickle.loads(text))  # noqa: S301
-    numbers = {tag: base_tag + number for number, tag in enumerate(everywhere)}
+        text = pack(describe(partition, comm.rank))
+    reports = [pickle.loads(text) for text in comm.allgather(text)]  # noqa: S301 - as above
+    tags = dict.fromkeys(end.message.comm_tag for report in reports for end in report.ends())
+    numbers = {tag: base_tag + number for number, tag in enumerate(tags)}
     next_tag = base_tag + len(numbers)
     if base_tag < 0 or next_tag - 1 > largest_tag():
         msg = (
@@ -148,16 +148,6 @@ def number_distributed_tags(
         raise ArgumentError(msg)
     parts = {pid: _renumbered(part, numbers) for pid, part in partition.parts.items()}
     return replace(partition, parts=parts, numbers={}), next_tag
-
-
-def _communicating(
-    partition: DistributedGraphPartition,
-) -> list[DistributedRecv | DistributedSend]:
-    found: list[DistributedRecv | DistributedSend] = []
-    for part in partition.parts.values():
-        found += part.name_to_recv_node.values()
-        found += [send for sends in part.name_to_send_nodes.values() for send in sends]
-    return found
 
 
 def _renumbered(

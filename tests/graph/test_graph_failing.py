@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from graphs import ring
+from mpi4py import MPI
 from together import named, raise_together, ranks_at_fault
 
 from pencils import graph
@@ -213,6 +214,47 @@ def test_messages_that_do_not_fit_raise_the_same_everywhere(comm, kind, text, wr
             "'t' from rank",
             call=lambda node=node: graph.find_distributed_partition(comm, {"y": node}),
         )
+
+
+class Alone:
+    """Equal to nothing but itself, and to no copy."""
+
+
+class Local:
+    """Equal on all ranks, and shown differently on each."""
+
+    def __eq__(self, other):
+        return isinstance(other, Local)
+
+    def __hash__(self):
+        return 1
+
+    def __repr__(self):
+        return f"<at rank {MPI.COMM_WORLD.rank}>"
+
+
+def test_tags_must_be_equal_to_what_they_are_pickled_to(comm):
+    x, tag = graph.make_placeholder("x", (3,)), Alone()
+    for culprit in ranks_at_fault(comm):
+        node = x
+        if comm.rank == culprit:
+            node = graph.staple_distributed_send(x, culprit, tag, x)
+            node = node + graph.make_distributed_recv(culprit, tag, (3,), float)
+        raise_together(
+            comm,
+            TypeError,
+            "must be equal to what it is pickled to",
+            named(comm, culprit),
+            call=lambda node=node: graph.find_distributed_partition(comm, {"y": node}),
+        )
+
+
+def test_errors_show_tags_alike_on_all_ranks(comm):
+    x = graph.make_placeholder("x", (3,))
+    node = graph.staple_distributed_send(x, 0, Local(), x) if comm.rank == 0 else x
+    with pytest.raises(graph.MissingRecvError, match="<at rank 0> from rank 0") as caught:
+        graph.find_distributed_partition(comm, {"y": node})
+    assert len(set(comm.allgather(str(caught.value)))) == 1
 
 
 def test_a_partition_that_was_broken_on_one_rank(comm):
