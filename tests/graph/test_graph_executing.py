@@ -51,24 +51,21 @@ def test_everybody_to_everybody_and_back(comm, programs):
 
 
 def test_messages_to_oneself_share_tags_with_others(comm):
-    """Every rank sends to itself and to the next one, by the same tags in opposite orders."""
-    x = graph.make_placeholder("x", (2,))
-    after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-    held, sum_of, tags = x, {}, "abc"
-    for n, tag in enumerate(tags):
-        held = graph.staple_distributed_send(x + n, comm.rank, (tag, comm.size == 1), held)
-        sum_of["mine", tag] = graph.make_distributed_recv(
-            comm.rank, (tag, comm.size == 1), 2, float
-        )
-    for n, tag in enumerate(reversed(tags)):
-        held = graph.staple_distributed_send(x * 10 + n, after, (tag, False), held)
-        sum_of["other", tag] = graph.make_distributed_recv(before, (tag, False), 2, float)
-    outputs = {"x": held} | {" ".join(key): node for key, node in sum_of.items()}
-    found = execute(comm, outputs, x=np.full(2, float(comm.rank)))
+    """Rank 0 sends to itself what all others send to it, by the same tags in another order."""
+    held = x = graph.make_placeholder("x", (2,))
+    for n, tag in enumerate("abc" if comm.rank == 0 else "cba"):
+        held = graph.staple_distributed_send(x + n, 0, tag, held)
+    outputs = {"x": held}
+    for peer in range(comm.size if comm.rank == 0 else 0):
+        for tag in "abc":
+            outputs[f"{peer}{tag}"] = graph.make_distributed_recv(peer, tag, (2,), float)
+    found = execute(comm, outputs, x=np.full(2, 10.0 * comm.rank))
+    del found["x"]
     right = [
-        (found[f"mine {tag}"] == comm.rank + n).all()
-        and (found[f"other {tag}"] == before * 10 + 2 - n).all()
-        for n, tag in enumerate(tags)
+        (
+            values == 10 * int(name[:-1]) + ("abc" if name[:-1] == "0" else "cba").index(name[-1])
+        ).all()
+        for name, values in found.items()
     ]
     assert everywhere(comm, all(right))
 
@@ -277,14 +274,14 @@ def test_results_of_programs_are_dropped_when_nothing_needs_them(comm):
 
 
 def test_programs_wait_for_all_that_their_part_receives(comm):
-    """Also for what only later parts read."""
+    """Also for what only later parts read: here, of another rank, which is late."""
     x = graph.make_placeholder("x", (3,))
     after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-    unused = graph.make_distributed_recv(before, "late", (3,), float)
+    unused = graph.make_distributed_recv(after, "late", (3,), float)
     got = graph.make_distributed_recv(before, "early", (3,), float)
-    slow = graph.call(late(0.1), x)
+    slow = graph.call(late(0.1 if comm.rank == 0 else 0), x)
     held = graph.staple_distributed_send(x, after, "early", x)
-    held = graph.staple_distributed_send(slow, after, "late", held)
+    held = graph.staple_distributed_send(slow, before, "late", held)
     held = graph.staple_distributed_send(got * 2, after, "again", held)
     again = graph.make_distributed_recv(before, "again", (3,), float)
     partition = graph.find_distributed_partition(comm, {"y": held + unused + again})
@@ -306,7 +303,8 @@ def test_programs_wait_for_all_that_their_part_receives(comm):
         partition, programs, None, comm, input_args={"x": np.ones(3)}
     )
     times = dict(order)
-    assert everywhere(comm, len(times) == 3 and times[1] - start > 0.1)
+    waits = comm.rank == comm.size - 1
+    assert everywhere(comm, len(times) == 3 and (not waits or times[1] - start > 0.09))
 
 
 def test_inputs_of_programs_are_checked(comm):
