@@ -61,6 +61,18 @@ def messages(count, points):
     return prepare({"y": node}, x=np.zeros(points))
 
 
+def at_once(count):
+    """Send and receive many messages that do not wait for each other."""
+    x = graph.make_placeholder("x", 2)
+    held: graph.Array = x
+    received = []
+    for tag in range(count):
+        held, got = passed_on(x, tag, held)
+        received.append(got)
+    last = graph.Call(lambda *values: values[0], (held, *received), {}, x.shape, x.dtype)
+    return prepare({"y": last}, x=np.zeros(2))
+
+
 def messages_by_hand(count, points):
     x = np.zeros(points)
     comm = COMM.Dup()
@@ -112,6 +124,10 @@ def main():
         calls = [messages(200, points), messages_by_hand(200, points)]
         ours, by_hand = (1e6 * t / 200 for t in time_in_turn(COMM, calls, args.repeat))
         tell(f"a message of {8 * points} bytes takes {ours:.1f} us, by hand {by_hand:.1f} us")
+
+    for count in (500, 8000):
+        (took,) = time_in_turn(COMM, [at_once(count)], args.repeat)
+        tell(f"one of {count} messages at once takes {1e6 * took / count:.1f} us")
 
     calls = [hiding(args.late, 0), hiding(args.late, 0.9)]
     message, both = time_in_turn(COMM, calls, args.repeat)

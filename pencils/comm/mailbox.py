@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from functools import partial
 from time import sleep
 from typing import Any
@@ -12,6 +13,8 @@ from mpi4py import MPI
 
 from pencils.comm.methods.method import Array, byte_chunks
 from pencils.comm.topology import topology_of
+
+MOST_AT_ONCE = 64  # messages that are looked at by one call of MPI
 
 _yield = getattr(os, "sched_yield", partial(sleep, 0))
 
@@ -63,10 +66,10 @@ class Mailbox:
         topology = topology_of(comm)
         self._comm = topology.in_order("mailbox", topology.rank)
         self.rank = topology.rank
-        self.requests: list[MPI.Request] = []  # all that is under way, in either direction
-        self._letters: list[Letter | None] = []  # which each request belongs to; None: a send
+        # All that is under way, in either direction, and to which letter it belongs; None: a send.
+        self.requests: deque[tuple[MPI.Request, Letter | None]] = deque()
         self._arrived: list[Letter] = []
-        self._statuses: list[MPI.Status] = []
+        self._statuses = [MPI.Status() for _ in range(MOST_AT_ONCE)]
         self.expected = 0  # letters that were not handed over yet
 
     def send(self, array: Array, dest: int, tag: int) -> None:
@@ -89,8 +92,21 @@ class Mailbox:
             self._arrived.append(letter)
 
     def poll(self) -> list[Letter]:
-        """Let MPI go on, and hand over what has arrived since the last time."""
-        return self._hand_over(MPI.Request.Testsome(self.requests, self._room()))
+        """Let MPI go on, and hand over what has arrived.
+
+        Where much is under way, one call looks at some of it, the next one at others: MPI moves
+        little in each call, and whoever looks at everything each time pays for the square of it.
+        """
+        arrived, self._arrived = self._arrived, []
+        looked_at = [self.requests.popleft() for _ in range(min(MOST_AT_ONCE, len(self.requests)))]
+        completed = MPI.Request.Testsome([request for request, _ in looked_at], self._statuses)
+        for index, status in zip(completed or (), self._statuses, strict=False):
+            letter = looked_at[index][1]
+            if letter is not None and self._complete(letter, status):
+                arrived.append(letter)
+        self.requests.extend(each for each in looked_at if each[0])
+        self.expected -= len(arrived)
+        return arrived
 
     def wait(self) -> list[Letter]:
         """Wait until something arrives, and hand it over."""
@@ -101,34 +117,20 @@ class Mailbox:
 
     def close(self) -> None:
         """Wait for all that is under way, and forget what arrives."""
-        MPI.Request.Waitall(self.requests)
+        MPI.Request.Waitall([request for request, _ in self.requests])
         self.requests.clear()
-        self._letters.clear()
         self._arrived.clear()
         self.expected = 0
 
     def _put(self, request: MPI.Request, letter: Letter | None) -> None:
-        self.requests.append(request)
-        self._letters.append(letter)
+        self.requests.append((request, letter))
 
-    def _room(self) -> list[MPI.Status]:
-        while len(self._statuses) < len(self.requests):
-            self._statuses.append(MPI.Status())
-        return self._statuses
-
-    def _hand_over(self, completed: list[int] | None) -> list[Letter]:
-        arrived, self._arrived = self._arrived, []
-        for index, status in zip(completed or (), self._statuses, strict=False):
-            letter = self._letters[index]
-            if letter is not None:
-                letter.left -= 1
-                letter.refused = letter.refused or status.Get_count(MPI.BYTE) == 0
-                if not letter.left:
-                    arrived.append(letter)
-        for index in sorted(completed or (), reverse=True):
-            del self.requests[index], self._letters[index]
-        self.expected -= len(arrived)
-        return arrived
+    @staticmethod
+    def _complete(letter: Letter, status: MPI.Status) -> bool:
+        """Note that a piece of a letter has arrived; tell whether it was the last one."""
+        letter.left -= 1
+        letter.refused = letter.refused or status.Get_count(MPI.BYTE) == 0
+        return not letter.left
 
 
 def largest_tag() -> int:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 from mpi4py import MPI
@@ -47,6 +47,7 @@ class Topology:
         self.plans: OrderedDict[Any, Any] = OrderedDict()
         self.exchanges: WeakSet[Any] = WeakSet()  # what has to be completed before it is freed
         self.buffers = Buffers()  # of the plans kept here
+        self.programs: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # of graphs, by partition
         self.numbers = count()  # that all ranks draw in the same order
         self.methods: dict[Any, Any] = {}  # found fastest, by what is moved
         self._node: MPI.Intracomm | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,16 +24,21 @@ class Array(Node, NDArrayOperatorsMixin):
     """A node of a graph that stands for an array.
 
     NumPy's operators, ufuncs and many of its functions, indexing and the usual methods make new
-    nodes, and compute nothing. Nodes are compared by identity, so that they can be keys;
-    ``numpy.equal`` compares elements.
+    nodes, and compute nothing. Arrays among the operands are not copied: as with `DataWrapper`,
+    their values are looked at when the graph is executed. Nodes are equal to themselves only, so
+    that they can be keys; ``numpy.equal`` compares elements.
     """
 
     __slots__ = ()
     tags: Tags
 
-    __eq__ = object.__eq__
-    __ne__ = object.__ne__
     __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is _another(other)
+
+    def __ne__(self, other: object) -> bool:
+        return self is not _another(other)
 
     @property
     def inputs(self) -> tuple[Array, ...]:
@@ -89,6 +95,12 @@ class Array(Node, NDArrayOperatorsMixin):
     def __iter__(self) -> Iterator[Array]:
         return (self[i] for i in range(len(self)))
 
+    def __pow__(self, other: Any) -> Array:
+        if not isinstance(other, int | float):
+            return super().__pow__(other)  # type: ignore[no-any-return]
+        # NumPy's operator is not always its ufunc: the square of a boolean is a small integer.
+        return Call(*rules.elementwise(operator.pow, (self, other), {}))
+
     # ``x += y`` makes a new node, and x its name.
     def _not_in_place(self, _other: object) -> Any:
         return NotImplemented
@@ -116,6 +128,8 @@ class Array(Node, NDArrayOperatorsMixin):
 
     def conj(self) -> Array:
         """Complex conjugate."""
+        if self.dtype.kind != "c":
+            return self
         return self.__array_ufunc__(np.conjugate, "__call__", self)
 
     def reshape(self, *shape: Any) -> Array:
@@ -127,9 +141,9 @@ class Array(Node, NDArrayOperatorsMixin):
         order = axes[0] if len(axes) == 1 else axes
         return _apply(np.transpose, self, order or None)
 
-    def ravel(self) -> Array:
+    def ravel(self, order: str = "C") -> Array:
         """All elements along one axis."""
-        return _apply(np.reshape, self, -1)
+        return _apply(np.ravel, self, order)
 
     def squeeze(self, axis: Any = None) -> Array:
         """Leave out axes of extent 1."""
@@ -139,49 +153,57 @@ class Array(Node, NDArrayOperatorsMixin):
         """Convert to another element type."""
         return Call(*rules.conversion(self, read_dtype(dtype)))
 
-    def clip(self, a_min: Any = None, a_max: Any = None) -> Array:
+    def clip(self, min: Any = None, max: Any = None) -> Array:  # noqa: A002 - NumPy's names
         """Elements moved into an interval."""
-        return _apply(np.clip, self, a_min, a_max)
+        return _apply(np.clip, self, min, max)
 
     def round(self, decimals: int = 0) -> Array:
         """Elements rounded."""
         return _apply(np.round, self, decimals)
 
-    def sum(self, axis: Any = None, **options: Any) -> Array:
+    def sum(self, *args: Any, **options: Any) -> Array:
         """Sum along axes; of this rank's elements, like all reductions here."""
-        return _apply(np.sum, self, axis=axis, **options)
+        return _apply(np.sum, self, *args, **options)
 
-    def prod(self, axis: Any = None, **options: Any) -> Array:
+    def prod(self, *args: Any, **options: Any) -> Array:
         """Product along axes."""
-        return _apply(np.prod, self, axis=axis, **options)
+        return _apply(np.prod, self, *args, **options)
 
-    def min(self, axis: Any = None, **options: Any) -> Array:
+    def min(self, *args: Any, **options: Any) -> Array:
         """Smallest element along axes."""
-        return _apply(np.min, self, axis=axis, **options)
+        return _apply(np.min, self, *args, **options)
 
-    def max(self, axis: Any = None, **options: Any) -> Array:
+    def max(self, *args: Any, **options: Any) -> Array:
         """Largest element along axes."""
-        return _apply(np.max, self, axis=axis, **options)
+        return _apply(np.max, self, *args, **options)
 
-    def mean(self, axis: Any = None, **options: Any) -> Array:
+    def mean(self, *args: Any, **options: Any) -> Array:
         """Mean along axes."""
-        return _apply(np.mean, self, axis=axis, **options)
+        return _apply(np.mean, self, *args, **options)
 
-    def var(self, axis: Any = None, **options: Any) -> Array:
+    def var(self, *args: Any, **options: Any) -> Array:
         """Variance along axes."""
-        return _apply(np.var, self, axis=axis, **options)
+        return _apply(np.var, self, *args, **options)
 
-    def std(self, axis: Any = None, **options: Any) -> Array:
+    def std(self, *args: Any, **options: Any) -> Array:
         """Spread along axes, as `numpy.std`."""
-        return _apply(np.std, self, axis=axis, **options)
+        return _apply(np.std, self, *args, **options)
 
-    def any(self, axis: Any = None, **options: Any) -> Array:
+    def any(self, *args: Any, **options: Any) -> Array:
         """Whether any element is true along axes."""
-        return _apply(np.any, self, axis=axis, **options)
+        return _apply(np.any, self, *args, **options)
 
-    def all(self, axis: Any = None, **options: Any) -> Array:
+    def all(self, *args: Any, **options: Any) -> Array:
         """Whether all elements are true along axes."""
-        return _apply(np.all, self, axis=axis, **options)
+        return _apply(np.all, self, *args, **options)
+
+    def argmin(self, *args: Any, **options: Any) -> Array:
+        """Where the smallest element is, along an axis."""
+        return _apply(np.argmin, self, *args, **options)
+
+    def argmax(self, *args: Any, **options: Any) -> Array:
+        """Where the largest element is, along an axis."""
+        return _apply(np.argmax, self, *args, **options)
 
     # What a value is needed for.
 
@@ -200,6 +222,16 @@ class Array(Node, NDArrayOperatorsMixin):
 
     def _what(self) -> str:
         return type(self).__name__
+
+
+def _another(other: object) -> Array:
+    if not isinstance(other, Array):
+        msg = (
+            "== and != tell whether two nodes are the same one; numpy.equal and numpy.not_equal "
+            "compare elements"
+        )
+        raise TypeError(msg)
+    return other
 
 
 def _apply(func: Function, *args: Any, **options: Any) -> Array:

@@ -54,6 +54,9 @@ def ranks_on(comm: MPI.Intracomm | None, pen: Pencil) -> Sequence[int]:
 
 
 def new_number(comm: MPI.Intracomm | None, pen: Pencil) -> int:
-    """Draw a number for the tag of a piece, the same on all ranks of the graph."""
+    """Draw a number for the tag of a piece, the same on all ranks of the graph.
+
+    Before any check that may fail on some ranks only: the other ones draw, too.
+    """
     topology = pen.topology if comm is None else topology_of(comm)
     return next(topology.numbers)

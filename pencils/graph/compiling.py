@@ -9,15 +9,22 @@ from typing import Any
 from pencils.errors import ArgumentError
 from pencils.graph.array import Array, Call, DataWrapper, Placeholder
 from pencils.graph.errors import PartitionInducedCycleError
-from pencils.graph.partition import DistributedGraphPart, DistributedGraphPartition, in_turn
+from pencils.graph.messages import CommunicationOpIdentifier
+from pencils.graph.partition import (
+    DistributedGraphPart,
+    DistributedGraphPartition,
+    check_names,
+    in_turn,
+)
 from pencils.graph.program import Batch, Builder, Parcel, Program, check_number
+from pencils.operands import check_type
 
 PartProgram = Callable[..., tuple[Any, Mapping[str, Any]]]
 
 
-def compile_nodes(partition: DistributedGraphPartition) -> Program:
+def compile_nodes(partition: DistributedGraphPartition, rank: int) -> Program:
     """Make a step of every node; what messages need comes first, in the order of the parts."""
-    wiring = _Wiring(partition)
+    wiring = _Wiring(partition, rank)
     for part in wiring.parts:
         wiring.receive(part)
         slots: dict[Array, int] = {}
@@ -30,31 +37,40 @@ def compile_nodes(partition: DistributedGraphPartition) -> Program:
 
 
 def compile_parts(
-    partition: DistributedGraphPartition, programs: Mapping[Hashable, PartProgram], **options: Any
+    partition: DistributedGraphPartition,
+    rank: int,
+    programs: Mapping[Hashable, PartProgram],
+    **options: Any,
 ) -> Program:
     """Make a step of every part, and one of each of its outputs.
+
+    What is wrong with `programs` is found out by the steps, where other ranks learn of it.
 
     Parameters
     ----------
     partition : DistributedGraphPartition
         The parts.
+    rank : int
+        Where it will be executed.
     programs : mapping
         By the name of the part, what gives all its outputs, given its inputs.
     **options
         Handed to all programs.
     """
-    wiring = _Wiring(partition)
+    wiring = _Wiring(partition, rank)
     done: dict[Hashable, int] = {}
     for part in wiring.parts:
         wiring.receive(part)
         names = sorted(part.all_input_names())
-        before = [done[pid] for pid in part.needed_pids]  # nobody reads them, but they come first
-        func = _Part(programs.get(part.pid), part, names, options)
-        done[part.pid] = result = wiring.builder.step(
-            func, [*(wiring.name(part, name) for name in names), *before]
-        )
+        # Nobody reads these, but they come first.
+        before = [done[pid] for pid in part.needed_pids]
+        before += [wiring.named[name] for name in part.name_to_recv_node]
+        func = _Part(programs, part, names, options)
+        result = wiring.builder.step(func, [*(wiring.name(part, name) for name in names), *before])
         for name in sorted(part.output_names):
             wiring.named[name] = wiring.builder.step(partial(_pick, name), [result])
+        # Whoever waited for the results themselves would keep all of them alive.
+        done[part.pid] = wiring.builder.step(_forget, [result])
         wiring.send(part)
     return wiring.program()
 
@@ -64,28 +80,39 @@ class _Part:
 
     def __init__(
         self,
-        program: PartProgram | None,
+        programs: Mapping[Hashable, PartProgram],
         part: DistributedGraphPart,
         names: list[str],
         options: dict[str, Any],
     ) -> None:
-        self._program = program
+        self._programs = programs
         self._part = part
         self._names = names
         self._options = options
 
     def __call__(self, *values: Any) -> Mapping[str, Any]:
-        if self._program is None:  # found out here, where other ranks learn of it
-            msg = f"prg_per_partition has no program for part {self._part.pid!r}"
-            raise ArgumentError(msg)
+        program = self._program()
         inputs = dict(zip(self._names, values, strict=False))
-        queue = self._options["queue"]
-        _, results = self._program(queue, allocator=self._options["allocator"], **inputs)
+        _, results = program(self._options["queue"], allocator=self._options["allocator"], **inputs)
         missing = sorted(self._part.output_names - results.keys())
         if missing:
             msg = f"the program of part {self._part.pid!r} does not return {', '.join(missing)}"
             raise ArgumentError(msg)
         return results
+
+    def _program(self) -> PartProgram:
+        check_type("prg_per_partition", self._programs, Mapping)
+        if self._part.pid not in self._programs:
+            msg = f"prg_per_partition has no program for part {self._part.pid!r}"
+            raise ArgumentError(msg)
+        if "allocator" in self._names:
+            msg = "an input is called 'allocator', which programs get from elsewhere: rename it"
+            raise ArgumentError(msg)
+        return self._programs[self._part.pid]
+
+
+def _forget(_results: Mapping[str, Any]) -> None:
+    """Say that results are there."""
 
 
 def _pick(name: str, results: Mapping[str, Any]) -> Any:
@@ -95,28 +122,26 @@ def _pick(name: str, results: Mapping[str, Any]) -> Any:
 class _Wiring:
     """Slots of everything that has a name, while a program is put together."""
 
-    def __init__(self, partition: DistributedGraphPartition) -> None:
+    def __init__(self, partition: DistributedGraphPartition, rank: int) -> None:
+        check_names(partition)
         self._partition = partition
+        self._rank = rank
         self.parts = in_turn(partition)
         if len(self.parts) < len(partition.parts):
             left = sorted(map(repr, set(partition.parts) - {part.pid for part in self.parts}))
-            msg = f"parts need each other, or some that do not exist: {', '.join(left)}"
+            msg = f"parts need each other: {', '.join(left)}"
             raise PartitionInducedCycleError(msg)
         self.builder = Builder()
         self.named: dict[str, int] = {}
         self._data: dict[DataWrapper, int] = {}
         self._recvs: dict[Hashable, list[Parcel]] = {}
-        # A message is known here by its peer and tag: one end of it is this rank.
-        numbers = partition.numbers
-        self._sent = {(to, tag): number for (_, to, tag), number in numbers.items()}
-        self._received = {(source, tag): number for (source, _, tag), number in numbers.items()}
 
     def receive(self, part: DistributedGraphPart) -> None:
         """Make room for what a part receives."""
         self._recvs[part.pid] = []
         for name, recv in part.name_to_recv_node.items():
             tag = recv.comm_tag
-            number = check_number(self._received.get((recv.src_rank, tag), tag), tag)
+            number = self._number(recv.src_rank, self._rank, tag)
             slot = self.named[name] = self.builder.arriving()
             parcel = Parcel(slot, recv.src_rank, number, tag, recv.shape, recv.dtype)
             self._recvs[part.pid].append(parcel)
@@ -126,13 +151,17 @@ class _Wiring:
         for name, sends in part.name_to_send_nodes.items():
             for send in sends:
                 tag = send.comm_tag
-                number = check_number(self._sent.get((send.dest_rank, tag), tag), tag)
+                number = self._number(self._rank, send.dest_rank, tag)
                 self.builder.send(self.named[name], send.dest_rank, number, tag, send.data)
+
+    def _number(self, source: int, dest: int, tag: Hashable) -> int:
+        message = CommunicationOpIdentifier(source, dest, tag)
+        return check_number(self._partition.numbers.get(message, tag), tag)
 
     def node(self, part: DistributedGraphPart, node: Array, slots: Mapping[Array, int]) -> int:
         """Find or make the slot of a node whose inputs have theirs."""
         if isinstance(node, Placeholder):
-            return self.name(part, node.name, node)
+            return self.name(part, node.name)
         if isinstance(node, DataWrapper):
             if node not in self._data:
                 self._data[node] = self.builder.constant(node.data)
@@ -147,12 +176,12 @@ class _Wiring:
         )
         return self.builder.step(func, args)
 
-    def name(self, part: DistributedGraphPart, name: str, kind: Placeholder | None = None) -> int:
+    def name(self, part: DistributedGraphPart, name: str) -> int:
         """Find the slot of an input of a part."""
         if name in part.user_input_names:
-            return self.builder.input(name, kind)
+            return self.builder.input(name, self._partition.placeholders.get(name))
         if name not in self.named:
-            msg = f"part {part.pid!r} needs {name!r}, which no part before it gives or receives"
+            msg = f"part {part.pid!r} needs {name!r}, which is not among its inputs"
             raise ArgumentError(msg)
         return self.named[name]
 

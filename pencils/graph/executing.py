@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pencils.comm.agree import agreed
 from pencils.comm.mailbox import Mailbox
+from pencils.comm.topology import Topology, topology_of
 from pencils.graph.array import Array, Call, DataWrapper, Placeholder
-from pencils.graph.compiling import PartProgram, compile_parts
+from pencils.graph.compiling import PartProgram, compile_nodes, compile_parts
 from pencils.graph.partition import DistributedGraphPart, DistributedGraphPartition
+from pencils.graph.program import Program
 from pencils.graph.running import run
 from pencils.operands import check_type
 
@@ -35,7 +38,8 @@ def execute_distributed_partition(
     than a long one.
 
     Where one rank fails, all ranks that wait for something from it raise `ExecutionError`, and the
-    partition can be executed again.
+    partition can be executed again. The first time all ranks agree that their partitions can be
+    executed; one that is changed later on some ranks only has to be verified by all.
 
     Parameters
     ----------
@@ -55,12 +59,14 @@ def execute_distributed_partition(
     Returns
     -------
     dict of str to numpy.ndarray
-        The outputs, by name. They may share memory with inputs.
+        The outputs, by name. They may share memory with inputs and with each other, and those that
+        hold one value everywhere, like `zeros`, cannot be written to.
 
     Raises
     ------
-    ArgumentError
+    ArgumentError, TypeError
         If an input is missing or not what was announced, or a program does not return what it must.
+        On every rank, if a partition cannot be executed.
     ExecutionError
         If another rank failed, or no progress is possible.
 
@@ -75,14 +81,23 @@ def execute_distributed_partition(
     >>> execute_distributed_partition(partition, None, None, MPI.COMM_SELF, input_args=inputs)
     {'y': array([1., 3., 4.])}
     """
-    check_type("partition", partition, DistributedGraphPartition)
-    mailbox = Mailbox(mpi_communicator)
-    if prg_per_partition is None:
-        program = partition.program
-    else:
+    topology = topology_of(mpi_communicator)
+    program = _prepared(partition, topology)
+    if prg_per_partition is not None:
         options = {"queue": queue, "allocator": allocator}
-        program = compile_parts(partition, prg_per_partition, **options)
-    return run(program, mailbox, {} if input_args is None else input_args)
+        program = compile_parts(partition, topology.rank, prg_per_partition, **options)
+    return run(program, Mailbox(mpi_communicator), {} if input_args is None else input_args)
+
+
+def _prepared(partition: DistributedGraphPartition, topology: Topology) -> Program:
+    """Prepare a partition for repeated execution node by node. *Collective* the first time."""
+    if partition not in topology.programs:
+        with agreed(topology.comm, "execute_distributed_partition"):
+            check_type("partition", partition, DistributedGraphPartition)
+            program = compile_nodes(partition, topology.rank)
+        topology.programs[partition] = program
+    prepared: Program = topology.programs[partition]
+    return prepared
 
 
 def generate_code_for_partition(
@@ -113,7 +128,7 @@ class _PartInNumPy:
         self._nodes = partition.nodes_of(part)
 
     def __call__(
-        self, _queue: Any, *, allocator: Any = None, **inputs: Any
+        self, _queue: Any, /, *, allocator: Any = None, **inputs: Any
     ) -> tuple[None, dict[str, Any]]:
         del allocator
         values: dict[Array, Any] = {}

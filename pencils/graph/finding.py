@@ -14,7 +14,7 @@ from pencils.graph.array import Array
 from pencils.graph.cutting import cut
 from pencils.graph.partition import DistributedGraphPartition
 from pencils.graph.planning import plan
-from pencils.graph.reports import Report
+from pencils.graph.reports import pack
 from pencils.graph.tracing import trace
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def find_distributed_partition(
     comm = topology.comm
     with agreed(comm, "find_distributed_partition"):
         traced = trace(outputs, comm.rank, comm.size)
-        text = _pickled(traced.report)
+        text = pack(traced.report)
     texts = comm.allgather(text)
     with agreed(comm, "find_distributed_partition"):
         reports = [pickle.loads(text) for text in texts]  # noqa: S301 - from our own ranks
@@ -75,11 +75,3 @@ def find_distributed_partition(
         msg = f"there are {most} messages between two ranks; MPI tells {limit} apart here"
         raise ArgumentError(msg)
     return cut(traced, comm.rank, found)
-
-
-def _pickled(report: Report) -> bytes:
-    try:
-        return pickle.dumps(report)
-    except Exception as error:
-        msg = f"a comm_tag of this graph cannot be pickled: {error}"
-        raise TypeError(msg) from error

@@ -89,7 +89,9 @@ def make_dict_of_named_arrays(arrays: Mapping[str, Array]) -> DictOfNamedArrays:
 
 def full(shape: Any, value: object, dtype: DTypeLike | None = None) -> DataWrapper:
     """Make a node that holds one value everywhere, and takes no memory."""
-    return filled(read_shape(shape), np.asarray(value, dtype))
+    element = np.asarray(value, dtype)
+    read_dtype(element.dtype)
+    return filled(read_shape(shape), element)
 
 
 def zeros(shape: Any, dtype: DTypeLike = float) -> DataWrapper:

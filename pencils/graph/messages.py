@@ -114,6 +114,10 @@ class DistributedRecv(Array):
     tags: Tags = field(default=NO_TAGS, kw_only=True)
     non_equality_tags: Tags = field(default=NO_TAGS, kw_only=True)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", read_shape(self.shape))
+        object.__setattr__(self, "dtype", read_dtype(self.dtype))
+
     def _what(self) -> str:
         return f"DistributedRecv {self.comm_tag!r} from rank {self.src_rank}"
 
@@ -226,9 +230,7 @@ def make_distributed_recv(  # noqa: PLR0917
     """
     rank, tag = _address("src_rank", src_rank, comm_tag)
     kind = read_dtype(dtype)
-    return DistributedRecv(
-        read_shape(shape), kind, rank, tag, axes=tuple(axes or ()), tags=frozenset(tags)
-    )
+    return DistributedRecv(shape, kind, rank, tag, axes=tuple(axes or ()), tags=frozenset(tags))
 
 
 def _address(name: str, rank: object, tag: Hashable) -> tuple[int, Hashable]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,10 +47,6 @@ def array(value: Any) -> Any:
     return value if is_node(value) else np.asarray(value)
 
 
-def _is_array(value: Any) -> bool:
-    return is_node(value) or isinstance(value, np.ndarray)
-
-
 def only_node(func: Function, args: Arguments) -> Any:
     """Return the first argument, which must be the only node."""
     if not args or not is_node(args[0]) or any(map(is_node, args[1:])):
@@ -76,15 +72,50 @@ def not_an_option(func: Function, names: set[str]) -> str:
     )
 
 
+class Outline(NamedTuple):
+    """What a function makes of single elements."""
+
+    ndim: int
+    dtype: DType
+
+
+Typed = tuple[Any, Any]  # a type and a number of axes, or the class of a value and the value
+
+
 def type_of(func: Function, args: Arguments, options: Options, *, axes: bool = True) -> DType:
-    """Type of the result for single elements, with their axes or without; nobody wants warnings."""
-    ones = [sample(x.dtype, len(x.shape) if axes else 0) if _is_array(x) else x for x in args]
+    """Type of the result for single elements, with their axes or without."""
+    return outline(func, args, options, axes=axes).dtype
+
+
+def outline(func: Function, args: Arguments, options: Options, *, axes: bool = True) -> Outline:
+    """Find what a function makes of single elements, with their axes or without."""
+    given = tuple(_typed(x, axes=axes) for x in args)
+    named = tuple((name, type(value), value) for name, value in options.items())
+    try:
+        hash((given, named))
+    except TypeError:  # there are lists among them
+        return _outline.__wrapped__(func, given, named)
+    return _outline(func, given, named)
+
+
+def _typed(x: Any, *, axes: bool) -> Typed:
+    if is_node(x) or isinstance(x, np.ndarray):
+        return x.dtype, len(x.shape) if axes else 0
+    return type(x), x  # 1, 1.0 and True are equal, but not of the same type
+
+
+@lru_cache(maxsize=4096)
+def _outline(
+    func: Function, given: tuple[Typed, ...], named: tuple[tuple[str, type, Any], ...]
+) -> Outline:
+    args = [sample(kind, x) if isinstance(kind, np.dtype) else x for kind, x in given]
     with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
-        result = func(*ones, **options)
+        result = func(*args, **{name: value for name, _, value in named})
     if isinstance(result, tuple) or np.asarray(result).dtype.hasobject:
         msg = f"numpy.{name_of(func)} gives Python objects or several arrays; a node is one array"
         raise TypeError(msg)
-    return np.asarray(result).dtype
+    array = np.asarray(result)
+    return Outline(array.ndim, array.dtype)
 
 
 @cache

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-from pencils.graph.array import Array
+from pencils.errors import ArgumentError
+from pencils.graph.array import Array, Placeholder
 from pencils.graph.messages import CommunicationOpIdentifier, DistributedRecv, DistributedSend
 from pencils.graph.walk import in_order
-
-if TYPE_CHECKING:
-    from pencils.graph.program import Program
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +50,10 @@ class DistributedGraphPart:
         """Names of all inputs."""
         return self.user_input_names | self.partition_input_names
 
+    def given_names(self) -> list[str]:
+        """Names that other parts can use: what is received, and all outputs."""
+        return [*self.name_to_recv_node, *self.output_names]
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DistributedGraphPartition:
@@ -77,11 +79,10 @@ class DistributedGraphPartition:
     numbers: Mapping[CommunicationOpIdentifier, int] = field(default_factory=dict)
 
     @cached_property
-    def program(self) -> Program:
-        """All parts, prepared for repeated execution node by node."""
-        from pencils.graph.compiling import compile_nodes
-
-        return compile_nodes(self)
+    def placeholders(self) -> dict[str, Placeholder]:
+        """What stands for the inputs of parts, by name."""
+        nodes = in_order(self.name_to_output.values())
+        return {node.name: node for node in nodes if isinstance(node, Placeholder)}
 
     def nodes_of(self, part: DistributedGraphPart) -> list[Array]:
         """List what a part computes, in order; what it sends comes first."""
@@ -98,12 +99,13 @@ class DistributedGraphPartition:
 
 def in_turn(partition: DistributedGraphPartition) -> list[DistributedGraphPart]:
     """List the parts, each after those it needs, as far as there is such an order."""
+    needs = needs_of(partition)
     done: dict[Hashable, DistributedGraphPart] = {}
     left = list(partition.parts.values())
     while left:
         waiting = []
         for part in left:
-            if part.needed_pids <= done.keys():
+            if needs[part.pid] <= done.keys():
                 done[part.pid] = part
             else:
                 waiting.append(part)
@@ -111,3 +113,50 @@ def in_turn(partition: DistributedGraphPartition) -> list[DistributedGraphPart]:
             break
         left = waiting
     return list(done.values())
+
+
+def needs_of(partition: DistributedGraphPartition) -> dict[Hashable, set[Hashable]]:
+    """Tell which parts each part needs: those it names, and those that give its inputs."""
+    givers = {name: pid for pid, part in partition.parts.items() for name in part.given_names()}
+    return {
+        pid: {
+            *part.needed_pids,
+            *(
+                givers[name]
+                for name in part.partition_input_names - part.name_to_recv_node.keys()
+                if name in givers
+            ),
+        }
+        for pid, part in partition.parts.items()
+    }
+
+
+def check_names(partition: DistributedGraphPartition) -> None:
+    """Check that all that parts, messages and results refer to is there, and only once.
+
+    Raises
+    ------
+    ArgumentError
+        If it is not.
+    """
+    parts = partition.parts
+    given = Counter(name for part in parts.values() for name in part.given_names())
+    for pid, part in parts.items():
+        missing = [*map(repr, part.needed_pids - parts.keys())]
+        missing += part.partition_input_names - given.keys()
+        _complain(f"part {pid!r} needs what does not exist", missing)
+        unsent = part.name_to_send_nodes.keys() - part.output_names
+        _complain(f"part {pid!r} sends what is none of its outputs", unsent)
+        unknown = part.output_names - partition.name_to_output.keys()
+        _complain(f"part {pid!r} has outputs without an expression", unknown)
+    twice = [name for name, count in given.items() if count > 1]
+    _complain("there are several outputs or messages of the same name", twice)
+    absent = set(partition.overall_output_names) - given.keys()
+    _complain("no part gives what is wanted as a result", absent)
+
+
+def _complain(what: str, names: Iterable[str]) -> None:
+    listed = ", ".join(sorted(names))
+    if listed:
+        msg = f"{what}: {listed}"
+        raise ArgumentError(msg)

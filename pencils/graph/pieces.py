@@ -83,6 +83,7 @@ def halo_exchange(
     {'slope': array([-4.,  2.,  4., -2.])}
     """
     check_type("pen", pen, Pencil)
+    tag = "halo_exchange", new_number(comm, pen)
     singletons = read_singletons(pen.ndim, dims)
     components = read_components("halo_exchange", x, pen, singletons)
     widths = read_halo(halo, pen.ndim, singletons)
@@ -97,8 +98,8 @@ def halo_exchange(
             moves.leave(ghosts.dest, ghosts.box.shift(ghosts.wrap).slices(own.start))
         for ghosts in recvs:
             moves.arrive(ghosts.source, ghosts.box.slices(padded.start))
-    ranks, tag = ranks_on(comm, pen), ("halo_exchange", new_number(comm, pen))
-    return _moved(x, moves, shape=components + padded.shape, pen=pen, ranks=ranks, tag=tag)
+    shape = components + padded.shape
+    return _moved(x, moves, shape=shape, pen=pen, ranks=ranks_on(comm, pen), tag=tag)
 
 
 def transpose(
@@ -152,6 +153,7 @@ def transpose(
     """
     check_type("pen", pen, Pencil)
     check_type("pen2", pen2, Pencil)
+    tag = "transpose", new_number(comm, pen)
     singletons = read_singletons(pen.ndim, dims)
     components = read_components("transpose", x, pen, singletons)
     if pen.shape != pen2.shape or not pen.same_ranks(pen2):
@@ -164,9 +166,8 @@ def transpose(
         moves.leave(message.dest, message.box.slices(here.box.start))
     for message in schedule.recvs:
         moves.arrive(message.source, message.box.slices(there.box.start))
-    ranks, tag = ranks_on(comm, pen), ("transpose", new_number(comm, pen))
     shape = components + there.local_shape
-    return _moved(x, moves, shape=shape, pen=pen2, ranks=ranks, tag=tag)
+    return _moved(x, moves, shape=shape, pen=pen2, ranks=ranks_on(comm, pen), tag=tag)
 
 
 class _Moves:

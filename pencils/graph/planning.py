@@ -31,12 +31,12 @@ def plan(reports: Sequence[Report]) -> Plan:
     if stuck:
         circle = set(stuck)
         messages = [
-            end.message
+            end.text
             for rank, report in enumerate(reports)
             for end in report.recvs
             if (rank, end.step) in circle
         ]
-        msg = "messages wait for each other:" + "".join(f"\n  {message}" for message in messages)
+        msg = "messages wait for each other:" + "".join(f"\n  {text}" for text in messages)
         raise CycleError(msg)
     batches = {
         end.message: found[rank, end.step]

@@ -75,12 +75,15 @@ def einsum(func: Function, args: Arguments, options: Options) -> Operation:
         )
         for letter, extent in letters:
             extents.setdefault(letter, []).append(extent)
+    sizes = {}
     for letter, found in extents.items():
-        check_equal("numpy.einsum", f"extents of {letter!r}", [n for n in found if n != 1] or [1])
+        varied = [n for n in found if n != 1] or [1]
+        check_equal("numpy.einsum", f"extents of {letter!r}", varied)
+        sizes[letter] = varied[0]
     before, dots, after = result.partition("...")
-    shape = tuple(max(extents[letter]) for letter in before)
+    shape = tuple(sizes[letter] for letter in before)
     shape += np.broadcast_shapes(*leading) if dots else ()
-    shape += tuple(max(extents[letter]) for letter in after)
+    shape += tuple(sizes[letter] for letter in after)
     dtype = np.result_type(*(x.dtype for x in operands))
     return Operation(
         func, (subscripts, *operands), options, shape, np.dtype(options.get("dtype", dtype))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
 
+from pencils.comm.mailbox import largest_tag
 from pencils.errors import ArgumentError
 from pencils.graph.array import Array, Placeholder
 from pencils.graph.node import DType, Shape
@@ -174,13 +175,16 @@ class Builder:
 
 
 def check_number(number: object, name: Hashable) -> int:
-    """Check that a message has a number that all ranks know.
+    """Check that a message has a number that all ranks know, and MPI permits.
 
     Raises
     ------
     ArgumentError
         If it has none.
     """
+    if type(number) is int and number > largest_tag():
+        msg = f"comm_tag {name!r}: MPI permits no tag {number} here, but 0..{largest_tag()}"
+        raise ArgumentError(msg)
     if type(number) is not int or number < 0:
         msg = (
             f"comm_tag {name!r} of a partition that find_distributed_partition did not make must "

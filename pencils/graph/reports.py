@@ -6,6 +6,7 @@ ranks do so for themselves, and come to the same verdict.
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from pencils.graph.errors import (
     MissingSendError,
 )
 from pencils.graph.messages import CommunicationOpIdentifier
-from pencils.graph.node import DType, Shape
+from pencils.graph.node import DType, Node, Shape
 
 Step = Hashable
 Place = tuple[int, Step]  # a step of a rank
@@ -37,12 +38,21 @@ class End(NamedTuple):
         Of what is sent, or to be received.
     step : hashable
         Step of this rank after which it leaves, or that it is needed for.
+    text : str
+        The message in words, for errors that read the same on all ranks: the order of a set in
+        its tag, or an address, is another one on each.
     """
 
     message: CommunicationOpIdentifier
     shape: Shape
     dtype: DType
     step: Step
+    text: str
+
+
+def end_of(message: CommunicationOpIdentifier, array: Node, step: Step) -> End:
+    """Describe an end of a message, given what is sent or received."""
+    return End(message, array.shape, array.dtype, step, str(message))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +62,31 @@ class Report:
     sends: Sequence[End]
     recvs: Sequence[End]
     needs: Mapping[Step, Sequence[Step]]
+
+    def ends(self) -> list[End]:
+        """List all ends of messages."""
+        return [*self.sends, *self.recvs]
+
+
+def pack(report: Report) -> bytes:
+    """Pickle a report, and check that its tags survive that.
+
+    Raises
+    ------
+    TypeError
+        If a tag cannot be pickled, or is equal to nothing but itself: nobody else could have it.
+    """
+    try:
+        text = pickle.dumps(report)
+        copy: Report = pickle.loads(text)  # noqa: S301 - our own
+    except Exception as error:
+        msg = f"a comm_tag of this graph cannot be pickled: {error}"
+        raise TypeError(msg) from error
+    for one, other in zip(report.ends(), copy.ends(), strict=True):
+        if one.message != other.message or hash(one.message) != hash(other.message):
+            msg = f"the comm_tag of message {one.text} must be equal to what it is pickled to"
+            raise TypeError(msg)
+    return text
 
 
 def check_messages(reports: Sequence[Report]) -> None:
@@ -68,19 +103,22 @@ def check_messages(reports: Sequence[Report]) -> None:
     received = {end.message: end for end in recvs}
     _complain(DuplicateSendError, "sent more than once", _duplicates(sends))
     _complain(DuplicateRecvError, "received more than once", _duplicates(recvs))
-    _complain(MissingSendError, "received, but not sent", [m for m in received if m not in sent])
-    _complain(MissingRecvError, "sent, but not received", [m for m in sent if m not in received])
+    unsent = [end.text for message, end in received.items() if message not in sent]
+    unreceived = [end.text for message, end in sent.items() if message not in received]
+    _complain(MissingSendError, "received, but not sent", unsent)
+    _complain(MissingRecvError, "sent, but not received", unreceived)
     differ = [
-        f"{message} (sent: {_kind(end)}, to be received: {_kind(received[message])})"
+        f"{end.text} (sent: {_kind(end)}, to be received: {_kind(received[message])})"
         for message, end in sent.items()
         if (end.shape, end.dtype) != (received[message].shape, received[message].dtype)
     ]
     _complain(MessageMismatchError, "sent and received with different shapes or types", differ)
 
 
-def _duplicates(ends: Sequence[End]) -> list[CommunicationOpIdentifier]:
+def _duplicates(ends: Sequence[End]) -> list[str]:
+    texts = {end.message: end.text for end in ends}
     counts = Counter(end.message for end in ends)
-    return [message for message, count in counts.items() if count > 1]
+    return [texts[message] for message, count in counts.items() if count > 1]
 
 
 def _kind(end: End) -> str:
@@ -88,7 +126,7 @@ def _kind(end: End) -> str:
 
 
 def _complain(
-    kind: type[DistributedPartitionVerificationError], what: str, culprits: Sequence[object]
+    kind: type[DistributedPartitionVerificationError], what: str, culprits: Sequence[str]
 ) -> None:
     if culprits:
         listed = "".join(f"\n  {culprit}" for culprit in culprits)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from pencils.graph.operation import (
     not_an_option,
     only_node,
     operand,
+    outline,
     read_axes,
     sample,
     type_of,
@@ -38,10 +40,15 @@ Rule = Callable[[Function, Arguments, Options], Operation]
 def elementwise(func: Function, args: Arguments, options: Options) -> Operation:
     """Functions of elements that broadcast their arguments."""
     check_options(func, options)
-    if isinstance(func, np.ufunc) and len(args) > func.nin:
+    if not isinstance(func, np.ufunc):
+        arrays = {name for name, value in options.items() if np.ndim(value)}
+        if arrays:
+            raise TypeError(not_an_option(func, arrays))
+    elif len(args) > func.nin:
         raise TypeError(not_an_option(func, {"out"}))
     operands = tuple(map(operand, args))
-    shape = np.broadcast_shapes(*(x.shape for x in operands if hasattr(x, "shape")))
+    shapes = {x.shape for x in operands if hasattr(x, "shape")}
+    shape = shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
     dtype = type_of(func, operands, options, axes=False)
     return Operation(func, operands, options, shape, dtype)
 
@@ -50,11 +57,13 @@ def reduction(func: Function, args: Arguments, options: Options) -> Operation:
     """Functions that take away axes of one array, or leave them with extent 1."""
     check_options(func, options)
     x = only_node(func, args)
-    given = arguments_of(func, args, options)
-    axis, kept = given.get("axis"), given.get("keepdims") is True
+    axis = arguments_of(func, args, options).get("axis")
     gone = set(range(x.ndim)) if axis is None else set(read_axes(axis, x.ndim))
-    shape = tuple(1 if d in gone else n for d, n in enumerate(x.shape) if kept or d not in gone)
-    return Operation(func, args, options, shape, type_of(func, args, options))
+    ndim, dtype = outline(func, args, options)
+    shape = tuple(
+        1 if d in gone else n for d, n in enumerate(x.shape) if ndim == x.ndim or d not in gone
+    )
+    return Operation(func, args, options, shape, dtype)
 
 
 def view(func: Function, args: Arguments, options: Options) -> Operation:
@@ -69,18 +78,21 @@ def along(func: Function, args: Arguments, options: Options) -> Operation:
     """Functions that keep the shape of their array."""
     check_options(func, options)
     x = only_node(func, args)
-    small = func(sample(x.dtype, x.ndim), *args[1:], **options)
-    if small.ndim != x.ndim:
+    ndim, dtype = outline(func, args, options)
+    if ndim != x.ndim:
         msg = f"numpy.{name_of(func)} of an array of {x.ndim} dimensions needs axis= in a graph"
         raise TypeError(msg)
-    return Operation(func, args, options, x.shape, small.dtype)
+    return Operation(func, args, options, x.shape, dtype)
 
 
 # Functions that are a family of their own.
 
 
-def _concatenate(_func: Function, args: Arguments, options: Options) -> Operation:
-    arrays, axis = _joined(*args, **options)
+def _concatenate(func: Function, args: Arguments, options: Options) -> Operation:
+    check_options(func, options)
+    arrays, axis, rest = _joined(*args, **options)
+    if axis is None:
+        arrays, axis = tuple(map(np.ravel, arrays)), 0
     first = arrays[0]
     if not first.shape:
         msg = "numpy.concatenate joins arrays of at least one dimension; numpy.stack adds one"
@@ -90,27 +102,50 @@ def _concatenate(_func: Function, args: Arguments, options: Options) -> Operatio
     check_equal("numpy.concatenate", "shapes but for the axis they are joined along", shapes)
     extent = sum(x.shape[dim] for x in arrays)
     shape = (*first.shape[:dim], extent, *first.shape[dim + 1 :])
-    return Operation(_join, arrays, {"axis": dim}, shape, type_of(_join, arrays, {"axis": dim}))
+    rest["axis"] = dim
+    return Operation(_join, arrays, rest, shape, type_of(_join, arrays, rest))
 
 
-def _stack(_func: Function, args: Arguments, options: Options) -> Operation:
-    arrays, axis = _joined(*args, **options)
+def _stack(func: Function, args: Arguments, options: Options) -> Operation:
+    check_options(func, options)
+    arrays, axis, rest = _joined(*args, **options)
     check_equal("numpy.stack", "shapes", [x.shape for x in arrays])
     (dim,) = read_axes(axis, arrays[0].ndim + 1)
     shape = (*arrays[0].shape[:dim], len(arrays), *arrays[0].shape[dim:])
-    return Operation(_pile, arrays, {"axis": dim}, shape, type_of(_pile, arrays, {"axis": dim}))
+    rest["axis"] = dim
+    return Operation(_pile, arrays, rest, shape, type_of(_pile, arrays, rest))
 
 
-def _joined(arrays: Sequence[Any], axis: int = 0) -> tuple[Arguments, int]:
-    return tuple(map(array, arrays)), axis
+def _joined(
+    arrays: Sequence[Any], axis: int | None = 0, **rest: Any
+) -> tuple[Arguments, Any, Options]:
+    return tuple(map(array, arrays)), axis, rest
 
 
-def _join(*arrays: Any, axis: int) -> Any:
-    return np.concatenate(arrays, axis)
+def _join(*arrays: Any, **options: Any) -> Any:
+    return np.concatenate(arrays, **options)
 
 
-def _pile(*arrays: Any, axis: int) -> Any:
-    return np.stack(arrays, axis)
+def _pile(*arrays: Any, **options: Any) -> Any:
+    return np.stack(arrays, **options)
+
+
+def _vstack(_func: Function, args: Arguments, options: Options) -> Operation:
+    return _concatenate(np.concatenate, (list(map(np.atleast_2d, args[0])), 0), options)
+
+
+def _hstack(_func: Function, args: Arguments, options: Options) -> Operation:
+    arrays = list(map(np.atleast_1d, args[0]))
+    return _concatenate(np.concatenate, (arrays, int(arrays[0].ndim > 1)), options)
+
+
+def _ravel(func: Function, args: Arguments, options: Options) -> Operation:
+    x = only_node(func, args)
+    order = arguments_of(func, args, options).get("order", "C")
+    if order not in {"C", "F"}:
+        msg = f"numpy.ravel: order={order!r} depends on memory; in a graph it is 'C' or 'F'"
+        raise ArgumentError(msg)
+    return view(np.reshape, (x, -1), {"order": order})
 
 
 def _take(func: Function, args: Arguments, options: Options) -> Operation:
@@ -126,9 +161,13 @@ def _take(func: Function, args: Arguments, options: Options) -> Operation:
 
 
 def _pad(func: Function, args: Arguments, options: Options) -> Operation:
-    given = arguments_of(func, args, options)
+    check_options(func, options)
     x = only_node(func, args)
-    widths = np.broadcast_to(np.asarray(given["pad_width"]), (x.ndim, 2)).tolist()
+    given = arguments_of(func, args, options)["pad_width"]
+    if isinstance(given, dict):
+        msg = "numpy.pad in a graph takes pad_width as numbers or pairs of such, not as a dict"
+        raise TypeError(msg)
+    widths = np.broadcast_to(np.asarray(given), (x.ndim, 2)).tolist()
     shape = tuple(n + lo + hi for n, (lo, hi) in zip(x.shape, widths, strict=True))
     return Operation(func, args, options, shape, x.dtype)
 
@@ -142,7 +181,9 @@ def selection(x: Any, key: Any) -> Operation:
             "indices that are computed, numpy.where stands for masks"
         )
         raise TypeError(msg)
-    return view(operator.getitem, (x, key), {})
+    # What is selected must not change any more: the shape follows from it.
+    known = tuple(deepcopy(k) if isinstance(k, list | np.ndarray) else k for k in keys)
+    return view(operator.getitem, (x, known), {})
 
 
 def conversion(x: Any, dtype: Any) -> Operation:
@@ -158,7 +199,7 @@ def _convert(x: Any, dtype: DType) -> Any:
 
 _ELEMENTWISE: tuple[Function, ...] = (
     *(np.where, np.clip, np.round, np.around, np.real, np.imag, np.angle, np.nan_to_num, np.sinc),
-    *(np.isclose, np.isposinf, np.isneginf, np.isreal, np.iscomplex, np.copy, np.i0, np.heaviside),
+    *(np.isclose, np.isposinf, np.isneginf, np.isreal, np.iscomplex, np.copy, np.i0),
 )
 _REDUCTIONS: tuple[Function, ...] = (
     *(np.sum, np.prod, np.min, np.max, np.amin, np.amax, np.mean, np.var, np.std, np.any, np.all),
@@ -176,9 +217,11 @@ RULES: dict[Function, Rule] = {
     **dict.fromkeys(_REDUCTIONS, reduction),
     **dict.fromkeys(_VIEWS, view),
     **dict.fromkeys(_ALONG, along),
-    np.ravel: lambda _func, args, options: view(np.reshape, (*args, -1), options),
+    np.ravel: _ravel,
     np.concatenate: _concatenate,
     np.stack: _stack,
+    np.vstack: _vstack,
+    np.hstack: _hstack,
     np.take: _take,
     np.pad: _pad,
     np.tensordot: tensordot,

@@ -14,8 +14,10 @@ from pencils.comm.mailbox import Letter, Mailbox
 from pencils.errors import ArgumentError
 from pencils.graph.array import Placeholder
 from pencils.graph.errors import ExecutionError
+from pencils.graph.node import DType
 from pencils.graph.operation import Function, name_of
 from pencils.graph.program import Parcel, Program
+from pencils.operands import check_type
 
 POLL = 20e-6  # seconds between looks at the messages, while there is something to compute
 
@@ -30,7 +32,7 @@ def run(program: Program, mailbox: Mailbox, inputs: Mapping[str, Any]) -> dict[s
     execution = _Execution(program, mailbox)
     try:
         return execution.results(inputs)
-    except Exception:
+    except BaseException:  # also when somebody interrupts it: others must not wait
         execution.give_up()
         raise
 
@@ -52,6 +54,7 @@ class _Execution:
 
     def results(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Compute all outputs."""
+        check_type("input_args", inputs, Mapping)
         for name, (slot, kind) in self._program.inputs.items():
             self._values[slot] = _read_input(name, kind, inputs)
         self._open([number for number, locks in enumerate(self._locks) if locks == 0])
@@ -182,7 +185,7 @@ def _read_input(name: str, kind: Placeholder | None, inputs: Mapping[str, Any]) 
     if kind is None:
         return inputs[name]
     value = inputs[name]
-    array = np.asarray(value, kind.dtype if isinstance(value, int | float | complex) else None)
+    array = np.asarray(_converted(value, kind.dtype) if _is_number(value) else value)
     if (array.shape, array.dtype) != (kind.shape, kind.dtype):
         msg = (
             f"input {name!r} has shape {array.shape} and dtype {array.dtype}, but was announced "
@@ -190,3 +193,23 @@ def _read_input(name: str, kind: Placeholder | None, inputs: Mapping[str, Any]) 
         )
         raise ArgumentError(msg)
     return array
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | complex)
+
+
+def _converted(value: Any, dtype: DType) -> Any:
+    """Convert a Python number to a type that can hold it; NumPy alone would cut off the rest.
+
+    ``numpy.float64`` is such a number too.
+    """
+    number = value.item() if isinstance(value, np.generic) else value
+    if dtype.kind not in "biufc" or np.result_type(number, dtype).kind != dtype.kind:
+        return value
+    try:
+        with np.errstate(over="raise"):
+            return np.asarray(number, dtype)
+    except (OverflowError, FloatingPointError) as error:
+        msg = f"{number!r} is too large for {dtype}"
+        raise ArgumentError(msg) from error

@@ -14,7 +14,7 @@ from pencils.graph.messages import (
     DistributedSend,
     DistributedSendRefHolder,
 )
-from pencils.graph.reports import End, Report
+from pencils.graph.reports import End, Report, end_of
 from pencils.graph.walk import in_order
 
 START = 0  # the step of what needs no message
@@ -70,7 +70,7 @@ def trace(outputs: Mapping[str, Array], rank: int, size: int) -> Traced:
         if isinstance(node, DistributedRecv):
             message = CommunicationOpIdentifier(node.src_rank, rank, node.comm_tag)
             _check_peer(node.src_rank, size, message)
-            recvs.append(End(message, node.shape, node.dtype, len(needs)))
+            recvs.append(end_of(message, node, len(needs)))
             steps[node] = len(needs)
             needs[len(needs)] = []
         elif isinstance(node, DistributedSendRefHolder):
@@ -82,7 +82,7 @@ def trace(outputs: Mapping[str, Array], rank: int, size: int) -> Traced:
     for send in sends:
         message = CommunicationOpIdentifier(rank, send.dest_rank, send.comm_tag)
         _check_peer(send.dest_rank, size, message)
-        ends.append(End(message, send.data.shape, send.data.dtype, steps[send.data]))
+        ends.append(end_of(message, send.data, steps[send.data]))
     by_message = {end.message: send for end, send in zip(ends, sends, strict=True)}
     return Traced(named, nodes, by_message, Report(ends, recvs, needs))
 

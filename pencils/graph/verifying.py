@@ -11,10 +11,16 @@ from pencils.comm.agree import agreed
 from pencils.comm.mailbox import largest_tag
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
+from pencils.graph.compiling import compile_nodes
 from pencils.graph.errors import PartitionInducedCycleError
-from pencils.graph.messages import CommunicationOpIdentifier, DistributedRecv, DistributedSend
-from pencils.graph.partition import DistributedGraphPart, DistributedGraphPartition
-from pencils.graph.reports import End, Report, check_messages, levels
+from pencils.graph.messages import CommunicationOpIdentifier
+from pencils.graph.partition import (
+    DistributedGraphPart,
+    DistributedGraphPartition,
+    check_names,
+    needs_of,
+)
+from pencils.graph.reports import End, Report, check_messages, end_of, levels, pack
 from pencils.operands import check_type
 
 if TYPE_CHECKING:
@@ -40,56 +46,44 @@ def verify_distributed_partition(
     PartitionInducedCycleError
         If parts wait for each other, on one rank or over several.
     ArgumentError, TypeError
-        If parts need what does not exist, or the argument is no partition.
+        If parts, messages or results refer to what does not exist, or exists twice; if tags have
+        no numbers that MPI permits; or if the argument is no partition.
 
     Every error is raised on all ranks alike, and names all that is wrong in that way.
     """
-    comm = topology_of(mpi_communicator).comm
+    topology = topology_of(mpi_communicator)
+    comm = topology.comm
     with agreed(comm, "verify_distributed_partition"):
         check_type("partition", partition, DistributedGraphPartition)
-        text = pickle.dumps(describe(partition, comm.rank))
+        text = pack(describe(partition, comm.rank))
     texts = comm.allgather(text)
     with agreed(comm, "verify_distributed_partition"):
         reports = [pickle.loads(text) for text in texts]  # noqa: S301 - from our own ranks
     check(reports)
+    with agreed(comm, "verify_distributed_partition"):
+        program = compile_nodes(partition, comm.rank)
+    topology.programs[partition] = program
 
 
 def describe(partition: DistributedGraphPartition, rank: int) -> Report:
     """Tell what other ranks have to know of a partition; the steps are its parts."""
+    check_names(partition)
+    needed = needs_of(partition)
     steps = {pid: (number, repr(pid)) for number, pid in enumerate(partition.parts)}
-    givers = {
-        name: pid
-        for pid, part in partition.parts.items()
-        for name in (*part.name_to_recv_node, *part.output_names)
-    }
     sends: list[End] = []
     recvs: list[End] = []
     needs: dict[Hashable, list[Hashable]] = {}
     for pid, part in partition.parts.items():
         step = steps[pid]
-        needs[step] = [*sorted(steps[need] for need in _needed(part, steps, givers))]
+        needs[step] = [*sorted(steps[need] for need in needed[pid])]
         for recv in part.name_to_recv_node.values():
             message = CommunicationOpIdentifier(recv.src_rank, rank, recv.comm_tag)
-            recvs.append(End(message, recv.shape, recv.dtype, step))
+            recvs.append(end_of(message, recv, step))
         for many in part.name_to_send_nodes.values():
             for send in many:
                 message = CommunicationOpIdentifier(rank, send.dest_rank, send.comm_tag)
-                sends.append(End(message, send.data.shape, send.data.dtype, step))
+                sends.append(end_of(message, send.data, step))
     return Report(sends, recvs, needs)
-
-
-def _needed(
-    part: DistributedGraphPart,
-    known: Mapping[Hashable, object],
-    givers: Mapping[str, Hashable],
-) -> set[Hashable]:
-    unknown = [repr(pid) for pid in part.needed_pids if pid not in known]
-    unknown += [name for name in part.partition_input_names if name not in givers]
-    if unknown:
-        msg = f"part {part.pid!r} needs what does not exist: {', '.join(sorted(unknown))}"
-        raise ArgumentError(msg)
-    names = part.partition_input_names - part.name_to_recv_node.keys()
-    return {*part.needed_pids, *(givers[name] for name in names)}
 
 
 def check(reports: Sequence[Report]) -> None:
@@ -141,10 +135,10 @@ def number_distributed_tags(
         check_type("partition", partition, DistributedGraphPartition)
         check_type("base_tag", base_tag, int)
         same(base_tag=base_tag)
-        tags = dict.fromkeys(node.comm_tag for node in _communicating(partition))
-        text = pickle.dumps(list(tags))
-    everywhere = dict.fromkeys(tag for text in comm.allgather(text) for tag in pickle.loads(text))  # noqa: S301
-    numbers = {tag: base_tag + number for number, tag in enumerate(everywhere)}
+        text = pack(describe(partition, comm.rank))
+    reports = [pickle.loads(text) for text in comm.allgather(text)]  # noqa: S301 - as above
+    tags = dict.fromkeys(end.message.comm_tag for report in reports for end in report.ends())
+    numbers = {tag: base_tag + number for number, tag in enumerate(tags)}
     next_tag = base_tag + len(numbers)
     if base_tag < 0 or next_tag - 1 > largest_tag():
         msg = (
@@ -154,16 +148,6 @@ def number_distributed_tags(
         raise ArgumentError(msg)
     parts = {pid: _renumbered(part, numbers) for pid, part in partition.parts.items()}
     return replace(partition, parts=parts, numbers={}), next_tag
-
-
-def _communicating(
-    partition: DistributedGraphPartition,
-) -> list[DistributedRecv | DistributedSend]:
-    found: list[DistributedRecv | DistributedSend] = []
-    for part in partition.parts.values():
-        found += part.name_to_recv_node.values()
-        found += [send for sends in part.name_to_send_nodes.values() for send in sends]
-    return found
 
 
 def _renumbered(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from together import everywhere
 
-from pencils.comm.mailbox import Letter, Mailbox, largest_tag
+from pencils.comm.mailbox import MOST_AT_ONCE, Letter, Mailbox, largest_tag
 from pencils.comm.methods import method
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -31,7 +31,7 @@ def test_everybody_sends_to_everybody(comm, monkeypatch, most, shape):
     right = [np.all(arrived[peer].array == 10 * peer + comm.rank) for peer in range(comm.size)]
     assert everywhere(comm, all(right) and len(arrived) == comm.size)
     assert not any(letter.refused for letter in arrived.values())
-    assert mailbox.requests == []
+    assert not mailbox.requests
 
 
 @pytest.mark.parametrize("most", [16, 2**30], ids=["in pieces", "whole"])
@@ -58,6 +58,26 @@ def test_messages_of_equal_tags_keep_their_order(comm):
             mailbox.expect(Letter(key, np.empty(1, int), before, 1))
         arrived = receive(mailbox)
         assert everywhere(comm, all(arrived[key].array == key for key in range(20)))
+
+
+def test_many_messages_are_looked_at_a_few_at_a_time(comm):
+    after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    mailbox = Mailbox(comm)
+    count = 10 * MOST_AT_ONCE
+    for key in range(count):
+        mailbox.expect(Letter(key, np.empty(1, int), before, key))
+    for key in reversed(range(count)):
+        mailbox.send(np.array([key]), after, key)
+    most = 0
+    arrived = []
+    while mailbox.expected:
+        found = mailbox.wait()
+        most = max(most, len(found))
+        arrived += found
+    mailbox.close()
+    assert everywhere(comm, sorted(letter.key for letter in arrived) == list(range(count)))
+    assert everywhere(comm, all(letter.array == letter.key for letter in arrived))
+    assert everywhere(comm, most <= MOST_AT_ONCE)
 
 
 def test_the_largest_tag_works(comm):

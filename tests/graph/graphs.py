@@ -27,7 +27,7 @@ def cut_all(*outputs):
     return [cut(each, rank, planned) for rank, each in enumerate(traced)]
 
 
-def execute(comm, outputs, programs=None, **inputs):
+def execute(comm, outputs, programs=None, /, **inputs):
     partition = graph.find_distributed_partition(comm, outputs)
     graph.verify_distributed_partition(comm, partition)
     made = generate_code_for_partition(partition) if programs else None

@@ -11,6 +11,7 @@ from together import everywhere, raise_together, same
 
 from pencils import graph
 from pencils.comm import mailbox
+from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError, RankDisagreementError
 from pencils.graph.executing import generate_code_for_partition
 
@@ -49,6 +50,26 @@ def test_everybody_to_everybody_and_back(comm, programs):
     assert everywhere(comm, same(found["y"], np.full(2, factor * (comm.rank + 1.0))))
 
 
+def test_messages_to_oneself_share_tags_with_others(comm):
+    """Rank 0 sends to itself what all others send to it, by the same tags in another order."""
+    held = x = graph.make_placeholder("x", (2,))
+    for n, tag in enumerate("abc" if comm.rank == 0 else "cba"):
+        held = graph.staple_distributed_send(x + n, 0, tag, held)
+    outputs = {"x": held}
+    for peer in range(comm.size if comm.rank == 0 else 0):
+        for tag in "abc":
+            outputs[f"{peer}{tag}"] = graph.make_distributed_recv(peer, tag, (2,), float)
+    found = execute(comm, outputs, x=np.full(2, 10.0 * comm.rank))
+    del found["x"]
+    right = [
+        (
+            values == 10 * int(name[:-1]) + ("abc" if name[:-1] == "0" else "cba").index(name[-1])
+        ).all()
+        for name, values in found.items()
+    ]
+    assert everywhere(comm, all(right))
+
+
 def test_a_relay_around_all_ranks(comm):
     x = graph.make_placeholder("x", ())
     before, after = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
@@ -67,7 +88,7 @@ def test_a_relay_around_all_ranks(comm):
 
 def test_executed_again_and_again(comm):
     partition = graph.find_distributed_partition(comm, ring(comm))
-    program = partition.program
+    program = None
     for n in range(50):
         found = graph.execute_distributed_partition(
             partition, None, None, comm, input_args={"x": np.full(3, comm.rank + float(n))}
@@ -76,7 +97,8 @@ def test_executed_again_and_again(comm):
         assert everywhere(comm, right) if n % 10 == 0 else right
         if comm.rank == n % comm.size:
             sleep(0.001)  # ranks may be far apart
-    assert partition.program is program
+        program = program or topology_of(comm).programs[partition]
+    assert topology_of(comm).programs[partition] is program  # all is prepared once
 
 
 def test_communicators_are_not_used_up(comm):
@@ -223,6 +245,88 @@ def test_programs_get_what_is_documented(comm):
     assert everywhere(comm, same(found["y"], expected(comm)))
 
 
+def test_results_of_programs_are_dropped_when_nothing_needs_them(comm):
+    class Watched(np.ndarray):
+        pass
+
+    refs, alive = [], []
+
+    def watched(program):
+        def run(queue, allocator=None, **inputs):
+            alive.append(sum(ref() is not None for ref in refs))
+            _, results = program(queue, allocator=allocator, **inputs)
+            results = {name: np.array(value).view(Watched) for name, value in results.items()}
+            refs.extend(map(weakref.ref, results.values()))
+            return None, results
+
+        return run
+
+    partition = graph.find_distributed_partition(comm, ring(comm))
+    made = generate_code_for_partition(partition)
+    graph.execute_distributed_partition(
+        partition,
+        {pid: watched(program) for pid, program in made.items()},
+        None,
+        comm,
+        input_args={"x": np.ones(3)},
+    )
+    assert everywhere(comm, alive == [0, 0])
+
+
+def test_programs_wait_for_all_that_their_part_receives(comm):
+    """Also for what only later parts read: here, of another rank, which is late."""
+    x = graph.make_placeholder("x", (3,))
+    after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    unused = graph.make_distributed_recv(after, "late", (3,), float)
+    got = graph.make_distributed_recv(before, "early", (3,), float)
+    slow = graph.call(late(0.1 if comm.rank == 0 else 0), x)
+    held = graph.staple_distributed_send(x, after, "early", x)
+    held = graph.staple_distributed_send(slow, before, "late", held)
+    held = graph.staple_distributed_send(got * 2, after, "again", held)
+    again = graph.make_distributed_recv(before, "again", (3,), float)
+    partition = graph.find_distributed_partition(comm, {"y": held + unused + again})
+    order = []
+
+    def noted(pid, program):
+        def run(queue, allocator=None, **inputs):
+            order.append((pid, perf_counter()))
+            return program(queue, allocator=allocator, **inputs)
+
+        return run
+
+    programs = {
+        pid: noted(pid, program) for pid, program in generate_code_for_partition(partition).items()
+    }
+    comm.Barrier()
+    start = perf_counter()
+    graph.execute_distributed_partition(
+        partition, programs, None, comm, input_args={"x": np.ones(3)}
+    )
+    times = dict(order)
+    waits = comm.rank == comm.size - 1
+    assert everywhere(comm, len(times) == 3 and (not waits or times[1] - start > 0.09))
+
+
+def test_inputs_of_programs_are_checked(comm):
+    partition = graph.find_distributed_partition(comm, ring(comm))
+    programs = generate_code_for_partition(partition)
+    for value, text in ((np.ones(7), r"shape \(7,\)"), (np.ones(3, "f4"), "float32")):
+        with pytest.raises(ArgumentError, match=text):
+            graph.execute_distributed_partition(
+                partition, programs, None, comm, input_args={"x": value}
+            )
+
+
+@pytest.mark.parametrize("name", ["self", "_queue", "allocator"])
+def test_names_of_inputs_of_programs(name):
+    outputs = {"y": 2 * graph.make_placeholder(name, ())}
+    if name == "allocator":
+        with pytest.raises(ArgumentError, match="elsewhere: rename it"):
+            execute(MPI.COMM_SELF, outputs, "programs", **{name: 2.0})
+        return
+    assert execute(MPI.COMM_SELF, outputs, "programs", **{name: 2.0})["y"] == 4
+
+
 # Numbers for tags.
 
 
@@ -304,6 +408,8 @@ def test_partitions_made_by_hand_need_numbers(comm):
     by_hand = graph.DistributedGraphPartition(
         partition.parts, partition.name_to_output, partition.overall_output_names
     )
-    graph.verify_distributed_partition(comm, by_hand)
-    with pytest.raises(ArgumentError, match="number_distributed_tags"):
-        graph.execute_distributed_partition(by_hand, None, None, comm)
+    for use in (
+        lambda: graph.verify_distributed_partition(comm, by_hand),
+        lambda: graph.execute_distributed_partition(by_hand, None, None, comm),
+    ):
+        raise_together(comm, ArgumentError, "number_distributed_tags", call=use)

@@ -75,6 +75,20 @@ EXPRESSIONS = {
     "unpacked": lambda a, _: operator.add(*a[:2]),
     "divmod parts": lambda a, b: a // b + np.remainder(a, b),
     "copy": lambda a, _: np.copy(a),
+    "square": lambda a, b: (a > b) ** 2,
+    "powers": lambda a, b: a**2 + b**2.0 + 2**a + a ** (b > 3) + a ** np.float64(2),
+    "conjugate": lambda a, b: (a > b).conj(),
+    "keepdims": lambda a, _: np.sum(a, axis=1, keepdims=1) + np.mean(a, keepdims=1),
+    "positional": lambda a, _: a.sum(0, float) + a.mean(0, None),
+    "argmin": lambda a, b: a.argmax(1) + b.argmin(axis=1),
+    "one bound": lambda a, _: a.clip(max=3) + a.clip(min=2),
+    "ravel order": lambda a, b: a.ravel("F") + np.ravel(b, order="F"),
+    "joined flat": lambda a, b: np.concatenate([a, b[0]], axis=None),
+    "joined type": lambda a, b: np.concatenate([a, b], dtype="c16") + 1,
+    "vstack": lambda a, b: np.vstack([a, b[0], [1, 2, 3, 4]]),
+    "hstack": lambda a, b: np.hstack([a, b]),
+    "hstack flat": lambda a, b: np.hstack([a[0], b[0], 3]),
+    "einsum of nothing": lambda a, b: np.einsum("i,i->i", a[:1, 0], b[:0, 0]),
     "matrix of constants": lambda a, _: np.multiply(np.eye(3)[:, :1], a),
 }
 
@@ -101,6 +115,8 @@ def test_promotion_is_that_of_numpy_2():
     assert (x + np.float64(1.5)).dtype == "f8"
     assert (x + 1j).dtype == "c8"
     assert (graph.make_placeholder("n", (2,), "u1") + 3).dtype == "u1"
+    flag = graph.make_placeholder("b", (), "?")
+    assert [(flag + one).dtype.kind for one in (1, True, 1.0)] == ["i", "b", "f"]  # all are equal
     with pytest.raises(OverflowError):
         graph.make_placeholder("n", (2,), "u1") + 300
 
@@ -142,6 +158,8 @@ def test_nodes_are_compared_by_identity():
     x, y = (graph.make_placeholder("x", 3) for _ in range(2))
     assert x == x  # noqa: PLR0124
     assert x != y
+    assert not x == y  # noqa: SIM201
+    assert {x: 1, "x": 2}[x] == 1
     assert len({x, y, x}) == 2
     assert isinstance(np.equal(x, y), graph.Call)
 
@@ -194,6 +212,14 @@ WRONG = {
     "out by position": (lambda: np.add(x34, 1, np.empty(())), TypeError, "does not take out"),
     "where": (lambda: np.sum(x34, where=x34 > 1), TypeError, "does not take where"),
     "keyword": (lambda: np.clip(x34, a_min=x34, a_max=2), TypeError, "come by position"),
+    "known keyword": (lambda: np.clip(x34, a_min=np.ones((3, 4)), a_max=2), TypeError, "position"),
+    "pad keyword": (lambda: np.pad(x34, 1, constant_values=x34.sum()), TypeError, "come by pos"),
+    "pad dict": (lambda: np.pad(x34, {0: (1, 2)}), TypeError, "not as a dict"),
+    "ravel": (lambda: np.ravel(x34, order="K"), ArgumentError, "depends on memory"),
+    "equal": (lambda: x34 == 1, TypeError, r"numpy\.equal"),
+    "not equal": (lambda: np.where(x34 != 0, 1 / x34, 0), TypeError, r"numpy\.not_equal"),
+    "objects": (lambda: graph.full(3, None), TypeError, "objects"),
+    "recv dtype": (lambda: graph.DistributedRecv((3,), object, 0, "t"), TypeError, "objects"),
     "shapes": (lambda: x34 + np.ones(3), ValueError, "shape mismatch"),
     "axis": (lambda: x34.sum(axis=2), np.exceptions.AxisError, "axis 2"),
     "reshape": (lambda: x34.reshape(5, 2), ValueError, "cannot reshape"),
@@ -264,7 +290,48 @@ def test_inputs_are_checked():
         compute(x + 1, x=np.ones(3, "f4"))
     with pytest.raises(ArgumentError, match="two different inputs"):
         compute(x + graph.make_placeholder("x", ()), x=np.ones(3))
-    assert compute(2 * graph.make_placeholder("s", ()), s=3) == 6  # Python numbers are converted
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "fits"),
+    [
+        ("f8", 3, True),
+        ("f4", 0.1, True),
+        (">f8", np.float64(0.1), True),
+        ("c8", 2.5, True),
+        ("u1", True, True),
+        ("u1", 255, True),
+        ("u1", 256, False),
+        ("i8", 1.9, False),
+        ("i8", np.float64(1.5), False),
+        ("f8", 1j, False),
+        ("f4", np.float64(1e300), False),
+        ("?", 2, False),
+    ],
+)
+def test_numbers_are_converted_to_what_can_hold_them(dtype, value, fits):
+    x = graph.make_placeholder("x", (), dtype)
+    if fits:
+        assert compute({"x": x}, x=value)["x"] == np.asarray(value).astype(dtype)
+        return
+    with pytest.raises(ArgumentError, match=r"announced|too large"):
+        compute({"x": x}, x=value)
+
+
+def test_an_index_is_what_it_was():
+    x = graph.make_placeholder("x", (3,))
+    mask, places = np.array([True, False, True]), [0, 1]
+    outputs = {"masked": x[mask], "picked": x[places]}
+    mask[:] = True
+    places[:] = [2, 2]
+    found = compute(outputs, x=np.arange(3.0))
+    np.testing.assert_array_equal(found["masked"], [0, 2])
+    np.testing.assert_array_equal(found["picked"], [0, 1])
+
+
+def test_receives_can_be_made_directly():
+    got = graph.DistributedRecv(3, "f4", 0, "t")
+    assert (got.shape, got.dtype, got.nbytes) == ((3,), np.dtype("f4"), 12)
 
 
 def test_tags_of_messages_can_be_any_data():

@@ -5,9 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from graphs import ring
+from mpi4py import MPI
 from together import named, raise_together, ranks_at_fault
 
 from pencils import graph
+from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
 from pencils.graph.executing import generate_code_for_partition
 
@@ -82,9 +84,66 @@ def test_a_program_that_is_missing_or_forgets_something(comm):
             graph.execute_distributed_partition(partition, programs, None, comm, input_args=inputs)
 
 
+def big(partition, rank):
+    """Give messages from one rank numbers that are too large."""
+    return {m: 2**40 if m.src_rank == rank else n for m, n in partition.numbers.items()}
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "text"),
+    [
+        (lambda _partition, _rank: None, TypeError, "must be a DistributedGraphPartition"),
+        (lambda p, _rank: replace(p, numbers={}), ArgumentError, "number_distributed_tags"),
+        (lambda p, rank: replace(p, numbers=big(p, rank)), ArgumentError, "MPI permits no tag"),
+        (lambda p, _rank: replace(p, overall_output_names=("z",)), ArgumentError, "result: z"),
+    ],
+    ids=["no partition", "no numbers", "large numbers", "no such output"],
+)
+def test_a_partition_that_one_rank_cannot_execute(comm, change, kind, text):
+    for culprit in ranks_at_fault(comm):
+        partition = graph.find_distributed_partition(comm, ring(comm))
+        if comm.rank == culprit:
+            partition = change(partition, comm.rank)
+        raise_together(
+            comm,
+            kind,
+            text,
+            named(comm, culprit),
+            call=lambda mine=partition: graph.execute_distributed_partition(
+                mine, None, None, comm, input_args={"x": np.ones(3)}
+            ),
+        )
+
+
+@pytest.mark.parametrize("wrong", ["programs", "inputs", "interrupted"])
+def test_who_waits_is_told_what_ever_is_wrong(comm, wrong):
+    def work(values):
+        if wrong == "interrupted" and comm.rank == 0:
+            raise KeyboardInterrupt
+        return values
+
+    x = graph.make_placeholder("x", (3,))
+    held = graph.staple_distributed_send(graph.call(work, x), (comm.rank + 1) % comm.size, 0, x)
+    got = graph.make_distributed_recv((comm.rank - 1) % comm.size, 0, (3,), float)
+    partition = graph.find_distributed_partition(comm, {"y": held + got})
+    bad = 5 if comm.rank == 0 else None
+    programs = (bad or generate_code_for_partition(partition)) if wrong == "programs" else None
+    inputs = (bad or {"x": np.ones(3)}) if wrong == "inputs" else {"x": np.ones(3)}
+    kinds = {"interrupted": KeyboardInterrupt}.get(wrong, TypeError), graph.ExecutionError
+    try:
+        graph.execute_distributed_partition(partition, programs, None, comm, input_args=inputs)
+        kind = None
+    except kinds as error:
+        kind = type(error)
+    expected = [None] * comm.size
+    expected[1 % comm.size], expected[0] = graph.ExecutionError, kinds[0]
+    assert comm.allgather(kind) == expected
+
+
 def test_no_progress_is_an_error(comm):
     partition = graph.find_distributed_partition(comm, ring(comm))
-    program = partition.program
+    graph.verify_distributed_partition(comm, partition)
+    program = topology_of(comm).programs[partition]
     program.waiting[-1] += 1  # it waits for something that never comes
     with pytest.raises(graph.ExecutionError, match="1 steps"):
         graph.execute_distributed_partition(
@@ -155,6 +214,47 @@ def test_messages_that_do_not_fit_raise_the_same_everywhere(comm, kind, text, wr
             "'t' from rank",
             call=lambda node=node: graph.find_distributed_partition(comm, {"y": node}),
         )
+
+
+class Alone:
+    """Equal to nothing but itself, and to no copy."""
+
+
+class Local:
+    """Equal on all ranks, and shown differently on each."""
+
+    def __eq__(self, other):
+        return isinstance(other, Local)
+
+    def __hash__(self):
+        return 1
+
+    def __repr__(self):
+        return f"<at rank {MPI.COMM_WORLD.rank}>"
+
+
+def test_tags_must_be_equal_to_what_they_are_pickled_to(comm):
+    x, tag = graph.make_placeholder("x", (3,)), Alone()
+    for culprit in ranks_at_fault(comm):
+        node = x
+        if comm.rank == culprit:
+            node = graph.staple_distributed_send(x, culprit, tag, x)
+            node = node + graph.make_distributed_recv(culprit, tag, (3,), float)
+        raise_together(
+            comm,
+            TypeError,
+            "must be equal to what it is pickled to",
+            named(comm, culprit),
+            call=lambda node=node: graph.find_distributed_partition(comm, {"y": node}),
+        )
+
+
+def test_errors_show_tags_alike_on_all_ranks(comm):
+    x = graph.make_placeholder("x", (3,))
+    node = graph.staple_distributed_send(x, 0, Local(), x) if comm.rank == 0 else x
+    with pytest.raises(graph.MissingRecvError, match="<at rank 0> from rank 0") as caught:
+        graph.find_distributed_partition(comm, {"y": node})
+    assert len(set(comm.allgather(str(caught.value)))) == 1
 
 
 def test_a_partition_that_was_broken_on_one_rank(comm):

@@ -258,19 +258,20 @@ SCRIPT = """
 import sys
 sys.path.insert(0, {folder!r})
 from test_graph_finding import *
+from pencils.graph.compiling import compile_nodes
 x = placeholder()
 shared, tag = np.sin(x), frozenset({{"p", "q"}})
 both = [
     {{"y": staple(shared, 1, ("a", 1), shared * recv(1, tag)) + x, "x": shared}},
     {{"y": staple(x, 0, tag, recv(0, ("a", 1)))}},
 ]
-for partition in cut_all(*both):
+for rank, partition in enumerate(cut_all(*both)):
     print(partition.numbers[[*partition.numbers][0]], list(partition.name_to_output))
     for part in partition.parts.values():
         print(sorted(part.output_names))
         print(list(part.name_to_recv_node), list(part.name_to_send_nodes))
         print(partition.nodes_of(part))
-    program = partition.program
+    program = compile_nodes(partition, rank)
     print([step[1:] for step in program.steps], program.inputs, program.outputs)
 """
 

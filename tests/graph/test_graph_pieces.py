@@ -49,6 +49,22 @@ def sum_of_sides(pen, u):
     return np.broadcast_to(sides, u.padded.shape)
 
 
+@pytest.mark.parametrize("piece", ["halo_exchange", "transpose"])
+def test_a_piece_that_failed_on_one_rank_leaves_tags_in_step(comm, piece):
+    pen = pencils.Pencil((7, 5), comm, periodic=True)
+    more = 1 if piece == "halo_exchange" else pen.with_(decomp=1)
+    build = getattr(graph, piece)
+    x = graph.make_placeholder("x", pen.local_shape)
+    if comm.rank == 0:
+        with pytest.raises(ArgumentError, match="no own block"):
+            build(graph.make_placeholder("x", (99, 99)), pen, more)
+    else:
+        build(x, pen, more)
+    outputs = {"y": build(x, pen, more)}
+    found = execute(comm, outputs, x=np.ones(pen.local_shape))
+    assert everywhere(comm, (found["y"] == 1).all())
+
+
 def test_halos_wider_than_blocks_and_empty_blocks(comm):
     pen = pencils.Pencil((comm.size + 1, 3), comm, decomp=0, periodic=True)
     thin = pencils.Pencil((max(1, comm.size - 1),), comm, periodic=True)

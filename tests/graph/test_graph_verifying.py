@@ -9,6 +9,7 @@ from graphs import cut_all
 
 from pencils import graph
 from pencils.errors import ArgumentError
+from pencils.graph.partition import in_turn
 from pencils.graph.verifying import check, describe
 
 X = graph.make_placeholder("x", (2,))
@@ -113,6 +114,29 @@ def test_what_does_not_exist():
         verify([changed(one, 1, needed_pids=frozenset({7})), two])
     with pytest.raises(ArgumentError, match="does not exist: nothing"):
         verify([changed(one, 1, partition_input_names=frozenset({"nothing"})), two])
+
+
+def test_names_that_do_not_fit():
+    one, two = pair()
+    (name,) = one.parts[0].output_names
+    again = one.parts[1].output_names | {name}
+    for bad, text in (
+        (replace(one, overall_output_names=("zzz",)), "wanted as a result: zzz"),
+        (changed(one, 0, output_names=frozenset()), "sends what is none of its outputs"),
+        (changed(one, 1, output_names=again), f"several outputs.*same name: {name}"),
+        (replace(one, name_to_output={}), "outputs without an expression"),
+    ):
+        with pytest.raises(ArgumentError, match=text):
+            verify([bad, two])
+
+
+def test_parts_need_those_that_give_their_inputs():
+    twice = X * 2
+    held = graph.staple_distributed_send(twice, 0, "t", twice)
+    (one,) = cut_all({"y": held + graph.make_distributed_recv(0, "t", (2,), float)})
+    parts = {pid: replace(part, needed_pids=frozenset()) for pid, part in one.parts.items()}
+    backwards = replace(one, parts=dict(reversed(parts.items())))
+    assert [part.pid for part in in_turn(backwards)] == [0, 1]
 
 
 def test_all_errors_are_of_one_family():
