@@ -40,7 +40,8 @@ def interpolate(
         A field of numbers, with any components.
     points : sequence of array_like
         Positions in units of the index along each space dimension, which broadcast to each other:
-        at 2.25, three quarters of the value at index 2 and a quarter of that at 3. Other ones on
+        at 2.25, three quarters of the value at index 2 and a quarter of that at 3; also at 2.0 both
+        count, so that a NaN in one of them shows. Other ones on
         every process, perhaps none. Any number is allowed along periodic dimensions, ``0 .. n - 1``
         along the other ones, and anything, ignored, along singletons.
     out : numpy.ndarray, optional
@@ -136,7 +137,8 @@ class Interpolation(Freeable):
             self._singletons = read_singletons(pencil.ndim, dims)
             self._fill = _read_fill(fill_value)
             facts = {"dims": sorted(self._singletons), "check": bool(check)}
-            same(pencil=repr(pencil), fill_value=self._fill, **facts)
+            fill = None if self._fill is None else complex(self._fill)
+            same(pencil=repr(pencil), fill_value=fill, **facts)
             layout = pencil.extent(self._singletons).layout
             self.shape, positions = _read_points(points, pencil.ndim, self._singletons)
             self._inside = _inside(positions, layout, self.shape, strict=self._fill is None)
@@ -151,6 +153,7 @@ class Interpolation(Freeable):
         coords, self._where, self._weights = _corners(along)
         varied = [dim for dim in range(pencil.ndim) if dim not in self._singletons]
         self._indexer = pencil.indexer(coords, dims=varied, check=False)
+        self._sums: Array = np.empty(0)
 
     def __call__(self, u: PencilArray, out: Any = None) -> Array:
         """Interpolate a field. *Collective*.
@@ -225,11 +228,18 @@ class Interpolation(Freeable):
             _check_target(u)
             given = read_values("values", values, (*u.components, *self.shape), u.dtype)
         columns = _columns(given, u.components)[:, self._inside]
-        sums = np.zeros((*u.components, *self._indexer.shape), u.dtype.newbyteorder("="))
+        sums = self._zeros((*u.components, *self._indexer.shape), u.dtype.newbyteorder("="))
         for total, column in zip(_columns(sums, u.components), columns, strict=True):
             for weights, where in zip(self._weights, self._where, strict=True):
                 np.add.at(total, where, (weights * column).astype(total.dtype, copy=False))
         self._indexer.put(u, sums, reduce=ReduceOp.SUM)
+
+    def _zeros(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """Give the same array again for fields of the same kind, so that it is known below."""
+        if (self._sums.shape, self._sums.dtype) != (shape, dtype):
+            self._sums = np.empty(shape, dtype)
+        self._sums[...] = 0
+        return self._sums
 
     def free(self) -> None:
         """Complete what is under way, and release memory and MPI objects."""

@@ -108,7 +108,7 @@ class Access(FieldPlan[Transfer[Any]]):
         options = {"count": count, "reduce": reduce}
         if self.agreement.check or not (_is_array(source) and _is_array(target)):
             return errand(call, source, target, **options).run()
-        key = call, id(source), id(target), str(count), id(reduce)
+        key = call, id(source), id(target), *_states(source, target), str(count), id(reduce)
         found = self._found(key)
         if found is None:
             found = errand(call, source, target, **options).transfer()
@@ -123,6 +123,11 @@ class Access(FieldPlan[Transfer[Any]]):
         self.agreement.closed = True
         self._bound.clear()
         self.plan.free()
+
+
+def _states(*arrays: Any) -> list[object]:
+    """Tell what may have changed of arrays that are passed again."""
+    return [state for array in arrays for state in (array.dtype, array.flags.writeable)]
 
 
 def _is_array(value: object) -> bool:

@@ -57,6 +57,9 @@ def read_distri(distri: object, size: int) -> Ints:
     return cuts
 
 
+_MOST = 2**62  # values; their number must not overflow
+
+
 def told(cuts: Ints) -> str:
     """Say what a distribution is, in few words; another one is told otherwise."""
     if len(cuts) <= _SHOWN:
@@ -78,7 +81,7 @@ def read_indices(name: str, value: object, stop: int, *, copy: bool = True) -> I
         wrong = index[(index < 0) | (index >= stop)][0]
         msg = f"{name}: index {wrong} is not in [0, {stop})"
         raise IndexError(msg)
-    return index.astype(np.int64, copy=copy)
+    return index.astype(np.int64) if copy else np.require(index, np.int64, "A")
 
 
 def read_coords(
@@ -204,7 +207,8 @@ def read_values(name: str, value: object, shape: tuple[int, ...], dtype: np.dtyp
         If they do not, or lose more than precision.
     """
     array = plain_array(value)
-    if array.size and not np.can_cast(array.dtype, dtype, "same_kind"):
+    whole = not isinstance(value, np.ndarray | np.generic) and _holds_integers(array, dtype)
+    if array.size and not whole and not np.can_cast(array.dtype, dtype, "same_kind"):
         msg = f"{name} of type {array.dtype} cannot be written to a field of type {dtype}"
         raise TypeError(msg)
     try:
@@ -213,6 +217,13 @@ def read_values(name: str, value: object, shape: tuple[int, ...], dtype: np.dtyp
         msg = f"{name} of shape {array.shape} do not broadcast to {shape}"
         raise ArgumentError(msg) from error
     return np.ascontiguousarray(full.astype(dtype, copy=False)).reshape(shape)
+
+
+def _holds_integers(array: Array, dtype: np.dtype[Any]) -> bool:
+    """Whether an element type has room for integers of Python, whose own type is NumPy's guess."""
+    if array.dtype.kind not in "bi" or dtype.kind not in "biu":
+        return False
+    return bool((array.astype(dtype) == array).all())
 
 
 def read_ragged(name: str, value: object, rows: int) -> Ragged:
@@ -232,6 +243,9 @@ def read_ragged(name: str, value: object, rows: int) -> Ragged:
         raise ArgumentError(msg)
     if (counts < 0).any():
         msg = f"{name} has the negative count {counts.min()}"
+        raise ArgumentError(msg)
+    if counts.sum(dtype=float) > _MOST:
+        msg = f"{name} has counts of more values than there can be"
         raise ArgumentError(msg)
     return Ragged(counts, read_buffer(f"values of {name}", value[1], int(counts.sum())).reshape(-1))
 

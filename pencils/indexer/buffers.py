@@ -44,7 +44,14 @@ def take(
         found = np.empty(len(plan.order), row)
         if len(outs) == 1 and op is None:
             found = as_rows(outs[0], row)
-        pack, unpack = plan.answers(source, plan.wanted, lane.source, lane.target, found)
+        pack, unpack = plan.answers(
+            source,
+            plan.wanted,
+            lane.source,
+            lane.target,
+            found,
+            aliased=np.may_share_memory(source, found),
+        )
         if len(outs) != 1 or op is not None:
             unpack.append(partial(_share, found, access.parts, outs, op, dtype))
         return pack, unpack

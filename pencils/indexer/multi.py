@@ -37,7 +37,9 @@ class GlobalMultiIndexer(Indexer):
         The processes.
     check : bool, optional
         Whether every call agrees on its arguments over all processes, so that a mistake on one of
-        them raises everywhere. Without it, buffers without values must have the right type, too.
+        them raises everywhere. Without it, buffers without values must have the right type, too,
+        outputs must be given where there are no lists, and the last few arrays that were passed are
+        held on to.
 
     Raises
     ------

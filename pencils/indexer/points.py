@@ -51,7 +51,7 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
         coordinate is 0. Default: all.
     check : bool, optional
         Whether every call agrees on its arguments over all ranks, so that a mistake on one rank
-        raises everywhere.
+        raises everywhere. Without it, the last few arrays that were passed are held on to.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
         ArgumentError, TypeError, PencilMismatchError
             On every rank, before anything is written, if an argument does not fit on any.
         """
-        key = id(u), id(out)
+        key = id(u), id(out), None if out is None else _state(out)
         found = None if self._agreement.check else self._found(key)
         if found is None:
             found = self._prepared(u, out)
@@ -166,7 +166,7 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
         array([[0., 0., 5.],
                [2., 0., 0.]])
         """
-        key = id(u), id(values), reduce
+        key = id(u), id(values), _state(values), reduce
         found = None if self._agreement.check else self._found(key)
         if found is None:
             found = self._put("put", u, values, reduce).transfer()
@@ -215,6 +215,7 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
         plan = self._taken
         block = Block(u, self.pencil.order)
         numbers = plan.positions(block.geometry)
+        aliased = np.may_share_memory(u.padded, found)
 
         def prepare(lane: Lane) -> Steps:
             pack, unpack = [], []
@@ -226,7 +227,7 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
                 strict=True,
             )
             for column, *others in columns:
-                before, after = plan.answers(column, numbers, *others)
+                before, after = plan.answers(column, numbers, *others, aliased=aliased)
                 pack += before
                 unpack += after
             return pack, unpack
@@ -309,6 +310,11 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
             msg = f"u has components {u.components}, so that its points have no values"
             raise ArgumentError(msg)
         same(dtype=u.dtype, components=u.components)
+
+
+def _state(array: object) -> object:
+    """Tell what may have changed of an array that is passed again."""
+    return (array.dtype, array.flags.writeable) if isinstance(array, np.ndarray) else None
 
 
 def _mark(field: weakref.ref[PencilArray]) -> None:

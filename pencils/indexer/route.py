@@ -12,6 +12,7 @@ from pencils.comm.methods import Cargo, Piece
 from pencils.comm.pack_numpy import MOVES
 from pencils.comm.rows import Ints
 from pencils.comm.topology import Topology
+from pencils.errors import ArgumentError
 from pencils.indexer.grouping import Segments
 from pencils.indexer.ragged import Ragged
 from pencils.plans import Freeable
@@ -222,6 +223,9 @@ def in_turn(calls: Sequence[Callable[[], None]]) -> Callable[[], None]:
 def row_type(dtype: np.dtype[Any], count: int) -> np.dtype[Any]:
     """Type of rows of `count` values, for which it only matters how long they are."""
     size = dtype.itemsize * count
+    if size > np.iinfo(np.int32).max:
+        msg = f"{count} values of type {dtype} are more than one index can stand for"
+        raise ArgumentError(msg)
     return np.dtype(MOVES.get(size, f"V{size}"))
 
 

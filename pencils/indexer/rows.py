@@ -64,7 +64,14 @@ class RowPlan:
         return found
 
     def answers(
-        self, source: Array, numbers: Ints, leaving: Array, arriving: Array, out: Array
+        self,
+        source: Array,
+        numbers: Ints,
+        leaving: Array,
+        arriving: Array,
+        out: Array,
+        *,
+        aliased: bool,
     ) -> Steps:
         """Prepare to take ``source[numbers]``, for all in `wanted`.
 
@@ -78,6 +85,8 @@ class RowPlan:
             The lane: what others want, and what comes from them.
         out : numpy.ndarray
             To be filled, for each request.
+        aliased : bool
+            Whether writing to it may change a source that is read in the same call.
 
         Returns
         -------
@@ -89,7 +98,7 @@ class RowPlan:
         pack = [mover(leaving[part], None, source, numbers[part]) for part in parts]
         parts = self._asked.of_others(self._rank)
         unpack = [self._to_requests(out, part, arriving[part], None) for part in parts]
-        if np.may_share_memory(source, out):  # all is read before anything is written
+        if aliased:  # all is read before anything is written
             pack.append(mover(arriving[own], None, source, numbers[here]))
             return pack, [*unpack, self._to_requests(out, own, arriving[own], None)]
         return pack, [self._to_requests(out, own, source, numbers[here]), *unpack]

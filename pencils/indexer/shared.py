@@ -7,6 +7,7 @@ later all read the table, and the points they want; after another one blocks may
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -102,8 +103,9 @@ class Blocks(NamedTuple):
         table[self.topology.rank] = self._row
         self._meet()
         homes = self._homes(table.tolist())
-        # What others still read must not be overwritten meanwhile.
-        aliased = any(np.may_share_memory(self.own, column) for column in columns)
+        # What is still read, here or by others, must not be overwritten meanwhile.
+        used = [self.own, *points.coords]
+        aliased = any(np.may_share_memory(*pair) for pair in product(used, columns))
         found = [np.empty_like(column) for column in columns] if aliased else columns
         for index, column in zip(np.ndindex(self.lead), found, strict=True):
             fetcher(points, [Home(block[index], start) for block, start in homes], column)()
