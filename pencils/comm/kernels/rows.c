@@ -6,7 +6,7 @@
 
 enum {
     AHEAD = 48,   /* items to fetch before they are needed */
-    BATCH = 4096 /* points whose addresses are found before the first is read (measured) */
+    BATCH = 32 /* points whose addresses are found before the first is read (measured) */
 };
 
 #define INLINE static inline ALWAYS_INLINE
@@ -117,6 +117,7 @@ INLINE void find_some(const Points *points, int ndim, const int64_t *table, ptrd
         for (int dim = 0; dim < ndim; dim++)
             address += points->coords[dim][i] * row[1 + dim];
         sources[i - start] = (const char *)(intptr_t)address;
+        PREFETCH(sources[i - start]);
     }
 }
 
@@ -134,10 +135,8 @@ static void find(const Points *points, const int64_t *table, ptrdiff_t start, pt
 INLINE void read_some(const char *const *sources, ptrdiff_t count, char *target, ptrdiff_t item,
                       ptrdiff_t step)
 {
-    for (ptrdiff_t i = 0; i < count; i++) {
-        PREFETCH(sources[least(i + AHEAD, count - 1)]);
+    for (ptrdiff_t i = 0; i < count; i++)
         memcpy(target + i * step, sources[i], item);
-    }
 }
 
 static void read_items(const char *const *sources, ptrdiff_t count, char *target, ptrdiff_t item,
@@ -156,11 +155,16 @@ static void read_items(const char *const *sources, ptrdiff_t count, char *target
 void points_fetch(const Points *points, const int64_t *table, char *target, ptrdiff_t item,
                   ptrdiff_t step)
 {
-    const char *sources[BATCH];
-    for (ptrdiff_t start = 0; start < points->count; start += BATCH) {
+    const char *batches[2][BATCH]; /* one is fetched while the other is read */
+    ptrdiff_t ready = 0;
+    for (ptrdiff_t start = 0; start < points->count + BATCH; start += BATCH) {
         ptrdiff_t count = least(points->count - start, BATCH);
-        find(points, table, start, count, sources);
-        read_items(sources, count, target + start * step, item, step);
+        if (count > 0)
+            find(points, table, start, count, batches[start / BATCH % 2]);
+        if (ready > 0)
+            read_items(batches[(start / BATCH + 1) % 2], ready, target + (start - BATCH) * step,
+                       item, step);
+        ready = count;
     }
 }
 
