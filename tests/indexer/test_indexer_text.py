@@ -6,7 +6,7 @@ from together import everywhere
 
 from pencils import GlobalIndexer, GlobalMultiIndexer, ReduceOp
 
-pytestmark = pytest.mark.parallel([1, 3])
+pytestmark = pytest.mark.parallel(3)
 
 DISTRI = [0, 2, 4, 5]
 INDEX = [[4, 0], [1, 3], [0]]
@@ -14,8 +14,6 @@ INDEX = [[4, 0], [1, 3], [0]]
 
 @pytest.fixture(params=[True, False], ids=["checked", "unchecked"])
 def indexer(comm, request):
-    if comm.size != 3:
-        pytest.skip("written for three processes")
     with GlobalIndexer(
         np.array(DISTRI), np.array(INDEX[comm.rank]), comm, check=request.param
     ) as g:
@@ -79,8 +77,6 @@ def test_access_counts(comm, indexer):
 
 
 def test_lists_of_several_indices_and_none(comm):
-    if comm.size != 3:
-        pytest.skip("written for three processes")
     lists = [[[4], [0]], [], [[], [0, 2]]][comm.rank]
     with GlobalMultiIndexer(DISTRI, lists, comm) as indexer:
         section = np.arange(DISTRI[comm.rank], DISTRI[comm.rank + 1])
