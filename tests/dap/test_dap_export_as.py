@@ -230,7 +230,7 @@ def test_maps_that_do_not_fit_together_raise_on_all_ranks(comm):
 def test_blocks_may_be_larger_than_memory(comm):
     data = numbered((6, 4))
     u = spread(Pencil((6, 4), comm), data)
-    huge = dap.CyclicMap(size=6, nprocs=comm.size, rank=comm.rank, block_size=2**61)
+    huge = dap.CyclicMap(size=6, nprocs=comm.size, rank=comm.rank, block_size=2**59)
     exported = dap.export_as(u, [huge, dap.CyclicMap(size=4)])
     assert everywhere(comm, exported["buffer"].shape == (6 * (comm.rank == 0), 4))
     assert everywhere(comm, holds(view_of(comm, exported).to_pencil(u.pencil), data))
