@@ -14,8 +14,8 @@ from pencils.comm.agree import agreed
 from pencils.comm.rows import Ints
 from pencils.errors import ArgumentError
 from pencils.indexer.agreement import Agreement, Unheard
-from pencils.indexer.arguments import read_array, read_values
-from pencils.kinds import Kind, check_source
+from pencils.indexer.arguments import read_array, read_values, spread_out
+from pencils.kinds import check_place, check_writeable
 from pencils.layout import Layout
 from pencils.operands import Field, check_type, facts, plain_array, topology_among
 from pencils.pencil import Pencil
@@ -247,8 +247,7 @@ class Interpolation(Freeable):
         self._indexer.free()
 
     def _check_field(self, u: PencilArray, same: agreed | Unheard) -> None:
-        check_type("u", u, Field)
-        check_source(u, self.pencil, Kind(u.dtype, u.components, self._singletons))
+        check_place(u, self.pencil, self._singletons)
         if u.dtype.kind not in "biufc":
             msg = f"u of type {u.dtype} cannot be interpolated; convert it to floats"
             raise TypeError(msg)
@@ -267,9 +266,7 @@ def _check_target(u: PencilArray) -> None:
     if u.dtype.kind not in "fc":
         msg = f"u of type {u.dtype} cannot hold shares of values; use a field of floats"
         raise TypeError(msg)
-    if not u.local.flags.writeable:
-        msg = "u is read-only; pass a field that may be written"
-        raise ArgumentError(msg)
+    check_writeable(u)
 
 
 def _read_fill(value: object) -> Any:
@@ -305,13 +302,8 @@ def _read_points(
         elif position.size and position.dtype.kind not in "iuf":
             msg = f"positions along dimension {dim} must be real numbers, not {position.dtype}"
             raise TypeError(msg)
-    try:
-        full = np.broadcast_arrays(*along)
-    except ValueError as error:
-        shapes = ", ".join(str(position.shape) for position in along)
-        msg = f"points of shapes {shapes} do not broadcast to each other"
-        raise ArgumentError(msg) from error
-    return full[0].shape, [np.ravel(position).astype(float) for position in full]
+    shape, positions = spread_out("points", along)
+    return shape, [position.astype(float) for position in positions]
 
 
 def _inside(

@@ -46,6 +46,19 @@ def check_source(u: PencilArray | None, pencil: Pencil | None, kind: Kind) -> No
     _check_field("u", u, pencil, kind)
 
 
+def check_place(u: PencilArray, pencil: Pencil, singletons: frozenset[int]) -> None:
+    """Check that a field lies on a pencil, whatever its type and components."""
+    check_type("u", u, PencilArray)
+    check_source(u, pencil, Kind(u.dtype, u.components, singletons))
+
+
+def check_writeable(u: PencilArray) -> None:
+    """Check that the own points of a field may be written."""
+    if not u.local.flags.writeable:
+        msg = "u is read-only; pass a field that may be written"
+        raise ArgumentError(msg)
+
+
 def check_out(out: PencilArray | None, pencil: Pencil | None, kind: Kind) -> None:
     """Check a field to be filled, if there is one."""
     _check_field("out", out, pencil, kind)

@@ -111,13 +111,24 @@ def read_coords(
         array = plain_array(entry)
         index = read_indices(f"dimension {dim}", array.reshape(-1), stop, copy=copy)
         along.append(index.reshape(array.shape))
+    return spread_out("coords", along)
+
+
+def spread_out(name: str, along: Sequence[Array]) -> tuple[tuple[int, ...], list[Array]]:
+    """Broadcast arrays to each other; returns their common shape, and each of them flat.
+
+    Raises
+    ------
+    ArgumentError
+        If they do not.
+    """
     try:
         points = np.broadcast_arrays(*along)
     except ValueError as error:
-        shapes = ", ".join(str(index.shape) for index in along)
-        msg = f"coords of shapes {shapes} do not broadcast to each other"
+        shapes = ", ".join(str(array.shape) for array in along)
+        msg = f"{name} of shapes {shapes} do not broadcast to each other"
         raise ArgumentError(msg) from error
-    return points[0].shape, [np.ravel(index) for index in points]
+    return points[0].shape, [np.ravel(array) for array in points]
 
 
 def read_lists(name: str, value: object, count: int | None = None) -> Sequence[Any]:

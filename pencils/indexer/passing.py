@@ -22,8 +22,10 @@ class PassingIndexer(PointIndexer):
 
     def take(self, u: PencilArray, out: Any = None) -> Array:
         """Read the points of a field; see `PointIndexer.take`. *Collective*."""
-        found, shared = self._read_take("take", u, out)
-        rows = table_for(self._topology, u.ndim) if shared else None
+        with self._agreement.on("take") as same:
+            found = self._read_out(u, out, same)
+            same.flag(up=not self._topology.is_shared(u.padded))
+        rows = None if same.flagged else table_for(self._topology, u.ndim)
         if rows is None:
             return self._take(u, found).run()
         own = u.local.transpose(memory_axes(self._layout.order, len(u.components)))

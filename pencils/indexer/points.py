@@ -24,8 +24,8 @@ from pencils.indexer.block import Block, Geometry
 from pencils.indexer.locate import locate_replicas, points_on
 from pencils.indexer.route import MOST_HELD, Errand, Lane, Steps, Transfer
 from pencils.indexer.rows import RowPlan
-from pencils.kinds import Kind, check_source
-from pencils.operands import Field, check_type, topology_among
+from pencils.kinds import check_place, check_writeable
+from pencils.operands import check_type, topology_among
 from pencils.pencil import Pencil
 from pencils.plans import FieldPlan
 from pencils.storage import Array, read_singletons
@@ -124,7 +124,7 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
         key = id(u), id(out), None if out is None else _state(out)
         found = None if self._agreement.check else self._found(key)
         if found is None:
-            found = self._prepared(u, out)
+            found = self._take(u, self._read_take("take", u, out)).transfer()
             if out is not None:
                 self._remember(key, found, [u, out])
         taken: Array = found.run()
@@ -135,8 +135,7 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
 
         Meanwhile neither the field nor the array may be touched.
         """
-        found, _ = self._read_take("take_start", u, out)
-        return self._take(u, found).start()
+        return self._take(u, self._read_take("take_start", u, out)).start()
 
     def put(self, u: PencilArray, values: Any, *, reduce: ReduceOp | None = None) -> None:
         """Write to the points of a field: ``global_array[..., i, j, k] = values``. *Collective*.
@@ -194,22 +193,19 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
             if plan is not None:
                 plan.free()
 
-    def _read_take(self, call: str, u: PencilArray, out: Any) -> tuple[Array, bool]:
-        """Return what to fill, and whether all ranks can read all blocks. *Collective*."""
+    def _read_take(self, call: str, u: PencilArray, out: Any) -> Array:
+        """Return what to fill. *Collective*, if ranks agree."""
         with self._agreement.on(call) as same:
-            self._check_field(u, same)
-            shape = (*u.components, *self.shape)
-            found = np.empty(shape, u.dtype) if out is None else read_array("out", out, shape)
-            if found.dtype != u.dtype:
-                msg = f"out has type {found.dtype}, but the field has type {u.dtype}"
-                raise TypeError(msg)
-            same.flag(up=not self._topology.is_shared(u.padded))
-        return found, not same.flagged
+            return self._read_out(u, out, same)
 
-    def _prepared(self, u: PencilArray, out: Any) -> Transfer[Array]:
-        """Prepare to read points. *Collective*."""
-        found, _ = self._read_take("take", u, out)
-        return self._take(u, found).transfer()
+    def _read_out(self, u: PencilArray, out: Any, same: agreed | Unheard) -> Array:
+        self._check_field(u, same)
+        shape = (*u.components, *self.shape)
+        found = np.empty(shape, u.dtype) if out is None else read_array("out", out, shape)
+        if found.dtype != u.dtype:
+            msg = f"out has type {found.dtype}, but the field has type {u.dtype}"
+            raise TypeError(msg)
+        return found
 
     def _take(self, u: PencilArray, found: Array) -> Errand[Array]:
         plan = self._taken
@@ -304,8 +300,7 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
         return RowPlan(topology, owners, offsets, self._layout.box(topology.rank).volume)
 
     def _check_field(self, u: PencilArray, same: agreed | Unheard) -> None:
-        check_type("u", u, Field)
-        check_source(u, self.pencil, Kind(u.dtype, u.components, self._singletons))
+        check_place(u, self.pencil, self._singletons)
         if 0 in u.components:
             msg = f"u has components {u.components}, so that its points have no values"
             raise ArgumentError(msg)
@@ -326,9 +321,7 @@ def _mark(field: weakref.ref[PencilArray]) -> None:
 
 def _check_target(u: PencilArray, op: ReduceOp | None) -> None:
     """Check that a field can be written, and holds what comes out."""
-    if not u.local.flags.writeable:
-        msg = "u is read-only; pass a field that may be written"
-        raise ArgumentError(msg)
+    check_writeable(u)
     if op is not None and op.result(u.dtype) != u.dtype:
         msg = f"{op} gives values of type {op.result(u.dtype)}, not of that of the field, {u.dtype}"
         raise TypeError(msg)
