@@ -47,11 +47,24 @@ def file_per_rank(u, path, durable):
     sync(mine, durable)
 
 
-def parallel_h5py(u, path, durable):
+def whole_on_root(u, path, durable):
+    """Write what a disk has to take at least, from one process: no gathering, no format."""
+    if COMM.rank == 0:
+        np.ones(u.shape).tofile(path)
+        sync(path, durable)
+
+
+def mpio_collective(u, path, durable):
     with h5py.File(path, "w", driver="mpio", comm=COMM) as file:
         dataset = file.create_dataset("u", u.shape, u.dtype)
         with dataset.collective:
             dataset[u.local_slices] = u.local
+    sync(path, durable)
+
+
+def mpio_independent(u, path, durable):
+    with h5py.File(path, "w", driver="mpio", comm=COMM) as file:
+        file.create_dataset("u", u.shape, u.dtype)[u.local_slices] = u.local
     sync(path, durable)
 
 
@@ -75,16 +88,20 @@ def cases(u, folder, durable):
     """Name what is timed: writing, then reading what was written."""
     writers = {
         "pencils.save": lambda u, path, _: pencils.save(path, {"u": u}),
+        "without checksum": lambda u, path, _: pencils.save(path, {"u": u}, checksum=False),
         "gather to root, h5py": gather_to_root,
         "numpy.tofile per rank": file_per_rank,
+        "numpy.tofile on root": whole_on_root,
     }
     if h5py.get_config().mpi:
-        writers["h5py mpio collective"] = parallel_h5py
+        writers["h5py mpio collective"] = mpio_collective
+        writers["h5py mpio independent"] = mpio_independent
     for name, write in writers.items():
         path = folder / name.replace(" ", "_")
         yield name, lambda write=write, path=path: write(u, path, durable)
     pencil, path = u.pencil, folder / "pencils.save"
     yield "pencils.load", lambda: pencils.load(path, pencil)
+    yield "without verification", lambda: pencils.load(path, pencil, verify=False)
     yield "h5py on root, scatter", lambda: read_on_root(pencil, path)
     yield "h5py hyperslab per rank", lambda: read_hyperslabs(pencil, path)
     parts = folder / "numpy.tofile_per_rank"

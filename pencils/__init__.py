@@ -20,7 +20,8 @@ from pencils.gather import gather
 from pencils.halo import HaloExchange, exchange_halos
 from pencils.indexer import GlobalIndexer, GlobalMultiIndexer, PointIndexer, ReduceOp
 from pencils.interpolation import Interpolation, interpolate
-from pencils.io import Checkpoint, load, open, save, verify  # noqa: A004 - as in h5py, netCDF4, zarr
+from pencils.io import Checkpoint, CheckpointSeries, TimeSeries, load, save, verify, write_xdmf
+from pencils.io import open as open  # noqa: A004 - not in __all__: hides no builtin
 from pencils.localgrid import LocalGrid, localgrid
 from pencils.partition import partition
 from pencils.pencil import Pencil
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Checkpoint",
+    "CheckpointSeries",
     "GlobalIndexer",
     "GlobalMultiIndexer",
     "HaloExchange",
@@ -43,6 +45,7 @@ __all__ = [
     "PencilsError",
     "PointIndexer",
     "ReduceOp",
+    "TimeSeries",
     "Transposition",
     "Tuning",
     "__version__",
@@ -61,7 +64,6 @@ __all__ = [
     "localgrid",
     "ones",
     "ones_like",
-    "open",
     "partition",
     "random",
     "save",
@@ -69,6 +71,7 @@ __all__ = [
     "tune",
     "verify",
     "verify_replicas",
+    "write_xdmf",
     "zeros",
     "zeros_like",
 ]

@@ -5,11 +5,16 @@ An unmarked test needs one process: ``python -m pytest -m "not parallel"``. A te
 ``mpiexec -n 3 python -m mpi4py -m pytest -m "parallel and parallel[match]"``. There rank 0 writes
 the report, a failure on any rank is announced the moment it happens (the others may be about to
 hang), and all ranks leave with the worst exit status of any.
+
+Tests marked ``large`` take gigabytes of memory and disk, and run only with ``--large``.
 """
 
+import contextlib
 import faulthandler
+import importlib
 import io
 import os
+import pkgutil
 import shutil
 import signal
 import subprocess
@@ -20,6 +25,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from mpi4py import MPI
+
+import pencils
 
 WORLD = MPI.COMM_WORLD.Dup()  # never mixes with what the tests send
 
@@ -35,6 +42,17 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("pencils-mpi" if WORLD.size > 1 else "pencils")
+
+
+def _import_all():
+    """Import what rank 0 alone would import later: Hypothesis draws constants of loaded modules."""
+    for module in pkgutil.walk_packages(pencils.__path__, "pencils."):
+        with contextlib.suppress(ImportError):  # an optional library is missing
+            importlib.import_module(module.name)
+
+
+if WORLD.size > 1:
+    _import_all()
 
 
 @pytest.fixture(scope="session")
@@ -86,6 +104,18 @@ def pytest_generate_tests(metafunc):
     if mark and mark.args and not isinstance(mark.args[0], int) and len(mark.args[0]) > 1:
         metafunc.fixturenames.append("_nprocs")
         metafunc.parametrize("_nprocs", mark.args[0], ids=lambda n: f"nprocs={n}")
+
+
+def pytest_addoption(parser):
+    """Let large tests be asked for."""
+    parser.addoption("--large", action="store_true", help="run tests that take gigabytes, too")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Skip large tests unless they are asked for."""
+    for item in items:
+        if item.get_closest_marker("large") and not config.getoption("large"):
+            item.add_marker(pytest.mark.skip(reason="needs --large"))
 
 
 @pytest.hookimpl(trylast=True)

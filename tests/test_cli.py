@@ -118,6 +118,11 @@ def test_the_demo_goes_on_from_a_checkpoint_on_other_numbers_of_processes(mpirun
         assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines()[0].startswith("t=0.07 ")
     assert ran.stdout.splitlines()[-1] == ENERGY
+    straight = tmp_path / "straight.h5"
+    assert alone("demo", "--n", 32, "--time", 0.1, "--checkpoint", straight).returncode == 0
+    pencil = pencils.Pencil((32, 32, 17), MPI.COMM_SELF)
+    one, other = (pencils.load(path, pencil)["waves"] for path in (file, straight))
+    assert one.local.tobytes() == other.local.tobytes()
 
 
 def test_a_missing_file_ends_the_demo_with_one_line(mpirun, tmp_path):

@@ -69,7 +69,8 @@ OWNERS = {
     "mpi4py": {"comm"},
     "h5py": {"io"},
     "scipy": {"fft"},
-    "mpi4py_fft": {"fft"},
+    "mpi4py_fft": {"fft", "interop"},
+    "petsc4py": {"interop"},
     "matplotlib": {"plot"},
 }
 LAZY_OWNER = "__main__"  # `python -m pencils info` looks at all of them, inside functions

@@ -5,6 +5,8 @@ another one than elsewhere, on one rank only. No rank may be left waiting, and t
 work afterwards.
 """
 
+import signal
+from datetime import timedelta
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,6 +28,8 @@ from pencils import (
     interpolate,
 )
 from pencils.errors import RankDisagreementError
+from pencils.fft import PencilFFT
+from pencils.interop import mpi4py_fft as theirs
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -82,6 +86,9 @@ def here(comm):
     )
     for plan in vars(closed).values():
         plan.free()
+    fft_freed = PencilFFT(pen)
+    fft_freed.free()
+    waves = pen.with_(shape=(6, 5, 3))
     maps = [
         dap.BlockMap(size=6, start=0, stop=6),
         dap.CyclicMap(size=5, nprocs=comm.size, rank=comm.rank, block_size=2),
@@ -122,6 +129,15 @@ def here(comm):
         plan=Transposition(pen, across),
         other_plan=Transposition(across, pen),
         freed=freed,
+        fft=PencilFFT(pen, output=waves),
+        fft_other=PencilFFT(pen, output=waves, normalize="ortho"),
+        fft_freed=fft_freed,
+        waves=waves,
+        waves_across=waves.with_(decomp=2),
+        waves_alone=Pencil((6, 5, 3), MPI.COMM_SELF),
+        u_hat=pencils.ones(waves, dtype=complex),
+        u_hat_short=pencils.ones(waves, dtype="c8"),
+        u_hat_vector=pencils.ones(waves, dtype=complex, components=3),
         pair=[pen, across],
         pair_alone=[alone, alone],
         pair_other=[across, pen],
@@ -199,12 +215,17 @@ def here(comm):
         fields_vector={"u": pencils.ones(pen, components=3)},
         fields_readonly={"u": readonly},
         fields_into={"u": pencils.zeros(pen)},
+        fields_part={"u": (u, np.s_[..., ::2])},
+        fields_wrong_part={"u": (u, np.s_[..., 99])},
+        fields_alone={"u": pencils.ones(alone)},
         grid=pencils.localgrid(pen, [np.arange(n) for n in SHAPE]),
         grid_other=pencils.localgrid(pen, [np.arange(n) + 0.5 for n in SHAPE]),
         grid_named=pencils.localgrid(pen, [np.arange(n) for n in SHAPE], names=["u", "v", "w"]),
     )
     yield known
     for plan in (known.plan, known.other_plan, known.halo_plan, known.halo_other_plan):
+        plan.free()
+    for plan in (known.fft, known.fft_other):
         plan.free()
     for plan in (indexer, single, lists, cloud):
         plan.free()
@@ -330,6 +351,11 @@ def calling(method, *names):
     return call
 
 
+def make_fft(pen, **rest):
+    with PencilFFT(pen, **rest):
+        pass
+
+
 POINTS = ([0, 5], 1, [2, 0])
 POINTWISE = {
     "u.take": (PencilArray.take, {"self": The("u"), "coords": POINTS}),
@@ -381,6 +407,10 @@ LIST_PLANS = {"single.Take": "single", "single.Put": "single"}
 LIST_PLANS |= {"lists.Take": "lists", "lists.Put": "lists"}
 
 
+def save_and_wait(path, fields, **options):
+    pencils.save(path, fields, wait=False, **options).wait()
+
+
 def open_and_close(path, **rest):
     with pencils.open(path, **rest):
         pass
@@ -396,6 +426,39 @@ def write_part(path, field, key=...):
         file["u"].write(field, key)
     finally:  # all ranks get here, or none
         file.close()
+
+
+def make_checkpoints(directory, comm, **rest):
+    pencils.CheckpointSeries(directory, comm=comm, **rest).close()
+
+
+def save_next(directory, fields, step=9, **rest):
+    with pencils.CheckpointSeries(directory) as checkpoints:
+        checkpoints.resume(Pencil(SHAPE), ())
+        checkpoints.save(step, fields, **rest)
+
+
+def resume(directory, template, **rest):
+    with pencils.CheckpointSeries(directory) as checkpoints:
+        checkpoints.resume(template, **rest)
+
+
+def make_series(path, **rest):
+    pencils.TimeSeries(path, **rest).close()
+
+
+def append(path, fields, time):
+    """Append to what may be there from a call before, as if it were not."""
+    series = pencils.TimeSeries(path)
+    try:
+        series.truncate(-1)
+        series.append(time, fields)
+    finally:  # all ranks get here, or none
+        series.close()
+
+
+def truncate(path, time):
+    pencils.TimeSeries(path).truncate(time)
 
 
 CALLS = {
@@ -417,6 +480,9 @@ CALLS = {
     "many": (call_many, {"plan": The("plan"), "us": The("us"), "outs": The("outs")}),
     "work": (make_work, {"plan": The("plan")}),
     "reversed": (turn_around, {"plan": The("plan")}),
+    "PencilFFT": (make_fft, {"pen": The("pen")}),
+    "fft.forward": (calling("forward", "u"), {"plan": The("fft"), "u": The("u")}),
+    "fft.backward": (calling("backward", "u"), {"plan": The("fft"), "u": The("u_hat")}),
     "alias": (pencils.alias, {"pens": The("pair"), "shared": True}),
     "verify_replicas": (pencils.verify_replicas, {"field": The("u")}),
     "exchange_halos": (pencils.exchange_halos, {"fields": The("hs")}),
@@ -445,12 +511,31 @@ CALLS = {
 }
 FILES = {
     "save": (pencils.save, {"path": The("path"), "fields": The("fields")}),
+    "save in the background": (save_and_wait, {"path": The("path"), "fields": The("fields")}),
     "load": (pencils.load, {"path": The("path"), "template": The("pen")}),
     "load in place": (pencils.load, {"path": The("path"), "into": The("fields_into")}),
     "verify": (pencils.verify, {"path": The("path"), "comm": The("comm")}),
     "open": (open_and_close, {"path": The("path"), "comm": The("comm")}),
     "read part": (read_part, {"path": The("path"), "pencil": The("pen")}),
     "write part": (write_part, {"path": The("path"), "field": The("u")}),
+    "CheckpointSeries": (
+        make_checkpoints,
+        {"directory": The("run"), "comm": The("comm"), "signals": ()},
+    ),
+    "save next": (save_next, {"directory": The("run"), "fields": The("fields")}),
+    "resume": (resume, {"directory": The("run"), "template": The("pen")}),
+    "write_xdmf": (pencils.write_xdmf, {"path": The("path"), "comm": The("comm")}),
+    "TimeSeries": (make_series, {"path": The("series_path"), "comm": The("comm")}),
+    "append": (append, {"path": The("series_path"), "fields": The("fields"), "time": 0.5}),
+    "truncate": (truncate, {"path": The("series_path"), "time": 0.5}),
+}
+
+INTEROP = {
+    "to_pencil": (theirs.to_pencil, {"theirs": The("their_pencil"), "comm": The("comm")}),
+    "to_array": (theirs.to_array, {"theirs": The("their_array"), "comm": The("comm")}),
+    "from_pencil": (theirs.from_pencil, {"pencil": The("pen")}),
+    "subcomm": (theirs.subcomm, {"pencil": The("pen")}),
+    "from_array": (theirs.from_array, {"u": The("u")}),
 }
 
 IMPORTS = {"dap.validate_on": "exported", "dap.import_array": "obj", "from_distarray": "obj"}
@@ -511,6 +596,23 @@ WRONG = [
     ("many", "us", None, 3, The("data"), The("us_short"), The("outs_none"), The("u"), []),
     ("many", "outs", 3, The("outs_one"), The("outs_readonly"), The("us_three"), [None, 3], []),
     *((name, "plan", The("freed")) for name in ("start", "many", "work", "reversed")),
+    ("PencilFFT", "pen", None, "x", The("u")),
+    ("PencilFFT", "dtype", *NO_DTYPE, int, "f2", np.dtype("f8").newbyteorder(), OBJECT),
+    ("PencilFFT", "axes", *NO_DIMS),
+    ("PencilFFT", "transforms", "nonsense", 3, OBJECT, "r2c", "c2c", ("fft",), {9: "fft"}, {0: 3}),
+    ("PencilFFT", "transforms", {"x": "fft"}, {1.5: "fft"}, ("r2c", "r2c", "none"), [[], [], []]),
+    ("PencilFFT", "components", *NO_NUMBERS),
+    ("PencilFFT", "normalize", "nonsense", 3, None, []),
+    ("PencilFFT", "dealias", "nonsense", 3, ("2/3",), {9: "2/3"}, {0: "1/2"}, OBJECT),
+    ("PencilFFT", "backend", "nonsense", 3, None, []),
+    ("PencilFFT", "output", 3, "x", The("u"), The("pen"), The("waves_alone")),
+    ("PencilFFT", "check", np.ones(2)),
+    *((name, "plan", The("fft_freed")) for name in ("fft.forward", "fft.backward")),
+    ("fft.forward", "u", None, "x", The("data"), *map(The, ("u_larger", "short", "vector"))),
+    ("fft.forward", "u", *map(The, ("plane", "u_across", "u_alone", "u_hat"))),
+    ("fft.forward", "out", 3, "x", *map(The, ("u", "u_hat_short", "u_hat_vector"))),
+    ("fft.backward", "u", None, "x", *map(The, ("u", "u_hat_short", "u_hat_vector"))),
+    ("fft.backward", "out", 3, "x", The("u_hat"), The("short"), The("u_readonly")),
     ("alias", "pens", None, 3, (), "x", The("pen"), The("pair_fields"), [None]),
     ("alias", "pens", The("pair_not_alone")),
     ("alias", "dtype", *NO_DTYPE, OBJECT),
@@ -640,6 +742,20 @@ WRONG = [
     ),
     *((name, "dist_data", 3, np.ones(5), np.ones(6, "f4")) for name in ("single.Put", "lists.Put")),
 ]
+WRONG_INTEROP = [
+    ("to_pencil", "theirs", None, 3, "x", The("their_array"), The("pen")),
+    ("to_array", "theirs", None, 3, "x", The("their_pencil"), The("their_part"), The("u")),
+    *((name, "comm", 3, "x") for name in ("to_pencil", "to_array")),
+    *((name, "pencil", None, "x", The("u")) for name in ("from_pencil", "subcomm")),
+    *((name, "axis", 9, "x", 1.5, (0, 1)) for name in ("from_pencil", "from_array")),
+    ("from_array", "u", None, "x", The("data"), The("pen"), The("plane"), The("h_turned")),
+]
+DIFFERENT_INTEROP = [
+    ("to_pencil", "theirs", The("their_pencil_larger")),
+    ("to_array", "theirs", The("their_array_short")),
+    *((name, "pencil", The("larger"), The("flat")) for name in ("from_pencil", "subcomm")),
+    ("from_array", "u", The("vector"), The("short"), The("u_larger")),
+]
 WRONG_FILES = [
     ("save", "path", 3, None, "", "a\0b"),
     ("save", "fields", None, "x", {}, The("u"), The("fields_unnamed")),
@@ -649,6 +765,12 @@ WRONG_FILES = [
     ("save", "step", "x", 1.5),
     ("save", "time", "x", 1j, [1, 2]),
     ("save", "align", *NO_NUMBERS, 0),
+    ("save", "compression", "x", 1.5, True, 31999, OBJECT, {"level": 3}, {"compression": None}),
+    ("save", "compression", {"shuffle": True, "compression_opts": 3}, {"scaleoffset": "x"}),
+    ("save", "chunks", 1.5, "x", 0, (2, 2, 0), (2, 2), {"missing": (2, 2, 2)}, {"u": "x"}, OBJECT),
+    ("save", "engine", None, 3, "", "posix"),
+    ("save in the background", "engine", "mpio"),
+    ("save in the background", "fields", None, "x", {}, The("u"), The("fields_unnamed")),
     *((name, "path", 3, None, "", "missing.h5") for name in ("load", "load in place", "verify")),
     ("load", "template", None, "x", The("u"), The("flat"), The("larger")),
     ("load", "template", {"u": None}, {3: 1}),
@@ -659,9 +781,35 @@ WRONG_FILES = [
     ("load", "into", 3, "x", The("u"), {"u": 3}, The("fields_short")),
     ("load in place", "into", None, The("fields_vector"), The("fields_readonly")),
     ("load in place", "names", 3, "", "missing", ["u", "missing"]),
-    *((name, "comm", 3, "x") for name in ("verify", "open")),
+    *((name, "comm", 3, "x") for name in ("verify", "open", "write_xdmf", "TimeSeries")),
+    ("write_xdmf", "path", 3, None, "", "missing.h5"),
+    ("TimeSeries", "path", 3, None, "", "a\0b", The("path")),
+    ("TimeSeries", "grid", 3, "x", The("pen")),
+    ("TimeSeries", "storage", "x", None, 3),
+    ("TimeSeries", "attrs", 3, {3: 1}, {"pencils_x": 1}),
+    ("TimeSeries", "saving", 3, {}),
+    ("append", "fields", None, "x", {}, The("u"), The("fields_unnamed"), {"time": 1.0}),
+    ("append", "fields", The("fields_numbered"), The("fields_none"), The("fields_two")),
+    ("append", "fields", The("fields_wrong_part"), The("fields_alone")),
+    *((name, "time", "x", None, np.nan, 1j) for name in ("append", "truncate")),
     *((name, "path", 3, None, "missing.h5") for name in ("open", "read part", "write part")),
     ("open", "mode", "w", None, 3),
+    ("CheckpointSeries", "directory", 3, None, "", "missing/run"),
+    ("CheckpointSeries", "comm", 3, "x"),
+    ("CheckpointSeries", "keep", *NO_NUMBERS, 0),
+    ("CheckpointSeries", "every", *NO_NUMBERS, 0, timedelta(seconds=-1)),
+    ("CheckpointSeries", "stop_after", "x", float("nan"), []),
+    ("CheckpointSeries", "signals", 3, None, [9999], "x"),
+    ("save next", "step", *NO_NUMBERS, None),
+    ("save next", "fields", None, "x", {}, The("u"), The("fields_unnamed"), {"dt": 1.0}),
+    ("save next", "time", "x", 1j),
+    ("save next", "grid", 3),
+    ("save next", "nonsense", 3),
+    ("resume", "template", None, "x", {}, The("flat"), The("larger"), The("alone")),
+    ("resume", "names", 3, "", [3], "missing"),
+    ("resume", "step", *NO_NUMBERS, 8),
+    ("resume", "outputs", 3, [3], "x"),
+    ("resume", "nonsense", 3),
     ("read part", "pencil", None, "x", The("u"), The("larger")),
     ("write part", "field", None, "x", The("u_larger"), The("short"), The("u_alone")),
     *((name, "key", 99, "x", [0, 1], 1.5) for name in ("read part", "write part")),
@@ -723,6 +871,17 @@ DIFFERENT = [
     ("HaloExchange", "method", "messages", "hybrid"),
     ("HaloExchange", "check", False),
     *((name, "plan", The("halo_other_plan")) for name in HALO_PLANS),
+    ("PencilFFT", "pen", The("across"), The("larger")),
+    ("PencilFFT", "dtype", "f4", complex),
+    ("PencilFFT", "axes", 1, (1, 2, 0)),
+    ("PencilFFT", "transforms", "dct2", {0: "dct1"}),
+    ("PencilFFT", "components", 3),
+    ("PencilFFT", "normalize", "ortho"),
+    ("PencilFFT", "dealias", "2/3", "3/2", {0: "2/3"}),
+    ("PencilFFT", "backend", "scipy"),
+    ("PencilFFT", "output", The("waves"), The("waves_across")),
+    ("PencilFFT", "check", False),
+    *((name, "plan", The("fft_other")) for name in ("fft.forward", "fft.backward")),
     ("alias", "pens", The("pair_other")),
     ("alias", "dtype", "f4"),
     ("alias", "components", 3),
@@ -792,6 +951,11 @@ DIFFERENT_FILES = [
     ("save", "halo", True),
     ("save", "align", 4096),
     ("save", "checksum", False),
+    ("save", "compression", "gzip", 4, {"shuffle": True}),
+    ("save", "chunks", (2, 2, 2), {"u": (2, 2, 2)}),
+    ("save", "wait", False),
+    ("save in the background", "path", The("other_path")),
+    ("save in the background", "fields", The("fields_other"), The("fields_short")),
     ("load", "template", The("across"), The("fields"), {}),
     ("load", "names", "u", ["u"]),
     ("load", "halo", 1),
@@ -800,7 +964,25 @@ DIFFERENT_FILES = [
     ("load", "verify", False),
     ("load in place", "into", The("fields_other")),
     ("load in place", "template", The("pen")),
-    *((name, "path", The("other_path")) for name in ("verify", "open")),
+    ("CheckpointSeries", "directory", The("other_run")),
+    ("CheckpointSeries", "keep", None, 2),
+    ("CheckpointSeries", "every", 2, timedelta(seconds=2)),
+    ("CheckpointSeries", "stop_after", 60.0),
+    ("CheckpointSeries", "signals", [signal.SIGTERM]),
+    ("save next", "step", 5),
+    ("save next", "fields", The("fields_other"), The("fields_more")),
+    ("save next", "time", 0.5),
+    ("save next", "wait", False),
+    ("resume", "step", 3),
+    ("resume", "names", "u"),
+    ("resume", "template", The("across")),
+    *((name, "path", The("other_path")) for name in ("verify", "open", "write_xdmf", "TimeSeries")),
+    ("TimeSeries", "grid", The("grid"), The("grid_other")),
+    ("TimeSeries", "attrs", {"a": 1}),
+    ("TimeSeries", "xdmf", True),
+    ("append", "fields", The("fields_other"), The("fields_short"), The("fields_renamed")),
+    ("append", "fields", The("fields_array"), The("fields_more"), The("fields_part")),
+    *((name, "time", 1.0) for name in ("append", "truncate")),
     ("open", "mode", "r+"),
     ("read part", "pencil", The("across")),
     ("read part", "key", np.s_[::-1]),
@@ -949,9 +1131,37 @@ def test_another_argument_for_files_on_one_rank_raises_everywhere(here, mpi_tmp_
     check_one_rank_wrong(here, FILES, case, alone=False)
 
 
+@pytest.fixture(scope="module")
+def here_with_theirs(here):
+    """Arrays and pencils of mpi4py-fft beside ours."""
+    mpi4py_fft = pytest.importorskip("mpi4py_fft")
+    here.their_array = mpi4py_fft.DistArray(SHAPE)
+    here.their_pencil = here.their_array.pencil
+    here.their_part = here.their_array.sum(axis=2)
+    here.their_array_short = mpi4py_fft.DistArray(
+        SHAPE, subcomm=here.their_pencil.subcomm, dtype="f4"
+    )
+    here.their_pencil_larger = mpi4py_fft.pencil.Pencil(here.their_pencil.subcomm, (7, 5, 4))
+    return here
+
+
+@each_value(WRONG_INTEROP)
+def test_a_mistake_with_another_library_on_one_rank_raises_everywhere(here_with_theirs, case):
+    check_one_rank_wrong(here_with_theirs, INTEROP, case)
+
+
+@each_value(DIFFERENT_INTEROP)
+def test_another_argument_for_another_library_raises_everywhere(here_with_theirs, case):
+    check_one_rank_wrong(here_with_theirs, INTEROP, case, alone=False)
+
+
 def prepare_files(g, folder):
     g.path, g.other_path = folder / "run.h5", folder / "other.h5"
+    g.run, g.other_run = folder / "run", folder / "other"
+    g.series_path = folder / "series.h5"
     pencils.save(g.path, g.fields)
+    with pencils.CheckpointSeries(g.run) as checkpoints:
+        checkpoints.save(3, g.fields, time=0.5)
 
 
 @pytest.mark.parametrize(("good", "other"), ALIKE)

@@ -12,8 +12,6 @@ from mpi4py import MPI
 from pencils.comm.topology import meeting_place, user_comm
 from pencils.errors import ArgumentError, RankDisagreementError, TypeDisagreementError
 
-_Fault = tuple[type[Exception], str]
-
 # Less than any digest and its negative: what a rank that has no data says of their type.
 _NO_TYPE = -(2**62)
 
@@ -90,8 +88,28 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
     def _report(self, error: Exception | None) -> _Report:
         values = {name: repr(value) for name, value in self._values.items()}
         dtype = None if self._dtype is None else repr(self._dtype)
-        fault = None if error is None else (_transportable(type(error)), str(error))
+        fault = None if error is None else _Fault.of(error)
         return _Report({"call": self._call, **values}, dtype, fault)
+
+
+class _Fault(NamedTuple):
+    """An error as other ranks can raise it; by its number a full disk is told from a broken one."""
+
+    kind: type[Exception]
+    text: str
+    number: int | None
+
+    @classmethod
+    def of(cls, error: Exception) -> _Fault:
+        kind = _transportable(type(error))
+        if not isinstance(error, OSError) or error.errno is None:
+            return cls(kind, str(error), None)
+        where = "" if error.filename is None else f": {error.filename!r}"
+        return cls(kind, f"{error.strerror}{where}", error.errno)
+
+    def on(self, rank: int) -> Exception:
+        text = f"rank {rank}: {self.text}"
+        return self.kind(text) if self.number is None else self.kind(self.number, text)
 
 
 class _Report(NamedTuple):
@@ -122,9 +140,7 @@ def _raise_together(comm: MPI.Intracomm, call: str, mine: _Report, error: Except
         return  # everyone made the same mistake: the error as it was raised says it best
     for rank, report in enumerate(reports):
         if report.fault is not None:
-            kind, text = report.fault
-            msg = f"rank {rank}: {text}"
-            raise kind(msg) from error
+            raise report.fault.on(rank) from error
 
 
 def _first_difference(reports: list[_Report]) -> str | None:

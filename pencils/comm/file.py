@@ -1,8 +1,13 @@
-"""One file that all ranks write to or read from together, as raw bytes through MPI-IO."""
+"""One file that all ranks write to or read from together, as raw bytes.
+
+Every rank moves its own runs of bytes by the system's calls. They need no view of the file, no
+collective buffering and no other rank, so that a rank that fails leaves nobody waiting.
+"""
 
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
@@ -14,32 +19,20 @@ from numpy.typing import NDArray
 from pencils.comm.agree import agreed
 
 Array = NDArray[Any]
-Bytes = NDArray[np.uint8]
 
-# One MPI call moves at most this many bytes of a rank: counts are 32-bit integers in MPI 3.
+# One call moves at most this many bytes: the system takes less than 2**31.
 PIECE_BYTES = 2**29
-
-_ERRNO = {
-    MPI.ERR_ACCESS: errno.EACCES,
-    MPI.ERR_FILE_IN_USE: errno.EBUSY,
-    MPI.ERR_NO_SPACE: errno.ENOSPC,
-    MPI.ERR_NO_SUCH_FILE: errno.ENOENT,
-    MPI.ERR_QUOTA: errno.EDQUOT,
-    MPI.ERR_READ_ONLY: errno.EROFS,
-}
 
 
 class SharedFile:
-    r"""An existing file, opened by all ranks. Opening, `check`, `sync`, `close` are *Collective*.
+    r"""An existing file, opened by all ranks. Opening and `check` are *Collective*.
 
-    Ranks move their bytes independently of each other: a rank that fails in a collective write
-    leaves the others waiting in some MPIs, and runs that do not interleave gain nothing from one.
-    What goes wrong in `write` and `read` is kept until `check` raises it on every rank.
+    What goes wrong in `write`, `read` and `sync` is kept until `check` raises it on every rank.
 
     Parameters
     ----------
     comm : mpi4py.MPI.Intracomm
-        Private communicator; a plain one, because some MPIs mishandle files on Cartesian ones.
+        Private communicator.
     path : str
         Path that is valid on every rank.
     write : bool, optional
@@ -65,22 +58,21 @@ class SharedFile:
         self._path = path
         self._writes = write
         self._fault: OSError | None = None
-        # If only some ranks could open it, their handles are left: to close them is collective.
-        with agreed(comm, "open"):
-            try:
-                self._file = MPI.File.Open(comm, path, MPI.MODE_RDWR if write else MPI.MODE_RDONLY)
-            except MPI.Exception as error:
-                fault = self._told("open", error)
-                raise fault from None
-        self._file.Set_errhandler(MPI.ERRORS_RETURN)
+        self._file = -1
+        try:
+            with agreed(comm, "open"):
+                self._file = self._open()
+        except BaseException:
+            self.close()
+            raise
 
     def write(self, offset: int, data: Array) -> None:
-        """Write the bytes of a C-contiguous array at position `offset` of the file."""
-        self._move(self._file.Write_at, "write", offset, data)
+        """Write the bytes of a C-contiguous array at position `offset` of the file. Local."""
+        self._move(os.pwritev, "write", offset, data)
 
     def read(self, offset: int, data: Array) -> None:
-        """Fill a C-contiguous array with the bytes at position `offset` of the file."""
-        self._move(self._file.Read_at, "read", offset, data)
+        """Fill a C-contiguous array with the bytes at position `offset` of the file. Local."""
+        self._move(os.preadv, "read", offset, data)
 
     def check(self) -> None:
         """Raise on every rank what went wrong on any.
@@ -95,17 +87,20 @@ class SharedFile:
                 raise self._fault
 
     def sync(self) -> None:
-        """Bring what was written to the disk, on every rank; errors are kept for `check`."""
+        """Bring what was written to the disk; errors are kept for `check`. Local."""
         try:
-            self._file.Sync()
-        except MPI.Exception as error:
+            os.fsync(self._file)
+        except OSError as error:
             self._keep(self._told("sync", error))
 
     def close(self) -> None:
-        """Close; errors are kept for `check`."""
+        """Close, once; errors are kept for `check`. Local."""
+        if self._file < 0:
+            return
+        file, self._file = self._file, -1
         try:
-            self._file.Close()
-        except MPI.Exception as error:
+            os.close(file)
+        except OSError as error:
             self._keep(self._told("close", error))
 
     def __enter__(self) -> Self:
@@ -123,19 +118,33 @@ class SharedFile:
         if error is None:
             self.check()
 
-    def _move(
-        self, call: Callable[[int, Bytes], None], verb: str, offset: int, data: Array
-    ) -> None:
-        flat = data.reshape(-1).view(np.uint8)
+    def _open(self) -> int:
         try:
-            for at in range(0, flat.size, PIECE_BYTES):
-                call(offset + at, flat[at : at + PIECE_BYTES])
-        except MPI.Exception as error:
+            return os.open(self._path, os.O_RDWR if self._writes else os.O_RDONLY)
+        except OSError as error:
+            fault = self._told("open", error)
+            raise fault from None
+
+    def _move(
+        self,
+        call: Callable[[int, list[Any], int], int],
+        verb: str,
+        offset: int,
+        data: Array,
+    ) -> None:
+        flat: Any = data.reshape(-1).view(np.uint8)
+        done = 0
+        try:
+            while done < len(flat):
+                moved = call(self._file, [flat[done : done + PIECE_BYTES]], offset + done)
+                if moved == 0:
+                    raise OSError(errno.EIO, "the file ends here")  # noqa: TRY301
+                done += moved
+        except OSError as error:
             self._keep(self._told(verb, error))
 
     def _keep(self, fault: OSError) -> None:
         self._fault = self._fault or fault
 
-    def _told(self, verb: str, error: MPI.Exception) -> OSError:
-        code = _ERRNO.get(error.Get_error_class(), errno.EIO)
-        return OSError(code, f"cannot {verb}: {error.Get_error_string().strip()}", self._path)
+    def _told(self, verb: str, error: OSError) -> OSError:
+        return OSError(error.errno, f"cannot {verb}: {error.strerror}", self._path)

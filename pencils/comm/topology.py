@@ -57,6 +57,7 @@ class Topology:
         self.groups: dict[bytes, tuple[MPI.Intracomm, SharedPool]] = {}
         self._along: dict[tuple[tuple[int, ...], tuple[int, ...]], MPI.Intracomm] = {}
         self._in_order: dict[object, MPI.Intracomm] = {}
+        self._lent: dict[tuple[tuple[int, ...], int], MPI.Intracomm] = {}
         self._apart: Topology | None = None
         self.worker: ThreadPoolExecutor | None = None  # the only one who communicates here, if any
 
@@ -69,10 +70,24 @@ class Topology:
             return self.comm
         key = grid.shape, tuple(sorted(axes))
         if key not in self._along:
-            coords = grid.coords(self.comm.rank)
-            fixed = tuple(0 if axis in axes else coord for axis, coord in enumerate(coords))
-            self._along[key] = _split(self.comm, grid.rank(fixed))
+            self._along[key] = self._split_along(grid, axes)
         return self._along[key]
+
+    def lent(self, grid: ProcessGrid) -> list[MPI.Intracomm]:
+        """Communicators along each axis of a grid, and of this rank alone, for other libraries.
+
+        Those may free them: then there are new ones the next time. *Collective* the first time.
+        """
+        keys = [(grid.shape, axis) for axis in range(len(grid.shape) + 1)]
+        for key in keys:
+            if self._lent.get(key, MPI.COMM_NULL) == MPI.COMM_NULL:
+                self._lent[key] = self._split_along(grid, key[1:])
+        return [self._lent[key] for key in keys]
+
+    def _split_along(self, grid: ProcessGrid, axes: Collection[int]) -> MPI.Intracomm:
+        coords = grid.coords(self.rank)
+        fixed = tuple(0 if axis in axes else coord for axis, coord in enumerate(coords))
+        return _split(self.comm, grid.rank(fixed))
 
     def in_order(self, key: object, place: int) -> MPI.Intracomm:
         """Communicator of all ranks in another order, which `key` names: this one is at `place`.
@@ -164,6 +179,7 @@ class Topology:
             1
             + len(self._along)
             + len(self._in_order)
+            + len(self._lent)
             + len(self.groups)
             + (self._node is not None)
             + apart
@@ -190,11 +206,13 @@ class Topology:
         self.groups.clear()
         if self._shared is not None:
             self._shared.free()
-        for comm in (*self._along.values(), *self._in_order.values(), self._node, self.comm):
+        kept = *self._along.values(), *self._in_order.values(), *self._lent.values()
+        for comm in (*kept, self._node, self.comm):
             if comm is not None and comm != MPI.COMM_NULL:
                 comm.Free()
         self._along.clear()
         self._in_order.clear()
+        self._lent.clear()
 
 
 class _Apart(Topology):

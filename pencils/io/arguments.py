@@ -11,6 +11,9 @@ from pencils.layout.integers import to_int
 from pencils.localgrid import LocalGrid
 from pencils.operands import check_type
 
+# Beyond what HDF5 has integers for.
+_HUGE = 2**63
+
 
 def read_path(path: object) -> str:
     """Read a path given as text or path-like object.
@@ -51,7 +54,7 @@ def read_name(name: object) -> str:
 
 
 def read_names(names: object) -> list[str] | None:
-    """Read one name or several; None means all.
+    """Read one name or several; None means all. A set is sorted: each rank has its own order.
 
     Raises
     ------
@@ -63,7 +66,8 @@ def read_names(names: object) -> list[str] | None:
     if not isinstance(names, Iterable):
         msg = f"names must be a str, several of them, or None for all fields, not {names!r}"
         raise TypeError(msg)
-    return [read_name(name) for name in ([names] if isinstance(names, str) else names)]
+    found = [read_name(name) for name in ([names] if isinstance(names, str) else names)]
+    return sorted(found) if isinstance(names, set | frozenset) else found
 
 
 def read_attrs(attrs: object, reserved: str) -> dict[str, Any]:
@@ -91,8 +95,8 @@ def read_facts(step: object, time: object) -> dict[str, Any]:
 
     Raises
     ------
-    TypeError
-        If they are no integer and no real number.
+    TypeError, ArgumentError
+        If they are no integer of 64 bits and no real number.
     """
     facts: dict[str, Any] = {}
     if step is not None:
@@ -100,6 +104,9 @@ def read_facts(step: object, time: object) -> dict[str, Any]:
         if facts["step"] is None:
             msg = f"step={step!r} must be an integer"
             raise TypeError(msg)
+        if not -_HUGE <= facts["step"] < _HUGE:
+            msg = f"{step=} has more than 64 bits"
+            raise ArgumentError(msg)
     if time is not None:
         if isinstance(time, str | bytes) or not hasattr(time, "__float__"):
             msg = f"time={time!r} must be a real number"
@@ -119,7 +126,7 @@ def read_align(align: object) -> int:
     if align is None:
         return 1
     number = to_int(align)
-    if number is None or number < 1:
+    if number is None or not 1 <= number < _HUGE:
         msg = f"align={align!r} must be a number of bytes, like 4096 or the stripe size"
         raise ArgumentError(msg)
     return number

@@ -8,12 +8,17 @@ flipped signs would in a plain sum.
 
 from __future__ import annotations
 
-from functools import cache
-from math import gcd
+import sys
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pencils.comm.pack import compiled
+from pencils.layout import Box
 
 Words = NDArray[np.uint64]
 
@@ -52,18 +57,72 @@ def checksum(data: NDArray[Any], first: int = 0) -> int:
     >>> checksum(whole[::-1]) == checksum(whole)
     False
     """
-    width = gcd(data.dtype.itemsize, _WORD_BYTES)
-    flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-    words = flat.view(f"<u{width}")
-    start = first * (data.dtype.itemsize // width)
+    words, first = _words(data), first * _words_each(data.dtype)
+    kernels = compiled()
+    if kernels is not None and sys.byteorder == "little":
+        total: int = kernels.mixed_sum(words, words.itemsize, first)
+        return total
+    return _sum_pieces(words, first)
+
+
+def _sum_pieces(words: NDArray[Any], first: int) -> int:
     total = 0
     for at in range(0, words.size, _PIECE):
-        total += _mixed_sum(words[at : at + _PIECE], start + at)
+        total += _mixed_sum(words[at : at + _PIECE], first + at, _ramp())
     return total % _MODULUS
 
 
-def _mixed_sum(words: NDArray[Any], first: int) -> int:
-    mixed = _ramp()[: words.size] + np.uint64((first + 1) * _STEP % _MODULUS)
+def checksum_box(data: NDArray[Any], start: Sequence[int], shape: Sequence[int]) -> int:
+    """Sum up a box of a larger array.
+
+    Parameters
+    ----------
+    data : numpy.ndarray
+        The box.
+    start : sequence of int
+        Index of its first element in the whole array.
+    shape : sequence of int
+        Shape of the whole array.
+
+    Returns
+    -------
+    int
+        The sum, as of `checksum`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> whole = np.arange(10.0).reshape(2, 5)
+    >>> parts = (
+    ...     checksum_box(whole[:, :3], (0, 0), (2, 5)),
+    ...     checksum_box(whole[:, 3:], (0, 3), (2, 5)),
+    ... )
+    >>> sum(parts) % 2**64 == checksum(whole)
+    True
+    """
+    each = _words_each(data.dtype)
+    steps = tuple(each * prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    total = 0
+    for piece in Box.of_shape(data.shape).pieces(max(1, _PIECE // each)):
+        index = (at + lo for at, lo in zip(piece.start, start, strict=True))
+        first = sum(i * step for i, step in zip(index, steps, strict=True))
+        ramp = _ramp_of_box((*piece.shape, each), (*steps, 1))
+        part: tuple[Any, ...] = (*piece.slices(), ...)  # an array even of a single element
+        total += _mixed_sum(_words(data[part]), first, ramp)
+    return total % _MODULUS
+
+
+def _words_each(dtype: np.dtype[Any]) -> int:
+    return dtype.itemsize // gcd(dtype.itemsize, _WORD_BYTES)
+
+
+def _words(data: NDArray[Any]) -> NDArray[Any]:
+    width = gcd(data.dtype.itemsize, _WORD_BYTES)
+    return np.ascontiguousarray(data).reshape(-1).view(np.uint8).view(f"<u{width}")
+
+
+def _mixed_sum(words: NDArray[Any], first: int, ramp: Words) -> int:
+    mixed = ramp[: words.size] + np.uint64((first + 1) * _STEP % _MODULUS)
     mixed += words
     mixed ^= mixed >> _HIGH
     mixed *= _FACTOR
@@ -74,3 +133,16 @@ def _mixed_sum(words: NDArray[Any], first: int) -> int:
 @cache
 def _ramp() -> Words:
     return np.arange(_PIECE, dtype=np.uint64) * np.uint64(_STEP)
+
+
+@lru_cache(maxsize=8)
+def _ramp_of_box(shape: tuple[int, ...], steps: tuple[int, ...]) -> Words:
+    """Return what `_ramp` says of positions that are `steps` apart along each axis."""
+    along = (
+        np.arange(n, dtype=np.uint64) * np.uint64(step)
+        for n, step in zip(shape, steps, strict=True)
+    )
+    ramp = np.zeros((), np.uint64)
+    for positions in along:
+        ramp = ramp[..., np.newaxis] + positions
+    return ramp.reshape(-1) * np.uint64(_STEP)

@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import secrets
+import shutil
 import time
 from hashlib import blake2b
 from pathlib import Path
@@ -57,8 +58,8 @@ def clean(target: Path) -> None:
 
 
 def _is_stale(file: Path, name: re.Match[str]) -> bool:
-    if name["place"] == _place() and not _is_running(int(name["pid"])):
-        return True
+    if name["place"] == _place():
+        return not _is_running(int(name["pid"]))
     try:
         return time.time() - file.stat().st_mtime > _FORGOTTEN
     except OSError:  # gone meanwhile
@@ -91,6 +92,9 @@ def commit(temporary: Path, target: Path) -> None:
     OSError
         If the disk refuses; `target` is then as it was.
     """
+    if target.exists():
+        with contextlib.suppress(OSError):
+            shutil.copymode(target, temporary)
     sync(temporary)
     temporary.replace(target)
     # The file is whole and in place; not every file system lets a directory be synchronised.

@@ -10,6 +10,7 @@ from pencils.array import PencilArray
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.io.arguments import read_name
 from pencils.io.boundary import boundary_widths, widened, with_boundary
+from pencils.io.chunking import Chunking
 from pencils.io.entry import Entry
 from pencils.io.scales import label_axes
 from pencils.io.values import COORDINATE, Stored, encode
@@ -31,6 +32,8 @@ class Contents:
         What all ranks have alike, coordinates included.
     grid : LocalGrid or None
         The coordinates.
+    chunking : Chunking
+        How the fields are compressed and chunked.
     boundary : mapping of str to sequence of (int, int)
         For fields that include boundary points, how many there are.
     """
@@ -38,12 +41,15 @@ class Contents:
     fields: Mapping[str, PencilArray]
     values: Mapping[str, Stored]
     grid: LocalGrid | None
+    chunking: Chunking
     boundary: Mapping[str, Widths] = field(default_factory=dict)
 
     @property
     def entries(self) -> list[Entry]:
         """Descriptions of the fields."""
-        return [Entry.of(name, u, self.boundary.get(name, ())) for name, u in self.fields.items()]
+        fields = self.fields.items()
+        entries = [Entry.of(name, u, self.boundary.get(name, ())) for name, u in fields]
+        return [replace(entry, chunks=self.chunking.chunks(entry)) for entry in entries]
 
     @property
     def scales(self) -> dict[str, tuple[str, ...]]:
@@ -75,7 +81,9 @@ class Contents:
         return replace(self, fields=fields, boundary=boundary)
 
 
-def gather_contents(fields: object, grid: LocalGrid | None, size: int) -> Contents:
+def gather_contents(
+    fields: object, grid: LocalGrid | None, size: int, chunking: Chunking
+) -> Contents:
     """Read what is to be stored over `size` processes.
 
     Raises
@@ -95,9 +103,10 @@ def gather_contents(fields: object, grid: LocalGrid | None, size: int) -> Conten
     values = {name: _encode(name, fields[name]) for name in names if name not in found}
     if grid is not None:
         values |= _coordinates(grid, fields)
-    contents = Contents(found, values, grid)
+    chunking.check_names(found)
+    contents = Contents(found, values, grid, chunking)
     scales = {label for labels in contents.scales.values() for label in labels}
-    _check_groups(sorted({*names, *values, *scales}))
+    check_groups(sorted({*names, *values, *scales}))
     taken = (scales - values.keys()) & set(names)
     if taken:
         msg = f"{min(taken)!r} names a dimension of the grid, so it cannot be a field; rename it"
@@ -134,7 +143,8 @@ def _check_processes(fields: Mapping[str, PencilArray], size: int) -> None:
             raise PencilMismatchError(msg)
 
 
-def _check_groups(names: list[str]) -> None:
+def check_groups(names: list[str]) -> None:
+    """Raise ArgumentError if one of the names is also the group of another."""
     for name in names:
         groups = [other for other in names if name.startswith(other + "/")]
         if groups:

@@ -12,13 +12,18 @@ from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
+from numpy.typing import NDArray
 
 from pencils.io.checksum import checksum
+from pencils.io.chunks import chunk_box
 from pencils.io.entry import FORMAT, RESERVED, Entry
+from pencils.io.overlay import Overlay
 from pencils.io.values import COORDINATE, Stored
 
+Ints = NDArray[np.int64]
+
 # What HDF5 since 1.10 reads; newer forms would be unreadable for installed tools.
-_LIBVER = ("earliest", "v110")
+LIBVER = ("earliest", "v110")
 # By this name netCDF tells a dimension from a variable.
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable. {:9d}"
 
@@ -38,6 +43,8 @@ class Plan(NamedTuple):
         Attributes of the user.
     facts : mapping of str to object
         Attributes of pencils.
+    compression : mapping of str to object
+        For chunked fields, the filters in h5py's words.
     """
 
     fields: Sequence[Entry]
@@ -45,6 +52,7 @@ class Plan(NamedTuple):
     scales: Mapping[str, Sequence[str]]
     attrs: Mapping[str, Any]
     facts: Mapping[str, Any]
+    compression: Mapping[str, Any]
 
 
 def lay_out(path: str, plan: Plan, *, align: int, summed: bool) -> list[Entry]:
@@ -64,7 +72,8 @@ def lay_out(path: str, plan: Plan, *, align: int, summed: bool) -> list[Entry]:
     Returns
     -------
     list of Entry
-        The fields with their offsets; None for those without points.
+        The fields with their offsets; None for those without points, and for chunked ones, which
+        get room later by `place_chunks`.
 
     Raises
     ------
@@ -73,18 +82,18 @@ def lay_out(path: str, plan: Plan, *, align: int, summed: bool) -> list[Entry]:
     OSError
         If the file cannot be written.
     """
-    room: dict[str, Any] = {"alignment_threshold": align, "alignment_interval": align}
-    with h5py.File(path, "w", libver=_LIBVER, locking=False, **room) as file:
-        facts = {"format": FORMAT, "complete": 0, "hdf5": h5py.version.hdf5_version}
+    with h5py.File(path, "w", libver=LIBVER, locking=False, **_aligned(align)) as file:
+        libraries = {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
+        facts = {"format": FORMAT, "complete": 0, **libraries}
         for name, value in (facts | dict(plan.facts)).items():
             file.attrs[RESERVED + name] = value
         for name, value in plan.attrs.items():
-            _store_attribute(file, name, value)
+            store_attribute(file, name, value)
         for name, value in plan.values.items():
-            _store_value(file, name, value, summed=summed)
-        placed = [_place_field(file, entry, summed=summed) for entry in plan.fields]
+            store_value(file, name, value, summed=summed)
+        placed = [_place_field(file, entry, plan, summed=summed) for entry in plan.fields]
         for name, scales in plan.scales.items():
-            _label(file, file[name], scales)
+            label(file, file[name], scales)
         return placed
 
 
@@ -96,14 +105,68 @@ def seal(path: str, sums: Mapping[str, int]) -> None:
     OSError
         If the file cannot be written.
     """
-    with h5py.File(path, "r+", libver=_LIBVER, locking=False) as file:
+    with h5py.File(path, "r+", libver=LIBVER, locking=False) as file:
         for name, value in sums.items():
             file[name].attrs.modify(RESERVED + "checksum", np.uint64(value))
         file.attrs.modify(RESERVED + "complete", 1)
 
 
-def _place_field(file: Any, entry: Entry, *, summed: bool) -> Entry:
-    made = _reserve(file, entry)
+def place_chunks(path: str, entry: Entry, table: Ints, *, align: int) -> Ints:
+    """Find room for all chunks of a field, and note in the file where they will be.
+
+    Parameters
+    ----------
+    path : str
+        A file that was laid out.
+    entry : Entry
+        The field.
+    table : numpy.ndarray
+        For each chunk the number of its bytes, and the mask of the filters that were left out:
+        two arrays with an element for each chunk.
+    align : int
+        Chunks of that many bytes and more begin at multiples of it.
+
+    Returns
+    -------
+    numpy.ndarray
+        Where each chunk begins.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written.
+    """
+    sizes, masks = table
+    dummy = np.zeros(sizes.max(), np.uint8)
+    with Overlay(path, dummy) as overlay:
+        with h5py.File(overlay, "r+", libver=LIBVER, **_aligned(align)) as file:
+            dataset = file[entry.name].id
+            for index in np.ndindex(*sizes.shape):
+                start = chunk_box(index, entry.chunks, entry.shape).start
+                dataset.write_direct_chunk(start, dummy[: sizes[index]], int(masks[index]))
+        overlay.apply()
+        return np.array(overlay.placed, np.int64).reshape(sizes.shape)
+
+
+def make_chunked(file: Any, entry: Entry, compression: Mapping[str, Any]) -> Any:
+    """Make a dataset whose chunks are to come."""
+    file_type(entry)  # complains if there is none
+    return file.create_dataset(
+        entry.name,
+        entry.shape,
+        entry.dtype,
+        chunks=entry.chunks,
+        track_times=False,
+        **compression,
+    )
+
+
+def _aligned(align: int) -> dict[str, Any]:
+    return {"alignment_threshold": align, "alignment_interval": align}
+
+
+def _place_field(file: Any, entry: Entry, plan: Plan, *, summed: bool) -> Entry:
+    made = make_chunked(file, entry, plan.compression) if entry.chunks else _reserve(file, entry)
     attrs = made.attrs
     attrs[RESERVED + "components"] = entry.components
     attrs[RESERVED + "singleton"] = np.array(entry.singletons, np.int8)
@@ -112,10 +175,11 @@ def _place_field(file: Any, entry: Entry, *, summed: bool) -> Entry:
         attrs[RESERVED + "boundary"] = np.ravel(entry.boundary)  # netCDF has no attributes of 2-D
     if summed:
         attrs[RESERVED + "checksum"] = np.uint64(0)
-    return replace(entry, offset=made.id.get_offset())
+    return replace(entry, offset=None if entry.chunks else made.id.get_offset())
 
 
-def _store_value(file: Any, name: str, value: Stored, *, summed: bool) -> None:
+def store_value(file: Any, name: str, value: Stored, *, summed: bool) -> None:
+    """Write a value or a coordinate to a file, or to a group that becomes one."""
     made = _reserve(file, Entry(name, value.data.shape, value.data.dtype, kind=value.kind))
     if value.data.size:
         kind = made.id.get_type()  # the bytes as they are, whatever HDF5 calls them
@@ -127,7 +191,7 @@ def _store_value(file: Any, name: str, value: Stored, *, summed: bool) -> None:
         made.attrs[RESERVED + "checksum"] = np.uint64(checksum(value.data))
 
 
-def _label(file: Any, dataset: Any, scales: Sequence[str]) -> None:
+def label(file: Any, dataset: Any, scales: Sequence[str]) -> None:
     """Attach a dimension scale to each axis: a coordinate if there is one, or a mere dimension."""
     for axis, name in enumerate(scales):
         if name not in file:
@@ -146,12 +210,12 @@ def _reserve(file: Any, entry: Entry) -> Any:
     links.set_create_intermediate_group(True)
     links.set_char_encoding(h5py.h5t.CSET_UTF8)
     space = h5py.h5s.create_simple(entry.shape) if entry.shape else h5py.h5s.create(h5py.h5s.SCALAR)
-    kind = _file_type(entry)
+    kind = file_type(entry)
     made = h5py.h5d.create(file.id, entry.name.encode(), kind, space, dcpl=layout, lcpl=links)
     return h5py.Dataset(made)
 
 
-def _file_type(entry: Entry) -> Any:
+def file_type(entry: Entry) -> Any:
     """HDF5 type whose elements are, byte for byte, those of the field."""
     reason = "it would change its bytes"
     try:
@@ -173,13 +237,14 @@ def _as_text(kind: Any) -> Any:
     return text
 
 
-def _store_attribute(file: Any, name: str, value: Any) -> None:
+def store_attribute(file: Any, name: str, value: Any) -> None:
+    """Write an attribute of a file, group or dataset; TypeError if HDF5 has no such."""
     storable = value
     if isinstance(value, np.str_ | np.ndarray) and value.dtype.kind == "U":
         storable = value.astype(object) if value.ndim else str(value)
     try:
         file.attrs[name] = storable
-    except (TypeError, ValueError, OSError) as error:
+    except (TypeError, ValueError, OSError, RuntimeError) as error:
         msg = (
             f"attrs[{name!r}] = {value!r:.80} cannot be stored ({error}); attributes are numbers, "
             "strings and arrays of them below 64 kB"

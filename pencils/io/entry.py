@@ -45,6 +45,8 @@ class Entry:
         What it is if it is no field, as `pencils.io.values.Stored` says.
     checksum : int or None
         Sum over its bytes; None if the file does not say.
+    chunks : tuple of int
+        Extents of a chunk; empty if there are none.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Entry:
     boundary: Widths = ()
     kind: str = ""
     checksum: int | None = None
+    chunks: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, name: str, field: PencilArray, boundary: Widths = ()) -> Entry:

@@ -6,6 +6,7 @@ h5py is all that is used of HDF5, in its serial form; most bytes are read past i
 from __future__ import annotations
 
 import contextlib
+import pickle
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -80,6 +81,21 @@ def inspect(
         )
 
 
+def list_all(path: str) -> list[str]:
+    """List the values and fields, without what neither can be, like text in other tools' files.
+
+    Raises
+    ------
+    CheckpointError
+        If it is not a whole HDF5 file, or of a format that is too new.
+    OSError
+        If the file cannot be opened.
+    """
+    with open_file(path) as file, _telling_of_damage(path):
+        _check_state(path, file)
+        return [name for name in _everything(file, None) if _is_array(file[name])]
+
+
 def describe_all(path: str) -> list[Entry]:
     """Describe every dataset of numbers whose sum is known.
 
@@ -96,9 +112,22 @@ def describe_all(path: str) -> list[Entry]:
         return [_describe(path, name, file[name]) for name in summed]
 
 
-def read_box(file: Any, name: str, key: tuple[slice, ...] | slice) -> Array:
-    """Read a box of a dataset, whatever its storage."""
-    return np.asarray(file[name][key])
+def read_box(file: Any, name: str, key: tuple[Any, ...]) -> Array:
+    """Read a box of a dataset, whatever its storage.
+
+    Raises
+    ------
+    CheckpointError
+        If HDF5 cannot make sense of what lies there.
+    OSError
+        If the system cannot read the file.
+    """
+    try:
+        return np.asarray(file[name][key])
+    except (KeyError, OSError, RuntimeError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise damaged(file.filename, [name]) from error
 
 
 def open_dataset(path: str, name: str) -> ArrayLike:
@@ -139,15 +168,22 @@ def open_file(path: str) -> Any:
         where = f"; check the path, the working directory is {Path.cwd()}"
         hint = where if isinstance(error, FileNotFoundError) else ""
         msg = f"cannot load {path}: {error.strerror}{hint}"
-        raise type(error)(msg) from None
+        raise OSError(error.errno, msg) from None  # of the same type
     if not h5py.is_hdf5(path):
         msg = f"{path} is not an HDF5 file; load() reads those that save() or other tools wrote"
         raise CheckpointError(msg)
     try:
-        return h5py.File(path, "r", locking=False)
+        return _open(path)
     except OSError as error:
         msg = f"{path} is a damaged HDF5 file, cut short or not written to its end: {error}"
         raise CheckpointError(msg) from None
+
+
+def _open(path: str) -> Any:
+    try:
+        return h5py.File(path, "r", locking=False)
+    except OSError:  # as of a file that this process has open already, with locks
+        return h5py.File(path, "r")
 
 
 @contextlib.contextmanager
@@ -244,12 +280,22 @@ def _describe(path: str, name: str, dataset: Any) -> Entry:
         boundary=_pairs(dataset.attrs.get(RESERVED + "boundary", ())),
         kind=dataset.attrs.get(RESERVED + "value", ""),
         checksum=None if summed is None else int(summed),
+        chunks=dataset.chunks or (),
     )
     offset = _raw_offset(path, dataset)
     if offset is not None and offset + entry.nbytes > Path(path).stat().st_size:
         msg = f"{path} is damaged: it ends before {name!r} does"
         raise CheckpointError(msg)
     return replace(entry, offset=offset)
+
+
+def _is_array(dataset: Any) -> bool:
+    """Whether a dataset has points, of a type that a field may have."""
+    try:
+        read_dtype(dataset.dtype)
+    except TypeError:
+        return False
+    return dataset.shape is not None
 
 
 def _field_type(path: str, name: str, dataset: Any) -> np.dtype[Any]:
@@ -289,6 +335,7 @@ def _attrs(file: Any) -> dict[str, Any]:
         if name.startswith(RESERVED):
             continue
         with contextlib.suppress(TypeError, OSError):  # of a type that h5py does not know
-            found[name] = file.attrs[name]
-    references = (h5py.Reference, h5py.RegionReference)
-    return {name: value for name, value in found.items() if not isinstance(value, references)}
+            value = file.attrs[name]
+            pickle.dumps(value)  # references cannot travel to other ranks, wherever they stand
+            found[name] = value
+    return found

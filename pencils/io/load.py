@@ -5,25 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from pencils.array import PencilArray
+from pencils.checking import checks, mark_written
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.comm.reduce import allreduce
-from pencils.errors import CheckpointError
 from pencils.io.arguments import read_names, read_path
 from pencils.io.boundary import copy_common, has_room, widened, with_boundary
 from pencils.io.checkpoint import Checkpoint
-from pencils.io.checksum import checksum
+from pencils.io.checksum import checksum, checksum_box
 from pencils.io.entry import Entry, damaged
+from pencils.io.inspected import Inspected, inspect_together
 from pencils.io.places import read_places
-from pencils.io.slabs import Slabs, runs
+from pencils.io.progress import Told, shown
+from pencils.io.slabs import PIECE_BYTES, Slabs, runs
 from pencils.io.values import decode
+from pencils.layout import Box
 from pencils.operands import is_field, topology_among
 from pencils.pencil import Pencil
 from pencils.storage import HaloSpec, read_dtype
@@ -117,20 +120,19 @@ def load(
         same(path=given, names=wanted, dtype=kind, verify=bool(verify))
         places = read_places(template, into, wanted, halo, comm.size)
         same(template=places)
-    found: _File | None = None
-    with agreed(comm, "load"):
-        if comm.rank == 0:
-            found = _inspect(os.path.realpath(given), wanted, places.names, verify=bool(verify))
-    file: _File = comm.bcast(found)
+    look = partial(_look, names=wanted, among=places.names, verify=bool(verify))
+    file = inspect_together(comm, "load", given, look)
     with agreed(comm, "load"):
         fields = [places.make(entry, kind, file.path) for entry in file.found.fields]
         values = {name: decode(value) for name, value in file.found.values.items()}
     landings = [_land(*pair) for pair in zip(file.found.fields, fields, strict=True)]
-    sums = _read_raw(comm, file.path, [one for one in landings if one.entry.offset is not None])
+    sums = _read_raw(comm, file, [one for one in landings if one.entry.offset is not None])
     with agreed(comm, "load"):
-        sums |= _read_boxes(file.path, [one for one in landings if one.entry.offset is None])
-        if comm.rank == 0:
-            _check_identity(file)
+        try:
+            sums |= _read_boxes(file.path, [one for one in landings if one.entry.offset is None])
+        finally:  # also the reason, if that failed
+            if comm.rank == 0:
+                file.identity.check_unchanged(file.path)
     _check_sums(comm, file.path, landings, sums)
     for landing in landings:
         _settle(landing)
@@ -144,35 +146,17 @@ def load(
     )
 
 
-class _File(NamedTuple):
-    """What rank 0 found in a file; `identity` tells it from one that takes its name later."""
-
-    path: str
-    identity: tuple[int, ...]
-    found: Found
-
-
 def _pencils(where: object) -> list[object]:
-    found = where.values() if isinstance(where, Mapping) else [where]
+    found = [where]
+    if isinstance(where, Mapping):
+        found = [where[name] for name in sorted(where, key=str)]  # each rank may have its own order
     return [thing for thing in found if is_field(thing) or isinstance(thing, Pencil)]
 
 
-def _inspect(path: str, names: list[str] | None, among: list[str] | None, *, verify: bool) -> _File:
+def _look(path: str, names: list[str] | None, among: list[str] | None, *, verify: bool) -> Found:
     from pencils.io import hdf5  # ranks other than this one seldom need h5py
 
-    found = hdf5.inspect(path, names, among, verify=verify)
-    return _File(path, _identity(path), found)
-
-
-def _identity(path: str) -> tuple[int, ...]:
-    found = Path(path).stat()
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
-
-
-def _check_identity(file: _File) -> None:
-    if _identity(file.path) != file.identity:
-        msg = f"{file.path} was replaced or changed while it was being read; load it again"
-        raise CheckpointError(msg)
+    return hdf5.inspect(path, names, among, verify=verify)
 
 
 def _land(entry: Entry, field: PencilArray) -> Landing:
@@ -192,38 +176,53 @@ def _land(entry: Entry, field: PencilArray) -> Landing:
 def _settle(landing: Landing) -> None:
     """Convert what has not been read into place."""
     entry, raw, field = landing
-    if raw is field or np.may_share_memory(raw.local, field.padded):
-        return
-    if entry.boundary:
-        copy_common(raw, field, entry.boundary)
-    else:
-        np.copyto(field.local, raw.local, casting="same_kind")
+    if raw is not field and not np.may_share_memory(raw.local, field.padded):
+        if entry.boundary:
+            copy_common(raw, field, entry.boundary)
+        else:
+            np.copyto(field.local, raw.local, casting="same_kind")
+    if checks.on:
+        mark_written(field)
 
 
-def _read_raw(comm: MPI.Intracomm, path: str, landings: Sequence[Landing]) -> dict[str, int]:
+def _read_raw(
+    comm: MPI.Intracomm, file: Inspected[Found], landings: Sequence[Landing]
+) -> dict[str, int]:
     """Read fields whose bytes lie in one piece: slabs, then the exchange. Return checksums."""
     sums: dict[str, int] = {}
     if not landings:
         return sums
-    with closing(Slabs()) as slabs, SharedFile(comm, path) as file:
+    share = sum(landing.entry.nbytes for landing in landings) // comm.size
+    with (
+        shown("load", file.path, share, rank=comm.rank) as moved,
+        closing(Slabs()) as slabs,
+        SharedFile(comm, file.path) as shared,
+    ):
+        file.check_in_place(comm, "load")
         for entry, raw, _ in landings:
             slab = slabs.into(raw)
-            sums[entry.name] = _read_slab(file, slab, entry)
-            file.check()
+            with agreed(comm, "load"):  # one rank may have no memory for it
+                sums[entry.name] = _read_slab(shared, slab, entry, moved)
+            shared.check()
             slabs.spread(slab, raw)
     return sums
 
 
-def _read_slab(file: SharedFile, slab: PencilArray, entry: Entry) -> int:
-    total = 0
+def _read_slab(file: SharedFile, slab: PencilArray, entry: Entry, moved: Told) -> int:
+    total, most = 0, max(1, PIECE_BYTES // entry.dtype.itemsize)
     for run in runs(slab):
-        block = run.block
-        landing = block if block.flags.c_contiguous else np.empty(block.shape, block.dtype)
-        file.read((entry.offset or 0) + run.offset, landing)
-        if _is_summed(entry, slab):
-            total += checksum(landing, run.offset // landing.dtype.itemsize)
-        if landing is not block:
-            np.copyto(block, landing)
+        offset = run.offset
+        for box in Box.of_shape(run.block.shape).pieces(most):
+            index: tuple[Any, ...] = (*box.slices(), ...)  # an array even of a single element
+            part = run.block[index]
+            piece = part if part.flags.c_contiguous else np.empty(part.shape, part.dtype)
+            file.read((entry.offset or 0) + offset, piece)
+            if _is_summed(entry, slab):
+                total += checksum(piece, offset // piece.dtype.itemsize)
+            if piece is not part:
+                np.copyto(part, piece)
+            moved(piece.nbytes)
+            offset += piece.nbytes
     return total % 2**64
 
 
@@ -239,8 +238,8 @@ def _read_boxes(path: str, landings: Sequence[Landing]) -> dict[str, int]:
             if raw.local.size:
                 raw.local[...] = hdf5.read_box(file, entry.name, raw.local_slices)
             if _is_summed(entry, raw):
-                parts = ((run.block, run.offset // entry.dtype.itemsize) for run in runs(raw))
-                sums[entry.name] = sum(checksum(*part) for part in parts) % 2**64
+                start = [part.start for part in raw.local_slices]
+                sums[entry.name] = checksum_box(raw.local, start, entry.shape)
     return sums
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +17,7 @@ from pencils.comm.reduce import allreduce
 from pencils.errors import ArgumentError
 from pencils.io.arguments import read_path
 from pencils.io.commit import sync
+from pencils.io.inspected import Identity, Inspected, inspect_together
 from pencils.io.stored_field import StoredField
 from pencils.pencil import Pencil
 
@@ -76,31 +78,42 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
             msg = f"mode={mode!r} must be 'r' to read, or 'r+' to write into fields, too"
             raise ArgumentError(msg)
         same(path=given, mode=mode)
-    found: tuple[str, Found] | None = None
-    with agreed(private, "open"):
-        if private.rank == 0:
-            found = _inspect(os.path.realpath(given))
-    real, contents = private.bcast(found)
-    return OpenFile(real, ranks, contents, writable=mode == "r+")
+    return OpenFile(inspect_together(private, "open", given, _look), ranks, writable=mode == "r+")
 
 
-def _inspect(path: str) -> tuple[str, Found]:
+def _look(path: str) -> Found:
     from pencils.io import hdf5  # of all ranks, only this one needs h5py here
 
-    return path, hdf5.inspect(path, None, verify=True)
+    return hdf5.inspect(path, hdf5.list_all(path), verify=True)
 
 
 class OpenFile(Mapping[str, StoredField]):
     """The fields of a file, by name; made by `pencils.open`."""
 
-    __slots__ = ("_fields", "_found", "_path", "_ranks", "_writer")
+    __slots__ = (
+        "__weakref__",
+        "_fields",
+        "_file",
+        "_found",
+        "_identity",
+        "_path",
+        "_ranks",
+        "_writable",
+    )
 
-    def __init__(self, path: str, ranks: Pencil, found: Found, *, writable: bool) -> None:
-        self._path = path
+    def __init__(self, seen: Inspected[Found], ranks: Pencil, *, writable: bool) -> None:
+        comm = ranks.topology.comm
+        self._path = seen.path
         self._ranks = ranks
-        self._found = found
-        self._writer = SharedFile(ranks.topology.comm, path, write=True) if writable else None
-        self._fields = {entry.name: StoredField(self, entry) for entry in found.fields}
+        self._found = seen.found
+        self._writable = writable
+        # Of this rank, as machines number files differently.
+        self._identity = Identity.of(seen.path)
+        # To read, too: while it is open here, no other file gets the number of this one.
+        self._file = SharedFile(comm, seen.path, write=writable)
+        weakref.finalize(self, self._file.close)
+        seen.check_in_place(comm, "open")
+        self._fields = {entry.name: StoredField(self, entry) for entry in seen.found.fields}
 
     @property
     def path(self) -> str:
@@ -136,32 +149,50 @@ class OpenFile(Mapping[str, StoredField]):
         ArgumentError
             If it is not open for that.
         """
-        if self._writer is None:
+        if not self._writable:
             msg = f"{self._path} is not open for writing; use pencils.open(path, 'r+')"
             raise ArgumentError(msg)
-        return self._writer
+        return self._file
+
+    def check_in_place(self) -> None:
+        """Raise if another file has taken the name of this one. Local.
+
+        Raises
+        ------
+        CheckpointError
+            If that is so.
+        """
+        self._identity.check_in_place(self._path)
 
     def close(self) -> None:
         """End writing, and correct the checksums. *Collective*.
 
+        After an error the file is still open, and closing it may be tried again.
+
         Raises
         ------
+        CheckpointError
+            On every rank, if another file has taken the name of this one, which is left alone.
         OSError
             On every rank, if that fails on any.
         """
-        if self._writer is None:
-            return
-        writer, self._writer = self._writer, None
-        writer.close()
-        writer.check()
+        if self._writable:
+            self._file.check()
+            self._correct()
+            self._writable = False
+        self._file.close()  # which cannot lose anything: what was written is on the disk
+
+    def _correct(self) -> None:
+        """Correct the checksums of what was written. *Collective*."""
         comm = self._ranks.topology.comm
-        known = [field for field in self._fields.values() if field.entry.checksum is not None]
-        changes = allreduce(comm, np.array([field.change for field in known], np.uint64), np.add)
+        fields = [field for field in self._fields.values() if field.is_to_correct]
+        changes = allreduce(comm, np.array([field.change for field in fields], np.uint64), np.add)
         with agreed(comm, "close"):
-            if comm.rank == 0:
-                pairs = zip(known, changes, strict=True)
+            if fields and comm.rank == 0:
+                self.check_in_place()
+                pairs = zip(fields, changes, strict=True)
                 sums = {field.entry.name: field.sum_after(int(change)) for field, change in pairs}
-                _correct(Path(self._path), sums)
+                _seal(self._path, sums)
 
     def __enter__(self) -> Self:
         return self
@@ -192,9 +223,8 @@ class OpenFile(Mapping[str, StoredField]):
         return "\n".join([f"<OpenFile {self._path}", *lines]) + ">"
 
 
-def _correct(path: Path, sums: Mapping[str, int]) -> None:
+def _seal(path: str, sums: Mapping[str, int]) -> None:
     from pencils.io import create
 
-    if sums:
-        create.seal(str(path), sums)
-        sync(path)
+    create.seal(path, sums)
+    sync(Path(path))

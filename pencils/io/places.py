@@ -97,7 +97,7 @@ class Places:
         )
 
     def __repr__(self) -> str:
-        return f"{self._named} {self._default}"
+        return f"{sorted(self._named.items())} {self._default}"
 
 
 def read_places(

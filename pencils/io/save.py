@@ -4,28 +4,60 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
-from importlib import metadata
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal, overload
 
-import numpy as np
-
-from pencils.array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.file import SharedFile
-from pencils.comm.reduce import allreduce
 from pencils.io.arguments import read_align, read_attrs, read_facts, read_grid, read_path
-from pencils.io.checksum import checksum as checksum_of
-from pencils.io.commit import clean, commit, discard, make_temporary
+from pencils.io.chunking import read_chunking
 from pencils.io.contents import Contents, gather_contents
-from pencils.io.entry import RESERVED, Entry
-from pencils.io.slabs import Slabs, runs
+from pencils.io.draft import Draft, Header
+from pencils.io.engines import read_engine, write_fields
+from pencils.io.entry import RESERVED
+from pencils.io.progress import shown
+from pencils.io.saving import Saving
 from pencils.localgrid import LocalGrid
 from pencils.operands import is_field, topology_among
 
-if TYPE_CHECKING:
-    from mpi4py import MPI
+Compression = str | int | Mapping[str, Any] | None
+Chunks = int | Sequence[int] | Mapping[str, Sequence[int]] | None
+
+
+@overload
+def save(
+    path: str | os.PathLike[str],
+    fields: Mapping[str, Any],
+    *,
+    grid: LocalGrid | None = ...,
+    attrs: Mapping[str, Any] | None = ...,
+    step: int | None = ...,
+    time: float | None = ...,
+    halo: bool = ...,
+    align: int | None = ...,
+    checksum: bool = ...,
+    compression: Compression = ...,
+    chunks: Chunks = ...,
+    engine: Literal["auto", "direct", "mpio"] = ...,
+    wait: Literal[True] = ...,
+) -> None: ...
+
+
+@overload
+def save(
+    path: str | os.PathLike[str],
+    fields: Mapping[str, Any],
+    *,
+    grid: LocalGrid | None = ...,
+    attrs: Mapping[str, Any] | None = ...,
+    step: int | None = ...,
+    time: float | None = ...,
+    halo: bool = ...,
+    align: int | None = ...,
+    checksum: bool = ...,
+    compression: Compression = ...,
+    chunks: Chunks = ...,
+    engine: Literal["auto", "direct", "mpio"] = ...,
+    wait: Literal[False],
+) -> Saving: ...
 
 
 def save(
@@ -39,7 +71,11 @@ def save(
     halo: bool = False,
     align: int | None = None,
     checksum: bool = True,
-) -> None:
+    compression: Compression = None,
+    chunks: Chunks = None,
+    engine: Literal["auto", "direct", "mpio"] = "auto",
+    wait: bool = True,
+) -> Saving | None:
     """Write fields, and what belongs to them, to a new HDF5 file that any tool reads. *Collective*.
 
     The global arrays are stored in logical order, whatever the decomposition and memory order;
@@ -68,14 +104,39 @@ def save(
         not wrap. The dataset is larger by them. Ghosts are never stored.
     align : int, optional
         Datasets of at least that many bytes begin at multiples of it in the file: the block or
-        stripe size of the file system.
+        stripe size of the file system. So do chunks, if they have as many bytes when compressed.
     checksum : bool, optional
         Whether to store checksums, by which `load` and `verify` find damage.
+    compression : str, int or mapping of str to object, optional
+        How to compress all fields: what h5py's ``create_dataset`` takes, that is "gzip", "lzf",
+        "szip", a level of gzip from 0 to 9, or a mapping of the keywords `compression`,
+        `compression_opts`, `shuffle`, `fletcher32` and `scaleoffset`. Objects of hdf5plugin are
+        such mappings: ``hdf5plugin.Zstd()``. Every rank compresses its share. With filters that
+        lose digits, checksums are those of what can be read.
+    chunks : sequence of int or mapping of str to sequence of int, optional
+        Extents of chunks, one for each dimension, for all fields or by name. Components are in
+        chunks of their own. Default: about 1 MiB, near to cubes, if there is compression; else
+        fields lie in one piece, which is faster to write and to read.
+    engine : {"auto", "direct", "mpio"}, optional
+        How bytes get into the file, which is the same either way: "direct" writes them past HDF5
+        and works with any h5py, "mpio" is collective HDF5 and needs an h5py built with MPI. "auto"
+        is what the environment variable ``PENCILS_IO_ENGINE`` says, or else "direct", which was as
+        fast or faster wherever it was measured. Chunks are always written directly.
+    wait : bool, optional
+        Whether to return only when the file is there. Otherwise the fields are copied, so that
+        they may change at once, a thread writes them, and the file takes its name in
+        `Saving.wait`.
+
+    Returns
+    -------
+    Saving or None
+        What there is to wait for; None with ``wait=True``.
 
     Raises
     ------
     ArgumentError, PencilMismatchError, RankDisagreementError, TypeError
-        On every rank, if an argument is not allowed or differs between ranks.
+        On every rank, if an argument is not allowed or differs between ranks, or HDF5 does not
+        have the filters on one.
     OSError
         On every rank, if the file cannot be written.
 
@@ -94,105 +155,34 @@ def save(
         target = read_path(path)
         same(path=target)
         given, facts = read_attrs(attrs, RESERVED), read_facts(step, time)
-        room = read_align(align)
+        room, way = read_align(align), read_engine(engine, wait=bool(wait))
         same(attrs=sorted(given), **facts, align=room, halo=bool(halo), checksum=bool(checksum))
-        contents = gather_contents(fields, read_grid(grid), comm.size)
+        same(engine=way, wait=bool(wait))
+        chunking = read_chunking(compression, chunks)
+        same(compression=chunking.compression)
+        contents = gather_contents(fields, read_grid(grid), comm.size, chunking)
         same(**contents.facts)
     if halo:
         contents = contents.with_boundary()
-    made: tuple[Path, list[Entry]] | None = None
-    with agreed(comm, "save"):
-        if comm.rank == 0:
-            made = _begin(
-                Path(os.path.realpath(target)), contents, given, facts, room, summed=bool(checksum)
-            )
-    temporary, entries = comm.bcast(made)
-    try:
-        sums = _write(comm, temporary, contents.fields, entries, summed=bool(checksum))
+    if any(entry.chunks for entry in contents.entries):
         with agreed(comm, "save"):
-            if comm.rank == 0:
-                _finish(temporary, Path(os.path.realpath(target)), sums)
-    except BaseException:
-        if comm.rank == 0:
-            discard(temporary)
-        raise
+            _check_filters(contents)
+    header = Header(given, facts, room, summed=bool(checksum))
+    with Draft(comm, target, contents, header) as draft:
+        if not wait:
+            return Saving(comm, draft, contents.fields)
+        share = sum(entry.nbytes for entry in draft.entries) // comm.size
+        with shown("save", target, share, rank=comm.rank) as moved:
+            sums = write_fields(comm, draft, contents.fields, way, moved)
+        draft.finish(sums)
+    return None
+
+
+def _check_filters(contents: Contents) -> None:
+    from pencils.io.filters import check_filters  # for this every rank needs h5py
+
+    check_filters(contents.entries, contents.chunking.compression)
 
 
 def _values(fields: object) -> Iterable[object]:
     return filter(is_field, fields.values()) if isinstance(fields, Mapping) else ()
-
-
-def _begin(
-    target: Path,
-    contents: Contents,
-    attrs: Mapping[str, Any],
-    facts: Mapping[str, Any],
-    align: int,
-    *,
-    summed: bool,
-) -> tuple[Path, list[Entry]]:
-    """Lay out the file under a temporary name."""
-    from pencils.io import create  # of all ranks, only this one needs h5py
-
-    clean(target)
-    temporary = make_temporary(target)
-    versions = {"version": _version(), "h5py": metadata.version("h5py")}
-    plan = create.Plan(
-        contents.entries, contents.values, contents.scales, attrs, {**versions, **facts}
-    )
-    try:
-        return temporary, create.lay_out(str(temporary), plan, align=align, summed=summed)
-    except BaseException as error:
-        discard(temporary)
-        if isinstance(error, OSError | RuntimeError):  # h5py tells of a failed flush by the latter
-            msg = f"cannot save {target}: {error}"
-            raise OSError(msg) from error
-        raise
-
-
-def _version() -> str:
-    try:
-        return metadata.version("pencils")
-    except metadata.PackageNotFoundError:
-        return "not installed"
-
-
-def _write(
-    comm: MPI.Intracomm,
-    path: Path,
-    fields: Mapping[str, PencilArray],
-    entries: Sequence[Entry],
-    *,
-    summed: bool,
-) -> dict[str, int]:
-    """Write all fields into the room that was laid out for them; return their checksums."""
-    sums = np.zeros(len(entries), np.uint64)
-    with closing(Slabs()) as slabs, SharedFile(comm, str(path), write=True) as file:
-        for number, entry in enumerate(entries):
-            if entry.offset is None:
-                continue
-            slab = slabs.of(fields[entry.name])
-            if slab.extent.layout.is_first_replica(slab.pencil.rank):
-                sums[number] = _write_slab(file, slab, entry.offset, summed=summed)
-            file.check()
-    if not summed:
-        return {}
-    totals = allreduce(comm, sums, np.add)
-    return {entry.name: int(total) for entry, total in zip(entries, totals, strict=True)}
-
-
-def _write_slab(file: SharedFile, slab: PencilArray, offset: int, *, summed: bool) -> int:
-    total = 0
-    for run in runs(slab):
-        block = np.ascontiguousarray(run.block)
-        file.write(offset + run.offset, block)
-        if summed:
-            total += checksum_of(block, run.offset // block.dtype.itemsize)
-    return total % 2**64
-
-
-def _finish(temporary: Path, target: Path, sums: Mapping[str, int]) -> None:
-    from pencils.io import create
-
-    create.seal(str(temporary), sums)
-    commit(temporary, target)

@@ -1,7 +1,8 @@
 """Fields as slabs: cut along their slowest dimension only, so that every rank has one run of bytes.
 
-Files hold fields in C order. In a slab layout each rank's part of a component is contiguous there;
-MPI-IO then needs no strided file views, which some MPIs get wrong and all get slowly.
+Files hold fields in C order. In a slab layout each rank's part of a component is contiguous there:
+one long write instead of many short ones, or of strided file views of MPI, which are slow and, in
+some MPIs, wrong.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from pencils.transposition import Transposition
 
 # Runs of this length are read one by one rather than as slabs (measured; see benchmarks/io.py).
 DIRECT_BYTES = 2**16
+# What is written or read, summed up and reported at once.
+PIECE_BYTES = 2**26
 # Memory for packing, besides the field and the slab.
 STAGING_BYTES = 2**26
 
@@ -79,6 +82,14 @@ def runs(field: PencilArray) -> Iterator[Run]:
             yield Run(origin + step, field.local[component + index])
 
 
+def pieces(run: Run) -> Iterator[Run]:
+    """Cut a run whose block is contiguous into views of bounded size."""
+    flat = run.block.reshape(-1)
+    most = max(1, PIECE_BYTES // flat.dtype.itemsize)
+    for at in range(0, flat.size, most):
+        yield Run(run.offset + at * flat.dtype.itemsize, flat[at : at + most])
+
+
 class Slabs:
     """Brings fields to slabs and back, one after the other. Everything is *Collective*.
 
@@ -126,6 +137,17 @@ class Slabs:
             self._slab, self._plan = _make(field, back=back)
             self._kind = kind
         return self._slab, self._plan
+
+
+class Copies(Slabs):
+    """Brings fields to slabs that are nobody else's: they keep the values. *Collective*."""
+
+    def of(self, field: PencilArray) -> PencilArray:
+        """Return a new field that lies in slabs, with the values of `field`."""
+        slab = super().of(field)
+        with agreed(field.pencil.topology.comm, "Slabs"):  # one rank may have no memory for it
+            block = slab.local.copy()
+        return PencilArray.from_block(slab.pencil, block, slab.singletons)
 
 
 def _make(field: PencilArray, *, back: bool) -> tuple[PencilArray, Transposition]:

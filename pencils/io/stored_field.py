@@ -36,12 +36,13 @@ class StoredField:
         What it says about the field.
     """
 
-    __slots__ = ("_file", "change", "entry")
+    __slots__ = ("_file", "_written", "change", "entry")
 
     def __init__(self, file: OpenFile, entry: Entry) -> None:
         self._file = file
         self.entry = entry
         self.change = 0  # of the checksum, by what this rank has written
+        self._written = False  # by any rank
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -77,7 +78,8 @@ class StoredField:
         Raises
         ------
         CheckpointError
-            On every rank, if the selection does not fit the pencil.
+            On every rank, if the selection does not fit the pencil, the file is damaged there, or
+            another one has taken its name.
         ArgumentError, IndexError, OSError, RankDisagreementError, TypeError
             On every rank, if an argument is not allowed or differs between ranks, or the file
             cannot be read.
@@ -91,8 +93,11 @@ class StoredField:
             part = Entry(self.entry.name, selection.shape, self.dtype)
             field = Places({}, place).make(part, None, self._file.path)
         with agreed(comm, "read"):
-            if field.local.size:
-                field.local[...] = self._read_box(selection, field)
+            try:
+                if field.local.size:
+                    field.local[...] = self._read_box(selection, field)
+            finally:  # also the reason, if that failed
+                self._file.check_in_place()
         return field
 
     def write(self, field: PencilArray, key: Any = ...) -> None:
@@ -121,16 +126,24 @@ class StoredField:
             On every rank, if `field` is no field, or one of another element type.
         """
         ranks = self._file.ranks
-        with agreed(ranks.topology.comm, "write") as same:
+        comm = ranks.topology.comm
+        with agreed(comm, "write") as same:
             selection = self._check(field, key, ranks)
             writer = self._file.writer
             same(name=self.entry.name, key=selection, pencil=field.pencil, dtype=field.dtype)
         with closing(Slabs()) as slabs:
             slab = slabs.of(field)
-            if slab.local.size and slab.extent.layout.is_first_replica(slab.pencil.rank):
-                self._write_box(writer, selection, slab)
+            self._written = True
+            with agreed(comm, "write"):  # one rank may have no memory for it
+                if slab.local.size and slab.extent.layout.is_first_replica(slab.pencil.rank):
+                    self._write_box(writer, selection, slab)
         writer.sync()  # so that whoever reads now, or writes here next, comes after
         writer.check()
+
+    @property
+    def is_to_correct(self) -> bool:
+        """Whether it has a checksum that may not fit any more; the same on every rank."""
+        return self._written and self.entry.checksum is not None
 
     def sum_after(self, change: int) -> int:
         """Checksum of the field after a change by all ranks."""
@@ -170,7 +183,8 @@ class StoredField:
         box = slab.local.reshape([len(kept) for kept in ranges])
         offset = self.entry.offset or 0
         for first, index in consecutive(ranges, self.shape):
-            new = np.ascontiguousarray(box[index])
+            part: tuple[Any, ...] = (*index, ...)  # an array even of a single element
+            new = np.ascontiguousarray(box[part])
             at = offset + first * self.dtype.itemsize
             if self.entry.checksum is not None:
                 old = np.empty_like(new)

@@ -69,6 +69,9 @@ def encode(value: object) -> Stored:
         return Stored(_BITS, _text(_describe(value)))
     if isinstance(value, str):
         return Stored("str", _text(str(value)))
+    if isinstance(value, np.ma.MaskedArray):
+        msg = "the mask of an array cannot be stored; store its data and its mask as two arrays"
+        raise TypeError(msg)
     if isinstance(value, np.ndarray | np.generic):
         read_dtype(value.dtype)
         return Stored(_ARRAY, np.asarray(value))

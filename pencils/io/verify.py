@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -14,8 +13,10 @@ from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.comm.reduce import allreduce
 from pencils.io.arguments import read_path
-from pencils.io.checksum import checksum
+from pencils.io.checksum import checksum, checksum_box
+from pencils.io.chunks import chunk_box, count_chunks, enlarge
 from pencils.io.entry import Entry, damaged
+from pencils.io.inspected import Inspected, inspect_together
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
@@ -67,38 +68,44 @@ def verify(path: str | os.PathLike[str], comm: MPI.Intracomm | None = None) -> l
     with agreed(private, "verify") as same:
         given = read_path(path)
         same(path=given)
-    found: tuple[str, list[Entry]] | None = None
-    with agreed(private, "verify"):
-        if private.rank == 0:
-            found = _inspect(os.path.realpath(given))
-    real, entries = private.bcast(found)
-    sums = _sum_shares(private, real, entries)
+    file = inspect_together(private, "verify", given, _look)
+    sums = _sum_shares(private, file)
     totals = allreduce(private, sums, np.add)
-    pairs = zip(entries, totals, strict=True)
+    pairs = zip(file.found, totals, strict=True)
     bad = [entry.name for entry, total in pairs if entry.checksum != total]
+    with agreed(private, "verify"):
+        if bad and private.rank == 0:
+            file.identity.check_unchanged(file.path)
     if bad:
-        raise damaged(real, bad)
-    return [entry.name for entry in entries]
+        raise damaged(file.path, bad)
+    return [entry.name for entry in file.found]
 
 
-def _inspect(path: str) -> tuple[str, list[Entry]]:
+def _look(path: str) -> list[Entry]:
     from pencils.io import hdf5  # of all ranks, only this one needs h5py
 
-    return path, hdf5.describe_all(path)
+    return hdf5.describe_all(path)
 
 
-def _sum_shares(comm: MPI.Intracomm, path: str, entries: Sequence[Entry]) -> Sums:
+def _sum_shares(comm: MPI.Intracomm, file: Inspected[list[Entry]]) -> Sums:
     """Sum up what falls to this rank of every dataset."""
+    path, entries = file.path, file.found
     sums = np.zeros(len(entries), np.uint64)
-    with SharedFile(comm, path) as file:
-        for number, entry in enumerate(entries):
-            if entry.offset is not None:
-                sums[number] = _sum_bytes(file, entry, comm.rank, comm.size)
-            file.check()
+    with SharedFile(comm, path) as shared:
+        file.check_in_place(comm, "verify")
+        with agreed(comm, "verify"):  # one rank may have no memory for it
+            for number, entry in enumerate(entries):
+                if entry.offset is not None:
+                    sums[number] = _sum_bytes(shared, entry, comm.rank, comm.size)
     with agreed(comm, "verify"):
-        for number, entry in enumerate(entries):
-            if entry.offset is None and entry.nbytes and comm.rank == number % comm.size:
-                sums[number] = _sum_rows(path, entry)
+        try:
+            for number, entry in enumerate(entries):
+                if entry.offset is None and entry.nbytes:
+                    turn = (comm.rank + number) % comm.size
+                    sums[number] = _sum_boxes(path, entry, turn, comm.size)
+        finally:  # also the reason, if that failed
+            if comm.rank == 0:
+                file.identity.check_in_place(path)
     return sums
 
 
@@ -115,14 +122,19 @@ def _sum_bytes(file: SharedFile, entry: Entry, rank: int, size: int) -> int:
     return total % 2**64
 
 
-def _sum_rows(path: str, entry: Entry) -> int:
-    """Sum over data that another tool has repacked, so that only HDF5 can read them."""
+def _sum_boxes(path: str, entry: Entry, turn: int, size: int) -> int:
+    """Sum over the share of one rank, of data that only HDF5 can read: whole chunks, if any."""
     from pencils.io import hdf5
 
-    row = prod(entry.shape[1:])
-    most = max(1, _PIECE_BYTES // (row * entry.dtype.itemsize))
+    most = max(1, _PIECE_BYTES // entry.dtype.itemsize)
+    extents = enlarge(entry.chunks or (1,) * len(entry.shape), entry.shape, most)
+    counts = count_chunks(entry.shape, extents)
+    first, last = (prod(counts) * part // size for part in (turn, turn + 1))
     total = 0
     with hdf5.open_file(path) as file:
-        for at in range(0, entry.shape[0], most):
-            total += checksum(hdf5.read_box(file, entry.name, np.s_[at : at + most]), at * row)
+        for number in range(first, last):
+            index = map(int, np.unravel_index(number, counts))
+            box = chunk_box(tuple(index), extents, entry.shape)
+            data = hdf5.read_box(file, entry.name, (*box.slices(), ...))
+            total += checksum_box(data, box.start, entry.shape)
     return total % 2**64

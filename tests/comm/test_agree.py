@@ -1,5 +1,7 @@
 """All ranks raise the same error, or none does."""
 
+import errno
+
 import numpy as np
 import pytest
 from mpi4py import MPI
@@ -201,3 +203,14 @@ def test_different_types_are_told(comm):
     raise_together(
         comm, ValueError, named(comm, 0), call=lambda: agree_on_type(comm, silent, error)
     )
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, None])
+def test_errors_of_the_system_keep_their_number(comm, number):
+    said = ("it says",) if number is None else (number, "it says", "a.h5")
+    for rank in ranks_at_fault(comm):
+        with pytest.raises(OSError, match="it says") as raised:
+            check(comm, OSError(*said) if comm.rank == rank else None)
+        assert raised.value.errno == number
+        assert type(raised.value) is type(OSError(*said))
+        assert (number is None) == ("a.h5" not in str(raised.value))

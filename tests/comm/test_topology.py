@@ -73,6 +73,25 @@ def test_lines_and_planes_of_a_grid(comm):
     private.Free()
 
 
+def test_communicators_lent_to_other_libraries(comm):
+    """They may free them, all or some: then there are others the next time."""
+    own = comm.Dup()
+    topology = topology_of(own)
+    grid = ProcessGrid((comm.size // 2, 2) if comm.size % 2 == 0 else (comm.size, 1))
+    before = topology.communicators
+    *along, alone = lent = topology.lent(grid)
+    assert [each.size for each in lent] == [*grid.shape, 1]
+    assert tuple(each.rank for each in along) == grid.coords(own.rank)
+    assert all(one is other for one, other in zip(lent, topology.lent(grid), strict=True))
+    along[0].Free()
+    first, *rest = topology.lent(grid)
+    assert first.size == grid.shape[0]
+    assert all(one is other for one, other in zip(rest, [*along[1:], alone], strict=True))
+    assert topology.communicators == before + 3
+    own.Free()
+    assert all(each == MPI.COMM_NULL for each in (first, *rest))
+
+
 def test_ranks_on_this_node(comm):
     private = comm.Dup()
     topology = topology_of(private)

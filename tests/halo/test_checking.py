@@ -219,3 +219,14 @@ def test_transposes_into_a_field_unset_its_ghosts(comm):
             ghosts = out.padded.copy()
             ghosts[1:-1, 1:-1] = np.nan
             assert everywhere(comm, np.isnan(ghosts).all() and (out.local == 1).all())
+
+
+def test_loading_unsets_ghosts(comm, mpi_tmp_path):
+    pencil = pencils.Pencil((6, 5), comm, periodic=(True, False))
+    u = pencils.ones(pencil, halo=1)
+    pencils.save(mpi_tmp_path / "u.h5", {"u": u})
+    with pencils.checking():
+        new = pencils.load(mpi_tmp_path / "u.h5", pencil, halo=1)["u"]
+        pencils.load(mpi_tmp_path / "u.h5", into={"u": u})
+    assert everywhere(comm, unset(u) and unset(new))
+    assert everywhere(comm, (u.local == 1).all() and (new.local == 1).all())

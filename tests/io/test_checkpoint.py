@@ -83,7 +83,7 @@ def test_slabs_are_written_without_a_copy(comm, mpi_tmp_path, monkeypatch, lab):
 
     monkeypatch.setattr(comm_file.SharedFile, "write", spy)
     field = pencils.ones(pencils.Pencil((12, 5), comm, decomp=0), components=2)
-    pencils.save(mpi_tmp_path / "a.h5", {"u": field})
+    pencils.save(mpi_tmp_path / "a.h5", {"u": field}, engine="direct")
     assert lab.everywhere(all(np.shares_memory(data, field.local) for data in written))
     assert len(written) == 2 * bool(field.local.size)
 
@@ -99,7 +99,7 @@ def test_replicas_are_written_once(comm, mpi_tmp_path, monkeypatch):
     monkeypatch.setattr(comm_file.SharedFile, "write", spy)
     pencil = pencils.Pencil((8, 9, 10), comm)
     line, point = pencils.ones(pencil, dims=2), pencils.ones(pencil, dims=())
-    pencils.save(mpi_tmp_path / "a.h5", {"z": line, "mean": point})
+    pencils.save(mpi_tmp_path / "a.h5", {"z": line, "mean": point}, engine="direct")
     assert comm.allreduce(sum(written)) == line.size * 8 + 8
 
 
@@ -221,3 +221,11 @@ def test_in_a_loop_nothing_piles_up(comm, mpi_tmp_path):
     state = pencils.load(mpi_tmp_path / "a.h5", pencil)
     assert state.attrs["step"] == 29
     assert pencil.topology.communicators == before
+
+
+def test_who_may_read_a_file_stays_as_it_is(comm, mpi_tmp_path, lab):
+    path, u = mpi_tmp_path / "a.h5", pencils.ones(pencils.Pencil((4, 3), comm))
+    pencils.save(path, {"u": u})
+    lab.on_root(path.chmod, 0o640)
+    pencils.save(path, {"u": u})
+    assert lab.on_root(lambda: path.stat().st_mode & 0o777) == 0o640

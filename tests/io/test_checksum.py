@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pencils.io.checksum import checksum
+from pencils.io import checksum as module
+from pencils.io.checksum import checksum, checksum_box
 
 DTYPES = ["?", "i1", "u2", "f4", "f8", "c16", ">f8", "g", "S3", "S5", "f8,i1,?", "V12"]
 
@@ -24,6 +25,31 @@ def test_parts_add_up_to_the_whole(dtype, cuts):
     whole = some(50_000, dtype)
     bounds = [0, *sorted(cuts), whole.size]
     parts = [checksum(whole[a:b], a) for a, b in pairwise(bounds)]
+    assert sum(parts) % 2**64 == checksum(whole)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@given(data=st.data())
+def test_boxes_add_up_to_the_whole(dtype, data):
+    shape = data.draw(st.lists(st.integers(0, 40), max_size=3))
+    whole = some(shape, dtype)
+    total = 0
+    cuts = [data.draw(st.integers(0, n)) for n in shape]
+    for corner in np.ndindex(*[2] * len(shape)):
+        start = [cut * at for cut, at in zip(cuts, corner, strict=True)]
+        ends = zip(start, cuts, shape, corner, strict=True)
+        box = whole[*(slice(lo, n if at else cut) for lo, cut, n, at in ends), ...]
+        total += checksum_box(box, start, shape)
+    assert total % 2**64 == checksum(whole)
+
+
+@pytest.mark.parametrize("shape", [(5, 70_000), (70_000, 5), (41, 42, 43), (1, 1, 10**5)])
+def test_the_sum_of_a_large_box(shape):
+    whole = some((2, *shape), "f4")
+    parts = (
+        checksum_box(part, (at, *[0] * len(shape)), (2, *shape))
+        for at, part in ((0, whole[:1]), (1, whole[1:]))
+    )
     assert sum(parts) % 2**64 == checksum(whole)
 
 
@@ -97,3 +123,12 @@ def test_no_damage_goes_unnoticed(damage, kind):
         damage(damaged.view(np.uint8), rng)
         if damaged.tobytes() != whole.tobytes():
             assert checksum(damaged) != right
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [0, 1, 7, 16383, 16385])
+def test_compiled_sums_are_those_of_numpy(monkeypatch, dtype, size):
+    data, first = some(size, dtype), 2**40 + 3
+    found = checksum(data, first)
+    monkeypatch.setattr(module, "compiled", lambda: None)
+    assert checksum(data, first) == found

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import time
-from importlib import import_module
 
 import h5py
 import numpy as np
@@ -12,11 +11,9 @@ import pytest
 
 import pencils
 from pencils.errors import CheckpointError
-from pencils.io import commit
+from pencils.io import commit, draft
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
-
-save_module = import_module("pencils.io.save")  # whose name the function has taken
 
 
 @pytest.fixture
@@ -134,7 +131,7 @@ def test_a_file_that_is_being_written(path, pencil, lab, monkeypatch):
         raise InterruptedError(msg)
 
     with monkeypatch.context() as patch:
-        patch.setattr(save_module, "_finish", keep)
+        patch.setattr(draft, "_finish", keep)
         assert lab.raised(pencils.save, path, {"u": pencils.ones(pencil)})[0] is InterruptedError
     half = path.with_name("half.h5")
     for call in (lambda: pencils.load(half, pencil), lambda: pencils.verify(half)):
@@ -186,13 +183,32 @@ def test_what_dead_saves_left_is_removed_and_nothing_else(path, pencil, lab):
 
 
 def test_two_saves_of_one_file_at_a_time_do_not_disturb_each_other(path, pencil, monkeypatch):
-    begin = save_module._begin
+    begin = draft._begin
 
     def begin_twice(target, *args, **kwargs):
         made = begin(target, *args, **kwargs)
         commit.clean(target)  # as a save of another process would
         return made
 
-    monkeypatch.setattr(save_module, "_begin", begin_twice)
+    monkeypatch.setattr(draft, "_begin", begin_twice)
     pencils.save(path, {"u": pencils.ones(pencil)})
     assert pencils.load(path, pencil)["u"].sum() == 120
+
+
+def test_a_flipped_bit_in_a_compressed_chunk(path, pencil, lab):
+    u = pencils.random.normal(pencil, 1)
+    pencils.save(path, {"u": u, "v": u}, compression="gzip")
+
+    def damage():
+        with h5py.File(path) as file:
+            chunk = file["v"].id.get_chunk_info(0)
+        with path.open("r+b") as raw:
+            raw.seek(chunk.byte_offset + chunk.size // 2)
+            raw.write(b"\xff" * 8)
+
+    lab.on_root(damage)
+    for call in (lambda: pencils.load(path, pencil), lambda: pencils.verify(path)):
+        kind, text = lab.raised(call)
+        assert kind is CheckpointError
+        assert "'v'" in text
+    assert list(pencils.load(path, pencil, "u")) == ["u"]

@@ -2,7 +2,6 @@
 
 import os
 import resource
-from importlib import import_module
 
 import h5py
 import numpy as np
@@ -17,10 +16,9 @@ from pencils.errors import (
     PencilMismatchError,
     RankDisagreementError,
 )
+from pencils.io import draft
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
-
-save_module = import_module("pencils.io.save")  # whose name the function has taken
 
 
 @pytest.fixture
@@ -158,7 +156,7 @@ def test_a_full_disk_on_one_rank(pencil, old, monkeypatch, where, lab):
     fields = {"u": pencils.ones(pencil), "v": pencils.ones(pencil, components=2)}
     with monkeypatch.context() as patch:
         fail_at(patch, lab.comm, *where)
-        kind, text = lab.raised(pencils.save, old, fields)
+        kind, text = lab.raised(pencils.save, old, fields, engine="direct")
     assert kind is OSError
     assert "no space left" in text
 
@@ -175,7 +173,7 @@ def test_a_file_that_may_not_grow(comm, old, monkeypatch, lab):
     monkeypatch.setattr(SharedFile, "__init__", limit)
     big = pencils.ones(pencils.Pencil((64, 64, 8), comm, decomp=(1, 2)))
     try:
-        error = lab.raised(pencils.save, old, {"u": big})[0]
+        error = lab.raised(pencils.save, old, {"u": big}, engine="direct")[0]
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert issubclass(error, OSError)
@@ -189,7 +187,7 @@ def test_the_rename_fails(pencil, old, monkeypatch, lab):
         raise PermissionError(msg)
 
     with monkeypatch.context() as patch:
-        patch.setattr(save_module, "commit", refuse)
+        patch.setattr(draft, "commit", refuse)
         error = lab.raised(pencils.save, old, {"u": pencils.ones(pencil)})[0]
     assert error is PermissionError
 
@@ -206,7 +204,7 @@ def test_the_old_file_stays_until_the_new_one_is_whole(comm, pencil, old, monkey
         raise InterruptedError(msg)
 
     with monkeypatch.context() as patch:
-        patch.setattr(save_module, "commit", look)
+        patch.setattr(draft, "commit", look)
         with pytest.raises(InterruptedError):
             pencils.save(old, {"u": pencils.ones(pencil)})
     assert comm.bcast(seen) == [120.0, True]
@@ -279,5 +277,21 @@ def test_a_file_that_is_replaced_while_it_is_read(comm, mpi_tmp_path, pencil, mo
     monkeypatch.setattr(SharedFile, "read", replace)
     kind, text = lab.raised(pencils.load, path, pencil)
     assert kind is CheckpointError
-    assert "load it again" in text
+    assert "replaced or changed" in text
     assert pencils.load(path, pencil)["u"].sum() == 120
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [({"step": 2**63}, ArgumentError), ({"align": 2**64}, ArgumentError)],
+    ids=["step", "align"],
+)
+def test_numbers_beyond_64_bits(pencil, old, options, error, lab):
+    assert lab.raised(pencils.save, old, {"u": pencils.ones(pencil)}, **options)[0] is error
+
+
+def test_masks_are_not_lost_without_a_word(pencil, old, lab):
+    value = np.ma.masked_array([1.0, 2.0], [True, False])
+    kind, text = lab.raised(pencils.save, old, {"u": pencils.ones(pencil), "m": value})
+    assert kind is TypeError
+    assert "mask" in text

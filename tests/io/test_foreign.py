@@ -118,6 +118,11 @@ def test_attributes_of_every_kind(write, comm):
         file.create_dataset("u", data=np.ones((4, 3)))
         file.attrs.update({"scalar": 1.5, "text": "ä", "bytes": np.bytes_("b"), "list": [1, 2]})
         file.attrs["reference"] = file["u"].ref
+        file.attrs["region"] = file["u"].regionref[:2]
+        file.attrs.create("references", [file["u"].ref], dtype=h5py.ref_dtype)
+        pair = np.zeros(1, [("x", "f8"), ("to", h5py.ref_dtype)])
+        pair["to"][0] = file["u"].ref
+        file.attrs["pair"] = pair
 
     attrs = pencils.load(write(make), pencils.Pencil((4, 3), comm)).attrs
     assert sorted(attrs) == ["bytes", "list", "scalar", "text"]
@@ -181,3 +186,26 @@ def test_fields_are_told_from_what_stands_beside_them(comm, mpi_tmp_path, lab):
 
     lab.on_root(add)
     assert list(pencils.load(path, pencil)) == ["u"]
+
+
+@pytest.mark.parametrize("locking", [None, False])
+def test_a_file_that_this_process_has_open(write, comm, locking):
+    path = write(lambda file: file.create_dataset("u", data=np.ones((4, 3))))
+    with h5py.File(path, locking=locking):
+        assert list(pencils.load(path, pencils.Pencil((4, 3), comm))) == ["u"]
+        comm.barrier()
+
+
+def test_names_in_an_order_of_each_rank(write, comm):
+    def make(file):
+        for name in "uvw":
+            file[name] = np.ones((4, 3))
+
+    path, pencil = write(make), pencils.Pencil((4, 3), comm)
+    other = pencils.Pencil((4, 3), comm, decomp=1)
+    assert list(pencils.load(path, pencil, {"w", "u", "v"})) == ["u", "v", "w"]
+    places = [("u", pencil), ("v", other), ("w", pencil)]
+    turned = dict(places if comm.rank % 2 else reversed(places))
+    assert list(pencils.load(path, turned)) == ["u", "v", "w"]
+    into = {name: pencils.zeros(place) for name, place in turned.items()}
+    assert list(pencils.load(path, into=into)) == ["u", "v", "w"]

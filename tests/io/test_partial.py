@@ -1,11 +1,17 @@
 """Parts of stored fields, read and written where they lie, as NumPy indexes them."""
 
+import gc
+import os
+import sys
+from pathlib import Path
+
 import h5py
 import numpy as np
 import pytest
 
 import pencils
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
+from pencils.io import hdf5
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -139,3 +145,139 @@ def test_mistakes(stored, comm, lab):
     for bad in ("w", None, 3):
         assert lab.raised(pencils.open, path, wrong("r", bad))[0] is ArgumentError
     assert lab.raised(pencils.open, path.with_name("none.h5"))[0] is FileNotFoundError
+
+
+def test_text_shorter_than_its_type(comm, mpi_tmp_path, lab):
+    path = mpi_tmp_path / "a.h5"
+    pencils.save(path, {"u": pencils.full(pencils.Pencil((8,), comm), b"abc", dtype="S3")})
+    with pencils.open(path, "r+") as file:
+        half = pencils.full(pencils.Pencil((4,), comm), b"z", dtype="S3")
+        file["u"].write(half, np.s_[::2])
+    assert lab.stored(path)["u"].tolist() == [b"z", b"abc"] * 4
+    assert pencils.verify(path) == ["u"]
+
+
+def test_a_file_that_is_replaced_while_it_is_open(stored, comm, lab):
+    path, _ = stored
+    pencil = pencils.Pencil(SHAPE, comm)
+    u = pencils.ones(pencil, components=2)
+    for mode in ("r", "r+"):
+        pencils.save(path, {"u": u})
+        file = pencils.open(path, mode)
+        if mode == "r+":
+            file["u"].write(pencils.zeros(pencil, components=2))
+        pencils.save(path, {"u": u})
+        pencils.save(path, {"u": u})  # which could get the number of the first, if that were free
+        kind, text = lab.raised(file["u"].read, pencil)
+        assert kind is CheckpointError
+        assert "replaced" in text
+        if mode == "r+":
+            for _ in range(2):
+                assert lab.raised(file.close)[0] is CheckpointError
+        assert pencils.verify(path) == ["u"]
+
+
+@pytest.mark.parametrize("call", ["load", "verify", "open", "pack"])
+def test_a_file_that_is_replaced_while_it_is_looked_into(stored, comm, lab, monkeypatch, call):
+    path, array = stored
+    pencil = pencils.Pencil(SHAPE, comm)
+    compression = "gzip" if call == "pack" else None
+    u = pencils.partition(pencil, array)
+    pencils.save(path, {"u": u, "v": u}, compression=compression)
+    new = path.with_name("new.h5")
+    pencils.save(new, {"u": pencils.ones(pencil, components=2)}, compression=compression)
+
+    def late(look):
+        def call(*args, **kwargs):
+            found = look(*args, **kwargs)
+            new.replace(path)
+            return found
+
+        return call
+
+    for name in ("inspect", "describe_all"):
+        monkeypatch.setattr(hdf5, name, late(getattr(hdf5, name)))
+    calls = {"load": pencils.load, "verify": pencils.verify, "open": pencils.open}
+    arguments = (path, pencil) if call == "load" else (path,)
+    kind, text = lab.raised(calls.get(call, pencils.verify), *arguments)
+    assert kind is CheckpointError
+    assert "was replaced" in text
+
+
+def test_closing_changes_only_what_was_written(stored, lab):
+    path, _ = stored
+    before = lab.on_root(lambda: path.stat().st_mtime_ns)
+    with pencils.open(path, "r+"):
+        pass
+    assert lab.on_root(lambda: path.stat().st_mtime_ns) == before
+
+
+def test_closing_again_after_a_failure(stored, comm, lab, monkeypatch):
+    path, _ = stored
+    file = pencils.open(path, "r+")
+    file["u"].write(pencils.ones(pencils.Pencil(SHAPE, comm), components=2))
+
+    def fail(*_args):
+        msg = "no answer"
+        raise OSError(msg)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pencils.io.create.seal", fail)
+        assert lab.raised(file.close)[0] is OSError
+    assert lab.raised(pencils.verify, path)[0] is CheckpointError
+    file.close()
+    file.close()
+    assert pencils.verify(path) == ["u", "v"]
+
+
+def test_after_an_error_the_file_is_let_go(stored):
+    path, _ = stored
+
+    def descriptors():
+        gc.collect()
+        links = (os.path.realpath(link) for link in Path("/proc/self/fd").iterdir())
+        return sum(link == os.path.realpath(path) for link in links)
+
+    def stumble():
+        with pencils.open(path, "r+"):
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        stumble()
+    assert descriptors() == 0
+
+
+def test_one_rank_without_memory(comm, mpi_tmp_path, lab, monkeypatch):
+    pencil, path = pencils.Pencil((8, 4), comm, decomp=0), mpi_tmp_path / "a.h5"
+    u = pencils.ones(pencil, halo=1)
+    pencils.save(path, {"u": u})
+    readers = [sys.modules[f"pencils.io.{name}"] for name in ("load", "verify", "stored_field")]
+
+    def fail(*_args):
+        raise MemoryError
+
+    with pencils.open(path, "r+") as file, monkeypatch.context() as patch:
+        if comm.rank == comm.size - 1:
+            for module in readers:
+                patch.setattr(module, "checksum", fail)
+        calls = (
+            lambda: pencils.load(path, names="u", into=u),
+            lambda: pencils.verify(path),
+            lambda: file["u"].write(u),
+        )
+        for call in calls:
+            assert lab.raised(call)[0] is MemoryError
+
+
+def test_what_no_field_can_hold_is_passed_over(mpi_tmp_path, lab):
+    path = mpi_tmp_path / "a.h5"
+
+    def make():
+        with h5py.File(path, "w") as file:
+            file["u"] = np.ones((4, 6))
+            file["names"] = ["a", "b"]
+            file["nothing"] = h5py.Empty("f8")
+
+    lab.on_root(make)
+    with pencils.open(path) as file:
+        assert list(file) == ["u"]

@@ -34,11 +34,28 @@ def test_h5dump_reads_everything(tmp_path):
     assert {"CONTIGUOUS", "H5D_ALLOC_TIME_EARLY", "H5D_FILL_TIME_NEVER"} <= set(properties)
 
 
+@pytest.mark.skipif(not shutil.which("h5dump"), reason="needs h5dump")
+def test_h5dump_reads_what_is_compressed(tmp_path):
+    pencil = pencils.Pencil((5, 7), order=(1, 0))
+    field = pencils.from_function(pencil, lambda i, j: 10.0 * i + j)
+    filters = {"compression": "gzip", "shuffle": True, "fletcher32": True}
+    pencils.save(tmp_path / "a.h5", {"g/u": field}, compression=filters, chunks=(2, 3))
+
+    def h5dump(*args):
+        command = ["h5dump", *args, tmp_path / "a.h5"]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    numbers = h5dump("-d", "/g/u", "-y", "-w", "65535").split("DATA {")[1].split("}")[0]
+    found = [float(number) for number in numbers.replace(",", " ").split()]
+    assert found == [10 * i + j for i in range(5) for j in range(7)]
+    assert {"CHUNKED", "SHUFFLE", "DEFLATE", "FLETCHER32"} <= set(h5dump("-p", "-H").split())
+
+
 AXES = [np.linspace(0, 1, 6), np.arange(5), np.arange(4.0) ** 2]
 
 
-@pytest.fixture
-def labelled(tmp_path):
+@pytest.fixture(params=[None, "gzip"])
+def labelled(tmp_path, request):
     """Save fields of all kinds with their coordinates; the file and the global arrays."""
     pencil = pencils.Pencil((6, 5, 4), order=(2, 0, 1))
     numbers = np.random.default_rng(1).normal(size=(3, 6, 5, 4))
@@ -48,9 +65,31 @@ def labelled(tmp_path):
     others = {"flow/q": fields["p"], "modes": np.arange(7), "dt": 0.1, "name": "Green"}
     others["rng"] = np.random.default_rng(1)
     path, grid = tmp_path / "a.h5", pencils.localgrid(pencil, AXES)
-    pencils.save(path, {**fields, **others}, grid=grid, step=3, attrs={"run": "a"})
+    facts = {"grid": grid, "step": 3, "attrs": {"run": "a"}}
+    pencils.save(path, {**fields, **others}, **facts, compression=request.param)
     pencils.save(tmp_path / "halo.h5", {"wide": fields["wide"]}, grid=grid, halo=True)
     return path, arrays
+
+
+@pytest.mark.skipif(not shutil.which("h5dump"), reason="needs h5dump")
+def test_h5dump_finds_the_coordinates(labelled):
+    path, arrays = labelled
+
+    def h5dump(*args):
+        command = ["h5dump", *args, path]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    def numbers(name):
+        text = h5dump("-d", name, "-y", "-m", "%.17g").split("DATA {")[1].split("}")[0]
+        return [float(number) for number in text.replace(",", " ").split()]
+
+    for name, array in arrays.items():
+        assert numbers(f"/{name}") == array.ravel().tolist()
+    for name, axis in zip("xyz", AXES, strict=True):
+        assert numbers(f"/{name}") == axis.tolist()
+        assert '"DIMENSION_SCALE"' in h5dump("-a", f"/{name}/CLASS")
+    attached = h5dump("-a", "/u/DIMENSION_LIST")
+    assert all(f" /{name} " in attached.replace('"', " ") for name in "xyz")
 
 
 @pytest.mark.parametrize("engine", ["h5netcdf", "netcdf4"])

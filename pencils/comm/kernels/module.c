@@ -4,6 +4,7 @@
 #include <structmember.h>
 
 #include "block.h"
+#include "checksum.h"
 #include "rows_module.h"
 
 enum { WORTH_UNLOCKING = 32768 }; /* bytes; copying fewer takes no longer than the lock */
@@ -278,6 +279,8 @@ static PyMethodDef functions[] = {
      "fetch(coords, cuts, steps, first, table, target): read points in the blocks of all owners."},
     {"sort", (PyCFunction)(void (*)(void))rows_sort, METH_FASTCALL,
      "sort(owners, ends, order): sort numbers by their owner."},
+    {"mixed_sum", mixed_sum, METH_VARARGS,
+     "mixed_sum(data, width, first): sum up mixed words of so many bytes, from that position on."},
     {NULL, NULL, 0, NULL},
 };
 

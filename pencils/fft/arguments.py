@@ -1,0 +1,198 @@
+"""What a user says about a transform, checked and put into one form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from pencils.errors import ArgumentError, PencilMismatchError
+from pencils.fft.backends import check_backend
+from pencils.fft.lines import DEALIAS, FOURIER, NAMES, NORMS, Line, check_line
+from pencils.layout.integers import to_int
+from pencils.layout.make import read_dims
+from pencils.operands import check_type
+from pencils.pencil import Pencil
+from pencils.storage import read_components, read_dtype
+
+Axes = Sequence[int] | int | None
+Choice = str | None | Sequence[str | None] | Mapping[int, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A distributed transform, in one form; `lines` in the order in which they are wanted."""
+
+    pencil: Pencil
+    dtype: np.dtype[Any]
+    lines: tuple[Line, ...]
+    components: tuple[int, ...]
+    normalize: str
+    backend: str
+    output: Pencil | None
+    check: bool
+
+    @property
+    def first(self) -> int | None:
+        """The axis along which real values become waves, before all complex transforms."""
+        return next((line.axis for line in self.lines if line.transform == "r2c"), None)
+
+    @property
+    def points(self) -> tuple[int, ...]:
+        """Shape of physical space."""
+        return self._shape({line.axis: line.points for line in self.lines})
+
+    @property
+    def waves(self) -> tuple[int, ...]:
+        """Shape of the space of waves."""
+        return self._shape({line.axis: line.waves for line in self.lines})
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """What all ranks must agree on, by name."""
+        return {
+            "pen": repr(self.pencil),
+            "dtype": self.dtype,
+            "axes": tuple(line.axis for line in self.lines),
+            "transforms": tuple(line.transform for line in self.lines),
+            "components": self.components,
+            "normalize": self.normalize,
+            "dealias": tuple(line.dealias for line in self.lines),
+            "backend": self.backend,
+            "output": repr(self.output),
+            "check": self.check,
+        }
+
+    def _shape(self, changed: dict[int, int]) -> tuple[int, ...]:
+        return tuple(changed.get(dim, n) for dim, n in enumerate(self.pencil.shape))
+
+
+def read_wanted(
+    pen: Pencil,
+    *,
+    dtype: DTypeLike,
+    axes: Axes,
+    transforms: Choice,
+    components: int | Sequence[int],
+    normalize: str,
+    dealias: Choice,
+    backend: str,
+    output: Pencil | None,
+    check: bool,
+) -> Wanted:
+    """Check all arguments of `PencilFFT`; local.
+
+    Raises
+    ------
+    ArgumentError, TypeError, PencilMismatchError
+        If one does not fit.
+    """
+    check_type("pen", pen, Pencil)
+    element = read_dtype(dtype)
+    if element.char not in "fdgFDG" or not element.isnative:
+        msg = f"dtype {element} cannot be transformed; use a real or complex type such as float32"
+        raise ArgumentError(msg)
+    dims = tuple(range(pen.ndim)) if axes is None else read_dims("axes", axes, pen.ndim)
+    names = _read_names(dims, transforms, pen.ndim, real=element.kind == "f")
+    ways = _read_each("dealias", dims, dealias, pen.ndim, (None, *DEALIAS))
+    lines = tuple(
+        check_line(Line(dim, names[dim], pen.shape[dim], _way(dim, names[dim], ways, dealias)))
+        for dim in reversed(dims)
+        if names[dim] != "none"
+    )
+    if normalize not in NORMS:
+        msg = f"normalize={normalize!r} must be one of {', '.join(NORMS)}"
+        raise ArgumentError(msg)
+    wanted = Wanted(
+        pencil=pen,
+        dtype=element,
+        lines=lines,
+        components=read_components(components),
+        normalize=normalize,
+        backend=check_backend(backend),
+        output=output,
+        check=bool(check),
+    )
+    _check_output(wanted)
+    return wanted
+
+
+def _read_names(
+    dims: tuple[int, ...], transforms: Choice, ndim: int, *, real: bool
+) -> dict[int, str]:
+    """Name the transform of every axis; Fourier ones as the type of the data demands."""
+    given = _read_each("transforms", dims, transforms, ndim, NAMES)
+    names = {dim: name or "fft" for dim, name in given.items()}
+    halved = [dim for dim in dims if names[dim] == "r2c"]
+    open_ones = [dim for dim in dims if names[dim] == "fft"]
+    if real and not halved and open_ones:
+        names[open_ones[-1]] = "r2c"
+        halved = open_ones[-1:]
+    names = {dim: "c2c" if name == "fft" else name for dim, name in names.items()}
+    if len(halved) > real:
+        what = "real data once" if real else "no complex data"
+        msg = f"transforms={tuple(names.values())} along {dims}: r2c halves {what}"
+        raise ArgumentError(msg)
+    if real and not halved and "c2c" in names.values():
+        msg = (
+            f"transforms={tuple(names.values())} along {dims}: real data need r2c along one axis "
+            "before c2c along others; 'fft' chooses between them"
+        )
+        raise ArgumentError(msg)
+    return names
+
+
+def _read_each(
+    what: str, dims: tuple[int, ...], given: Choice, ndim: int, allowed: Iterable[str | None]
+) -> dict[int, str | None]:
+    """Read one choice for all axes, or one for each."""
+    chosen: dict[int, str | None]
+    if given is None or isinstance(given, str):
+        chosen = dict.fromkeys(dims, given)
+    elif isinstance(given, Mapping):
+        keys = [to_int(axis) for axis in given]
+        known = read_dims(what, [axis for axis in keys if axis is not None], ndim)
+        if len(known) != len(given) or not set(known) <= set(dims):
+            msg = f"{what}={given!r} names axes that are not among axes={dims}"
+            raise ArgumentError(msg)
+        chosen = dict.fromkeys(dims)
+        chosen.update(zip(known, given.values(), strict=True))
+    else:
+        each: object = given
+        if not isinstance(each, Sequence) or len(each) != len(dims):
+            msg = f"{what}={given!r} must be one name, or one for each of axes={dims}"
+            raise ArgumentError(msg)
+        chosen = dict(zip(dims, each, strict=True))
+    names = list(allowed)
+    for dim, name in chosen.items():
+        if name is not None and name not in names:
+            wanted = ", ".join(map(repr, names))
+            msg = f"{what}={given!r} has {name!r} for axis {dim}; choose from {wanted}"
+            raise ArgumentError(msg)
+    return chosen
+
+
+def _way(dim: int, name: str, ways: dict[int, str | None], dealias: Choice) -> str | None:
+    """Dealias Fourier axes only; to name another one is a mistake."""
+    if name in FOURIER or ways[dim] is None:
+        return ways[dim]
+    if not isinstance(dealias, str):
+        msg = f"dealias={dealias!r}: axis {dim} has {name!r}; only Fourier axes are dealiased"
+        raise ArgumentError(msg)
+    return None
+
+
+def _check_output(wanted: Wanted) -> None:
+    output = wanted.output
+    if output is None:
+        return
+    check_type("output", output, Pencil)
+    if output.shape != wanted.waves or not output.same_ranks(wanted.pencil):
+        msg = (
+            f"output must have the shape {wanted.waves} of the waves, over the processes of pen:"
+            f"\n{output!r}\n{wanted.pencil!r}"
+        )
+        raise PencilMismatchError(msg)

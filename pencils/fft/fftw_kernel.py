@@ -1,0 +1,145 @@
+"""Serial transforms by FFTW, as mpi4py-fft offers them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from pencils.fft.lines import COSINES, FOURIER, THREE_HALVES, TWO_THIRDS, Line
+from pencils.fft.passes import Job
+from pencils.fft.truncation import drop, pad, truncate
+from pencils.storage import Array
+
+Lines = Sequence[tuple[int, Line]]
+
+
+def has_fftw() -> bool:
+    """Whether mpi4py-fft is installed."""
+    return find_spec("mpi4py_fft") is not None
+
+
+def suits_fftw(job: Job) -> bool:
+    """Whether FFTW is there for a job: it knows no orthogonal cosine and sine transforms."""
+    from mpi4py_fft import fftw
+
+    if fftw.fftlib.get(job.dtype.char.upper()) is None:  # built without this precision
+        return False
+    return not (job.orthogonal and any(line.keeps_type for _, line in job.lines))
+
+
+class FFTWKernel:
+    """Transforms of pieces, as `Kernel`, in memory where FFTW has planned them.
+
+    Parameters
+    ----------
+    job : Job
+        Of one piece.
+    """
+
+    def __init__(self, job: Job) -> None:
+        from mpi4py_fft import fftw
+
+        self._fftw = fftw
+        self._forward = job.forward
+        self._steps: list[Callable[[], object]] = []
+        self._source = here = self._memory(job.before, job.dtype)
+        for lines in _together(job):
+            here = self._add(lines, here)
+        self._target = here
+        self._factor = job.factor
+        self._source[...] = 0  # planning leaves anything there
+
+    def __call__(self, piece: Array, out: Array) -> None:
+        """Transform `piece` into `out`, which may be the same array; else `piece` is kept."""
+        source, target = self._source, self._target
+        if piece.shape != source.shape:
+            source = source[tuple(map(slice, piece.shape))]
+            target = target[tuple(map(slice, out.shape))]
+        source[...] = piece
+        for step in self._steps:
+            step()
+        if self._factor != 1:
+            np.multiply(target, self._factor, out=out)
+        else:
+            out[...] = target
+
+    def _add(self, lines: Lines, here: Array) -> Array:
+        """Plan transforms that FFTW does at once, with what comes before or after."""
+        place, line = lines[0]
+        padded = line.dealias == THREE_HALVES
+        if padded and not self._forward:
+            here = self._changed(pad, place, line, here)
+        there = self._planned(lines, here)
+        if padded and self._forward:
+            return self._changed(truncate, place, line, there)
+        for place, line in lines:
+            if line.dealias == TWO_THIRDS and self._forward:
+                self._steps.append(partial(drop, there, place, line))
+        return there
+
+    def _planned(self, lines: Lines, here: Array) -> Array:
+        """Plan transforms; of Fourier ones the last may halve its axis, or double it."""
+        place, line = lines[-1]
+        there = self._memory(here.shape, here.dtype)
+        pair = here, there
+        if line.keeps_type:
+            pair = _as_real(here), _as_real(there)
+            kind = self._kinds(line)[line.type]
+        elif line.transform == "c2c":
+            kind = self._fftw.C2C_FORWARD if self._forward else self._fftw.C2C_BACKWARD
+        else:
+            there = self._partner(here, place, line)
+            pair = here, there
+            kind = self._fftw.R2C if self._forward else self._fftw.C2R
+        axes = tuple(axis for axis, _ in lines)
+        self._steps.append(self._fftw.get_planned_FFT(*pair, axes, kind))
+        return there
+
+    def _kinds(self, line: Line) -> dict[int, int]:
+        fftw = self._fftw
+        cosines, sines = (
+            (fftw.dct_type, fftw.dst_type) if self._forward else (fftw.idct_type, fftw.idst_type)
+        )
+        found: dict[int, int] = cosines if line.transform in COSINES else sines
+        return found
+
+    def _partner(self, here: Array, place: int, line: Line) -> Array:
+        """Make room for the waves of real values, or for real values of waves."""
+        shape = list(here.shape)
+        shape[place] = line.modes if self._forward else line.points
+        char = here.dtype.char
+        return self._memory(shape, np.dtype(char.upper() if self._forward else char.lower()))
+
+    def _changed(
+        self, change: Callable[[Array, int, Line], Array], place: int, line: Line, here: Array
+    ) -> Array:
+        there = self._memory(change(here, place, line).shape, here.dtype)
+
+        def step() -> None:
+            there[...] = change(here, place, line)
+
+        self._steps.append(step)
+        return there
+
+    def _memory(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+        memory: Array = self._fftw.aligned(shape, dtype=dtype)
+        return memory
+
+
+def _together(job: Job) -> list[Lines]:
+    """Put Fourier transforms together that FFTW can do at once; the halved axis comes last."""
+    if all(line.transform in FOURIER and line.dealias != THREE_HALVES for _, line in job.lines):
+        return [job.lines[::-1]]
+    return [[entry] for entry in (job.lines if job.forward else job.lines[::-1])]
+
+
+def _as_real(array: Array) -> Array:
+    """View complex numbers as pairs of real ones along another axis."""
+    if array.dtype.kind != "c":
+        return array
+    pairs: Array = array.view(array.real.dtype).reshape(*array.shape, 2)
+    return pairs

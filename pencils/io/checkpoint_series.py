@@ -1,0 +1,402 @@
+"""Checkpoints of a run that goes on for days: which to keep, to trust, to go on from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from inspect import signature
+from math import inf
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from pencils.comm.agree import agreed
+from pencils.errors import ArgumentError
+from pencils.io.arguments import read_names, read_path
+from pencils.io.checkpoint import Checkpoint
+from pencils.io.load import load
+from pencils.io.newest import newest, nothing_good
+from pencils.io.save import save
+from pencils.io.saving import Saving
+from pencils.io.series_arguments import (
+    Truncatable,
+    check_empty,
+    check_fields,
+    check_places,
+    read_every,
+    read_keep,
+    read_outputs,
+    read_step,
+)
+from pencils.io.step_files import LOG, StepFiles, make_directory
+from pencils.io.stopping import SIGNALS, Clock, Listener, read_seconds, read_signals
+from pencils.io.verify import verify
+from pencils.localgrid import LocalGrid
+from pencils.pencil import Pencil
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+T = TypeVar("T")
+
+
+class CheckpointSeries:
+    """Checkpoints of a run in a directory of their own, the last few of them. *Collective*.
+
+    A checkpoint is written under its step, ``checkpoint-00000120.h5``, and read back; only then
+    are older ones removed. Signals of the batch system and the wall clock end the run at the same
+    step on all processes, and `resume` goes on from the newest checkpoint that is as it was
+    written.
+
+    Parameters
+    ----------
+    directory : str or path-like
+        Created if it is missing; a relative path starts at the working directory of rank 0.
+    keep : int or None, optional
+        How many checkpoints to keep; None for all.
+    every : int, datetime.timedelta or None, optional
+        When `due` says so: every so many steps, or when that much time has passed since the last
+        one. Default: never.
+    stop_after : float, datetime.timedelta or None, optional
+        When `should_stop` says so: so many seconds from now. Default: never.
+    signals : iterable of int, optional
+        Signals that only make `should_stop` say so, until `close`. Handlers that the program has
+        set before are called, too. Default: SIGTERM and SIGUSR1; none with ``()``.
+    comm : mpi4py.MPI.Intracomm, optional
+        The processes of the run. Default: all.
+
+    Raises
+    ------
+    OSError
+        On every rank, if the directory cannot be made.
+    ArgumentError, RankDisagreementError, TypeError
+        On every rank, if an argument is not allowed or differs between ranks, or signals are to
+        be caught elsewhere than in the main thread.
+
+    Examples
+    --------
+    >>> import tempfile, pencils
+    >>> def run(folder, steps):
+    ...     with pencils.CheckpointSeries(f"{folder}/run", keep=2, every=10) as checkpoints:
+    ...         u = pencils.zeros(pencils.Pencil((4, 6)))
+    ...         state = checkpoints.resume({"u": u})
+    ...         u = state["u"] if state else u
+    ...         for step in range(state.step + 1 if state else 1, steps + 1):
+    ...             u += 1
+    ...             stop = checkpoints.should_stop()
+    ...             if stop or checkpoints.due(step):
+    ...                 checkpoints.save(step, {"u": u}, time=0.1 * step)
+    ...             if stop:
+    ...                 break
+    ...     return checkpoints.steps, u.max()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run(folder, steps=30), run(folder, steps=45)
+    (([20, 30], np.float64(30.0)), ([30, 40], np.float64(45.0)))
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        keep: int | None = 3,
+        every: int | timedelta | None = None,
+        stop_after: float | timedelta | None = None,
+        signals: Iterable[int] = SIGNALS,
+        comm: MPI.Intracomm | None = None,
+    ) -> None:
+        self._ranks = Pencil(1, comm)
+        self._comm = self._ranks.topology.comm
+        with agreed(self._comm, "CheckpointSeries") as same:
+            given = read_path(directory)
+            self._keep = read_keep(keep)
+            self._every = read_every(every)
+            seconds, numbers = read_seconds("stop_after", stop_after), read_signals(signals)
+            same(directory=given, keep=self._keep, every=self._every)
+            same(stop_after=seconds, signals=numbers)
+        made: Path | None = None
+        with agreed(self._comm, "CheckpointSeries"):
+            if self._comm.rank == 0:
+                made = make_directory(given)
+        self._files = StepFiles(self._comm.bcast(made))
+        self._known: set[int] = set()  # steps that this run has written or gone on from
+        self._skipped: dict[str, str] = {}
+        self._stops = False
+        self._pending: Saving | None = None
+        interval = self._every.total_seconds() if isinstance(self._every, timedelta) else inf
+        self._interval, self._limit = Clock(interval), Clock(seconds)
+        self._listener = Listener(numbers)  # last, so that nothing can go wrong any more
+
+    @property
+    def directory(self) -> Path:
+        """Where the checkpoints are."""
+        return self._files.directory
+
+    @property
+    def steps(self) -> list[int]:
+        """Steps of the checkpoints that are there, good or bad, oldest first."""
+        return self._files.steps()
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        """What `latest` or `resume` did not take, by name of the file, and why."""
+        return dict(self._skipped)
+
+    def due(self, step: int) -> bool:
+        """Whether to save after a step. *Collective* if it goes by time, else local.
+
+        Parameters
+        ----------
+        step : int
+            Number of the step.
+
+        Returns
+        -------
+        bool
+            Alike on every rank: if time decides, that of the rank whose clock is ahead.
+        """
+        if isinstance(self._every, timedelta):
+            with agreed(self._comm, "due") as same:
+                read_step(step)
+                same.flag(up=self._interval.over)
+            return same.flagged
+        number = read_step(step)
+        return self._every is not None and number % self._every == 0
+
+    def should_stop(self) -> bool:
+        """Whether the run should save and end. *Collective*.
+
+        Returns
+        -------
+        bool
+            True on every rank, from now on, if any was sent one of the signals or its time is up.
+        """
+        mine = [*self._listener.heard, *(["stop_after"] if self._limit.over else [])]
+        with agreed(self._comm, "should_stop") as same:
+            same.flag(up=bool(mine) or self._stops)
+        if same.flagged and not self._stops:
+            self._stops = True
+            reasons = sorted({reason for told in self._comm.allgather(mine) for reason in told})
+            if self._comm.rank == 0:
+                LOG.info("the run should stop: %s", ", ".join(reasons))
+        return same.flagged
+
+    def save(
+        self,
+        step: int,
+        fields: Mapping[str, Any],
+        *,
+        time: float | None = None,
+        grid: LocalGrid | None = None,
+        attrs: Mapping[str, Any] | None = None,
+        wait: bool = True,
+        **options: Any,
+    ) -> None:
+        """Write the checkpoint of a step, verify it, remove the oldest. *Collective*.
+
+        Steps only grow; the last one may be saved again.
+
+        Parameters
+        ----------
+        step : int
+            Number of the step, not negative.
+        fields : mapping of str to object
+            As in `pencils.save`; at least one field over the processes of the series.
+        time : float, optional
+            Time of the run; `resume` needs it to cut off outputs.
+        grid, attrs, **options : optional
+            As in `pencils.save`.
+        wait : bool, optional
+            Whether to return only when all is done. Otherwise a thread writes a copy of the
+            fields, and the next `save`, `wait`, `latest`, `resume` or `close` does the rest, and
+            raises what went wrong.
+
+        Raises
+        ------
+        CheckpointError
+            On every rank, if what was written does not verify; nothing is removed then.
+        OSError
+            On every rank, if the file cannot be written.
+        ArgumentError
+            On every rank, if the directory holds checkpoints that this run has neither written
+            nor gone on from, or later ones than this.
+        PencilMismatchError, RankDisagreementError, TypeError
+            On every rank, if another argument is not allowed or differs between ranks.
+        """
+        options |= {"time": time, "grid": grid, "attrs": attrs}
+        with agreed(self._comm, "save") as same:
+            number = read_step(step)
+            check_fields(fields, self._ranks)
+            signature(save).bind("", fields, step=number, **options)
+            same(step=number, wait=bool(wait))
+        self.wait()
+        with agreed(self._comm, "save"):
+            if self._comm.rank == 0:
+                self._files.check_next(number, self._known)
+        path = self._files.path(number)
+        self._known.add(number)
+        self._interval.restart()
+        if wait:
+            save(path, fields, step=number, **options)
+            self._settle(path)
+        else:
+            self._pending = save(path, fields, step=number, wait=False, **options)
+
+    def wait(self) -> None:
+        """Complete a save in the background, if there is one. *Collective*.
+
+        Raises
+        ------
+        CheckpointError, OSError
+            As `save` does.
+        """
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.wait()
+            self._settle(Path(pending.path))
+
+    def latest(self) -> Path | None:
+        """Find the newest checkpoint that is as it was written. *Collective*.
+
+        Returns
+        -------
+        Path or None
+            None if there is none; `skipped` and the logger ``pencils`` tell what is damaged.
+
+        Raises
+        ------
+        OSError
+            On every rank, if the directory or a file cannot be read.
+        """
+        self.wait()
+        ranks = self._ranks.comm
+        found = self._newest(self._list(), lambda path: verify(path, ranks))
+        return None if found is None else self._files.path(found[0])
+
+    def resume(
+        self,
+        template: Pencil | Mapping[str, Any] | None = None,
+        names: str | Iterable[str] | None = None,
+        *,
+        step: int | None = None,
+        outputs: Iterable[Truncatable] = (),
+        **options: Any,
+    ) -> Checkpoint | None:
+        """Load the newest checkpoint that is as it was written, to go on from it. *Collective*.
+
+        Later ones, which are damaged or follow `step`, are set aside under names that end in
+        ``.abandoned``. One that is as it was written but cannot be loaded is an error.
+
+        Parameters
+        ----------
+        template, names, **options : optional
+            As in `pencils.load`.
+        step : int, optional
+            The step to go on from. Default: the newest that can be loaded.
+        outputs : iterable of TimeSeries, optional
+            Outputs of the run, to be cut off at the time of the checkpoint.
+
+        Returns
+        -------
+        Checkpoint or None
+            None if the directory has no checkpoints, good or bad, and no step was asked for.
+
+        Raises
+        ------
+        CheckpointError
+            On every rank, if all checkpoints are damaged, the newest of the others does not fit,
+            or there is none of `step`.
+        ArgumentError
+            On every rank, if an output is closed, the checkpoint was saved without its time, or
+            there is none although an output has snapshots: a run that died before its first
+            checkpoint, or another directory. ``output.truncate(-inf)`` starts anew.
+        OSError
+            On every rank, if the directory or a file cannot be read, or an output not be cut off.
+        PencilMismatchError, RankDisagreementError, TypeError
+            On every rank, if an argument is not allowed or differs between ranks.
+        """
+        with agreed(self._comm, "resume") as same:
+            wanted = None if step is None else read_step(step)
+            cut = read_outputs(outputs)
+            chosen = read_names(names)  # an iterator would be empty at the second file
+            check_places(self._ranks, template, options.get("into"))
+            signature(load).bind("", template, chosen, **options)
+            same(step=wanted, outputs=len(cut))
+        self.wait()
+        steps = self._list()
+        if not steps and wanted is None:
+            check_empty(cut, self.directory)
+            return None
+        found = self._newest(
+            [number for number in steps if wanted in (None, number)],
+            lambda path: load(path, template, chosen, **options),
+        )
+        if found is None:
+            raise nothing_good(self.directory, wanted, self._skipped)
+        number, state = found
+        time = state.time
+        if cut and time is None:
+            msg = f"{state.path} does not say its time, to cut off outputs; save(..., time=...)"
+            raise ArgumentError(msg)
+        with agreed(self._comm, "resume"):
+            if self._comm.rank == 0:
+                self._files.set_aside(number)
+        self._known = {one for one in steps if one <= number}
+        if time is not None:
+            for output in cut:
+                output.truncate(time)
+        return state
+
+    def close(self) -> None:
+        """Complete a save in the background, and stop catching signals. *Collective*.
+
+        Raises
+        ------
+        CheckpointError, OSError
+            As `save` does.
+        """
+        try:
+            self.wait()
+        finally:
+            self._listener.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None and self._pending is not None:
+            self._pending.__exit__(kind, error, trace)  # others may never get to wait for it
+            self._pending = None
+        self.close()
+
+    def __repr__(self) -> str:
+        keep = "all" if self._keep is None else f"the last {self._keep}"
+        every = "" if self._every is None else f", one every {self._every}"
+        every += " steps" if isinstance(self._every, int) else ""
+        return f"<CheckpointSeries {self.directory}, keeps {keep}{every}>"
+
+    def _list(self) -> list[int]:
+        """List the steps that rank 0 sees. *Collective*."""
+        found: list[int] = []
+        with agreed(self._comm, "list checkpoints"):
+            if self._comm.rank == 0:
+                found = self._files.steps()
+        steps: list[int] = self._comm.bcast(found)
+        return steps
+
+    def _settle(self, path: Path) -> None:
+        """Do what follows a write. *Collective*."""
+        verify(path, self._ranks.comm)
+        with agreed(self._comm, "save"):  # nobody goes on while files are still disappearing
+            if self._comm.rank == 0:
+                self._files.rotate(self._keep)
+
+    def _newest(self, steps: list[int], read: Callable[[Path], T]) -> tuple[int, T] | None:
+        """Read the files of these steps, newest first, until one is good. *Collective*."""
+        found, self._skipped = newest(self._files, reversed(steps), read, self._ranks.comm)
+        return found

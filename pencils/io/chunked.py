@@ -1,0 +1,180 @@
+"""Chunks that every rank filters on its own, at the places that HDF5 gives them.
+
+HDF5 cannot say where a chunk will be before it has its bytes, and the bytes are known where the
+points are. So each rank runs the filters on its chunks in memory; rank 0 lets HDF5 store as many
+bytes as they are, which an `Overlay` drops; and all ranks write theirs to the places that result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pencils.array import PencilArray
+from pencils.comm.agree import agreed
+from pencils.comm.file import SharedFile
+from pencils.creation import empty
+from pencils.gather import gather
+from pencils.io.checksum import checksum_box
+from pencils.io.chunks import chunk_box, count_chunks, cut_points, whole_chunks
+from pencils.io.draft import Draft
+from pencils.io.entry import Entry
+from pencils.io.progress import Told, ignore
+from pencils.io.reserve import reserve
+from pencils.io.slabs import STAGING_BYTES
+from pencils.io.writers import Part
+from pencils.partition import partition
+from pencils.pencil import Pencil
+from pencils.transposition import Transposition
+
+if TYPE_CHECKING:
+    from pencils.io.filters import Packed
+
+# Chunks that follow each other in the file are written together, up to about so many bytes.
+_RUN_BYTES = 2**23
+
+
+class Chunked:
+    """Writes chunked fields; every rank filters and writes whole chunks.
+
+    Meanwhile no one else may change the file through HDF5.
+
+    Parameters
+    ----------
+    file : SharedFile
+        Where to write.
+    draft : Draft
+        What has been laid out there.
+    moved : callable, optional
+        Told how many bytes were filtered, now and then.
+    """
+
+    def __init__(self, file: SharedFile, draft: Draft, moved: Told = ignore) -> None:
+        self.file = file
+        self.draft = draft
+        self.moved = moved
+
+    def take(self, field: PencilArray, entry: Entry) -> Part:
+        """Copy a field to where each rank has whole chunks of it. *Collective*."""
+        extents = entry.chunks[len(field.components) :]
+        tiles = tile(field, extents)
+        return _ChunkedPart(self, entry, tiles, _bring(field, tiles, extents))
+
+
+def tile(field: PencilArray, extents: tuple[int, ...]) -> Pencil:
+    """Make the pencil whose points are the chunks of a field. *Collective*.
+
+    Chunks stay where they are if no rank has a part of one and no rank is a mere replica of
+    others; else they are dealt out so that as many ranks as possible have some.
+
+    Parameters
+    ----------
+    field : PencilArray
+        The field.
+    extents : tuple of int
+        Extents of a chunk along each dimension.
+    """
+    pencil, layout = field.pencil, field.extent.layout
+    dims = range(pencil.ndim)
+    whole: dict[str, Any] = {
+        "shape": count_chunks(field.extent.shape, extents),
+        "periodic": False,
+        "order": dims,
+    }
+    found = [whole_chunks(*pair) for pair in zip(layout.splits, extents, strict=True)]
+    cuts = [cut for cut in found if cut is not None]
+    if len(cuts) == len(found) and not layout.replicated_axes:
+        return pencil.with_(**whole, decomp=pencil.decomp, grid=pencil.grid, splits=cuts)
+    return pencil.with_(**whole, decomp=dims, grid=[0] * pencil.ndim, splits="first")
+
+
+def _bring(field: PencilArray, tiles: Pencil, extents: tuple[int, ...]) -> PencilArray:
+    """Copy a field to the ranks that have its chunks. *Collective*."""
+    pencil = field.pencil
+    along = zip(tiles.layout.splits, extents, pencil.shape, strict=True)
+    target = pencil.with_(
+        decomp=tiles.decomp,
+        grid=tiles.grid,
+        splits=[
+            "first" if dim in field.singletons else cut_points(*cut)
+            for dim, cut in enumerate(along)
+        ],
+        order=range(pencil.ndim),
+    )
+    kind: dict[str, Any] = {
+        "dtype": field.dtype,
+        "components": field.components,
+        "dims": [dim for dim in range(pencil.ndim) if dim not in field.singletons],
+    }
+    with agreed(pencil.topology.comm, "save"):  # one rank may have no memory for it
+        block = empty(target, **kind)
+    with Transposition(pencil, target, **kind, staging=STAGING_BYTES, check=False) as plan:
+        return plan(field, block)
+
+
+class _ChunkedPart:
+    """The chunks that one rank has of a field, on their way to the file."""
+
+    def __init__(self, writer: Chunked, entry: Entry, tiles: Pencil, block: PencilArray) -> None:
+        self._writer = writer
+        self._entry = entry
+        self._tiles = tiles
+        self._components = block.components
+        self._block: PencilArray | None = block
+        self._packed: list[Packed] = []
+        self._sum = 0
+
+    def work(self) -> None:
+        block, self._block = self._block, None
+        if block is None or self._tiles.box().volume == 0:
+            return
+        from pencils.io.filters import Packer
+
+        entry = self._entry
+        components = (0,) * len(self._components)
+        origin, first = components + block.extent.box.start, components + self._tiles.box().start
+        with Packer(entry, self._writer.draft.compression) as packer:
+            for index in np.ndindex(*self._components, *self._tiles.local_shape):
+                chunk = tuple(map(sum, zip(first, index, strict=True)))
+                box = chunk_box(chunk, entry.chunks, entry.shape)
+                self._packed.append(packer.pack(block.local[box.slices(origin)]))
+                if self._writer.draft.summed:
+                    found = packer.unpack()[tuple(map(slice, box.shape))]
+                    self._sum += checksum_box(found, box.start, entry.shape)
+                self._writer.moved(box.volume * entry.dtype.itemsize)
+
+    def finish(self) -> int:
+        writer, comm = self._writer, self._tiles.topology.comm
+        facts = empty(self._tiles, dtype=np.int64, components=(2, *self._components))
+        pairs = [(len(packed.data), packed.mask) for packed in self._packed]
+        facts.local[...] = np.array(pairs, np.int64).reshape(-1, 2).T.reshape(facts.local.shape)
+        table, places = gather(facts), None
+        with agreed(comm, "save"):
+            if table is not None:
+                from pencils.io import create
+
+                draft = writer.draft
+                places = create.place_chunks(draft.path, self._entry, table, align=draft.align)
+                reserve(draft.path)
+        mine = partition(self._tiles, places, root=0)
+        chunks = (packed.data for packed in self._packed)
+        for place, data in _joined(zip(mine.local.flat, chunks, strict=True)):
+            writer.file.write(place, np.frombuffer(data, np.uint8))
+        writer.file.check()
+        return self._sum % 2**64
+
+
+def _joined(chunks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytearray]]:
+    """Join chunks that follow each other in the file."""
+    start, run = 0, bytearray()
+    for place, data in chunks:
+        if run and (place != start + len(run) or len(run) >= _RUN_BYTES):
+            yield start, run
+            run = bytearray()
+        if not run:
+            start = int(place)
+        run += data
+    if run:
+        yield start, run

@@ -1,0 +1,95 @@
+"""How arrays are cut into chunks, and which rank has which. Integers in, integers out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from pencils.layout import Box, Split
+
+# Of a chunk, if nobody says how large they shall be: HDF5 looks up, and filters, each as a whole.
+GOOD_BYTES = 2**20
+# HDF5 keeps the size of a chunk in 32 bits.
+MOST_BYTES = 2**32 - 1
+
+
+def count_chunks(shape: Sequence[int], chunk: Sequence[int]) -> tuple[int, ...]:
+    """Count chunks along each axis; the last one may be partly outside.
+
+    Examples
+    --------
+    >>> count_chunks((10, 3), (4, 3))
+    (3, 1)
+    """
+    return tuple(-(-n // extent) for n, extent in zip(shape, chunk, strict=True))
+
+
+def chunk_box(index: Sequence[int], chunk: Sequence[int], shape: Sequence[int]) -> Box:
+    """Find the points of an array that are in one chunk.
+
+    Examples
+    --------
+    >>> chunk_box((2, 0), (4, 3), (10, 3))
+    Box(start=(8, 0), stop=(10, 3))
+    """
+    start = tuple(i * extent for i, extent in zip(index, chunk, strict=True))
+    return Box(start, tuple(map(sum, zip(start, chunk, strict=True)))) & Box.of_shape(shape)
+
+
+def choose_chunk(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """Choose extents of about `GOOD_BYTES`, as far from slabs and needles as `shape` allows.
+
+    Dimensions are halved, so that powers of two of ranks have the same number of chunks. Where
+    the points will be does not count: the same file results on any number of processes.
+
+    Examples
+    --------
+    >>> choose_chunk((256, 256, 256), 8), choose_chunk((100, 7), 4), choose_chunk((10**6, 2), 8)
+    ((32, 64, 64), (100, 7), (62500, 2))
+    """
+    chunk, parts = list(shape), [1] * len(shape)
+    while prod(chunk) * itemsize > GOOD_BYTES and max(chunk) > 1:
+        dim = chunk.index(max(chunk))
+        parts[dim] *= 2
+        chunk[dim] = -(-shape[dim] // parts[dim])
+    return tuple(chunk)
+
+
+def enlarge(chunk: Sequence[int], shape: Sequence[int], most: int) -> tuple[int, ...]:
+    """Join chunks, along the last axes first, to blocks of at most `most` points.
+
+    Examples
+    --------
+    >>> enlarge((2, 3), (100, 10), 70)
+    (6, 10)
+    """
+    block = list(chunk)
+    for axis in reversed(range(len(block))):
+        block[axis] = min(block[axis] * max(1, most // prod(block)), shape[axis])
+    return tuple(block)
+
+
+def whole_chunks(split: Split, chunk: int) -> tuple[int, ...] | None:
+    """Cut the chunks of a dimension as its points are; None if that would cut through chunks.
+
+    Examples
+    --------
+    >>> whole_chunks(Split.from_bounds((0, 4, 8, 10)), 4), whole_chunks(Split(10, 3), 3)
+    ((0, 1, 2, 3), None)
+    """
+    bounds = [*(split.bounds(part)[0] for part in range(split.parts)), split.points]
+    if any(bound % chunk for bound in bounds if bound < split.points):
+        return None
+    return count_chunks(bounds, [chunk] * len(bounds))
+
+
+def cut_points(split: Split, chunk: int, points: int) -> tuple[int, ...]:
+    """Cut the points of a dimension as its chunks are.
+
+    Examples
+    --------
+    >>> cut_points(Split(3, 2), 4, 10)
+    (0, 8, 10)
+    """
+    starts = (split.bounds(part)[0] for part in range(split.parts))
+    return (*(min(start * chunk, points) for start in starts), points)

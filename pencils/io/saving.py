@@ -1,0 +1,165 @@
+"""Saves that go on in the background while the program computes."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from threading import Event
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from pencils.array import PencilArray
+from pencils.comm.agree import agreed
+from pencils.comm.file import SharedFile
+from pencils.errors import ArgumentError
+from pencils.io.chunked import Chunked
+from pencils.io.direct import Direct
+from pencils.io.draft import Draft
+from pencils.io.slabs import Copies
+from pencils.io.writers import Part, Writer
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+class Saving:
+    """A save that goes on in the background; made by `save` with ``wait=False``.
+
+    The file takes its name in `wait`. Without it, and after any failure, a file of that name stays
+    as it was. Of several savings to one file, the last to be waited for gives what stays.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+        Private communicator. *Collective*.
+    draft : Draft
+        The file, laid out.
+    fields : mapping of str to PencilArray
+        The fields; they are copied.
+
+    Examples
+    --------
+    >>> import tempfile, pencils
+    >>> u = pencils.ones(pencils.Pencil((4, 6)))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with pencils.save(f"{folder}/run.h5", {"u": u}, wait=False) as saving:
+    ...         u.fill(2.0)  # computes on
+    ...     pencils.load(f"{folder}/run.h5", u.pencil)["u"].max()
+    np.float64(1.0)
+    """
+
+    def __init__(
+        self, comm: MPI.Intracomm, draft: Draft, fields: Mapping[str, PencilArray]
+    ) -> None:
+        self._comm = comm
+        self._draft = draft
+        self._file = SharedFile(comm, draft.path, write=True)
+        self._parts: dict[str, Part] = {}
+        self._error: BaseException | None = None
+        self._written: Future[None] = Future()
+        self._written.set_result(None)  # as long as there is no thread
+        stop = Event()
+        try:
+            with closing(Direct(self._file, Copies(), summed=draft.summed)) as direct:
+                chunked = Chunked(self._file, draft)
+                for entry in draft.entries:
+                    if entry.nbytes:
+                        writer: Writer = chunked if entry.chunks else direct
+                        self._parts[entry.name] = writer.take(fields[entry.name], entry)
+            with agreed(comm, "save"):  # one rank may have no thread for it
+                worker = ThreadPoolExecutor(1, "pencils-save")
+                self._written = worker.submit(_write, tuple(self._parts.values()), self._file, stop)
+                worker.shutdown(wait=False)
+        except BaseException:
+            _give_up(self._written, self._file, stop, draft)
+            raise
+        self._end = weakref.finalize(self, _give_up, self._written, self._file, stop, draft)
+
+    @property
+    def path(self) -> str:
+        """The file that is to be."""
+        return self._draft.target
+
+    @property
+    def done(self) -> bool:
+        """Whether this rank has written its part, so that it will not keep others waiting."""
+        return self._written.done()
+
+    def wait(self) -> None:
+        """Wait until all ranks have written, and give the file its name. *Collective*.
+
+        To wait again does nothing, or raises again what went wrong.
+
+        Raises
+        ------
+        OSError
+            On every rank, if writing has failed on any.
+        RankDisagreementError
+            On every rank, if they wait for different files; all can still be waited for.
+        ArgumentError
+            If this rank has left a ``with`` block of the saving by an error.
+        """
+        if self._error is not None:
+            raise self._error
+        if not self._end.alive:
+            return
+        with agreed(self._comm, "wait") as same:
+            same(path=self.path, draft=self._draft.path)
+        try:
+            self._finish()
+        except BaseException as error:
+            self._error = error
+            self._end()
+            raise
+        self._end.detach()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.wait()
+        elif self._end() is not None:  # other ranks may never get to a wait
+            msg = f"the saving of {self.path} was given up, because of {error!r}"
+            self._error = ArgumentError(msg)
+
+    def __repr__(self) -> str:
+        if self._error is not None:
+            state = "failed"
+        elif not self._end.alive:
+            state = "saved"
+        else:
+            state = "written, to be waited for" if self.done else "being written"
+        return f"<Saving {self.path}: {state}>"
+
+    def _finish(self) -> None:
+        with agreed(self._comm, "wait"):
+            self._written.result()
+        with self._file:
+            sums = {name: part.finish() for name, part in self._parts.items()}
+        self._draft.finish(sums)
+        self._parts.clear()
+
+
+def _write(parts: Iterable[Part], file: SharedFile, stop: Event) -> None:
+    """Do what a thread can do of saving."""
+    for part in parts:
+        if stop.is_set():
+            return
+        part.work()
+    file.sync()
+
+
+def _give_up(written: Future[None], file: SharedFile, stop: Event, draft: Draft) -> bool:
+    """End a saving that nobody will wait for. Local."""
+    stop.set()
+    written.add_done_callback(lambda _: file.close())
+    draft.discard()
+    return True

@@ -1,0 +1,109 @@
+"""Append to a series in one file, all ranks together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pencils.array import PencilArray
+from pencils.comm.agree import agreed
+from pencils.comm.file import SharedFile
+from pencils.comm.reduce import allreduce
+from pencils.io.direct import write_run
+from pencils.io.series.column import SUMS, TIME
+from pencils.io.series.ledger import Ledger
+from pencils.io.series.one_file import OneFile
+from pencils.io.slabs import Slabs, runs
+from pencils.io.values import Stored
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+class InFile:
+    """A series in one file. Everything is *Collective*.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+        Private communicator.
+    path : str
+        The file, as all ranks find it.
+    attrs : mapping of str to object
+        Attributes of a new file.
+    """
+
+    summed = True
+
+    def __init__(self, comm: MPI.Intracomm, path: str, attrs: Mapping[str, Any]) -> None:
+        self._comm = comm
+        self.path = path
+        self._file: OneFile | None = None
+        with agreed(comm, "TimeSeries"):
+            if comm.rank == 0:
+                self._file = OneFile(path, attrs)
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """What the series holds, on rank 0."""
+        return None if self._file is None else self._file.ledger
+
+    def append(
+        self,
+        time: float,
+        step: int,
+        fields: Mapping[str, PencilArray],
+        values: Mapping[str, Stored],
+    ) -> None:
+        """Add a snapshot."""
+        found: dict[str, int] | None = None
+        with agreed(self._comm, "append"):
+            if self._file is not None:
+                found = self._file.place()
+        places: dict[str, int] = self._comm.bcast(found)
+        sums = _write(self._comm, self.path, step, fields, places)
+        with agreed(self._comm, "append"):
+            if self._file is not None:
+                row: dict[str, Any] = {name: value.data for name, value in values.items()}
+                row |= {SUMS + name: sums[name] for name in fields}
+                with self._file.ledger.changing():
+                    self._file.ledger.record({TIME: time, **row})
+                    self._file.commit(places)
+
+    def truncate(self, count: int) -> None:
+        """Keep the first snapshots only."""
+        with agreed(self._comm, "truncate"):
+            if self._file is not None:
+                with self._file.ledger.changing():
+                    self._file.cut(count)
+
+    def close(self) -> None:
+        """End appending."""
+        with agreed(self._comm, "close"):
+            if self._file is not None:
+                self._file.close()
+
+
+def _write(
+    comm: MPI.Intracomm,
+    path: str,
+    step: int,
+    fields: Mapping[str, PencilArray],
+    places: Mapping[str, int],
+) -> dict[str, int]:
+    """Write fields where nobody looks yet; return their checksums, as part of all snapshots."""
+    sums = np.zeros(len(places), np.uint64)
+    with closing(Slabs()) as slabs, SharedFile(comm, path, write=True) as file:
+        for number, (name, start) in enumerate(places.items()):
+            slab = slabs.of(fields[name])
+            with agreed(comm, "append"):
+                if slab.extent.layout.is_first_replica(slab.pencil.rank):
+                    first = step * slab.size
+                    written = (write_run(file, start, run, first=first) for run in runs(slab))
+                    sums[number] = sum(written) % 2**64
+            file.check()
+    totals = allreduce(comm, sums, np.add)
+    return {name: int(total) for name, total in zip(places, totals, strict=True)}

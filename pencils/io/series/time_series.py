@@ -1,0 +1,369 @@
+"""Output over time: snapshots of fields, appended one after the other."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from inspect import signature
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pencils.array import PencilArray
+from pencils.comm.agree import agreed
+from pencils.comm.topology import congruent, user_comm
+from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
+from pencils.io.arguments import read_attrs, read_facts, read_grid, read_path
+from pencils.io.entry import RESERVED
+from pencils.io.save import save
+from pencils.io.series.column import Column
+from pencils.io.series.in_file import InFile
+from pencils.io.series.in_folder import InFolder
+from pencils.io.series.samples import (
+    FieldSample,
+    Sample,
+    Selector,
+    ValueSample,
+    describe_field,
+    describe_value,
+    read_samples,
+)
+from pencils.io.values import COORDINATE, Stored
+from pencils.io.xdmf import write_sidecar
+from pencils.localgrid import LocalGrid
+from pencils.operands import topology_among
+from pencils.pencil import Pencil
+from pencils.storage import Array
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+# A sidecar lists all snapshots; it is written again when they have become so many times more.
+_GROWTH = 1.1
+# Arguments of `save` that the series passes on or decides on itself.
+_OWN = {"grid", "attrs", "step", "time", "wait"}
+
+
+class TimeSeries:
+    """Fields and values over time, as ``u(time, ...)`` in HDF5. *Collective*.
+
+    Every `append` adds one snapshot along the unlimited first axis of every dataset. In one file
+    nothing that is there is ever overwritten but the place of the root group, last of all: who
+    opens the file, at any moment and with any tool, finds as many snapshots in every dataset as in
+    ``time``, and keeps them while it is open; a process that dies at any moment, or a loss of
+    power, leaves the snapshots that were appended. The file grows by some 11 kB with each, and
+    8 kB for each field, besides the data. Of what other tools add to the file, only attributes of
+    the file, of ``time`` and of what is appended stay; those of coordinates and groups, and
+    datasets, go with the next one.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file, or the folder; a relative path starts at the working directory of rank 0. What is
+        there is continued, on any number of processes and any decomposition.
+    grid : LocalGrid, optional
+        Coordinates to store as dimension scales, so that xarray and netCDF tools find them.
+    comm : mpi4py.MPI.Intracomm, optional
+        The processes that append. Default: those of `grid`, or else all.
+    storage : {"file", "files"}, optional
+        Everything in one file, or a folder with a file for each snapshot, made by `save`, and
+        ``index.h5``, in which virtual datasets show them as one.
+    attrs : mapping of str to object, optional
+        Numbers, strings and small arrays to store with a new series; those of rank 0 count.
+    xdmf : bool, optional
+        Whether to keep a sidecar for ParaView (see `write_xdmf`) beside the file. It is written
+        when snapshots have become a tenth more, and at the end.
+    saving : mapping of str to object, optional
+        Arguments of `save` for the files of snapshots, other than those given here.
+
+    Raises
+    ------
+    CheckpointError
+        On every rank, if there is a file that is no series, or a folder with other ``.h5`` files.
+    OSError
+        On every rank, if the file can be neither opened nor made.
+    ArgumentError, PencilMismatchError, RankDisagreementError, TypeError
+        On every rank, if an argument is not allowed or differs between ranks.
+
+    Examples
+    --------
+    >>> import tempfile, h5py, numpy as np, pencils
+    >>> u = pencils.ones(pencils.Pencil((4, 6)))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with pencils.TimeSeries(f"{folder}/out.h5") as series:
+    ...         for time in (0.0, 0.5):
+    ...             fields = {"u": u, "line": (u, np.s_[2]), "energy": u.norm()}
+    ...             series.append(time, fields)
+    ...     with h5py.File(f"{folder}/out.h5") as file:
+    ...         print(file["u"].shape, file["line"].shape, file["energy"][-1], file["time"][:])
+    (2, 4, 6) (2, 6) 4.898979485566356 [0.  0.5]
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        grid: LocalGrid | None = None,
+        comm: MPI.Intracomm | None = None,
+        storage: Literal["file", "files"] = "file",
+        attrs: Mapping[str, Any] | None = None,
+        xdmf: bool = False,
+        saving: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._ranks = _find_ranks(grid, comm)
+        self._comm = self._ranks.topology.comm if self._ranks else topology_among().comm
+        with agreed(self._comm, "TimeSeries") as same:
+            given, known = read_path(path), read_attrs(attrs, RESERVED)
+            self._grid = read_grid(grid)
+            _check_comm(self._grid, comm)
+            options = _read_saving(saving, storage)
+            axes = None if self._grid is None else (self._grid.pencil, _tell(self._grid))
+            same(path=given, grid=axes, attrs=sorted(known), storage=storage)
+            same(xdmf=bool(xdmf), saving=sorted(options))
+        real: str = self._comm.bcast(os.path.realpath(given))
+        self._storage: InFile | InFolder
+        if storage == "file":
+            self._storage = InFile(self._comm, real, known)
+        else:
+            self._storage = InFolder(self._comm, real, known, self._grid, options)
+        ledger = self._storage.ledger
+        self._times: list[float] = self._comm.bcast(ledger and [*map(float, ledger.times)])
+        self._selector = Selector()
+        self._xdmf = bool(xdmf)
+        self._listed = 0  # snapshots in the sidecar
+        self._closed = False
+
+    @property
+    def times(self) -> NDArray[np.float64]:
+        """Times of all snapshots."""
+        return np.array(self._times, float)
+
+    @property
+    def path(self) -> str:
+        """The file that shows all snapshots: the series itself, or the index of its folder."""
+        return self._storage.path
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` has ended appending."""
+        return self._closed
+
+    def append(self, time: float, fields: Mapping[str, Any]) -> None:
+        """Add a snapshot. *Collective*.
+
+        Parameters
+        ----------
+        time : float
+            Its time, later than that of the last one.
+        fields : mapping of str to PencilArray, (PencilArray, key), number or numpy.ndarray
+            Fields, which are stored without halos; selections of fields by global indices, like
+            the plane ``(u, np.s_[:, :, 5])`` or every fourth point ``(u, np.s_[..., ::4, ::4])``;
+            and numbers and small arrays that all ranks have alike. Names, shapes and element types
+            are those of the first snapshot.
+
+        Raises
+        ------
+        ArgumentError, IndexError, PencilMismatchError, RankDisagreementError, TypeError
+            On every rank, if an argument is not allowed or differs between ranks or from what the
+            series holds; nothing has changed then.
+        CheckpointError
+            On every rank, if someone else has written to the file.
+        OSError
+            On every rank, if the file cannot be written.
+        """
+        with agreed(self._comm, "append") as same:
+            self._check_open()
+            now = self._read_time(time)
+            same(time=now, series=self._storage.path)
+            samples = read_samples(fields, self._ranks or Pencil(1))
+            same(names=[sample.name for sample in samples])
+            same(**{f"fields[{sample.name!r}]": sample.facts for sample in samples})
+        taken = {
+            sample.name: self._selector.take(sample.field, sample.selection)
+            for sample in samples
+            if isinstance(sample, FieldSample)
+        }
+        with agreed(self._comm, "append"):
+            if self._storage.ledger is not None:
+                self._compare(*_describe(samples, taken, self._grid))
+        values = {one.name: one.value for one in samples if isinstance(one, ValueSample)}
+        self._storage.append(now, len(self._times), taken, values)
+        self._times.append(now)
+        if self._xdmf and len(self._times) >= _GROWTH * self._listed:
+            self._write_sidecar(len(self._times))
+
+    def truncate(self, time: float) -> None:
+        """Drop the snapshots that are later than a time. *Collective*.
+
+        So that a run which goes on from a checkpoint of that time does not have them twice. The
+        space of dropped snapshots in a file is not used again.
+
+        Parameters
+        ----------
+        time : float
+            The last time to keep; ``-inf`` drops all.
+
+        Raises
+        ------
+        ArgumentError, RankDisagreementError, TypeError
+            On every rank, if `time` is no number or differs between ranks.
+        OSError
+            On every rank, if the file cannot be written.
+        """
+        with agreed(self._comm, "truncate") as same:
+            self._check_open()
+            last = _read_number(time)
+            same(time=last, series=self._storage.path)
+        count = sum(one <= last for one in self._times)
+        if count == len(self._times):
+            return
+        if self._xdmf:  # first: it may list what will be gone
+            self._write_sidecar(count)
+        self._storage.truncate(count)
+        del self._times[count:]
+
+    def close(self) -> None:
+        """End appending, and write the sidecar, if there is to be one. *Collective*.
+
+        Raises
+        ------
+        OSError
+            On every rank, if that fails.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._storage.close()
+        if self._xdmf and self._listed != len(self._times):
+            self._write_sidecar(len(self._times))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:  # else other ranks may never get here
+            self.close()
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def __repr__(self) -> str:
+        span = f" from {self._times[0]} to {self._times[-1]}" if self._times else ""
+        plural = "" if len(self._times) == 1 else "s"
+        return f"<TimeSeries of {len(self._times)} snapshot{plural}{span} in {self.path}>"
+
+    def _check_open(self) -> None:
+        if self._closed:
+            msg = f"{self!r} is closed; make a new TimeSeries to continue it"
+            raise ArgumentError(msg)
+        ledger = self._storage.ledger
+        if ledger is not None and not ledger.whole:
+            msg = f"writing to {self.path} failed before; make a new TimeSeries to continue it"
+            raise CheckpointError(msg)
+
+    def _read_time(self, time: object) -> float:
+        now = _read_number(time)
+        if math.isinf(now):
+            msg = f"time={time!r} must be finite"
+            raise ArgumentError(msg)
+        if self._times and now <= self._times[-1]:
+            msg = (
+                f"time={now} is not later than the last snapshot, at {self._times[-1]}; "
+                "truncate(time) drops what a resumed run writes again"
+            )
+            raise ArgumentError(msg)
+        return now
+
+    def _compare(self, columns: Sequence[Column], coordinates: Mapping[str, Array]) -> None:
+        """Fix what the series holds, or compare with it; on rank 0."""
+        ledger = self._storage.ledger
+        if ledger is None:
+            return
+        if ledger.times:
+            ledger.check(columns, coordinates)
+        else:
+            ledger.start(columns, coordinates, summed=self._storage.summed)
+
+    def _write_sidecar(self, count: int) -> None:
+        with agreed(self._comm, "TimeSeries"):
+            if self._comm.rank == 0:
+                write_sidecar(self._storage.path, count)
+        self._listed = count
+
+
+def _find_ranks(grid: object, comm: MPI.Intracomm | None) -> Pencil | None:
+    if grid is None:
+        return Pencil(1, comm)
+    return grid.pencil if isinstance(grid, LocalGrid) else None
+
+
+def _check_comm(grid: LocalGrid | None, comm: MPI.Intracomm | None) -> None:
+    if grid is not None and comm is not None and not congruent(user_comm(comm), grid.pencil.comm):
+        msg = "comm holds other processes than the grid; leave one of them out"
+        raise PencilMismatchError(msg)
+
+
+def _read_saving(saving: object, storage: str) -> dict[str, Any]:
+    if storage not in ("file", "files"):
+        msg = f"storage={storage!r} must be 'file', or 'files' for one of each snapshot"
+        raise ArgumentError(msg)
+    if saving is None:
+        return {}
+    if not isinstance(saving, Mapping) or storage == "file":
+        msg = f"saving={saving!r} must be a mapping, of arguments of save() for storage='files'"
+        raise ArgumentError(msg)
+    taken = sorted(_OWN & saving.keys())
+    if taken:
+        msg = f"saving={saving!r} may not have {taken[0]!r}, which the series itself decides on"
+        raise ArgumentError(msg)
+    signature(save).bind("", {}, **saving)
+    return dict(saving)
+
+
+def _tell(grid: LocalGrid) -> list[tuple[str, Any]]:
+    return [
+        (name, Stored(COORDINATE, points))
+        for name, points in zip(grid.names, grid.axes, strict=True)
+    ]
+
+
+def _read_number(time: object) -> float:
+    if isinstance(time, bool | np.bool_):
+        msg = f"time={time!r} must be a real number"
+        raise TypeError(msg)
+    try:
+        number = read_facts(None, time).get("time", math.nan)
+    except OverflowError:
+        number = math.nan
+    if math.isnan(number):
+        msg = f"time={time!r:.80} must be a real number that float can hold"
+        raise ArgumentError(msg)
+    return float(number)
+
+
+def _describe(
+    samples: Sequence[Sample], taken: Mapping[str, PencilArray], grid: LocalGrid | None
+) -> tuple[list[Column], dict[str, Array]]:
+    """Describe datasets and coordinates for what is appended."""
+    columns = []
+    coordinates = {} if grid is None else dict(zip(grid.names, grid.axes, strict=True))
+    for sample in samples:
+        if isinstance(sample, ValueSample):
+            columns.append(describe_value(sample))
+            continue
+        column, own = describe_field(sample, taken[sample.name], grid)
+        columns.append(column)
+        twice = own.keys() & coordinates.keys()
+        if twice:
+            msg = f"two fields would have a coordinate {min(twice)!r} of their own; rename one"
+            raise ArgumentError(msg)
+        coordinates |= own
+    return columns, coordinates

@@ -1,0 +1,201 @@
+"""A ledger as HDF5: attributes, values, coordinates and their names, and back. No communication."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import h5py
+import numpy as np
+
+from pencils.errors import CheckpointError
+from pencils.io.checksum import checksum
+from pencils.io.create import LIBVER, file_type, label, store_attribute, store_value
+from pencils.io.entry import FORMAT, RESERVED, Entry
+from pencils.io.overlay import Overlay
+from pencils.io.series.chunk_index import ChunkIndex
+from pencils.io.series.column import SOURCE, SUMS, TIME, Column
+from pencils.io.series.ledger import Ledger
+from pencils.io.values import COORDINATE, Stored
+from pencils.storage import Array
+
+# Attribute of files that are series, with the version of what only those have.
+_SERIES = RESERVED + "series"
+_VERSION = 1
+_DIMS = RESERVED + "dims"
+_SUM = RESERVED + "checksum"
+# What HDF5's dimension scales leave on datasets.
+_OF_SCALES = {"CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "_Netcdf4Dimid"}
+
+Make = Callable[[Any, Column], Any]
+Place = Callable[[Any, str, Array], None]
+
+
+def write_tree(group: Any, ledger: Ledger, make: Make, place: Place) -> None:
+    """Write what a ledger says into an empty group.
+
+    Parameters
+    ----------
+    group : h5py.Group
+        The group; it is, or will be, the root of a file.
+    ledger : Ledger
+        What to write.
+    make : callable
+        Makes the dataset for a column in the group.
+    place : callable
+        Makes the dataset for a coordinate in the group.
+    """
+    facts: dict[str, object] = {"format": FORMAT, "complete": 1, "series": _VERSION}
+    facts |= {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
+    for name, value in facts.items():
+        group.attrs[RESERVED + name] = value
+    for name, value in ledger.attrs.items():
+        store_attribute(group, name, value)
+    made = {name: make(group, column) for name, column in ledger.columns.items()}
+    for name, points in ledger.coordinates.items():
+        place(group, name, points)
+    if made:
+        made[TIME].make_scale(TIME)
+    for name, column in ledger.columns.items():
+        _describe(group, made[name], column, ledger)
+
+
+def create_blank(path: str) -> None:
+    """Overwrite `path` with a file that holds nothing."""
+    with h5py.File(path, "w", libver=LIBVER, locking=False):
+        pass
+
+
+def create_index(path: str, ledger: Ledger, files: Sequence[str]) -> None:
+    """Overwrite `path` with a series whose fields lie in other files, one for each snapshot."""
+
+    def make(group: Any, column: Column) -> Any:
+        if column.is_field:
+            return make_virtual(group, column, files)
+        history = np.array(ledger.values[column.name], column.dtype)
+        return group.create_dataset(column.name, data=history.reshape(len(files), *column.shape))
+
+    def place(group: Any, name: str, points: Array) -> None:
+        store_value(group, name, Stored(COORDINATE, points), summed=True)
+
+    with h5py.File(path, "w", libver=LIBVER, locking=False) as file:
+        write_tree(file, ledger, make, place)
+
+
+def add_root(
+    overlay: Overlay, ledger: Ledger, indices: Mapping[str, ChunkIndex]
+) -> tuple[int, dict[str, int]]:
+    """Write a ledger into a new group of a file, which could be its root.
+
+    Returns
+    -------
+    int, dict of str to int
+        Addresses of the headers of the group and of all datasets, which have no data yet.
+    """
+    headers = {}
+
+    def make(group: Any, column: Column) -> Any:
+        made = make_chunked(group, column, len(ledger.times), indices[column.name].chunk)
+        headers[column.name] = address_of(made)
+        return made
+
+    def place(group: Any, name: str, points: Array) -> None:
+        made = group.create_dataset(name, points.shape, points.dtype)
+        made.attrs[RESERVED + "value"] = COORDINATE
+        made.make_scale(name)
+        made.attrs[_SUM] = np.uint64(checksum(points))
+        headers[name] = address_of(made)
+
+    with h5py.File(overlay, "r+", libver=LIBVER) as file:
+        group = file.create_group(RESERVED + "root")
+        write_tree(group, ledger, make, place)
+        return address_of(group), headers
+
+
+def address_of(thing: Any) -> int:
+    """Say where the header of a group or a dataset is."""
+    return int(h5py.h5o.get_info(thing.id).addr)
+
+
+def _describe(group: Any, dataset: Any, column: Column, ledger: Ledger) -> None:
+    for key, value in column.attrs.items():
+        store_attribute(dataset, key, value)
+    dataset.attrs[_DIMS] = json.dumps(column.labels)
+    if SUMS + column.name in ledger.values:
+        dataset.attrs[_SUM] = np.uint64(ledger.checksum(column.name))
+    if column.name != TIME and column.nbytes:
+        label(group, dataset, (TIME, *column.labels))
+
+
+def make_chunked(group: Any, column: Column, count: int, chunk: tuple[int, ...]) -> Any:
+    """Make an extensible dataset without any chunks."""
+    layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    layout.set_chunk(chunk)
+    layout.set_alloc_time(h5py.h5d.ALLOC_TIME_INCR)
+    layout.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    layout.set_obj_track_times(False)
+    links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+    links.set_create_intermediate_group(True)
+    links.set_char_encoding(h5py.h5t.CSET_UTF8)
+    most = (h5py.h5s.UNLIMITED, *column.shape)
+    space = h5py.h5s.create_simple((count, *column.shape), most)
+    kind = file_type(Entry(column.name, column.shape, column.dtype))
+    made = h5py.h5d.create(group.id, column.name.encode(), kind, space, dcpl=layout, lcpl=links)
+    return h5py.Dataset(made)
+
+
+def make_virtual(group: Any, column: Column, files: Sequence[str]) -> Any:
+    """Make a dataset whose rows are datasets of other files."""
+    kind = file_type(Entry(column.name, column.shape, column.dtype)).dtype
+    shape = len(files), *column.shape
+    if not column.nbytes:
+        return group.create_dataset(column.name, shape, kind)
+    source = tuple(map(int, column.attrs[SOURCE]))
+    layout = h5py.VirtualLayout(shape, kind)
+    for number, file in enumerate(files):
+        layout[number] = h5py.VirtualSource(file, column.name, source, kind)
+    return group.create_virtual_dataset(column.name, layout)
+
+
+def read_tree(path: str, file: Any) -> Ledger:
+    """Read what a series holds.
+
+    Raises
+    ------
+    CheckpointError
+        If it is none, or of a version that is too new.
+    """
+    version = file.attrs.get(_SERIES)
+    if version is None:
+        msg = f"{path} is not a TimeSeries; choose another name, or remove it first"
+        raise CheckpointError(msg)
+    if version > _VERSION:
+        msg = f"{path} is a series of version {version}, written by a newer pencils; install that"
+        raise CheckpointError(msg)
+    attrs = {name: file.attrs[name] for name in file.attrs if not name.startswith(RESERVED)}
+    ledger = Ledger({name: value for name, value in attrs.items() if name not in _OF_SCALES})
+    names: list[str] = []
+    file.visititems(lambda name, thing: names.append(name) if _is_data(thing) else None)
+    for name in sorted(names, key=lambda name: (name != TIME, name.startswith(SUMS), name)):
+        dataset = file[name]
+        if _DIMS in dataset.attrs:
+            column = ledger.columns[name] = _read_column(name, dataset)
+            if not column.is_field:
+                ledger.values[name] = list(dataset[...])
+        elif dataset.attrs.get(RESERVED + "value") == COORDINATE:
+            ledger.coordinates[name] = dataset[...]
+    return ledger
+
+
+def _is_data(thing: object) -> bool:
+    return isinstance(thing, h5py.Dataset)
+
+
+def _read_column(name: str, dataset: Any) -> Column:
+    attrs = {key: dataset.attrs[key] for key in dataset.attrs if key not in _OF_SCALES}
+    labels = tuple(json.loads(attrs.pop(_DIMS)))
+    attrs.pop(_SUM, None)
+    is_field = RESERVED + "components" in attrs
+    dtype = dataset.dtype if dataset.dtype.names else np.dtype(dataset.dtype.str)
+    return Column(name, dataset.shape[1:], dtype, labels, attrs, is_field=is_field)

@@ -1,0 +1,114 @@
+"""Short waves are dropped, or points added, so that products of fields do not alias."""
+
+import numpy as np
+import pytest
+from fft_cases import close, draw, forward
+
+import pencils
+from pencils.fft import PencilFFT
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+SHAPES = [(6, 5, 8), (7, 9, 4), (2, 3, 6), (1, 8, 5)]
+
+
+def counted(n, name):
+    """Wave numbers that count, along an axis of n points."""
+    return np.fft.rfftfreq(n, 1 / n) if name == "r2c" else np.fft.fftfreq(n, 1 / n)
+
+
+def names_of(dtype):
+    return {0: "c2c", 1: "c2c", 2: "r2c" if dtype == "f8" else "c2c"}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_two_thirds_of_the_waves_are_kept(comm, backend, shape, dtype):
+    a = draw(shape, dtype)
+    names = names_of(dtype)
+    expected = forward(a, names)
+    for axis, name in names.items():
+        kept = abs(counted(shape[axis], name)) < shape[axis] / 3
+        expected *= np.expand_dims(kept, [dim for dim in range(3) if dim != axis])
+    pen = pencils.Pencil(shape, comm)
+    with PencilFFT(pen, dtype, dealias="2/3", backend=backend) as plan:
+        assert plan.input_pencil == pen
+        u_hat = plan.forward(pencils.partition(pen, a))
+        assert close(u_hat.local, expected[u_hat.local_slices])
+        assert close(plan.forward(plan.backward(u_hat)).local, u_hat.local)
+
+
+def test_one_axis_is_dealiased_if_only_one_is_named(comm):
+    a = draw((6, 5, 8), float)
+    expected = np.fft.rfftn(a)
+    expected[2:5] = 0
+    pen = pencils.Pencil(a.shape, comm)
+    for dealias in ({0: "2/3"}, ("2/3", None, None)):
+        with PencilFFT(pen, dealias=dealias) as plan:
+            u_hat = plan.forward(pencils.partition(pen, a))
+            assert close(u_hat.local, expected[u_hat.local_slices])
+
+
+def on_finer_points(waves, names, shape, fine, norm="backward"):
+    """Evaluate the symmetric trigonometric interpolant of waves, as a sum over them."""
+    for axis, name in sorted(names.items(), key=lambda item: item[1] == "r2c"):
+        n, m = shape[axis], fine[axis]
+        k, x = counted(n, name), np.arange(m) / m
+        matrix = np.exp(2j * np.pi * np.outer(x, k))
+        if n % 2 == 0:
+            matrix[:, n // 2] = np.cos(np.pi * n * x)
+        if name == "r2c":
+            weight = np.where((k == 0) | (2 * k == n), 1, 2)
+            waves = np.moveaxis(waves, axis, -1)
+            waves = (waves.real @ (weight * matrix.real).T) - (
+                waves.imag @ (weight * matrix.imag).T
+            )
+            waves = np.moveaxis(waves, -1, axis)
+        else:
+            waves = np.moveaxis(np.moveaxis(waves, axis, -1) @ matrix.T, -1, axis)
+        waves = waves / {"backward": n, "ortho": np.sqrt(n), "forward": 1}[norm]
+    return waves
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+@pytest.mark.parametrize("norm", ["backward", "ortho", "forward"])
+def test_half_as_many_points_more(comm, backend, shape, dtype, norm):
+    """Waves mean the same as without: those of the field between its points."""
+    names = names_of(dtype)
+    a = draw(shape, dtype)
+    waves = forward(a, names, norm)
+    fine = tuple(n * 3 // 2 for n in shape)
+    expected = on_finer_points(waves, names, shape, fine, norm)
+    pen = pencils.Pencil(shape, comm)
+    options = {"dealias": "3/2", "normalize": norm, "backend": backend}
+    with PencilFFT(pen, dtype, **options) as plan:
+        assert plan.input_pencil.shape == fine
+        assert plan.output_pencil.shape == waves.shape
+        u_hat = pencils.partition(plan.output_pencil, waves)
+        u = plan.backward(u_hat)
+        assert close(u.local, expected[u.local_slices])
+        assert close(plan.forward(u).local, u_hat.local)
+
+
+def test_a_product_of_padded_fields_has_the_waves_of_the_exact_one(comm):
+    """Of two fields whose product has waves beyond the resolution, which alias without."""
+    n = 8
+    pen = pencils.Pencil((n, n), comm)
+    k, m = 3, 2
+    with PencilFFT(pen, dealias="3/2", normalize="forward") as plan:
+        x, y = (2 * np.pi / 12 * np.arange(12) for _ in range(2))
+        grid = pencils.localgrid(plan.input_pencil, (x, y))
+        product = np.cos(k * grid.x) * np.cos(k * grid.x) * (1 + np.cos(m * grid.y)) ** 2
+        u_hat = pencils.gather(plan.forward(product), root=None)
+    # cos² kx = (1 + cos 2kx) / 2, of which the wave 2k = 6 is beyond n/2 = 4 and must be gone.
+    expected = np.zeros((n, n // 2 + 1))
+    expected[0, [0, m, 2 * m]] = np.array([1.5, 1.0, 0.5]) / 2
+    assert np.allclose(u_hat, expected)
+
+
+def test_cosine_axes_stay_as_they_are(comm):
+    a = draw((6, 5), float)
+    pen = pencils.Pencil(a.shape, comm)
+    with PencilFFT(pen, transforms=("fft", "dct2"), dealias="3/2") as plan:
+        assert plan.input_pencil.shape == (9, 5)

@@ -1,0 +1,187 @@
+"""Distributed transforms are equal to serial ones of the global array, and lead back."""
+
+import numpy as np
+import pytest
+from fft_cases import close, draw, forward, random_names, random_shape
+from together import random_pencil
+
+import pencils
+from pencils.fft import PencilFFT, passes, route
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+
+def check_plan(plan, a, expected):
+    """Compare both directions with the global arrays, with and without fields to fill."""
+    u = pencils.partition(plan.input_pencil, a, copy=True)
+    u_hat = plan.forward(u)
+    assert u_hat.pencil == plan.output_pencil
+    assert u_hat.shape == expected.shape
+    assert close(u_hat.local, expected[u_hat.local_slices])
+    assert np.array_equal(u.local, a[u.local_slices])
+    back = pencils.empty_like(u)
+    before = u_hat.local.copy()
+    assert plan.backward(u_hat, back) is back
+    assert close(back.local, a[u.local_slices])
+    assert np.array_equal(u_hat.local, before)
+    again = pencils.empty_like(u_hat)
+    assert plan.forward(back, again) is again
+    assert close(again.local, before)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_plans(comm, backend, seed):
+    """Any shape, axes, transforms, element type, pencil, components and norm."""
+    rng = np.random.default_rng(seed)
+    ndim = int(rng.integers(1, 6))
+    shape = random_shape(seed, ndim)
+    dtype = str(rng.choice(["f4", "f8", "c8", "c16"]))
+    components = [(), (2,), (2, 1), (0,)][rng.integers(4)]
+    norm = str(rng.choice(["backward", "ortho", "forward"]))
+    axes, names, full = random_names(rng, ndim, dtype)
+    a = draw((*components, *shape), dtype, seed)
+    expected = forward(a, {axis + len(components): name for axis, name in full.items()}, norm)
+    pen = random_pencil(rng, comm, shape)
+    signed = [axis - ndim * int(rng.integers(2)) for axis in axes]
+    with PencilFFT(
+        pen,
+        dtype,
+        signed,
+        [names[axis] for axis in axes],
+        components=components,
+        normalize=norm,
+        backend=backend,
+        check=bool(rng.integers(2)),
+    ) as plan:
+        check_plan(plan, a, expected)
+
+
+@pytest.mark.parametrize("shape", [(8, 6, 10), (5, 7, 3), (1, 1, 4), (2, 16)])
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_the_default_is_the_transform_of_numpy(comm, shape, dtype):
+    a = draw(shape, dtype)
+    expected = np.fft.rfftn(a) if dtype == "f8" else np.fft.fftn(a)
+    with PencilFFT(pencils.Pencil(shape, comm), dtype) as plan:
+        check_plan(plan, a, expected)
+        assert plan.input_pencil == pencils.Pencil(shape, comm)
+        assert (plan.dtype, plan.components) == (np.dtype(dtype), ())
+
+
+@pytest.mark.parametrize("dtype", ["g", "G"])
+def test_long_numbers(comm, backend, dtype):
+    a = draw((5, 6), dtype)
+    names = {0: "c2c", 1: "r2c" if dtype == "g" else "c2c"}
+    with PencilFFT(pencils.Pencil(a.shape, comm), dtype, backend=backend) as plan:
+        check_plan(plan, a, forward(a, names))
+
+
+def test_more_processes_than_points(comm):
+    """Also than waves: half of 4 points are 3."""
+    shape = (3, 2, 4)
+    a = draw(shape, float)
+    for decomp in ((0, 1), (1, 2), (2,), (0, 1, 2)):
+        with PencilFFT(pencils.Pencil(shape, comm, decomp=decomp)) as plan:
+            check_plan(plan, a, np.fft.rfftn(a))
+
+
+def test_lines_that_are_decomposed_alone(comm):
+    """One dimension is transformed where all of it lies: on one process."""
+    a = draw(17, float)
+    with PencilFFT(pencils.Pencil(17, comm)) as plan:
+        check_plan(plan, a, np.fft.rfft(a))
+    a = draw((3, 8), complex)
+    with PencilFFT(pencils.Pencil(8, comm), complex, components=3) as plan:
+        check_plan(plan, a, np.fft.fft(a))
+
+
+def test_mixed_transforms_by_axis(comm, backend):
+    """Fourier x cosine x Fourier of real and complex data."""
+    shape = (6, 5, 8)
+    pen = pencils.Pencil(shape, comm)
+    a = draw(shape, float)
+    for transforms in ({1: "dct1"}, {-2: "dct1"}, ("fft", "dct1", "fft")):
+        with PencilFFT(pen, float, None, transforms, backend=backend) as plan:
+            check_plan(plan, a, forward(a, {0: "c2c", 1: "dct1", 2: "r2c"}))
+    a = draw(shape, complex)
+    with PencilFFT(pen, complex, transforms={1: "dst3"}, backend=backend) as plan:
+        check_plan(plan, a, forward(a, {0: "c2c", 1: "dst3", 2: "c2c"}))
+
+
+def test_nothing_to_transform_is_a_copy(comm):
+    a = draw((4, 5), float)
+    pen = pencils.Pencil((4, 5), comm)
+    for kinds in ({"axes": ()}, {"transforms": "none"}):
+        with PencilFFT(pen, **kinds) as plan:
+            assert plan.output_pencil == pen
+            check_plan(plan, a, a)
+
+
+def test_the_first_of_the_given_axes_is_transformed_last(comm):
+    """Of real data the last one is halved."""
+    a = draw((6, 4, 5), float)
+    with PencilFFT(pencils.Pencil(a.shape, comm), axes=(1, 2, 0)) as plan:
+        assert plan.output_pencil.shape == (4, 4, 5)
+        check_plan(plan, a, np.fft.rfftn(a, axes=(1, 2, 0)))
+
+
+@pytest.mark.parametrize("decomp", [0, 1, (0, 1), (2, 0)])
+def test_waves_go_where_they_are_wanted(comm, decomp):
+    """Another transpose brings them there, from wherever they were."""
+    a = draw((6, 5, 8), float)
+    pen = pencils.Pencil(a.shape, comm)
+    output = pencils.Pencil((6, 5, 5), comm, decomp=decomp, order=(1, 2, 0))
+    with PencilFFT(pen, output=output) as plan:
+        assert plan.output_pencil is output
+        check_plan(plan, a, np.fft.rfftn(a))
+
+
+def test_fields_with_halos_and_other_memory_orders(comm, backend):
+    """Halos are neither read nor written; a field may lie in memory in any way."""
+    a = draw((6, 5, 8), float)
+    pen = pencils.Pencil(a.shape, comm)
+    expected = np.fft.rfftn(a)
+    with PencilFFT(pen, backend=backend) as plan:
+        u = pencils.full(pen.with_(order=(2, 0, 1)), -1.0, halo=2)
+        u.local[...] = a[u.local_slices]
+        u_hat = pencils.full(plan.output_pencil.with_(order=(0, 2, 1)), -2 + 0j, halo=1)
+        plan.forward(u, u_hat)
+        assert close(u_hat.local, expected[u_hat.local_slices])
+        back = pencils.full(pen, -3.0, halo=1)
+        plan.backward(u_hat, back)
+        assert close(back.local, a[back.local_slices])
+        for field, value in ((u, -1), (u_hat, -2), (back, -3)):
+            field.local[...] = value
+            assert (field.padded == value).all()
+
+
+def test_fields_in_shared_memory_and_in_place(comm):
+    a = draw((6, 4, 4), complex)
+    pen = pencils.Pencil(a.shape, comm)
+    with PencilFFT(pen, complex) as plan:
+        u, u_hat = pencils.alias([pen, plan.output_pencil], complex, shared=True)
+        for _ in range(2):
+            u.local[...] = a[u.local_slices]
+            if comm.size == 1:  # one field, because no transpose comes between
+                u_hat = u
+            plan.forward(u, u_hat)
+            assert close(u_hat.local, np.fft.fftn(a)[u_hat.local_slices])
+            plan.backward(u_hat, u)
+            assert close(u.local, a[u.local_slices])
+
+
+@pytest.mark.parametrize("together", [0, 1000])
+def test_large_planes_are_transformed_axis_by_axis(comm, backend, together, monkeypatch):
+    """What does not fit in the cache is gone through once for each axis, or for some of them."""
+    monkeypatch.setattr(route, "TOGETHER", together)
+    monkeypatch.setattr(passes, "PIECE", 500)
+    shape = (6, 4, 5, 3)
+    pen = pencils.Pencil(shape, comm, decomp=0)
+    a = draw(shape, float)
+    with PencilFFT(pen, backend=backend) as plan:
+        check_plan(plan, a, np.fft.rfftn(a))
+    with PencilFFT(pen, transforms={2: "dst2", 1: "none"}, backend=backend) as plan:
+        check_plan(plan, a, forward(a, {0: "c2c", 2: "dst2", 3: "r2c"}))
+    with PencilFFT(pen, dealias="3/2", backend=backend) as plan:
+        waves = np.fft.rfftn(a)
+        u = plan.backward(pencils.partition(plan.output_pencil, waves))
+        assert close(plan.forward(u).local, waves[plan.output_pencil.local_slices])

@@ -1,0 +1,175 @@
+"""Plans share memory, give it back, and are equal to those of another library."""
+
+import gc
+import tracemalloc
+
+import numpy as np
+import pytest
+from fft_cases import close, draw
+from mpi4py import MPI
+from together import everywhere
+
+import pencils
+from pencils.errors import ArgumentError
+from pencils.fft import PencilFFT, passes, route
+from pencils.fft.work import _LATEST
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+SHAPE = (8, 6, 10)
+
+
+def shared_is_idle(topology):
+    gc.collect()
+    return all(window.idle for window in topology.shared._windows)
+
+
+def test_plans_of_one_communicator_share_work_memory(comm):
+    private = comm.Dup()
+    pen = pencils.Pencil(SHAPE, private)
+    one, other = PencilFFT(pen), PencilFFT(pen, "f4", transforms="dct2")
+    if comm.size == 1:
+        assert one.memory == other.memory == 0
+    else:
+        assert other._works == one._works
+        assert one.memory > 0
+        big = PencilFFT(pen, components=3)
+        assert big._works[0] is not one._works[0]
+        assert big.memory > one.memory
+        small = PencilFFT(pen)
+        assert small._works == big._works
+        small.free()
+        big.free()
+    a = draw(SHAPE, float)
+    u = pencils.partition(pen, a)
+    cosines = other.forward(u.astype("f4"))
+    assert close(one.backward(one.forward(u)).local, u.local)
+    assert np.allclose(other.backward(cosines), u, atol=1e-4)
+    topology = pen.topology
+    one.free()
+    other.free()
+    other.free()
+    assert (one.memory, other.memory) == (0, 0)
+    assert shared_is_idle(topology)
+    assert all(work() is None for work in _LATEST[topology].values())
+    with pytest.raises(ArgumentError, match="freed"):
+        one.forward(u)
+    private.Free()
+
+
+def test_plans_of_a_freed_communicator_say_so(comm):
+    private = comm.Dup()
+    pen = pencils.Pencil(SHAPE, private)
+    checked, plain = PencilFFT(pen), PencilFFT(pen, check=False)
+    u = pencils.ones(pen)
+    private.Free()
+    for plan in (checked, plain):
+        with pytest.raises(ArgumentError, match="freed"):
+            plan.forward(u)
+        plan.free()
+
+
+def test_many_plans(comm):
+    """Used or not, freed or forgotten; MPI runs out of nothing."""
+    private = comm.Dup()
+    pen = pencils.Pencil((4, 3, 2), private)
+    topology = pen.topology
+    u = pencils.ones(pen)
+    for n in range(40):
+        plan = PencilFFT(pen, transforms=["fft", "dct2"][n % 2])
+        if n == 0:
+            before = topology.communicators
+        if n % 3:
+            plan.backward(plan.forward(u))
+        if n % 4:
+            plan.free()
+    assert topology.communicators == before
+    del plan
+    assert shared_is_idle(topology)
+    private.Free()
+
+
+def test_a_call_with_a_field_to_fill_allocates_only_pieces(comm, backend, monkeypatch):
+    monkeypatch.setattr(passes, "PIECE", 2**14)
+    monkeypatch.setattr(route, "TOGETHER", 2**15)
+    pen = pencils.Pencil((32, 32, 32), comm)
+    with PencilFFT(pen, complex, backend=backend) as plan:
+        u, u_hat = pencils.ones(pen, dtype=complex), pencils.ones(plan.output_pencil, dtype=complex)
+        plan.backward(plan.forward(u, u_hat), u)
+        tracemalloc.start()
+        plan.backward(plan.forward(u, u_hat), u)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert everywhere(comm, peak < 2**17)
+    assert np.allclose(u, 1)
+
+
+def test_another_communicator(comm):
+    """Half of the processes transform one field, half another one."""
+    half = comm.Split(comm.rank % 2)
+    a = draw(SHAPE, complex, seed=comm.rank % 2)
+    with PencilFFT(pencils.Pencil(SHAPE, half), complex) as plan:
+        u_hat = plan.forward(pencils.partition(plan.input_pencil, a))
+        assert close(u_hat.local, np.fft.fftn(a)[u_hat.local_slices])
+    half.Free()
+
+
+def test_a_plan_says_what_it_does(comm):
+    pen = pencils.Pencil(SHAPE, comm)
+    with PencilFFT(
+        pen,
+        transforms=("fft", "dct1", "fft"),
+        components=3,
+        dealias={0: "2/3"},
+        normalize="ortho",
+        backend="scipy",
+    ) as plan:
+        text = repr(plan)
+    assert "r2c along 2" in text
+    assert "dct1 along 1" in text
+    assert "components=(3,)" in text
+    assert "'ortho'" in text
+    assert "{0: '2/3'}" in text
+    assert "by scipy" in text
+    assert repr(pen) in text
+
+
+def test_ghosts_of_what_was_filled_are_unset_under_checks(comm):
+    pen = pencils.Pencil(SHAPE, comm, periodic=True)
+    with PencilFFT(pen) as plan, pencils.checking():
+        u = pencils.ones(pen, halo=1)
+        plan.backward(plan.forward(pencils.ones(pen)), u)
+        assert np.isnan(u.padded[0]).all()
+        assert np.allclose(u.local, 1)
+
+
+def test_the_same_as_mpi4py_fft(comm):
+    peer = pytest.importorskip("mpi4py_fft")
+    a = draw(SHAPE, float)
+    fft = peer.PFFT(comm, SHAPE, dtype=float)
+    v = peer.newDistArray(fft, forward_output=False)
+    v[...] = a[fft.local_slice(forward_output=False)]
+    v_hat = fft.forward(v, normalize=True)
+    expected = np.zeros((8, 6, 6), complex)
+    expected[fft.local_slice()] = v_hat
+    comm.Allreduce(MPI.IN_PLACE, expected)
+    with PencilFFT(pencils.Pencil(SHAPE, comm), normalize="forward") as plan:
+        u_hat = plan.forward(pencils.partition(plan.input_pencil, a))
+        assert close(u_hat.local, expected[u_hat.local_slices])
+
+
+def test_padding_as_mpi4py_fft(comm):
+    peer = pytest.importorskip("mpi4py_fft")
+    shape, fine = (8, 6, 10), (12, 9, 15)
+    a = draw(fine, float)
+    fft = peer.PFFT(comm, shape, padding=[1.5] * 3, dtype=float)
+    v = peer.newDistArray(fft, forward_output=False)
+    v[...] = a[fft.local_slice(forward_output=False)]
+    v_hat = fft.forward(v, normalize=True)
+    expected = np.zeros((8, 6, 6), complex)
+    expected[fft.local_slice()] = v_hat
+    comm.Allreduce(MPI.IN_PLACE, expected)
+    pen = pencils.Pencil(shape, comm)
+    with PencilFFT(pen, normalize="forward", dealias="3/2") as plan:
+        u_hat = plan.forward(pencils.partition(plan.input_pencil, a))
+        assert close(u_hat.local, expected[u_hat.local_slices])

@@ -1,0 +1,72 @@
+"""Wave numbers fit the waves: derivatives of known functions are exact."""
+
+import numpy as np
+import pytest
+
+import pencils
+from pencils.errors import ArgumentError
+from pencils.fft import PencilFFT
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_derivatives_of_periodic_functions(comm, dtype):
+    shape, lengths = (8, 9, 10), (1.0, 2 * np.pi, 3.0)
+    pen = pencils.Pencil(shape, comm)
+    points = [np.arange(n) * length / n for n, length in zip(shape, lengths, strict=True)]
+    x, y, z = pencils.localgrid(pen, points)
+    k = 2 * np.pi / np.array(lengths)
+    u = np.sin(2 * k[0] * x) * np.cos(3 * k[1] * y) * np.sin(k[2] * z + 1)
+    slopes = [
+        2 * k[0] * np.cos(2 * k[0] * x) * np.cos(3 * k[1] * y) * np.sin(k[2] * z + 1),
+        -3 * k[1] * np.sin(2 * k[0] * x) * np.sin(3 * k[1] * y) * np.sin(k[2] * z + 1),
+        k[2] * np.sin(2 * k[0] * x) * np.cos(3 * k[1] * y) * np.cos(k[2] * z + 1),
+    ]
+    with PencilFFT(pen, dtype) as plan:
+        waves = plan.wavenumbers(lengths)
+        assert waves.names == ("kx", "ky", "kz")
+        u_hat = plan.forward(u.astype(dtype))
+        for wave, slope in zip(waves, slopes, strict=True):
+            assert np.allclose(plan.backward(1j * wave * u_hat), slope)
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "shift", "function"),
+    [
+        ("dct1", 0, 0, np.cos),
+        ("dct2", 0, 0.5, np.cos),
+        ("dct3", 0.5, 0, np.cos),
+        ("dct4", 0.5, 0.5, np.cos),
+        ("dst1", 1, 1, np.sin),
+        ("dst2", 1, 0.5, np.sin),
+        ("dst3", 0.5, 1, np.sin),
+        ("dst4", 0.5, 0.5, np.sin),
+    ],
+)
+def test_second_derivatives_of_cosines_and_sines(comm, name, first, shift, function):
+    """Entry 2 of the transform belongs to the wave with that number of half periods."""
+    n, length = 7, 2.5
+    intervals = {"dct1": n - 1, "dst1": n + 1}.get(name, n)
+    x = (np.arange(n) + shift) * length / intervals
+    pen = pencils.Pencil((4, n), comm)
+    k = (2 + first) * np.pi / length if name not in ("dst1", "dst2") else 3 * np.pi / length
+    u = pencils.partition(pen, np.broadcast_to(function(k * x), (4, n)))
+    with PencilFFT(pen, transforms=("none", name)) as plan:
+        none, wave = plan.wavenumbers((1.0, length))
+        u_hat = plan.forward(u)
+        assert np.allclose(plan.backward(-(wave**2) * u_hat + none), -(k**2) * u)
+
+
+def test_types_and_names(comm):
+    with PencilFFT(pencils.Pencil((4, 5), comm), "f4", axes=1) as plan:
+        none, half = plan.wavenumbers(2 * np.pi)
+        assert none.dtype == half.dtype == np.float32
+        assert np.array_equal(pencils.gather(half, root=None).ravel(), [0, 1, 2])
+        assert not pencils.gather(none, root=None).any()
+        for lengths in (0, -1.0, (1, 2, 3), np.inf):
+            with pytest.raises(ArgumentError, match="lengths"):
+                plan.wavenumbers(lengths)
+    pen = pencils.Pencil((2,) * 5, comm)
+    with PencilFFT(pen) as plan:
+        assert plan.wavenumbers().names == ("k0", "k1", "k2", "k3", "k4")

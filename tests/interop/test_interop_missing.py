@@ -1,0 +1,24 @@
+"""Modules for other libraries can be imported without these, and say what is missing."""
+
+import sys
+
+import pytest
+from together import raise_together
+
+import pencils
+from pencils.interop import mpi4py_fft as theirs
+
+pytestmark = pytest.mark.parallel([1, 3])
+
+
+def test_a_missing_library_is_named(comm, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mpi4py_fft", None)
+    pencil = pencils.Pencil((6, 5, 4), comm)
+    for call in (
+        lambda: theirs.to_pencil(None, comm),
+        lambda: theirs.to_array(None, comm),
+        lambda: theirs.from_pencil(pencil),
+        lambda: theirs.subcomm(pencil),
+        lambda: theirs.from_array(pencils.zeros(pencil)),
+    ):
+        raise_together(comm, ImportError, "pip install", call=call)

@@ -1,0 +1,273 @@
+"""Vectors of PETSc's DMDA on our fields: by a stand-in, and by petsc4py where it is installed."""
+
+from math import prod
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+from together import everywhere, holds, named, numbered, raise_together, ranks_at_fault, same
+
+import pencils
+from pencils import Pencil, gather, transpose
+from pencils.errors import ArgumentError, RankDisagreementError
+from pencils.interop.petsc import to_array, to_pencil
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+NONE, GHOSTED, PERIODIC = 0, 1, 3
+
+
+class StandIn:
+    """What petsc4py's DMDA says of itself, by its documentation; not PETSc itself.
+
+    Ranks count through the processes along x first; beyond the ends of the domain there are ghost
+    points unless the boundary is of type NONE.
+    """
+
+    BoundaryType = SimpleNamespace(NONE=NONE, GHOSTED=GHOSTED, PERIODIC=PERIODIC)
+
+    def __init__(self, comm, counts, *, boundary, width=0, dof=1):
+        self.comm, self.boundary, self.width, self.dof = comm, boundary, width, dof
+        self.counts = [np.array(along, dtype=np.int32) for along in counts]
+        rank = comm.rank
+        self.ranges = []
+        for along in counts:
+            rank, here = divmod(rank, len(along))
+            start = sum(along[:here])
+            self.ranges.append((start, start + along[here]))
+
+    def getComm(self):
+        return SimpleNamespace(tompi4py=lambda: self.comm)
+
+    def getSizes(self):
+        return tuple(int(along.sum()) for along in self.counts)
+
+    def getProcSizes(self):
+        return tuple(len(along) for along in self.counts)
+
+    def getOwnershipRanges(self):
+        return tuple(self.counts)
+
+    def getBoundaryType(self):
+        return tuple(self.boundary)
+
+    def getStencilWidth(self):
+        return self.width
+
+    def getDof(self):
+        return self.dof
+
+    def getRanges(self):
+        return tuple(self.ranges)
+
+    def getGhostRanges(self):
+        return tuple(
+            (max(start - self.width, 0), min(stop + self.width, points))
+            if kind == NONE
+            else (start - self.width, stop + self.width)
+            for (start, stop), points, kind in zip(
+                self.ranges, self.getSizes(), self.boundary, strict=True
+            )
+        )
+
+
+class StandInVec:
+    def __init__(self, size):
+        self.memory = np.zeros(size)
+
+    def getArray(self):
+        return self.memory
+
+
+def vector(dmda, ranges, data):
+    """Make a vector of a region, every value where PETSc keeps it: components, then x, fastest.
+
+    Beyond an end that stays open the values are -1.
+    """
+    sizes = [stop - start for start, stop in ranges]
+    vec = StandInVec(dmda.dof * prod(sizes))
+    local = np.indices(sizes).reshape(len(sizes), -1)
+    points = local + np.array([[start] for start, _ in ranges])
+    extents = np.array([[extent] for extent in dmda.getSizes()])
+    place = np.ravel_multi_index(tuple(local), sizes, order="F")
+    beyond = (points < 0) | (points >= extents)
+    beyond[np.array(dmda.boundary) == PERIODIC] = False
+    inside = tuple(points % extents)
+    for component in range(dmda.dof):
+        values = data[(component, *inside)] if dmda.dof > 1 else data[inside]
+        vec.memory[place * dmda.dof + component] = np.where(beyond.any(axis=0), -1, values)
+    return vec
+
+
+def process_grid(rng, ranks, ndim):
+    grid = [1] * ndim
+    for prime in (2, 3):
+        while ranks % prime == 0:
+            ranks //= prime
+            grid[rng.integers(ndim)] *= prime
+    return grid
+
+
+def random_dmda(comm, seed):
+    """Draw any DMDA: all blocks are at least as long as ghosts reach."""
+    rng = np.random.default_rng(seed)
+    ndim = 1 + seed % 3
+    grid = process_grid(rng, comm.size, ndim)
+    width = int(rng.integers(0, 3))
+    counts = [rng.integers(max(1, width), width + 4, parts).tolist() for parts in grid]
+    boundary = rng.choice([NONE, GHOSTED, PERIODIC], ndim).tolist()
+    return StandIn(comm, counts, boundary=boundary, width=width, dof=1 + seed // 3 % 3)
+
+
+def data_of(dmda):
+    return numbered((dmda.dof, *dmda.getSizes()) if dmda.dof > 1 else dmda.getSizes())
+
+
+@pytest.mark.parametrize("seed", range(9))
+def test_bounds_are_carried(comm, seed):
+    dmda = random_dmda(comm, seed)
+    pencil = to_pencil(dmda, comm)
+    assert pencil.shape == dmda.getSizes()
+    assert pencil.process_shape == dmda.getProcSizes()
+    assert pencil.periodic == tuple(kind == PERIODIC for kind in dmda.boundary)
+    slices = tuple(slice(start, stop) for start, stop in dmda.getRanges())
+    assert everywhere(comm, pencil.local_slices == slices)
+    for split, along in zip(pencil.layout.splits, dmda.counts, strict=True):
+        found = [split.bounds(part) for part in range(split.parts)]
+        assert [hi - lo for lo, hi in found] == along.tolist()
+
+
+@pytest.mark.parametrize("seed", range(9))
+def test_global_vectors(comm, seed):
+    dmda = random_dmda(comm, seed)
+    data = data_of(dmda)
+    vec = vector(dmda, dmda.getRanges(), data)
+    u = to_array(dmda, vec, comm)
+    assert everywhere(comm, holds(u, data) and np.shares_memory(u.local, vec.memory))
+    assert not any(map(any, u.halo))
+    u += 1
+    assert everywhere(comm, u.local.sum() == vec.memory.sum())
+    vec.memory[:] = 2
+    assert u.sum() == 2 * u.size
+    assert same(gather(transpose(u, Pencil(u.pencil.shape, comm)), root=None), 0 * data + 2.0)
+
+
+@pytest.mark.parametrize("seed", range(9))
+def test_local_vectors_have_their_ghosts_as_halo(comm, seed):
+    dmda = random_dmda(comm, seed)
+    data = data_of(dmda)
+    vec = vector(dmda, dmda.getGhostRanges(), data)
+    u = to_array(dmda, vec, comm)
+    assert everywhere(comm, holds(u, data) and np.shares_memory(u.local, vec.memory))
+    expected = vec.memory.copy()
+    ghosts = np.ones(u.padded.shape, dtype=bool)
+    inside = [slice(lo, lo + n) for (lo, _), n in zip(u.margins, u.pencil.local_shape, strict=True)]
+    ghosts[(Ellipsis, *inside)] = False
+    u.padded[ghosts & (u.padded != -1)] = 0
+    u.exchange_halo()
+    assert everywhere(comm, np.array_equal(vec.memory, expected))
+
+
+def test_fields_of_the_pencil_lie_in_memory_as_those_of_petsc(comm):
+    dmda = random_dmda(comm, 2)
+    pencil = to_pencil(dmda, comm)
+    flat = pencils.ones(pencil).local.reshape(-1, order="A")
+    assert pencil.order == (2, 1, 0)
+    u = to_array(dmda, StandInVec(flat.size), comm)
+    u += pencils.ones(pencil)
+    assert u.local.strides == pencils.ones(pencil).local.strides
+    assert u.sum() == u.size
+
+
+def test_memory_lives_as_long_as_the_field(comm):
+    dmda = random_dmda(comm, 0)
+    data = data_of(dmda)
+    u = to_array(dmda, vector(dmda, dmda.getRanges(), data), comm)
+    assert everywhere(comm, holds(u, data))
+
+
+def test_parts_of_the_world(comm):
+    half = MPI.Intracomm(comm.Split(comm.rank % 2, comm.rank))
+    dmda = StandIn(half, [[3] * half.size, [4]], boundary=[NONE, NONE])
+    assert to_pencil(dmda, half).shape == (3 * half.size, 4)
+    if comm.size > 1:
+        raise_together(comm, ArgumentError, "processes", call=lambda: to_pencil(dmda, comm))
+    half.Free()
+
+
+def test_a_mistake_on_one_rank_raises_everywhere(comm):
+    dmda = StandIn(comm, [[3] * comm.size, [4]], boundary=[NONE, PERIODIC], width=1)
+    vec = StandInVec(12)
+    for rank in ranks_at_fault(comm):
+
+        def attempt(good, bad, rank=rank):
+            return bad if comm.rank == rank else good
+
+        at = named(comm, rank)
+        for bad in (None, 3, vec):
+            raise_together(
+                comm, TypeError, at, call=lambda bad=bad: to_pencil(attempt(dmda, bad), comm)
+            )
+            raise_together(
+                comm, TypeError, at, call=lambda bad=bad: to_array(attempt(dmda, bad), vec, comm)
+            )
+        for bad in (None, 3, dmda):
+            raise_together(
+                comm, TypeError, at, call=lambda bad=bad: to_array(dmda, attempt(vec, bad), comm)
+            )
+        long = attempt(vec, StandInVec(13))
+        raise_together(
+            comm, ArgumentError, at, "13", call=lambda long=long: to_array(dmda, long, comm)
+        )
+    assert to_array(dmda, vec, comm).sum() == 0
+
+
+def test_different_arguments_raise_everywhere(comm):
+    if comm.size == 1:
+        return
+    good = StandIn(comm, [[3] * comm.size, [4]], boundary=[NONE, PERIODIC])
+    other = StandIn(comm, [[3] * comm.size, [4]], boundary=[NONE, NONE])
+    mine = other if comm.rank == 0 else good
+    raise_together(comm, RankDisagreementError, "periodic", call=lambda: to_pencil(mine, comm))
+    twice = StandIn(comm, [[3] * comm.size, [4]], boundary=[NONE, PERIODIC], dof=2)
+    one, vec = (twice, StandInVec(24)) if comm.rank == 0 else (good, StandInVec(12))
+    raise_together(comm, RankDisagreementError, "dof", call=lambda: to_array(one, vec, comm))
+
+
+def test_processes_in_an_order_that_is_not_that_of_petsc(comm):
+    if comm.size < 4:
+        return
+    dmda = StandIn(comm, [[2, 2], [3] * (comm.size // 2)], boundary=[NONE, NONE])
+    dmda.ranges = [(2 * (comm.rank >= comm.size // 2),) * 2, (0, 3)]
+    raise_together(comm, ArgumentError, "ownership ranges", call=lambda: to_pencil(dmda, comm))
+
+
+def test_ghosts_that_are_no_halo(comm):
+    dmda = StandIn(comm, [[3] * comm.size, [4]], boundary=[NONE, PERIODIC], width=1)
+    vec = vector(dmda, dmda.getGhostRanges(), data_of(dmda))
+    dmda.getStencilWidth = lambda: 2
+    raise_together(comm, ArgumentError, "ghost points", call=lambda: to_array(dmda, vec, comm))
+
+
+@pytest.mark.parametrize("dof", [1, 3])
+@pytest.mark.parametrize("sizes", [(17,), (13, 12), (13, 12, 14)], ids=str)
+def test_petsc_itself(comm, sizes, dof):
+    petsc = pytest.importorskip("petsc4py.PETSc")
+    boundary = ("none", "periodic", "ghosted")[: len(sizes)]
+    dmda = petsc.DMDA().create(
+        sizes=sizes, dof=dof, boundary_type=boundary, stencil_width=1, comm=comm
+    )
+    data = numbered((*sizes, dof) if dof > 1 else sizes).astype(petsc.ScalarType)
+    vec, ghosted = dmda.createGlobalVec(), dmda.createLocalVec()
+    key = tuple(slice(start, stop) for start, stop in dmda.getRanges())
+    with dmda.getVecArray(vec) as array:
+        array[key] = data[key]
+    logical = np.moveaxis(data, -1, 0) if dof > 1 else data
+    assert everywhere(comm, holds(to_array(dmda, vec, comm), logical))
+    dmda.globalToLocal(vec, ghosted)
+    u = to_array(dmda, ghosted, comm)
+    assert everywhere(comm, holds(u, logical))
+    before = u.padded.copy()
+    u.exchange_halo()
+    assert everywhere(comm, np.array_equal(u.padded, before))

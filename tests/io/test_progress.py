@@ -1,0 +1,100 @@
+"""The bar on the terminal of rank 0: only there, only when it takes long, never required."""
+
+import builtins
+import io
+import time
+from types import SimpleNamespace
+
+import pytest
+from tqdm import tqdm
+
+import pencils
+from pencils.io import progress, slabs
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Let everything take long."""
+    terminal = Terminal()
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=terminal))
+    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    monkeypatch.setattr(slabs, "PIECE_BYTES", 64)
+    monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)  # no thread that outlives the test
+    return terminal
+
+
+@pytest.fixture
+def u(comm):
+    return pencils.ones(pencils.Pencil((12, 5, 4), comm, decomp=(1, 2)))
+
+
+def test_rank_0_shows_its_share(mpi_tmp_path, u, terminal, lab):
+    pencils.save(mpi_tmp_path / "run.h5", {"u": u, "v": u}, engine="direct")
+    shown = terminal.getvalue()
+    assert ("save run.h5" in shown) == (lab.comm.rank == 0)
+    if lab.comm.rank == 0:
+        assert f"/{tqdm.format_sizeof(2 * u.size * 8 // lab.comm.size, divisor=1024)} " in shown
+        assert " 0%" in shown
+    pencils.load(mpi_tmp_path / "run.h5", u.pencil)
+    assert ("load run.h5" in terminal.getvalue()) == (lab.comm.rank == 0)
+
+
+def test_it_moves(terminal, lab):
+    with progress.shown("save", "folder/run.h5", 100, rank=0) as moved:
+        time.sleep(0.15)  # a bar is drawn ten times a second at most
+        moved(40)
+    with progress.shown("save", "folder/run.h5", 100, rank=1) as moved:
+        moved(70)
+    assert lab.everywhere("save run.h5:  40%" in terminal.getvalue())
+    assert lab.everywhere("70%" not in terminal.getvalue())
+
+
+def test_nothing_is_shown_of_what_is_short(mpi_tmp_path, u, terminal, monkeypatch, lab):
+    monkeypatch.setattr(progress, "_PATIENCE", 60.0)
+    pencils.save(mpi_tmp_path / "run.h5", {"u": u})
+    assert lab.everywhere(terminal.getvalue() == "")
+
+
+def test_nothing_is_shown_in_a_file(mpi_tmp_path, u, terminal, monkeypatch, lab):
+    log = io.StringIO()
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=log))
+    pencils.save(mpi_tmp_path / "run.h5", {"u": u})
+    assert lab.everywhere(log.getvalue() == terminal.getvalue() == "")
+
+
+def test_nothing_is_shown_without_tqdm(mpi_tmp_path, u, terminal, monkeypatch, lab):
+    importing = builtins.__import__
+
+    def refuse(name, *args):
+        if name == "tqdm":
+            raise ImportError
+        return importing(name, *args)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    pencils.save(mpi_tmp_path / "run.h5", {"u": u})
+    assert lab.everywhere(terminal.getvalue() == "")
+
+
+def test_nothing_is_shown_in_the_background(mpi_tmp_path, u, terminal, lab):
+    pencils.save(mpi_tmp_path / "run.h5", {"u": u}, wait=False).wait()
+    assert lab.everywhere(terminal.getvalue() == "")
+
+
+class Gone(Terminal):
+    def write(self, _text):
+        raise BrokenPipeError
+
+
+@pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize("stderr", [None, SimpleNamespace(write=print), Gone()])
+def test_a_terminal_that_is_not_as_it_should_be(mpi_tmp_path, u, monkeypatch, stderr, lab):
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=stderr))
+    pencils.save(mpi_tmp_path / "run.h5", {"u": u})
+    assert lab.everywhere(pencils.load(mpi_tmp_path / "run.h5", u.pencil)["u"].sum() == u.size)

@@ -1,0 +1,113 @@
+"""A series whose process dies at a call that changes a file: what was there stays, and goes on."""
+
+import contextlib
+import itertools
+import os
+
+import h5py
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import pencils
+
+COMM = MPI.COMM_SELF
+CALLS = ["pwrite", "pwritev", "fsync", "ftruncate", "truncate", "replace", "rename", "unlink"]
+# Of all the calls at which a process may die, that many from one that is tried to the next.
+STRIDE = 11
+
+
+class Death(BaseException):
+    """Nothing is done any more."""
+
+
+class Mortal:
+    """Lets all calls fail from the given one on; writing, that one may be done by half."""
+
+    def __init__(self, last, *, torn):
+        self.last, self.torn, self.count = last, torn, 0
+        self.pwrite = os.pwrite
+
+    @property
+    def dead(self):
+        return self.count >= self.last
+
+    def wrap(self, call):
+        def wrapped(*args, **kwargs):
+            self.count += 1
+            if self.count == self.last and self.torn and call is self.pwrite:
+                call(args[0], args[1][: len(args[1]) // 2], args[2])
+            if self.dead:
+                raise Death
+            return call(*args, **kwargs)
+
+        return wrapped
+
+
+def work(path, storage, states):
+    """Do all that can be done with a series, and say what is there after every step."""
+    u = pencils.ones(pencils.Pencil((4, 6), COMM))
+
+    def append(series, time):
+        series.append(time, {"u": u * time, "n": time})
+        states.append(series.times.tolist())
+
+    def truncate(series, time):
+        series.truncate(time)
+        states.append(series.times.tolist())
+
+    with pencils.TimeSeries(path, comm=COMM, storage=storage) as series:
+        for time in (0, 1, 2):
+            append(series, time)
+        truncate(series, 1)
+        append(series, 5)
+    with pencils.TimeSeries(path, comm=COMM, storage=storage) as series:
+        append(series, 9)
+        truncate(series, -1)
+        append(series, 3)
+
+
+def look(shown):
+    """Look at all snapshots by plain h5py: their times."""
+    if not shown.exists():
+        return []
+    with h5py.File(shown) as file:
+        if "time" not in file:
+            return []
+        times = file["time"][...]
+        if times.size:
+            assert np.array_equal(file["n"], times)
+            assert np.array_equal(
+                file["u"], np.broadcast_to(times[:, None, None], (*times.shape, 4, 6))
+            )
+        return times.tolist()
+
+
+def go_on(path, storage, shown, times):
+    u = pencils.full(pencils.Pencil((4, 6), COMM), 99.0)
+    with pencils.TimeSeries(path, comm=COMM, storage=storage) as series:
+        assert series.times.tolist() == times
+        series.append(99, {"u": u, "n": 99})
+    assert look(shown) == [*times, 99]
+
+
+@pytest.mark.parametrize("torn", [False, True])
+@pytest.mark.parametrize("storage", ["file", "files"])
+def test_death_at_any_call(tmp_path, monkeypatch, storage, torn):
+    every = [[]]
+    work(tmp_path / "whole", storage, every)
+    for last in itertools.count(1 + 3 * torn, STRIDE):
+        path = tmp_path / f"{last}"
+        shown = path if storage == "file" else path / "index.h5"
+        mortal, states = Mortal(last, torn=torn), [[]]
+        with monkeypatch.context() as patch:
+            for name in CALLS:
+                patch.setattr(os, name, mortal.wrap(getattr(os, name)))
+            with contextlib.suppress(Death):
+                work(path, storage, states)
+        times = look(shown)
+        assert times in every[len(states) - 1 :][:2], last
+        go_on(path, storage, shown, times)
+        if not mortal.dead:
+            assert last > 3 * STRIDE
+            return

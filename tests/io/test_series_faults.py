@@ -1,0 +1,216 @@
+"""A series whose file cannot be written, or is used by others meanwhile."""
+
+import errno
+import os
+
+import h5py
+import numpy as np
+import pytest
+
+import pencils
+from pencils.errors import CheckpointError
+from pencils.io.series import in_file, one_file
+from pencils.io.series.chunk_index import chunk_shape
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+
+def stored(lab, path, name):
+    """Read a dataset by plain h5py on rank 0, for all."""
+
+    def read():
+        with h5py.File(path) as file:
+            return file[name][...]
+
+    return lab.on_root(read)
+
+
+class FullDisk:
+    """Takes so many bytes beyond the head of a file, the last of them in a short write."""
+
+    def __init__(self, room):
+        self.room, self.taken, self.write = room, 0, os.pwrite
+
+    def __call__(self, handle, data, offset):
+        if offset >= 96 and len(data):
+            data = data[: self.room - self.taken]
+            self.taken += len(data)
+            if not data:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self.write(handle, data, offset)
+
+
+def test_a_full_disk_leaves_what_was_there(lab, mpi_tmp_path, monkeypatch):
+    path = mpi_tmp_path / "a.h5"
+    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
+    series = pencils.TimeSeries(path, comm=lab.comm)
+    series.append(0, {"u": u})
+    disk = FullDisk(10**6)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", disk)
+        series.append(1, {"u": u})
+        patch.setattr(os, "pwrite", FullDisk(disk.taken - 10))
+        kind, text = lab.raised(series.append, 2, {"u": u})
+    assert issubclass(kind, OSError)
+    assert os.strerror(errno.ENOSPC) in text
+    assert stored(lab, path, "u").shape == (2, 4, 5)
+    with pencils.TimeSeries(path, comm=lab.comm) as again:
+        again.append(2, {"u": u})
+    assert stored(lab, path, "u").sum() == 60
+
+
+def test_short_writes_are_continued(lab, mpi_tmp_path, monkeypatch):
+    path = mpi_tmp_path / "a.h5"
+    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda *args: pwrite(args[0], args[1][:700], args[2]))
+    with pencils.TimeSeries(path, comm=lab.comm) as series:
+        for step in range(3):
+            series.append(step, {"u": u, "n": step})
+    assert stored(lab, path, "u").sum() == 60
+    assert np.array_equal(stored(lab, path, "n"), range(3))
+
+
+@pytest.mark.parametrize("storage", ["file", "files"])
+def test_arrays_of_values_can_be_used_again(lab, mpi_tmp_path, storage):
+    values = np.zeros(2)
+    with pencils.TimeSeries(mpi_tmp_path / "a", comm=lab.comm, storage=storage) as series:
+        for step in range(3):
+            values[:] = step
+            series.append(step, {"values": values})
+    assert np.array_equal(stored(lab, series.path, "values")[:, 0], range(3))
+
+
+def test_one_rank_without_memory(lab, mpi_tmp_path, monkeypatch):
+    path = mpi_tmp_path / "a.h5"
+    u = pencils.ones(pencils.Pencil((4, 5), lab.comm), halo=1)
+    series = pencils.TimeSeries(path, comm=lab.comm)
+    series.append(0, {"u": u})
+
+    def fail(_run):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        if lab.comm.rank == 0:
+            patch.setattr(in_file, "runs", fail)
+        assert lab.raised(series.append, 1, {"u": u})[0] is MemoryError
+    assert len(series) == 1
+    series.append(1, {"u": u})
+    assert stored(lab, path, "u").sum() == 40
+
+
+def test_pieces_of_large_fields(lab, mpi_tmp_path, monkeypatch):
+    monkeypatch.setattr(pencils.io.slabs, "PIECE_BYTES", 24)
+    pencil = pencils.Pencil((6, 5), lab.comm)
+    data = lab.numbers((2, 3, 6, 5))
+    u = pencils.empty(pencil, components=(3,), halo=1)
+    with pencils.TimeSeries(mpi_tmp_path / "a.h5", comm=lab.comm) as series:
+        for step, array in enumerate(data):
+            u.local[...] = array[u.local_slices]
+            series.append(step, {"u": u})
+    assert np.array_equal(stored(lab, series.path, "u"), data)
+    assert pencils.verify(series.path, lab.comm) == ["u"]
+
+
+def test_looking_changes_nothing(lab, mpi_tmp_path, monkeypatch):
+    """Who only makes a TimeSeries while another appends does not take its room away."""
+    path = mpi_tmp_path / "a.h5"
+    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
+    series = pencils.TimeSeries(path, comm=lab.comm)
+    series.append(0, {"u": u})
+
+    def look(*args, write=in_file._write):
+        other = pencils.TimeSeries(path, comm=lab.comm)
+        sums = write(*args)
+        other.close()
+        return sums
+
+    monkeypatch.setattr(in_file, "_write", look)
+    series.append(1, {"u": u})
+    assert stored(lab, path, "u").sum() == 40
+
+
+def test_two_writers_at_once(lab, mpi_tmp_path, monkeypatch):
+    path = mpi_tmp_path / "a.h5"
+    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
+    series = pencils.TimeSeries(path, comm=lab.comm)
+    series.append(0, {"u": u})
+    write = in_file._write
+
+    def interfere(*args):
+        monkeypatch.setattr(in_file, "_write", write)
+        sums = write(*args)
+        with pencils.TimeSeries(path, comm=lab.comm) as other:
+            other.append(7, {"u": u})
+        return sums
+
+    monkeypatch.setattr(in_file, "_write", interfere)
+    kind, text = lab.raised(series.append, 1, {"u": u})
+    assert kind is CheckpointError
+    assert "someone else" in text
+    assert np.array_equal(stored(lab, path, "time"), [0, 7])
+    assert pencils.verify(path, lab.comm) == ["u"]
+
+
+def test_readers_interrupted_while_they_open(lab, mpi_tmp_path):
+    """Readers ask for the length, then read the head, or the head in two halves."""
+    path = mpi_tmp_path / "a.h5"
+    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
+
+    def look(before, count):
+        after = path.read_bytes()[: len(before)]
+        for head in (48, 0):
+            (mpi_tmp_path / "seen.h5").write_bytes(before[:head] + after[head:])
+            with h5py.File(mpi_tmp_path / "seen.h5") as file:
+                assert file["u"].shape == (count, 4, 5)
+                assert file["large"].shape == (count, 200_000)
+
+    with pencils.TimeSeries(path, comm=lab.comm) as series:
+        series.append(0, {"u": u, "large": np.ones(200_000)})
+        for step in range(1, 4):
+            before = lab.on_root(path.read_bytes)
+            series.append(step, {"u": u, "large": np.ones(200_000)})
+            lab.on_root(look, before, step + 1)
+
+
+def test_coordinates_are_written_once(lab, mpi_tmp_path):
+    path = mpi_tmp_path / "a.h5"
+    pencil = pencils.Pencil((100_000,), lab.comm)
+    points = np.linspace(0, 1, 100_000)
+    grid = pencils.localgrid(pencil, [points])
+    fields = {"probe": (pencils.ones(pencil), 5)}
+    for step in range(4):
+        with pencils.TimeSeries(path, grid=grid) as series:
+            series.append(step, fields)
+    assert lab.on_root(lambda: path.stat().st_size) < 2 * points.nbytes
+    assert np.array_equal(stored(lab, path, "x"), points)
+    with pencils.TimeSeries(path, grid=grid) as series:
+        series.truncate(-1)
+    other = pencils.localgrid(pencil, [points + 1])
+    with pencils.TimeSeries(path, grid=other) as series:
+        series.append(0, fields)
+    assert np.array_equal(stored(lab, path, "x"), points + 1)
+
+
+def test_a_last_chunk_that_is_not_full(lab, mpi_tmp_path, monkeypatch):
+    monkeypatch.setattr(one_file, "CHUNK_BYTES", 128)
+    pencil = pencils.Pencil((23,), lab.comm)
+    data = lab.numbers((5, 23))
+    path = mpi_tmp_path / "a.h5"
+    u = pencils.empty(pencil)
+    for part in (data[:3], data[3:]):
+        with pencils.TimeSeries(path, comm=lab.comm) as series:
+            for array in part:
+                u.local[...] = array[u.local_slices]
+                series.append(len(series), {"u": u, "v": u})
+    assert np.array_equal(stored(lab, path, "u"), data)
+    assert np.array_equal(stored(lab, path, "v"), data)
+    assert pencils.verify(path, lab.comm) == ["u", "v"]
+    with pencils.open(path, comm=lab.comm) as file:
+        found = file["v"].read(pencil, key=3)
+    assert np.array_equal(found.local, data[3][found.local_slices])
+
+
+def test_chunks_of_any_shape_are_found_fast():
+    assert chunk_shape((30_000_001,), 8, 2**20) == (131_005,)  # 229 of them
+    assert chunk_shape((3, 1_000_000_000), 8, 2**30) == (1, 125_000_000)

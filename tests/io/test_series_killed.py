@@ -1,0 +1,165 @@
+"""A process that dies while it appends, or reads meanwhile: only whole snapshots are seen.
+
+As a script, ``python tests/io/test_series_killed.py 50`` kills that many runs.
+"""
+
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import pencils
+
+SHAPE = (12, 10, 8)
+
+PROGRAM = """
+import random, signal, sys
+import numpy as np, pencils
+
+path, seed = sys.argv[1], int(sys.argv[2])
+pencil = pencils.Pencil((12, 10, 8), decomp=(0, 1))
+draw = random.Random(seed)
+victim, instant = draw.randrange(pencil.size), draw.uniform(0, 0.3)
+with pencils.TimeSeries(path) as series:
+    if pencil.rank == 0:
+        print("appended", len(series), flush=True)
+    def set_alarm():
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # which kills
+        signal.setitimer(signal.ITIMER_REAL, 1e-6 + instant)
+    first = len(series)
+    while True:
+        step = len(series)
+        u = pencils.full(pencil, float(step))
+        series.append(step, {"u": u, "row": (u, np.s_[3, ::2]), "step": step})
+        if pencil.rank == 0:
+            print("appended", step + 1, flush=True)
+        if pencil.rank == victim and step == first:
+            set_alarm()
+"""
+
+READER = """
+import sys, time
+import h5py, numpy as np
+
+path, seen, until = sys.argv[1], set(), time.monotonic() + 1.5
+while time.monotonic() < until:
+    with h5py.File(path) as file:
+        u, row, step, times = (file[name] for name in ("u", "row", "step", "time"))
+        counts = {one.shape[0] for one in (u, row, step, times)}
+        assert len(counts) == 1, counts
+        count = counts.pop()
+        seen.add(count)
+        for last in (0, count // 2, count - 1):
+            assert times[last] == step[last] == last
+            assert (u[last] == last).all() and (row[last] == last).all()
+print(len(seen))
+"""
+
+
+def check(path):
+    """Look at all snapshots by plain h5py; how many there are."""
+    with h5py.File(path) as file:
+        count = file["time"].shape[0] if "time" in file else 0
+        if count:
+            steps = np.arange(count)
+            assert np.array_equal(file["time"], steps)
+            assert np.array_equal(file["step"], steps)
+            assert np.array_equal(
+                file["u"], np.broadcast_to(steps[:, None, None, None], file["u"].shape)
+            )
+            assert file["u"].shape == (count, *SHAPE)
+            assert np.array_equal(file["row"], np.broadcast_to(steps[:, None, None], (count, 5, 8)))
+    return count
+
+
+def kill_and_check(run, path, seed):
+    """Let a run be killed; what it said it had appended must be there."""
+    ran = run(3, "-c", PROGRAM, path, seed, timeout=120)
+    assert ran.returncode != 0
+    said = [int(line.split()[1]) for line in ran.stdout.splitlines() if "appended" in line]
+    count = check(path) if path.exists() else 0
+    assert count >= max(said, default=0), (count, ran.stdout, ran.stderr)
+    return count
+
+
+def test_killed_while_appending(mpirun, tmp_path):
+    path = tmp_path / "out.h5"
+    counts = [kill_and_check(mpirun, path, seed) for seed in range(3)]
+    assert counts == sorted(counts)
+    u = pencils.full(pencils.Pencil(SHAPE, MPI.COMM_SELF), float(counts[-1]))
+    with pencils.TimeSeries(path, comm=MPI.COMM_SELF) as series:
+        assert len(series) == counts[-1]
+        series.append(counts[-1], {"u": u, "row": (u, np.s_[3, ::2]), "step": counts[-1]})
+    assert check(path) == counts[-1] + 1
+    pencils.verify(path, MPI.COMM_SELF)
+
+
+def test_readers_see_whole_snapshots(tmp_path):
+    path = tmp_path / "out.h5"
+    u = pencils.zeros(pencils.Pencil(SHAPE, MPI.COMM_SELF))
+    with pencils.TimeSeries(path, comm=MPI.COMM_SELF) as series:
+        fields = {"u": u, "row": (u, np.s_[3, ::2])}
+        series.append(0, fields | {"step": 0})
+        command = [sys.executable, "-c", READER, path]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
+            while reader.poll() is None:
+                u.fill(len(series))
+                series.append(len(series), fields | {"step": len(series)})
+            seen = reader.stdout.read()
+        assert reader.returncode == 0
+    assert int(seen) > 1
+    assert check(path) == len(series)
+
+
+def test_who_has_it_open_keeps_what_was_there(tmp_path):
+    path = tmp_path / "out.h5"
+    u = pencils.zeros(pencils.Pencil(SHAPE, MPI.COMM_SELF))
+    with pencils.TimeSeries(path, comm=MPI.COMM_SELF) as series:
+        series.append(0, {"u": u})
+        with h5py.File(path, locking=False) as file:
+            for time in range(1, 70):
+                series.append(time, {"u": u + time})
+            series.truncate(0.5)
+            assert file["u"].shape == (1, *SHAPE)
+            assert not file["u"][...].any()
+
+
+@pytest.mark.skipif(not shutil.which("h5dump"), reason="needs h5dump")
+def test_h5dump_finds_all_chunks(tmp_path):
+    path = tmp_path / "out.h5"
+    u = pencils.zeros(pencils.Pencil((3,), MPI.COMM_SELF))
+    with pencils.TimeSeries(path, comm=MPI.COMM_SELF) as series:
+        for step in range(70):
+            u.fill(step)
+            series.append(step, {"u": u})
+    command = ["h5dump", "-d", "/u", "-y", "-w", "65535", path]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    numbers = text.split("DATA {")[1].split("}")[0].replace(",", " ").split()
+    assert list(map(float, numbers)) == np.repeat(np.arange(70.0), 3).tolist()
+    assert "UNLIMITED" in text.upper()
+
+
+def main(count):
+    """Kill many runs, each of which goes on where the last one ended."""
+    mpiexec = Path(sys.executable).with_name("mpiexec")
+
+    def run(n, *args, timeout):
+        command = [mpiexec, "-n", str(n), sys.executable, *map(str, args)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "out.h5"
+        for number in range(count):
+            found = kill_and_check(run, path, random.randrange(10**9))
+            print(f"{number + 1} of {count} runs killed, {found} snapshots, all right", flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

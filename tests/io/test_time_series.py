@@ -1,0 +1,440 @@
+"""Output over time: what h5py and xarray find in it, on any ranks and in any form."""
+
+import contextlib
+
+import h5py
+import numpy as np
+import pytest
+
+import pencils
+from pencils.errors import (
+    ArgumentError,
+    CheckpointError,
+    PencilMismatchError,
+    RankDisagreementError,
+)
+from pencils.io.series import one_file
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+SHAPE = (7, 5, 6)
+AXES = [np.linspace(0, 1, 7), np.arange(5) ** 2, np.linspace(2, 3, 6)]
+KEYS = {
+    "plane": np.s_[:, :, 4],
+    "coarse": np.s_[..., ::3, 1::2],
+    "probe": np.s_[..., 3, 2, 1],
+    "line": np.s_[0, :, -1],
+}
+STORAGES = ["file", "files"]
+
+
+@pytest.fixture(params=STORAGES)
+def storage(request):
+    return request.param
+
+
+def shown(path, storage):
+    return path if storage == "file" else path / "index.h5"
+
+
+def stored(lab, path):
+    """Read what a series shows by plain h5py on rank 0, for all."""
+
+    def read():
+        with h5py.File(path) as file:
+            names = [name for name in file if not isinstance(file[name], h5py.Group)]
+            return {name: file[name][...] for name in names}
+
+    return lab.on_root(read)
+
+
+def append_all(series, pencil, arrays, times, components=()):
+    """Append snapshots of a global array per time, whole and in parts."""
+    for time, array in zip(times, arrays, strict=True):
+        u = pencils.empty(pencil, components=components, halo=1)
+        u.local[...] = array[u.local_slices]
+        fields = {"u": u, **{name: (u, key) for name, key in KEYS.items()}}
+        series.append(time, fields | {"energy": float(array.sum()), "modes": array.ravel()[:3]})
+
+
+def expected(arrays):
+    """Make what a file has to hold of these snapshots."""
+    data = {name: np.stack([array[key] for array in arrays]) for name, key in KEYS.items()}
+    data["energy"] = np.array([float(array.sum()) for array in arrays])
+    data["modes"] = np.stack([array.ravel()[:3] for array in arrays])
+    return data | {"u": np.stack(arrays)}
+
+
+def check(found, arrays, times):
+    assert np.array_equal(found["time"], times)
+    for name, data in expected(arrays).items():
+        assert found[name].shape == data.shape
+        assert np.array_equal(found[name], data), name
+
+
+@pytest.mark.parametrize("components", [(), (3,), (2, 2)])
+def test_snapshots_on_any_pencil(lab, mpi_tmp_path, storage, components):
+    path = mpi_tmp_path / "out.h5"
+    arrays, times = [], []
+    for pencil in lab.some_pencils(SHAPE, count=3, seed=len(components)):
+        more = [lab.numbers((*components, *SHAPE)) for _ in range(2)]
+        with pencils.TimeSeries(path, comm=lab.comm, storage=storage) as series:
+            assert np.array_equal(series.times, times)
+            now = [len(times) + 0.5, len(times) + 1.25]
+            append_all(series, pencil, more, now, components)
+            arrays, times = arrays + more, times + now
+        check(stored(lab, shown(path, storage)), arrays, times)
+
+
+def test_many_chunks_make_a_deep_index(lab, mpi_tmp_path, monkeypatch):
+    monkeypatch.setattr(one_file, "CHUNK_BYTES", 8)  # 5400 chunks, and 64 to a node
+    monkeypatch.setattr(one_file, "_BATCH_BYTES", 16)
+    path = mpi_tmp_path / "out.h5"
+    pencil = pencils.Pencil((30, 20), lab.comm, decomp=1)
+    data = lab.numbers((10, 30, 20))
+    u = pencils.empty(pencil)
+    with pencils.TimeSeries(path, comm=lab.comm) as series:
+        for step, array in enumerate(data[:9]):
+            u.local[...] = array[u.local_slices]
+            series.append(step, {"u": u, "n": step})
+    with pencils.TimeSeries(path, comm=lab.comm) as series:
+        series.truncate(6.5)
+        u.local[...] = data[9][u.local_slices]
+        series.append(9, {"u": u, "n": 9})
+        series.append(10, {"u": u, "n": 10})
+    found = stored(lab, path)
+    kept = [*range(7), 9, 9]
+    assert np.array_equal(found["u"], data[kept])
+    assert np.array_equal(found["n"], [*range(7), 9, 10])
+    assert pencils.verify(path, lab.comm) == ["u"]
+
+
+@pytest.mark.parametrize("dtype", ["f4", ">f8", "c16", "?", "i2", [("a", "f4"), ("b", "i2", (2,))]])
+def test_element_types(lab, mpi_tmp_path, storage, dtype):
+    pencil = pencils.Pencil((5, 3), lab.comm)
+    data = lab.numbers((2, 5, 3), dtype)
+    u = pencils.empty(pencil, dtype=data.dtype)
+    with pencils.TimeSeries(mpi_tmp_path / "a.h5", comm=lab.comm, storage=storage) as series:
+        for step, array in enumerate(data):
+            u.local[...] = array[u.local_slices]
+            series.append(step, {"g/u": u, "part": (u, np.s_[::2])})
+
+    def read():
+        with h5py.File(shown(mpi_tmp_path / "a.h5", storage)) as file:
+            return file["g/u"][...], file["part"][...]
+
+    whole, part = lab.on_root(read)
+    assert whole.tobytes() == data.tobytes()
+    assert part.tobytes() == data[:, ::2].tobytes()
+
+
+def test_singletons_and_empty_fields(lab, mpi_tmp_path, storage):
+    pencil = pencils.Pencil((4, 3), lab.comm)
+    line = pencils.from_function(pencil, lambda i, j: i + 0.0 * j).mean(axis=1)
+    nothing = pencils.zeros(pencil, components=0)
+    fields = {"line": line, "part": (line, np.s_[::2, 0]), "nothing": nothing}
+    with pencils.TimeSeries(mpi_tmp_path / "a.h5", comm=lab.comm, storage=storage) as series:
+        series.append(0, fields)
+        series.append(1, fields)
+    found = stored(lab, shown(mpi_tmp_path / "a.h5", storage))
+    assert np.array_equal(found["line"], [np.arange(4.0)[:, None]] * 2)
+    assert np.array_equal(found["part"], [[0.0, 2.0]] * 2)
+    assert found["nothing"].shape == (2, 0, 4, 3)
+
+
+def test_truncate(lab, mpi_tmp_path, storage):
+    path, pencil = mpi_tmp_path / "out.h5", pencils.Pencil(SHAPE, lab.comm)
+    arrays = [lab.numbers(SHAPE) for _ in range(4)]
+    with pencils.TimeSeries(path, comm=lab.comm, storage=storage) as series:
+        append_all(series, pencil, arrays, [0, 1, 2, 3])
+        series.truncate(5)
+        assert len(series) == 4
+        series.truncate(1)
+        assert series.times.tolist() == [0, 1]
+        check(stored(lab, shown(path, storage)), arrays[:2], [0, 1])
+        append_all(series, pencil, arrays[3:], [1.5])
+    with pencils.TimeSeries(path, comm=lab.comm, storage=storage) as series:
+        series.truncate(1)
+        append_all(series, pencil, arrays[2:], [2, 3])
+    check(stored(lab, shown(path, storage)), arrays, [0, 1, 2, 3])
+    with pencils.TimeSeries(path, comm=lab.comm, storage=storage) as series:
+        series.truncate(-1)
+        assert len(series) == 0
+        series.append(0, {"other": pencils.ones(pencil)})
+    assert stored(lab, shown(path, storage))["other"].shape == (1, *SHAPE)
+    if storage == "files":
+        assert lab.on_root(lambda: sorted(file.name for file in path.iterdir())) == [
+            "index.h5",
+            "snapshot-000000.h5",
+        ]
+
+
+def test_readers_of_pencils(lab, mpi_tmp_path, storage):
+    path, pencil = mpi_tmp_path / "out.h5", pencils.Pencil(SHAPE, lab.comm, periodic=True)
+    arrays = [lab.numbers(SHAPE) for _ in range(3)]
+    with pencils.TimeSeries(path, comm=lab.comm, storage=storage) as series:
+        append_all(series, pencil, arrays, [0, 1, 2])
+    other = pencil.with_(decomp=2, order=(2, 0, 1))
+    with pencils.open(shown(path, storage), comm=lab.comm) as file:
+        assert lab.holds(file["u"].read(other, key=np.s_[-1]), arrays[-1])
+        assert lab.holds(file["u"].read(other, key=np.s_[1]), arrays[1])
+    state = pencils.load(shown(path, storage), other, "u")
+    assert lab.holds(state["u"], np.stack(arrays))
+    if storage == "file":
+        names = ["coarse", "line", "plane", "probe", "u"]
+        assert pencils.verify(path, lab.comm) == names
+        data = lab.on_root(path.read_bytes)
+        at = data.index(arrays[1].tobytes()[:64])
+        damaged = data[: at + 3] + bytes([data[at + 3] ^ 1]) + data[at + 4 :]
+        lab.on_root(path.write_bytes, damaged)
+        assert lab.raised(pencils.verify, path, lab.comm)[0] is CheckpointError
+
+
+def test_the_last_ranks_have_nothing(lab, mpi_tmp_path, storage):
+    pencil = pencils.Pencil((2,), lab.comm)
+    u = pencils.from_function(pencil, lambda i: i + 1.0)
+    with pencils.TimeSeries(mpi_tmp_path / "a.h5", comm=lab.comm, storage=storage) as series:
+        series.append(0, {"u": u, "first": (u, 0), "last": (u, np.s_[1:])})
+    found = stored(lab, shown(mpi_tmp_path / "a.h5", storage))
+    assert [found[name].tolist() for name in ("u", "first", "last")] == [[[1, 2]], [1], [[2]]]
+
+
+def test_some_processes_only(lab, mpi_tmp_path):
+    half = lab.comm.Split(lab.comm.rank % 2)
+    path = mpi_tmp_path / f"{lab.comm.rank % 2}.h5"
+    grid = pencils.localgrid(pencils.Pencil((4, 5), half), [np.arange(4), np.arange(5)])
+    with pencils.TimeSeries(path, grid=grid) as series:
+        series.append(0, {"u": pencils.ones(grid.pencil)})
+    assert stored(lab, mpi_tmp_path / "0.h5")["u"].shape == (1, 4, 5)
+    half.Free()
+
+
+def test_mistakes_change_nothing(lab, mpi_tmp_path, storage):
+    path = mpi_tmp_path / "a.h5"
+    pencil = pencils.Pencil((4, 5), lab.comm)
+    u, other = pencils.ones(pencil), pencils.ones(pencil.with_(shape=(5, 5)))
+    series = pencils.TimeSeries(path, comm=lab.comm, storage=storage)
+    series.append(1, {"u": u, "e": 1.0, "row": (u, 2)})
+    mistakes = [
+        (1, {"u": u, "e": 1.0, "row": (u, 2)}, ArgumentError, "1.0"),
+        (float("nan"), {"u": u}, ArgumentError, "real number"),
+        (float("inf"), {"u": u}, ArgumentError, "finite"),
+        (10**400, {"u": u}, ArgumentError, "real number"),
+        (True, {"u": u}, TypeError, "True"),
+        ("x", {"u": u}, TypeError, "time"),
+        (2, {"u": u, "e": 1.0}, ArgumentError, "row"),
+        (2, {"u": u, "e": 1.0, "row": (u, 2), "v": u}, ArgumentError, "v"),
+        (2, {"u": other, "e": 1.0, "row": (u, 2)}, ArgumentError, "(4, 5)"),
+        (2, {"u": u.astype("f4"), "e": 1.0, "row": (u, 2)}, ArgumentError, "float32"),
+        (2, {"u": u, "e": 1, "row": (u, 2)}, ArgumentError, "'e'"),
+        (2, {"u": u, "e": "x", "row": (u, 2)}, TypeError, "'e'"),
+        (2, {"u": u, "e": 1.0, "row": (u, 3)}, ArgumentError, "selection"),
+        (2, {"u": u, "e": 1.0, "row": (u, 9)}, IndexError, "9"),
+        (2, {"u": u, "e": 1.0, "row": (u, np.s_[::-1])}, ArgumentError, "steps"),
+        (2, {"u": u, "e": 1.0, "time": u}, ArgumentError, "time"),
+        (2, {}, ArgumentError, "empty"),
+        (2, [u], TypeError, "mapping"),
+    ]
+    for time, fields, kind, text in mistakes:
+        found = lab.raised(series.append, time, fields)
+        assert found[0] is kind
+        assert text in found[1]
+    assert lab.raised(series.truncate, "x")[0] is TypeError
+    series.append(2, {"u": u, "e": 2.0, "row": (u, 2)})
+    series.close()
+    assert lab.raised(series.append, 3, {"u": u})[0] is ArgumentError
+    assert stored(lab, shown(path, storage))["e"].tolist() == [1, 2]
+
+
+def test_mistakes_of_one_rank(lab, mpi_tmp_path):
+    pencil = pencils.Pencil((4, 5), lab.comm)
+    u = pencils.ones(pencil)
+    path, last = mpi_tmp_path / "a.h5", lab.comm.rank == lab.comm.size - 1
+    if lab.comm.size > 1:
+        storage = {"storage": "files" if last else "file"}
+        kind = lab.raised(pencils.TimeSeries, path, comm=lab.comm, **storage)[0]
+        assert kind is RankDisagreementError
+    series = pencils.TimeSeries(path, comm=lab.comm)
+    if lab.comm.size > 1:
+        assert lab.raised(series.append, int(last), {"u": u})[0] is RankDisagreementError
+        assert lab.raised(series.append, 0, {"u": (u, int(last))})[0] is RankDisagreementError
+        alone = pencils.ones(pencils.Pencil((4, 5), lab.comm.Split(lab.comm.rank)))
+        assert lab.raised(series.append, 0, {"u": alone})[0] is PencilMismatchError
+    assert lab.raised(series.append, "x" if last else 0, {"u": u})[0] is TypeError
+    series.append(0, {"u": u})
+    series.close()
+
+
+def test_no_series(lab, mpi_tmp_path):
+    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
+    pencils.save(mpi_tmp_path / "a.h5", {"u": u})
+    lab.on_root((mpi_tmp_path / "b.h5").write_bytes, b"text")
+    for name, kind in [("a.h5", CheckpointError), ("b.h5", CheckpointError), ("x/a.h5", OSError)]:
+        found = lab.raised(pencils.TimeSeries, mpi_tmp_path / name, comm=lab.comm)
+        assert issubclass(found[0], kind)
+        assert name in found[1] or "/x" in found[1]
+    found = lab.raised(pencils.TimeSeries, mpi_tmp_path, comm=lab.comm, storage="files")
+    assert found[0] is CheckpointError
+    for wrong in ({"storage": "x"}, {"saving": {"align": 8}}, {"attrs": {"pencils_x": 1}}):
+        found = lab.raised(pencils.TimeSeries, mpi_tmp_path / "c.h5", comm=lab.comm, **wrong)
+        assert found[0] is ArgumentError
+
+
+def test_two_writers_are_told(lab, mpi_tmp_path, storage):
+    path, u = mpi_tmp_path / "a.h5", pencils.ones(pencils.Pencil((4, 5), lab.comm))
+    one = pencils.TimeSeries(path, comm=lab.comm, storage=storage)
+    two = pencils.TimeSeries(path, comm=lab.comm, storage=storage)
+    one.append(0, {"u": u})
+    kind, text = lab.raised(two.append, 0, {"u": 2 * u})
+    assert kind is CheckpointError
+    assert "someone else" in text
+    one.append(1, {"u": u})
+    assert np.array_equal(stored(lab, shown(path, storage))["u"], np.ones((2, 4, 5)))
+
+
+def test_a_folder_may_be_renamed(lab, mpi_tmp_path):
+    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
+    old, new = mpi_tmp_path / "50%", mpi_tmp_path / "a%b"
+    with pencils.TimeSeries(old, comm=lab.comm, storage="files") as series:
+        series.append(0, {"u": u})
+    lab.on_root(old.rename, new)
+    with pencils.TimeSeries(new, comm=lab.comm, storage="files") as series:
+        series.append(1, {"u": 2 * u})
+    assert stored(lab, new / "index.h5")["u"][:, 0, 0].tolist() == [1, 2]
+
+
+def test_files_of_others_in_a_folder_stay(lab, mpi_tmp_path, monkeypatch, caplog):
+    path, u = mpi_tmp_path / "run", pencils.ones(pencils.Pencil((4, 5), lab.comm))
+    with pencils.TimeSeries(path, comm=lab.comm, storage="files") as series:
+        for step in range(3):
+            series.append(step, {"u": u})
+        others = ["run-000002.h5", "snapshot-000007.h5"]
+        lab.on_root(lambda: [(path / name).write_bytes(b"x") for name in others])
+
+        def refuse(*_, **__):
+            msg = "no permission"
+            raise PermissionError(msg)
+
+        with monkeypatch.context() as patch:
+            patch.setattr("pathlib.Path.unlink", refuse)
+            series.truncate(1)
+        assert ("old snapshot: no permission" in caplog.text) == (lab.comm.rank == 0)
+        series.truncate(0)
+        assert series.times.tolist() == [0]
+    left = ["index.h5", *others, "snapshot-000000.h5", "snapshot-000002.h5"]
+    assert lab.on_root(lambda: sorted(file.name for file in path.iterdir())) == sorted(left)
+    lab.on_root((path / "index.h5").unlink)
+    kind, text = lab.raised(pencils.TimeSeries, path, comm=lab.comm, storage="files")
+    assert kind is CheckpointError
+    assert "no index.h5" in text
+
+
+def test_what_a_folder_cannot_take(lab, mpi_tmp_path):
+    path, u = mpi_tmp_path / "run", pencils.ones(pencils.Pencil((4, 5), lab.comm))
+    for name in ("wait", "time", "grid", "attrs", "step", "nonsense"):
+        saving = {"saving": {name: None}, "storage": "files"}
+        kind, text = lab.raised(pencils.TimeSeries, path, comm=lab.comm, **saving)
+        assert kind is (TypeError if name == "nonsense" else ArgumentError)
+        assert f"'{name}'" in text
+    with pencils.TimeSeries(path, comm=lab.comm, storage="files") as series:
+        assert lab.raised(series.append, 0, {"a%b": u})[0] is ArgumentError
+        series.append(0, {"u": u, "percent%": 3})
+    assert stored(lab, path / "index.h5")["u"].shape == (1, 4, 5)
+
+
+def test_coordinates_of_one_name_are_told(lab, mpi_tmp_path):
+    pencil = pencils.Pencil((4, 5), lab.comm)
+    grid, u = pencils.localgrid(pencil, [np.arange(4), np.arange(5)]), pencils.ones(pencil)
+    fields = {"a/b": (u, np.s_[::2]), "a_b": (u, np.s_[::3])}
+    with pencils.TimeSeries(mpi_tmp_path / "a.h5", grid=grid) as series:
+        kind, text = lab.raised(series.append, 0, fields)
+        assert kind is ArgumentError
+        assert "'a_b_x'" in text
+        series.append(0, {"a/b": fields["a/b"]})
+
+
+def test_grid_and_processes_must_fit(lab, mpi_tmp_path):
+    pencil = pencils.Pencil((4, 5), lab.comm)
+    grid = pencils.localgrid(pencil, [np.arange(4), np.arange(5)])
+    pencils.TimeSeries(mpi_tmp_path / "a.h5", grid=grid, comm=lab.comm).close()
+    if lab.comm.size > 1:
+        alone = lab.comm.Split(lab.comm.rank)
+        found = lab.raised(pencils.TimeSeries, mpi_tmp_path / "b.h5", grid=grid, comm=alone)
+        assert found[0] is PencilMismatchError
+        alone.Free()
+
+
+def test_another_grid_is_told(lab, mpi_tmp_path):
+    pencil = pencils.Pencil((4, 5), lab.comm)
+    u = pencils.ones(pencil)
+    grids = [pencils.localgrid(pencil, [np.arange(4) + at, np.arange(5)]) for at in (0, 1)]
+    with pencils.TimeSeries(mpi_tmp_path / "a.h5", grid=grids[0]) as series:
+        series.append(0, {"u": u})
+    with pencils.TimeSeries(mpi_tmp_path / "a.h5", grid=grids[1]) as series:
+        kind, text = lab.raised(series.append, 1, {"u": u})
+        assert kind is ArgumentError
+        assert "'x'" in text
+    with pencils.TimeSeries(mpi_tmp_path / "a.h5", comm=lab.comm) as series:
+        series.append(1, {"u": u})
+    assert np.array_equal(stored(lab, mpi_tmp_path / "a.h5")["x"], np.arange(4))
+
+
+@pytest.mark.parametrize("engine", ["h5netcdf", "netcdf4"])
+def test_xarray(lab, mpi_tmp_path, storage, engine):
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip({"netcdf4": "netCDF4"}.get(engine, engine))
+    path, pencil = mpi_tmp_path / "out.h5", pencils.Pencil(SHAPE, lab.comm)
+    arrays = [lab.numbers((3, *SHAPE)) for _ in range(2)]
+    grid = pencils.localgrid(pencil, AXES)
+    options = {"grid": grid, "storage": storage, "attrs": {"run": "a"}}
+    with pencils.TimeSeries(path, **options) as series:
+        append_all(series, pencil, arrays[:1], [0.5], (3,))
+    with pencils.TimeSeries(path, **options) as series:
+        append_all(series, pencil, arrays[1:], [1.5], (3,))
+
+    def look():
+        here = contextlib.chdir("/")  # names in the index must not depend on it
+        with here, xarray.open_dataset(shown(path, storage), engine=engine) as data:
+            check(data, arrays, [0.5, 1.5])
+            assert data.u.dims == ("time", "component0_3", "x", "y", "z")
+            assert data.plane.dims == ("time", "component0_3", "x", "z")
+            assert data.coarse.dims[-2:] == ("coarse_y", "coarse_z")
+            assert np.array_equal(data.coarse_z, AXES[2][1::2])
+            assert np.array_equal(data.y, AXES[1])
+            assert data.probe.attrs["z"] == AXES[2][1]
+            assert data.attrs["run"] == "a"
+            assert data.u.sel(time=1.5, x=0, y=4, z=2.0).shape == (3,)
+
+    lab.on_root(look)
+
+
+def test_attributes_of_others_stay(lab, mpi_tmp_path):
+    path, u = mpi_tmp_path / "a.h5", pencils.ones(pencils.Pencil((4, 5), lab.comm))
+    with pencils.TimeSeries(path, comm=lab.comm) as series:
+        series.append(0, {"u": u})
+
+    def annotate():
+        with h5py.File(path, "r+") as file:
+            file["u"].attrs["units"] = "m/s"
+            file.attrs["title"] = "flow"
+
+    lab.on_root(annotate)
+    with pencils.TimeSeries(path, comm=lab.comm) as series:
+        series.append(1, {"u": u})
+    with pencils.open(path, comm=lab.comm) as file:
+        assert file.attrs == {"title": "flow"}
+
+    def units():
+        with h5py.File(path) as file:
+            return file["u"].attrs["units"], file["u"].shape
+
+    assert lab.on_root(units) == ("m/s", (2, 4, 5))
+
+
+def test_a_file_that_is_open_while_it_grows(comm, mpi_tmp_path, lab):
+    path, pencil = mpi_tmp_path / "a.h5", pencils.Pencil(SHAPE, comm)
+    with pencils.TimeSeries(path, comm=comm) as series:
+        series.append(0.0, {"u": pencils.ones(pencil)})
+        with pencils.open(path, comm=comm) as file:
+            series.append(1.0, {"u": pencils.zeros(pencil)})
+            assert lab.holds(file["u"].read(pencil, 0), np.ones(SHAPE))
