@@ -8,7 +8,9 @@ import platform
 import re
 import secrets
 import shutil
+import threading
 import time
+from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 
@@ -18,6 +20,8 @@ _KEPT = 40
 _TEMPORARY = re.compile(r"\.(?P<kept>.*)\.(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{12}\.tmp")
 # A file that nobody has written to for so long, in seconds, belongs to no running save.
 _FORGOTTEN = 24 * 3600.0
+# They give back the room of files that were replaced.
+_FREEING: list[threading.Thread] = []
 
 
 def make_temporary(target: Path) -> Path:
@@ -50,6 +54,8 @@ def clean(target: Path) -> None:
     Those are the temporaries of processes that are gone from this machine; of other machines,
     whose processes cannot be seen, those that nobody has written to for a day.
     """
+    while _FREEING:
+        _FREEING.pop().join()  # the room may be needed now
     with contextlib.suppress(OSError):
         for file in target.parent.iterdir():
             found = _TEMPORARY.fullmatch(file.name)
@@ -96,10 +102,30 @@ def commit(temporary: Path, target: Path) -> None:
         with contextlib.suppress(OSError):
             shutil.copymode(target, temporary)
     sync(temporary)
-    temporary.replace(target)
+    with _freed_behind(target):
+        temporary.replace(target)
     # The file is whole and in place; not every file system lets a directory be synchronised.
     with contextlib.suppress(OSError):
         sync(target.parent)
+
+
+@contextlib.contextmanager
+def _freed_behind(target: Path) -> Iterator[None]:
+    """Leave it to a thread to free a file that loses its name: for a large one that takes long."""
+    try:
+        old = os.open(target, os.O_RDONLY)
+    except OSError:  # there is none, or it may not be read
+        yield
+        return
+    thread = threading.Thread(target=os.close, args=(old,), name="pencils.free")
+    try:
+        yield
+    finally:
+        try:
+            thread.start()
+            _FREEING.append(thread)
+        except RuntimeError:  # no more threads
+            os.close(old)
 
 
 def discard(temporary: Path) -> None:

@@ -16,12 +16,11 @@ import numpy as np
 from pencils.array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.creation import empty
+from pencils.io.sieving import is_read_by_rows
 from pencils.layout import Layout
 from pencils.storage import Array
 from pencils.transposition import Transposition
 
-# Runs of this length are read one by one rather than as slabs (measured; see benchmarks/io.py).
-DIRECT_BYTES = 2**16
 # What is written or read, summed up and reported at once.
 PIECE_BYTES = 2**26
 # Memory for packing, besides the field and the slab.
@@ -59,27 +58,14 @@ def is_slab(layout: Layout) -> bool:
     )
 
 
-def run_bytes(layout: Layout, itemsize: int) -> int:
-    """Bytes that a rank's block has in one piece of the global array; about, for all ranks."""
-    cut = [dim for dim, split in enumerate(layout.splits) if split.parts > 1 and split.points > 1]
-    first = cut[-1] if cut else 0
-    return prod(layout.shape[first:]) * itemsize // layout.process_shape[first]
-
-
-def runs(field: PencilArray) -> Iterator[Run]:
-    """Yield the runs of this rank in C order; in a slab one for each component."""
-    box, shape, itemsize = field.extent.box, field.extent.shape, field.dtype.itemsize
-    if field.local.size == 0:
+def runs(slab: PencilArray) -> Iterator[Run]:
+    """Yield the runs of this rank, which holds a part of a slab: one for each component."""
+    box, shape, itemsize = slab.extent.box, slab.extent.shape, slab.dtype.itemsize
+    if slab.local.size == 0:
         return
-    strides = [prod(shape[dim + 1 :]) * itemsize for dim in range(len(shape))]
-    cut = [dim for dim, points in enumerate(shape) if box.shape[dim] < points]
-    lead = box.shape[: cut[-1] if cut else 0]
-    start = sum(lo * stride for lo, stride in zip(box.start, strides, strict=True))
-    for number, component in enumerate(np.ndindex(*field.components)):
-        origin = number * prod(shape) * itemsize + start
-        for index in np.ndindex(*lead):
-            step = sum(i * stride for i, stride in zip(index, strides, strict=False))
-            yield Run(origin + step, field.local[component + index])
+    start = sum(lo * prod(shape[dim + 1 :]) for dim, lo in enumerate(box.start))
+    for number, component in enumerate(np.ndindex(*slab.components)):
+        yield Run((number * prod(shape) + start) * itemsize, slab.local[component])
 
 
 def pieces(run: Run) -> Iterator[Run]:
@@ -112,10 +98,10 @@ class Slabs:
     def into(self, field: PencilArray) -> PencilArray:
         """Return a slab to be filled with what `field` shall hold.
 
-        If it is one, or has runs so long that reading them beats an exchange, it is `field` itself.
+        If reading what it holds beats an exchange, it is `field` itself.
         """
         layout = field.extent.layout
-        if is_slab(layout) or run_bytes(layout, field.dtype.itemsize) >= DIRECT_BYTES:
+        if is_slab(layout) or is_read_by_rows(layout, field.dtype.itemsize):
             return field
         return self._find(field, back=True)[0]
 
