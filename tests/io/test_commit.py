@@ -1,4 +1,4 @@
-"""Giving a file its name, in one process: what it replaces stays whole, and leaves nothing behind."""
+"""Giving a file its name, in one process: what it replaces stays whole, nothing is left behind."""
 
 import threading
 from pathlib import Path
@@ -22,7 +22,7 @@ def open_files(folder):
 
 @pytest.fixture(params=["a thread frees it", "there are no more threads"])
 def threads(request, monkeypatch):
-    def fail(self):
+    def fail(_):
         msg = "can't start new thread"
         raise RuntimeError(msg)
 
@@ -52,7 +52,7 @@ def test_a_reader_keeps_what_it_opened(tmp_path):
 
 
 def test_a_file_that_cannot_be_replaced_is_held_by_nobody(tmp_path, monkeypatch):
-    def fail(self, target):
+    def fail(_, target):
         raise PermissionError(target)
 
     target = tmp_path / "a"
