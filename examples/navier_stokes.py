@@ -13,7 +13,7 @@ Fourier space, with vorticity ω = ∇ × u and wave vector k,
 
 Products are formed at grid points and lose all waves beyond n/3 (the 2/3 rule); the projection P
 makes the flow incompressible, as the pressure does. Time advances by the classical Runge-Kutta
-method. Every field is a PencilArray; only transforms and sums talk to other processes.
+method. Every field is a PencilArray, and only transforms and sums talk to other processes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 import pencils
-from pencils import Pencil, PencilArray, PencilsError, empty, empty_like
+from pencils import Pencil, PencilArray, PencilsError, empty
 from pencils.fft import PencilFFT
 from pencils.io.root import check_target, open_on_root
 
@@ -37,21 +37,27 @@ except ImportError:  # no progress bar, then
     tqdm = None
 
 Vector = Sequence[PencilArray]
+multiply: Any = np.multiply  # which takes fields, though its type hints do not say so
 
 
 class NavierStokes:
     """The equations on n³ points, for the waves û of the velocity."""
 
     def __init__(self, n: int, viscosity: float, backend: str = "scipy") -> None:
+        # Not the backend "auto": on other processes it may find another library, which rounds
+        # differently, to be faster.
         self.fft = PencilFFT(cube(n), components=3, dealias="2/3", backend=backend, check=False)
-        self.u, self.omega = (empty(self.fft.input_pencil, components=3) for _ in range(2))
         kx, ky, kz = self.fft.wavenumbers()
         k2 = kx**2 + ky**2 + kz**2
         self.ik = [1j * k for k in (kx, ky, kz)]
         self.inverse_k2 = 1 / np.where(k2 == 0, 1, k2)
         self.damping = viscosity * k2
-        # |û|² of a wave adds to the mean of |u|²; all but two kz stand for -kz, too.
-        self.weight = np.where((kz == 0) | (kz == n / 2), 1, 2) / n**6
+        # |û|² of a wave adds to the mean of |u|²; those with kz > 0 stand for -kz, too.
+        self.weight = np.where(kz == 0, 1, 2) / n**6
+        # Memory to work in: new memory for large fields takes longer than to compute them.
+        points, waves = self.fft.input_pencil, self.fft.output_pencil
+        self.u, self.omega, self.force = (empty(points, components=3) for _ in range(3))
+        self.slope = empty(waves, dtype=complex, components=3)
 
     def start(self, u: PencilArray) -> PencilArray:
         """Waves of the part of a velocity field that is resolved and free of divergence."""
@@ -68,22 +74,25 @@ class NavierStokes:
         return f
 
     def rate(self, u_hat: PencilArray) -> PencilArray:
-        """Time derivative dû/dt."""
-        rate = cross(self.ik, u_hat.unstack(), out=empty_like(u_hat))
-        omega = self.fft.backward(rate, out=self.omega)
+        """Time derivative dû/dt, in memory that the next call uses again."""
+        omega_hat = cross(self.ik, u_hat.unstack(), out=self.slope)
+        omega = self.fft.backward(omega_hat, out=self.omega)
         u = self.fft.backward(u_hat, out=self.u)
-        product = cross(u.unstack(), omega.unstack(), out=empty_like(u))
-        self.project(self.fft.forward(product, out=rate))
-        rate -= self.damping * u_hat
+        force = cross(u.unstack(), omega.unstack(), out=self.force)
+        rate = self.project(self.fft.forward(force, out=self.slope))
+        for change, wave in zip(rate.unstack(), u_hat.unstack(), strict=True):
+            change -= self.damping * wave
         return rate
 
     def step(self, u_hat: PencilArray, dt: float) -> PencilArray:
         """Waves after a time step of the classical Runge-Kutta method."""
-        k1 = self.rate(u_hat)
-        k2 = self.rate(u_hat + dt / 2 * k1)
-        k3 = self.rate(u_hat + dt / 2 * k2)
-        k4 = self.rate(u_hat + dt * k3)
-        after: PencilArray = u_hat + dt / 6 * (k1 + 2 * (k2 + k3) + k4)
+        after, stage = u_hat.copy(), u_hat.copy()
+        # Weights of the slopes, and how far ahead of û the next one is taken.
+        for weight, ahead in ((dt / 6, dt / 2), (dt / 3, dt / 2), (dt / 3, dt), (dt / 6, 0)):
+            rate = self.rate(stage)
+            after += multiply(weight, rate, out=stage)
+            multiply(ahead, rate, out=stage)
+            stage += u_hat
         return after
 
     def energy(self, u_hat: PencilArray) -> float:
@@ -99,7 +108,7 @@ def cross(a: Vector, b: Vector, out: PencilArray) -> PencilArray:
     """Vector product."""
     for i, c in enumerate(out.unstack()):
         j, k = (i + 1) % 3, (i + 2) % 3
-        np.multiply(a[j], b[k], out=c)
+        multiply(a[j], b[k], out=c)
         c -= a[k] * b[j]
     return out
 
