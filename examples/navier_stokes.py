@@ -80,8 +80,9 @@ class NavierStokes:
         u = self.fft.backward(u_hat, out=self.u)
         force = cross(u.unstack(), omega.unstack(), out=self.force)
         rate = self.project(self.fft.forward(force, out=self.slope))
-        for change, wave in zip(rate.unstack(), u_hat.unstack(), strict=True):
-            change -= self.damping * wave
+        rates, waves = rate.unstack(), u_hat.unstack()
+        for i in range(3):
+            rates[i] -= self.damping * waves[i]
         return rate
 
     def step(self, u_hat: PencilArray, dt: float) -> PencilArray:
@@ -106,10 +107,10 @@ class NavierStokes:
 
 def cross(a: Vector, b: Vector, out: PencilArray) -> PencilArray:
     """Vector product."""
-    for i, c in enumerate(out.unstack()):
-        j, k = (i + 1) % 3, (i + 2) % 3
-        multiply(a[j], b[k], out=c)
-        c -= a[k] * b[j]
+    c = out.unstack()
+    for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
+        multiply(a[j], b[k], out=c[i])
+        c[i] -= a[k] * b[j]
     return out
 
 
