@@ -19,6 +19,8 @@ from pencils.errors import ArgumentError, RankDisagreementError
 from pencils.interop.petsc import from_array, from_pencil, to_array, to_pencil
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+# petsc4py 3.18 does so in getVecArray().
+its_own_warning = pytest.mark.filterwarnings("ignore:Setting the strides:DeprecationWarning")
 
 NONE, GHOSTED, PERIODIC = 0, 1, 3
 
@@ -292,6 +294,7 @@ def test_ghosts_that_are_no_halo(comm):
     raise_together(comm, ArgumentError, "ghost points", call=lambda: to_array(dmda, vec, comm))
 
 
+@its_own_warning
 @pytest.mark.parametrize("dof", [1, 3])
 @pytest.mark.parametrize("sizes", [(17,), (13, 12), (13, 12, 14)], ids=str)
 def test_petsc_itself(comm, sizes, dof):
@@ -487,6 +490,7 @@ def test_different_pencils_and_fields_raise_everywhere(comm, petsc):
     raise_together(comm, RankDisagreementError, "pencil", call=lambda: from_array(u))
 
 
+@its_own_warning
 def test_petsc_works_on_a_field(comm):
     petsc = pytest.importorskip("petsc4py.PETSc")
     pencil = random_fitting(comm, 2)
