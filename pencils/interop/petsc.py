@@ -317,8 +317,8 @@ def _check_pencil(pencil: Pencil) -> None:
         raise ArgumentError(msg)
     if not all(map(all, _counts(pencil))):
         msg = (
-            f"PETSc has no empty blocks; use fewer processes along each dimension than there are "
-            f"points, and other splits=:\n{pencil!r}"
+            "a DMDA must not have empty blocks; use other splits=, and no more processes along any "
+            f"dimension than there are points:\n{pencil!r}"
         )
         raise ArgumentError(msg)
 
