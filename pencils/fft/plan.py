@@ -31,7 +31,8 @@ class PencilFFT(Freeable):
     """Reusable plan of a transform over the whole grid. Making it is *Collective*.
 
     Serial transforms along dimensions that lie whole on each process take turns with transposes.
-    Components are transformed together.
+    Components are transformed together. A dimension that is the only one of its grid is transformed
+    on one process, where its waves stay unless `output` says otherwise.
 
     Parameters
     ----------
