@@ -64,7 +64,7 @@ def _find_plan(u: PencilArray, pencil: Pencil, kind: Kind) -> Transposition:
     found: Transposition = kept_plan(
         topology,
         (u.pencil, pencil, kind),
-        lambda: Transposition.for_kind(u.pencil, pencil, kind, AUTO, topology.buffers),
+        lambda: Transposition.for_kind(u.pencil, pencil, kind, AUTO, buffers=topology.buffers),
     )
     return found
 

@@ -111,11 +111,13 @@ class Transposition(FieldPlan[Bound]):
         target: Pencil,
         kind: Kind,
         method: str,
+        *,
         buffers: Buffers | None = None,
+        staging: int | None = None,
     ) -> Transposition:
         """Make a plan from arguments that all ranks agree on; it does not check. *Collective*."""
         ends = End(source.layout, source.rank, None), End(target.layout, target.rank, None)
-        options = Options(method, None, check=False)
+        options = Options(method, staging, check=False)
         exchange = make_exchange(ends, kind, options, source.topology, buffers or Buffers())
         plan = object.__new__(cls)
         plan._set((source, target), ends, kind, options, exchange)

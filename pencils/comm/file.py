@@ -31,7 +31,9 @@ _START = 2  # SYNC_FILE_RANGE_WRITE
 class SharedFile:
     r"""An existing file, opened by all ranks. Opening and `check` are *Collective*.
 
-    What goes wrong in `write`, `read` and `sync` is kept until `check` raises it on every rank.
+    What goes wrong in `write`, `read` and `sync` is kept until `check` raises it on every rank, or
+    `complain` where the caller tells the others. What was written is on the disk, and checked, at
+    the end of a ``with`` block.
 
     Parameters
     ----------
@@ -84,6 +86,17 @@ class SharedFile:
         """Fill a C-contiguous array with the bytes at position `offset` of the file. Local."""
         self._move(os.preadv, "read", offset, data)
 
+    def complain(self) -> None:
+        """Raise what went wrong on this rank. Local.
+
+        Raises
+        ------
+        OSError
+            The first error since the file was opened.
+        """
+        if self._fault is not None:
+            raise self._fault
+
     def check(self) -> None:
         """Raise on every rank what went wrong on any.
 
@@ -93,8 +106,7 @@ class SharedFile:
             The first error since the file was opened.
         """
         with agreed(self._comm, "check"):
-            if self._fault is not None:
-                raise self._fault
+            self.complain()
 
     def sync(self) -> None:
         """Bring what was written to the disk; errors are kept for `check`. Local."""
@@ -122,10 +134,11 @@ class SharedFile:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is None and self._writes:
+        done = error is None and self._writes
+        if done:
             self.sync()
         self.close()
-        if error is None:
+        if done:
             self.check()
 
     def _open(self) -> int:

@@ -92,9 +92,9 @@ class _DirectPart:
             self._sum += write_run(
                 self._file, self._offset, run, summed=self._summed, moved=self._moved
             )
+        self._file.complain()
 
     def finish(self) -> int:
-        self._file.check()
         return self._sum % 2**64
 
 

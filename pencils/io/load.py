@@ -208,7 +208,7 @@ def _read_raw(
                     for rows in rows_of(slab)
                 )
                 sums[entry.name] = sum(parts) % 2**64
-            shared.check()
+                shared.complain()
             slabs.spread(slab, raw)
     return sums
 

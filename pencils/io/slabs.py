@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from pencils.array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.creation import empty
+from pencils.comm.exchange import AUTO
 from pencils.io.sieving import is_read_by_rows
+from pencils.kinds import Kind
 from pencils.layout import Layout
+from pencils.pencil import Pencil
+from pencils.plans import kept_plan
 from pencils.storage import Array
 from pencils.transposition import Transposition
 
@@ -79,21 +82,20 @@ def pieces(run: Run) -> Iterator[Run]:
 class Slabs:
     """Brings fields to slabs and back, one after the other. Everything is *Collective*.
 
-    The plan and the slab are kept while fields of the same kind follow each other, and given back
-    when another kind comes: of a checkpoint, one field at a time exists twice.
+    The slab is kept while fields of the same kind follow each other, and given back when another
+    kind comes: of a checkpoint, one field at a time exists twice. Plans are found again next time.
     """
 
     def __init__(self) -> None:
         self._kind: object = None
         self._slab: PencilArray | None = None
-        self._plan: Transposition | None = None
 
     def of(self, field: PencilArray) -> PencilArray:
         """Return a field that lies in slabs, with the values of `field`; itself if it does."""
         if is_slab(field.extent.layout):
             return field
-        slab, plan = self._find(field, back=False)
-        return plan(field, slab)
+        plan = _find_plan(field, back=False)
+        return plan(field, self._find_slab(plan.target, field))
 
     def into(self, field: PencilArray) -> PencilArray:
         """Return a slab to be filled with what `field` shall hold.
@@ -103,26 +105,26 @@ class Slabs:
         layout = field.extent.layout
         if is_slab(layout) or is_read_by_rows(layout, field.dtype.itemsize):
             return field
-        return self._find(field, back=True)[0]
+        return self._find_slab(_find_plan(field, back=True).source, field)
 
     def spread(self, slab: PencilArray, field: PencilArray) -> None:
         """Move a slab that came from `into` to its field."""
         if slab is not field:
-            self._find(field, back=True)[1](slab, field)
+            _find_plan(field, back=True)(slab, field)
 
     def close(self) -> None:
-        """Give back the plan and the slab."""
-        if self._plan is not None:
-            self._plan.free()
-        self._kind = self._slab = self._plan = None
+        """Give back the slab."""
+        self._kind = self._slab = None
 
-    def _find(self, field: PencilArray, *, back: bool) -> tuple[PencilArray, Transposition]:
-        kind = (field.pencil, field.dtype, field.components, field.singletons, back)
-        if self._slab is None or self._plan is None or kind != self._kind:
+    def _find_slab(self, end: Pencil | None, field: PencilArray) -> PencilArray:
+        pencil = cast("Pencil", end)  # no rank is left out
+        kind = Kind(field.dtype, field.components, field.singletons)
+        if self._slab is None or self._kind != (pencil, kind):
             self.close()
-            self._slab, self._plan = _make(field, back=back)
-            self._kind = kind
-        return self._slab, self._plan
+            with agreed(pencil.topology.comm, "Slabs"):  # one rank may have no memory for it
+                self._slab = PencilArray.allocated(pencil, *kind)
+            self._kind = pencil, kind
+        return self._slab
 
 
 class Copies(Slabs):
@@ -136,16 +138,16 @@ class Copies(Slabs):
         return PencilArray.from_block(slab.pencil, block, slab.singletons)
 
 
-def _make(field: PencilArray, *, back: bool) -> tuple[PencilArray, Transposition]:
-    pencil = field.pencil
-    along = slab_dimension(field.extent.shape)
-    flat = pencil.with_(decomp=along, order=range(pencil.ndim))
-    kind: dict[str, Any] = {
-        "dtype": field.dtype,
-        "components": field.components,
-        "dims": [dim for dim in range(pencil.ndim) if dim not in field.singletons],
-    }
-    with agreed(pencil.topology.comm, "Slabs"):  # one rank may have no memory for it
-        slab = empty(flat, **kind)
-    ends = (flat, pencil) if back else (pencil, flat)
-    return slab, Transposition(*ends, **kind, staging=STAGING_BYTES, check=False)
+def _find_plan(field: PencilArray, *, back: bool) -> Transposition:
+    """Find the plan from a field to slabs, or ``back``; later saves find it again."""
+    kind = Kind(field.dtype, field.components, field.singletons)
+
+    def make() -> Transposition:
+        along = slab_dimension(field.extent.shape)
+        flat = field.pencil.with_(decomp=along, order=range(field.pencil.ndim))
+        ends = (flat, field.pencil) if back else (field.pencil, flat)
+        return Transposition.for_kind(*ends, kind, AUTO, staging=STAGING_BYTES)
+
+    key = ("slabs", field.pencil, kind, back)
+    plan: Transposition = kept_plan(field.pencil.topology, key, make)
+    return plan
