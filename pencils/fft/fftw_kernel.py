@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from importlib.util import find_spec
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -17,13 +16,20 @@ from pencils.storage import Array
 Lines = Sequence[tuple[int, Line]]
 
 
-def has_fftw() -> bool:
-    """Whether mpi4py-fft is installed."""
-    return find_spec("mpi4py_fft") is not None
+@cache
+def why_no_fftw() -> str:
+    """Say why mpi4py-fft cannot be used here; nothing if it can."""
+    try:
+        import mpi4py_fft.fftw  # noqa: F401
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with it, SciPy can do the work
+        return str(error) or type(error).__name__
+    return ""
 
 
 def suits_fftw(job: Job) -> bool:
     """Whether FFTW is there for a job: it knows no orthogonal cosine and sine transforms."""
+    if why_no_fftw():
+        return False
     from mpi4py_fft import fftw
 
     if fftw.fftlib.get(job.dtype.char.upper()) is None:  # built without this precision
