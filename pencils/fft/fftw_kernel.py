@@ -78,10 +78,10 @@ class FFTWKernel:
         place, line = lines[0]
         padded = line.dealias == THREE_HALVES
         if padded and not self._forward:
-            here = self._changed(pad, place, line, here)
+            here = self._changed(pad, place, line, here, line.modes)
         there = self._planned(lines, here)
         if padded and self._forward:
-            return self._changed(truncate, place, line, there)
+            return self._changed(truncate, place, line, there, line.waves)
         for place, line in lines:
             if line.dealias == TWO_THIRDS and self._forward:
                 self._steps.append(partial(drop, there, place, line))
@@ -121,14 +121,17 @@ class FFTWKernel:
         return self._memory(shape, np.dtype(char.upper() if self._forward else char.lower()))
 
     def _changed(
-        self, change: Callable[[Array, int, Line], Array], place: int, line: Line, here: Array
+        self,
+        change: Callable[[Array, int, Line, Array], None],
+        place: int,
+        line: Line,
+        here: Array,
+        extent: int,
     ) -> Array:
-        there = self._memory(change(here, place, line).shape, here.dtype)
-
-        def step() -> None:
-            there[...] = change(here, place, line)
-
-        self._steps.append(step)
+        shape = list(here.shape)
+        shape[place] = extent
+        there = self._memory(shape, here.dtype)
+        self._steps.append(partial(change, here, place, line, there))
         return there
 
     def _memory(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:

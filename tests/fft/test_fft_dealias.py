@@ -91,6 +91,62 @@ def test_half_as_many_points_more(comm, backend, shape, dtype, norm):
         assert close(plan.forward(u).local, u_hat.local)
 
 
+@pytest.mark.parametrize("shape", [(8, 6, 4), (4, 2, 10)])
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_any_waves_are_the_same_field_at_the_points_that_both_have(comm, backend, shape, dtype):
+    """Also those of no real field: what a transform without padding leaves out counts for nothing.
+
+    Every third of the finer points is every second of the others.
+    """
+    pen = pencils.Pencil(shape, comm)
+    fields = []
+    for dealias, step in ((None, 2), ("3/2", 3)):
+        with PencilFFT(pen, dtype, dealias=dealias, backend=backend) as plan:
+            waves = draw(plan.output_pencil.shape, complex)
+            u_hat = pencils.partition(plan.output_pencil, waves)
+            u = pencils.gather(plan.backward(u_hat), root=None)
+            fields.append(u[(slice(None, None, step),) * 3])
+    assert np.allclose(*fields, rtol=0, atol=1e-14)
+    names = names_of(dtype)
+    with PencilFFT(pen, dtype, dealias="3/2", backend=backend) as plan:
+        u = plan.backward(pencils.partition(plan.output_pencil, waves))
+        expected = on_finer_points(waves, names, shape, plan.input_pencil.shape)
+        assert np.allclose(u.local, expected[u.local_slices], rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_the_shortest_wave_has_no_slope(comm, axis):
+    """As its derivative is zero at all points, so it is between them."""
+    shape = [3, 5, 7]
+    shape[axis] = 4
+    pen = pencils.Pencil(shape, comm)
+    with PencilFFT(pen, dealias="3/2") as plan:
+        waves = pencils.zeros(plan.output_pencil, dtype=complex)
+        waves[tuple(2 if dim == axis else 0 for dim in range(3))] = 1.0
+        slope = plan.backward(1j * plan.wavenumbers()[axis] * waves)
+        assert np.allclose(slope.local, 0, atol=1e-14)
+
+
+def test_planning_computes_nothing(comm, monkeypatch):
+    """What lies in memory before may be anything, and other ranks may not stumble over it."""
+    fftw = pytest.importorskip("mpi4py_fft.fftw")
+
+    def filled(shape, dtype):
+        memory = fresh(shape, dtype=dtype)
+        memory[...] = np.inf
+        return memory
+
+    fresh = fftw.aligned
+    monkeypatch.setattr(fftw, "aligned", filled)
+    pen = pencils.Pencil((6, 4, 5), comm)
+    a = draw(pen.shape, complex)
+    with np.errstate(all="raise" if comm.rank == 0 else "ignore"):
+        plan = PencilFFT(pen, complex, dealias="3/2", backend="fftw")
+        waves = pencils.partition(plan.output_pencil, a)
+        assert close(plan.forward(plan.backward(waves)).local, waves.local)
+    plan.free()
+
+
 def test_a_product_of_padded_fields_has_the_waves_of_the_exact_one(comm):
     """Of two fields whose product has waves beyond the resolution, which alias without."""
     n = 8
