@@ -159,7 +159,8 @@ class PencilFFT(Freeable):
             Field on `input_pencil` with the dtype and components of the plan; it is not changed,
             and its halo is left behind.
         out : PencilArray, optional
-            Field on `output_pencil` to fill; default: a new one.
+            Field on `output_pencil` to fill; default: a new one. It may be `u`, or share memory
+            with it, as fields made by `alias` do; `u` is then lost.
 
         Returns
         -------
@@ -182,7 +183,7 @@ class PencilFFT(Freeable):
         u_hat : PencilArray
             Waves, on `output_pencil`; they are not changed.
         out : PencilArray, optional
-            Field on `input_pencil` to fill; default: a new one.
+            Field on `input_pencil` to fill, also `u_hat` or in its memory; default: a new one.
 
         Returns
         -------
@@ -246,22 +247,16 @@ class PencilFFT(Freeable):
         if self._wanted.check:
             with agreed(self._topology.comm, call) as agree:
                 agree(plan=self._text)
-                self._check(program, ends, u, out)
+                self._check(ends, u, out)
         else:
-            self._check(program, ends, u, out)
+            self._check(ends, u, out)
         target = self._allocated(ends[1]) if out is None else out
         program(u, target)
         if checks.on:
             mark_written(target)
         return target
 
-    def _check(
-        self,
-        program: Program,
-        ends: tuple[Place, Place],
-        u: PencilArray,
-        out: PencilArray | None,
-    ) -> None:
+    def _check(self, ends: tuple[Place, Place], u: PencilArray, out: PencilArray | None) -> None:
         if self._works is None or self._topology.freed:
             msg = "this PencilFFT, or its communicator, was freed; make a new one"
             raise ArgumentError(msg)
@@ -269,11 +264,6 @@ class PencilFFT(Freeable):
         none: frozenset[int] = frozenset()
         check_source(u, source.pencil, Kind(source.dtype, self.components, none))
         check_out(out, target.pencil, Kind(target.dtype, self.components, none))
-        if out is None or out is u or not program.direct:
-            return
-        if np.may_share_memory(u.local, out.local):
-            msg = "u and out share memory, which this transform cannot use; pass other fields"
-            raise ArgumentError(msg)
 
     def _allocated(self, place: Place) -> PencilArray:
         return PencilArray.allocated(place.pencil, place.dtype, self.components)

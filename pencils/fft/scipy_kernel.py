@@ -11,7 +11,7 @@ from scipy import fft
 from pencils.fft.lines import COSINES, THREE_HALVES, Line
 from pencils.fft.passes import Job
 from pencils.fft.truncation import drop, pad, truncate
-from pencils.storage import Array
+from pencils.storage import Array, same_view
 
 
 class ScipyKernel:
@@ -35,7 +35,7 @@ class ScipyKernel:
             result = step(result, overwrite=True)
         if self._factor != 1:
             np.multiply(result, self._factor, out=out)
-        elif result is not out:
+        elif not same_view(result, out):  # SciPy may have worked in place
             out[...] = result
 
 

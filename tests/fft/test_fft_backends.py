@@ -42,9 +42,7 @@ def test_a_library_that_is_broken_is_not_used(comm, break_fftw, ranks):
         u_hat = plan.forward(pencils.partition(pen, a))
         assert np.allclose(u_hat.local, np.fft.rfftn(a)[u_hat.local_slices])
         assert "by scipy" in repr(plan)
-    raise_together(
-        comm, ArgumentError, "mpi4py-fft", call=lambda: PencilFFT(pen, backend="fftw")
-    )
+    raise_together(comm, ArgumentError, "mpi4py-fft", call=lambda: PencilFFT(pen, backend="fftw"))
     private.Free()
 
 

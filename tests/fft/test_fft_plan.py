@@ -1,5 +1,7 @@
 """Distributed transforms are equal to serial ones of the global array, and lead back."""
 
+from math import prod
+
 import numpy as np
 import pytest
 from fft_cases import close, draw, forward, random_names, random_shape
@@ -154,19 +156,64 @@ def test_fields_with_halos_and_other_memory_orders(comm, backend):
             assert (field.padded == value).all()
 
 
-def test_fields_in_shared_memory_and_in_place(comm):
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("axes", [None, (0,), (0, 2)])
+@pytest.mark.parametrize("decomp", [0, (0, 1)])
+def test_fields_in_the_same_memory(comm, backend, shared, axes, decomp):
+    """One program for any number of processes, whether a transpose comes between or not."""
     a = draw((6, 4, 4), complex)
-    pen = pencils.Pencil(a.shape, comm)
-    with PencilFFT(pen, complex) as plan:
-        u, u_hat = pencils.alias([pen, plan.output_pencil], complex, shared=True)
+    pen = pencils.Pencil(a.shape, comm, decomp=decomp)
+    with PencilFFT(pen, complex, axes, backend=backend) as plan:
+        u, u_hat = pencils.alias([pen, plan.output_pencil], complex, shared=shared)
         for _ in range(2):
             u.local[...] = a[u.local_slices]
-            if comm.size == 1:  # one field, because no transpose comes between
-                u_hat = u
             plan.forward(u, u_hat)
-            assert close(u_hat.local, np.fft.fftn(a)[u_hat.local_slices])
+            assert close(u_hat.local, np.fft.fftn(a, axes=axes)[u_hat.local_slices])
             plan.backward(u_hat, u)
             assert close(u.local, a[u.local_slices])
+
+
+def test_a_field_becomes_its_waves(comm, backend):
+    """Also as another field on the same block."""
+    a = draw((6, 4, 4), complex)
+    pen = pencils.Pencil(a.shape, comm)
+    with PencilFFT(pen, complex, output=pen, backend=backend) as plan:
+        u = pencils.partition(pen, a, copy=True)
+        same = pencils.PencilArray(pen, u.local)
+        plan.forward(u, same)
+        assert close(u.local, np.fft.fftn(a)[u.local_slices])
+        plan.backward(u, u)
+        assert close(u.local, a[u.local_slices])
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_fields_that_overlap_in_any_way(comm, backend, dtype, monkeypatch):
+    """Shifted by some numbers, or taking turns in memory."""
+    monkeypatch.setattr(passes, "PIECE", 100)
+    a = draw((6, 4, 4), dtype)
+    pen = pencils.Pencil(a.shape, comm, decomp=0)
+    with PencilFFT(pen, dtype, axes=(1, 2), backend=backend) as plan:
+        expected = (np.fft.rfftn if dtype == "f8" else np.fft.fftn)(a, axes=(1, 2))
+        n, m = (prod(pencil.local_shape) for pencil in (pen, plan.output_pencil))
+        for start in (0, 16, 48):
+            memory = np.empty(16 * (2 * max(n, m) + 6), np.uint8)
+            block = memory[start:][: n * a.itemsize].view(dtype).reshape(pen.local_shape)
+            waves = memory[32:][: 16 * m].view(complex).reshape(plan.output_pencil.local_shape)
+            u = pencils.PencilArray(pen, block)
+            u_hat = pencils.PencilArray(plan.output_pencil, waves)
+            u.local[...] = a[u.local_slices]
+            plan.forward(u, u_hat)
+            assert close(u_hat.local, expected[u_hat.local_slices])
+            plan.backward(u_hat, u)
+            assert close(u.local, a[u.local_slices])
+        if dtype == "f8":
+            return
+        both = np.empty((*pen.local_shape, 2), dtype)
+        u, u_hat = (pencils.PencilArray(pen, both[..., i]) for i in range(2))
+        u.local[...] = a[u.local_slices]
+        plan.forward(u, u_hat)
+        assert close(u_hat.local, expected[u_hat.local_slices])
+        assert np.array_equal(u.local, a[u.local_slices])
 
 
 @pytest.mark.parametrize("together", [0, 1000])
