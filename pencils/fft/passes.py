@@ -33,7 +33,7 @@ class Job(NamedTuple):
     lines: tuple[tuple[int, Line], ...]
     forward: bool
     orthogonal: bool
-    factor: float
+    factor: np.floating[Any]
 
     @property
     def whole(self) -> frozenset[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import pi
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from pencils.errors import ArgumentError
 from pencils.fft.arguments import Axes, Choice, read_wanted
 from pencils.fft.backends import AUTO
 from pencils.fft.building import backend_of, build_programs
-from pencils.fft.lines import NORMS
+from pencils.fft.lines import NORMS, PI
 from pencils.fft.program import Place, Program
 from pencils.fft.route import plan_route
 from pencils.fft.work import Work, find_work
@@ -198,14 +197,14 @@ class PencilFFT(Freeable):
         ends = self._spectral, self._physical
         return self._run("PencilFFT.backward", self._backward, ends, u_hat, out)
 
-    def wavenumbers(self, lengths: float | Sequence[float] = 2 * pi) -> LocalGrid:
+    def wavenumbers(self, lengths: float | Sequence[float] | None = None) -> LocalGrid:
         """Wave numbers of the entries of `output_pencil`, each a field along one dimension.
 
         Parameters
         ----------
         lengths : float or sequence of float, optional
             Length of the domain along each dimension: one period for Fourier axes, the interval
-            for cosine and sine ones.
+            for cosine and sine ones. Default: 2 pi, for which those of Fourier axes are integers.
 
         Returns
         -------
@@ -218,11 +217,11 @@ class PencilFFT(Freeable):
             If there is not one positive length for all dimensions or for each.
         """
         shape = self.output_pencil.shape
-        lengths = _read_lengths(lengths, len(shape))
-        real = np.zeros(0, self._physical.dtype).real.dtype
+        read = _read_lengths(2 * PI if lengths is None else lengths, len(shape))
+        real = self._wanted.real
         axes = [np.zeros(n, real) for n in shape]
         for line in self._wanted.lines:
-            axes[line.axis] = line.wavenumbers(lengths[line.axis]).astype(real)
+            axes[line.axis] = line.wavenumbers(read[line.axis]).astype(real)
         letters = "xyzw" if len(shape) <= len("xyzw") else map(str, range(len(shape)))
         names = [f"k{letter}" for letter, _ in zip(letters, shape, strict=False)]
         return localgrid(self.output_pencil, axes, names=names)
@@ -280,9 +279,13 @@ class PencilFFT(Freeable):
         return f"{text}\n  from {self.input_pencil!r}\n  to   {self.output_pencil!r}>"
 
 
-def _read_lengths(lengths: float | Sequence[float], ndim: int) -> list[float]:
-    given = np.asarray(lengths, dtype=float)
+def _read_lengths(lengths: object, ndim: int) -> list[np.longdouble]:
+    try:
+        given = np.asarray(lengths, dtype=np.longdouble)
+    except (TypeError, ValueError) as error:
+        msg = f"lengths={lengths!r} must be a number, or one for each of {ndim} axes"
+        raise TypeError(msg) from error
     if given.shape not in ((), (ndim,)) or not (given > 0).all() or not np.isfinite(given).all():
         msg = f"lengths={lengths!r} must be one positive length, or one for each of {ndim} axes"
         raise ArgumentError(msg)
-    return [float(length) for length in np.broadcast_to(given, ndim)]
+    return list(np.broadcast_to(given, ndim))

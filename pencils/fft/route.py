@@ -75,7 +75,7 @@ def _groups(lines: Sequence[Line], dtype: np.dtype[Any]) -> list[list[Line]]:
     return groups
 
 
-def job_of(leg: Leg, wanted: Wanted, *, forward: bool, factor: float) -> Job:
+def job_of(leg: Leg, wanted: Wanted, *, forward: bool, factor: np.longdouble | int) -> Job:
     """Describe the work on the block of this rank."""
     lead = len(wanted.components)
     axes = memory_axes(leg.before.order, lead)
@@ -84,7 +84,8 @@ def job_of(leg: Leg, wanted: Wanted, *, forward: bool, factor: float) -> Job:
     before, after = (tuple(shape[axis] for axis in axes) for shape in shapes)
     lines = tuple((axes.index(lead + line.axis), line) for line in leg.lines)
     orthogonal = wanted.normalize == "ortho"
-    return Job(before, after, start.dtype, end.dtype, lines, forward, orthogonal, factor)
+    scale = wanted.real.type(factor)
+    return Job(before, after, start.dtype, end.dtype, lines, forward, orthogonal, scale)
 
 
 def _leg(before: Pencil, dtype: np.dtype[Any], lines: Sequence[Line]) -> Leg:

@@ -43,7 +43,7 @@ def test_plans_of_one_communicator_share_work_memory(comm):
     a = draw(SHAPE, float)
     u = pencils.partition(pen, a)
     cosines = other.forward(u.astype("f4"))
-    assert close(one.backward(one.forward(u)).local, u.local)
+    assert close(one.backward(one.forward(u)), u)
     assert np.allclose(other.backward(cosines), u, atol=1e-4)
     topology = pen.topology
     one.free()
@@ -110,7 +110,7 @@ def test_another_communicator(comm):
     a = draw(SHAPE, complex, seed=comm.rank % 2)
     with PencilFFT(pencils.Pencil(SHAPE, half), complex) as plan:
         u_hat = plan.forward(pencils.partition(plan.input_pencil, a))
-        assert close(u_hat.local, np.fft.fftn(a)[u_hat.local_slices])
+        assert close(u_hat, np.fft.fftn(a))
     half.Free()
 
 
@@ -155,7 +155,7 @@ def test_the_same_as_mpi4py_fft(comm):
     comm.Allreduce(MPI.IN_PLACE, expected)
     with PencilFFT(pencils.Pencil(SHAPE, comm), normalize="forward") as plan:
         u_hat = plan.forward(pencils.partition(plan.input_pencil, a))
-        assert close(u_hat.local, expected[u_hat.local_slices])
+        assert close(u_hat, expected)
 
 
 def test_padding_as_mpi4py_fft(comm):
@@ -172,4 +172,4 @@ def test_padding_as_mpi4py_fft(comm):
     pen = pencils.Pencil(shape, comm)
     with PencilFFT(pen, normalize="forward", dealias="3/2") as plan:
         u_hat = plan.forward(pencils.partition(plan.input_pencil, a))
-        assert close(u_hat.local, expected[u_hat.local_slices])
+        assert close(u_hat, expected)
