@@ -15,6 +15,11 @@ from pencils.storage import Array
 
 Lines = Sequence[tuple[int, Line]]
 
+# Seconds that FFTW may take to find out how to do one transform best: more gains little, and for
+# long lines it would take minutes.
+PLANNING = 0.1
+UNLIMITED = -1.0
+
 
 @cache
 def why_no_fftw() -> str:
@@ -102,7 +107,11 @@ class FFTWKernel:
             pair = here, there
             kind = self._fftw.R2C if self._forward else self._fftw.C2R
         axes = tuple(axis for axis, _ in lines)
-        self._steps.append(self._fftw.get_planned_FFT(*pair, axes, kind))
+        self._fftw.set_timelimit(PLANNING)
+        try:
+            self._steps.append(self._fftw.get_planned_FFT(*pair, axes, kind))
+        finally:
+            self._fftw.set_timelimit(UNLIMITED)  # plans of others are not bounded
         return there
 
     def _kinds(self, line: Line) -> dict[int, int]:

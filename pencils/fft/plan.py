@@ -54,7 +54,9 @@ class PencilFFT(Freeable):
         forward; "3/2" has 3/2 as many points in physical space, and drops waves beyond the
         resolution on the way forward. Waves mean the same as without.
     backend : {"auto", "scipy", "fftw"}, optional
-        Library of the serial transforms; "auto" measures which is faster.
+        Library of the serial transforms; "auto" measures which is faster, and may choose otherwise
+        in another run, so that last bits differ. FFTW (mpi4py-fft) leaves orthogonal cosine and
+        sine transforms, and precisions it was built without, to SciPy; ``repr(plan)`` tells.
     output : Pencil, optional
         Where waves should lie; default: where the last serial transform needs them.
     check : bool, optional

@@ -57,3 +57,22 @@ def test_a_plan_names_the_library_that_does_the_work(comm):
     mixed = {0: "dct2", 1: "none"}
     with PencilFFT(pen, transforms=mixed, normalize="ortho", backend="fftw") as plan:
         assert ("by fftw and scipy\n" in repr(plan)) == (comm.size > 1)
+
+
+def test_planning_takes_a_bounded_time(comm, monkeypatch):
+    """FFTW would measure minutes for long lines; others may plan as long as they like."""
+    fftw = pytest.importorskip("mpi4py_fft.fftw")
+    limits, bounded = [], []
+
+    def planned(*args):
+        bounded.append(0 < limits[-1] <= 1)
+        return plan_freely(*args)
+
+    plan_freely = fftw.get_planned_FFT
+    monkeypatch.setattr(fftw, "set_timelimit", limits.append)
+    monkeypatch.setattr(fftw, "get_planned_FFT", planned)
+    with PencilFFT(pencils.Pencil(SHAPE, comm, decomp=0), axes=(1, 2), backend="fftw"):
+        pass
+    assert bounded
+    assert all(bounded)
+    assert limits[-1] < 0
