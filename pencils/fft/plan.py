@@ -258,12 +258,14 @@ class PencilFFT(Freeable):
         return target
 
     def _check(self, ends: tuple[Place, Place], u: PencilArray, out: PencilArray | None) -> None:
-        if self._works is None or self._topology.freed:
-            msg = "this PencilFFT, or its communicator, was freed; make a new one"
+        pencils = self.input_pencil, self.output_pencil
+        if self._works is None or any(pencil.topology.freed for pencil in pencils):
+            msg = "this PencilFFT, or a communicator of its pencils, was freed; make a new one"
             raise ArgumentError(msg)
         source, target = ends
         none: frozenset[int] = frozenset()
-        check_source(u, source.pencil, Kind(source.dtype, self.components, none))
+        name = "u" if source is self._physical else "u_hat"
+        check_source(u, source.pencil, Kind(source.dtype, self.components, none), name)
         check_out(out, target.pencil, Kind(target.dtype, self.components, none))
 
     def _allocated(self, place: Place) -> PencilArray:

@@ -10,7 +10,7 @@ from mpi4py import MPI
 from together import everywhere
 
 import pencils
-from pencils.errors import ArgumentError
+from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.fft import PencilFFT, passes, route
 from pencils.fft.work import _LATEST
 
@@ -67,6 +67,35 @@ def test_plans_of_a_freed_communicator_say_so(comm):
         with pytest.raises(ArgumentError, match="freed"):
             plan.forward(u)
         plan.free()
+
+
+def test_waves_on_a_freed_communicator_say_so(comm):
+    """In both directions, though the plan itself lives on another one."""
+    private = comm.Dup()
+    pen = pencils.Pencil(SHAPE, comm)
+    waves = pencils.Pencil((8, 6, 6), private, decomp=1)
+    plans = [PencilFFT(pen, output=waves, check=check) for check in (True, False)]
+    u = pencils.ones(pen)
+    for plan in plans:
+        u_hat = plan.forward(u)
+        assert close(plan.backward(u_hat), u)
+    private.Free()
+    for plan in plans:
+        for call, field in ((plan.forward, u), (plan.backward, u_hat)):
+            with pytest.raises(ArgumentError, match=r"PencilFFT.*freed"):
+                call(field)
+        plan.free()
+
+
+def test_what_is_wrong_is_called_by_its_name(comm):
+    pen = pencils.Pencil(SHAPE, comm)
+    with PencilFFT(pen) as plan:
+        with pytest.raises(TypeError, match="u must be"):
+            plan.forward(None)
+        with pytest.raises(TypeError, match="u_hat must be"):
+            plan.backward(None)
+        with pytest.raises(PencilMismatchError, match="u_hat lies on"):
+            plan.backward(pencils.ones(pen))
 
 
 def test_many_plans(comm):
