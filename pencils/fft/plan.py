@@ -50,9 +50,10 @@ class PencilFFT(Freeable):
     normalize : {"backward", "ortho", "forward"}, optional
         Which direction is divided by the number of points, as in `numpy.fft`.
     dealias : {None, "2/3", "3/2"}, or as `transforms`, optional
-        For products of fields, along Fourier axes: "2/3" zeroes waves beyond n/3 on the way
+        For products of fields, along Fourier axes: "2/3" zeroes waves from n/3 on, on the way
         forward; "3/2" has 3/2 as many points in physical space, and drops waves beyond the
-        resolution on the way forward. Waves mean the same as without.
+        resolution on the way forward. Waves mean the same as without. The finer points are cut by
+        the rules of `pen`; explicit bounds give way to "first".
     backend : {"auto", "scipy", "fftw"}, optional
         Library of the serial transforms; "auto" measures which is faster, and may choose otherwise
         in another run, so that last bits differ. FFTW (mpi4py-fft) leaves orthogonal cosine and
