@@ -13,7 +13,7 @@ Fourier space, with vorticity ω = ∇ × u and wave vector k,
 
 Products are formed at grid points and lose all waves beyond n/3 (the 2/3 rule); the projection P
 makes the flow incompressible, as the pressure does. Time advances by the classical Runge-Kutta
-method. Every field is a PencilArray, and only the transposes and the sums talk to other processes.
+method. Every field is a PencilArray, and only transforms and sums talk to other processes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from typing import Any
 import numpy as np
 
 import pencils
-from pencils import Pencil, PencilArray, PencilsError, Transposition, empty, empty_like, fft
+from pencils import Pencil, PencilArray, PencilsError, empty
+from pencils.fft import PencilFFT
 from pencils.io.root import check_target, open_on_root
 
 try:
@@ -36,84 +37,63 @@ except ImportError:  # no progress bar, then
     tqdm = None
 
 Vector = Sequence[PencilArray]
-
-
-class Fourier:
-    """Transform vector fields between n³ points and their waves.
-
-    Serial transforms need a dimension that lies whole on each process: first z, then y, then x.
-    Transposes between the pencils of these names move all three components in one message.
-    """
-
-    def __init__(self, n: int) -> None:
-        self.points = cube(n)
-        self.z = self.points.with_(shape=(n, n, n // 2 + 1))
-        self.y = self.z.with_(decomp=(0, 2))
-        self.x = self.waves = self.z.with_(decomp=(1, 2))
-        self.z_to_y = Transposition(self.z, self.y, complex, components=3, check=False)
-        self.y_to_x = Transposition(self.y, self.x, complex, components=3, check=False)
-        self.x_to_y = self.y_to_x.reversed()
-        self.y_to_z = self.z_to_y.reversed()
-        self.at_y = empty(self.y, dtype=complex, components=3)  # work arrays
-        self.at_z = empty(self.z, dtype=complex, components=3)
-
-    def forward(self, u: PencilArray) -> PencilArray:
-        """Waves û of a real field u."""
-        along_z = fft.rfft(u, 2, self.z)
-        along_y = fft.fft(self.z_to_y(along_z, self.at_y), 1, overwrite=True)
-        return fft.fft(self.y_to_x(along_y), 0, overwrite=True)
-
-    def backward(self, u_hat: PencilArray) -> PencilArray:
-        """Real field u of waves û."""
-        along_x = fft.ifft(u_hat, 0)
-        along_y = fft.ifft(self.x_to_y(along_x, self.at_y), 1, overwrite=True)
-        return fft.irfft(self.y_to_z(along_y, self.at_z), 2, self.points)
+multiply: Any = np.multiply  # which takes fields, though its type hints do not say so
 
 
 class NavierStokes:
     """The equations on n³ points, for the waves û of the velocity."""
 
-    def __init__(self, n: int, viscosity: float) -> None:
-        self.fourier = Fourier(n)
-        whole, half = np.fft.fftfreq(n, 1 / n), np.fft.rfftfreq(n, 1 / n)
-        self.k = kx, ky, kz = tuple(pencils.localgrid(self.fourier.waves, (whole, whole, half)))
-        self.ik = [1j * ki for ki in self.k]
+    def __init__(self, n: int, viscosity: float, backend: str = "scipy") -> None:
+        # Not the backend "auto": on other processes it may find another library, which rounds
+        # differently, to be faster.
+        self.fft = PencilFFT(cube(n), components=3, dealias="2/3", backend=backend, check=False)
+        kx, ky, kz = self.fft.wavenumbers()
         k2 = kx**2 + ky**2 + kz**2
+        self.ik = [1j * k for k in (kx, ky, kz)]
         self.inverse_k2 = 1 / np.where(k2 == 0, 1, k2)
         self.damping = viscosity * k2
-        self.kept = (abs(kx) < n / 3) & (abs(ky) < n / 3) & (abs(kz) < n / 3)
-        # |û|² of a wave adds to the mean of |u|²; all but two kz stand for -kz, too.
-        self.weight = np.where((kz == 0) | (kz == n / 2), 1, 2) / n**6
+        # |û|² of a wave adds to the mean of |u|²; those with kz > 0 stand for -kz, too.
+        self.weight = np.where(kz == 0, 1, 2) / n**6
+        # Memory to work in: new memory for large fields takes longer than to compute them.
+        points, waves = self.fft.input_pencil, self.fft.output_pencil
+        self.u, self.omega, self.force = (empty(points, components=3) for _ in range(3))
+        self.slope = empty(waves, dtype=complex, components=3)
 
     def start(self, u: PencilArray) -> PencilArray:
         """Waves of the part of a velocity field that is resolved and free of divergence."""
-        return self.project(self.fourier.forward(u))
+        return self.project(self.fft.forward(u))
 
     def project(self, f: PencilArray) -> PencilArray:
-        """Drop, in place, short waves and what the pressure balances: k (k · f) / k²."""
-        f *= self.kept
-        pressure = dot(self.k, f.unstack()) * self.inverse_k2
-        for i in range(3):
-            f[i] = f.component(i) - self.k[i] * pressure
+        """Drop, in place, what the pressure balances: k (k · f) / k²."""
+        fx, fy, fz = f.unstack()
+        ikx, iky, ikz = self.ik
+        pressure = (ikx * fx + iky * fy + ikz * fz) * self.inverse_k2
+        fx += ikx * pressure
+        fy += iky * pressure
+        fz += ikz * pressure
         return f
 
     def rate(self, u_hat: PencilArray) -> PencilArray:
-        """Time derivative dû/dt."""
-        u = self.fourier.backward(u_hat)
-        omega = self.fourier.backward(cross(self.ik, u_hat.unstack(), out=empty_like(u_hat)))
-        rate = self.project(
-            self.fourier.forward(cross(u.unstack(), omega.unstack(), out=empty_like(u)))
-        )
-        rate -= self.damping * u_hat
+        """Time derivative dû/dt, in memory that the next call uses again."""
+        omega_hat = cross(self.ik, u_hat.unstack(), out=self.slope)
+        omega = self.fft.backward(omega_hat, out=self.omega)
+        u = self.fft.backward(u_hat, out=self.u)
+        force = cross(u.unstack(), omega.unstack(), out=self.force)
+        rate = self.project(self.fft.forward(force, out=self.slope))
+        rates, waves = rate.unstack(), u_hat.unstack()
+        for i in range(3):
+            rates[i] -= self.damping * waves[i]
         return rate
 
     def step(self, u_hat: PencilArray, dt: float) -> PencilArray:
         """Waves after a time step of the classical Runge-Kutta method."""
-        k1 = self.rate(u_hat)
-        k2 = self.rate(u_hat + dt / 2 * k1)
-        k3 = self.rate(u_hat + dt / 2 * k2)
-        k4 = self.rate(u_hat + dt * k3)
-        after: PencilArray = u_hat + dt / 6 * (k1 + 2 * (k2 + k3) + k4)
+        after, stage = u_hat.copy(), u_hat.copy()
+        # Weights of the slopes, and how far ahead of û the next one is taken.
+        for weight, ahead in ((dt / 6, dt / 2), (dt / 3, dt / 2), (dt / 3, dt), (dt / 6, 0)):
+            rate = self.rate(stage)
+            after += multiply(weight, rate, out=stage)
+            multiply(ahead, rate, out=stage)
+            stage += u_hat
         return after
 
     def energy(self, u_hat: PencilArray) -> float:
@@ -125,17 +105,12 @@ class NavierStokes:
         return float((self.damping * self.weight * (u_hat.real**2 + u_hat.imag**2)).sum())
 
 
-def dot(a: Vector, b: Vector) -> PencilArray:
-    """Scalar product."""
-    product: PencilArray = a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
-    return product
-
-
 def cross(a: Vector, b: Vector, out: PencilArray) -> PencilArray:
     """Vector product."""
-    out[0] = a[1] * b[2] - a[2] * b[1]
-    out[1] = a[2] * b[0] - a[0] * b[2]
-    out[2] = a[0] * b[1] - a[1] * b[0]
+    c = out.unstack()
+    for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
+        multiply(a[j], b[k], out=c[i])
+        c[i] -= a[k] * b[j]
     return out
 
 
@@ -188,13 +163,13 @@ def run(args: argparse.Namespace) -> None:
 
     if args.restart:  # from waves: to transform a velocity would round once more
         flow = NavierStokes(n, viscosity)
-        u_hat = empty(flow.fourier.waves, dtype=complex, components=3)
+        u_hat = empty(flow.fft.output_pencil, dtype=complex, components=3)
         pencils.load(args.restart, into={"waves": u_hat})
     else:
         u = scatter(args.input, args.n) if args.input else taylor_green(cube(n))
         flow = NavierStokes(u.shape[-1], viscosity)
         u_hat = flow.start(u.astype(float))
-    state["n"] = flow.fourier.points.shape[-1]
+    state["n"] = flow.fft.input_pencil.shape[-1]
     steps = range(round((args.time - state["time"]) / dt))
     rank = u_hat.pencil.rank
     bar = tqdm(steps) if tqdm and rank == 0 and sys.stderr.isatty() else None

@@ -50,7 +50,7 @@ def build_programs(
             strand.go_to(start)
             if leg.lines:
                 run = Pass(job, leg.before.order, kernel_of(backend))
-                strand.add(_on_blocks(run), end, in_place=start == end)
+                strand.transform(run, end, in_place=start == end)
         strand.go_to(ends[forward])
         programs.append(strand.program())
     return programs[0], programs[1]
@@ -75,6 +75,7 @@ class _Strand:
         self._places = [start]
         self._steps: list[Step] = []
         self._moves: list[Transposition] = []
+        self._passes: list[Pass] = []
         self._components = components
         self._buffers = buffers
 
@@ -88,6 +89,11 @@ class _Strand:
         self._moves.append(move)
         self.add(move, place, in_place=False)
 
+    def transform(self, run: Pass, place: Place, *, in_place: bool) -> None:
+        """Pass over the blocks."""
+        self._passes.append(run)
+        self.add(_on_blocks(run), place, in_place=in_place)
+
     def add(
         self, run: Callable[[PencilArray, PencilArray], object], place: Place, *, in_place: bool
     ) -> None:
@@ -97,7 +103,13 @@ class _Strand:
     def program(self) -> Program:
         if not self._steps:
             self.add(_copy, self._places[0], in_place=True)
-        return Program(self._places, self._steps, self._moves, self._components)
+        return Program(
+            self._places,
+            self._steps,
+            self._moves,
+            self._components,
+            sum(p.nbytes for p in self._passes),
+        )
 
 
 def _on_blocks(run: Pass) -> Callable[[PencilArray, PencilArray], None]:

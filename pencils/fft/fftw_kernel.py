@@ -56,6 +56,7 @@ class FFTWKernel:
 
         self._fftw = fftw
         self._forward = job.forward
+        self.nbytes = 0
         self._steps: list[Callable[[], object]] = []
         self._source = here = self._memory(job.before, job.dtype)
         for lines in _together(job):
@@ -95,17 +96,16 @@ class FFTWKernel:
     def _planned(self, lines: Lines, here: Array) -> Array:
         """Plan transforms; of Fourier ones the last may halve its axis, or double it."""
         place, line = lines[-1]
-        there = self._memory(here.shape, here.dtype)
+        if line.transform == "r2c":
+            there = self._partner(here, place, line)
+            kind = self._fftw.R2C if self._forward else self._fftw.C2R
+        else:
+            there = self._memory(here.shape, here.dtype)
+            kind = self._fftw.C2C_FORWARD if self._forward else self._fftw.C2C_BACKWARD
         pair = here, there
         if line.keeps_type:
             pair = _as_real(here), _as_real(there)
             kind = self._kinds(line)[line.type]
-        elif line.transform == "c2c":
-            kind = self._fftw.C2C_FORWARD if self._forward else self._fftw.C2C_BACKWARD
-        else:
-            there = self._partner(here, place, line)
-            pair = here, there
-            kind = self._fftw.R2C if self._forward else self._fftw.C2R
         axes = tuple(axis for axis, _ in lines)
         self._fftw.set_timelimit(PLANNING)
         try:
@@ -145,6 +145,7 @@ class FFTWKernel:
 
     def _memory(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
         memory: Array = self._fftw.aligned(shape, dtype=dtype)
+        self.nbytes += memory.nbytes
         return memory
 
 

@@ -52,6 +52,8 @@ class Job(NamedTuple):
 class Kernel(Protocol):
     """A serial transform of pieces of at most one shape."""
 
+    nbytes: int  # that it keeps between calls
+
     def __call__(self, piece: Array, out: Array) -> None:
         """Transform `piece` into `out`, which may be the same array; else `piece` is kept."""
         ...
@@ -93,6 +95,7 @@ class Pass:
         self._axes = memory_axes(order, len(job.before) - len(order))
         piece, self._keys = pieces_of(job)
         self._kernel = None if piece is None else make(piece)
+        self.nbytes = 0 if self._kernel is None else self._kernel.nbytes
 
     def __call__(self, source: Array, target: Array) -> None:
         """Transform the own block `source` into the own block `target`, wherever they lie."""

@@ -30,7 +30,8 @@ class PencilFFT(Freeable):
     """Reusable plan of a transform over the whole grid. Making it is *Collective*.
 
     Serial transforms along dimensions that lie whole on each process take turns with transposes.
-    Components are transformed together.
+    Components are transformed together. A dimension that is the only one of its grid is transformed
+    on one process, where its waves stay unless `output` says otherwise.
 
     Parameters
     ----------
@@ -147,10 +148,15 @@ class PencilFFT(Freeable):
 
     @property
     def memory(self) -> int:
-        """Bytes of this rank for what lies between steps; other plans may use the same."""
+        """Bytes of this rank that live as long as the plan.
+
+        They are for fields between steps, which all plans of one communicator use in turn, for what
+        transposes pack, and for the pieces that FFTW transforms in memory of its own.
+        """
         if self._works is None:
             return 0
-        return sum(work.memory.nbytes for work in self._works) + self._forward.memory
+        work = sum(work.memory.nbytes for work in self._works)
+        return work + self._forward.packing + self._forward.kept + self._backward.kept
 
     def forward(self, u: PencilArray, out: PencilArray | None = None) -> PencilArray:
         """Transform a field to its waves. *Collective*.

@@ -42,6 +42,8 @@ class Program:
         Those among the steps.
     components : tuple of int
         Shape of the component axes.
+    kept : int
+        Bytes that the serial passes among the steps keep between calls.
     """
 
     def __init__(
@@ -50,11 +52,13 @@ class Program:
         steps: Sequence[Step],
         moves: Sequence[Transposition],
         components: tuple[int, ...],
+        kept: int,
     ) -> None:
         self._places = places
         self._steps = steps
         self._moves = list(moves)
         self._components = components
+        self.kept = kept
         # Number of a piece of work memory; -1 is the field of the user that is filled in the end.
         self._slots = [-1]
         for step in reversed(steps[1:]):
@@ -72,7 +76,7 @@ class Program:
         return sizes
 
     @property
-    def memory(self) -> int:
+    def packing(self) -> int:
         """Bytes of this rank that are kept for packing, for both directions."""
         return max((move.memory for move in self._moves), default=0)
 
@@ -96,6 +100,7 @@ class Program:
         for move in self._moves:
             move.free()
         self._moves.clear()
+        self._steps = []
         self._fields = []
 
     def _nbytes(self, place: Place) -> int:

@@ -23,6 +23,8 @@ class ScipyKernel:
         Of one piece.
     """
 
+    nbytes = 0
+
     def __init__(self, job: Job) -> None:
         lines = job.lines if job.forward else job.lines[::-1]
         self._first, *self._rest = [_step(place, line, job) for place, line in lines]

@@ -1,7 +1,8 @@
-"""Vectors of a DMDA of PETSc as fields: PETSc owns the memory, nothing is copied.
+"""Vectors of a DMDA of PETSc as fields, and fields as such vectors: one memory, no copies.
 
 Dimensions are in the order of PETSc, x first. In memory x is fastest, hence pencils from here have
-the memory order ``(2, 1, 0)``, and so have fields that are made on them.
+the memory order ``(2, 1, 0)``, and so have fields that are made on them. Ranks count along x first,
+as those of pencils with ``decomp=(2, 1, 0)`` do.
 """
 
 from __future__ import annotations
@@ -9,13 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from pencils.array import PencilArray
 from pencils.comm.agree import agreed, read_comm
 from pencils.comm.topology import congruent, topology_of
 from pencils.errors import ArgumentError
 from pencils.layout import ProcessGrid, margins
+from pencils.layout.integers import to_int
+from pencils.operands import Field, check_type, facts, topology_among
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
@@ -23,6 +28,8 @@ if TYPE_CHECKING:
     from petsc4py import PETSc
 
     from pencils.storage import Widths
+
+_MOST_DIMS = 3  # that a DMDA has
 
 
 def to_pencil(dmda: PETSc.DMDA, comm: MPI.Intracomm | None = None) -> Pencil:
@@ -136,6 +143,115 @@ def to_array(dmda: PETSc.DMDA, vec: PETSc.Vec, comm: MPI.Intracomm | None = None
     return PencilArray.from_block(pencil, block, halo=halo, trimmed=trimmed)
 
 
+def from_pencil(pencil: Pencil, dof: int = 1, stencil_width: int = 0) -> PETSc.DMDA:
+    """Return the DMDA that gives every rank the same block as a pencil. *Collective*.
+
+    Parameters
+    ----------
+    pencil : Pencil
+        Of one to three dimensions, with the memory order and the rank order of PETSc, and without
+        empty blocks.
+    dof : int, optional
+        Degrees of freedom of each point.
+    stencil_width : int, optional
+        Ghost points that local vectors have around their block.
+
+    Returns
+    -------
+    petsc4py.PETSc.DMDA
+        On ``pencil.comm``, set up; periodic where the pencil is.
+
+    Raises
+    ------
+    ArgumentError, TypeError, RankDisagreementError
+        On every rank, if PETSc has no such DMDA; the text says what would fit.
+    ImportError
+        If petsc4py is not installed.
+
+    Examples
+    --------
+    >>> pen = Pencil((8, 6, 4), decomp=(2, 1, 0), order=(2, 1, 0))
+    >>> from_pencil(pen).getSizes()  # doctest: +SKIP
+    (8, 6, 4)
+    """
+    with agreed(topology_among(pencil).comm, "interop.petsc.from_pencil") as same:
+        library = _library()
+        check_type("pencil", pencil, Pencil)
+        _check_pencil(pencil)
+        values = _read_count("dof", dof, 1)
+        width = _read_count("stencil_width", stencil_width, 0)
+        _check_width(pencil, width)
+        _check_indices(prod(pencil.shape) * values, library)
+        same(pencil=repr(pencil), dof=values, stencil_width=width)
+    ends = library.DM.BoundaryType
+    dmda: PETSc.DMDA = library.DMDA().create(
+        dim=pencil.ndim,
+        dof=values,
+        sizes=pencil.shape,
+        proc_sizes=pencil.process_shape,
+        boundary_type=[ends.PERIODIC if wraps else ends.NONE for wraps in pencil.periodic],
+        stencil_width=width,
+        ownership_ranges=[np.array(along, library.IntType) for along in _counts(pencil)],
+        comm=pencil.comm,
+    )
+    return dmda
+
+
+def from_array(u: PencilArray) -> PETSc.Vec:
+    """View a field as a global vector of its DMDA. *Collective*.
+
+    Nothing is copied: what is written to one is seen in the other. The memory lives as long as any
+    of them. After writing to the field, ``vec.stateIncrease()`` tells PETSc to forget the norms
+    that it remembers.
+
+    Parameters
+    ----------
+    u : PencilArray
+        A field without halo, of the element type of PETSc, on a pencil as in `from_pencil`. It has
+        no components, or one axis of them that is fastest in memory, as fields from `to_array`
+        and those made by ``PencilArray(pen, values.T)`` of C-ordered values have.
+
+    Returns
+    -------
+    petsc4py.PETSc.Vec
+        On ``u.pencil.comm``, with the order of values that vectors of
+        ``from_pencil(u.pencil, dof)`` have, `dof` being the number of components.
+
+    Raises
+    ------
+    ArgumentError, TypeError, RankDisagreementError, ImportError
+        As `from_pencil`; also if the field lies otherwise in memory, or has singletons.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = pencils.ones(Pencil((8, 6, 4), decomp=(2, 1, 0), order=(2, 1, 0)))
+    >>> from_array(u).sum()  # doctest: +SKIP
+    192.0
+    """
+    with agreed(topology_among(u).comm, "interop.petsc.from_array") as same:
+        library = _library()
+        check_type("u", u, Field)
+        _check_pencil(u.pencil)
+        _check_memory(u, np.dtype(library.ScalarType))
+        _check_indices(u.size, library)
+        same(**facts(u))
+    block = u.local.transpose().reshape(-1)
+    vec: PETSc.Vec = library.Vec().createWithArray(
+        block, size=(block.size, u.size), bsize=prod(u.components), comm=u.pencil.comm
+    )
+    return vec
+
+
+def _library() -> Any:
+    try:
+        from petsc4py import PETSc
+    except ImportError as error:
+        msg = "petsc4py is needed here: pip install petsc petsc4py, with compilers"
+        raise ImportError(msg) from error
+    return PETSc
+
+
 def _check(dmda: PETSc.DMDA, comm: MPI.Intracomm) -> None:
     if not hasattr(dmda, "getOwnershipRanges"):
         msg = f"dmda must be a DMDA of petsc4py, not {type(dmda)}"
@@ -178,3 +294,78 @@ def _read_ghosts(dmda: PETSc.DMDA, pencil: Pencil) -> tuple[Widths, frozenset[in
         msg = f"the DMDA has {found} ghost points around its block, not a halo of width {width}"
         raise ArgumentError(msg)
     return halo, trimmed
+
+
+def _counts(pencil: Pencil) -> list[list[int]]:
+    """Count the points of every block along each dimension."""
+    along = [[split.bounds(part) for part in range(split.parts)] for split in pencil.layout.splits]
+    return [[stop - start for start, stop in bounds] for bounds in along]
+
+
+def _check_pencil(pencil: Pencil) -> None:
+    """Check that some DMDA has these blocks, on the same ranks and in the same memory order."""
+    if pencil.ndim > _MOST_DIMS:
+        msg = f"a DMDA has one to three dimensions, not {pencil.ndim}:\n{pencil!r}"
+        raise ArgumentError(msg)
+    fitting = tuple(reversed(range(pencil.ndim)))
+    cut = [dim for dim in pencil.decomp if pencil.process_shape[dim] > 1]
+    if pencil.order != fitting or cut != sorted(cut, reverse=True):
+        msg = (
+            "in PETSc dimension 0 is the fastest one, in memory and for the order of ranks; "
+            f"transpose() to a pencil as of decomp={fitting}, order={fitting}:\n{pencil!r}"
+        )
+        raise ArgumentError(msg)
+    if not all(map(all, _counts(pencil))):
+        msg = (
+            "a DMDA must not have empty blocks; use other splits=, and no more processes along any "
+            f"dimension than there are points:\n{pencil!r}"
+        )
+        raise ArgumentError(msg)
+
+
+def _check_width(pencil: Pencil, width: int) -> None:
+    """Check as PETSc does, which raises on some ranks alone."""
+    for dim, along in enumerate(_counts(pencil)):
+        if width > min(along) and (len(along) > 1 or pencil.periodic[dim]):
+            msg = (
+                f"stencil_width={width} is wider than a block of {min(along)} points along "
+                f"dimension {dim}; use fewer processes there:\n{pencil!r}"
+            )
+            raise ArgumentError(msg)
+
+
+def _check_memory(u: PencilArray, dtype: np.dtype[Any]) -> None:
+    if u.singletons:
+        msg = f"u has extent 1 along {sorted(u.singletons)}; PETSc has no such vectors"
+        raise ArgumentError(msg)
+    if u.dtype != dtype:
+        msg = f"u has dtype {u.dtype}, PETSc is built for {dtype}; u.astype() makes a copy"
+        raise TypeError(msg)
+    if len(u.components) > 1 or 0 in u.components:
+        msg = f"components {u.components}: PETSc has one number of degrees of freedom, at least 1"
+        raise ArgumentError(msg)
+    if not u.local.transpose().flags.c_contiguous:
+        msg = (
+            "u.local must lie in memory without gaps, with components, then dimension 0, fastest; "
+            "copy u into a field without halo, and for components into PencilArray(pen, values.T) "
+            f"of C-ordered values:\n{u.pencil!r}"
+        )
+        raise ArgumentError(msg)
+    if not u.local.flags.behaved:
+        msg = "u is read-only, or not aligned to its elements; PETSc needs to write, so copy u"
+        raise ArgumentError(msg)
+
+
+def _check_indices(values: int, library: Any) -> None:
+    most = np.iinfo(library.IntType).max
+    if values > most:
+        msg = f"{values} values are more than the {most} that PETSc is built to count"
+        raise ArgumentError(msg)
+
+
+def _read_count(name: str, value: object, least: int) -> int:
+    number = to_int(value)
+    if number is None or number < least:
+        msg = f"{name}={value!r} must be an integer, {least} or more"
+        raise ArgumentError(msg)
+    return number

@@ -21,8 +21,8 @@ from pencils.layout import Layout
 from pencils.storage import Array
 from pencils.transposition import Transposition
 
-# What is written or read, summed up and reported at once.
-PIECE_BYTES = 2**26
+# What is written, summed up and reported at once: the disk has it while the next one is copied.
+PIECE_BYTES = 2**23
 # Memory for packing, besides the field and the slab.
 STAGING_BYTES = 2**26
 

@@ -27,16 +27,17 @@ def shared_is_idle(topology):
 def test_plans_of_one_communicator_share_work_memory(comm):
     private = comm.Dup()
     pen = pencils.Pencil(SHAPE, private)
-    one, other = PencilFFT(pen), PencilFFT(pen, "f4", transforms="dct2")
+    one = PencilFFT(pen, backend="scipy")
+    other = PencilFFT(pen, "f4", transforms="dct2", backend="scipy")
     if comm.size == 1:
         assert one.memory == other.memory == 0
     else:
         assert other._works == one._works
         assert one.memory > 0
-        big = PencilFFT(pen, components=3)
+        big = PencilFFT(pen, components=3, backend="scipy")
         assert big._works[0] is not one._works[0]
         assert big.memory > one.memory
-        small = PencilFFT(pen)
+        small = PencilFFT(pen, backend="scipy")
         assert small._works == big._works
         small.free()
         big.free()
@@ -54,6 +55,48 @@ def test_plans_of_one_communicator_share_work_memory(comm):
     assert all(work() is None for work in _LATEST[topology].values())
     with pytest.raises(ArgumentError, match="freed"):
         one.forward(u)
+    private.Free()
+
+
+def in_shared_memory(topology):
+    """Count bytes of this rank in use."""
+    windows = {id(window): window for pool in pools(topology) for window in pool._windows}
+    for window in windows.values():
+        window._merge_returned()
+    whole = sum(size for window in windows.values() for _, size in window._whole)
+    return whole - sum(size for window in windows.values() for _, size in window._free)
+
+
+def pools(topology):
+    return [topology.shared, topology.staging, *(pool for _, pool in topology.groups.values())]
+
+
+@pytest.mark.parametrize("decomp", [(0,), (0, 1)])
+def test_a_plan_knows_how_much_memory_it_holds(comm, backend, decomp, monkeypatch):
+    """NumPy tells what it allocates, pools of shared memory how much of them is in use."""
+    monkeypatch.setattr(route, "TOGETHER", 2**15)
+    private = comm.Dup()
+    pen = pencils.Pencil((24, 32, 40), private, decomp=decomp)
+    topology = pen.topology
+    u = pencils.ones(pen, components=3)
+    with PencilFFT(pen, components=3, backend=backend) as plan:  # what is made but once
+        v = plan.backward(plan.forward(u))
+    del plan, v
+    gc.collect()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0] + in_shared_memory(topology)
+    plan = PencilFFT(pen, components=3, backend=backend)
+    plan.backward(plan.forward(u))
+    gc.collect()
+    held = tracemalloc.get_traced_memory()[0] + in_shared_memory(topology) - before
+    assert everywhere(comm, 0 <= held - plan.memory < 2**17)  # plans and boards are small
+    assert everywhere(comm, plan.memory > 2**17)
+    plan.free()
+    gc.collect()
+    held = tracemalloc.get_traced_memory()[0] + in_shared_memory(topology) - before
+    tracemalloc.stop()
+    assert plan.memory == 0
+    assert everywhere(comm, held < 2**16)
     private.Free()
 
 

@@ -7,12 +7,14 @@ from together import raise_together
 
 import pencils
 from pencils.interop import mpi4py_fft as theirs
+from pencils.interop import petsc
 
 pytestmark = pytest.mark.parallel([1, 3])
 
 
 def test_a_missing_library_is_named(comm, monkeypatch):
     monkeypatch.setitem(sys.modules, "mpi4py_fft", None)
+    monkeypatch.setitem(sys.modules, "petsc4py", None)
     pencil = pencils.Pencil((6, 5, 4), comm)
     for call in (
         lambda: theirs.to_pencil(None, comm),
@@ -20,5 +22,7 @@ def test_a_missing_library_is_named(comm, monkeypatch):
         lambda: theirs.from_pencil(pencil),
         lambda: theirs.subcomm(pencil),
         lambda: theirs.from_array(pencils.zeros(pencil)),
+        lambda: petsc.from_pencil(pencil),
+        lambda: petsc.from_array(pencils.zeros(pencil)),
     ):
         raise_together(comm, ImportError, "pip install", call=call)

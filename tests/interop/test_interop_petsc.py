@@ -1,5 +1,10 @@
-"""Vectors of PETSc's DMDA on our fields: by a stand-in, and by petsc4py where it is installed."""
+"""Fields on vectors of PETSc's DMDA, and vectors on fields.
 
+By a stand-in, and by petsc4py where it is installed.
+"""
+
+import gc
+import sys
 from math import prod
 from types import SimpleNamespace
 
@@ -9,11 +14,13 @@ from mpi4py import MPI
 from together import everywhere, holds, named, numbered, raise_together, ranks_at_fault, same
 
 import pencils
-from pencils import Pencil, gather, transpose
+from pencils import Pencil, PencilArray, gather, transpose
 from pencils.errors import ArgumentError, RankDisagreementError
-from pencils.interop.petsc import to_array, to_pencil
+from pencils.interop.petsc import from_array, from_pencil, to_array, to_pencil
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+# petsc4py 3.18 does so in getVecArray().
+its_own_warning = pytest.mark.filterwarnings("ignore:Setting the strides:DeprecationWarning")
 
 NONE, GHOSTED, PERIODIC = 0, 1, 3
 
@@ -73,11 +80,48 @@ class StandIn:
 
 
 class StandInVec:
-    def __init__(self, size):
+    def __init__(self, size=0):
         self.memory = np.zeros(size)
+
+    def createWithArray(self, array, size, bsize, comm):
+        assert array.flags.c_contiguous
+        assert array.ndim == 1
+        assert array.size == size[0]
+        assert size[0] % bsize == 0
+        assert comm.allreduce(size[0]) == size[1]
+        self.memory = array
+        return self
 
     def getArray(self):
         return self.memory
+
+
+def create_stand_in(
+    *, dim, dof, sizes, proc_sizes, boundary_type, stencil_width, ownership_ranges, comm
+):
+    """Make a stand-in as petsc4py makes a DMDA, which takes ranges of its own integers only."""
+    assert all(along.dtype == np.int32 for along in ownership_ranges)
+    made = StandIn(comm, ownership_ranges, boundary=boundary_type, width=stencil_width, dof=dof)
+    assert (dim, made.getSizes(), made.getProcSizes()) == (len(sizes), sizes, proc_sizes)
+    return made
+
+
+STAND_IN = SimpleNamespace(
+    DM=StandIn,
+    DMDA=lambda: SimpleNamespace(create=create_stand_in),
+    Vec=StandInVec,
+    ScalarType=np.float64,
+    IntType=np.int32,
+)
+
+
+@pytest.fixture(params=["stand-in", "petsc4py"])
+def petsc(request, monkeypatch):
+    """Give what the library takes for `petsc4py.PETSc`."""
+    if request.param == "petsc4py":
+        return pytest.importorskip("petsc4py.PETSc")
+    monkeypatch.setitem(sys.modules, "petsc4py", SimpleNamespace(PETSc=STAND_IN))
+    return STAND_IN
 
 
 def vector(dmda, ranges, data):
@@ -250,6 +294,7 @@ def test_ghosts_that_are_no_halo(comm):
     raise_together(comm, ArgumentError, "ghost points", call=lambda: to_array(dmda, vec, comm))
 
 
+@its_own_warning
 @pytest.mark.parametrize("dof", [1, 3])
 @pytest.mark.parametrize("sizes", [(17,), (13, 12), (13, 12, 14)], ids=str)
 def test_petsc_itself(comm, sizes, dof):
@@ -271,3 +316,196 @@ def test_petsc_itself(comm, sizes, dof):
     before = u.padded.copy()
     u.exchange_halo()
     assert everywhere(comm, np.array_equal(u.padded, before))
+
+
+def random_fitting(comm, seed):
+    """Draw a pencil with the order of PETSc, in memory and of ranks, and no empty block."""
+    rng = np.random.default_rng(100 + seed)
+    ndim = 1 + seed % 3
+    grid = process_grid(rng, comm.size, ndim)
+    counts = [rng.integers(1, 5, parts) for parts in grid]
+    slowest_first = tuple(reversed(range(ndim)))
+    return Pencil(
+        [int(along.sum()) for along in counts],
+        comm,
+        decomp=slowest_first,
+        grid=grid[::-1],
+        periodic=rng.integers(0, 2, ndim).astype(bool).tolist(),
+        order=slowest_first,
+        splits=[[0, *along.cumsum().tolist()] for along in counts],
+    )
+
+
+def fitting_field(pencil, components, dtype):
+    """Make a field in the memory order of PETSc, and the global data that it holds."""
+    data = numbered((*components, *pencil.shape), dtype)
+    values = np.empty((*pencil.local_shape[::-1], *components), dtype)
+    u = PencilArray(pencil, values.T)
+    u.local[...] = data[u.local_slices]
+    return u, data
+
+
+def as_petsc(comm, pencil, dof):
+    """Describe the DMDA of a pencil independently of the library."""
+    counts = [np.diff(split.table).tolist() for split in pencil.layout.splits]
+    return StandIn(comm, counts, boundary=[NONE] * pencil.ndim, dof=dof)
+
+
+@pytest.mark.usefixtures("petsc")
+@pytest.mark.parametrize("seed", range(9))
+def test_a_dmda_has_the_blocks_of_a_pencil(comm, seed):
+    pencil = random_fitting(comm, seed)
+    dmda = from_pencil(pencil, dof=1 + seed // 3)
+    assert (dmda.getDof(), dmda.getStencilWidth()) == (1 + seed // 3, 0)
+    back = to_pencil(dmda, comm)
+    assert back == pencil
+    assert back.periodic == pencil.periodic
+
+
+@pytest.mark.parametrize("seed", range(9))
+def test_fields_are_vectors(comm, petsc, seed):
+    pencil = random_fitting(comm, seed)
+    dof = 1 + seed // 3
+    u, data = fitting_field(pencil, (dof,) if dof > 1 else (), petsc.ScalarType)
+    vec = from_array(u)
+    assert everywhere(comm, np.shares_memory(vec.getArray(), u.local))
+    twin = as_petsc(comm, pencil, dof)
+    expected = vector(twin, twin.getRanges(), data).memory
+    assert everywhere(comm, np.array_equal(vec.getArray(), expected))
+    again = to_array(from_pencil(pencil, dof), vec, comm)
+    assert everywhere(comm, holds(again, data) and np.shares_memory(again.local, u.local))
+    u += 1
+    assert everywhere(comm, np.array_equal(vec.getArray(), expected + 1))
+    vec.getArray()[:] = 2
+    assert u.sum() == 2 * u.size
+
+
+def test_fields_made_on_a_pencil_that_fits_are_vectors(comm, petsc):
+    pencil = Pencil((5, 6, 7), comm, decomp=2, order=(2, 1, 0))
+    u = pencils.ones(pencil, dtype=petsc.ScalarType)
+    assert everywhere(comm, np.shares_memory(from_array(u).getArray(), u.local))
+    one = pencils.ones(pencil, components=1, dtype=petsc.ScalarType)
+    assert everywhere(comm, np.shares_memory(from_array(one).getArray(), one.local))
+
+
+def test_a_vector_keeps_the_memory_of_a_field(comm, petsc):
+    pencil = random_fitting(comm, 2)
+    vec = from_array(pencils.full(pencil, 3, dtype=petsc.ScalarType))
+    gc.collect()
+    assert everywhere(comm, (vec.getArray() == 3).all())
+
+
+@pytest.mark.usefixtures("petsc")
+def test_stencils(comm):
+    points = 3 * comm.size
+    pencil = Pencil((points, 4), comm, decomp=0, order=(1, 0), periodic=(True, False))
+    assert from_pencil(pencil, stencil_width=3).getStencilWidth() == 3
+    raise_together(comm, ArgumentError, "wider", call=lambda: from_pencil(pencil, stencil_width=4))
+    open_ended = pencil.with_(periodic=False)
+    if comm.size == 1:
+        assert from_pencil(open_ended, stencil_width=2).getStencilWidth() == 2
+
+
+def test_pencils_that_petsc_does_not_have(comm, petsc):
+    shape = (6, 6, 7)
+    for bad, text in [
+        (Pencil(shape, comm), "fastest"),
+        (Pencil(shape, comm, decomp=2, order=(0, 2, 1)), "fastest"),
+        (Pencil((6, 6, 2, 2), comm, order=(3, 2, 1, 0)), "dimensions"),
+        (Pencil((0, 6), comm, decomp=1, order=(1, 0)), "empty"),
+    ]:
+        raise_together(comm, ArgumentError, text, call=lambda bad=bad: from_pencil(bad))
+        u = pencils.ones(bad, dtype=petsc.ScalarType)
+        raise_together(comm, ArgumentError, text, call=lambda u=u: from_array(u))
+    if comm.size > 1:
+        few = Pencil((comm.size - 1,), comm)
+        raise_together(comm, ArgumentError, "empty", call=lambda: from_pencil(few))
+    if comm.size in (4, 6):
+        turned = Pencil(shape, comm, decomp=(0, 1), grid=(comm.size // 2, 2), order=(2, 1, 0))
+        raise_together(comm, ArgumentError, "order of ranks", call=lambda: from_pencil(turned))
+        straight = turned.with_(decomp=(1, 0), grid=(2, comm.size // 2))
+        back = to_pencil(from_pencil(straight), comm)
+        assert everywhere(comm, back.local_slices == straight.local_slices)
+
+
+def test_more_values_than_petsc_counts(comm, petsc):
+    if petsc.IntType(0).itemsize > 4:
+        pytest.skip("this PETSc counts with 64 bits")
+    huge = Pencil((2**11, 2**10, 2**10), comm, decomp=2, order=(2, 1, 0))
+    raise_together(comm, ArgumentError, "built to count", call=lambda: from_pencil(huge))
+    small = huge.with_(shape=(6, 6, 7))
+    raise_together(
+        comm, ArgumentError, "count", call=lambda: from_pencil(small, dof=2**31 // 252 + 1)
+    )
+
+
+def test_fields_that_petsc_does_not_have(comm, petsc):
+    pencil = Pencil((5, 6, 7), comm, decomp=2, order=(2, 1, 0))
+    scalar = petsc.ScalarType
+    readonly = pencils.ones(pencil, dtype=scalar)
+    readonly.local.flags.writeable = False
+    for bad, text in [
+        (pencils.ones(pencil, dtype=scalar, halo=1), "without halo"),
+        (pencils.ones(pencil, dtype=scalar, components=2), "fastest"),
+        (fitting_field(pencil, (2, 2), scalar)[0], "degrees of freedom"),
+        (pencils.ones(pencil, dtype=scalar, components=0), "degrees of freedom"),
+        (pencils.ones(pencil, dtype=scalar, dims=(1, 2)), "extent 1"),
+        (readonly, "read-only"),
+    ]:
+        raise_together(comm, ArgumentError, text, call=lambda bad=bad: from_array(bad))
+    for dtype in ("f4", ">f8", "i4"):
+        u = pencils.ones(pencil, dtype=dtype)
+        raise_together(comm, TypeError, "PETSc is built for", call=lambda u=u: from_array(u))
+
+
+def test_a_bad_field_on_one_rank_raises_everywhere(comm, petsc):
+    pencil = Pencil((5, 6, 7), comm, decomp=2, order=(2, 1, 0))
+    u = pencils.ones(pencil, dtype=petsc.ScalarType)
+    for rank in ranks_at_fault(comm):
+        at = named(comm, rank)
+
+        def attempt(bad, good, rank=rank):
+            return bad if comm.rank == rank else good
+
+        for bad in map(attempt, (None, 3, pencil), (u, u, u)):
+            raise_together(comm, TypeError, at, call=lambda bad=bad: from_array(bad))
+        for bad in map(attempt, (None, 3, u), (pencil, pencil, pencil)):
+            raise_together(comm, TypeError, at, call=lambda bad=bad: from_pencil(bad))
+        for bad in map(attempt, (0, -1, 1.5, "x", None), (1, 1, 1, 1, 1)):
+            raise_together(comm, ArgumentError, at, call=lambda bad=bad: from_pencil(pencil, bad))
+    assert everywhere(comm, from_array(u).getArray().size == u.local.size)
+
+
+def test_different_pencils_and_fields_raise_everywhere(comm, petsc):
+    if comm.size == 1:
+        return
+    pencil = Pencil((5, 6, 7), comm, decomp=2, order=(2, 1, 0))
+    periodic, fewer = pencil.with_(periodic=True), pencil.with_(shape=(4, 6, 7))
+    mine = pencil if comm.rank else periodic
+    raise_together(comm, RankDisagreementError, "periodic", call=lambda: from_pencil(mine))
+    raise_together(
+        comm, RankDisagreementError, "dof", call=lambda: from_pencil(pencil, 2 if comm.rank else 1)
+    )
+    u = pencils.ones(pencil if comm.rank else fewer, dtype=petsc.ScalarType)
+    raise_together(comm, RankDisagreementError, "pencil", call=lambda: from_array(u))
+
+
+@its_own_warning
+def test_petsc_works_on_a_field(comm):
+    petsc = pytest.importorskip("petsc4py.PETSc")
+    pencil = random_fitting(comm, 2)
+    u, data = fitting_field(pencil, (3,), petsc.ScalarType)
+    dmda = from_pencil(pencil, dof=3)
+    vec = from_array(u)
+    assert vec.getSizes() == (u.local.size, u.size)
+    assert vec.getBlockSize() == 3
+    assert np.isclose(vec.sum(), data.sum())
+    assert np.isclose(vec.norm(), u.norm())
+    key = tuple(slice(start, stop) for start, stop in dmda.getRanges())
+    with dmda.getVecArray(vec) as array:
+        assert everywhere(comm, np.array_equal(array[key], np.moveaxis(data, 0, -1)[key]))
+    vec.scale(2)
+    assert everywhere(comm, holds(u, 2 * data))
+    ghosted = dmda.createLocalVec()
+    dmda.globalToLocal(vec, ghosted)
+    assert everywhere(comm, holds(to_array(dmda, ghosted, comm), 2 * data))

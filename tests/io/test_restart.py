@@ -135,7 +135,7 @@ def test_the_navier_stokes_equations_go_on_bit_by_bit_on_another_grid(
     for count in range(1, comm.size + 1):
         part = comm.Split(int(comm.rank >= count), -comm.rank)
         if comm.rank < count:
-            other = flow_on(part, (1, count))
-            again = steps(other, pencils.load(path, other.fourier.waves)["waves"], 3)
+            other = flow_on(part, (count, 1))  # (1, count) would transform x before y
+            again = steps(other, pencils.load(path, other.fft.output_pencil)["waves"], 3)
             assert again.local.tobytes() == end[again.local_slices].tobytes()
         part.Free()
