@@ -53,8 +53,8 @@ class PencilFFT(Freeable):
     dealias : {None, "2/3", "3/2"}, or as `transforms`, optional
         For products of fields, along Fourier axes: "2/3" zeroes waves from n/3 on, on the way
         forward; "3/2" has 3/2 as many points in physical space, and drops waves beyond the
-        resolution on the way forward. Waves mean the same as without. The finer points are cut by
-        the rules of `pen`; explicit bounds give way to "first".
+        resolution on the way forward. Waves mean the same as without. Finer points are cut by the
+        rule of `pen`, and by "first" where that gives explicit bounds.
     backend : {"auto", "scipy", "fftw"}, optional
         Library of the serial transforms; "auto" measures which is faster, and may choose otherwise
         in another run, so that last bits differ. FFTW (mpi4py-fft) leaves orthogonal cosine and

@@ -42,8 +42,10 @@ class Leg(NamedTuple):
 
 def plan_route(wanted: Wanted) -> list[Leg]:
     """Lay out what happens between transposes, in the order of the way forward. *Collective*."""
-    start = wanted.pencil
-    here = start if wanted.points == start.shape else start.with_(shape=wanted.points)
+    here = wanted.pencil
+    if wanted.points != here.shape:
+        splits = _splits(here, wanted.points, here.process_shape, whole=())
+        here = here.with_(shape=wanted.points, splits=splits)
     lines = {line.axis: line for line in wanted.lines}
     stages = plan_stages(
         wanted.waves,

@@ -163,6 +163,16 @@ def test_a_product_of_padded_fields_has_the_waves_of_the_exact_one(comm):
     assert np.allclose(u_hat, expected)
 
 
+def test_finer_points_are_cut_by_rule(comm):
+    """Explicit cuts stay where the points do."""
+    cuts = (*range(comm.size), 9)
+    pen = pencils.Pencil((9, 9), comm, decomp=0, splits=(cuts, "first"))
+    with PencilFFT(pen, dealias={1: "3/2"}) as plan:
+        assert plan.input_pencil.layout.splits[0] == pen.layout.splits[0]
+    with PencilFFT(pen, dealias={0: "3/2"}) as plan:
+        assert plan.input_pencil == pencils.Pencil((13, 9), comm, decomp=0)
+
+
 def test_cosine_axes_stay_as_they_are(comm):
     a = draw((6, 5), float)
     pen = pencils.Pencil(a.shape, comm)

@@ -74,7 +74,7 @@ def test_slabs_take_one_transpose_and_pencils_two():
 
 
 def test_few_ways_are_tried(monkeypatch):
-    """Only what cuts a dimension that waits is moved: of all there is, it would be ten times as much."""
+    """What cuts a dimension that does not wait is not moved: there are ten times as many ways."""
     tried = []
 
     def look(*args):
