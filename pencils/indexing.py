@@ -9,6 +9,7 @@ import numpy as np
 from pencils.errors import ArgumentError, NotLocalError
 from pencils.layout import Box, Selection
 from pencils.operands import check_fits, common_pencil, does_not_broadcast, is_field, plain_array
+from pencils.storage import same_view
 
 if TYPE_CHECKING:
     from pencils.array import PencilArray
@@ -60,7 +61,7 @@ def set_selection(field: PencilArray, key: object, value: object) -> None:
     box = _global_box(field)
     inside = selection.local(box)
     target = _nothing(field, selection, box) if inside is None else field.local[(*inside, ...)]
-    if isinstance(value, np.ndarray) and _same_view(value, target):
+    if isinstance(value, np.ndarray) and same_view(value, target):
         return  # the second half of ``u[key] += 1``
     part = _cut_to_selection(value, field, selection, box)
     if inside is not None:
@@ -71,14 +72,6 @@ def _nothing(field: PencilArray, selection: Selection, box: Box) -> Array:
     """Empty view with the axes of the selection, where none of it is owned."""
     extents = [part.stop - part.start for part in selection.part(box)]
     return field.local[:0].reshape(0, *extents[1:])
-
-
-def _same_view(one: Array, other: Array) -> bool:
-    return (one.shape, one.strides, one.dtype) == (
-        other.shape,
-        other.strides,
-        other.dtype,
-    ) and one.__array_interface__["data"] == other.__array_interface__["data"]
 
 
 def _global_box(field: PencilArray) -> Box:

@@ -39,11 +39,11 @@ def kind_facts(kind: Kind) -> dict[str, object]:
     }
 
 
-def check_source(u: PencilArray | None, pencil: Pencil | None, kind: Kind) -> None:
+def check_source(u: PencilArray | None, pencil: Pencil | None, kind: Kind, name: str = "u") -> None:
     """Check a field to be moved, or that there is none where the pencil has no part."""
     if pencil is not None:
-        check_type("u", u, PencilArray)
-    _check_field("u", u, pencil, kind)
+        check_type(name, u, PencilArray)
+    _check_field(name, u, pencil, kind)
 
 
 def check_place(u: PencilArray, pencil: Pencil, singletons: frozenset[int]) -> None:

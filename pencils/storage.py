@@ -169,6 +169,15 @@ def memory_axes(order: Sequence[int], lead: int) -> tuple[int, ...]:
     return (*range(lead), *(lead + dim for dim in order))
 
 
+def same_view(one: Array, other: Array) -> bool:
+    """Whether two arrays are the same elements in the same places."""
+    return (one.shape, one.strides, one.dtype) == (
+        other.shape,
+        other.strides,
+        other.dtype,
+    ) and one.__array_interface__["data"] == other.__array_interface__["data"]
+
+
 def in_memory_order(block: Array, order: tuple[int, ...]) -> Array:
     """Return `block` itself if it is contiguous in memory order, else a copy that is."""
     axes = memory_axes(order, block.ndim - len(order))

@@ -41,6 +41,11 @@ class Wanted:
         return next((line.axis for line in self.lines if line.transform == "r2c"), None)
 
     @property
+    def real(self) -> np.dtype[Any]:
+        """The real element type of the same precision."""
+        return np.empty(0, self.dtype).real.dtype
+
+    @property
     def points(self) -> tuple[int, ...]:
         """Shape of physical space."""
         return self._shape({line.axis: line.points for line in self.lines})

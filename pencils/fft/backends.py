@@ -8,7 +8,7 @@ from functools import partial
 from pencils.comm.timing import time_in_turn
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
-from pencils.fft.fftw_kernel import FFTWKernel, has_fftw, suits_fftw
+from pencils.fft.fftw_kernel import FFTWKernel, suits_fftw, why_no_fftw
 from pencils.fft.passes import Job, Kernel, trial
 from pencils.fft.scipy_kernel import ScipyKernel
 
@@ -20,29 +20,31 @@ SAMPLES = 5
 
 
 def check_backend(backend: str) -> str:
-    """Check the name of a backend, and that its library is here.
+    """Check the name of a backend, and that its library works here.
 
     Raises
     ------
     ArgumentError
-        If it is unknown or missing.
+        If it is unknown, or the library is missing or broken.
     """
     if backend not in list(BACKENDS):
         msg = f"backend={backend!r} is unknown; choose from {', '.join(BACKENDS)}"
         raise ArgumentError(msg)
-    if backend == FFTW and not has_fftw():
-        msg = "backend='fftw' needs mpi4py-fft, which is not installed; use 'scipy' or 'auto'"
+    if backend == FFTW and why_no_fftw():
+        msg = f"backend='fftw' needs mpi4py-fft; use 'scipy' or 'auto': {why_no_fftw()}"
         raise ArgumentError(msg)
     return backend
 
 
 def kernel_of(backend: str) -> Callable[[Job], Kernel]:
-    """Return what makes kernels; what FFTW cannot do is left to SciPy."""
-    return _fftw_if_suitable if backend == FFTW else ScipyKernel
+    """Return what makes the kernels of a library."""
+    return FFTWKernel if backend == FFTW else ScipyKernel
 
 
 def choose_backend(backend: str, key: object, jobs: tuple[Job, Job], topology: Topology) -> str:
-    """Return the backend for the jobs of both directions; `AUTO` measures them. *Collective*.
+    """Return the library for the jobs of both directions. *Collective*.
+
+    What FFTW cannot do on some rank is left to SciPy; else `AUTO` measures which is faster.
 
     Parameters
     ----------
@@ -55,19 +57,20 @@ def choose_backend(backend: str, key: object, jobs: tuple[Job, Job], topology: T
     topology : Topology
         The ranks that take part.
     """
-    if backend != AUTO:
-        return backend
-    key = "fft", key
+    if backend == SCIPY:
+        return SCIPY
+    key = "fft", backend, key
     if key not in topology.methods:
-        unsuitable = not (has_fftw() and all(map(suits_fftw, jobs)))
-        slower = topology.any_of([unsuitable])[0]
-        topology.methods[key] = SCIPY if slower else _faster(jobs, topology)
+        topology.methods[key] = _suitable(backend, jobs, topology)
     found: str = topology.methods[key]
     return found
 
 
-def _fftw_if_suitable(job: Job) -> Kernel:
-    return FFTWKernel(job) if suits_fftw(job) else ScipyKernel(job)
+def _suitable(backend: str, jobs: tuple[Job, Job], topology: Topology) -> str:
+    unsuitable = not all(map(suits_fftw, jobs))
+    if topology.any_of([unsuitable])[0]:
+        return SCIPY
+    return FFTW if backend == FFTW else _faster(jobs, topology)
 
 
 def _faster(jobs: tuple[Job, Job], topology: Topology) -> str:

@@ -45,7 +45,7 @@ def build_programs(
         last = [leg for leg, _ in along if leg.lines][-1:]
         strand = _Strand(ends[not forward], wanted.components, buffers)
         for leg, backend in along:
-            job = job_of(leg, wanted, forward=forward, factor=factor if [leg] == last else 1.0)
+            job = job_of(leg, wanted, forward=forward, factor=factor if [leg] == last else 1)
             start, end = (leg.start, leg.end) if forward else (leg.end, leg.start)
             strand.go_to(start)
             if leg.lines:
@@ -61,8 +61,8 @@ def backend_of(leg: Leg, wanted: Wanted) -> str:
     if not leg.lines:
         return wanted.backend
     jobs = (
-        job_of(leg, wanted, forward=True, factor=1.0),
-        job_of(leg, wanted, forward=False, factor=1.0),
+        job_of(leg, wanted, forward=True, factor=1),
+        job_of(leg, wanted, forward=False, factor=1),
     )
     key = repr((leg.before, leg.lines, leg.dtype, wanted.components, wanted.normalize))
     return choose_backend(wanted.backend, key, jobs, wanted.pencil.topology)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from importlib.util import find_spec
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,26 @@ from pencils.storage import Array
 
 Lines = Sequence[tuple[int, Line]]
 
+# Seconds that FFTW may take to find out how to do one transform best: more gains little, and for
+# long lines it would take minutes.
+PLANNING = 0.1
+UNLIMITED = -1.0
 
-def has_fftw() -> bool:
-    """Whether mpi4py-fft is installed."""
-    return find_spec("mpi4py_fft") is not None
+
+@cache
+def why_no_fftw() -> str:
+    """Say why mpi4py-fft cannot be used here; nothing if it can."""
+    try:
+        import mpi4py_fft.fftw  # noqa: F401
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with it, SciPy can do the work
+        return str(error) or type(error).__name__
+    return ""
 
 
 def suits_fftw(job: Job) -> bool:
     """Whether FFTW is there for a job: it knows no orthogonal cosine and sine transforms."""
+    if why_no_fftw():
+        return False
     from mpi4py_fft import fftw
 
     if fftw.fftlib.get(job.dtype.char.upper()) is None:  # built without this precision
@@ -73,10 +84,10 @@ class FFTWKernel:
         place, line = lines[0]
         padded = line.dealias == THREE_HALVES
         if padded and not self._forward:
-            here = self._changed(pad, place, line, here)
+            here = self._changed(pad, place, line, here, line.modes)
         there = self._planned(lines, here)
         if padded and self._forward:
-            return self._changed(truncate, place, line, there)
+            return self._changed(truncate, place, line, there, line.waves)
         for place, line in lines:
             if line.dealias == TWO_THIRDS and self._forward:
                 self._steps.append(partial(drop, there, place, line))
@@ -96,7 +107,11 @@ class FFTWKernel:
             pair = _as_real(here), _as_real(there)
             kind = self._kinds(line)[line.type]
         axes = tuple(axis for axis, _ in lines)
-        self._steps.append(self._fftw.get_planned_FFT(*pair, axes, kind))
+        self._fftw.set_timelimit(PLANNING)
+        try:
+            self._steps.append(self._fftw.get_planned_FFT(*pair, axes, kind))
+        finally:
+            self._fftw.set_timelimit(UNLIMITED)  # plans of others are not bounded
         return there
 
     def _kinds(self, line: Line) -> dict[int, int]:
@@ -115,14 +130,17 @@ class FFTWKernel:
         return self._memory(shape, np.dtype(char.upper() if self._forward else char.lower()))
 
     def _changed(
-        self, change: Callable[[Array, int, Line], Array], place: int, line: Line, here: Array
+        self,
+        change: Callable[[Array, int, Line, Array], None],
+        place: int,
+        line: Line,
+        here: Array,
+        extent: int,
     ) -> Array:
-        there = self._memory(change(here, place, line).shape, here.dtype)
-
-        def step() -> None:
-            there[...] = change(here, place, line)
-
-        self._steps.append(step)
+        shape = list(here.shape)
+        shape[place] = extent
+        there = self._memory(shape, here.dtype)
+        self._steps.append(partial(change, here, place, line, there))
         return there
 
     def _memory(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import pi, sqrt
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +18,8 @@ NAMES = ("fft", *FOURIER, *COSINES, *SINES, "none")
 NORMS = ("backward", "ortho", "forward")
 TWO_THIRDS, THREE_HALVES = "2/3", "3/2"
 DEALIAS = (TWO_THIRDS, THREE_HALVES)
+# In the longest precision that fields may have.
+PI = np.longdouble("3.14159265358979323846264338327950288")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +75,27 @@ class Line:
         last = self.resolution - first if self.transform == "c2c" else self.waves - 1
         return slice(first, max(first, last + 1)) if self.dealias == TWO_THIRDS else slice(0, 0)
 
-    def scales(self, norm: str) -> tuple[float, float]:
+    def scales(self, norm: str) -> tuple[np.longdouble, np.longdouble]:
         """Factors of both directions, so that waves do not depend on padding.
 
         Orthogonal cosine and sine transforms have none: they treat their ends in another way.
         """
+        one = np.longdouble(1)
         if norm == "ortho" and self.keeps_type:
-            return 1.0, 1.0
-        here, there = self._period(self.resolution), self._period(self.points)
-        weight = {"backward": float(here), "ortho": sqrt(here), "forward": 1.0}[norm]
-        return weight / there, 1 / weight
+            return one, one
+        here, there = (self._period(n) * one for n in (self.resolution, self.points))
+        weight = {"backward": here, "ortho": np.sqrt(here), "forward": one}[norm]
+        return weight / there, one / weight
 
-    def wavenumbers(self, length: float) -> NDArray[np.floating[Any]]:
+    def wavenumbers(self, length: np.longdouble) -> NDArray[np.longdouble]:
         """Wave numbers of the waves on a line of this length."""
-        n = self.resolution
-        if self.transform in FOURIER:
-            counted = np.fft.fftfreq if self.transform == "c2c" else np.fft.rfftfreq
-            return 2 * pi / length * counted(n, 1 / n)
-        first = 0.5 if self.type > 2 else float(self.transform in SINES)  # noqa: PLR2004
-        return pi / length * (np.arange(n) + first)
+        counted = np.arange(self.waves)
+        if self.keeps_type:
+            first = 0.5 if self.type > 2 else float(self.transform in SINES)  # noqa: PLR2004
+            return PI / length * (counted + first)
+        if self.transform == "c2c":
+            counted[(self.waves + 1) // 2 :] -= self.waves
+        return 2 * PI / length * counted
 
     def _waves_of(self, points: int) -> int:
         return points // 2 + 1 if self.transform == "r2c" else points

@@ -11,7 +11,7 @@ import numpy as np
 
 from pencils.fft.chunks import Key, chunk_keys, chunk_shape
 from pencils.fft.lines import Line
-from pencils.storage import Array, memory_axes
+from pencils.storage import Array, memory_axes, same_view
 
 # Bytes of a piece: what is read, and what is written, shall stay in the cache of a core.
 PIECE = 2**18
@@ -33,7 +33,7 @@ class Job(NamedTuple):
     lines: tuple[tuple[int, Line], ...]
     forward: bool
     orthogonal: bool
-    factor: float
+    factor: np.floating[Any]
 
     @property
     def whole(self) -> frozenset[int]:
@@ -98,16 +98,19 @@ class Pass:
         self.nbytes = 0 if self._kernel is None else self._kernel.nbytes
 
     def __call__(self, source: Array, target: Array) -> None:
-        """Transform the own block `source` into the own block `target`."""
+        """Transform the own block `source` into the own block `target`, wherever they lie."""
         kernel = self._kernel
         if kernel is None:
             return
-        here = source.transpose(self._axes)
-        if source is target:
+        if same_view(source, target):
+            here = target.transpose(self._axes)
             for key in self._keys:
                 piece = here[key]
                 kernel(piece, piece)
             return
+        if np.may_share_memory(source, target):  # pieces would be written before they are read
+            source = source.copy("K")
+        here = source.transpose(self._axes)
         there = target.transpose(self._axes)
         for key in self._keys:
             kernel(here[key], there[key])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import pi
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from pencils.errors import ArgumentError
 from pencils.fft.arguments import Axes, Choice, read_wanted
 from pencils.fft.backends import AUTO
 from pencils.fft.building import backend_of, build_programs
-from pencils.fft.lines import NORMS
+from pencils.fft.lines import NORMS, PI
 from pencils.fft.program import Place, Program
 from pencils.fft.route import plan_route
 from pencils.fft.work import Work, find_work
@@ -52,11 +51,14 @@ class PencilFFT(Freeable):
     normalize : {"backward", "ortho", "forward"}, optional
         Which direction is divided by the number of points, as in `numpy.fft`.
     dealias : {None, "2/3", "3/2"}, or as `transforms`, optional
-        For products of fields, along Fourier axes: "2/3" zeroes waves beyond n/3 on the way
+        For products of fields, along Fourier axes: "2/3" zeroes waves from n/3 on, on the way
         forward; "3/2" has 3/2 as many points in physical space, and drops waves beyond the
-        resolution on the way forward. Waves mean the same as without.
+        resolution on the way forward. Waves mean the same as without. Finer points are cut by the
+        rule of `pen`, and by "first" where that gives explicit bounds.
     backend : {"auto", "scipy", "fftw"}, optional
-        Library of the serial transforms; "auto" measures which is faster.
+        Library of the serial transforms; "auto" measures which is faster, and may choose otherwise
+        in another run, so that last bits differ. FFTW (mpi4py-fft) leaves orthogonal cosine and
+        sine transforms, and precisions it was built without, to SciPy; ``repr(plan)`` tells.
     output : Pencil, optional
         Where waves should lie; default: where the last serial transform needs them.
     check : bool, optional
@@ -165,7 +167,8 @@ class PencilFFT(Freeable):
             Field on `input_pencil` with the dtype and components of the plan; it is not changed,
             and its halo is left behind.
         out : PencilArray, optional
-            Field on `output_pencil` to fill; default: a new one.
+            Field on `output_pencil` to fill; default: a new one. It may be `u`, or share memory
+            with it, as fields made by `alias` do; `u` is then lost.
 
         Returns
         -------
@@ -188,7 +191,7 @@ class PencilFFT(Freeable):
         u_hat : PencilArray
             Waves, on `output_pencil`; they are not changed.
         out : PencilArray, optional
-            Field on `input_pencil` to fill; default: a new one.
+            Field on `input_pencil` to fill, also `u_hat` or in its memory; default: a new one.
 
         Returns
         -------
@@ -203,14 +206,14 @@ class PencilFFT(Freeable):
         ends = self._spectral, self._physical
         return self._run("PencilFFT.backward", self._backward, ends, u_hat, out)
 
-    def wavenumbers(self, lengths: float | Sequence[float] = 2 * pi) -> LocalGrid:
+    def wavenumbers(self, lengths: float | Sequence[float] | None = None) -> LocalGrid:
         """Wave numbers of the entries of `output_pencil`, each a field along one dimension.
 
         Parameters
         ----------
         lengths : float or sequence of float, optional
             Length of the domain along each dimension: one period for Fourier axes, the interval
-            for cosine and sine ones.
+            for cosine and sine ones. Default: 2 pi, for which those of Fourier axes are integers.
 
         Returns
         -------
@@ -223,11 +226,11 @@ class PencilFFT(Freeable):
             If there is not one positive length for all dimensions or for each.
         """
         shape = self.output_pencil.shape
-        lengths = _read_lengths(lengths, len(shape))
-        real = np.zeros(0, self._physical.dtype).real.dtype
+        read = _read_lengths(2 * PI if lengths is None else lengths, len(shape))
+        real = self._wanted.real
         axes = [np.zeros(n, real) for n in shape]
         for line in self._wanted.lines:
-            axes[line.axis] = line.wavenumbers(lengths[line.axis]).astype(real)
+            axes[line.axis] = line.wavenumbers(read[line.axis]).astype(real)
         letters = "xyzw" if len(shape) <= len("xyzw") else map(str, range(len(shape)))
         names = [f"k{letter}" for letter, _ in zip(letters, shape, strict=False)]
         return localgrid(self.output_pencil, axes, names=names)
@@ -252,34 +255,25 @@ class PencilFFT(Freeable):
         if self._wanted.check:
             with agreed(self._topology.comm, call) as agree:
                 agree(plan=self._text)
-                self._check(program, ends, u, out)
+                self._check(ends, u, out)
         else:
-            self._check(program, ends, u, out)
+            self._check(ends, u, out)
         target = self._allocated(ends[1]) if out is None else out
         program(u, target)
         if checks.on:
             mark_written(target)
         return target
 
-    def _check(
-        self,
-        program: Program,
-        ends: tuple[Place, Place],
-        u: PencilArray,
-        out: PencilArray | None,
-    ) -> None:
-        if self._works is None or self._topology.freed:
-            msg = "this PencilFFT, or its communicator, was freed; make a new one"
+    def _check(self, ends: tuple[Place, Place], u: PencilArray, out: PencilArray | None) -> None:
+        pencils = self.input_pencil, self.output_pencil
+        if self._works is None or any(pencil.topology.freed for pencil in pencils):
+            msg = "this PencilFFT, or a communicator of its pencils, was freed; make a new one"
             raise ArgumentError(msg)
         source, target = ends
         none: frozenset[int] = frozenset()
-        check_source(u, source.pencil, Kind(source.dtype, self.components, none))
+        name = "u" if source is self._physical else "u_hat"
+        check_source(u, source.pencil, Kind(source.dtype, self.components, none), name)
         check_out(out, target.pencil, Kind(target.dtype, self.components, none))
-        if out is None or out is u or not program.direct:
-            return
-        if np.may_share_memory(u.local, out.local):
-            msg = "u and out share memory, which this transform cannot use; pass other fields"
-            raise ArgumentError(msg)
 
     def _allocated(self, place: Place) -> PencilArray:
         return PencilArray.allocated(place.pencil, place.dtype, self.components)
@@ -296,9 +290,13 @@ class PencilFFT(Freeable):
         return f"{text}\n  from {self.input_pencil!r}\n  to   {self.output_pencil!r}>"
 
 
-def _read_lengths(lengths: float | Sequence[float], ndim: int) -> list[float]:
-    given = np.asarray(lengths, dtype=float)
+def _read_lengths(lengths: object, ndim: int) -> list[np.longdouble]:
+    try:
+        given = np.asarray(lengths, dtype=np.longdouble)
+    except (TypeError, ValueError) as error:
+        msg = f"lengths={lengths!r} must be a number, or one for each of {ndim} axes"
+        raise TypeError(msg) from error
     if given.shape not in ((), (ndim,)) or not (given > 0).all() or not np.isfinite(given).all():
         msg = f"lengths={lengths!r} must be one positive length, or one for each of {ndim} axes"
         raise ArgumentError(msg)
-    return [float(length) for length in np.broadcast_to(given, ndim)]
+    return list(np.broadcast_to(given, ndim))

@@ -80,11 +80,6 @@ class Program:
         """Bytes of this rank that are kept for packing, for both directions."""
         return max((move.memory for move in self._moves), default=0)
 
-    @property
-    def direct(self) -> bool:
-        """Whether what is read may be written before all of it is read."""
-        return self._slots[0] < 0
-
     def use(self, works: Sequence[Work]) -> None:
         """Lay the fields between the steps in work memory."""
         self._fields = [
@@ -93,7 +88,7 @@ class Program:
         ]
 
     def __call__(self, u: PencilArray, out: PencilArray) -> None:
-        """Transform `u`, which is kept, into `out`. *Collective*."""
+        """Transform `u`, which is kept unless `out` shares its memory. *Collective*."""
         here = u
         for step, field in zip(self._steps, self._fields, strict=True):
             there = out if field is None else field

@@ -42,8 +42,10 @@ class Leg(NamedTuple):
 
 def plan_route(wanted: Wanted) -> list[Leg]:
     """Lay out what happens between transposes, in the order of the way forward. *Collective*."""
-    start = wanted.pencil
-    here = start if wanted.points == start.shape else start.with_(shape=wanted.points)
+    here = wanted.pencil
+    if wanted.points != here.shape:
+        splits = _splits(here, wanted.points, here.process_shape, whole=())
+        here = here.with_(shape=wanted.points, splits=splits)
     lines = {line.axis: line for line in wanted.lines}
     stages = plan_stages(
         wanted.waves,
@@ -75,7 +77,7 @@ def _groups(lines: Sequence[Line], dtype: np.dtype[Any]) -> list[list[Line]]:
     return groups
 
 
-def job_of(leg: Leg, wanted: Wanted, *, forward: bool, factor: float) -> Job:
+def job_of(leg: Leg, wanted: Wanted, *, forward: bool, factor: np.longdouble | int) -> Job:
     """Describe the work on the block of this rank."""
     lead = len(wanted.components)
     axes = memory_axes(leg.before.order, lead)
@@ -84,7 +86,8 @@ def job_of(leg: Leg, wanted: Wanted, *, forward: bool, factor: float) -> Job:
     before, after = (tuple(shape[axis] for axis in axes) for shape in shapes)
     lines = tuple((axes.index(lead + line.axis), line) for line in leg.lines)
     orthogonal = wanted.normalize == "ortho"
-    return Job(before, after, start.dtype, end.dtype, lines, forward, orthogonal, factor)
+    scale = wanted.real.type(factor)
+    return Job(before, after, start.dtype, end.dtype, lines, forward, orthogonal, scale)
 
 
 def _leg(before: Pencil, dtype: np.dtype[Any], lines: Sequence[Line]) -> Leg:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from scipy import fft
 
-from pencils.fft.lines import COSINES, THREE_HALVES, TWO_THIRDS, Line
+from pencils.fft.lines import COSINES, THREE_HALVES, Line
 from pencils.fft.passes import Job
 from pencils.fft.truncation import drop, pad, truncate
-from pencils.storage import Array
+from pencils.storage import Array, same_view
 
 
 class ScipyKernel:
@@ -37,7 +37,7 @@ class ScipyKernel:
             result = step(result, overwrite=True)
         if self._factor != 1:
             np.multiply(result, self._factor, out=out)
-        elif result is not out:
+        elif not same_view(result, out):  # SciPy may have worked in place
             out[...] = result
 
 
@@ -47,17 +47,40 @@ def _step(place: int, line: Line, job: Job) -> Callable[..., Array]:
 
 def _forward(place: int, line: Line, job: Job) -> Callable[..., Array]:
     transform = _serial(place, line, job)
-    after = {THREE_HALVES: truncate, TWO_THIRDS: drop}.get(line.dealias or "")
-    if after is None:
+    if line.dealias is None:
         return transform
-    return lambda x, overwrite: after(transform(x, overwrite=overwrite), place, line)
+
+    def run(x: Array, *, overwrite: bool) -> Array:
+        spectrum = transform(x, overwrite=overwrite)
+        if line.dealias == THREE_HALVES:
+            return _changed(truncate, spectrum, place, line, line.waves)
+        drop(spectrum, place, line)
+        return spectrum
+
+    return run
 
 
 def _backward(place: int, line: Line, job: Job) -> Callable[..., Array]:
     transform = _serial(place, line, job)
     if line.dealias != THREE_HALVES:
         return transform
-    return lambda x, overwrite: transform(pad(x, place, line), overwrite=True)  # noqa: ARG005
+    return lambda x, overwrite: transform(  # noqa: ARG005
+        _changed(pad, x, place, line, line.modes), overwrite=True
+    )
+
+
+def _changed(
+    change: Callable[[Array, int, Line, Array], None],
+    x: Array,
+    place: int,
+    line: Line,
+    extent: int,
+) -> Array:
+    shape = list(x.shape)
+    shape[place] = extent
+    changed = np.empty(shape, x.dtype)
+    change(x, place, line, changed)
+    return changed
 
 
 def _serial(place: int, line: Line, job: Job) -> Callable[..., Array]:

@@ -14,7 +14,8 @@ from scipy import fft as scipy_fft
 
 from pencils.array import PencilArray
 from pencils.errors import ArgumentError, PencilMismatchError
-from pencils.layout.make import read_dims
+from pencils.layout.make import read_dim
+from pencils.operands import check_type
 from pencils.pencil import Pencil
 from pencils.storage import memory_axes
 
@@ -38,7 +39,7 @@ def fft(u: PencilArray, axis: int, *, overwrite: bool = False) -> PencilArray:
 
     Raises
     ------
-    ArgumentError
+    ArgumentError, TypeError
         If the dimension is decomposed or a singleton; `transpose` first.
 
     Examples
@@ -48,12 +49,14 @@ def fft(u: PencilArray, axis: int, *, overwrite: bool = False) -> PencilArray:
     >>> np.allclose(pencils.fft.ifft(pencils.fft.fft(u, 1), 1), u)
     True
     """
-    return _transform(partial(scipy_fft.fft, overwrite_x=overwrite), u, axis, u.pencil)
+    dim = _read_axis(u, axis)
+    return _transform(partial(scipy_fft.fft, overwrite_x=overwrite), u, dim, u.pencil)
 
 
 def ifft(u: PencilArray, axis: int, *, overwrite: bool = False) -> PencilArray:
     """Inverse of `fft`, with the same parameters."""
-    return _transform(partial(scipy_fft.ifft, overwrite_x=overwrite), u, axis, u.pencil)
+    dim = _read_axis(u, axis)
+    return _transform(partial(scipy_fft.ifft, overwrite_x=overwrite), u, dim, u.pencil)
 
 
 def rfft(u: PencilArray, axis: int, spectral: Pencil) -> PencilArray:
@@ -75,12 +78,14 @@ def rfft(u: PencilArray, axis: int, spectral: Pencil) -> PencilArray:
 
     Raises
     ------
-    ArgumentError
+    ArgumentError, TypeError
         As `fft`.
     PencilMismatchError
         If the pencils differ in more than the extent along `axis`.
     """
-    return _transform(scipy_fft.rfft, u, axis, spectral)
+    check_type("spectral", spectral, Pencil)
+    dim = _read_axis(u, axis, spectral)
+    return _transform(scipy_fft.rfft, u, dim, spectral)
 
 
 def irfft(u: PencilArray, axis: int, physical: Pencil) -> PencilArray:
@@ -102,36 +107,46 @@ def irfft(u: PencilArray, axis: int, physical: Pencil) -> PencilArray:
 
     Raises
     ------
-    ArgumentError
+    ArgumentError, TypeError
         As `fft`.
     PencilMismatchError
         If the pencils differ in more than the extent along `axis`.
     """
-    (dim,) = read_dims("axis", axis, u.pencil.ndim)
-    return _transform(partial(scipy_fft.irfft, n=physical.shape[dim]), u, dim, physical)
+    check_type("physical", physical, Pencil)
+    dim = _read_axis(u, axis, physical)
+    n, waves = physical.shape[dim], u.pencil.shape[dim]
+    if n // 2 + 1 != waves:
+        msg = f"{n} points along dimension {dim} of physical have {n // 2 + 1} waves, not {waves}"
+        raise ArgumentError(msg)
+    return _transform(partial(scipy_fft.irfft, n=n), u, dim, physical)
 
 
-def _transform(
-    transform: Callable[..., Any], u: PencilArray, axis: int, target: Pencil
-) -> PencilArray:
-    (dim,) = read_dims("axis", axis, u.pencil.ndim)
+def _read_axis(u: PencilArray, axis: int, target: Pencil | None = None) -> int:
+    """Read the dimension of a transform, and check that it can lead to a target."""
+    check_type("u", u, PencilArray)
+    dim = read_dim("axis", axis, u.pencil.ndim)
     if u.singletons:
         msg = f"the field must vary along all dimensions; {sorted(u.singletons)} are singletons"
         raise ArgumentError(msg)
-    for pencil in (u.pencil, target):
-        if pencil.process_shape[dim] > 1:
-            msg = (
-                f"dimension {dim} must lie whole on each rank for a serial transform; transpose() "
-                f"to a pencil that does not split it:\n{pencil!r}"
-            )
-            raise ArgumentError(msg)
-    if not _match(u.pencil, target, dim):
+    if u.pencil.process_shape[dim] > 1:
+        msg = (
+            f"dimension {dim} must lie whole on each rank for a serial transform; transpose() "
+            f"to a pencil that does not split it:\n{u.pencil!r}"
+        )
+        raise ArgumentError(msg)
+    if target is not None and not _match(u.pencil, target, dim):
         msg = (
             f"a transform along dimension {dim} leads to pencils that differ there only, made by "
             f"with_(shape=...):\n{u.pencil!r}\n{target!r}"
         )
         raise PencilMismatchError(msg)
-    axes = memory_axes(u.pencil.order, len(u.components))
+    return dim
+
+
+def _transform(
+    transform: Callable[..., Any], u: PencilArray, dim: int, target: Pencil
+) -> PencilArray:
+    axes = memory_axes(target.order, len(u.components))
     along = axes.index(len(u.components) + dim)
     block = transform(u.local.transpose(axes), axis=along).transpose(np.argsort(axes))
     if block.shape[len(u.components) :] != target.local_shape:

@@ -94,7 +94,7 @@ def plan_stages(
         if not remaining:
             return list(path)
         order = (*cost[3], *(rank[axis] for axis in done))
-        for new_decomp, new_grid in _moves(state, len(shape)):
+        for new_decomp, new_grid in _moves(state._replace(remaining=remaining), len(shape)):
             parts = dict(zip(new_decomp, new_grid, strict=True))
             moved = sum(_whole(state, dim) for dim, p in parts.items() if p > 1)
             empty = sum(p > shape[dim] for dim, p in parts.items())
@@ -128,15 +128,20 @@ def _possible(state: _State, first: int | None, free: Sequence[int]) -> tuple[in
 
 def _moves(state: _State, ndim: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
     """List the decompositions that one transpose leads to and that may make progress."""
-    active = [axis for axis, parts in enumerate(state.grid) if parts > 1]
     whole = [dim for dim in range(ndim) if _whole(state, dim)]
     if not whole and ndim > 1:  # all dimensions are decomposed: fewer have to be
         *kept, one, other = state.grid
         for decomp in permutations(range(ndim), ndim - 1):
             yield decomp, (*kept, one * other)
         return
-    for size in range(1, min(len(active), len(whole)) + 1):
-        for moving in combinations(active, size):
+    # To move what cuts a dimension that does not wait for it lets none come sooner.
+    waiting = [
+        axis
+        for axis, (dim, parts) in enumerate(zip(state.decomp, state.grid, strict=True))
+        if parts > 1 and dim in state.remaining
+    ]
+    for size in range(1, min(len(waiting), len(whole)) + 1):
+        for moving in combinations(waiting, size):
             for dims in permutations(whole, size):
                 yield _moved(state.decomp, dict(zip(moving, dims, strict=True))), state.grid
 

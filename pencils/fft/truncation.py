@@ -4,60 +4,52 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from pencils.fft.lines import Line
 from pencils.storage import Array
 
 
-def truncate(spectrum: Array, axis: int, line: Line) -> Array:
+def truncate(spectrum: Array, axis: int, line: Line, out: Array) -> None:
     """Keep the waves of the resolution.
 
     The waves n/2 and -n/2 of an even number of points are one: what both hold is added.
     """
-    n, kept = line.resolution, line.waves
+    n = line.resolution
+    middle = _at(axis, n // 2)
     if line.transform == "r2c":
-        short: Array = spectrum[_at(axis, slice(0, kept))].copy()
+        out[...] = spectrum[_at(axis, slice(0, line.waves))]
         if n % 2 == 0:
-            middle = short[_at(axis, n // 2)]
-            middle += middle.conj()
-        return short
+            out[middle] += out[middle].conj()
+        return
     rising = (n + 1) // 2
-    shape = list(spectrum.shape)
-    shape[axis] = kept
-    short = np.empty(shape, spectrum.dtype)
-    short[_at(axis, slice(0, rising))] = spectrum[_at(axis, slice(0, rising))]
-    short[_at(axis, slice(rising, n))] = spectrum[_at(axis, slice(line.modes - n // 2, None))]
+    out[_at(axis, slice(0, rising))] = spectrum[_at(axis, slice(0, rising))]
+    out[_at(axis, slice(rising, n))] = spectrum[_at(axis, slice(line.modes - n // 2, None))]
     if n % 2 == 0:
-        short[_at(axis, n // 2)] += spectrum[_at(axis, n // 2)]
-    return short
+        out[middle] += spectrum[middle]
 
 
-def pad(waves: Array, axis: int, line: Line) -> Array:
+def pad(waves: Array, axis: int, line: Line, out: Array) -> None:
     """Undo `truncate`: half of a wave n/2 goes to n/2, half to -n/2, and the rest is zero."""
     n = line.resolution
-    shape = list(waves.shape)
-    shape[axis] = line.modes
-    long = np.zeros(shape, waves.dtype)
+    middle = _at(axis, n // 2)
     if line.transform == "r2c":
-        long[_at(axis, slice(0, line.waves))] = waves
-        if n % 2 == 0:
-            long[_at(axis, n // 2)] *= 0.5
-        return long
-    rising = (n + 1) // 2
-    long[_at(axis, slice(0, rising))] = waves[_at(axis, slice(0, rising))]
-    long[_at(axis, slice(line.modes - n // 2, None))] = waves[_at(axis, slice(rising, n))]
+        out[_at(axis, slice(0, line.waves))] = waves
+        out[_at(axis, slice(line.waves, None))] = 0
+        if n % 2 == 0:  # it stands for both halves: their imaginary parts cancel
+            out[middle] = 0.5 * out[middle].real
+        return
+    rising, falling = (n + 1) // 2, line.modes - n // 2
+    out[_at(axis, slice(0, rising))] = waves[_at(axis, slice(0, rising))]
+    out[_at(axis, slice(rising, falling))] = 0
+    out[_at(axis, slice(falling, None))] = waves[_at(axis, slice(rising, n))]
     if n % 2 == 0:
-        half = long[_at(axis, line.modes - n // 2)]
+        half = out[_at(axis, falling)]
         half *= 0.5
-        long[_at(axis, n // 2)] = half
-    return long
+        out[middle] = half
 
 
-def drop(spectrum: Array, axis: int, line: Line) -> Array:
+def drop(spectrum: Array, axis: int, line: Line) -> None:
     """Zero the waves that the 2/3 rule drops, in place."""
     spectrum[_at(axis, line.dropped)] = 0
-    return spectrum
 
 
 def _at(axis: int, where: Any) -> tuple[Any, ...]:

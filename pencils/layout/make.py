@@ -123,6 +123,21 @@ def read_dims(name: str, values: object, ndim: int) -> tuple[int, ...]:
     return dims
 
 
+def read_dim(name: str, value: object, ndim: int) -> int:
+    """Read one dimension number, as `read_dims`.
+
+    Raises
+    ------
+    ArgumentError
+        Also if there are several.
+    """
+    dims = read_dims(name, value, ndim)
+    if len(dims) != 1:
+        msg = f"{name}={value!r} must be one dimension"
+        raise ArgumentError(msg)
+    return dims[0]
+
+
 def _items(values: object) -> list[object]:
     """Entries of a sequence; anything else, and text, is one entry."""
     if isinstance(values, str):

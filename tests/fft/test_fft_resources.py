@@ -10,7 +10,7 @@ from mpi4py import MPI
 from together import everywhere
 
 import pencils
-from pencils.errors import ArgumentError
+from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.fft import PencilFFT, passes, route
 from pencils.fft.work import _LATEST
 
@@ -44,7 +44,7 @@ def test_plans_of_one_communicator_share_work_memory(comm):
     a = draw(SHAPE, float)
     u = pencils.partition(pen, a)
     cosines = other.forward(u.astype("f4"))
-    assert close(one.backward(one.forward(u)).local, u.local)
+    assert close(one.backward(one.forward(u)), u)
     assert np.allclose(other.backward(cosines), u, atol=1e-4)
     topology = pen.topology
     one.free()
@@ -112,6 +112,35 @@ def test_plans_of_a_freed_communicator_say_so(comm):
         plan.free()
 
 
+def test_waves_on_a_freed_communicator_say_so(comm):
+    """In both directions, though the plan itself lives on another one."""
+    private = comm.Dup()
+    pen = pencils.Pencil(SHAPE, comm)
+    waves = pencils.Pencil((8, 6, 6), private, decomp=1)
+    plans = [PencilFFT(pen, output=waves, check=check) for check in (True, False)]
+    u = pencils.ones(pen)
+    for plan in plans:
+        u_hat = plan.forward(u)
+        assert close(plan.backward(u_hat), u)
+    private.Free()
+    for plan in plans:
+        for call, field in ((plan.forward, u), (plan.backward, u_hat)):
+            with pytest.raises(ArgumentError, match=r"PencilFFT.*freed"):
+                call(field)
+        plan.free()
+
+
+def test_what_is_wrong_is_called_by_its_name(comm):
+    pen = pencils.Pencil(SHAPE, comm)
+    with PencilFFT(pen) as plan:
+        with pytest.raises(TypeError, match="u must be"):
+            plan.forward(None)
+        with pytest.raises(TypeError, match="u_hat must be"):
+            plan.backward(None)
+        with pytest.raises(PencilMismatchError, match="u_hat lies on"):
+            plan.backward(pencils.ones(pen))
+
+
 def test_many_plans(comm):
     """Used or not, freed or forgotten; MPI runs out of nothing."""
     private = comm.Dup()
@@ -153,7 +182,7 @@ def test_another_communicator(comm):
     a = draw(SHAPE, complex, seed=comm.rank % 2)
     with PencilFFT(pencils.Pencil(SHAPE, half), complex) as plan:
         u_hat = plan.forward(pencils.partition(plan.input_pencil, a))
-        assert close(u_hat.local, np.fft.fftn(a)[u_hat.local_slices])
+        assert close(u_hat, np.fft.fftn(a))
     half.Free()
 
 
@@ -198,21 +227,24 @@ def test_the_same_as_mpi4py_fft(comm):
     comm.Allreduce(MPI.IN_PLACE, expected)
     with PencilFFT(pencils.Pencil(SHAPE, comm), normalize="forward") as plan:
         u_hat = plan.forward(pencils.partition(plan.input_pencil, a))
-        assert close(u_hat.local, expected[u_hat.local_slices])
+        assert close(u_hat, expected)
 
 
-def test_padding_as_mpi4py_fft(comm):
+@pytest.mark.parametrize(("n", "alike"), [(10, 6), (6, 4), (8, 4), (12, 6)])
+def test_padding_as_mpi4py_fft(comm, n, alike):
+    """But for the last wave of n points where n/2 + 1, on which mpi4py-fft decides, is odd."""
     peer = pytest.importorskip("mpi4py_fft")
-    shape, fine = (8, 6, 10), (12, 9, 15)
+    shape, fine = (8, 6, n), (12, 9, n * 3 // 2)
     a = draw(fine, float)
     fft = peer.PFFT(comm, shape, padding=[1.5] * 3, dtype=float)
     v = peer.newDistArray(fft, forward_output=False)
     v[...] = a[fft.local_slice(forward_output=False)]
     v_hat = fft.forward(v, normalize=True)
-    expected = np.zeros((8, 6, 6), complex)
+    expected = np.zeros((8, 6, n // 2 + 1), complex)
     expected[fft.local_slice()] = v_hat
     comm.Allreduce(MPI.IN_PLACE, expected)
     pen = pencils.Pencil(shape, comm)
     with PencilFFT(pen, normalize="forward", dealias="3/2") as plan:
-        u_hat = plan.forward(pencils.partition(plan.input_pencil, a))
-        assert close(u_hat.local, expected[u_hat.local_slices])
+        u_hat = pencils.gather(plan.forward(pencils.partition(plan.input_pencil, a)), root=None)
+    assert np.allclose(u_hat[..., :alike], expected[..., :alike], rtol=0, atol=1e-14)
+    assert not np.allclose(u_hat[..., alike:], expected[..., alike:]) or alike == n // 2 + 1

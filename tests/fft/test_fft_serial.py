@@ -44,6 +44,10 @@ def test_real_transforms(comm, axis):
     u_hat = fft.rfft(pencils.partition(pen, a), axis, spectral)
     assert np.allclose(u_hat, np.fft.rfft(a, axis=axis))
     assert np.allclose(fft.irfft(u_hat, axis, pen), a)
+    for order in ((2, 1, 0), (1, 2, 0)):  # of the result, not of what is read
+        turned = fft.rfft(pencils.partition(pen, a), axis, spectral.with_(order=order))
+        assert np.allclose(turned, u_hat)
+        assert turned.local.transpose(order).flags.c_contiguous
 
 
 def test_pencils_that_do_not_fit_are_refused(comm):
@@ -63,8 +67,21 @@ def test_pencils_that_do_not_fit_are_refused(comm):
         fft.rfft(u, 2, pen.with_(shape=(8, 8, 5)))
     with pytest.raises(ArgumentError, match="singletons"):
         fft.fft(u.mean(axis=0), 2)
-    with pytest.raises(ArgumentError, match="axis"):
-        fft.irfft(u, 5, pen)
+    for axis in (5, (0, 1), ()):
+        with pytest.raises(ArgumentError, match="axis"):
+            fft.fft(u, axis)
+    with pytest.raises(ArgumentError, match="51 waves, not 6"):
+        fft.irfft(u, 2, pen.with_(shape=(8, 8, 100)))
+    with pytest.raises(PencilMismatchError):
+        fft.irfft(u, 2, pencils.Pencil((8, 8), comm))
+    for call in (
+        lambda: fft.fft(u.local, 2),
+        lambda: fft.rfft(u, 2, None),
+        lambda: fft.irfft(u, 2, (8, 8, 10)),
+        lambda: fft.irfft(None, 2, pen),
+    ):
+        with pytest.raises(TypeError, match="must be a Pencil"):
+            call()
     if comm.size > 1:
         whole = pencils.Pencil((8, 8, 6), comm, decomp=2)
         with pytest.raises(ArgumentError, match="must lie whole"):

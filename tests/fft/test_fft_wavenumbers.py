@@ -58,6 +58,28 @@ def test_second_derivatives_of_cosines_and_sines(comm, name, first, shift, funct
         assert np.allclose(plan.backward(-(wave**2) * u_hat + none), -(k**2) * u)
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8", "g"])
+def test_wave_numbers_of_a_length_of_two_pi_are_integers(comm, dtype):
+    """Exactly, though 49 * (1 / 49) and the like are not 1."""
+    for n in (1, 2, 7, 8, 49, 98, 103, 187):
+        whole, half = np.rint(np.fft.fftfreq(n, 1 / n)), np.arange(n // 2 + 1)
+        with PencilFFT(pencils.Pencil((n, n), comm), dtype, backend="scipy") as plan:
+            for lengths in [None, 2 * np.pi][: 1 if dtype == "g" else 2]:
+                for k, expected in zip(plan.wavenumbers(lengths), (whole, half), strict=True):
+                    assert np.array_equal(pencils.gather(k, root=None).ravel(), expected)
+
+
+def test_long_wave_numbers(comm):
+    """As long as the fields, also of lengths that are."""
+    pi = 4 * np.arctan(np.longdouble(1))
+    with PencilFFT(pencils.Pencil(8, comm), "g") as plan:
+        for length in (1.0, np.longdouble(1) / 3):
+            (k,) = plan.wavenumbers(length)
+            expected = 2 * pi / length * np.arange(5)
+            error = abs(pencils.gather(k, root=None) - expected) / expected[-1]
+            assert error.max() < 4 * np.finfo("g").eps
+
+
 def test_types_and_names(comm):
     with PencilFFT(pencils.Pencil((4, 5), comm), "f4", axes=1) as plan:
         none, half = plan.wavenumbers(2 * np.pi)
@@ -66,6 +88,9 @@ def test_types_and_names(comm):
         assert not pencils.gather(none, root=None).any()
         for lengths in (0, -1.0, (1, 2, 3), np.inf):
             with pytest.raises(ArgumentError, match="lengths"):
+                plan.wavenumbers(lengths)
+        for lengths in ("abc", [[1], [1, 2]], object(), 1j):
+            with pytest.raises(TypeError, match="lengths"):
                 plan.wavenumbers(lengths)
     pen = pencils.Pencil((2,) * 5, comm)
     with PencilFFT(pen) as plan:

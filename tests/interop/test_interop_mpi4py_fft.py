@@ -257,7 +257,8 @@ def test_what_mpi4py_fft_does_not_have(comm):
         check("otherwise", call=lambda: subcomm(last))
         slab = Pencil(SHAPE, comm, decomp=0)
         check("axis=0", "[1, 2]", call=lambda: from_pencil(slab, 0))
-    check("axis=(7,)", call=lambda: from_pencil(Pencil(SHAPE, comm), 7))
+    for axis in (7, (1, 2), ()):
+        check("axis=", call=lambda axis=axis: from_pencil(Pencil(SHAPE, comm), axis))
     pencil = Pencil(SHAPE, comm)
     turned = pencils.zeros(pencil.with_(order=(2, 1, 0)))
     check("order=(0, 1, 2)", call=lambda: from_array(turned))

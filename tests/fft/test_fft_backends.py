@@ -1,0 +1,78 @@
+"""Libraries of serial transforms: which is used, and what happens where one does not work."""
+
+import sys
+
+import numpy as np
+import pytest
+from fft_cases import draw
+from together import raise_together
+
+import pencils
+from pencils.errors import ArgumentError
+from pencils.fft import PencilFFT
+from pencils.fft.fftw_kernel import why_no_fftw
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+SHAPE = (6, 5, 8)
+
+
+@pytest.fixture
+def break_fftw(monkeypatch):
+    """Break mpi4py-fft on this rank until the end of the test."""
+
+    def broken():
+        monkeypatch.setitem(sys.modules, "mpi4py_fft", None)
+        why_no_fftw.cache_clear()
+
+    yield broken
+    monkeypatch.undo()
+    why_no_fftw.cache_clear()
+
+
+@pytest.mark.parametrize("ranks", ["all", "last"])
+def test_a_library_that_is_broken_is_not_used(comm, break_fftw, ranks):
+    """Nor one that is broken on another rank."""
+    if ranks == "all" or comm.rank == comm.size - 1:
+        break_fftw()
+    private = comm.Dup()  # what was measured before is not remembered there
+    pen = pencils.Pencil(SHAPE, private)
+    a = draw(SHAPE, float)
+    with PencilFFT(pen) as plan:
+        u_hat = plan.forward(pencils.partition(pen, a))
+        assert np.allclose(u_hat.local, np.fft.rfftn(a)[u_hat.local_slices])
+        assert "by scipy" in repr(plan)
+    raise_together(comm, ArgumentError, "mpi4py-fft", call=lambda: PencilFFT(pen, backend="fftw"))
+    private.Free()
+
+
+def test_a_plan_names_the_library_that_does_the_work(comm):
+    """FFTW has no orthogonal cosine transforms: SciPy does them."""
+    pytest.importorskip("mpi4py_fft")
+    pen = pencils.Pencil(SHAPE, comm, decomp=0)
+    with PencilFFT(pen, transforms="dct2", backend="fftw") as plan:
+        assert "by fftw\n" in repr(plan)
+    with PencilFFT(pen, transforms="dct2", normalize="ortho", backend="fftw") as plan:
+        assert "by scipy\n" in repr(plan)
+    mixed = {0: "dct2", 1: "none"}
+    with PencilFFT(pen, transforms=mixed, normalize="ortho", backend="fftw") as plan:
+        assert ("by fftw and scipy\n" in repr(plan)) == (comm.size > 1)
+
+
+def test_planning_takes_a_bounded_time(comm, monkeypatch):
+    """FFTW would measure minutes for long lines; others may plan as long as they like."""
+    fftw = pytest.importorskip("mpi4py_fft.fftw")
+    limits, bounded = [], []
+
+    def planned(*args):
+        bounded.append(0 < limits[-1] <= 1)
+        return plan_freely(*args)
+
+    plan_freely = fftw.get_planned_FFT
+    monkeypatch.setattr(fftw, "set_timelimit", limits.append)
+    monkeypatch.setattr(fftw, "get_planned_FFT", planned)
+    with PencilFFT(pencils.Pencil(SHAPE, comm, decomp=0), axes=(1, 2), backend="fftw"):
+        pass
+    assert bounded
+    assert all(bounded)
+    assert limits[-1] < 0
