@@ -5,9 +5,9 @@ Run it on any number of processes, then go on from its checkpoint on another num
     mpiexec -n 4 python -m mpi4py examples/navier_stokes.py --n 64 --checkpoint flow.h5
     mpiexec -n 3 python -m mpi4py examples/navier_stokes.py --n 64 --restart flow.h5 --time 0.2
 
-It ends with the same bits as if it had never stopped. It also runs without mpiexec, and as
-``python -m pencils demo``. The flow is the Taylor-Green vortex, or what ``--input`` holds. In
-Fourier space, with vorticity ω = ∇ × u and wave vector k,
+It ends with the same bits as if it had never stopped, if no dimension has more processes than
+waves. It also runs without mpiexec, and as ``python -m pencils demo``. The flow is the Taylor-Green
+vortex, or what ``--input`` holds. In Fourier space, with vorticity ω = ∇ × u and wave vector k,
 
     dû/dt = P (u × ω)^ - ν k² û,        P f = f - k (k · f) / k².
 

@@ -23,6 +23,8 @@ Array = NDArray[Any]
 
 # One call moves at most this many bytes: the system takes less than 2**31.
 PIECE_BYTES = 2**29
+# Small writes share pages, which would go to the disk several times.
+HINT_BYTES = 2**20
 # Of Linux. A hint: what it returns says nothing that `sync` does not say.
 _sync_file_range = getattr(CDLL(None), "sync_file_range", None)
 _START = 2  # SYNC_FILE_RANGE_WRITE
@@ -75,11 +77,11 @@ class SharedFile:
     def write(self, offset: int, data: Array) -> None:
         """Write the bytes of a C-contiguous array at position `offset` of the file. Local.
 
-        The system is told to bring them to the disk at once, while more is written: `sync` then
-        has less to wait for.
+        The system is told to bring large pieces to the disk at once, while more is written: `sync`
+        then has less to wait for.
         """
         self._move(os.pwritev, "write", offset, data)
-        if _sync_file_range is not None:
+        if data.nbytes >= HINT_BYTES and _sync_file_range is not None:
             _sync_file_range(self._file, c_int64(offset), c_int64(data.nbytes), _START)
 
     def read(self, offset: int, data: Array) -> None:

@@ -42,9 +42,8 @@ def pad(waves: Array, axis: int, line: Line, out: Array) -> None:
     out[_at(axis, slice(rising, falling))] = 0
     out[_at(axis, slice(falling, None))] = waves[_at(axis, slice(rising, n))]
     if n % 2 == 0:
-        half = out[_at(axis, falling)]
-        half *= 0.5
-        out[middle] = half
+        out[_at(axis, falling)] *= 0.5
+        out[middle] = out[_at(axis, falling)]
 
 
 def drop(spectrum: Array, axis: int, line: Line) -> None:

@@ -57,50 +57,19 @@ def checksum(data: NDArray[Any], first: int = 0) -> int:
     >>> checksum(whole[::-1]) == checksum(whole)
     False
     """
-    return checksum_rows(data, data.size, max(1, data.size), first)
-
-
-def checksum_rows(data: NDArray[Any], length: int, step: int, first: int = 0) -> int:
-    """Sum up rows of consecutive elements of an array, and nothing that lies between them.
-
-    Parameters
-    ----------
-    data : numpy.ndarray
-        Consecutive elements of the whole array in C order, as for `checksum`.
-    length : int
-        Elements of each row. The first row begins with `data`; the last one may be shorter.
-    step : int
-        From the begin of one row to that of the next, in elements; at least one.
-    first : int, optional
-        Position of the first element in the C order of the whole array.
-
-    Returns
-    -------
-    int
-        The sum, as of `checksum`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> whole = np.arange(10.0)
-    >>> checksum_rows(whole, 2, 5) == (checksum(whole[:2]) + checksum(whole[5:7], 5)) % 2**64
-    True
-    """
-    each = _words_each(data.dtype)
-    words, length, step, first = _words(data), each * length, each * step, each * first
+    words, first = _words(data), first * _words_each(data.dtype)
     kernels = compiled()
     if kernels is not None and sys.byteorder == "little":
-        total: int = kernels.mixed_sum(words, words.itemsize, first, length, step)
+        total: int = kernels.mixed_sum(words, words.itemsize, first)
         return total
-    rows = ((at, words[at : at + length]) for at in range(0, words.size, step))
-    return sum(_sum_pieces(row, first + at) for at, row in rows) % _MODULUS
+    return _sum_pieces(words, first)
 
 
 def _sum_pieces(words: NDArray[Any], first: int) -> int:
     total = 0
     for at in range(0, words.size, _PIECE):
         total += _mixed_sum(words[at : at + _PIECE], first + at, _ramp())
-    return total
+    return total % _MODULUS
 
 
 def checksum_box(data: NDArray[Any], start: Sequence[int], shape: Sequence[int]) -> int:

@@ -20,6 +20,8 @@ _KEPT = 40
 _TEMPORARY = re.compile(r"\.(?P<kept>.*)\.(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{12}\.tmp")
 # A file that nobody has written to for so long, in seconds, belongs to no running save.
 _FORGOTTEN = 24 * 3600.0
+# A file of so many bytes takes longer to free than a thread to start.
+_LARGE = 2**23
 # They give back the room of files that were replaced.
 _FREEING: list[threading.Thread] = []
 
@@ -111,21 +113,31 @@ def commit(temporary: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def _freed_behind(target: Path) -> Iterator[None]:
-    """Leave it to a thread to free a file that loses its name: for a large one that takes long."""
+    """Leave it to a thread to free a large file that loses its name, which takes long."""
     try:
         old = os.open(target, os.O_RDONLY)
     except OSError:  # there is none, or it may not be read
         yield
         return
-    thread = threading.Thread(target=os.close, args=(old,), name="pencils.free")
     try:
         yield
     finally:
-        try:
+        _free(old)
+
+
+def _free(handle: int) -> None:
+    if os.fstat(handle).st_size >= _LARGE:
+        thread = threading.Thread(target=_close, args=(handle,), name="pencils.free")
+        with contextlib.suppress(RuntimeError):  # no more threads
             thread.start()
             _FREEING.append(thread)
-        except RuntimeError:  # no more threads
-            os.close(old)
+            return
+    _close(handle)
+
+
+def _close(handle: int) -> None:
+    with contextlib.suppress(OSError):  # nothing was written by it
+        os.close(handle)
 
 
 def discard(temporary: Path) -> None:

@@ -19,14 +19,14 @@ from pencils.comm.reduce import allreduce
 from pencils.io.arguments import read_names, read_path
 from pencils.io.boundary import copy_common, has_room, widened, with_boundary
 from pencils.io.checkpoint import Checkpoint
-from pencils.io.checksum import checksum_box
+from pencils.io.checksum import checksum, checksum_box
 from pencils.io.entry import Entry, damaged
 from pencils.io.inspected import Inspected, inspect_together
 from pencils.io.places import read_places
-from pencils.io.progress import shown
-from pencils.io.sieving import read_rows, rows_of
-from pencils.io.slabs import Slabs
+from pencils.io.progress import Told, shown
+from pencils.io.slabs import PIECE_BYTES, Slabs, runs
 from pencils.io.values import decode
+from pencils.layout import Box
 from pencils.operands import is_field, topology_among
 from pencils.pencil import Pencil
 from pencils.storage import HaloSpec, read_dtype
@@ -202,15 +202,28 @@ def _read_raw(
         for entry, raw, _ in landings:
             slab = slabs.into(raw)
             with agreed(comm, "load"):  # one rank may have no memory for it
-                summed = _is_summed(entry, slab)
-                parts = (
-                    read_rows(shared, entry.offset or 0, rows, summed=summed, moved=moved)
-                    for rows in rows_of(slab)
-                )
-                sums[entry.name] = sum(parts) % 2**64
+                sums[entry.name] = _read_slab(shared, slab, entry, moved)
                 shared.complain()
             slabs.spread(slab, raw)
     return sums
+
+
+def _read_slab(file: SharedFile, slab: PencilArray, entry: Entry, moved: Told) -> int:
+    total, most = 0, max(1, PIECE_BYTES // entry.dtype.itemsize)
+    for run in runs(slab):
+        offset = run.offset
+        for box in Box.of_shape(run.block.shape).pieces(most):
+            index: tuple[Any, ...] = (*box.slices(), ...)  # an array even of a single element
+            part = run.block[index]
+            piece = part if part.flags.c_contiguous else np.empty(part.shape, part.dtype)
+            file.read((entry.offset or 0) + offset, piece)
+            if _is_summed(entry, slab):
+                total += checksum(piece, offset // piece.dtype.itemsize)
+            if piece is not part:
+                np.copyto(part, piece)
+            moved(piece.nbytes)
+            offset += piece.nbytes
+    return total % 2**64
 
 
 def _read_boxes(path: str, landings: Sequence[Landing]) -> dict[str, int]:

@@ -16,7 +16,6 @@ import numpy as np
 from pencils.array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO
-from pencils.io.sieving import is_read_by_rows
 from pencils.kinds import Kind
 from pencils.layout import Layout
 from pencils.pencil import Pencil
@@ -24,7 +23,9 @@ from pencils.plans import kept_plan
 from pencils.storage import Array
 from pencils.transposition import Transposition
 
-# What is written, summed up and reported at once: the disk has it while the next one is copied.
+# Runs of this length are read one by one rather than as slabs (measured; see benchmarks/io.py).
+DIRECT_BYTES = 2**16
+# What moves, is summed up and reported at once: the disk has it while the next one is copied.
 PIECE_BYTES = 2**23
 # Memory for packing, besides the field and the slab.
 STAGING_BYTES = 2**26
@@ -61,14 +62,27 @@ def is_slab(layout: Layout) -> bool:
     )
 
 
-def runs(slab: PencilArray) -> Iterator[Run]:
-    """Yield the runs of this rank, which holds a part of a slab: one for each component."""
-    box, shape, itemsize = slab.extent.box, slab.extent.shape, slab.dtype.itemsize
-    if slab.local.size == 0:
+def run_bytes(layout: Layout, itemsize: int) -> int:
+    """Bytes that a rank's block has in one piece of the global array; about, for all ranks."""
+    cut = [dim for dim, split in enumerate(layout.splits) if split.parts > 1 and split.points > 1]
+    first = cut[-1] if cut else 0
+    return prod(layout.shape[first:]) * itemsize // layout.process_shape[first]
+
+
+def runs(field: PencilArray) -> Iterator[Run]:
+    """Yield the runs of this rank in C order; in a slab one for each component."""
+    box, shape, itemsize = field.extent.box, field.extent.shape, field.dtype.itemsize
+    if field.local.size == 0:
         return
-    start = sum(lo * prod(shape[dim + 1 :]) for dim, lo in enumerate(box.start))
-    for number, component in enumerate(np.ndindex(*slab.components)):
-        yield Run((number * prod(shape) + start) * itemsize, slab.local[component])
+    strides = [prod(shape[dim + 1 :]) * itemsize for dim in range(len(shape))]
+    cut = [dim for dim, points in enumerate(shape) if box.shape[dim] < points]
+    lead = box.shape[: cut[-1] if cut else 0]
+    start = sum(lo * stride for lo, stride in zip(box.start, strides, strict=True))
+    for number, component in enumerate(np.ndindex(*field.components)):
+        origin = number * prod(shape) * itemsize + start
+        for index in np.ndindex(*lead):
+            step = sum(i * stride for i, stride in zip(index, strides, strict=False))
+            yield Run(origin + step, field.local[component + index])
 
 
 def pieces(run: Run) -> Iterator[Run]:
@@ -83,7 +97,8 @@ class Slabs:
     """Brings fields to slabs and back, one after the other. Everything is *Collective*.
 
     The slab is kept while fields of the same kind follow each other, and given back when another
-    kind comes: of a checkpoint, one field at a time exists twice. Plans are found again next time.
+    kind comes: of a checkpoint, one field at a time exists twice. Plans are found again next time,
+    and pack in the memory that all transposes share.
     """
 
     def __init__(self) -> None:
@@ -100,10 +115,10 @@ class Slabs:
     def into(self, field: PencilArray) -> PencilArray:
         """Return a slab to be filled with what `field` shall hold.
 
-        If reading what it holds beats an exchange, it is `field` itself.
+        If it is one, or has runs so long that reading them beats an exchange, it is `field` itself.
         """
         layout = field.extent.layout
-        if is_slab(layout) or is_read_by_rows(layout, field.dtype.itemsize):
+        if is_slab(layout) or run_bytes(layout, field.dtype.itemsize) >= DIRECT_BYTES:
             return field
         return self._find_slab(_find_plan(field, back=True).source, field)
 
@@ -146,7 +161,8 @@ def _find_plan(field: PencilArray, *, back: bool) -> Transposition:
         along = slab_dimension(field.extent.shape)
         flat = field.pencil.with_(decomp=along, order=range(field.pencil.ndim))
         ends = (flat, field.pencil) if back else (field.pencil, flat)
-        return Transposition.for_kind(*ends, kind, AUTO, staging=STAGING_BYTES)
+        buffers = field.pencil.topology.buffers
+        return Transposition.for_kind(*ends, kind, AUTO, buffers=buffers, staging=STAGING_BYTES)
 
     key = ("slabs", field.pencil, kind, back)
     plan: Transposition = kept_plan(field.pencil.topology, key, make)

@@ -97,6 +97,7 @@ def _sum_shares(comm: MPI.Intracomm, file: Inspected[list[Entry]]) -> Sums:
             for number, entry in enumerate(entries):
                 if entry.offset is not None:
                     sums[number] = _sum_bytes(shared, entry, comm.rank, comm.size)
+            shared.complain()
     with agreed(comm, "verify"):
         try:
             for number, entry in enumerate(entries):

@@ -30,7 +30,8 @@ class Part(Protocol):
     def work(self) -> None:
         """Do what needs no other rank: compute, write what is known to have its place.
 
-        Never waits for another rank, so that it may fail on one alone; the caller tells the others.
+        Never waits for another rank, so that it may fail on one alone: it raises what went wrong
+        here, and the caller tells the others.
         """
 
     def finish(self) -> int:
@@ -39,7 +40,7 @@ class Part(Protocol):
         Raises
         ------
         OSError
-            On every rank, if writing has failed on any.
+            On every rank, if writing in this stage has failed on any.
         """
 
 

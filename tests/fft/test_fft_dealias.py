@@ -114,6 +114,14 @@ def test_any_waves_are_the_same_field_at_the_points_that_both_have(comm, backend
         assert np.allclose(u.local, expected[u.local_slices], rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 9])
+def test_one_dimension_alone(comm, backend, n):
+    with PencilFFT(pencils.Pencil(n, comm), complex, dealias="3/2", backend=backend) as plan:
+        waves = draw((n,), complex)
+        back = plan.forward(plan.backward(pencils.partition(plan.output_pencil, waves)))
+        assert np.allclose(back.local, waves[back.local_slices], rtol=0, atol=1e-14)
+
+
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_the_shortest_wave_has_no_slope(comm, axis):
     """As its derivative is zero at all points, so it is between them."""

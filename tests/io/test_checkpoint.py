@@ -8,7 +8,6 @@ import pytest
 
 import pencils
 from pencils.comm import file as comm_file
-from pencils.io import sieving
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -52,18 +51,8 @@ def test_every_shape_from_and_onto_every_pencil(mpi_tmp_path, shape, lab):
             assert loaded[name].components == field.components
 
 
-WAYS = {
-    "as slabs": {"MOST_SIEVED": 0, "ROW_BYTES": 2**30},
-    "row by row": {"ROW_BYTES": 0, "PIECE_BYTES": 50},
-    "a few rows at once": {"MOST_SIEVED": 100, "SIEVE_BYTES": 200},
-    "many rows at once": {"MOST_SIEVED": 100},
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_all_ways_of_reading_lead_to_one_field(mpi_tmp_path, monkeypatch, lab, way):
-    for name, value in WAYS[way].items():
-        monkeypatch.setattr(sieving, name, value)
+def test_long_runs_are_read_one_by_one(mpi_tmp_path, monkeypatch, lab):
+    monkeypatch.setattr("pencils.io.slabs.DIRECT_BYTES", 0)
     path = mpi_tmp_path / "a.h5"
     cases = {str(number): case for number, case in enumerate(lab.cases((3, 1, 5, 4), 6, seed=2))}
     pencils.save(path, {name: field for name, (field, _) in cases.items()})

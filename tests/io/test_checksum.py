@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pencils.io import checksum as module
-from pencils.io.checksum import checksum, checksum_box, checksum_rows
+from pencils.io.checksum import checksum, checksum_box
 
 DTYPES = ["?", "i1", "u2", "f4", "f8", "c16", ">f8", "g", "S3", "S5", "f8,i1,?", "V12"]
 
@@ -41,18 +41,6 @@ def test_boxes_add_up_to_the_whole(dtype, data):
         box = whole[*(slice(lo, n if at else cut) for lo, cut, n, at in ends), ...]
         total += checksum_box(box, start, shape)
     assert total % 2**64 == checksum(whole)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kernels", ["compiled", "numpy"])
-@given(length=st.integers(0, 60), step=st.integers(1, 60), first=st.integers(0, 2**40))
-def test_rows_add_up(dtype, kernels, length, step, first):
-    with pytest.MonkeyPatch.context() as patch:
-        if kernels == "numpy":
-            patch.setattr(module, "compiled", lambda: None)
-        whole, length = some(100, dtype), min(length, step)
-        rows = [checksum(whole[at : at + length], first + at) for at in range(0, 100, step)]
-        assert checksum_rows(whole, length, step, first) == sum(rows) % 2**64
 
 
 @pytest.mark.parametrize("shape", [(5, 70_000), (70_000, 5), (41, 42, 43), (1, 1, 10**5)])

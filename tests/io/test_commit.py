@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pencils.io import commit as module
 from pencils.io.commit import clean, commit, make_temporary
 
 
@@ -20,8 +21,11 @@ def open_files(folder):
     return [str(link.readlink()) for link in links if str(folder) in str(link.readlink())]
 
 
-@pytest.fixture(params=["a thread frees it", "there are no more threads"])
+@pytest.fixture(params=["it is small", "a thread frees it", "there are no more threads"])
 def threads(request, monkeypatch):
+    if request.param != "it is small":
+        monkeypatch.setattr(module, "_LARGE", 0)
+
     def fail(_):
         msg = "can't start new thread"
         raise RuntimeError(msg)

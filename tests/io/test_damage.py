@@ -1,5 +1,6 @@
 """Files that are not what they were are told from good ones; what dead saves left is removed."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -41,6 +42,24 @@ def flip(path, name, byte=17, bit=3):
         (value,) = raw.read(1)
         raw.seek(at)
         raw.write(bytes([value ^ 1 << bit]))
+
+
+def test_a_disk_that_cannot_be_read(comm, mpi_tmp_path, pencil, lab, monkeypatch):
+    """Not even if zeros were written, which fresh memory may hold, too."""
+    path = mpi_tmp_path / "zeros.h5"
+    pencils.save(path, {"u": pencils.zeros(pencil)})
+
+    def fail(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        if comm.rank == comm.size - 1:
+            patch.setattr(os, "preadv", fail)
+        for call in (lambda: pencils.verify(path), lambda: pencils.load(path, pencil)):
+            kind, text = lab.raised(call)
+            assert kind is OSError
+            assert "cannot read: Input/output error" in text
+    assert pencils.verify(path) == ["u"]
 
 
 def test_a_flipped_bit_in_a_field(path, pencil, lab):

@@ -6,8 +6,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from pencils.io.sieving import is_read_by_rows
-from pencils.io.slabs import is_slab, slab_dimension
+from pencils.io.slabs import is_slab, run_bytes, slab_dimension
 from pencils.layout import make_layout
 
 
@@ -37,13 +36,7 @@ def test_the_slab_dimension_has_points():
     ]
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 6])
-def test_blocks_are_read_by_rows_if_these_are_long_or_near_to_each_other(ranks):
-    def by_rows(shape, **how):
-        return is_read_by_rows(make_layout(shape, ranks, **how), 8)
-
-    assert by_rows((8, 6, 4), decomp=2) == (ranks <= 4)
-    assert by_rows((8, 6, 2**20), decomp=2)
-    assert by_rows((8, 6, 4), decomp=(1, 2), grid=(ranks, 1)) == (ranks <= 4)
-    assert by_rows((8, 6, 4), decomp=(0, 2), grid=(1, ranks)) == (ranks <= 4)
-    assert by_rows((8, 1, 1), decomp=1)
+def test_how_long_runs_are():
+    lengths = [run_bytes(make_layout((8, 6, 4), 2, decomp=dim), 10) for dim in range(3)]
+    assert lengths == [960, 120, 20]
+    assert run_bytes(make_layout((8, 6, 4), 4, decomp=(2, 1)).with_singletons({2}), 10) == 30

@@ -34,25 +34,15 @@ DEFINE_SUM(uint16_t)
 DEFINE_SUM(uint32_t)
 DEFINE_SUM(uint64_t)
 
-static uint64_t sum(const char *data, int width, int64_t count, uint64_t at)
-{
-    switch (width) {
-    case 1: return sum_uint8_t(data, count, at);
-    case 2: return sum_uint16_t(data, count, at);
-    case 4: return sum_uint32_t(data, count, at);
-    default: return sum_uint64_t(data, count, at);
-    }
-}
-
-/* Rows of `length` words begin `step` words after each other; what lies between does not count. */
-static uint64_t sum_rows(const Py_buffer *view, int width, int64_t length, int64_t step, uint64_t at)
+static uint64_t sum(const Py_buffer *view, int width, uint64_t at)
 {
     int64_t count = view->len / width;
-    uint64_t total = 0;
-    for (int64_t row = 0; row < count; row += step)
-        total += sum((const char *)view->buf + row * width, width,
-                     length < count - row ? length : count - row, at + (uint64_t)row);
-    return total;
+    switch (width) {
+    case 1: return sum_uint8_t(view->buf, count, at);
+    case 2: return sum_uint16_t(view->buf, count, at);
+    case 4: return sum_uint32_t(view->buf, count, at);
+    default: return sum_uint64_t(view->buf, count, at);
+    }
 }
 
 PyObject *mixed_sum(PyObject *Py_UNUSED(module), PyObject *args)
@@ -60,11 +50,10 @@ PyObject *mixed_sum(PyObject *Py_UNUSED(module), PyObject *args)
     Py_buffer view;
     int width;
     unsigned long long first;
-    long long length, step;
-    if (!PyArg_ParseTuple(args, "y*iKLL", &view, &width, &first, &length, &step))
+    if (!PyArg_ParseTuple(args, "y*iK", &view, &width, &first))
         return NULL;
     PyThreadState *state = view.len >= WORTH_UNLOCKING ? PyEval_SaveThread() : NULL;
-    uint64_t total = sum_rows(&view, width, length, step, first + 1);
+    uint64_t total = sum(&view, width, first + 1);
     if (state)
         PyEval_RestoreThread(state);
     PyBuffer_Release(&view);

@@ -280,8 +280,7 @@ static PyMethodDef functions[] = {
     {"sort", (PyCFunction)(void (*)(void))rows_sort, METH_FASTCALL,
      "sort(owners, ends, order): sort numbers by their owner."},
     {"mixed_sum", mixed_sum, METH_VARARGS,
-     "mixed_sum(data, width, first, length, step): sum up mixed words of so many bytes, from that\n"
-     "position on: rows of `length` words that begin `step` words after each other."},
+     "mixed_sum(data, width, first): sum up mixed words of so many bytes, from that position on."},
     {NULL, NULL, 0, NULL},
 };
 
