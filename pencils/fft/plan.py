@@ -58,8 +58,8 @@ class PencilFFT(Freeable):
     backend : {"auto", "scipy", "fftw"}, optional
         Library of the serial transforms; "auto" measures which is faster, and may choose otherwise
         in another run. FFTW (mpi4py-fft) measures, too, when it plans: only "scipy" rounds the same
-        way every time. FFTW leaves orthogonal cosine and
-        sine transforms, and precisions it was built without, to SciPy; ``repr(plan)`` tells.
+        way every time. FFTW leaves orthogonal cosine and sine transforms, and precisions it was
+        built without, to SciPy; ``repr(plan)`` tells.
     output : Pencil, optional
         Where waves should lie; default: where the last serial transform needs them.
     check : bool, optional
