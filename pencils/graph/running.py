@@ -51,6 +51,7 @@ class _Execution:
         self._locks = [batch.locks for batch in program.batches]
         self._missing = [len(batch.recvs) for batch in program.batches]
         self._closed = set(range(len(self._locks)))
+        self._refusal: ExecutionError | None = None
 
     def results(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Compute all outputs."""
@@ -88,6 +89,8 @@ class _Execution:
                 if requests and perf_counter() > due:
                     self._take(mailbox.poll())
                     due = perf_counter() + POLL
+            if self._refusal is not None:  # others have got what does not depend on it
+                raise self._refusal
             if not mailbox.expected:
                 break
             self._take(mailbox.wait())
@@ -154,7 +157,8 @@ class _Execution:
                     f"message {parcel.name!r} does not come, because rank {parcel.peer} failed; "
                     "its own error says why"
                 )
-                raise ExecutionError(msg)
+                self._refusal = ExecutionError(msg)
+                continue
             self._settle(parcel.slot, letter.array)
             self._missing[number] -= 1
             if not self._missing[number]:
