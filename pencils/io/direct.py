@@ -68,7 +68,7 @@ class Direct:
         return _DirectPart(self._file, slab, entry, summed=self._summed, moved=self._moved)
 
     def close(self) -> None:
-        """Give back the slabs. *Collective*."""
+        """Give back the slabs."""
         self._slabs.close()
 
 

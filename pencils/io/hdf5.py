@@ -64,8 +64,7 @@ def inspect(
     OSError
         If the file cannot be opened.
     """
-    with open_file(path) as file, _telling_of_damage(path):
-        _check_state(path, file)
+    with _open_whole(path) as file:
         wanted = _everything(file, among) if names is None else dict.fromkeys(names)
         entries = [_describe(path, name, _dataset(file, path, name)) for name in wanted]
         _check_fields(path, entries, among or ())
@@ -91,8 +90,7 @@ def list_all(path: str) -> list[str]:
     OSError
         If the file cannot be opened.
     """
-    with open_file(path) as file, _telling_of_damage(path):
-        _check_state(path, file)
+    with _open_whole(path) as file:
         return [name for name in _everything(file, None) if _is_array(file[name])]
 
 
@@ -106,8 +104,7 @@ def describe_all(path: str) -> list[Entry]:
     OSError
         If the file cannot be opened.
     """
-    with open_file(path) as file, _telling_of_damage(path):
-        _check_state(path, file)
+    with _open_whole(path) as file:
         summed = [name for name in _datasets(file) if RESERVED + "checksum" in file[name].attrs]
         return [_describe(path, name, file[name]) for name in summed]
 
@@ -196,6 +193,14 @@ def _telling_of_damage(path: str) -> Iterator[None]:
     except (KeyError, OSError, RuntimeError, TypeError, ValueError, OverflowError) as error:
         msg = f"{path} is a damaged HDF5 file: {error}"
         raise CheckpointError(msg) from error
+
+
+@contextlib.contextmanager
+def _open_whole(path: str) -> Iterator[Any]:
+    """Open a file that `save` has finished, and tell of damage in it."""
+    with open_file(path) as file, _telling_of_damage(path):
+        _check_state(path, file)
+        yield file
 
 
 def _check_state(path: str, file: Any) -> None:

@@ -210,6 +210,7 @@ def _read_raw(
 
 def _read_slab(file: SharedFile, slab: PencilArray, entry: Entry, moved: Told) -> int:
     total, most = 0, max(1, PIECE_BYTES // entry.dtype.itemsize)
+    summed = _is_summed(entry, slab)
     for run in runs(slab):
         offset = run.offset
         for box in Box.of_shape(run.block.shape).pieces(most):
@@ -217,7 +218,7 @@ def _read_slab(file: SharedFile, slab: PencilArray, entry: Entry, moved: Told) -
             part = run.block[index]
             piece = part if part.flags.c_contiguous else np.empty(part.shape, part.dtype)
             file.read((entry.offset or 0) + offset, piece)
-            if _is_summed(entry, slab):
+            if summed:
                 total += checksum(piece, offset // piece.dtype.itemsize)
             if piece is not part:
                 np.copyto(part, piece)

@@ -94,7 +94,7 @@ class Mpio:
         return _MpioPart(self._comm, dataset, slab, summed=self._summed, moved=self._moved)
 
     def close(self) -> None:
-        """Give back the slabs. *Collective*."""
+        """Give back the slabs."""
         self._slabs.close()
 
 

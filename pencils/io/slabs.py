@@ -94,7 +94,7 @@ def pieces(run: Run) -> Iterator[Run]:
 
 
 class Slabs:
-    """Brings fields to slabs and back, one after the other. Everything is *Collective*.
+    """Brings fields to slabs and back, one after the other. All but `close` is *Collective*.
 
     The slab is kept while fields of the same kind follow each other, and given back when another
     kind comes: of a checkpoint, one field at a time exists twice. Plans are found again next time,

@@ -104,6 +104,6 @@ def _write(
                     first = step * slab.size
                     written = (write_run(file, start, run, first=first) for run in runs(slab))
                     sums[number] = sum(written) % 2**64
-            file.check()
+                file.complain()
     totals = allreduce(comm, sums, np.add)
     return {name: int(total) for name, total in zip(places, totals, strict=True)}
