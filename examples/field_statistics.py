@@ -1,7 +1,7 @@
 """Statistics of a random field, the same on any number of processes.
 
 python examples/field_statistics.py
-mpiexec -n 4 python -m mpi4py examples/field_statistics.py
+mpiexec -n 4 python -m pencils run examples/field_statistics.py
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """Sound in a periodic box: one function makes its steps of arrays at once, or of graph nodes.
 
 python examples/graph_wave.py
-mpiexec -n 4 python -m mpi4py examples/graph_wave.py 512
+mpiexec -n 4 python -m pencils run examples/graph_wave.py 512
 
 Pressure and velocity obey p_t = -(u_x + v_y), u_t = -p_x, v_t = -p_y. Differences are central,
 steps those of Heun, whose two stages need ghosts of three fields each. The graph is built and

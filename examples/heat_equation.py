@@ -1,7 +1,7 @@
 """A plate that is hot on the left, cold on the right and insulated elsewhere, at second order.
 
 python examples/heat_equation.py
-mpiexec -n 4 python -m mpi4py examples/heat_equation.py --n 16
+mpiexec -n 4 python -m pencils run examples/heat_equation.py --n 16
 
 The equation is u_t = ∇²u on the unit square, with u = 1 at x = 0, u = 0 at x = 1, and u_y = 0 at
 y = 0 and y = 1. Along x the points are nodes, of which the first boundary points are those on the

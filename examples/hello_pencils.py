@@ -1,7 +1,7 @@
 """Decompose a grid, compute on it, sum over it.
 
 python examples/hello_pencils.py
-mpiexec -n 4 python -m mpi4py examples/hello_pencils.py
+mpiexec -n 4 python -m pencils run examples/hello_pencils.py
 """
 
 import numpy as np

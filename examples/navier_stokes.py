@@ -2,8 +2,8 @@
 
 Run it on any number of processes, then go on from its checkpoint on another number of them::
 
-    mpiexec -n 4 python -m mpi4py examples/navier_stokes.py --n 64 --checkpoint flow.h5
-    mpiexec -n 3 python -m mpi4py examples/navier_stokes.py --n 64 --restart flow.h5 --time 0.2
+    mpiexec -n 4 python -m pencils run examples/navier_stokes.py --n 64 --checkpoint flow.h5
+    mpiexec -n 3 python -m pencils run examples/navier_stokes.py --n 64 --restart flow.h5 --time 0.2
 
 It ends with the same bits as if it had never stopped, if no dimension has more processes than
 waves. It also runs without mpiexec, and as ``python -m pencils demo``. The flow is the Taylor-Green

@@ -1,7 +1,7 @@
 """Particles in a periodic box, carried by a flow on a grid, and their density on that grid.
 
 python examples/particles.py
-mpiexec -n 4 python -m mpi4py examples/particles.py --n 128 --particles 200000 --picture density.png
+mpiexec -n 4 python -m pencils run examples/particles.py --particles 200000 --picture density.png
 
 The velocity is that of four steady vortices, u = -∂ψ/∂y and v = ∂ψ/∂x with ψ = sin(x) sin(y). It is
 interpolated to the particles, which move at second order in time (the midpoint rule), and their

@@ -1,7 +1,7 @@
 """Solve a Poisson equation, ∇²p = f, that is periodic in two directions and has walls in the third.
 
 python examples/poisson.py
-mpiexec -n 4 python -m mpi4py examples/poisson.py
+mpiexec -n 4 python -m pencils run examples/poisson.py
 
 At the walls the normal derivative of p vanishes, as for a pressure between plates: cosines fulfil
 that in z, and Fourier waves the periodicity in x and y. For each wave the equation is a division.

@@ -1,7 +1,7 @@
 """Distribute data that one process has, or all have, and collect parts of the result.
 
 python examples/scatter_gather.py
-mpiexec -n 4 python -m mpi4py examples/scatter_gather.py
+mpiexec -n 4 python -m pencils run examples/scatter_gather.py
 """
 
 import numpy as np

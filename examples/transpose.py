@@ -1,7 +1,7 @@
 """Move a field from pencil to pencil, so that each dimension lies whole on a process in turn.
 
 python examples/transpose.py
-mpiexec -n 4 python -m mpi4py examples/transpose.py
+mpiexec -n 4 python -m pencils run examples/transpose.py
 """
 
 import numpy as np

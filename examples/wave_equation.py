@@ -1,7 +1,7 @@
 """Standing waves in a periodic box of two or three dimensions, at second order.
 
 python examples/wave_equation.py
-mpiexec -n 4 python -m mpi4py examples/wave_equation.py --dims 3 --n 48 --picture wave.png
+mpiexec -n 4 python -m pencils run examples/wave_equation.py --dims 3 --n 48 --picture wave.png
 
 The equation u_tt = c² ∇²u, with c = 1, becomes u_t = v, v_t = ∇²u. Space has the usual star of
 2 dims + 1 points, time the velocity Verlet form of the leapfrog: v moves by half a step, u by a

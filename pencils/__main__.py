@@ -1,4 +1,4 @@
-"""Command line: ``python -m pencils info | verify | demo``, alone or under mpiexec."""
+"""Command line: ``python -m pencils info | run | verify | demo``, alone or under mpiexec."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
-from pencils import __version__
+from pencils import __version__, run
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -34,8 +34,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     if args.command == "info":
         _info(MPI.COMM_WORLD.rank)
+    elif args.command == "run":
+        run.main(args)
     elif args.command == "verify":
-        _verify(args.file, MPI.COMM_WORLD.rank)
+        _verify(args.file, MPI.COMM_WORLD.rank, edited=args.edited, external=args.external)
     elif args.command == "demo":
         try:
             from pencils import demo
@@ -71,8 +73,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", metavar="command")
     commands.add_parser("info", help="print versions, and where the processes run")
+    run.add_parser(commands)
     check = commands.add_parser("verify", help="compare files with the checksums in them")
     check.add_argument("file", nargs="+", help="a file that pencils.save() has written")
+    check.add_argument("--edited", action="store_true", help="files changed by other programs, too")
+    check.add_argument("--external", action="store_true", help="follow links to other files")
     try:
         from pencils import demo
     except ModuleNotFoundError:
@@ -94,14 +99,14 @@ def _info(rank: int) -> None:
             print(f"{name:<15} {value}")
 
 
-def _verify(paths: Sequence[str], rank: int) -> None:
+def _verify(paths: Sequence[str], rank: int, *, edited: bool, external: bool) -> None:
     """Look at every file, whatever is wrong with others. *Collective*."""
     from pencils import PencilsError, verify
 
     bad = 0
     for path in paths:
         try:
-            names = verify(path)
+            names = verify(path, edited=edited, external=external)
             line = f"{path}: {', '.join(names)} as written" if names else f"{path}: no checksums"
         except (PencilsError, OSError) as error:
             line, bad = f"error: {error}", bad + 1

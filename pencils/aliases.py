@@ -74,7 +74,7 @@ def alias(
         return _make(_read(pens, dtype, components, dims), shared=False)
     with agreed(topology_among(pens).comm, "alias") as agree:
         wanted = _read(pens, dtype, components, dims)
-        agree(pencils=list(map(repr, wanted.pens)), dtype=wanted.dtype)
+        agree(pencils=wanted.pens, dtype=wanted.dtype)
         agree(components=wanted.components, singletons=list(map(sorted, wanted.singletons)))
     return _make(wanted, shared=True)
 

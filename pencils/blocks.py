@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,27 @@ def read_root(root: Any, size: int) -> int:
 def inside(box: Box, origin: tuple[int, ...] | None = None) -> Any:
     """Index an array that has component axes before the dimensions of the box."""
     return (..., *box.slices(origin))
+
+
+def room_for(
+    array: np.ndarray[Any, Any],
+    boxes: Iterable[Box],
+    most: int,
+    origin: tuple[int, ...] | None = None,
+) -> stream.Room:
+    """Allocate room for those pieces of boxes of an array that are not contiguous.
+
+    The first piece of a box is the largest, and contiguous only if all are: it stands for all, of
+    which there may be too many to be listed.
+    """
+    nbytes = count = 0
+    for box in boxes:
+        first = next(box.pieces(most), None)
+        block = array[:0] if first is None else array[inside(first, origin)]
+        if first is not None and not block.flags.c_contiguous:
+            nbytes = max(nbytes, block.nbytes)
+            count += 1 if first.volume == box.volume else stream.WINDOW + 1
+    return stream.Room(nbytes, count)
 
 
 def block_points(field: PencilArray) -> int:

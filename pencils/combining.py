@@ -15,13 +15,17 @@ from pencils.errors import ArgumentError
 class ReduceOp(Enum):
     """How values that belong to the same index are combined.
 
-    ``L`` stands for logical and ``B`` for bitwise operations. ``LAND`` and ``LOR`` give booleans,
-    ``SUM`` of booleans counts them; everything else keeps the element type.
+    ``L`` stands for logical and ``B`` for bitwise operations. A new output has the type of the
+    values, but ``LAND`` and ``LOR`` make booleans, ``SUM`` and ``PROD`` of booleans integers. An
+    output that is given may have that type or the one of the values, in which NumPy then computes:
+    ``LAND`` of floats writes 0.0 and 1.0, and the sum of two true booleans is true.
 
     Examples
     --------
     >>> [op.name for op in ReduceOp]
     ['SUM', 'PROD', 'MIN', 'MAX', 'LAND', 'LOR', 'BAND', 'BOR']
+    >>> ReduceOp.LAND.result(np.dtype(float)), ReduceOp.MAX.result(np.dtype(float))
+    (dtype('bool'), dtype('float64'))
     """
 
     SUM = "sum"
@@ -39,7 +43,7 @@ class ReduceOp(Enum):
         return _RULES[self].ufunc
 
     def result(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """Element type of what comes out for values of another one.
+        """Element type of a new output for values of another one.
 
         Raises
         ------
@@ -47,11 +51,13 @@ class ReduceOp(Enum):
             If such values cannot be combined.
         """
         if dtype.kind not in _RULES[self].kinds:
-            msg = f"ReduceOp.{self.name} does not combine values of type {dtype}"
+            known = ", ".join(_KINDS[kind] for kind in _RULES[self].kinds)
+            msg = f"ReduceOp.{self.name} does not combine values of type {dtype}, but {known}"
             raise ArgumentError(msg)
         if self in (ReduceOp.LAND, ReduceOp.LOR):
             return np.dtype(bool)
-        return np.dtype(np.int64) if self is ReduceOp.SUM and dtype.kind == "b" else dtype
+        counts = dtype.kind == "b" and self in (ReduceOp.SUM, ReduceOp.PROD)
+        return np.dtype(np.int64) if counts else dtype
 
     def blank(self, size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         """Make an output for values of a type, of elements that change nothing.
@@ -101,31 +107,44 @@ class _Rule(NamedTuple):
 
 
 def _largest(dtype: np.dtype[Any]) -> Any:
-    return {"b": True, "f": np.inf}.get(dtype.kind) or np.iinfo(dtype).max
+    return {"b": True, "f": np.inf}.get(dtype.kind) or np.iinfo(_as_integer(dtype)).max
 
 
 def _smallest(dtype: np.dtype[Any]) -> Any:
     if dtype.kind == "b":
         return False
-    return -np.inf if dtype.kind == "f" else np.iinfo(dtype).min
+    # The smallest integer means "not a time".
+    return -np.inf if dtype.kind == "f" else np.iinfo(_as_integer(dtype)).min + (dtype.kind in "mM")
+
+
+def _as_integer(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Type of the integers by which times are stored, or of those that are no times."""
+    return np.dtype(np.int64) if dtype.kind in "mM" else dtype
 
 
 _RULES = {
-    ReduceOp.SUM: _Rule(np.add, "biufc", lambda _: 0),
-    ReduceOp.PROD: _Rule(np.multiply, "iufc", lambda _: 1),
-    ReduceOp.MIN: _Rule(np.minimum, "biuf", _largest),
-    ReduceOp.MAX: _Rule(np.maximum, "biuf", _smallest),
+    ReduceOp.SUM: _Rule(np.add, "biufcm", lambda _: 0),
+    ReduceOp.PROD: _Rule(np.multiply, "biufc", lambda _: 1),
+    ReduceOp.MIN: _Rule(np.minimum, "biufmM", _largest),
+    ReduceOp.MAX: _Rule(np.maximum, "biufmM", _smallest),
     ReduceOp.LAND: _Rule(np.logical_and, "biufc", lambda _: True),
     ReduceOp.LOR: _Rule(np.logical_or, "biufc", lambda _: False),
     ReduceOp.BAND: _Rule(np.bitwise_and, "biu", lambda dtype: ~dtype.type(0)),
     ReduceOp.BOR: _Rule(np.bitwise_or, "biu", lambda _: 0),
 }
-
-_NUMBERS = "biufcm"  # kinds of element type
+_KINDS = {
+    "b": "booleans",
+    "i": "integers",
+    "u": "unsigned integers",
+    "f": "floats",
+    "c": "complex numbers",
+    "m": "time differences",
+    "M": "times",
+}
 
 
 def read_combining(reduce: object, dtype: np.dtype[Any]) -> ReduceOp:
-    """Find the operation of this name, for elements that keep their type.
+    """Find the operation of this name, for elements of a type.
 
     Parameters
     ----------
@@ -137,9 +156,7 @@ def read_combining(reduce: object, dtype: np.dtype[Any]) -> ReduceOp:
     Raises
     ------
     ArgumentError
-        If there is no such operation.
-    TypeError
-        If NumPy does not define it for such elements.
+        If there is no such operation, or it does not combine such elements.
 
     Examples
     --------
@@ -152,15 +169,5 @@ def read_combining(reduce: object, dtype: np.dtype[Any]) -> ReduceOp:
         names = ", ".join(repr(op.value) for op in ReduceOp)
         msg = f"reduce={reduce!r} must be a ReduceOp, or one of {names}"
         raise ArgumentError(msg) from None
-    if dtype.kind not in _NUMBERS or not _has_loop(op.ufunc, dtype):
-        msg = f"reduce={op.value!r} is not defined for elements of type {dtype}; use another one"
-        raise TypeError(msg)
+    op.result(dtype)
     return op
-
-
-def _has_loop(ufunc: np.ufunc, dtype: np.dtype[Any]) -> bool:
-    try:
-        ufunc.reduce(np.zeros(1, dtype))
-    except TypeError:
-        return False
-    return True

@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike
 from pencils.array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
-from pencils.operands import check_type, topology_among
+from pencils.operands import check_type, is_field, topology_among
 from pencils.pencil import Pencil
 from pencils.storage import (
     HaloSpec,
@@ -263,6 +263,9 @@ def _create(
 
     def read() -> _Request:
         check_type("pencil", pencil, Pencil)
+        if is_field(fill_value):
+            msg = "fill_value is a field; field.copy() makes one like it, u[...] = field assigns it"
+            raise TypeError(msg)
         singletons = read_singletons(pencil.ndim, dims)
         widths = read_halo(halo, pencil.ndim, singletons)
         kind = read_dtype(_number_dtype(fill_value) if dtype is None else dtype)
@@ -274,7 +277,7 @@ def _create(
     else:
         with agreed(topology_among(pencil).comm, "shared field") as agree:
             wanted = read()
-            agree(pencil=repr(pencil), wanted=wanted._replace(singletons=frozenset()))
+            agree(pencil=pencil, wanted=wanted._replace(singletons=frozenset()))
             agree(singletons=sorted(wanted.singletons))
     field = PencilArray.allocated(pencil, *wanted[:4], zero=zero, shared=shared)
     if wanted.value is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from pencils.array import PencilArray
-from pencils.blocks import block_points, inside, read_root
+from pencils.blocks import block_points, inside, read_root, room_for
 from pencils.comm.agree import agreed
 from pencils.comm.stream import bcast_array, recv_stream, send_stream
 from pencils.errors import ArgumentError
@@ -68,28 +68,45 @@ def gather(
         axes = _gathered_axes(field, dims, whole=key is Ellipsis)
         if receiver is None or receiver == comm.rank:
             found = np.empty(tuple(map(len, selection.ranges)), field.dtype)
+            view = _view(found, selection, axes, field)
+            result = view if view.flags.c_contiguous else np.empty(view.shape, view.dtype)
+        collect = _collector(field, selection.rising(), receiver or 0, found)
         agree(
             root=receiver,
-            field=repr(field.pencil),
+            field=field.pencil,
             shape=field.shape,
             singletons=sorted(field.singletons),
             dtype=field.dtype,
             key=selection,
             dims=axes,
         )
-    _collect(field, selection.rising(), receiver or 0, found)
+    collect()
     if found is None:
         return None
     if receiver is None:
         bcast_array(comm, found, 0)
+    if result is not view:
+        result[...] = view
+    return result
+
+
+def _view(
+    found: Array, selection: Selection, axes: tuple[int, ...] | None, field: PencilArray
+) -> Array:
+    """View what rises along all axes as it was asked for."""
     flips = tuple(slice(None, None, -1 if kept.step < 0 else 1) for kept in selection.ranges)
     drops = tuple(axis for axis, drop in enumerate(selection.dropped) if drop)
-    result = np.squeeze(found[flips], drops)
-    return np.asarray(result if axes is None else _reorder(result, axes, field), order="C")
+    view: Array = np.squeeze(found[flips], drops)
+    return view if axes is None else _reorder(view, axes, field)
 
 
-def _collect(field: PencilArray, selection: Selection, root: int, found: Array | None) -> None:
-    """Bring the selected points into `found` on root, which has all axes of the field."""
+def _collector(
+    field: PencilArray, selection: Selection, root: int, found: Array | None
+) -> Callable[[], None]:
+    """Prepare to bring the selected points into `found` on root, which has all axes of the field.
+
+    What is returned is *Collective*.
+    """
     comm, rank = field.pencil.topology.comm, field.pencil.rank
     lead = len(field.components)
     whole = Selection(selection.ranges, (False,) * field.ndim)
@@ -100,19 +117,25 @@ def _collect(field: PencilArray, selection: Selection, root: int, found: Array |
     most = block_points(field)
     if found is None or rank != root:
         if layout.is_first_replica(rank):
-            pieces = here.pieces(most)
-            send_stream(comm, ((root, mine[inside(p, here.start)]) for p in pieces))
-        return
+            parts = ((root, mine[inside(piece, here.start)]) for piece in here.pieces(most))
+            room = room_for(mine, [here], most, here.start)
+            return lambda: send_stream(comm, parts, room)
+        return lambda: None
+
+    messages = [message for message in gather_messages(layout, root) if message.source != root]
+    room = room_for(found, [message.box for message in messages], most)
 
     def blocks() -> Iterator[tuple[int, Array]]:
-        for message in gather_messages(layout, root):
-            if message.source == root:
-                found[inside(message.box)] = mine
-                continue
+        for message in messages:
             for piece in message.box.pieces(most):
                 yield message.source, found[inside(piece)]
 
-    recv_stream(comm, blocks())
+    def receive() -> None:
+        if layout.is_first_replica(root):
+            found[inside(here)] = mine
+        recv_stream(comm, blocks(), room)
+
+    return receive
 
 
 def _gathered_axes(

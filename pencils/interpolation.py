@@ -138,21 +138,22 @@ class Interpolation(Freeable):
             self._fill = _read_fill(fill_value)
             facts = {"dims": sorted(self._singletons), "check": bool(check)}
             fill = None if self._fill is None else complex(self._fill)
-            same(pencil=repr(pencil), fill_value=fill, **facts)
+            same(pencil=pencil, fill_value=fill, **facts)
             layout = pencil.extent(self._singletons).layout
             self.shape, positions = _read_points(points, pencil.ndim, self._singletons)
             self._inside = _inside(positions, layout, self.shape, strict=self._fill is None)
+            along = [
+                _ends(position[self._inside], extent, wraps=wraps)
+                for position, extent, wraps in zip(
+                    positions, layout.shape, layout.periodic, strict=True
+                )
+            ]
+            coords, self._where, self._weights = _corners(along)
         self.pencil = pencil
-        self._agreement = Agreement(topology, next(topology.numbers), check=check)
-        along = [
-            _ends(position[self._inside], extent, wraps=wraps)
-            for position, extent, wraps in zip(
-                positions, layout.shape, layout.periodic, strict=True
-            )
-        ]
-        coords, self._where, self._weights = _corners(along)
+        self._agreement = Agreement(topology, next(topology.numbers), "Interpolation", check=check)
         varied = [dim for dim in range(pencil.ndim) if dim not in self._singletons]
         self._indexer = pencil.indexer(coords, dims=varied, check=False)
+        self._indexer.learn(replicas=False)  # while memory is allocated for all calls to come
         self._sums: Array = np.empty(0)
 
     def __call__(self, u: PencilArray, out: Any = None) -> Array:
@@ -175,7 +176,7 @@ class Interpolation(Freeable):
         ArgumentError, TypeError, PencilMismatchError
             On every rank, before anything is written, if an argument does not fit on any.
         """
-        with self._agreement.on("interpolate") as same:
+        with self._agreement.on("__call__") as same:
             self._check_field(u, same)
             shape = (*u.components, *self.shape)
             dtype = self._result(u.dtype)
@@ -183,10 +184,14 @@ class Interpolation(Freeable):
             if found.dtype != dtype:
                 msg = f"out has type {found.dtype}, but values of type {dtype} come out"
                 raise TypeError(msg)
-        corners = _columns(self._indexer.take(u), u.components)
-        inside = np.zeros((len(corners), self._where.shape[1]), dtype)
+            errand = self._indexer.to_take("interpolate", u, None)
+            inside = np.zeros((prod(u.components), self._where.shape[1]), dtype)
+            values = np.empty_like(inside, u.dtype)
+            shares = np.empty_like(inside, np.result_type(self._weights, u.dtype))
+        corners = _columns(errand.run(), u.components)
         for weights, where in zip(self._weights, self._where, strict=True):
-            inside += weights * corners[:, where]
+            np.take(corners, where, 1, out=values, mode="clip")
+            inside += np.multiply(weights, values, out=shares)
         columns = _columns(found, u.components)
         if self._fill is not None:
             columns[...] = self._fill
@@ -227,12 +232,25 @@ class Interpolation(Freeable):
             self._check_field(u, same)
             _check_target(u)
             given = read_values("values", values, (*u.components, *self.shape), u.dtype)
+            sums = self._shared_out(given, u)
+            known = self._indexer.knows(replicas=True)
+            transfer = self._indexer.ready_to_put(u, sums, ReduceOp.SUM) if known else None
+            same.defer(up=not known)
+        if same.deferred:
+            self._indexer.learn(replicas=True)
+            with self._agreement.on("deposit"):
+                transfer = self._indexer.ready_to_put(u, sums, ReduceOp.SUM)
+        assert transfer is not None
+        transfer.run()
+
+    def _shared_out(self, given: Array, u: PencilArray) -> Array:
+        """Sum up the shares of the points around all positions."""
         columns = _columns(given, u.components)[:, self._inside]
         sums = self._zeros((*u.components, *self._indexer.shape), u.dtype.newbyteorder("="))
         for total, column in zip(_columns(sums, u.components), columns, strict=True):
             for weights, where in zip(self._weights, self._where, strict=True):
                 np.add.at(total, where, (weights * column).astype(total.dtype, copy=False))
-        self._indexer.put(u, sums, reduce=ReduceOp.SUM)
+        return sums
 
     def _zeros(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Give the same array again for fields of the same kind, so that it is known below."""

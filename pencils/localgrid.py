@@ -10,8 +10,8 @@ import numpy as np
 from pencils.array import PencilArray
 from pencils.errors import ArgumentError
 from pencils.layout.make import read_ints
-from pencils.operands import check_type
-from pencils.partition import partition
+from pencils.operands import check_type, plain_array
+from pencils.partition import partition, readable
 from pencils.pencil import Pencil
 from pencils.storage import Array
 
@@ -132,7 +132,7 @@ def localgrid(
     ((5, 3), (np.float64(1.0), np.float64(-1.0)))
     """
     check_type("pencil", pencil, Pencil)
-    points = [np.asarray(axis) for axis in axes]
+    points = [plain_array(readable(axis)[...]) for axis in axes]
     if [axis.shape for axis in points] != [(extent,) for extent in pencil.shape]:
         shapes = [axis.shape for axis in points]
         msg = f"axes of shapes {shapes} do not fit {pencil!r}: give one 1-D array per dimension"

@@ -87,6 +87,7 @@ def elementwise(func: Function, inputs: Sequence[Any], kwargs: dict[str, Any]) -
         kwargs["where"], along = cut(where, pencil)
         singletons &= along
     if targets:
+        singletons = singletons.intersection(*(target.singletons for target in targets))
         for target in targets:
             check_fits(singletons, target, pencil)
         buffers = tuple(None if target is None else target.local for target in outs)

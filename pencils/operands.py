@@ -86,7 +86,7 @@ def read_pencils(pens: object) -> list[Pencil]:
 def facts(field: PencilArray) -> dict[str, object]:
     """Name what all ranks must agree on before they communicate about a field."""
     return {
-        "pencil": repr(field.pencil),
+        "pencil": field.pencil,
         "shape": field.shape,
         "dtype": field.dtype,
         "singletons": sorted(field.singletons),
@@ -122,6 +122,8 @@ def common_pencil(fields: Sequence[PencilArray]) -> Pencil:
 def cut(operand: Any, pencil: Pencil) -> tuple[Any, frozenset[int]]:
     """Local part of an operand, and the dimensions along which it is a singleton.
 
+    An array is one where it has extent 1, even if this is the extent of the pencil.
+
     Raises
     ------
     ArgumentError
@@ -144,11 +146,11 @@ def _cut_array(array: Array, pencil: Pencil) -> tuple[Array, frozenset[int]]:
     box = pencil.box()
     for dim in range(max(0, missing), pencil.ndim):
         extent = array.shape[dim - pencil.ndim]
-        if extent == pencil.shape[dim]:
-            key.append(slice(box.start[dim], box.stop[dim]))
-        elif extent == 1:
+        if extent == 1:
             key.append(slice(None))
             singletons.add(dim)
+        elif extent == pencil.shape[dim]:
+            key.append(slice(box.start[dim], box.stop[dim]))
         else:
             raise ArgumentError(does_not_broadcast(array.shape, pencil.shape, box.shape))
     return array[(Ellipsis, *key)], frozenset(singletons)
@@ -169,18 +171,27 @@ def plain_array(operand: object) -> Array:
 
 
 def check_fits(singletons: frozenset[int], out: PencilArray, pencil: Pencil) -> None:
-    """Check that values with these singleton dimensions can be stored in `out`.
+    """Check that values with these singleton dimensions fit `out`, point by point on every rank.
 
     Raises
     ------
     ArgumentError
-        If they vary along a dimension where `out` has extent 1.
+        If `out` is replicated along a dimension where they are not.
     """
-    narrow = out.singletons - singletons
-    if narrow:
+    replicated = sorted(out.singletons - singletons)
+    hint = "write u = u * v for a new field instead of u *= v or out=u, or reduce the values first"
+    if any(pencil.shape[dim] != 1 for dim in replicated):
+        shape = (*out.components, *pencil.extent(singletons).shape)
         msg = (
-            f"values that vary along dimensions {sorted(narrow)} do not fit into a field that has "
-            f"extent 1 there (shape {out.shape} on a pencil of shape {pencil.shape})"
+            f"values of shape {shape} do not fit into a field of shape {out.shape}, which is "
+            f"replicated along dimensions {replicated}; {hint}"
+        )
+        raise ArgumentError(msg)
+    apart = [dim for dim in replicated if dim in pencil.decomp]
+    if apart:
+        msg = (
+            f"values that lie only on the ranks that own the one point along dimensions {apart} "
+            f"do not fit into a field of shape {out.shape} that all ranks hold there; {hint}"
         )
         raise ArgumentError(msg)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from pencils.array import PencilArray
-from pencils.blocks import block_points, inside, read_root
+from pencils.blocks import block_points, inside, read_root, room_for
 from pencils.comm.agree import agreed
-from pencils.comm.stream import recv_stream, send_stream
+from pencils.comm.stream import WINDOW, Room, recv_stream, send_stream
 from pencils.errors import ArgumentError
 from pencils.layout import Box, scatter
 from pencils.layout.make import read_dims
@@ -79,8 +80,9 @@ def partition(
         Where the points go.
     data : array_like or None
         Global data with one axis per dimension, and component axes before them. Axes of extent 1
-        become singleton dimensions. Anything with ``shape``, ``dtype`` and ``__getitem__`` will do
-        (``numpy.memmap``, HDF5, netCDF, zarr): only what is needed is read.
+        become singleton dimensions, unless the pencil has extent 1 there, too. Anything with
+        ``shape`` and ``__getitem__`` will do (``numpy.memmap``, HDF5, netCDF, zarr): only what is
+        needed is read.
     root : int, optional
         The rank that has the data.
     dims : int or sequence of int, optional
@@ -124,6 +126,7 @@ def _place(pencil: Pencil, data: ArrayLike, dims: Sequence[int] | int | None) ->
     lead = len(shape) - len(axes)
     if lead < 0:
         hint = "" if dims is not None else "; name the dimensions of fewer axes with dims="
+        hint = hint if shape else "; pencils.full(pencil, value) makes a field of one value"
         msg = f"data of shape {shape} have too few axes for dimensions {axes} of {pencil!r}{hint}"
         raise ArgumentError(msg)
     singletons = set(range(pencil.ndim)) - set(axes)
@@ -139,16 +142,36 @@ def _place(pencil: Pencil, data: ArrayLike, dims: Sequence[int] | int | None) ->
     return Placement(shape[:lead], axes, frozenset(singletons))
 
 
-def _readable(data: Any) -> ArrayLike:
-    """Check that data can be read by boxes; lists become arrays."""
+class _Typed:
+    """Data that do not say their element type, as a netCDF variable of SciPy, with it."""
+
+    def __init__(self, data: Any) -> None:
+        self._data = data
+        self.shape: tuple[int, ...] = tuple(data.shape)
+        self.dtype: np.dtype[Any] = np.asarray(data[(slice(0, 0),) * len(self.shape)]).dtype
+
+    def __getitem__(self, key: Any, /) -> Any:
+        return self._data[key]
+
+
+def readable(data: Any) -> ArrayLike:
+    """Check that data can be read by boxes; lists become arrays.
+
+    Raises
+    ------
+    TypeError
+        If they cannot, or are a field, or nothing.
+    """
     if isinstance(data, PencilArray):
         msg = "data are distributed already; use transpose() to move them to another pencil"
         raise TypeError(msg)
     if data is None:
         msg = "data is None; every rank passes the global data, or root=r names the one that does"
         raise TypeError(msg)
-    if not all(hasattr(data, name) for name in ("shape", "dtype", "__getitem__")):
+    if not all(hasattr(data, name) for name in ("shape", "__getitem__")):
         data = np.asarray(data)
+    elif not hasattr(data, "dtype"):
+        data = _Typed(data)
     read_dtype(data.dtype)
     source: ArrayLike = data
     return source
@@ -174,7 +197,7 @@ def _read(source: ArrayLike, place: Placement, box: Box) -> Array:
 def _view(
     pencil: Pencil, data: Any, dims: Sequence[int] | int | None, halo: HaloSpec, *, copy: bool
 ) -> PencilArray:
-    source = _readable(data)
+    source = readable(data)
     place = _place(pencil, source, dims)
     box = pencil.extent(place.singletons).box
     block = place.expand(_read(source, place, box), pencil.ndim)
@@ -205,9 +228,9 @@ def _scatter(
         sender = read_root(root, comm.size)
         dims = None if dims is None else read_dims("dims", dims, pencil.ndim)
         widths = read_halo(halo, pencil.ndim)
-        agree(root=sender, dims=dims, halo=widths, pencil=repr(pencil))
+        agree(root=sender, dims=dims, halo=widths, pencil=pencil)
         if comm.rank == sender:
-            source = _readable(data)
+            source = readable(data)
             place, dtype = _place(pencil, source, dims), np.dtype(source.dtype)
         elif data is not None:
             msg = f"data must be None on every rank but root={root}"
@@ -215,24 +238,34 @@ def _scatter(
     place, dtype = comm.bcast((place, dtype), root=sender)
     with agreed(comm, "partition"):
         field = _field(pencil, dtype, place, read_halo(halo, pencil.ndim, place.singletons))
-    fault = _stream_blocks(field, source, place, sender)
+        stream_blocks = _streamer(field, source, place, sender)
+    fault = stream_blocks()
     with agreed(comm, "partition"):
         if fault is not None:
             raise fault
     return field
 
 
-def _stream_blocks(
+def _streamer(
     field: PencilArray, source: ArrayLike | None, place: Placement, root: int
-) -> Exception | None:
-    """Send from root piece by piece; a piece that cannot be read is sent as garbage, and told."""
+) -> Callable[[], Exception | None]:
+    """Prepare to send from root piece by piece. What is returned is *Collective*.
+
+    A piece that cannot be read is sent as garbage, and told.
+    """
     comm, layout = field.pencil.topology.comm, field.extent.layout
     most = block_points(field)
     own = field.extent.box
     if source is None:
-        recv_stream(comm, ((root, field.local[inside(p, own.start)]) for p in own.pieces(most)))
-        return None
+        parts = ((root, field.local[inside(piece, own.start)]) for piece in own.pieces(most))
+        room = room_for(field.local, [own], most, own.start)
+        return lambda: recv_stream(comm, parts, room)
     faults: list[Exception] = []
+    messages = list(scatter(layout, root))
+    largest = max((message.box.volume for message in messages), default=0)
+    nbytes = field.dtype.itemsize * prod(field.components) * min(largest, most)
+    room = Room(nbytes, len(messages) if largest <= most else WINDOW + 1)
+    garbage = Room(nbytes, 1)
 
     def read(piece: Box) -> Array:
         shape = field.components + piece.shape
@@ -241,15 +274,18 @@ def _stream_blocks(
                 return place.expand(_read(source, place, piece), layout.ndim)
             except Exception as error:  # noqa: BLE001 - told to all ranks once they are through
                 faults.append(error)
-        return np.empty(shape, field.dtype)
+        return garbage.take(shape, field.dtype)
 
     def blocks() -> Iterator[tuple[int, Array]]:
-        for message in scatter(layout, root):
+        for message in messages:
             for piece in message.box.pieces(most):
                 if message.dest == root:
                     field.local[inside(piece, own.start)] = read(piece)
                 else:
                     yield message.dest, read(piece)
 
-    send_stream(comm, blocks())
-    return faults[0] if faults else None
+    def send() -> Exception | None:
+        send_stream(comm, blocks(), room)
+        return faults[0] if faults else None
+
+    return send

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from pencils.comm.agree import agreed, read_comm
+from pencils.comm.canonical import encoded
 from pencils.comm.topology import (
     Topology,
     congruent,
@@ -75,6 +76,7 @@ class Pencil:
     __slots__ = (
         "_box",
         "_comm",
+        "_encoded",
         "_extents",
         "_hash",
         "_layout",
@@ -84,6 +86,7 @@ class Pencil:
     )
     _box: Box
     _comm: MPI.Intracomm
+    _encoded: list[bytes]
     _extents: dict[frozenset[int], Extent]
     _hash: int
     _layout: Layout
@@ -126,6 +129,7 @@ class Pencil:
             "_hash": hash(layout),
             "_shape": layout.shape,
             "_text": f"Pencil({layout})",
+            "_encoded": [],
             "_extents": {},
         }
         for name, value in values.items():
@@ -418,7 +422,11 @@ class Pencil:
         return extent
 
     def same_blocks(self, other: Pencil) -> bool:
-        """Whether both give every rank the same block; memory orders may differ."""
+        """Whether both give every rank the same block.
+
+        They may differ in memory order, in what is periodic, and in axes of the process grid that
+        have one process.
+        """
         return self is other or (self._layout.same_blocks(other._layout) and self.same_ranks(other))
 
     def shares_blocks(self, other: Pencil) -> bool:
@@ -430,6 +438,12 @@ class Pencil:
         return self._topology is other._topology or congruent(
             self._topology.comm, other._topology.comm
         )
+
+    def canonical_form(self) -> object:
+        """Return what is the same for pencils that are equal but for their communicator."""
+        if not self._encoded:
+            self._encoded.append(encoded(self._layout))
+        return self._encoded[0]
 
     def __eq__(self, other: object) -> bool:
         if self is other:

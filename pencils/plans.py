@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from pencils.comm.topology import Topology
+from pencils.comm.uncopied import Uncopied
 
 T = TypeVar("T")
 
@@ -18,7 +19,7 @@ MOST_BOUND = 16
 MOST_PLANS = 32
 
 
-class Freeable(ABC):
+class Freeable(Uncopied, ABC):
     """What holds MPI objects: freed by name, or at the end of a ``with`` block."""
 
     @abstractmethod

@@ -58,8 +58,9 @@ def put(
     values : array_like
         What broadcasts to ``u.components`` + the shape of the coordinates.
     reduce : ReduceOp, optional
-        How values for one point, and the one that is there, are combined. Default: the last
-        one stays, in the order of ranks and, on each of them, of coordinates.
+        How values for one point, and the one that is there, are combined; the type of the field
+        stays, see `ReduceOp`. Default: the last one stays, in the order of ranks and, on each of
+        them, of coordinates.
 
     Raises
     ------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import warnings
 from collections.abc import Collection, Iterable, Sequence
 from math import prod
 from typing import Any
@@ -11,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from pencils.comm.buffers import aligned_empty, aligned_zeros
 from pencils.errors import ArgumentError
-from pencils.layout.integers import to_int
+from pencils.layout.integers import MOST, to_int
 from pencils.layout.make import read_dims, read_ints
 from pencils.pencil import Pencil
 
@@ -37,6 +39,36 @@ def read_dtype(dtype: DTypeLike) -> np.dtype[Any]:
         msg = f"dtype {normal} cannot be distributed; use one of fixed size without Python objects"
         raise TypeError(msg)
     return normal
+
+
+def of_view(view: memoryview) -> Array:
+    """View memory that another library describes (PEP 3118) as an array, without copying.
+
+    Raises
+    ------
+    Exception
+        Of some kind, if NumPy has no such type.
+    """
+    dtype = _ctypes_type(view)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of a format of ctypes that is wrong
+        array = np.asarray(view)
+    return array if dtype is None else array.view(dtype)
+
+
+def _ctypes_type(view: memoryview) -> np.dtype[Any] | None:
+    """Element type of structures of ctypes, whose formats leave out gaps, packing and bits.
+
+    None for anything else, which its format describes.
+    """
+    kind: Any = type(view.obj)
+    while issubclass(kind, ctypes.Array):
+        kind = kind._type_
+    if not issubclass(kind, ctypes.Structure | ctypes.Union):
+        return None
+    whole = memoryview(view.obj)
+    was_cast = (view.format, view.itemsize) != (whole.format, whole.itemsize)
+    return None if was_cast else np.dtype(kind)
 
 
 def read_value(name: str, value: object, dtype: np.dtype[Any]) -> Any:
@@ -140,9 +172,35 @@ def allocate(
     *Collective* if `shared`: the block then lies where the other ranks of the node can read it,
     unless there is no room.
     """
+    _check_size(pencil, dtype, components, singletons, halo)
     shape = padded_shape(pencil, components, singletons, halo)
     memory = allocate_bytes(pencil, dtype.itemsize * prod(shape), zero=zero, shared=shared)
     return arrange(memory, pencil, dtype, shape)
+
+
+def _check_size(
+    pencil: Pencil,
+    dtype: np.dtype[Any],
+    components: tuple[int, ...],
+    singletons: frozenset[int],
+    halo: Widths,
+) -> None:
+    """Check that NumPy can count the bytes of any block, alike on every rank.
+
+    Raises
+    ------
+    ArgumentError
+        If one rank could not have the whole field.
+    """
+    along = zip(pencil.extent(singletons).shape, halo, strict=True)
+    whole = (*components, *(n + lo + hi for n, (lo, hi) in along))
+    # NumPy counts so where an extent is 0, too.
+    if prod(max(1, extent) for extent in whole) * dtype.itemsize > MOST:
+        msg = (
+            f"a field of shape {(*components, *pencil.shape)} of {dtype} with halo {halo} has more "
+            "bytes than 64 bits can count"
+        )
+        raise ArgumentError(msg)
 
 
 def allocate_bytes(

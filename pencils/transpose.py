@@ -51,11 +51,19 @@ def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) ->
         check_type("u", u, PencilArray)
         check_type("pencil", pencil, Pencil)
         kind = Kind(u.dtype, u.components, u.singletons)
-        agree(source=repr(u.pencil), target=repr(pencil), **kind_facts(kind))
+        agree(source=u.pencil, target=pencil, **kind_facts(kind))
         _check_pair(u.pencil, pencil)
         check_out(out, pencil, kind)
         target = PencilArray.allocated(pencil, *kind) if out is None else out
-    return _find_plan(u, pencil, kind)(u, target)
+        known = topology.plans.get((u.pencil, pencil, kind))
+        if known is not None:
+            known.prepared([u], [target])
+        agree.defer(up=known is None)
+    plan = _find_plan(u, pencil, kind)
+    if agree.deferred:
+        with agreed(topology.comm, "transpose"):
+            plan.prepared([u], [target])
+    return plan(u, target)
 
 
 def _find_plan(u: PencilArray, pencil: Pencil, kind: Kind) -> Transposition:

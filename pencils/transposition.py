@@ -304,9 +304,17 @@ class Transposition(FieldPlan[Bound]):
         else:
             with agreed(self._topology.comm, call) as agree:
                 agree(plan=self._text)
-                bound, targets = self._bind(us, outs)
+                bound, targets = self.prepared(us, outs)
                 agree(fields=len(targets))
         _unset_ghosts(targets)
+        return bound, targets
+
+    def prepared(
+        self, us: Sequence[PencilArray | None], outs: Sequence[PencilArray | None] | None
+    ) -> tuple[Bound, list[PencilArray | None]]:
+        """Check and slice fields, and allocate all that moving them takes; local."""
+        bound, targets = self._bind(us, outs)
+        bound.reserve()
         return bound, targets
 
     def _bind(

@@ -142,7 +142,7 @@ def tune(
         samples = _read_repeat(repeat)
         path = None if file is None else Path(file)
         agree(
-            pencils=list(map(repr, given)),
+            pencils=given,
             **kind_facts(kind),
             options=(shared, grids, samples, show),
             file=path is not None,

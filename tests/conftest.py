@@ -1,16 +1,21 @@
-"""Fixtures and reports for tests that run in one process and for tests that run inside mpiexec.
+"""Which tests run where, what they share, and how several ranks report as one.
 
-An unmarked test needs one process: ``python -m pytest -m "not parallel"``. A test marked
-``parallel([1, 2, 3])``, by decorator or by ``pytestmark``, runs on those numbers of ranks:
-``mpiexec -n 3 python -m mpi4py -m pytest -m "parallel and parallel[match]"``. There rank 0 writes
-the report, a failure on any rank is announced the moment it happens (the others may be about to
-hang), and all ranks leave with the worst exit status of any.
+An unmarked test needs one process. A test marked ``parallel([1, 2, 3])``, by decorator or by
+``pytestmark``, runs on those numbers of ranks. A run makes those tests that its number of ranks
+allows, and nothing else: ``python -m pytest`` all for one process, and
+``mpiexec -n 3 python -m mpi4py -m pytest`` those for three ranks. There rank 0 writes the report, a
+failure on any rank is announced the moment it happens (the others may be about to hang), and all
+ranks leave with the worst exit status of any.
 
-Tests marked ``large`` take gigabytes of memory and disk, and run only with ``--large``.
+``--all`` runs more of the same: see ``tiers.py``. Tests marked ``large`` take gigabytes of memory
+and disk, and run only with ``--large``.
 """
 
+import atexit
 import contextlib
 import faulthandler
+import functools
+import gc
 import importlib
 import io
 import os
@@ -24,24 +29,19 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
-from mpi4py import MPI
 
-import pencils
+# Before NumPy and MPI start: ranks that share cores must not wait busily for each other. MPICH
+# gives cores away by itself. To sleep as well (MPIR_CVAR_ENABLE_HEAVY_YIELD) makes collectives of 3
+# to 6 ranks on 2 cores ten times as slow, and pays only where other programs take the cores.
+for _name in ("OMPI_MCA_mpi_yield_when_idle", "OMP_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import tiers  # noqa: E402
+from mpi4py import MPI  # noqa: E402
+
+import pencils  # noqa: E402
 
 WORLD = MPI.COMM_WORLD.Dup()  # never mixes with what the tests send
-
-settings.register_profile("pencils", deadline=None)
-# Every rank has to draw the same examples, whatever its speed and its history. No shrinking: it
-# would run the body once more on the ranks that failed, and hang.
-settings.register_profile(
-    "pencils-mpi",
-    deadline=None,
-    derandomize=True,
-    database=None,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.load_profile("pencils-mpi" if WORLD.size > 1 else "pencils")
 
 
 def _import_all():
@@ -51,8 +51,16 @@ def _import_all():
             importlib.import_module(module.name)
 
 
+def _separate_temporary_directories():
+    """Give each rank its own root for ``tmp_path``: pytest removes old ones, and would race."""
+    root = tempfile.mkdtemp(prefix="pencils-")
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = root
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
+
+
 if WORLD.size > 1:
     _import_all()
+    _separate_temporary_directories()
 
 
 @pytest.fixture(scope="session")
@@ -71,18 +79,22 @@ def mpi_tmp_path():
         shutil.rmtree(path)
 
 
+def mpiexec():
+    """Find the program beside this Python, or else on the path: no environment need be active."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    return str(beside) if beside.exists() else shutil.which("mpiexec") or "mpiexec"
+
+
 @pytest.fixture(scope="session")
 def mpirun():
     """Run ``python *args`` on n ranks, from a test that is itself alone: ``mpirun(n, *args)``."""
-    beside = Path(sys.executable).with_name("mpiexec")
-    mpiexec = str(beside) if beside.exists() else shutil.which("mpiexec")
-    assert mpiexec, "no mpiexec, neither beside this Python nor on PATH"
 
     def run(n, *args, cwd=None, timeout=120):
         return subprocess.run(
-            [mpiexec, "-n", str(n), sys.executable, *map(str, args)],
+            [mpiexec(), "-n", str(n), sys.executable, *map(str, args)],
             cwd=cwd,
-            env=os.environ.copy(),  # without what MPI_Init added behind Python's back
+            # Without what MPI_Init added behind Python's back; other tests run at the same time.
+            env=os.environ | {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -93,53 +105,134 @@ def mpirun():
     return run
 
 
-def pytest_generate_tests(metafunc):
-    """Give ``pytestmark = pytest.mark.parallel([...])`` the meaning of the decorator.
-
-    mpi-pytest makes one test per number of ranks from decorators only.
-    """
-    if any(mark.name == "parallel" for mark in getattr(metafunc.function, "pytestmark", ())):
-        return
-    mark = metafunc.definition.get_closest_marker("parallel")
-    if mark and mark.args and not isinstance(mark.args[0], int) and len(mark.args[0]) > 1:
-        metafunc.fixturenames.append("_nprocs")
-        metafunc.parametrize("_nprocs", mark.args[0], ids=lambda n: f"nprocs={n}")
-
-
 def pytest_addoption(parser):
-    """Let large tests be asked for."""
+    """Let more be asked for than every behaviour once."""
+    parser.addoption("--all", action="store_true", help="run every combination, and long tests")
     parser.addoption("--large", action="store_true", help="run tests that take gigabytes, too")
 
 
+def choose_examples():
+    """Set how Hypothesis draws, on one process and on several."""
+    examples = tiers.up_to(100, 25)
+    settings.register_profile("pencils", deadline=None, max_examples=examples)
+    # Every rank has to draw the same examples, whatever its speed and its history. No shrinking: it
+    # would run the body once more on the ranks that failed, and hang.
+    settings.register_profile(
+        "pencils-mpi",
+        deadline=None,
+        max_examples=examples,
+        derandomize=True,
+        database=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("pencils-mpi" if WORLD.size > 1 else "pencils")
+
+
+def ranks_of(marks):
+    """Give the numbers of ranks that marks, by name, allow."""
+    if "parallel" not in marks:
+        return (1,)
+    (ranks,) = marks["parallel"].args
+    return (ranks,) if isinstance(ranks, int) else tuple(ranks)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector, name, obj):
+    """Make no test that does not run here; most tests run on several numbers of ranks."""
+    if not collector.istestfunction(obj, name):
+        return None
+    marks = {mark.name: mark for mark in reversed(list(collector.iter_markers()))}
+    marks |= {mark.name: mark for mark in getattr(obj, "pytestmark", ())}
+    ranks = ranks_of(marks)
+    elsewhere.update(ranks)
+    if WORLD.size not in ranks or ("thorough" in marks and not tiers.ALL):
+        return []
+    if hasattr(obj, "hypothesis"):
+        give_each_example_its_time(obj, collector.config)
+    return None
+
+
+elsewhere: set[int] = set()  # numbers of ranks on which tests of this run can run, too
+
+
+def give_each_example_its_time(test, config):
+    """Start the clocks anew with each example: the failing one is shown after it has shrunk."""
+    inner = test.hypothesis.inner_test
+
+    @functools.wraps(inner)
+    def timed(*args, **kwargs):
+        start_clocks(config)
+        return inner(*args, **kwargs)
+
+    test.hypothesis.inner_test = timed
+
+
 def pytest_collection_modifyitems(config, items):
-    """Skip large tests unless they are asked for."""
+    """Leave out most combinations of parameters without ``--all``, and skip large tests."""
+    chosen = items if tiers.ALL else tiers.thin(items)
+    if len(chosen) < len(items):
+        kept = set(chosen)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = chosen
     for item in items:
         if item.get_closest_marker("large") and not config.getoption("large"):
             item.add_marker(pytest.mark.skip(reason="needs --large"))
 
 
+def pytest_collection_finish():
+    """Spare Python to look through thousands of tests each time that it looks for garbage."""
+    gc.collect()
+    gc.freeze()
+
+
+STDERR = pytest.StashKey[int]()  # a file that no test captures
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
-    """Keep the reports of all ranks but 0 from the terminal."""
+    """Choose what runs, and keep the reports of all ranks but 0 from the terminal."""
+    tiers.ALL = config.getoption("all")
+    choose_examples()
+    config.stash[STDERR] = os.dup(sys.__stderr__.fileno())
     if WORLD.size > 1:
-        faulthandler.register(signal.SIGALRM, os.dup(sys.__stderr__.fileno()), all_threads=False)
+        faulthandler.register(signal.SIGALRM, config.stash[STDERR], all_threads=False)
     if WORLD.rank > 0:
         config.pluginmanager.unregister(name="terminalreporter")
         silent = pytest.TerminalReporter(config, io.StringIO())
         config.pluginmanager.register(silent, "terminalreporter")
 
 
+def start_clocks(config):
+    """Let this process end with a traceback when the time for a test is over.
+
+    The first rank to do so ends the job, and mpiexec kills the others before they can say where
+    they hang: shortly before, every rank dumps its traceback.
+    """
+    timeout = float(config.getini("faulthandler_timeout"))
+    if timeout <= 0:
+        return
+    if WORLD.size > 1:
+        signal.setitimer(signal.ITIMER_REAL, max(timeout - 5, timeout / 2))
+    faulthandler.dump_traceback_later(
+        timeout, file=config.stash[STDERR], exit=config.getini("faulthandler_exit_on_timeout")
+    )
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item):
-    """Dump the traceback of every rank shortly before the first one runs out of time.
-
-    That one exits, and mpiexec kills the others before they can say where they hang.
-    """
-    timeout = float(item.config.getini("faulthandler_timeout")) if WORLD.size > 1 else 0.0
-    signal.setitimer(signal.ITIMER_REAL, max(timeout - 5, timeout / 2))
+    """Let a test that hangs on any rank end the job."""
+    start_clocks(item.config)
     result = yield
     signal.setitimer(signal.ITIMER_REAL, 0)
     return result
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown():
+    """Wait for each other after a test: what one leaves unfinished must not disturb the next."""
+    if WORLD.size > 1:
+        WORLD.barrier()
 
 
 _failures: dict[str, str] = {}
@@ -174,6 +267,16 @@ def pytest_sessionfinish(session):
             sys.stdout.flush()
         session.exitstatus = WORLD.bcast(session.exitstatus)
     return result
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Say how the tests that have just run on one process run on several, too."""
+    others = sorted(elsewhere - {WORLD.size})
+    if WORLD.size == 1 and others:
+        ranks = 3 if 3 in others else others[0]
+        pytest_here = [mpiexec(), "-n", ranks, sys.executable, "-m mpi4py -m pytest"]
+        command = " ".join(map(str, [*pytest_here, *config.invocation_params.args]))
+        terminalreporter.write_line(f"On {', '.join(map(str, others))} ranks, too: {command}")
 
 
 def show_failures_elsewhere(failures):

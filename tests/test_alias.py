@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from mpi4py import MPI
+from tiers import up_to
 from together import (
     DTYPES,
     everywhere,
@@ -104,7 +105,7 @@ def test_round_and_round_through_all_pencils(comm, method, shared):
 def test_any_pencils_in_place(comm, method, shared):
     """Also those where only some ranks keep a part of what they have."""
     rng = np.random.default_rng(11)
-    for _ in range(15):
+    for _ in range(up_to(15, 5)):
         shape = rng.integers(1, 9, rng.integers(1, 4)).tolist()
         pens = [random_pencil(rng, comm, shape) for _ in range(2)]
         dims = [dim for dim in range(len(shape)) if rng.random() < 0.8]
@@ -160,7 +161,7 @@ def test_in_place_next_to_fields_of_their_own(comm, method):
 def test_shared_memory_is_given_back(comm):
     private = comm.Dup()
     pens = stages(private)
-    for _ in range(200):
+    for _ in range(up_to(200, 60)):
         alias(pens, shared=True)
     gc.collect()
     pool = topology_of(private).shared

@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from mpi4py import MPI
+from tiers import combined, up_to
 
 import pencils
 from pencils.comm import pack
@@ -63,10 +65,12 @@ def test_without_a_command_it_prints_help():
 
 
 def test_wrong_usage_is_explained_once_with_status_2(mpirun):
-    for args in (["bogus"], ["demo", "--n", "many"], ["demo", "--bogus"], TWO_STARTS):
+    wrong = [["bogus"], ["demo", "--n", "many"], ["demo", "--bogus"], TWO_STARTS]
+    for args in wrong:
         ran = alone(*args)
         assert ran.returncode == 2
         assert "usage: python -m pencils" in ran.stderr
+    for args in wrong[: up_to(4, 1)]:
         ran = mpirun(3, "-m", "mpi4py", "-m", "pencils", *args, cwd=ROOT)
         assert ran.returncode != 0
         assert ran.stderr.count("usage:") == 1
@@ -80,7 +84,7 @@ def test_verify_names_what_is_right_and_what_is_not(mpirun, tmp_path):
         fields = {"u": pencils.ones(pencil), "dt": 0.1}
         pencils.save(path, fields, checksum=checksum)
     bad.write_bytes(bad.read_bytes().replace(np.float64(1).tobytes() * 2, bytes(16), 1))
-    for n in (None, 3):
+    for n in up_to((None, 3), (3,)):
 
         def verify(*paths, n=n):
             args = "pencils", "verify", *paths
@@ -106,6 +110,7 @@ def test_the_demo_runs_alone():
     assert ran.stdout.splitlines()[-1] == ENERGY
 
 
+@pytest.mark.thorough  # tests/test_demo.py does so without programs
 def test_the_demo_goes_on_from_a_checkpoint_on_other_numbers_of_processes(mpirun, tmp_path):
     file = tmp_path / "flow.h5"
     for n, time, source in (
@@ -126,28 +131,30 @@ def test_the_demo_goes_on_from_a_checkpoint_on_other_numbers_of_processes(mpirun
 
 
 def test_a_missing_file_ends_the_demo_with_one_line(mpirun, tmp_path):
-    for option, name in (("--input", "u.npy"), ("--input", "u.h5"), ("--restart", "u.h5")):
-        for program in (["-m", "mpi4py", "-m"], ["-m"]):
-            args = "pencils", "demo", option, tmp_path / name
-            ran = mpirun(3, *program, *args, cwd=ROOT, timeout=60)
-            assert ran.returncode != 0
-            assert ran.stdout == ""
-            assert len(re.findall(rf"^error: .*{name}", ran.stderr, re.MULTILINE)) == 1
-            assert "Traceback" not in ran.stderr
+    missing = [("--input", "u.npy"), ("--input", "u.h5"), ("--restart", "u.h5")]
+    for (option, name), program in combined(missing, [["-m", "mpi4py", "-m"], ["-m"]]):
+        args = "pencils", "demo", option, tmp_path / name
+        ran = mpirun(3, *program, *args, cwd=ROOT, timeout=60)
+        assert ran.returncode != 0
+        assert ran.stdout == ""
+        assert len(re.findall(rf"^error: .*{name}", ran.stderr, re.MULTILINE)) == 1
+        assert "Traceback" not in ran.stderr
 
 
 def test_senseless_arguments_end_the_demo_with_one_line_before_it_starts(mpirun, tmp_path):
     missing = tmp_path / "missing" / "flow.h5"
     (tmp_path / "u.npy").write_bytes(b"")
-    for *args, complaint in (
+    senseless = [
         ("--dt", "nan", "dt=nan"),
         ("--time", "inf", "time=inf"),
         ("--viscosity=-1", "viscosity=-1"),
         ("--checkpoint", missing, "cannot save .*missing"),
         ("--restart", tmp_path / "u.npy", "not an HDF5 file"),
         ("--input", tmp_path / "u.npy", "cannot read .*u.npy"),
-    ):
-        ran = mpirun(3, "-m", "pencils", "demo", "--n", 8, *args, cwd=ROOT, timeout=60)
+    ]
+    for (*bad, complaint), ranks in combined(senseless, up_to([None, 3], [3, *[None] * 5])):
+        args = "demo", "--n", 8, *bad
+        ran = mpirun(ranks, "-m", "pencils", *args, cwd=ROOT) if ranks else alone(*args)
         assert ran.returncode != 0
         assert ran.stdout == ""
         assert len(re.findall(f"^error: .*{complaint}", ran.stderr, re.MULTILINE)) == 1

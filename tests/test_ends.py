@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from mpi4py import MPI
+from tiers import up_to
 from together import (
     everywhere,
     holds,
@@ -124,7 +125,7 @@ def test_to_fewer_ranks_and_back(comm, subset, method, part):
 def test_any_pencils_on_any_ranks(comm, subset, method):
     """Whose processes are the same, some of them the same, or others."""
     rng = np.random.default_rng(3)
-    for _ in range(12):
+    for _ in range(up_to(12, 5)):
         shape = rng.integers(1, 8, 3).tolist()
         lead = tuple(rng.integers(1, 3, rng.integers(0, 2)).tolist())
         dims = [dim for dim in range(3) if rng.random() < 0.8]
@@ -209,9 +210,8 @@ def test_none_where_there_is_a_pencil(comm):
     assert transpose(pencils.ones(fine), fine).sum() == np.prod(SHAPE)
 
 
+@pytest.mark.parallel([3, 4, 6])
 def test_none_where_there_is_a_part_of_the_smaller_pencil(comm, subset):
-    if comm.size < 3:
-        return
     fine = Pencil(SHAPE, comm)
     coarse = pencil_on(subset([0, 2]))
     for rank in (0, 2):
@@ -242,9 +242,8 @@ def test_none_everywhere(comm):
     )
 
 
+@pytest.mark.parallel([3, 4, 6])
 def test_pencils_of_processes_that_do_not_take_part(comm, subset):
-    if comm.size < 3:
-        return
     fine = Pencil(SHAPE, comm)
     half = subset(range(1, comm.size))
     part = subset(range(comm.size - 1))
@@ -261,9 +260,8 @@ def test_pencils_of_processes_that_do_not_take_part(comm, subset):
     assert everywhere(comm, holds(v, numbered(SHAPE)))
 
 
+@pytest.mark.parallel([3, 4, 6])
 def test_pencils_that_differ_among_their_ranks(comm, subset):
-    if comm.size < 3:
-        return
     fine = Pencil(SHAPE, comm)
     ranks = [0, comm.size - 1]
     one = pencil_on(subset(ranks))
@@ -282,9 +280,8 @@ def test_pencils_that_differ_among_their_ranks(comm, subset):
     )
 
 
+@pytest.mark.parallel([2, 3, 4, 6])
 def test_wrong_fields_where_there_should_be_none(comm, subset):
-    if comm.size == 1:
-        return
     values = numbered(SHAPE)
     fine = Pencil(SHAPE, comm)
     coarse = pencil_on(subset(range(1, comm.size)))  # rank 0 has no part

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tiers import combined, up_to
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 RUNS = {
@@ -33,8 +34,9 @@ def numbers(text, before):
     return [float(match) for match in re.findall(rf"{before} ([0-9.e+-]+[0-9])", text)]
 
 
-@pytest.mark.parametrize("ranks", [3, 4])
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    ("name", "ranks"), up_to(combined([*RUNS], [3, 4]), [("wave 2-D", 3), ("heat", 4)])
+)
 def test_the_results_do_not_depend_on_the_number_of_ranks(run, name, ranks):
     assert run(name, ranks) == run(name, 1)
 

@@ -1,21 +1,50 @@
-"""Every example runs, alone and on four processes, and checks its own results."""
+"""Every example runs on any number of processes and checks its own results."""
 
+import os
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 
+each = pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """One for all: an example that was run before in a folder runs there again."""
+    return tmp_path_factory.mktemp("examples")
+
+
+@pytest.mark.parallel([1, 2, 3, 4, 6])
+@each
+def test_example(comm, mpi_tmp_path, monkeypatch, capfd, path):
+    before = Path.cwd()
+    monkeypatch.setattr(sys, "argv", [str(path)])
+    os.chdir(mpi_tmp_path)
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    finally:
+        os.chdir(before)
+    printed = capfd.readouterr()
+    comm.barrier()
+    assert printed.out or comm.rank > 0
+    assert printed.err == ""
+    assert list(mpi_tmp_path.iterdir()) == []
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize("n", [1, 4])
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_example(mpirun, tmp_path, path, n):
-    program = [path] if n == 1 else ["-m", "mpi4py", path]
-    ran = mpirun(n, *program, cwd=tmp_path, timeout=100)
+@each
+def test_example_as_a_program(mpirun, folder, path, n):
+    program = [path] if n == 1 else ["-m", "pencils", "run", path]
+    ran = mpirun(n, *program, cwd=folder, timeout=100)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout
     assert ran.stderr == ""
-    assert list(tmp_path.iterdir()) == []
+    assert list(folder.iterdir()) == []
 
 
 def test_there_are_examples_and_all_but_the_solver_are_short():

@@ -52,6 +52,7 @@ HEIGHT = {
     "interop": 65,
     "__init__": 70,  # `from pencils import Pencil`: the public names
     "demo": 80,
+    "run": 80,
     "__main__": 90,
 }
 
@@ -66,7 +67,7 @@ EXCEPTIONS = {(module, "array") for module in BELOW_ARRAY} | {
 
 # Who may import what, at any time; under TYPE_CHECKING everybody may.
 OWNERS = {
-    "mpi4py": {"comm"},
+    "mpi4py": {"comm", "run"},
     "h5py": {"io"},
     "scipy": {"fft"},
     "mpi4py_fft": {"fft", "interop"},

@@ -6,6 +6,12 @@ from pathlib import Path
 HERE = Path(__file__).parent
 
 
+def pytest_in(folder):
+    """Run tests that lie elsewhere as if they were these."""
+    config = HERE.parent / "pyproject.toml"
+    return "-m", "pytest", "-c", config, "--rootdir", folder, "-p", "conftest"
+
+
 def test_a_deadlocked_test_ends_the_job_with_its_traceback(mpirun):
     case = HERE / "deadlock_case.py"
     run = mpirun(2, "-m", "mpi4py", "-m", "pytest", case, "-o", "faulthandler_timeout=5")
@@ -22,16 +28,57 @@ def test_a_test_that_fails_on_one_rank_fails_the_job_and_shows_why(mpirun, tmp_p
         "def test_good(comm): assert comm.allreduce(1) == comm.size\n"
         "def test_bad(comm): assert comm.rank + 40 < 42\n"
     )
-    args = "-m", "mpi4py", "-m", "pytest", "-c", HERE.parent / "pyproject.toml", "-m"
-    args += "parallel[match]", "--rootdir", tmp_path, "-p", "tests.conftest"
-    good = mpirun(2, *args, case, cwd=HERE.parent)
-    bad = mpirun(3, *args, case, cwd=HERE.parent)
+    args = "-m", "mpi4py", *pytest_in(tmp_path)
+    good = mpirun(2, *args, case, cwd=HERE)
+    bad = mpirun(3, *args, case, cwd=HERE)
     assert good.returncode == 0, good.stdout + good.stderr
     assert "2 passed" in good.stdout
     assert bad.returncode != 0
-    assert "test_one_rank.py::test_bad[nprocs=3] failed on ranks [2]" in bad.stdout
+    assert "test_one_rank.py::test_bad failed on ranks [2]" in bad.stdout
     assert "assert (2 + 40) < 42" in bad.stdout
     assert good.stdout.count("test session starts") == 1
+
+
+def test_a_failing_property_shows_its_example_however_long_it_shrinks(mpirun, tmp_path):
+    case = tmp_path / "test_property.py"
+    case.write_text(
+        "import time\n"
+        "from hypothesis import given, settings, strategies as st\n"
+        "@settings(database=None)\n"
+        "@given(st.lists(st.integers(0, 1000), min_size=9))\n"
+        "def test_it(values):\n"
+        "    time.sleep(0.1)\n"
+        "    assert sum(values) < 10\n"
+    )
+    run = mpirun(1, *pytest_in(tmp_path), case, "-o", "faulthandler_timeout=2", cwd=HERE)
+    assert "values=[0, 0, 0, 0, 0, 0, 0, 0, 10]" in run.stdout, run.stdout + run.stderr
+    assert float(re.search(r"1 failed in ([0-9.]+)s", run.stdout)[1]) > 2
+
+
+def test_a_run_makes_what_its_number_of_ranks_and_its_tier_allow(mpirun, tmp_path):
+    case = tmp_path / "test_cases.py"
+    case.write_text(
+        "import pytest\n"
+        "def product(one, other):\n"
+        "    rows = pytest.mark.parametrize('row', range(one))\n"
+        "    columns = pytest.mark.parametrize('column', range(other))\n"
+        "    return lambda test: rows(columns(test))\n"
+        "@product(7, 5)\n"
+        "def test_many(row, column): pass\n"
+        "@product(4, 3)\n"
+        "def test_few(row, column): pass\n"
+        "@pytest.mark.parallel([1, 3])\n"
+        "@pytest.mark.parametrize('row', range(5))\n"
+        "def test_on_some_ranks(row): pass\n"
+        "@pytest.mark.parallel(3)\n"
+        "def test_on_three(): pass\n"
+        "@pytest.mark.thorough\n"
+        "def test_at_length(): pass\n"
+    )
+    for option, count in ((), 7 + 12 + 1), (("--all",), 35 + 12 + 5 + 1):
+        run = mpirun(1, *pytest_in(tmp_path), case, *option, cwd=HERE)
+        assert f"{count} passed" in run.stdout, run.stdout + run.stderr
+        assert re.search(rf"^On 3 ranks, too: .*mpiexec -n 3 .* {case}", run.stdout, re.MULTILINE)
 
 
 def test_an_exception_on_one_rank_ends_the_job_with_its_traceback(mpirun, tmp_path):

@@ -432,9 +432,8 @@ def test_a_mistake_on_one_rank_raises_on_all(comm, wrong, kind, text):
         assert everywhere(comm, holds(u, numbered(SHAPE)))
 
 
+@pytest.mark.parallel([2, 3, 4, 6])
 def test_different_arguments_on_one_rank_are_named(comm):
-    if comm.size == 1:
-        return
     pen = Pencil(SHAPE, comm)
     others = [pen.with_(order=(2, 1, 0)), pen.with_(splits="last"), pen.with_(decomp=2)]
     data = numbered(SHAPE)

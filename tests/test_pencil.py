@@ -249,10 +249,9 @@ DIFFERENCES = [
 ]
 
 
+@pytest.mark.parallel([2, 3, 4, 6])
 @pytest.mark.parametrize(("other", "name"), DIFFERENCES)
 def test_different_arguments_on_one_rank_are_named(comm, other, name):
-    if comm.size == 1:
-        return
     pen = Pencil(SHAPE, comm)
     for rank in ranks_at_fault(comm):
         mine = other if comm.rank == rank else {}
@@ -262,9 +261,8 @@ def test_different_arguments_on_one_rank_are_named(comm, other, name):
         assert pen.with_() == Pencil(SHAPE, comm)
 
 
+@pytest.mark.parallel([2, 3, 4, 6])
 def test_another_grid_on_one_rank_is_named(comm):
-    if comm.size == 1:
-        return
     grid = (1, comm.size) if comm.rank == 0 else (comm.size, 1)
     raise_together(
         comm,

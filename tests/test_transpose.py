@@ -6,6 +6,7 @@ import weakref
 import numpy as np
 import pytest
 from mpi4py import MPI
+from tiers import up_to
 from together import (
     DTYPES,
     everywhere,
@@ -14,6 +15,7 @@ from together import (
     numbered,
     on_nodes,
     one_after_the_other,
+    other_blocks,
     raise_together,
     random_pencil,
     ranks_at_fault,
@@ -54,7 +56,7 @@ def plan_of(pair, method="messages", data=None, dims=None):
 @pytest.mark.parametrize("ndim", [1, 2, 3, 4])
 def test_any_pencil_to_any_pencil(comm, method, ndim):
     rng = np.random.default_rng(ndim)
-    for _ in range(10):
+    for _ in range(up_to(10, 4)):
         shape = rng.integers(0 if rng.random() < 0.2 else 1, 7, ndim).tolist()
         dims = [dim for dim in range(ndim) if rng.random() < 0.8]
         lead = tuple(rng.integers(1, 3, rng.integers(0, 3)).tolist())
@@ -230,7 +232,7 @@ def test_without_checks_a_call_sends_nothing_but_the_data(comm, pair):
 def test_a_rank_sends_one_message_to_each_rank_that_shares_points(comm):
     rng = np.random.default_rng(7)
     data = numbered((3, *SHAPE))
-    for _ in range(8):
+    for _ in range(up_to(8, 4)):
         pair = random_pencil(rng, comm, SHAPE), random_pencil(rng, comm, SHAPE)
         mine = pair[0].box()
         expected = [
@@ -379,7 +381,7 @@ def wrong_fields(pair):
         (None, None, TypeError, "u must be a PencilArray"),
         (u.local, None, TypeError, "u must be a PencilArray, not ndarray"),
         (u, u.local, TypeError, "out must be a PencilArray, not ndarray"),
-        (u, zeros(source.with_(decomp=1)), PencilMismatchError, "out lies on"),
+        (u, zeros(other_blocks(target)), PencilMismatchError, "out lies on"),
         (u, zeros(target, components=3), ArgumentError, "components (3,)"),
         (u, zeros(target, dims=0), ArgumentError, "singleton dimensions [1, 2]"),
         (u, zeros(target, dtype=">f8"), ArgumentError, "dtype >f8"),
@@ -389,7 +391,7 @@ def wrong_fields(pair):
 
 def wrong_for_a_plan(pair):
     """Arguments that another plan would take."""
-    other = zeros(pair[0].with_(splits="ceil", decomp=2))
+    other = zeros(other_blocks(pair[0]))
     return [
         (other, None, PencilMismatchError, "u lies on"),
         (zeros(pair[0], dtype="f4"), None, ArgumentError, "u has dtype float32"),
@@ -496,9 +498,8 @@ def test_wrong_options_on_one_rank(comm, pair, wrong, kind, text):
             assert everywhere(comm, holds(plan(spread(pair[0], numbered(SHAPE))), numbered(SHAPE)))
 
 
+@pytest.mark.parallel([2, 3, 4, 6])
 def test_different_arguments_on_one_rank_are_named(comm, pair):
-    if comm.size == 1:
-        return
     data = numbered(SHAPE)
     u, others = spread(pair[0], data), {}
     others["source"] = spread(pair[0].with_(splits="last"), data)

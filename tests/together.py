@@ -9,6 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+import tiers
 from mpi4py import MPI
 
 import pencils
@@ -29,11 +30,26 @@ NODES = {
     "one rank apart": lambda rank, size: int(rank == size - 1),
     "three nodes": lambda rank, _size: rank % 3,
 }
-WAYS = [("one node", method) for method in METHODS]
-WAYS += [(nodes, "hybrid") for nodes in NODES if nodes != "one node"]
 
-# Every method on one node, and the one that knows nodes on several; takes a module's own fixture
-# `comm` that passes its parameter to `on_nodes`.
+
+def ways_of(methods):
+    """Give every method on one node, and the one that knows nodes on several that are different.
+
+    Nodes of neighbours are a special case of nodes that are interleaved.
+    """
+    size = MPI.COMM_WORLD.size
+    found = {}
+    for name, number in NODES.items():
+        nodes = [number(rank, size) for rank in range(size)]
+        found.setdefault(tuple(map(nodes.index, nodes)), name)
+    several = [name for name in found.values() if tiers.ALL or name != "two halves"]
+    return [("one node", method) for method in methods] + [(n, "hybrid") for n in several[1:]]
+
+
+WAYS = ways_of(METHODS)
+
+# Every way to move data; takes a module's own fixture `comm` that passes its parameter to
+# `on_nodes`.
 ways = pytest.mark.parametrize(
     ("comm", "method"),
     WAYS,
@@ -74,6 +90,15 @@ def one_after_the_other(comm):
     yield
     if comm.rank + 1 < comm.size:
         comm.send(None, comm.rank + 1)
+
+
+def other_blocks(pencil):
+    """Make a pencil of other blocks: of the same shape, unless there is one process, with all."""
+    for dim in range(pencil.ndim):
+        other = pencil.with_(decomp=dim)
+        if not other.same_blocks(pencil):
+            return other
+    return pencil.with_(shape=[extent + 2 for extent in pencil.shape])
 
 
 def raise_together(comm, kind, *texts, call):

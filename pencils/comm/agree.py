@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from mpi4py import MPI
 
+from pencils.comm.canonical import encoded, encoded_call
+from pencils.comm.fault import Fault, shown
 from pencils.comm.topology import meeting_place, user_comm
 from pencils.errors import ArgumentError, RankDisagreementError, TypeDisagreementError
 
@@ -37,7 +39,7 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
     ...     same(root=0)
     """
 
-    __slots__ = ("_call", "_comm", "_dtype", "_values", "flagged")
+    __slots__ = ("_call", "_comm", "_dtype", "_values", "deferred", "flagged")
 
     def __init__(self, comm: MPI.Intracomm, call: str) -> None:
         if comm == MPI.COMM_NULL:
@@ -48,12 +50,13 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
         self._values: dict[str, object] = {}
         self._dtype: np.dtype[Any] | None = None
         self.flagged = False
+        self.deferred = False
 
     def __enter__(self) -> Self:
         return self
 
     def __call__(self, **values: object) -> None:
-        """Record values that must be equal (by repr) on every rank."""
+        """Record values that must be equal on every rank; see `pencils.comm.canonical`."""
         self._values.update(values)
 
     def dtype(self, dtype: np.dtype[Any] | None) -> None:
@@ -63,6 +66,13 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
     def flag(self, *, up: bool) -> None:
         """Say something that all ranks are to know; `flagged` tells afterwards if any said so."""
         self.flagged = up
+
+    def defer(self, *, up: bool) -> None:
+        """Say that this rank cannot allocate yet; `deferred` tells afterwards if any said so.
+
+        Then ranks make what is missing together, and agree once more.
+        """
+        self.deferred = up
 
     def __exit__(
         self,
@@ -74,55 +84,61 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
             return
         if self._comm.size == 1:
             return
-        call = token((self._call, self._values))
-        types = [_NO_TYPE, _NO_TYPE]
-        if self._dtype is not None:
-            types = [token(self._dtype), -token(self._dtype)]
-        mine = np.array([error is not None, call, -call, self.flagged, *types], dtype=np.int64)
+        try:
+            call = _digest(encoded_call(self._call, self._values))
+            told = None if self._dtype is None else token(self._dtype)
+        except Exception as odd:  # noqa: BLE001 - a value that cannot be compared is a fault, too
+            error = error or odd
+            call, told = 0, None
+        types = [_NO_TYPE, _NO_TYPE] if told is None else [told, -told]
+        flags = self.flagged, self.deferred
+        mine = np.array([error is not None, call, -call, *types, *flags], dtype=np.int64)
         worst = np.empty_like(mine)
         self._comm.Allreduce(mine, worst, op=MPI.MAX)
-        if worst[0] or worst[1] != -worst[2] or worst[4] > -worst[5]:
+        if worst[0] or worst[1] != -worst[2] or worst[3] > -worst[4]:
             _raise_together(self._comm, self._call, self._report(error), error)
-        self.flagged = bool(worst[3])
+        self.flagged, self.deferred = bool(worst[5]), bool(worst[6])
 
     def _report(self, error: Exception | None) -> _Report:
-        values = {name: repr(value) for name, value in self._values.items()}
-        dtype = None if self._dtype is None else repr(self._dtype)
-        fault = None if error is None else _Fault.of(error)
-        return _Report({"call": self._call, **values}, dtype, fault)
+        said = {name: _said(value) for name, value in self._values.items()}
+        values = {name: value for name, value in said.items() if value is not None}
+        values = {"call": _Said(token(self._call), self._call)} | values
+        dtype = None if self._dtype is None else _said(self._dtype)
+        return _Report(values, dtype, None if error is None else Fault.of(error))
 
 
-class _Fault(NamedTuple):
-    """An error as other ranks can raise it; by its number a full disk is told from a broken one."""
+class _Said(NamedTuple):
+    """A value as other ranks can compare and show it."""
 
-    kind: type[Exception]
+    token: int
     text: str
-    number: int | None
-
-    @classmethod
-    def of(cls, error: Exception) -> _Fault:
-        kind = _transportable(type(error))
-        if not isinstance(error, OSError) or error.errno is None:
-            return cls(kind, str(error), None)
-        where = "" if error.filename is None else f": {error.filename!r}"
-        return cls(kind, f"{error.strerror}{where}", error.errno)
-
-    def on(self, rank: int) -> Exception:
-        text = f"rank {rank}: {self.text}"
-        return self.kind(text) if self.number is None else self.kind(self.number, text)
 
 
 class _Report(NamedTuple):
     """What one rank has to say when something is wrong somewhere."""
 
-    values: dict[str, str]
-    dtype: str | None
-    fault: _Fault | None
+    values: dict[str, _Said]
+    dtype: _Said | None
+    fault: Fault | None
+
+
+def _said(value: object) -> _Said | None:
+    try:
+        return _Said(token(value), shown(value))
+    except Exception:  # noqa: BLE001 - it cannot be compared: a fault of this rank
+        return None
+
+
+_NOTHING = _Said(-1, "nothing")
 
 
 def token(value: object) -> int:
-    """Make a number that is the same for values of equal text, and for no others."""
-    return int.from_bytes(blake2b(repr(value).encode(), digest_size=7).digest())
+    """Make a number that is the same for equal values, and for no others."""
+    return _digest(encoded(value))
+
+
+def _digest(text: bytes) -> int:
+    return int.from_bytes(blake2b(text, digest_size=7).digest())
 
 
 def _raise_together(comm: MPI.Intracomm, call: str, mine: _Report, error: Exception | None) -> None:
@@ -137,7 +153,7 @@ def _raise_together(comm: MPI.Intracomm, call: str, mine: _Report, error: Except
         msg = f"{call}: ranks pass data of different types: {difference}"
         raise TypeDisagreementError(msg) from error
     if error is not None and all(report.fault == mine.fault for report in reports):
-        return  # everyone made the same mistake: the error as it was raised says it best
+        raise error  # everyone made the same mistake: the error as it was raised says it best
     for rank, report in enumerate(reports):
         if report.fault is not None:
             raise report.fault.on(rank) from error
@@ -147,14 +163,14 @@ def _first_difference(reports: list[_Report]) -> str | None:
     """Name the first value on which ranks differ; a rank at fault may not know all of them."""
     for name in dict.fromkeys(name for report in reports for name in report.values):
         seen = [
-            (rank, report.values.get(name, "nothing"))
+            (rank, report.values.get(name, _NOTHING))
             for rank, report in enumerate(reports)
             if name in report.values or report.fault is None
         ]
         first, one = seen[0]
         for rank, other in seen:
-            if other != one:
-                return f"{name}: rank {first} has {one}, rank {rank} has {other}"
+            if other.token != one.token:
+                return f"{name}: {_both(first, one, rank, other)}"
     return None
 
 
@@ -162,26 +178,14 @@ def _other_type(reports: list[_Report]) -> str | None:
     """Name the first two ranks whose data differ in type."""
     seen = [(rank, report.dtype) for rank, report in enumerate(reports) if report.dtype]
     for rank, other in seen:
-        if other != seen[0][1]:
-            return f"rank {seen[0][0]} has {seen[0][1]}, rank {rank} has {other}"
+        if other.token != seen[0][1].token:
+            return _both(*seen[0], rank, other)
     return None
 
 
-def _transportable(kind: type[Exception]) -> type[Exception]:
-    """Nearest base class that is known on every rank and takes a single text."""
-    for base in kind.__mro__:
-        known = base.__module__ == "builtins" or base.__module__.startswith("pencils.")
-        if known and _takes_text(base):
-            return base
-    return Exception
-
-
-def _takes_text(kind: type) -> bool:
-    try:
-        kind("")
-    except TypeError:
-        return False
-    return True
+def _both(first: int, one: _Said, rank: int, other: _Said) -> str:
+    text = other.text if other.text != one.text else "another one that looks like it"
+    return f"rank {first} has {one.text}, rank {rank} has {text}"
 
 
 def read_comm(comm: MPI.Intracomm | None, call: str) -> MPI.Intracomm:

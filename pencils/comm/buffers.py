@@ -34,7 +34,7 @@ class Buffers:
         for number, buffer in enumerate(self._private):
             if buffer is wanted:
                 return self._private.pop(number)
-        found = _latest(self._private, nbytes)
+        found = _fitting(self._private, nbytes)
         return aligned_empty(nbytes) if found is None else found
 
     def give(self, buffer: Bytes) -> None:
@@ -56,12 +56,16 @@ class Buffers:
         numpy.ndarray or None
             None on every rank if there is no room.
         """
-        found = _latest(self._shared.get(pool, []), nbytes)
+        found = _fitting(self._shared.get(pool, []), nbytes)
         return pool.allocate(nbytes) if found is None else found
 
     def give_shared(self, pool: SharedPool, buffer: Bytes) -> None:
         """Take back a buffer in shared memory."""
         self._shared.setdefault(pool, []).append(buffer)
+
+    def has(self, buffer: Bytes) -> bool:
+        """Whether a private buffer is idle."""
+        return any(idle is buffer for idle in self._private)
 
     @property
     def nbytes(self) -> int:
@@ -74,13 +78,14 @@ class Buffers:
         self._shared.clear()
 
 
-def _latest(idle: list[Bytes], nbytes: int) -> Bytes | None:
-    """Take the buffer given back last that is large enough."""
-    for number in reversed(range(len(idle))):
-        if idle[number].nbytes >= nbytes:
-            return idle.pop(number)
+def _fitting(idle: list[Bytes], nbytes: int) -> Bytes | None:
+    """Take the smallest buffer that is large enough: larger ones are left for what needs them."""
+    sizes = [(buffer.nbytes, number) for number, buffer in enumerate(idle)]
+    large = [size for size in sizes if size[0] >= nbytes]
+    if large:
+        return idle.pop(min(large)[1])
     if idle:
-        idle.pop()  # too small for what is done now; a larger one takes its place
+        idle.pop(min(sizes)[1])  # too small for what is done now; a larger one takes its place
     return None
 
 

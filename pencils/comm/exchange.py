@@ -7,7 +7,6 @@ class in `pencils.comm.methods` and an entry in that table.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from itertools import product
 from typing import Any, Generic, TypeVar
@@ -33,6 +32,7 @@ from pencils.comm.methods import (
 )
 from pencils.comm.pack import Copies
 from pencils.comm.topology import Topology
+from pencils.comm.uncopied import Uncopied
 from pencils.errors import ArgumentError
 
 Array = NDArray[Any]
@@ -40,11 +40,8 @@ T = TypeVar("T")
 
 AUTO = "auto"
 
-# MPI writes into buffers until an exchange completes, even if the user has dropped it.
-UNDER_WAY: deque[Handle[Any]] = deque()
 
-
-class Handle(Generic[T]):
+class Handle(Uncopied, Generic[T]):
     """An exchange under way; `wait` completes it and returns its result."""
 
     __slots__ = ("_complete", "_result", "exchange")
@@ -53,20 +50,22 @@ class Handle(Generic[T]):
         self.exchange = exchange
         self._complete: Callable[[], None] | None = complete
         self._result = result
-        UNDER_WAY.append(self)
+        exchange.topology.under_way.append(self)
 
     def wait(self) -> T:
         """Complete the exchange; a second call returns at once. *Collective*.
 
-        Exchanges complete in the order in which they were started, which must be the same on all
-        ranks, so that ranks may wait for them in any.
+        Exchanges among the same processes complete in the order in which they were started, which
+        must be the same on all of them, so that ranks may wait for them in any order. Those among
+        other processes are left alone, even if some take part in both.
         """
+        under_way = self.exchange.topology.under_way
         while self._complete is not None:
-            UNDER_WAY.popleft().finish()
+            under_way.popleft().finish()
         return self._result
 
     def finish(self) -> None:
-        """Complete this exchange, which is the oldest one under way. *Collective*."""
+        """Complete this exchange, the oldest one on its communicator. *Collective*."""
         complete, self._complete = self._complete, None
         assert complete is not None
         complete()
@@ -165,14 +164,10 @@ class Exchange:
         ]
         return Bound(self, own, flows, self._arrive, aliased=aliased)
 
-    def complete(self) -> None:
-        """Complete what was started here. *Collective* if anything was."""
-        for handle in [handle for handle in UNDER_WAY if handle.exchange is self]:
-            handle.wait()
-
     def free(self) -> None:
         """Complete what was started here, and release MPI objects. *Collective* if anything was."""
-        self.complete()
+        for handle in [each for each in self.topology.under_way if each.exchange is self]:
+            handle.wait()
         for method in self._methods:
             method.free()
         self._methods = []
@@ -190,16 +185,29 @@ class Bound:
         *,
         aliased: bool,
     ) -> None:
-        self._exchange = exchange
+        self.exchange = exchange
         # What stays on this rank must be saved if the target may be written before it is read.
         self._kept = [pair for pair in own if not _same_memory(*pair)] if aliased else []
+        self._room: list[Array] | None = None  # for what is saved
         self._own = arrive([] if aliased else own)
         self._first, *self._others = flows
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the larger one of two buffers that messages take."""
+        return max(flow.nbytes for flow in (self._first, *self._others))
+
+    def reserve(self) -> None:
+        """Allocate what the next call needs, while ranks can still give up together; local."""
+        if self._kept and self._room is None:
+            self._room = self._room_for_kept()
+        self._first.reserve()
+        for flow in self._others:
+            flow.reserve()
+
     def run(self) -> None:
         """Complete what is under way, and move the data. *Collective*."""
-        if UNDER_WAY:
-            complete_all()
+        self.exchange.topology.complete()
         self.move()
 
     def move(self) -> None:
@@ -232,16 +240,16 @@ class Bound:
             saved()
             after()
 
-        return Handle(self._exchange, finish, result)
+        return Handle(self.exchange, finish, result)
 
     def _save(self) -> Copies:
-        return Copies([(into, part.copy()) for into, part in self._kept])
+        room, self._room = self._room or self._room_for_kept(), None
+        for saved, (_, part) in zip(room, self._kept, strict=True):
+            saved[...] = part
+        return Copies([(into, saved) for saved, (into, _) in zip(room, self._kept, strict=True)])
 
-
-def complete_all() -> None:
-    """Complete all exchanges that are under way. *Collective*."""
-    while UNDER_WAY:
-        UNDER_WAY[0].wait()
+    def _room_for_kept(self) -> list[Array]:
+        return [np.empty(part.shape, part.dtype) for _, part in self._kept]
 
 
 def check_method(method: str) -> str:
@@ -254,6 +262,8 @@ def check_method(method: str) -> str:
 
 def _make_methods(name: str, plans: Sequence[Plan]) -> Sequence[Method]:
     """Make the method of every turn; without room for shared memory, messages. *Collective*."""
+    if name == "messages":  # nothing is asked of the others
+        return METHODS[name].for_turns(plans)
     topology = plans[0].topology
     on_node = topology.on_node
     with agreed(topology.comm, "Exchange"):

@@ -62,7 +62,7 @@ def group_with(topology: Topology, peers: Iterable[int]) -> Group:
     if not apart[0] or len(groups) == 1 or not room:
         return Group(node, topology.staging, topology.on_node)
     if key not in topology.groups:
-        comm = MPI.Intracomm(node.Split(members[0], node.rank))
+        comm = Topology.kind(node.Split(members[0], node.rank))
         topology.groups[key] = comm, SharedPool(comm, len(groups))
     comm, pool = topology.groups[key]
     return Group(comm, pool, {member: number for number, member in enumerate(members)})

@@ -63,7 +63,12 @@ def mover(target: Array, to: Ints | None, source: Array, rows: Ints | None) -> C
         Contiguous numbers of items; None stands for all of them in turn.
     """
     kernels = compiled()
-    return partial(_move if kernels is None else kernels.move, target, to, source, rows)
+    if kernels is not None:
+        return partial(kernels.move, target, to, source, rows)
+    room = None
+    if rows is not None and (to is not None or not target.flags.c_contiguous):
+        room = np.empty((len(rows), *target.shape[1:]), target.dtype)
+    return partial(_move, target, to, source.view(target.dtype), rows, room)
 
 
 def locate(points: Points) -> tuple[Ints, Ints]:
@@ -125,12 +130,16 @@ def _held(_homes: object, call: Callable[[], None]) -> None:
 # ---- by NumPy ----
 
 
-def _move(target: Array, to: Ints | None, source: Array, rows: Ints | None) -> None:
+def _move(
+    target: Array, to: Ints | None, source: Array, rows: Ints | None, room: Array | None
+) -> None:
     if rows is not None and source.flags.c_contiguous:
-        source = np.take(source, rows, 0, mode="clip")
+        taken = target if room is None else room
+        source = np.take(source, rows, 0, out=taken, mode="clip")
     elif rows is not None:  # of which np.take would copy all
         source = source[rows]
-    target[... if to is None else to] = source.view(target.dtype)
+    if source is not target:
+        target[... if to is None else to] = source
 
 
 def _locate(points: Points, owners: Ints, offsets: Ints) -> None:

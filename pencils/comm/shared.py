@@ -1,18 +1,25 @@
 """Memory that the ranks of a node share, cut from a few large windows.
 
-MPI libraries run out of windows long before a program runs out of arrays, so blocks come from a
-pool: allocating one is collective over the node, giving it back is local and happens when the last
-NumPy view of it is gone. Windows are freed with the communicator.
+A window is a file in memory that all ranks have mapped, and that has no name any more: nothing is
+left of it when the last process is gone, whatever ends it. Making one takes long, and mappings are
+scarce, so blocks come from a pool: allocating one is collective over the node, giving it back is
+local and happens when the last NumPy view of it is gone. A window that the pool has let go lives as
+long as a block of it. Windows of MPI would do neither: freeing one is collective, and those of a
+job that is killed stay in memory.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
 import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from mmap import mmap
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from mpi4py import MPI
@@ -26,12 +33,26 @@ FIRST_WINDOW = 2**20
 # Blocks start at multiples of a cache line: whole lines can be written without reading them first.
 LINE = 64
 PAGE = 4096
-SHARED_FOLDER = "/dev/shm"  # noqa: S108 - where MPI libraries put shared memory on Linux
+SHARED_FOLDER = "/dev/shm"  # noqa: S108 - where Linux keeps files in memory
+
+T = TypeVar("T")
+_lock = Lock()
 
 
 def round_up(nbytes: int) -> int:
     """Return the next multiple of a cache line."""
     return -(-nbytes // LINE) * LINE
+
+
+def fence() -> None:
+    """Order loads and stores: those before are done before those after it, as others see them.
+
+    Ranks that read what others store do this on both sides of a barrier.
+    """
+    # A lock that is released, and taken again, orders memory on any processor.
+    for _ in range(2):
+        with _lock:
+            pass
 
 
 class Place(NamedTuple):
@@ -114,9 +135,8 @@ class SharedPool:
         """
         low, high = byte_bounds(array)
         for number, window in enumerate(self._windows):
-            start = window.addresses[self._node.rank]
-            if start <= low and high <= window.end:
-                return Place(number, _address(array) - start)
+            if window.start <= low and high <= window.end:
+                return Place(number, _address(array) - window.start)
         return None
 
     def memory(self, rank: int, window: int) -> memoryview:
@@ -124,51 +144,40 @@ class SharedPool:
         return self._windows[window].segments[rank]
 
     @property
-    def syncs(self) -> list[Callable[[], None]]:
-        """For each window, what orders the loads and stores before and after a barrier."""
-        return [window.sync for window in self._windows]
-
-    @property
     def windows(self) -> int:
         """Number of windows."""
         return len(self._windows)
 
     def free(self) -> None:
-        """Free the windows. *Collective*; one that still holds an array anywhere stays."""
-        idle = np.array([window.idle for window in self._windows], dtype=bool)
-        self._node.Allreduce(MPI.IN_PLACE, idle, op=MPI.LAND)
-        for window, unused in zip(self._windows, idle, strict=True):
-            if unused:
-                window.free()
+        """Let go of the windows; memory in which arrays lie goes with the last of them."""
         self._windows.clear()
 
     def _add_window(self, size: int) -> int | None:
         largest = self._node.allreduce(size, op=MPI.MAX)
         capacity = max(largest, FIRST_WINDOW << len(self._windows))
         wanted = capacity * self._node.size * self._pools
-        if not self._node.bcast(_has_room(wanted) if self._node.rank == 0 else None):
+        room = _attempt(lambda: _has_room(wanted)) if self._node.rank == 0 else None
+        room = self._node.bcast(room)
+        memory = _map_together(self._node, capacity) if room else None
+        if memory is None:
             if self._node.rank == 0:
-                msg = f"no room for {wanted} bytes in {SHARED_FOLDER}; using private memory instead"
+                msg = f"no room for {wanted} bytes in {_folder()}; using private memory instead"
                 warnings.warn(msg, RuntimeWarning, stacklevel=4)
             return None
-        self._windows.append(_Window(self._node, capacity))
+        self._windows.append(_Window(memory, self._node, capacity))
         return len(self._windows) - 1
 
 
 class _Window:
-    """One MPI window, of which every rank manages its own segment."""
+    """Memory of a node, of which every rank manages its own segment."""
 
-    def __init__(self, node: MPI.Intracomm, capacity: int) -> None:
-        self._win = MPI.Win.Allocate_shared(capacity + LINE, 1, comm=node)
-        self._win.Lock_all(MPI.MODE_NOCHECK)  # direct loads and stores need an access epoch
-        self.segments = [_segment(self._win, rank) for rank in range(node.size)]
-        # Memory that nobody has touched does not count as taken; the next check must see it.
-        np.frombuffer(self.segments[node.rank], np.uint8)[::PAGE] = 0
-        self.addresses = [_address(np.frombuffer(segment, np.uint8)) for segment in self.segments]
-        self.sync = self._win.Sync
-        first = -self.addresses[node.rank] % LINE
-        self.end = self.addresses[node.rank] + first + capacity
-        self._whole = [(first, capacity)]
+    def __init__(self, memory: mmap, node: MPI.Intracomm, capacity: int) -> None:
+        step = _segment(capacity)
+        whole = memoryview(memory)
+        self.segments = [whole[rank * step : (rank + 1) * step] for rank in range(node.size)]
+        self.start = _address(np.frombuffer(self.segments[node.rank], np.uint8))
+        self.end = self.start + capacity
+        self._whole = [(0, capacity)]
         self._free = list(self._whole)
         # A block may come back in the midst of anything: whenever Python collects garbage.
         self.returned: deque[tuple[int, int]] = deque()
@@ -204,26 +213,72 @@ class _Window:
                 merged.append((begin, length))
         self._free = merged
 
-    def free(self) -> None:
-        self.segments.clear()
-        self._win.Unlock_all()
-        self._win.Free()
-
 
 def _address(array: NDArray[Any]) -> int:
     address: int = array.__array_interface__["data"][0]
     return address
 
 
-def _segment(win: MPI.Win, rank: int) -> memoryview:
-    memory: Any = win.Shared_query(rank)[0]
-    return memoryview(memory).cast("B")
+def _segment(capacity: int) -> int:
+    """Bytes between the segments of two ranks, each of which begins a page."""
+    return -(-capacity // PAGE) * PAGE
+
+
+def _folder() -> str:
+    """Where files in memory are; systems without such files keep those of the disk in memory."""
+    return SHARED_FOLDER if Path(SHARED_FOLDER).is_dir() else tempfile.gettempdir()
 
 
 def _has_room(nbytes: int) -> bool:
-    """Whether shared memory of this size can be touched without a bus error."""
-    try:
-        room = os.statvfs(SHARED_FOLDER)
-    except OSError:  # not Linux: MPI keeps shared memory elsewhere, and says so if it cannot
-        return True
+    """Whether there is room at all; trying would take it from others until it is short."""
+    room = os.statvfs(_folder())
     return nbytes <= room.f_bavail * room.f_frsize
+
+
+def _map_together(node: MPI.Intracomm, capacity: int) -> mmap | None:
+    """Map a segment of so many bytes for each rank. *Collective*; None on every rank if one cannot.
+
+    The file has lost its name before it takes any memory: a job that is killed leaves none.
+    """
+    step = _segment(capacity)
+    path = node.bcast(_attempt(lambda: _make_file(step * node.size)) if node.rank == 0 else None)
+    file = None if path is None else _attempt(lambda: os.open(path, os.O_RDWR | os.O_CLOEXEC))
+    try:
+        opened = node.allreduce(file is not None, op=MPI.LAND)
+    finally:
+        if path is not None and node.rank == 0:
+            Path(path).unlink()
+    memory = None
+    if file is not None:
+        if opened:
+            memory = _attempt(lambda: _map(file, step * node.rank, capacity))
+        os.close(file)
+    return memory if node.allreduce(memory is not None, op=MPI.LAND) else None
+
+
+def _attempt(call: Callable[[], T]) -> T | None:
+    """Return what a call returns; None where there is no room, no permission or too little left."""
+    try:
+        return call()
+    except (OSError, OverflowError, ValueError, MemoryError):
+        return None
+
+
+def _make_file(nbytes: int) -> str:
+    """Make a file of this size that takes no room yet."""
+    file, path = tempfile.mkstemp(prefix="pencils-", dir=_folder())
+    try:
+        os.truncate(file, nbytes)
+    except BaseException:
+        Path(path).unlink()
+        raise
+    finally:
+        os.close(file)
+    return path
+
+
+def _map(file: int, start: int, nbytes: int) -> mmap:
+    """Map a file; room for the bytes of this rank is taken now, near its processor."""
+    if hasattr(os, "posix_fallocate"):  # else a bus error comes of what there is no room for
+        os.posix_fallocate(file, start, nbytes)
+    return mmap(file, 0)

@@ -7,12 +7,12 @@ pencil, freed together with it.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import count
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary, WeakSet
+from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 import numpy as np
 from mpi4py import MPI
@@ -38,6 +38,8 @@ class Topology:
         The user's communicator. *Collective*.
     """
 
+    kind: ClassVar[type[MPI.Intracomm]] = MPI.Intracomm  # of all private communicators
+
     def __init__(self, comm: MPI.Intracomm) -> None:
         # Split, unlike Dup, leaves Cartesian structure, info and attributes of the user behind.
         self.comm = _split(comm, 0)
@@ -45,7 +47,10 @@ class Topology:
         self.rank = self.comm.rank
         self.freed = False  # with the user's communicator
         self.plans: OrderedDict[Any, Any] = OrderedDict()
-        self.exchanges: WeakSet[Any] = WeakSet()  # what has to be completed before it is freed
+        self.exchanges: WeakSet[Any] = WeakSet()  # what has to be freed before the communicators
+        # Handles, oldest first. MPI writes into buffers until an exchange completes, even if the
+        # user has dropped it.
+        self.under_way = _queue(self.comm)
         self.buffers = Buffers()  # of the plans kept here
         self.programs: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # of graphs, by partition
         self.numbers = count()  # that all ranks draw in the same order
@@ -113,7 +118,7 @@ class Topology:
         """Communicator of the ranks on this node. *Collective* the first time."""
         if self._node is None:
             kind = MPI.COMM_TYPE_SHARED
-            self._node = MPI.Intracomm(self.comm.Split_type(kind, self.comm.rank))
+            self._node = Topology.kind(self.comm.Split_type(kind, self.comm.rank))
         return self._node
 
     @property
@@ -171,6 +176,11 @@ class Topology:
         first: int = self.comm.allreduce(self.rank if present else size, op=MPI.MIN)
         return first if first < size else None
 
+    def complete(self) -> None:
+        """Complete all exchanges that are under way. *Collective* if there are any."""
+        while self.under_way:
+            self.under_way.popleft().finish()
+
     @property
     def communicators(self) -> int:
         """Number of communicators held here."""
@@ -191,11 +201,9 @@ class Topology:
         Runs when the user's communicator is freed.
         """
         self.freed = True
+        self.complete()  # one exchange may go on by another: before any is freed
         if self._apart is not None:
             self._apart.free()
-        # One exchange may go on by another: all are completed before any is freed.
-        for exchange in list(self.exchanges):
-            exchange.complete()
         for exchange in list(self.exchanges):
             exchange.free()
         self.plans.clear()
@@ -220,6 +228,7 @@ class _Apart(Topology):
 
     def __init__(self, whole: Topology) -> None:
         super().__init__(whole.comm)
+        self.under_way = whole.under_way  # the same ranks, in the same order
         self._node = _split(whole.node, 0)
         self._shared = whole.shared
         self._staging = SharedPool(self._node)
@@ -302,7 +311,23 @@ def translate(comm: MPI.Intracomm, other: MPI.Intracomm) -> tuple[int, ...] | No
 
 def _split(comm: MPI.Intracomm, color: int, place: int | None = None) -> MPI.Intracomm:
     """Communicator of the ranks that pass the same color, by place; default: as in `comm`."""
-    return MPI.Intracomm(comm.Split(color, comm.rank if place is None else place))
+    return Topology.kind(comm.Split(color, comm.rank if place is None else place))
+
+
+# Exchanges under way, by the processes that take part.
+_queues: WeakValueDictionary[bytes, deque[Any]] = WeakValueDictionary()
+
+
+def _queue(comm: MPI.Intracomm) -> deque[Any]:
+    """Return the queue of exchanges under way among these processes; local.
+
+    Communicators of the same processes have one: those may wait for exchanges on several of them
+    in any order. Communicators that have only some processes in common do not wait for each other.
+    """
+    ranks = translate(comm, MPI.COMM_WORLD)
+    if ranks is None:  # processes that were started later
+        return deque()
+    return _queues.setdefault(np.sort(ranks).tobytes(), deque())
 
 
 @cache

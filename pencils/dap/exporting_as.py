@@ -75,9 +75,10 @@ def export_as(
         maps = _read_maps(dim_maps, u.ndim)
         said = _said(u, maps, version)
     dist = meet(topology, said)
-    maps = [_counting_all(part, whole) for part, whole in zip(maps, dist.dims, strict=True)]
-    buffer = np.empty([part.extent for part in maps], u.dtype)
-    deal = make_deal(_held_once(u), dist.dims[len(u.components) :], every_point)
+    with agreed(topology.comm, "dap.export_as"):  # one rank may have no memory for it
+        maps = [_counting_all(part, whole) for part, whole in zip(maps, dist.dims, strict=True)]
+        buffer = np.empty([part.extent for part in maps], u.dtype)
+        deal = make_deal(_held_once(u), dist.dims[len(u.components) :], every_point)
     Redistribution(topology, deal, range(topology.comm.size)).to_hands(u.local, buffer)
     return {"__version__": version, "buffer": buffer, "dim_data": emit(maps, version)}
 

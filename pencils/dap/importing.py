@@ -106,7 +106,7 @@ def import_onto(
     call = "PencilArray.from_distarray"
     with agreed(topology_among(pencil).comm, call) as same:
         check_type("pencil", pencil, Pencil)
-        same(pencil=repr(pencil))
+        same(pencil=pencil)
     found = _meet(call, topology_of(ordered_comm(pencil)), obj, halo=halo, lenient=lenient)
     lead = len(found.whole.dims) - pencil.ndim
     space = [land(whole, halo) for whole in found.whole.dims[max(0, lead) :]]
@@ -133,9 +133,8 @@ class _Owned:
     """A buffer, and the exporter that it belongs to."""
 
     def __init__(self, buffer: Array, exporter: object) -> None:
-        described = dict(buffer.__array_interface__)
-        del described["descr"]  # does not tell all types apart; the length of elements is enough
-        self.__array_interface__ = described
+        # The length of elements is enough: not every type can be described.
+        self.__array_interface__ = buffer.view(f"V{buffer.itemsize}").__array_interface__
         self.owners = buffer, exporter
 
 

@@ -275,6 +275,12 @@ class UnstructuredMap(DimMap):
     indices: Indices
     one_to_one: bool = False
 
+    def __post_init__(self) -> None:
+        """Take any sequence; arrays stay as they are, to be checked where they are exported."""
+        given: object = self.indices
+        if not isinstance(given, np.ndarray):
+            object.__setattr__(self, "indices", read_indices(given))
+
     @property
     def count(self) -> int:
         """Number of owned points."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from pencils.dap.dist import LocalDist
 from pencils.dap.maps import BlockMap, CyclicMap, DimMap, UnstructuredMap, Widths
-from pencils.dap.report import Entry, Report, as_array
+from pencils.dap.report import Entry, Report, read_buffer
 
 EXPORT_KEYS = {"__version__", "buffer", "dim_data"}
 _COMMON = {"dist_type", "size", "proc_grid_size", "proc_grid_rank"}
@@ -83,14 +83,23 @@ def _read_version(export: Mapping[str, Any], report: Report) -> str | None:
 
 
 def _read_buffer(export: Mapping[str, Any], report: Report) -> np.ndarray[Any, Any] | None:
-    array = as_array(export.get("buffer"))
-    if array is None and "buffer" in export:
+    found = read_buffer(export.get("buffer"))
+    if found is None and "buffer" in export:
         text = (
             f"{type(export['buffer']).__name__} has no buffer that memoryview (PEP 3118) takes; "
             "pass an array in the memory of the host, of a type other than dates"
         )
         report.error("E3", text, "buffer")
-    return array
+    if found is None:
+        return None
+    if not found.known:
+        text = (
+            f"NumPy has no type for the elements, of format {memoryview(export['buffer']).format!r}"
+            f"; they are read as {found.array.dtype.itemsize} bytes each that mean nothing; pass "
+            "an array of another type"
+        )
+        report.warn("unknown-type", text, "buffer")
+    return found.array
 
 
 def _read_dim_data(

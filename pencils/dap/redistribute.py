@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pencils.comm.agree import agreed
 from pencils.comm.exchange import Exchange
 from pencils.comm.methods import Cargo, Piece
 from pencils.comm.topology import Topology
@@ -93,13 +94,16 @@ class Redistribution:
         combine : numpy.ufunc or None
             What is made of the values of a point that is in several hands; None if no point is.
         """
-        here, there = Side(block, self._block.places), Side(hand, self._hand.places)
-        arriving = here.arriving()
-        self._move(self._hand_end(there.leaving()), self._block_end(arriving))
-        if combine is not None:
-            arriving, places = combined(arriving, here.places, combine)
-            here = Side(block, places)
-        here.store(arriving)
+        with self._together():
+            here, there = Side(block, self._block.places), Side(hand, self._hand.places)
+            arriving = here.arriving()
+            ends = self._hand_end(there.leaving()), self._block_end(arriving)
+        self._move(*ends)
+        with self._together():
+            if combine is not None:
+                arriving, places = combined(arriving, here.places, combine)
+                here = Side(block, places)
+            here.store(arriving)
 
     def to_hands(self, block: Array, hand: Array) -> None:
         """Fill hands from the blocks of a pencil. *Collective*.
@@ -109,10 +113,17 @@ class Redistribution:
         block, hand : numpy.ndarray
             What this process has of both arrays, components first.
         """
-        here, there = Side(block, self._block.places), Side(hand, self._hand.places)
-        arriving = there.arriving()
-        self._move(self._block_end(here.leaving()), self._hand_end(arriving))
-        there.store(arriving)
+        with self._together():
+            here, there = Side(block, self._block.places), Side(hand, self._hand.places)
+            arriving = there.arriving()
+            ends = self._block_end(here.leaving()), self._hand_end(arriving)
+        self._move(*ends)
+        with self._together():
+            there.store(arriving)
+
+    def _together(self) -> agreed:
+        """All ranks leave this together, or none: one may have no memory for its data."""
+        return agreed(self.topology.comm, "redistribution of distributed arrays")
 
     @cached_property
     def _block(self) -> Part:
@@ -137,7 +148,10 @@ class Redistribution:
         ]
         exchange = Exchange(self.topology, cargoes, axes=axes)
         try:
-            exchange.bind(source.views, target.views, disjoint=True).run()
+            with self._together():
+                bound = exchange.bind(source.views, target.views, disjoint=True)
+                bound.reserve()
+            bound.run()
         finally:
             exchange.free()
 

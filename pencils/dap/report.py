@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from reprlib import repr as shown
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pencils.dap.errors import DAPError, DAPWarning, Finding, error_class
 from pencils.layout.integers import to_int
+from pencils.storage import Array, of_view
 
 _LARGEST = np.iinfo(np.int64).max
 
@@ -123,6 +123,12 @@ class Entry:
                 self.report.warn("unknown-key", text, str(key))
 
 
+def as_array(value: object) -> Array | None:
+    """View a buffer as an array: see `read_buffer`."""
+    found = read_buffer(value)
+    return None if found is None else found.array
+
+
 def _listed(values: list[object]) -> np.ndarray[Any, Any]:
     """Array of a list; its type tells whether all are integers."""
     numbers = [to_int(value) for value in values]
@@ -135,23 +141,32 @@ def _lists_integers(array: np.ndarray[Any, Any]) -> bool:
     return whole and (array.size == 0 or array.max() <= _LARGEST)
 
 
-def as_array(value: object) -> np.ndarray[Any, Any] | None:
-    """View a buffer (PEP 3118) as an array, without copying; None if it is not one."""
+class Buffer(NamedTuple):
+    """A buffer as an array, and whether its elements have a type that NumPy knows."""
+
+    array: Array
+    known: bool
+
+
+def read_buffer(value: object) -> Buffer | None:
+    """View a buffer (PEP 3118) as an array, without copying; None if it is not one.
+
+    Elements of a type that NumPy does not know are seen as so many bytes each.
+    """
     if np.ma.isMaskedArray(value):  # its buffer has lost the mask
         return None
     try:
         view = memoryview(value)  # type: ignore[arg-type]
         if isinstance(value, np.ndarray):  # NumPy writes formats of records that it cannot read
-            return np.asarray(value)
+            return Buffer(np.asarray(value), known=True)
         return _read_view(view)
     except Exception:  # noqa: BLE001 - whatever a buffer of another program raises
         return None
 
 
-def _read_view(view: memoryview) -> np.ndarray[Any, Any]:
+def _read_view(view: memoryview) -> Buffer:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # NumPy guesses some formats, and warns
-            return np.asarray(view)
-    except (ValueError, TypeError, RuntimeError, NotImplementedError, Warning):
-        return np.ndarray(view.shape or (), f"V{view.itemsize}", view)  # must be contiguous
+        return Buffer(of_view(view), known=True)
+    except Exception:  # noqa: BLE001 - whatever NumPy makes of a format
+        array = np.ndarray(view.shape or (), f"V{view.itemsize}", view)  # must be contiguous
+        return Buffer(array, known=False)

@@ -13,6 +13,7 @@ from pencils.array import PencilArray
 from pencils.combining import ReduceOp, read_combining
 from pencils.comm.agree import agreed
 from pencils.comm.topology import topology_of, translate
+from pencils.comm.uncopied import Uncopied
 from pencils.dap.dealing import make_deal
 from pencils.dap.dist import GlobalDist
 from pencils.dap.emit import emit
@@ -32,7 +33,7 @@ VERSION = "0.10.0"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class DistributedView:
+class DistributedView(Uncopied):
     """The part of this process of an array that is distributed in any way; copies nothing.
 
     Only `to_pencil` communicates.
@@ -143,7 +144,7 @@ class DistributedView:
                     f"order:\n{pencil!r}"
                 )
                 raise PencilMismatchError(msg)
-            agree(pencil=repr(pencil), ranks=members, dtype=self.dtype)
+            agree(pencil=pencil, ranks=members, dtype=self.dtype)
             widths = read_halo(halo, pencil.ndim)
             dtype = read_dtype(self.dtype)
             op = None if reduce is None else read_combining(reduce, dtype)

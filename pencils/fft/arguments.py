@@ -59,7 +59,7 @@ class Wanted:
     def facts(self) -> dict[str, object]:
         """What all ranks must agree on, by name."""
         return {
-            "pen": repr(self.pencil),
+            "pen": self.pencil,
             "dtype": self.dtype,
             "axes": tuple(line.axis for line in self.lines),
             "transforms": tuple(line.transform for line in self.lines),
@@ -67,7 +67,7 @@ class Wanted:
             "normalize": self.normalize,
             "dealias": tuple(line.dealias for line in self.lines),
             "backend": self.backend,
-            "output": repr(self.output),
+            "output": self.output,
             "check": self.check,
         }
 

@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from pencils.array import PencilArray
+from pencils.comm.agree import agreed
 from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import AUTO
 from pencils.fft.arguments import Wanted
@@ -37,7 +38,7 @@ def build_programs(
     """
     ways = [line.scales(wanted.normalize) for line in wanted.lines]
     buffers = Buffers()
-    programs = []
+    strands = []
     for forward in (True, False):
         # The last serial pass writes anyway, so it multiplies as well.
         factor = prod(way[not forward] for way in ways)
@@ -52,8 +53,12 @@ def build_programs(
                 run = Pass(job, leg.before.order, kernel_of(backend))
                 strand.transform(run, end, in_place=start == end)
         strand.go_to(ends[forward])
-        programs.append(strand.program())
-    return programs[0], programs[1]
+        strands.append(strand)
+    with agreed(wanted.pencil.topology.comm, "PencilFFT"):  # one rank may have no memory for it
+        for strand in strands:
+            strand.prepare()
+    there, back = (strand.program() for strand in strands)
+    return there, back
 
 
 def backend_of(leg: Leg, wanted: Wanted) -> str:
@@ -93,6 +98,11 @@ class _Strand:
         """Pass over the blocks."""
         self._passes.append(run)
         self.add(_on_blocks(run), place, in_place=in_place)
+
+    def prepare(self) -> None:
+        """Make the kernels of all passes; local."""
+        for run in self._passes:
+            run.prepare()
 
     def add(
         self, run: Callable[[PencilArray, PencilArray], object], place: Place, *, in_place: bool

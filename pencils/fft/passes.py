@@ -93,9 +93,18 @@ class Pass:
 
     def __init__(self, job: Job, order: Sequence[int], make: Callable[[Job], Kernel]) -> None:
         self._axes = memory_axes(order, len(job.before) - len(order))
-        piece, self._keys = pieces_of(job)
-        self._kernel = None if piece is None else make(piece)
-        self.nbytes = 0 if self._kernel is None else self._kernel.nbytes
+        self._piece, self._keys = pieces_of(job)
+        self._make = make
+        self._kernel: Kernel | None = None
+
+    def prepare(self) -> None:
+        """Make the kernel; local."""
+        self._kernel = None if self._piece is None else self._make(self._piece)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are kept between calls."""
+        return 0 if self._kernel is None else self._kernel.nbytes
 
     def __call__(self, source: Array, target: Array) -> None:
         """Transform the own block `source` into the own block `target`, wherever they lie."""

@@ -257,9 +257,11 @@ class PencilFFT(Freeable):
             with agreed(self._topology.comm, call) as agree:
                 agree(plan=self._text)
                 self._check(ends, u, out)
+                target = self._allocated(ends[1]) if out is None else out
+                program.reserve(u, target)
         else:
             self._check(ends, u, out)
-        target = self._allocated(ends[1]) if out is None else out
+            target = self._allocated(ends[1]) if out is None else out
         program(u, target)
         if checks.on:
             mark_written(target)

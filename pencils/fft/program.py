@@ -87,6 +87,15 @@ class Program:
             for place, slot in zip(self._places[1:], self._slots, strict=True)
         ]
 
+    def reserve(self, u: PencilArray, out: PencilArray) -> None:
+        """Allocate what moving the data takes, while ranks can still give up together; local."""
+        here = u
+        for step, field in zip(self._steps, self._fields, strict=True):
+            there = out if field is None else field
+            if isinstance(step.run, Transposition):
+                step.run.prepared([here], [there])
+            here = there
+
     def __call__(self, u: PencilArray, out: PencilArray) -> None:
         """Transform `u`, which is kept unless `out` shares its memory. *Collective*."""
         here = u

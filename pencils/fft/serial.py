@@ -160,6 +160,6 @@ def _match(source: Pencil, target: Pencil, dim: int) -> bool:
     if source.ndim != target.ndim or not source.same_ranks(target):
         return False
     rest = [d for d in range(source.ndim) if d != dim]
-    return (source.decomp, source.grid) == (target.decomp, target.grid) and all(
+    return source.layout.strides == target.layout.strides and all(
         source.layout.splits[d] == target.layout.splits[d] for d in rest
     )

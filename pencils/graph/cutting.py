@@ -65,9 +65,9 @@ def _parts_of_nodes(traced: Traced, late: Parts, last: int) -> dict[Array, int]:
         needed = (
             [node.passthrough_data] if isinstance(node, DistributedSendRefHolder) else node.inputs
         )
-        for other in needed:
+        for other in (*needed, traced.same.get(node, node)):
             parts[other] = min(parts[other], parts[node])
-    return parts
+    return parts | {node: parts[first] for node, first in traced.same.items()}
 
 
 @dataclass
@@ -127,6 +127,9 @@ class _Cutter:
         )
 
     def _name_recv(self, node: DistributedRecv) -> None:
+        if node in self._traced.same:
+            self._names[node] = self._names[self._traced.same[node]]
+            return
         message = CommunicationOpIdentifier(node.src_rank, self._rank, node.comm_tag)
         name = self._names[node] = next(self._fresh)
         found = self._contents[self._early[message]]

@@ -14,7 +14,7 @@ class DuplicateSendError(DistributedPartitionVerificationError):
 
 
 class DuplicateRecvError(DistributedPartitionVerificationError):
-    """Several receives have the same source, destination and tag."""
+    """Several receives that differ otherwise have the same source, destination and tag."""
 
 
 class MissingSendError(DistributedPartitionVerificationError):

@@ -90,6 +90,9 @@ class DistributedSendRefHolder(Array):
 class DistributedRecv(Array):
     """Values that come from another rank.
 
+    Nodes that are equal in everything but `non_equality_tags` are one receive, however often they
+    were made. Otherwise there may be only one for each message.
+
     Parameters
     ----------
     shape : tuple of int
@@ -117,6 +120,13 @@ class DistributedRecv(Array):
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", read_shape(self.shape))
         object.__setattr__(self, "dtype", read_dtype(self.dtype))
+
+    def equals(self, other: DistributedRecv) -> bool:
+        """Whether another receive on the same rank is the same; ``==`` is for elements."""
+        return all(
+            getattr(self, name) == getattr(other, name)
+            for name in ("src_rank", "comm_tag", "shape", "dtype", "axes", "tags")
+        )
 
     def _what(self) -> str:
         return f"DistributedRecv {self.comm_tag!r} from rank {self.src_rank}"
@@ -206,7 +216,7 @@ def make_distributed_recv(  # noqa: PLR0917
     axes: Any = None,
     tags: Tags = NO_TAGS,
 ) -> DistributedRecv:
-    """Make a node whose values another rank sends.
+    """Make a node whose values another rank sends; equal ones are one receive.
 
     Parameters
     ----------

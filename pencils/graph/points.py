@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -82,12 +83,12 @@ def take(
         check_type("pen", pen, Pencil)
         singletons = read_singletons(pen.ndim, dims)
         components = read_components("take", x, pen, singletons)
-        same(pencil=repr(pen), dims=sorted(singletons), components=components, dtype=x.dtype)
+        same(pencil=pen, dims=sorted(singletons), components=components, dtype=x.dtype)
         ranks = ranks_on(comm, pen)
         extent = pen.extent(singletons)
         shape, index = read_coords(coords, extent.shape, copy=False)
-    owned = locate(extent.layout, index, extent.layout.parts(pen.rank))
-    plan = RowPlan(pen.topology, *owned, extent.box.volume)
+    find = partial(locate, extent.layout, index, extent.layout.parts(pen.rank))
+    plan = RowPlan(pen.topology, find, extent.box.volume)
     plan.free()  # its arrays stay; what travels from now on does so in the graph
     tag = "take", new_number(comm, pen)
     picked = {

@@ -102,7 +102,8 @@ def check_messages(reports: Sequence[Report]) -> None:
     sent = {end.message: end for end in sends}
     received = {end.message: end for end in recvs}
     _complain(DuplicateSendError, "sent more than once", _duplicates(sends))
-    _complain(DuplicateRecvError, "received more than once", _duplicates(recvs))
+    hint = "received more than once; make one node for each, and use it wherever it is needed"
+    _complain(DuplicateRecvError, hint, _duplicates(recvs))
     unsent = [end.text for message, end in received.items() if message not in sent]
     unreceived = [end.text for message, end in sent.items() if message not in received]
     _complain(MissingSendError, "received, but not sent", unsent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,8 @@ class Traced:
         What is wanted.
     nodes : sequence of Array
         All nodes, in an order in which they can be computed.
+    same : mapping
+        Receives that are equal to one before them, and that one.
     sends : mapping
         All sends, by their messages.
     report : Report
@@ -38,6 +41,7 @@ class Traced:
 
     outputs: DictOfNamedArrays
     nodes: Sequence[Array]
+    same: Mapping[Array, Array]
     sends: Mapping[CommunicationOpIdentifier, DistributedSend]
     report: Report
 
@@ -56,6 +60,8 @@ def trace(outputs: Mapping[str, Array], rank: int, size: int) -> Traced:
     needs: dict[object, list[object]] = {START: []}
     unions: dict[tuple[int, ...], int] = {}
     steps: dict[Array, int] = {}
+    received: defaultdict[CommunicationOpIdentifier, list[DistributedRecv]] = defaultdict(list)
+    same: dict[Array, Array] = {}
 
     def union(inputs: Iterable[Array]) -> int:
         distinct = tuple(dict.fromkeys(steps[x] for x in inputs if steps[x] != START))
@@ -70,6 +76,11 @@ def trace(outputs: Mapping[str, Array], rank: int, size: int) -> Traced:
         if isinstance(node, DistributedRecv):
             message = CommunicationOpIdentifier(node.src_rank, rank, node.comm_tag)
             _check_peer(node.src_rank, size, message)
+            first = next(filter(node.equals, received[message]), None)
+            if first is not None:
+                same[node], steps[node] = first, steps[first]
+                continue
+            received[message].append(node)
             recvs.append(end_of(message, node, len(needs)))
             steps[node] = len(needs)
             needs[len(needs)] = []
@@ -84,7 +95,7 @@ def trace(outputs: Mapping[str, Array], rank: int, size: int) -> Traced:
         _check_peer(send.dest_rank, size, message)
         ends.append(end_of(message, send.data, steps[send.data]))
     by_message = {end.message: send for end, send in zip(ends, sends, strict=True)}
-    return Traced(named, nodes, by_message, Report(ends, recvs, needs))
+    return Traced(named, nodes, same, by_message, Report(ends, recvs, needs))
 
 
 def _check_peer(peer: int, size: int, message: CommunicationOpIdentifier) -> None:

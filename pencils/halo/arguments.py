@@ -97,7 +97,7 @@ def facts(fields: Sequence[PencilArray]) -> dict[str, object]:
     """Name what all ranks must agree on about fields that are exchanged together."""
     return {
         "fields": len(fields),
-        "pencils": [repr(field.pencil) for field in fields],
+        "pencils": [field.pencil for field in fields],
         "dtypes": [field.dtype for field in fields],
         "components": [field.components for field in fields],
         "singletons": [sorted(field.singletons) for field in fields],
@@ -126,12 +126,35 @@ def check_fields(
             if not field.pencil.same_ranks(pencil):
                 msg += "\nover other processes, or over the same in another order"
             raise PencilMismatchError(msg)
+        if field.pencil.periodic != pencil.periodic:
+            msg = (
+                f"field {number} lies on a pencil with periodic={field.pencil.periodic}; the plan "
+                f"is for {pencil.periodic}, which says where ghosts come from"
+            )
+            raise PencilMismatchError(msg)
         given = _kind(field)
         for name in ("dtype", "components", "singletons", "halo", "trimmed"):
             here, wanted = getattr(given, name), getattr(kind, name)
             if here != wanted:
                 msg = f"field {number} has {name} {here}; the plan is for {wanted}"
                 raise ArgumentError(msg)
+
+
+def check_halos(fields: Sequence[PencilArray]) -> None:
+    """Check that there is a halo to exchange.
+
+    Raises
+    ------
+    ArgumentError
+        If no field has one.
+    """
+    if not any(any(map(any, field.halo)) for field in fields):
+        what = "the field has no halo" if len(fields) == 1 else "none of the fields has a halo"
+        msg = (
+            f"{what}, so that there are no ghosts; make it with one, as in zeros(pen, halo=1), or "
+            "leave out this call"
+        )
+        raise ArgumentError(msg)
 
 
 def check_additive(kinds: Sequence[HaloKind]) -> None:

@@ -58,8 +58,8 @@ def fill_boundary(
         ``"antisymmetric"`` that at the wall between the last point and the first one outside: a
         scalar, or an array that broadcasts to the components. Default 0.
     axis : int or sequence of int, optional
-        Space dimensions in ``[-n, n)`` to fill along, components not counted. Default: all that are
-        neither periodic nor singletons, and along which the field is not `trimmed`.
+        Space dimensions in ``[-n, n)`` to fill along, components not counted. Default: all that
+        have a halo and are not periodic, and along which the field is not `trimmed`.
     side : {"lo", "hi", "both"}, optional
         Below index 0, beyond the last one, or both.
     reflect_type : {"even", "odd"}, optional
@@ -69,9 +69,10 @@ def fill_boundary(
     Raises
     ------
     ArgumentError, TypeError
-        If an argument is not allowed, the field is read-only or has no points along a dimension, or
-        the halo of some rank does not hold the points to mirror (possible only if it is narrower on
-        the inner side). All ranks raise alike, and nothing was changed.
+        If an argument is not allowed, there is no halo at all, or none to fill along a dimension
+        that is named, the field is read-only or has no points along a dimension, or the halo of
+        some rank does not hold the points to mirror (possible only if it is narrower on the inner
+        side). All ranks raise alike, and nothing was changed.
 
     Examples
     --------
@@ -191,32 +192,40 @@ def _read_value(field: PencilArray, value: object, dtype: np.dtype[Any]) -> Arra
 
 
 def _read_edges(field: PencilArray, axis: int | Sequence[int] | None, side: str) -> list[_Edge]:
-    """List the ends of dimensions to fill at where the field has a halo, in the order to fill."""
+    """List the ends of dimensions to fill at, in the order to fill."""
     if side not in _SIDES:
         msg = f"side={side!r} must be one of {', '.join(map(repr, _SIDES))}"
         raise ArgumentError(msg)
     edges = [
         _Edge(dim, upper, field.extent.shape[dim], field.halo[dim])
-        for dim in _read_axis(field, axis)
+        for dim in _read_axis(field, axis, side)
         for upper in _SIDES[side]
     ]
     return [edge for edge in edges if edge.width > 0]
 
 
-def _read_axis(field: PencilArray, axis: int | Sequence[int] | None) -> list[int]:
+def _read_axis(field: PencilArray, axis: int | Sequence[int] | None, side: str) -> list[int]:
+    """Read dimensions along which there are boundary points to fill."""
     ndim = field.pencil.ndim
+    wanted = range(ndim) if axis is None else sorted(read_dims("axis", axis, ndim))
+    reasons = {dim: _no_boundary(field, dim, side) for dim in wanted}
     if axis is None:
-        return [dim for dim in range(ndim) if not _no_boundary(field, dim)]
-    dims = read_dims("axis", axis, ndim)
-    for dim in dims:
-        reason = _no_boundary(field, dim)
+        found = [dim for dim in wanted if not reasons[dim]]
+        # A program for any periodicity need not ask; one without any halo has forgotten it.
+        wraps = any(field.pencil.periodic[dim] and any(field.halo[dim]) for dim in wanted)
+        if not (found or wraps):
+            each = "; ".join(f"dimension {dim}, {reason}" for dim, reason in reasons.items())
+            msg = f"there are no boundary points to fill; leave out this call, or see {each}"
+            raise ArgumentError(msg)
+        return found
+    for dim, reason in reasons.items():
         if reason:
             msg = f"axis={axis!r} names dimension {dim}, {reason}; leave it out"
             raise ArgumentError(msg)
-    return sorted(dims)
+    return list(wanted)
 
 
-def _no_boundary(field: PencilArray, dim: int) -> str:
+def _no_boundary(field: PencilArray, dim: int, side: str) -> str:
     """Say why a field has no boundary points along a dimension; nothing, if it may have some."""
     if dim in field.singletons:
         return "along which the field is a singleton and has no halo"
@@ -227,6 +236,9 @@ def _no_boundary(field: PencilArray, dim: int) -> str:
             "along which the field is trimmed: its blocks end with the domain; u.copy() has room "
             "for boundary points"
         )
+    if not any(field.halo[dim][upper] for upper in _SIDES[side]):
+        where = "no halo" if side == "both" else f"halo {field.halo[dim]}, none on side {side!r}"
+        return f"along which the field has {where}: make it with one, as in zeros(pen, halo=1)"
     return ""
 
 

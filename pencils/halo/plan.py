@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pencils.comm.agree import agreed
 from pencils.comm.buffers import Buffers
-from pencils.comm.exchange import AUTO, Handle, complete_all
+from pencils.comm.exchange import AUTO, Handle
 from pencils.errors import ArgumentError
 from pencils.halo.arguments import (
     MEASURE,
@@ -15,6 +15,7 @@ from pencils.halo.arguments import (
     are_private,
     check_additive,
     check_fields,
+    check_halos,
     facts,
     read_fields,
     read_kinds,
@@ -105,6 +106,7 @@ class HaloExchange(FieldPlan[BoundRounds]):
                 corners=corners, route=route, method=method, check=check, progress=progress
             )
             agree(**facts(given), **options._asdict())
+            check_halos(given)
             agree.flag(up=are_private(given))
         self._set(given, options, Buffers(), private=agree.flagged)
 
@@ -254,7 +256,7 @@ class HaloExchange(FieldPlan[BoundRounds]):
     def _make_rounds(self, route: str, method: str, *, backwards: bool = False) -> Rounds:
         topology, corners = self._topology, self._options.corners
         if self._options.progress:
-            complete_all()  # its worker communicates there, too
+            topology.complete()  # its worker communicates there, too
             topology = topology.apart
         return Rounds(
             topology,
@@ -271,14 +273,40 @@ class HaloExchange(FieldPlan[BoundRounds]):
         self, call: str, fields: Sequence[PencilArray], *, backwards: bool = False
     ) -> BoundRounds:
         """Check and slice fields; all ranks agree, if the plan does that."""
+        known = self._found((backwards, *map(id, fields))) is not None
+        if not self._options.check:
+            if not known:
+                self._check(fields, known=False, backwards=backwards)
+            return self._bind(fields, backwards=backwards)
+        with agreed(self._topology.comm, call) as agree:
+            agree(plan=self._text)
+            self._check(fields, known=known, backwards=backwards)
+            found = self.prepared(fields, backwards=backwards)
+            agree.defer(up=found is None)
+        if agree.deferred:
+            self.make_steps(backwards=backwards)
+            with agreed(self._topology.comm, call):
+                found = self.prepared(fields, backwards=backwards)
+        assert found is not None
+        return found
+
+    def prepared(
+        self, fields: Sequence[PencilArray], *, backwards: bool = False
+    ) -> BoundRounds | None:
+        """Slice fields that fit, and allocate what their exchange takes; local.
+
+        None if the steps have to be made first.
+        """
+        if (self._adding if backwards else self._filling) is None:
+            return None
+        found = self._bind(fields, backwards=backwards)
+        found.reserve()
+        return found
+
+    def _bind(self, fields: Sequence[PencilArray], *, backwards: bool) -> BoundRounds:
+        """Slice fields. *Collective* if the steps are to be made."""
         key = (backwards, *map(id, fields))
         found = self._found(key)
-        if self._options.check:
-            with agreed(self._topology.comm, call) as agree:
-                agree(plan=self._text)
-                self._check(fields, known=found is not None, backwards=backwards)
-        elif found is None:
-            self._check(fields, known=False, backwards=backwards)
         if found is None:
             found = self._rounds(backwards=backwards).bind([field.padded for field in fields])
             self._remember(key, found, fields)
@@ -293,10 +321,14 @@ class HaloExchange(FieldPlan[BoundRounds]):
             if backwards:
                 check_additive(self._kinds)
 
-    def _rounds(self, *, backwards: bool) -> Rounds:
-        """Return the steps; those of the adjoint are made by its first call. *Collective*."""
+    def make_steps(self, *, backwards: bool) -> None:
+        """Make the steps of the adjoint, which its first call needs. *Collective*."""
         if backwards and self._adding is None:
             self._adding = self._make_rounds(self.route, self._method, backwards=True)
+
+    def _rounds(self, *, backwards: bool) -> Rounds:
+        """Return the steps. *Collective* if they are to be made."""
+        self.make_steps(backwards=backwards)
         rounds = self._adding if backwards else self._filling
         assert rounds is not None
         return rounds

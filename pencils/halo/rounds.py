@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from pencils.comm.buffers import Buffers
-from pencils.comm.exchange import Bound, Exchange, Handle, complete_all
+from pencils.comm.exchange import Bound, Exchange, Handle
 from pencils.comm.methods import nothing
 from pencils.comm.pack import Additions, Copies
 from pencils.comm.topology import Topology
@@ -68,7 +68,7 @@ class Rounds:
     ) -> None:
         self._kinds = kinds
         self._backwards = backwards
-        self.worker = topology.worker
+        self._topology = topology
         blocks = [Block(kind, topology.rank, straight=straight) for kind in kinds]
         local = [block.local_rounds(corners=corners) for block in blocks]
         self._local = [
@@ -104,11 +104,11 @@ class Rounds:
         ]
         far = [exchange.bind(arrays, arrays, disjoint=True) for exchange in self.exchanges]
         if not self._backwards:
-            return BoundRounds(self, far, before=Copies(pairs))
+            return BoundRounds(self._topology, far, before=Copies(pairs))
         filled = zip(arrays, self._ghosts, strict=True)
         cleared = [_part(a, key) for a, keys in filled for key in keys]
         add = Additions([(out, into) for into, out in reversed(pairs)])
-        return BoundRounds(self, far, after=lambda: _settle(add, cleared))
+        return BoundRounds(self._topology, far, after=lambda: _settle(add, cleared))
 
     @property
     def method(self) -> str:
@@ -126,20 +126,31 @@ class BoundRounds:
 
     def __init__(
         self,
-        rounds: Rounds,
+        topology: Topology,
         far: Sequence[Bound],
         *,
         before: Callable[[], None] = nothing,
         after: Callable[[], None] = nothing,
     ) -> None:
-        self._rounds = rounds
+        self._topology = topology
         self._before = before
         self._after = after
         self._first, *self._others = far
 
+    def reserve(self) -> None:
+        """Allocate what the next call needs, unless a thread is at work here; local."""
+        if self._topology.worker is None:
+            every = (self._first, *self._others)
+            # Two buffers that are large enough for all rounds, before one takes smaller ones.
+            buffers, most = self._first.exchange.buffers, max(bound.nbytes for bound in every)
+            for buffer in [buffers.take(most) for _ in range(2 if most and self._others else 0)]:
+                buffers.give(buffer)
+            for bound in every:
+                bound.reserve()
+
     def run(self) -> None:
         """Do all steps. *Collective*."""
-        complete_all()
+        self._topology.complete()
         self._move()
 
     def _move(self) -> None:
@@ -150,10 +161,10 @@ class BoundRounds:
 
     def start(self, result: T) -> Handle[T]:
         """Start; the fields may be read, not written, before ``wait`` is called. *Collective*."""
-        worker, exchange = self._rounds.worker, self._rounds.exchanges[0]
+        worker = self._topology.worker
         if worker is not None:
-            complete_all()  # one after the other
-            return Handle(exchange, worker.submit(self._move).result, result)
+            self._topology.complete()  # one after the other
+            return Handle(self._first.exchange, worker.submit(self._move).result, result)
         self._before()
         return self._first.start(result, self._finish)
 

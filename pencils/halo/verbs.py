@@ -11,6 +11,7 @@ from pencils.halo.arguments import (
     HaloOptions,
     are_private,
     check_additive,
+    check_halos,
     facts,
     read_fields,
     read_kinds,
@@ -21,6 +22,8 @@ from pencils.plans import kept_plan
 
 if TYPE_CHECKING:
     from pencils.array import PencilArray
+    from pencils.comm.topology import Topology
+    from pencils.halo.block import HaloKind
 
 
 def exchange_halos(fields: Sequence[PencilArray], *, corners: bool = True) -> None:
@@ -40,7 +43,8 @@ def exchange_halos(fields: Sequence[PencilArray], *, corners: bool = True) -> No
     Raises
     ------
     PencilMismatchError, ArgumentError, TypeError
-        On every rank, if the fields do not fit each other, or their communicator was freed.
+        On every rank, if the fields do not fit each other, none has a halo, or their communicator
+        was freed.
     RankDisagreementError
         On every rank, if ranks passed fields of different kinds.
 
@@ -71,7 +75,7 @@ def exchange_halo(field: PencilArray, *, corners: bool = True) -> None:
     Raises
     ------
     ArgumentError
-        On every rank, if the field is read-only, or its communicator was freed.
+        On every rank, if the field has no halo, is read-only, or its communicator was freed.
     RankDisagreementError
         On every rank, if ranks have fields of different kinds.
 
@@ -129,7 +133,7 @@ def accumulate_halo(field: PencilArray, *, corners: bool = True) -> None:
     Raises
     ------
     ArgumentError, TypeError
-        On every rank, if the field is read-only, or does not hold numbers.
+        On every rank, if the field has no halo, is read-only, or does not hold numbers.
     RankDisagreementError
         On every rank, if ranks have fields of different kinds.
 
@@ -156,13 +160,29 @@ def _kept_plan(
             check_additive(kinds)
         options = HaloOptions(bool(corners), AUTO, AUTO, check=False)
         agree(**facts(given), corners=options.corners)
-        agree.flag(up=are_private(given))
+        check_halos(given)
+        private = are_private(given)
+        agree.flag(up=private)
+        known = topology.plans.get(_key(topology, kinds, corners=corners, private=private))
+        ready = known is not None and known.prepared(given, backwards=add) is not None
+        agree.defer(up=not ready)
     private = agree.flagged
     topology = given[0].pencil.topology
-    key = way_key(kinds, corners=options.corners, private=private)
     found: HaloExchange = kept_plan(
         topology,
-        (key, topology.methods.get(key)),
+        _key(topology, kinds, corners=corners, private=private),
         lambda: HaloExchange.for_fields(given, options, buffers=topology.buffers, private=private),
     )
+    if agree.deferred:
+        found.make_steps(backwards=add)
+        with agreed(topology.comm, call):
+            found.prepared(given, backwards=add)
     return found
+
+
+def _key(
+    topology: Topology, kinds: Sequence[HaloKind], *, corners: bool, private: bool
+) -> tuple[object, object]:
+    """Name a kept plan."""
+    key = way_key(kinds, corners=bool(corners), private=private)
+    return key, topology.methods.get(key)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from pencils.comm.agree import agreed, read_comm
 from pencils.comm.rows import Points, locate
 from pencils.comm.topology import topology_of
-from pencils.indexer.agreement import Agreement
+from pencils.indexer.agreement import Agreement, Named
 from pencils.indexer.arguments import read_distri, read_indices, read_lists, told
 from pencils.indexer.grouping import starts
 from pencils.indexer.route import MOST_HELD, Errand, Transfer
 from pencils.indexer.rows import RowPlan
 from pencils.plans import FieldPlan
+from pencils.storage import Array
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -24,11 +26,38 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class Names(NamedTuple):
+    """What errors call an indexer, and its arguments that have an entry for each list.
+
+    Parameters
+    ----------
+    owner : str
+        Its class.
+    indices : str
+        The lists of indices.
+    data : str
+        What belongs to the indices.
+    several : bool
+        Whether these arguments are lists of such entries, or the only entry itself.
+    """
+
+    owner: str
+    indices: str
+    data: str
+    several: bool
+
+    def entry(self, name: str, number: int) -> str:
+        """Name an entry of an argument."""
+        return f"{name}[{number}]" if self.several else name
+
+
 class Access(FieldPlan[Transfer[Any]]):
     """Lists of global indices on all processes, into one distributed collection. *Collective*.
 
     Parameters
     ----------
+    names : Names
+        What errors call the indexer.
     distri, g_idx_l, comm, check
         As for `GlobalMultiIndexer`.
 
@@ -47,40 +76,54 @@ class Access(FieldPlan[Transfer[Any]]):
     most_bound = MOST_HELD
 
     def __init__(
-        self, distri: object, g_idx_l: object, comm: MPI.Intracomm | None, *, check: bool
+        self,
+        names: Names,
+        distri: object,
+        g_idx_l: object,
+        comm: MPI.Intracomm | None,
+        *,
+        check: bool,
     ) -> None:
-        topology = topology_of(read_comm(comm, "GlobalMultiIndexer"))
-        with agreed(topology.comm, "GlobalMultiIndexer") as same:
+        topology = topology_of(read_comm(comm, names.owner))
+        with agreed(topology.comm, names.owner) as same:
             cuts = read_distri(distri, topology.comm.size)
             same(distri=told(cuts), check=bool(check))
             lists = [
-                read_indices(f"list {number}", index, int(cuts[-1]))
-                for number, index in enumerate(read_lists("g_idx_l", g_idx_l))
+                read_indices(names.entry(names.indices, number), index, int(cuts[-1]))
+                for number, index in enumerate(read_lists(names.indices, g_idx_l))
             ]
+            index = np.concatenate([np.empty(0, np.int64), *lists])
         super().__init__(topology)
-        self.agreement = Agreement(topology, next(topology.numbers), check=check)
-        index = np.concatenate([np.empty(0, np.int64), *lists])
+        self._names = names
+        self.agreement = Agreement(topology, next(topology.numbers), names.owner, check=check)
         rows = int(cuts[topology.rank + 1] - cuts[topology.rank])
-        self.plan = RowPlan(topology, *locate(Points((index,), (cuts,), (1,), 0)), rows)
+        points = Points((index,), (cuts,), (1,), 0)
+        self.plan = RowPlan(topology, partial(locate, points), rows)
         self.sizes = [len(index) for index in lists]
         bounds = starts(self.sizes).tolist()
         self.parts = [slice(lo, hi) for lo, hi in pairwise(bounds)]
 
-    def each(
-        self, name: str, value: object, read: Callable[[str, Any, int], T], width: int = 1
-    ) -> list[T]:
+    def name(self, number: int) -> str:
+        """Name what belongs to a list of indices."""
+        return self._names.entry(self._names.data, number)
+
+    def each(self, value: object, read: Callable[[str, Any, int], T], width: int = 1) -> list[T]:
         """Read what belongs to each list: an entry for each index, or `width` of them."""
-        entries: Sequence[Any] = read_lists(name, value, len(self.sizes))
+        entries: Sequence[Any] = read_lists(self._names.data, value, len(self.sizes))
         return [
-            read(f"{name}[{number}]", entry, width * size)
+            read(self.name(number), entry, width * size)
             for number, (entry, size) in enumerate(zip(entries, self.sizes, strict=True))
         ]
 
     def each_given(
-        self, name: str, value: object, read: Callable[[str, Any, int], T], width: int = 1
+        self, value: object, read: Callable[[str, Any, int], T], width: int = 1
     ) -> list[T]:
         """Read what belongs to each list, if it was given; it may be left out."""
-        return [] if value is None else self.each(name, value, read, width)
+        return [] if value is None else self.each(value, read, width)
+
+    def named(self, arrays: Iterable[Array]) -> list[Named]:
+        """Name arrays, of which one belongs to each list."""
+        return [(self.name(number), array) for number, array in enumerate(arrays)]
 
     def run(
         self,

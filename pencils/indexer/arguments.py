@@ -14,9 +14,9 @@ from pencils.combining import ReduceOp
 from pencils.comm.rows import Ints
 from pencils.errors import ArgumentError
 from pencils.indexer.ragged import Ragged
-from pencils.layout.integers import to_int
+from pencils.layout.integers import check_64_bits, to_int
 from pencils.operands import plain_array
-from pencils.storage import Array, read_dtype
+from pencils.storage import Array, of_view, read_dtype
 
 _SHOWN = 16  # bounds of a distribution that an error spells out
 
@@ -154,6 +154,7 @@ def read_count(count: object) -> int:
     if number is None:
         msg = f"count must be an integer, not {count!r}"
         raise TypeError(msg)
+    check_64_bits("count", [number])
     if number < 1:
         msg = f"count={number} must be at least 1"
         raise ArgumentError(msg)
@@ -309,8 +310,8 @@ def _as_array(name: str, value: object) -> Array:
     if isinstance(value, np.ndarray):
         return plain_array(value)
     try:
-        return np.asarray(memoryview(value))  # type: ignore[arg-type]
-    except (TypeError, ValueError) as error:
+        return of_view(memoryview(value))  # type: ignore[arg-type]
+    except Exception as error:
         msg = f"{name} must be a buffer, such as a NumPy array, not {type(value).__name__}"
         raise TypeError(msg) from error
 

@@ -32,31 +32,20 @@ def take(
         width, op = read_count(count), read_reduce(reduce)
         same(count=width, reduce=op)
         dist = read_buffer("dist_data", dist_data, width * plan.rows)
-        outs = access.each_given("local_data_l", local_data_l, read_output, width)
-        typed = Typed(same, [dist], outs, _result(op))
-    dtype = access.agreement.settle(call, same, typed)
-    if local_data_l is None:
-        local_data_l = outs = [_blank(width * size, dtype, op) for size in access.sizes]
-    row = row_type(dtype, width)
+        outs = access.each_given(local_data_l, read_output, width)
+        typed = Typed(same, [("dist_data", dist)], access.named(outs), _result(op))
 
-    def prepare(lane: Lane) -> Steps:
-        source = as_rows(dist, row)
-        found = np.empty(len(plan.order), row)
-        if len(outs) == 1 and op is None:
-            found = as_rows(outs[0], row)
-        pack, unpack = plan.answers(
-            source,
-            plan.wanted,
-            lane.source,
-            lane.target,
-            found,
-            aliased=np.may_share_memory(source, found),
-        )
-        if len(outs) != 1 or op is not None:
-            unpack.append(partial(_share, found, access.parts, outs, op, dtype))
-        return pack, unpack
+        def make(dtype: np.dtype[Any]) -> Errand[Any]:
+            filled = outs
+            if local_data_l is None:
+                filled = [_blank(width * size, dtype, op) for size in access.sizes]
+            result = filled if local_data_l is None else local_data_l
+            prepare = partial(_taking, access, dist, filled, op=op, dtype=dtype)
+            row = row_type(dtype, width)
+            return Errand(plan.pulls, row, prepare, result, starts=call == "Take_start")
 
-    return Errand(plan.pulls, row, prepare, local_data_l)
+        ready = typed.ready(make)
+    return access.agreement.settle(call, same, typed, ready, make)
 
 
 def put(
@@ -73,27 +62,69 @@ def put(
     with access.agreement.on(call) as same:
         width, op = read_count(count), read_reduce(reduce)
         same(count=width, reduce=op)
-        lists = access.each("local_data_l", local_data_l, read_buffer, width)
+        lists = access.each(local_data_l, read_buffer, width)
         outs = []
         if dist_data is not None:
             outs = [read_output("dist_data", dist_data, width * plan.rows)]
-        typed = Typed(same, lists, outs, _result(op))
-    dtype = access.agreement.settle(call, same, typed)
-    if dist_data is None:
-        dist_data = _blank(width * plan.rows, dtype, op)
-        outs = [dist_data]
-    row = row_type(dtype, width)
+        named = [("dist_data", out) for out in outs]
+        typed = Typed(same, access.named(lists), named, _result(op))
 
-    def prepare(lane: Lane) -> Steps:
-        source = _joined([as_rows(values, row) for values in lists], row)
-        pack = plan.letters(source, lane.source, lane.target)
-        if op is None:
-            written, writers = plan.writers
-            return pack, [mover(as_rows(outs[0], row), written, lane.target, writers)]
-        out, rows = outs[0].reshape(-1, width), lane.target.view(dtype).reshape(-1, width)
-        return pack, [partial(op.combine, out, plan.wanted, rows)]
+        def make(dtype: np.dtype[Any]) -> Errand[Any]:
+            out = outs[0] if outs else _blank(width * plan.rows, dtype, op)
+            prepare = partial(_putting, access, lists, out, op=op, dtype=dtype)
+            row, result = row_type(dtype, width), out if dist_data is None else dist_data
+            return Errand(plan.pushes, row, prepare, result, starts=call == "Put_start")
 
-    return Errand(plan.pushes, row, prepare, dist_data)
+        ready = typed.ready(make)
+    return access.agreement.settle(call, same, typed, ready, make)
+
+
+def _taking(
+    access: Access,
+    dist: Array,
+    outs: Sequence[Array],
+    lane: Lane,
+    *,
+    op: ReduceOp | None,
+    dtype: np.dtype[Any],
+) -> Steps:
+    """Prepare to pack what others want, and to fill the outputs with what arrives."""
+    plan, row = access.plan, lane.source.dtype
+    source = as_rows(dist, row)
+    whole = len(outs) == 1 and op is None
+    found = as_rows(outs[0], row) if whole else np.empty(len(plan.order), row)
+    pack, unpack = plan.answers(
+        source,
+        plan.wanted,
+        lane.source,
+        lane.target,
+        found,
+        aliased=np.may_share_memory(source, found),
+    )
+    if not whole:
+        unpack.append(partial(_share, found, access.parts, outs, op, dtype))
+    return pack, unpack
+
+
+def _putting(
+    access: Access,
+    lists: Sequence[Array],
+    target: Array,
+    lane: Lane,
+    *,
+    op: ReduceOp | None,
+    dtype: np.dtype[Any],
+) -> Steps:
+    """Prepare to pack what is written to others' rows, and to write what arrives."""
+    plan, row = access.plan, lane.source.dtype
+    source = _joined([as_rows(values, row) for values in lists], row)
+    pack = plan.letters(source, lane.source, lane.target)
+    if op is None:
+        written, writers = plan.writers
+        return pack, [mover(as_rows(target, row), written, lane.target, writers)]
+    width = row.itemsize // dtype.itemsize
+    out, rows = target.reshape(-1, width), lane.target.view(dtype).reshape(-1, width)
+    return pack, [partial(op.combine, out, plan.wanted, rows)]
 
 
 def _share(

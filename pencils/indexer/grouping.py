@@ -10,6 +10,9 @@ import numpy as np
 
 from pencils.comm.rows import Ints, sort
 
+# Of so many targets for each that is written, a table of all costs less than sorting.
+_DENSE = 4
+
 
 class Segments(NamedTuple):
     """Rows in a buffer, one contiguous segment for each rank concerned.
@@ -134,7 +137,12 @@ def last_of_each(targets: Ints, size: int) -> tuple[Ints, Ints]:
     >>> last_of_each(np.array([3, 0, 3]), 5)
     (array([0, 3]), array([1, 2]))
     """
-    last = np.full(size, -1)
-    np.maximum.at(last, targets, np.arange(len(targets)))
-    written = np.flatnonzero(last >= 0)
-    return written, last[written]
+    if size <= _DENSE * len(targets):
+        last = np.full(size, -1)
+        np.maximum.at(last, targets, np.arange(len(targets)))
+        written = np.flatnonzero(last >= 0)
+        return written, last[written]
+    order = np.argsort(targets, kind="stable")
+    rising = targets[order]
+    ends = np.flatnonzero(np.diff(rising, append=size))
+    return rising[ends], order[ends]

@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from pencils.combining import ReduceOp
 from pencils.comm.exchange import Handle
 from pencils.indexer import buffers, objects, variable
-from pencils.indexer.access import Access
+from pencils.indexer.access import Access, Names
 from pencils.indexer.base import Indexer, VariableBuffer
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+_NAMES = Names("GlobalMultiIndexer", "g_idx_l", "local_data_l", several=True)
 
 
 class GlobalMultiIndexer(Indexer):
@@ -66,7 +68,7 @@ class GlobalMultiIndexer(Indexer):
         *,
         check: bool = True,
     ) -> None:
-        super().__init__(Access(distri, g_idx_l, comm, check=check))
+        super().__init__(Access(_NAMES, distri, g_idx_l, comm, check=check))
 
     def take(
         self, dist_data: Sequence[Any], local_data_l: Sequence[list[Any]] | None = None, /
@@ -126,7 +128,8 @@ class GlobalMultiIndexer(Indexer):
         count : int, optional
             Number of values that an index stands for.
         reduce : ReduceOp, optional
-            How values are combined with those that are in the buffer. Default: they replace them.
+            How values are combined with those that are in the buffer, which may then also have the
+            type that `ReduceOp` names. Default: they replace them.
 
         Returns
         -------
@@ -173,8 +176,8 @@ class GlobalMultiIndexer(Indexer):
         count : int, optional
             Number of values that an index stands for.
         reduce : ReduceOp, optional
-            How values for one index, and the one that is there, are combined. Default: the last
-            one stays.
+            How values for one index, and the one that is there, are combined. `dist_data` has the
+            type of the values, or the one that `ReduceOp` names. Default: the last one stays.
 
         Returns
         -------

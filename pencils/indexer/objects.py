@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pencils.indexer.access import Access
 from pencils.indexer.arguments import read_items, read_slots
@@ -21,11 +21,13 @@ def take(access: Access, dist_data: object, local_data_l: Any) -> Any:
     plan = access.plan
     with access.agreement.on("take"):
         items = read_items("dist_data", dist_data, plan.rows)
-        slots = access.each_given("local_data_l", local_data_l, read_slots)
-        rows = pickled(items, plan.times_wanted > 0)
-    rows = plan.pulls.move_ragged(rows.pick(plan.wanted)).pick(plan.places)
+        slots = access.each_given(local_data_l, read_slots)
+        wanted, where = np.unique(plan.wanted, return_inverse=True)
+        rows = pickled([items[number] for number in wanted.tolist()]).pick(where)
+        move = plan.pulls.ready_ragged(rows, partial(access.agreement.on, "take"))
+    rows = move()
     with access.agreement.on("take"):
-        found = unpickled(rows)
+        found = unpickled(rows.pick(plan.places))
     if local_data_l is None:
         return [found[part] for part in access.parts]
     for slot, part in zip(slots, access.parts, strict=True):
@@ -37,30 +39,30 @@ def put(access: Access, local_data_l: object, dist_data: object) -> list[Any]:
     """Write objects: see `GlobalMultiIndexer.put`. *Collective*."""
     plan = access.plan
     with access.agreement.on("put"):
-        lists = access.each("local_data_l", local_data_l, read_items)
-        out = [None] * plan.rows
-        if dist_data is not None:
-            out = read_slots("dist_data", dist_data, plan.rows)
+        lists = access.each(local_data_l, read_items)
+        given = dist_data is not None
+        out = read_slots("dist_data", dist_data, plan.rows) if given else [None] * plan.rows
         items = [item for entries in lists for item in entries]
-        rows = pickled(items, np.ones(len(items), bool))
-    written, writers = plan.writers
-    rows = plan.pushes.move_ragged(rows.pick(plan.order)).pick(writers)
+        rows = pickled(items).pick(plan.order)
+        move = plan.pushes.ready_ragged(rows, partial(access.agreement.on, "put"))
+    rows = move()
     with access.agreement.on("put"):
-        found = unpickled(rows)
+        written, writers = plan.writers
+        found = unpickled(rows.pick(writers))
     for number, item in zip(written.tolist(), found, strict=True):
         out[number] = item
     return out
 
 
-def pickled(items: Sequence[Any], wanted: NDArray[np.bool_]) -> Ragged:
-    """Pickle those items that are wanted; the others are rows without bytes.
+def pickled(items: Sequence[Any]) -> Ragged:
+    """Pickle items.
 
     Raises
     ------
     TypeError
         If one cannot be pickled.
     """
-    rows = [_pickle(item) if want else b"" for item, want in zip(items, wanted, strict=True)]
+    rows = [_pickle(item) for item in items]
     counts = np.fromiter(map(len, rows), np.int64, len(rows))
     return Ragged(counts, np.frombuffer(b"".join(rows), np.uint8))
 

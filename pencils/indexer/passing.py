@@ -18,6 +18,7 @@ class PassingIndexer(PointIndexer):
     needs no plan, and on the whole less time. With a plan made, messages need even less.
     """
 
+    _owner = "PencilArray"
     _copies = False
 
     def take(self, u: PencilArray, out: Any = None) -> Array:
@@ -27,7 +28,10 @@ class PassingIndexer(PointIndexer):
             same.flag(up=not self._topology.is_shared(u.padded))
         rows = None if same.flagged else table_for(self._topology, u.ndim)
         if rows is None:
-            return self._take(u, found).run()
+            self.learn(replicas=False)
+            with self._agreement.on("take"):
+                errand = self._take(u, found)
+            return errand.run()
         own = u.local.transpose(memory_axes(self._layout.order, len(u.components)))
         columns = found.reshape(prod(u.components), prod(self.shape))
         blocks = Blocks(self._topology, self._layout, own, u.components)

@@ -75,6 +75,7 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
     """
 
     most_bound = MOST_HELD
+    _owner = "PointIndexer"
     _copies = True  # the coordinates, which may change before they are used
 
     def __init__(
@@ -89,12 +90,12 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
         with agreed(topology.comm, "indexer") as same:
             check_type("pencil", pencil, Pencil)
             self._singletons = read_singletons(pencil.ndim, dims)
-            same(pencil=repr(pencil), dims=sorted(self._singletons), check=bool(check))
+            same(pencil=pencil, dims=sorted(self._singletons), check=bool(check))
             self._layout = pencil.extent(self._singletons).layout
             self.shape, self._coords = read_coords(coords, self._layout.shape, copy=self._copies)
         super().__init__(topology)
         self.pencil = pencil
-        self._agreement = Agreement(topology, next(topology.numbers), check=check)
+        self._agreement = Agreement(topology, next(topology.numbers), self._owner, check=check)
         parts = self._layout.parts(pencil.rank)
         self._points = points_on(self._layout, self._coords, parts)
         # Made when they are needed: who only reads shared fields needs none.
@@ -124,7 +125,7 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
         key = id(u), id(out), None if out is None else _state(out)
         found = None if self._agreement.check else self._found(key)
         if found is None:
-            found = self._take(u, self._read_take("take", u, out)).transfer()
+            found = self.to_take("take", u, out).transfer()
             if out is not None:
                 self._remember(key, found, [u, out])
         taken: Array = found.run()
@@ -135,7 +136,7 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
 
         Meanwhile neither the field nor the array may be touched.
         """
-        return self._take(u, self._read_take("take_start", u, out)).start()
+        return self.to_take("take_start", u, out, starts=True).start()
 
     def put(self, u: PencilArray, values: Any, *, reduce: ReduceOp | None = None) -> None:
         """Write to the points of a field: ``global_array[..., i, j, k] = values``. *Collective*.
@@ -147,8 +148,9 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
         values : array_like
             What broadcasts to ``u.components + shape`` and can be converted to the type of `u`.
         reduce : ReduceOp, optional
-            How values for one point, and the one that is there, are combined. Default: the last
-            one stays, in the order of ranks and, on each of them, of coordinates.
+            How values for one point, and the one that is there, are combined; the type of the
+            field stays, see `ReduceOp`. Default: the last one stays, in the order of ranks and, on
+            each of them, of coordinates.
 
         Raises
         ------
@@ -165,13 +167,17 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
         array([[0., 0., 5.],
                [2., 0., 0.]])
         """
+        self.ready_to_put(u, values, reduce).run()
+
+    def ready_to_put(self, u: PencilArray, values: Any, reduce: ReduceOp | None) -> Transfer[None]:
+        """Prepare what `put` does. *Collective*, if ranks agree or the plan is to be made."""
         key = id(u), id(values), _state(values), reduce
         found = None if self._agreement.check else self._found(key)
         if found is None:
-            found = self._put("put", u, values, reduce).transfer()
+            found = self._to_put("put", u, values, reduce).transfer()
             if self._is_read_in_place(values, u):
                 self._remember(key, found, [u, values])
-        found.run()
+        return found
 
     def put_start(
         self, u: PencilArray, values: Any, *, reduce: ReduceOp | None = None
@@ -180,7 +186,7 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
 
         Meanwhile the field may not be touched.
         """
-        return self._put("put_start", u, values, reduce).start()
+        return self._to_put("put_start", u, values, reduce, starts=True).start()
 
     def free(self) -> None:
         """Complete what is under way, and release memory and MPI objects.
@@ -193,10 +199,32 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
             if plan is not None:
                 plan.free()
 
-    def _read_take(self, call: str, u: PencilArray, out: Any) -> Array:
-        """Return what to fill. *Collective*, if ranks agree."""
+    def knows(self, *, replicas: bool) -> bool:
+        """Whether the plan to read points, or to write them, was made."""
+        return (self._replicas if self._writes_more(replicas=replicas) else self._near) is not None
+
+    def learn(self, *, replicas: bool) -> None:
+        """Make the plan to read points, or to write them. *Collective* at first."""
+        _ = self._written if replicas else self._taken
+
+    def _writes_more(self, *, replicas: bool) -> bool:
+        return replicas and bool(self._layout.replicated_axes)
+
+    def to_take(
+        self, call: str, u: PencilArray, out: Any, *, starts: bool = False
+    ) -> Errand[Array]:
+        """Prepare to read points. *Collective*, if ranks agree or the plan is to be made."""
         with self._agreement.on(call) as same:
-            return self._read_out(u, out, same)
+            found = self._read_out(u, out, same)
+            known = self.knows(replicas=False)
+            errand = self._take(u, found, starts=starts) if known else None
+            same.defer(up=not known)
+        if same.deferred:
+            self.learn(replicas=False)
+            with self._agreement.on(call):
+                errand = self._take(u, found, starts=starts)
+        assert errand is not None
+        return errand
 
     def _read_out(self, u: PencilArray, out: Any, same: agreed | Unheard) -> Array:
         self._check_field(u, same)
@@ -207,7 +235,7 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
             raise TypeError(msg)
         return found
 
-    def _take(self, u: PencilArray, found: Array) -> Errand[Array]:
+    def _take(self, u: PencilArray, found: Array, *, starts: bool = False) -> Errand[Array]:
         plan = self._taken
         block = Block(u, self.pencil.order)
         numbers = plan.positions(block.geometry)
@@ -228,15 +256,33 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
                 unpack += after
             return pack, unpack
 
-        return Errand(plan.pulls, block.row, prepare, found)
+        return Errand(plan.pulls, block.row, prepare, found, starts=starts)
 
-    def _put(self, call: str, u: PencilArray, values: Any, reduce: object) -> Errand[None]:
+    def _to_put(
+        self, call: str, u: PencilArray, values: Any, reduce: object, *, starts: bool = False
+    ) -> Errand[None]:
+        """Prepare to write points. *Collective*, if ranks agree or the plan is to be made."""
         with self._agreement.on(call) as same:
             self._check_field(u, same)
             op = read_reduce(reduce)
             same(reduce=op)
             given = read_values("values", values, (*u.components, *self.shape), u.dtype)
-            _check_target(u, op)
+            check_writeable(u)
+            if op is not None:
+                op.result(u.dtype)  # if there is any
+            known = self.knows(replicas=True)
+            errand = self._put(u, given, op, starts=starts) if known else None
+            same.defer(up=not known)
+        if same.deferred:
+            self.learn(replicas=True)
+            with self._agreement.on(call):
+                errand = self._put(u, given, op, starts=starts)
+        assert errand is not None
+        return errand
+
+    def _put(
+        self, u: PencilArray, given: Array, op: ReduceOp | None, *, starts: bool
+    ) -> Errand[None]:
         plan = self._written
         block = Block(u, self.pencil.order)
         # Replicas come one after the other, each with all values.
@@ -258,7 +304,7 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
             unpack.append(partial(_mark, weakref.ref(u)))
             return pack, unpack
 
-        return Errand(plan.pushes, block.row, prepare, None)
+        return Errand(plan.pushes, block.row, prepare, None, starts=starts)
 
     @staticmethod
     def _writer(
@@ -283,7 +329,7 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
     def _taken(self) -> RowPlan:
         """Plan of points that are read, on the nearest replica. *Collective* at first."""
         if self._near is None:
-            self._near = self._plan(*locate_points(self._points))
+            self._near = self._plan(partial(locate_points, self._points))
         return self._near
 
     @property
@@ -292,12 +338,12 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
         if not self._layout.replicated_axes:
             return self._taken
         if self._replicas is None:
-            self._replicas = self._plan(*locate_replicas(self._layout, self._coords))
+            self._replicas = self._plan(partial(locate_replicas, self._layout, self._coords))
         return self._replicas
 
-    def _plan(self, owners: Ints, offsets: Ints) -> RowPlan:
+    def _plan(self, locate: Callable[[], tuple[Ints, Ints]]) -> RowPlan:
         topology = self.pencil.topology
-        return RowPlan(topology, owners, offsets, self._layout.box(topology.rank).volume)
+        return RowPlan(topology, locate, self._layout.box(topology.rank).volume)
 
     def _check_field(self, u: PencilArray, same: agreed | Unheard) -> None:
         check_place(u, self.pencil, self._singletons)
@@ -317,11 +363,3 @@ def _mark(field: weakref.ref[PencilArray]) -> None:
     u = field() if checks.on else None
     if u is not None:
         mark_written(u)
-
-
-def _check_target(u: PencilArray, op: ReduceOp | None) -> None:
-    """Check that a field can be written, and holds what comes out."""
-    check_writeable(u)
-    if op is not None and op.result(u.dtype) != u.dtype:
-        msg = f"{op} gives values of type {op.result(u.dtype)}, not of that of the field, {u.dtype}"
-        raise TypeError(msg)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from pencils.comm.exchange import UNDER_WAY, Bound, Exchange, Handle, complete_all
+from pencils.comm.exchange import Bound, Exchange, Handle
 from pencils.comm.methods import Cargo, Piece
 from pencils.comm.pack_numpy import MOVES
 from pencils.comm.rows import Ints
@@ -68,13 +69,13 @@ class Route(Freeable):
         self._idle: dict[np.dtype[Any], list[Lane]] = {}
 
     def lane(self, row: np.dtype[Any]) -> Lane:
-        """Return buffers for rows of that type, of a call that waits. *Collective* at first."""
+        """Return buffers for rows of that type, of a call that waits; local."""
         if row not in self._waiting:
             self._waiting[row] = self._lane(np.empty(self.leaving.total, row))
         return self._waiting[row]
 
     def take_lane(self, row: np.dtype[Any]) -> Lane:
-        """Return idle buffers for rows of that type; `give_lane` back. *Collective* at first."""
+        """Return idle buffers for rows of that type; `give_lane` back; local."""
         idle = self._idle.setdefault(row, [])
         return idle.pop() if idle else self._lane(np.empty(self.leaving.total, row))
 
@@ -82,21 +83,55 @@ class Route(Freeable):
         """Take back buffers."""
         self._idle[lane.source.dtype].append(lane)
 
-    def move(self, source: Array) -> Array:
-        """Move rows of any type once, and return those that arrive. *Collective*."""
+    def ready(self, source: Array) -> Callable[[], Array]:
+        """Allocate what it takes to move rows of any type once; local.
+
+        Returns
+        -------
+        callable
+            Moves the rows, and returns those that arrive. *Collective*.
+        """
         lane = self._lane(as_rows(source, row_type(source.dtype, 1)))
-        lane.bound.run()
+        lane.bound.reserve()
         rank = self._topology.rank
         own, there = self.leaving.of_rank(rank), self.arriving.of_rank(rank)
-        lane.target[there] = lane.source[own]
-        return lane.target.view(source.dtype)
 
-    def move_ragged(self, source: Ragged) -> Ragged:
-        """Move rows that differ in length, and return those that arrive. *Collective*."""
-        counts: Ints = self.move(source.counts)
-        leaving, arriving = self.leaving.widened(source.counts), self.arriving.widened(counts)
-        with Route(self._topology, leaving, arriving) as values:
-            return Ragged(counts, values.move(source.values))
+        def move() -> Array:
+            lane.bound.run()
+            lane.target[there] = lane.source[own]
+            return lane.target.view(source.dtype)
+
+        return move
+
+    def ready_ragged(
+        self, source: Ragged, together: Callable[[], AbstractContextManager[object]]
+    ) -> Callable[[], Ragged]:
+        """Allocate what it takes to move rows that differ in length; local.
+
+        Parameters
+        ----------
+        source : Ragged
+            The rows.
+        together : callable
+            Makes what all ranks leave together, or none of them; see `agreed`.
+
+        Returns
+        -------
+        callable
+            Moves the rows, and returns those that arrive. *Collective*.
+        """
+        move_counts = self.ready(source.counts)
+
+        def move() -> Ragged:
+            counts: Ints = move_counts()
+            with together():
+                leaving = self.leaving.widened(source.counts)
+                values = Route(self._topology, leaving, self.arriving.widened(counts))
+                move_values = values.ready(source.values)
+            with values:
+                return Ragged(counts, move_values())
+
+        return move
 
     def free(self) -> None:
         """Complete what is under way, and release memory and MPI objects.
@@ -147,8 +182,7 @@ class Transfer(Generic[T]):
 
     def run(self) -> T:
         """Complete what is under way, and move the rows. *Collective*."""
-        if UNDER_WAY:
-            complete_all()
+        self.lane.bound.exchange.topology.complete()
         self.pack()
         self.lane.bound.move()
         self.unpack()
@@ -156,7 +190,7 @@ class Transfer(Generic[T]):
 
 
 class Errand(Generic[T]):
-    """Rows to be moved, on any lane.
+    """Rows to be moved, and all the memory it takes. Making one is local.
 
     Parameters
     ----------
@@ -168,44 +202,53 @@ class Errand(Generic[T]):
         Makes what packs them into a lane, and what unpacks them from it.
     result : object
         What the user gets in the end.
+    starts : bool
+        Whether it is started, perhaps while others are under way.
     """
 
-    __slots__ = ("_prepare", "_result", "_route", "_row")
+    __slots__ = ("_route", "_transfer")
 
     def __init__(
-        self, route: Route, row: np.dtype[Any], prepare: Callable[[Lane], Steps], result: T
+        self,
+        route: Route,
+        row: np.dtype[Any],
+        prepare: Callable[[Lane], Steps],
+        result: T,
+        *,
+        starts: bool,
     ) -> None:
         self._route = route
-        self._row = row
-        self._prepare = prepare
-        self._result = result
+        lane = route.take_lane(row) if starts else route.lane(row)
+        lane.bound.reserve()
+        pack, unpack = prepare(lane)
+        self._transfer = Transfer(lane, in_turn(pack), in_turn(unpack), result)
 
     def only(self: Errand[list[R]]) -> Errand[R]:
         """Return the errand whose result is the only entry of that of this one."""
-        return Errand(self._route, self._row, self._prepare, self._result[0])
+        one: Errand[R] = object.__new__(Errand)
+        lane, pack, unpack = self._transfer.lane, self._transfer.pack, self._transfer.unpack
+        one._route = self._route
+        one._transfer = Transfer(lane, pack, unpack, self._transfer.result[0])
+        return one
 
     def transfer(self) -> Transfer[T]:
-        """Prepare a transfer that may run again and again. *Collective* at first."""
-        return self._on(self._route.lane(self._row))
+        """Return the transfer, which may run again and again."""
+        return self._transfer
 
     def run(self) -> T:
         """Move the rows. *Collective*."""
-        return self.transfer().run()
+        return self._transfer.run()
 
     def start(self) -> Handle[T]:
         """Start moving the rows; `wait` of the handle returns the result. *Collective*."""
-        transfer = self._on(self._route.take_lane(self._row))
+        transfer = self._transfer
         transfer.pack()
 
         def finish() -> None:
             transfer.unpack()
             self._route.give_lane(transfer.lane)
 
-        return transfer.lane.bound.start(self._result, finish)
-
-    def _on(self, lane: Lane) -> Transfer[T]:
-        pack, unpack = self._prepare(lane)
-        return Transfer(lane, in_turn(pack), in_turn(unpack), self._result)
+        return transfer.lane.bound.start(transfer.result, finish)
 
 
 def in_turn(calls: Sequence[Callable[[], None]]) -> Callable[[], None]:

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from pencils.comm.agree import agreed
 from pencils.comm.neighbours import incoming
 from pencils.comm.rows import Ints, mover
 from pencils.comm.topology import Topology
@@ -26,10 +27,9 @@ class RowPlan:
     ----------
     topology : Topology
         The ranks.
-    owners : numpy.ndarray
-        Rank that owns each requested row.
-    offsets : numpy.ndarray
-        Number of each requested row among those of its owner.
+    locate : callable
+        Finds the rank that owns each requested row, and the number of the row among those of its
+        owner.
     rows : int
         Number of rows that this rank owns.
 
@@ -45,13 +45,20 @@ class RowPlan:
         From those who ask to owners.
     """
 
-    def __init__(self, topology: Topology, owners: Ints, offsets: Ints, rows: int) -> None:
+    def __init__(
+        self, topology: Topology, locate: Callable[[], tuple[Ints, Ints]], rows: int
+    ) -> None:
         self._rank = topology.rank
-        self.order, self._asked = group(owners, topology.comm.size)
+        with agreed(topology.comm, "indexer"):  # one rank may have no memory for it
+            owners, offsets = locate()
+            self.order, self._asked = group(owners, topology.comm.size)
+            offsets = self.in_order(offsets)
         self._served = Segments.of(*incoming(topology.comm, self._asked.peers, self._asked.counts))
         self.pulls = Route(topology, self._served, self._asked)
         self.pushes = Route(topology, self._asked, self._served)
-        self.wanted: Ints = self.pushes.move(self.in_order(offsets))
+        with agreed(topology.comm, "indexer"):
+            move = self.pushes.ready(offsets)
+        self.wanted: Ints = move()
         self.rows = rows
         self._positions: dict[Geometry, Ints] = {}
 
@@ -118,7 +125,10 @@ class RowPlan:
 
     @cached_property
     def writers(self) -> tuple[Ints, Ints]:
-        """Own rows that are asked for, and which of those in `wanted` is written last to each."""
+        """Own rows that are asked for, and which of those in `wanted` is written last to each.
+
+        Costs memory for those only.
+        """
         return last_of_each(self.wanted, self.rows)
 
     @property

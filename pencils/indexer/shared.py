@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.comm.exchange import complete_all
 from pencils.comm.rows import Home, Points, fetcher
-from pencils.comm.shared import Place
+from pencils.comm.shared import Place, fence
 from pencils.comm.topology import Topology
 from pencils.layout import Layout
 from pencils.plans import Freeable, kept_plan
@@ -99,7 +98,7 @@ class Blocks(NamedTuple):
         columns : sequence of numpy.ndarray
             To be filled, for each component.
         """
-        complete_all()
+        self.topology.complete()
         table[self.topology.rank] = self._row
         self._meet()
         homes = self._homes(table.tolist())
@@ -134,9 +133,6 @@ class Blocks(NamedTuple):
 
     def _meet(self) -> None:
         """Wait for the others; what was stored before it is seen after it."""
-        syncs = self.topology.shared.syncs
-        for sync in syncs:
-            sync()
+        fence()
         self.topology.comm.Barrier()
-        for sync in syncs:
-            sync()
+        fence()

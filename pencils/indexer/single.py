@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 from pencils.combining import ReduceOp
 from pencils.comm.exchange import Handle
 from pencils.indexer import buffers, objects, variable
-from pencils.indexer.access import Access
+from pencils.indexer.access import Access, Names
 from pencils.indexer.base import Indexer, VariableBuffer
 from pencils.indexer.route import Errand
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+_NAMES = Names("GlobalIndexer", "g_idx", "local_data", several=False)
 
 
 class GlobalIndexer(Indexer):
@@ -71,7 +73,7 @@ class GlobalIndexer(Indexer):
         *,
         check: bool = True,
     ) -> None:
-        super().__init__(Access(distri, [g_idx], comm, check=check))
+        super().__init__(Access(_NAMES, distri, [g_idx], comm, check=check))
 
     def take(self, dist_data: Sequence[Any], local_data: list[Any] | None = None, /) -> list[Any]:
         """Read Python objects, which are pickled: what arrives are copies. *Collective*.
@@ -136,7 +138,8 @@ class GlobalIndexer(Indexer):
         count : int, optional
             Number of values that an index stands for.
         reduce : ReduceOp, optional
-            How values are combined with those that are in the buffer. Default: they replace them.
+            How values are combined with those that are in the buffer, which may then also have the
+            type that `ReduceOp` names. Default: they replace them.
 
         Returns
         -------
@@ -195,7 +198,8 @@ class GlobalIndexer(Indexer):
             Number of values that an index stands for.
         reduce : ReduceOp, optional
             How values for one index, and the one that is there, are combined, each of the `count`
-            by itself. Default: the last one stays.
+            by itself. `dist_data` has the type of the values, or the one that `ReduceOp` names.
+            Default: the last one stays.
 
         Returns
         -------

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,15 +21,21 @@ def take(access: Access, dist_data: object, local_data_l: Any) -> Any:
     plan = access.plan
     with access.agreement.on("Take_v") as same:
         dist = read_ragged("dist_data", dist_data, plan.rows)
-        outs = access.each_given("local_data_l", local_data_l, read_ragged_output)
-        typed = Typed(same, [dist.values], [out.values for out in outs])
-    dtype = access.agreement.settle("Take_v", same, typed)
-    rows = plan.pulls.move_ragged(dist.as_type(dtype).pick(plan.wanted))
-    parts = rows.pick(plan.places).split(access.sizes)
-    if local_data_l is None:
-        outs = [Ragged(part.counts, np.empty_like(part.values)) for part in parts]
+        outs = access.each_given(local_data_l, read_ragged_output)
+        named = access.named(out.values for out in outs)
+        typed = Typed(same, [("dist_data", dist.values)], named)
+
+        def make(dtype: np.dtype[Any]) -> Callable[[], Ragged]:
+            rows = dist.as_type(dtype).pick(plan.wanted)
+            return plan.pulls.ready_ragged(rows, partial(access.agreement.on, "Take_v"))
+
+        ready = typed.ready(make)
+    rows = access.agreement.settle("Take_v", same, typed, ready, make)()
     with access.agreement.on("Take_v"):
-        _check_counts(outs, parts)
+        parts = rows.pick(plan.places).split(access.sizes)
+        if local_data_l is None:
+            outs = [Ragged(part.counts, np.empty_like(part.values)) for part in parts]
+        _check_counts(access, outs, parts)
     for out, part in zip(outs, parts, strict=True):
         out.values[:] = part.values
     return [tuple(out) for out in outs] if local_data_l is None else local_data_l
@@ -41,27 +48,34 @@ def put(
     plan = access.plan
     with access.agreement.on("Put_v") as same:
         same(extend=bool(extend))
-        lists = access.each("local_data_l", local_data_l, read_ragged)
+        lists = access.each(local_data_l, read_ragged)
         given = []
         if dist_data is not None:
             given = [read_ragged("dist_data", dist_data, plan.rows)]
-        typed = Typed(same, [part.values for part in (*given, *lists)])
-    dtype = access.agreement.settle("Put_v", same, typed)
-    rows = Ragged.joined(lists, dtype)
-    rows = plan.pushes.move_ragged(rows.pick(plan.order))
-    before = given[0].as_type(dtype) if given else Ragged.empty(plan.rows, dtype)
-    counts, values = (extended if extend else replaced)(before, rows, plan.wanted)
+        named = access.named(part.values for part in lists)
+        typed = Typed(same, [*(("dist_data", part.values) for part in given), *named])
+
+        def make(dtype: np.dtype[Any]) -> Callable[[], Ragged]:
+            rows = Ragged.joined(lists, dtype).pick(plan.order)
+            return plan.pushes.ready_ragged(rows, partial(access.agreement.on, "Put_v"))
+
+        ready = typed.ready(make)
+    rows = access.agreement.settle("Put_v", same, typed, ready, make)()
+    with access.agreement.on("Put_v"):
+        dtype = rows.values.dtype
+        before = given[0].as_type(dtype) if given else Ragged.empty(plan.rows, dtype)
+        counts, values = (extended if extend else replaced)(before, rows, plan.wanted)
     return counts, values
 
 
-def _check_counts(outs: Sequence[Ragged], parts: Sequence[Ragged]) -> None:
+def _check_counts(access: Access, outs: Sequence[Ragged], parts: Sequence[Ragged]) -> None:
     """Check that the counts of outputs are those of what arrives."""
     for number, (out, part) in enumerate(zip(outs, parts, strict=True)):
         wrong = np.flatnonzero(out.counts != part.counts)
         if wrong.size:
             first = wrong[0]
             msg = (
-                f"local_data_l[{number}] has count {out.counts[first]} for its index {first}, of "
+                f"{access.name(number)} has count {out.counts[first]} for its index {first}, of "
                 f"which there are {part.counts[first]} values"
             )
             raise ArgumentError(msg)

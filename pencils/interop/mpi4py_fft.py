@@ -165,7 +165,7 @@ def from_pencil(pencil: Pencil, axis: int | None = None) -> mpi4py_fft.pencil.Pe
         library = _library()
         check_type("pencil", pencil, Pencil)
         aligned = _read_axis(axis, pencil)
-        same(pencil=repr(pencil), axis=aligned)
+        same(pencil=pencil, axis=aligned)
     return library.pencil.Pencil(_communicators(pencil), pencil.shape, aligned)
 
 
@@ -199,7 +199,7 @@ def subcomm(pencil: Pencil) -> mpi4py_fft.pencil.Subcomm:
         library = _library()
         check_type("pencil", pencil, Pencil)
         _read_axis(None, pencil)
-        same(pencil=repr(pencil))
+        same(pencil=pencil)
     made: mpi4py_fft.pencil.Subcomm = tuple.__new__(
         library.pencil.Subcomm, _communicators(pencil)
     )  # by itself it would split a communicator again

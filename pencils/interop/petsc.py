@@ -182,7 +182,7 @@ def from_pencil(pencil: Pencil, dof: int = 1, stencil_width: int = 0) -> PETSc.D
         width = _read_count("stencil_width", stencil_width, 0)
         _check_width(pencil, width)
         _check_indices(prod(pencil.shape) * values, library)
-        same(pencil=repr(pencil), dof=values, stencil_width=width)
+        same(pencil=pencil, dof=values, stencil_width=width)
     ends = library.DM.BoundaryType
     dmda: PETSc.DMDA = library.DMDA().create(
         dim=pencil.ndim,

@@ -11,6 +11,8 @@ from pencils.layout.integers import to_int
 from pencils.localgrid import LocalGrid
 from pencils.operands import check_type
 
+# How a series may be opened.
+MODES = ("a", "w", "x")
 # Beyond what HDF5 has integers for.
 _HUGE = 2**63
 
@@ -31,6 +33,32 @@ def read_path(path: object) -> str:
         msg = f"path={text!r} names no file"
         raise ArgumentError(msg)
     return text
+
+
+def read_mode(mode: object) -> str:
+    """Read how a series is opened, in the words of `open`.
+
+    Raises
+    ------
+    ArgumentError
+        If it is something else.
+    """
+    if not isinstance(mode, str) or mode not in MODES:
+        msg = (
+            f"mode={mode!r} must be 'a' to continue what is there, 'w' to start anew in its place, "
+            "or 'x' to start only where there is nothing yet"
+        )
+        raise ArgumentError(msg)
+    return mode
+
+
+def already_there(path: object) -> FileExistsError:
+    """Make the error for what ``mode="x"`` was to make and is there."""
+    msg = (
+        f"{path} is there already, and mode='x' only starts where there is nothing yet: mode='a' "
+        "continues it, mode='w' starts anew in its place"
+    )
+    return FileExistsError(msg)
 
 
 def read_name(name: object) -> str:

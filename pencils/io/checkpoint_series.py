@@ -8,12 +8,12 @@ from datetime import timedelta
 from inspect import signature
 from math import inf
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pencils.comm.agree import agreed
+from pencils.comm.leaving import LeftTogether
 from pencils.errors import ArgumentError
-from pencils.io.arguments import read_names, read_path
+from pencils.io.arguments import read_mode, read_names, read_path
 from pencils.io.checkpoint import Checkpoint
 from pencils.io.load import load
 from pencils.io.newest import newest, nothing_good
@@ -21,6 +21,7 @@ from pencils.io.save import save
 from pencils.io.saving import Saving
 from pencils.io.series_arguments import (
     Truncatable,
+    check_continued,
     check_empty,
     check_fields,
     check_places,
@@ -29,7 +30,7 @@ from pencils.io.series_arguments import (
     read_outputs,
     read_step,
 )
-from pencils.io.step_files import LOG, StepFiles, make_directory
+from pencils.io.step_files import LOG, StepFiles
 from pencils.io.stopping import SIGNALS, Clock, Listener, read_seconds, read_signals
 from pencils.io.verify import verify
 from pencils.localgrid import LocalGrid
@@ -41,18 +42,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class CheckpointSeries:
+class CheckpointSeries(LeftTogether):
     """Checkpoints of a run in a directory of their own, the last few of them. *Collective*.
 
     A checkpoint is written under its step, ``checkpoint-00000120.h5``, and read back; only then
     are older ones removed. Signals of the batch system and the wall clock end the run at the same
     step on all processes, and `resume` goes on from the newest checkpoint that is as it was
-    written.
+    written. If a ``with`` block fails on any rank, all ranks raise at its end, and a save in the
+    background is given up.
 
     Parameters
     ----------
     directory : str or path-like
         Created if it is missing; a relative path starts at the working directory of rank 0.
+    mode : {"a", "w", "x"}, optional
+        As of `open`: "a" continues what is there, by `resume`; "w" starts anew: checkpoints that
+        are there do not count, and go when the first new one is as it was written; "x" starts only
+        where there are none. Other files, and those that `resume` has set aside, stay.
     keep : int or None, optional
         How many checkpoints to keep; None for all.
     every : int, datetime.timedelta or None, optional
@@ -69,7 +75,8 @@ class CheckpointSeries:
     Raises
     ------
     OSError
-        On every rank, if the directory cannot be made.
+        On every rank, if the directory cannot be made; ``FileExistsError`` if it holds checkpoints,
+        with mode "x".
     ArgumentError, RankDisagreementError, TypeError
         On every rank, if an argument is not allowed or differs between ranks, or signals are to
         be caught elsewhere than in the main thread.
@@ -98,6 +105,7 @@ class CheckpointSeries:
     def __init__(
         self,
         directory: str | os.PathLike[str],
+        mode: Literal["a", "w", "x"] = "a",
         *,
         keep: int | None = 3,
         every: int | timedelta | None = None,
@@ -108,24 +116,29 @@ class CheckpointSeries:
         self._ranks = Pencil(1, comm)
         self._comm = self._ranks.topology.comm
         with agreed(self._comm, "CheckpointSeries") as same:
-            given = read_path(directory)
+            given, self._mode = read_path(directory), read_mode(mode)
             self._keep = read_keep(keep)
             self._every = read_every(every)
             seconds, numbers = read_seconds("stop_after", stop_after), read_signals(signals)
-            same(directory=given, keep=self._keep, every=self._every)
+            same(directory=given, mode=mode, keep=self._keep, every=self._every)
             same(stop_after=seconds, signals=numbers)
-        made: Path | None = None
+        found: StepFiles | None = None
         with agreed(self._comm, "CheckpointSeries"):
             if self._comm.rank == 0:
-                made = make_directory(given)
-        self._files = StepFiles(self._comm.bcast(made))
+                found = StepFiles.opened(given, self._mode)
+        self._files: StepFiles = self._comm.bcast(found)
         self._known: set[int] = set()  # steps that this run has written or gone on from
         self._skipped: dict[str, str] = {}
         self._stops = False
-        self._pending: Saving | None = None
+        self._pending: tuple[int, Saving] | None = None  # with its step
         interval = self._every.total_seconds() if isinstance(self._every, timedelta) else inf
         self._interval, self._limit = Clock(interval), Clock(seconds)
         self._listener = Listener(numbers)  # last, so that nothing can go wrong any more
+
+    @property
+    def mode(self) -> str:
+        """Whether it continues what was there, ``"a"``, or was started anew, ``"w"`` or ``"x"``."""
+        return self._mode
 
     @property
     def directory(self) -> Path:
@@ -233,14 +246,14 @@ class CheckpointSeries:
         with agreed(self._comm, "save"):
             if self._comm.rank == 0:
                 self._files.check_next(number, self._known)
-        path = self._files.path(number)
+        path = self._files.target(number)
         self._known.add(number)
         self._interval.restart()
         if wait:
             save(path, fields, step=number, **options)
-            self._settle(path)
+            self._settle(path, number)
         else:
-            self._pending = save(path, fields, step=number, wait=False, **options)
+            self._pending = number, save(path, fields, step=number, wait=False, **options)
 
     def wait(self) -> None:
         """Complete a save in the background, if there is one. *Collective*.
@@ -252,8 +265,9 @@ class CheckpointSeries:
         """
         pending, self._pending = self._pending, None
         if pending is not None:
-            pending.wait()
-            self._settle(Path(pending.path))
+            number, saving = pending
+            saving.wait()
+            self._settle(Path(saving.path), number)
 
     def latest(self) -> Path | None:
         """Find the newest checkpoint that is as it was written. *Collective*.
@@ -307,9 +321,10 @@ class CheckpointSeries:
             On every rank, if all checkpoints are damaged, the newest of the others does not fit,
             or there is none of `step`.
         ArgumentError
-            On every rank, if an output is closed, the checkpoint was saved without its time, or
-            there is none although an output has snapshots: a run that died before its first
-            checkpoint, or another directory. ``output.truncate(-inf)`` starts anew.
+            On every rank, if an output is closed, or was opened to start anew although there are
+            checkpoints to go on from, the checkpoint was saved without its time, or there is none
+            although an output has snapshots: a run that died before its first checkpoint, or
+            another directory. Outputs opened with ``mode="w"`` start anew.
         OSError
             On every rank, if the directory or a file cannot be read, or an output not be cut off.
         PencilMismatchError, RankDisagreementError, TypeError
@@ -327,6 +342,7 @@ class CheckpointSeries:
         if not steps and wanted is None:
             check_empty(cut, self.directory)
             return None
+        check_continued(cut)
         found = self._newest(
             [number for number in steps if wanted in (None, number)],
             lambda path: load(path, template, chosen, **options),
@@ -360,19 +376,17 @@ class CheckpointSeries:
         finally:
             self._listener.close()
 
-    def __enter__(self) -> Self:
-        return self
+    def _meet(self) -> MPI.Intracomm:
+        return self._comm
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is not None and self._pending is not None:
-            self._pending.__exit__(kind, error, trace)  # others may never get to wait for it
-            self._pending = None
+    def _end_block(self) -> None:
         self.close()
+
+    def _give_up(self, error: BaseException, /) -> None:
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending[1].give_up(error)
+        self._listener.close()
 
     def __repr__(self) -> str:
         keep = "all" if self._keep is None else f"the last {self._keep}"
@@ -389,12 +403,14 @@ class CheckpointSeries:
         steps: list[int] = self._comm.bcast(found)
         return steps
 
-    def _settle(self, path: Path) -> None:
+    def _settle(self, path: Path, step: int) -> None:
         """Do what follows a write. *Collective*."""
         verify(path, self._ranks.comm)
         with agreed(self._comm, "save"):  # nobody goes on while files are still disappearing
             if self._comm.rank == 0:
+                self._files.replace(step)
                 self._files.rotate(self._keep)
+        self._files.settle()
 
     def _newest(self, steps: list[int], read: Callable[[Path], T]) -> tuple[int, T] | None:
         """Read the files of these steps, newest first, until one is good. *Collective*."""

@@ -157,6 +157,8 @@ class _ChunkedPart:
 
                 draft = writer.draft
                 places = create.place_chunks(draft.path, self._entry, table, align=draft.align)
+                sizes = table[0].ravel().tolist()
+                draft.note_chunks(zip(places.ravel().tolist(), sizes, strict=True))
                 reserve(draft.path)
         mine = partition(self._tiles, places, root=0)
         chunks = (packed.data for packed in self._packed)

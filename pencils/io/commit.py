@@ -22,6 +22,8 @@ _TEMPORARY = re.compile(r"\.(?P<kept>.*)\.(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-[0
 _FORGOTTEN = 24 * 3600.0
 # A file of so many bytes takes longer to free than a thread to start.
 _LARGE = 2**23
+# Temporaries of this process that nobody needs and that could not be removed.
+_DISCARDED: set[Path] = set()
 # They give back the room of files that were replaced.
 _FREEING: list[threading.Thread] = []
 
@@ -45,8 +47,9 @@ def make_temporary(target: Path) -> Path:
     try:
         temporary.touch(exist_ok=False)
     except OSError as error:
+        discard(temporary)  # it may have been made and not been closed
         msg = f"cannot save {target}: {error.strerror} in {target.parent}"
-        raise type(error)(msg) from None
+        raise OSError(error.errno, msg) from None  # of the same type
     return temporary
 
 
@@ -58,6 +61,8 @@ def clean(target: Path) -> None:
     """
     while _FREEING:
         _FREEING.pop().join()  # the room may be needed now
+    for _ in range(len(_DISCARDED)):
+        discard(_DISCARDED.pop())
     with contextlib.suppress(OSError):
         for file in target.parent.iterdir():
             found = _TEMPORARY.fullmatch(file.name)
@@ -112,6 +117,22 @@ def commit(temporary: Path, target: Path) -> None:
 
 
 @contextlib.contextmanager
+def made(target: Path) -> Iterator[Path]:
+    """Give a ``with`` block a temporary to write, which takes the name of `target` at the end.
+
+    If the block fails, or the disk refuses, the temporary is removed, and `target` is as it was.
+    """
+    clean(target)
+    temporary = make_temporary(target)
+    try:
+        yield temporary
+        commit(temporary, target)
+    except BaseException:
+        discard(temporary)
+        raise
+
+
+@contextlib.contextmanager
 def _freed_behind(target: Path) -> Iterator[None]:
     """Leave it to a thread to free a large file that loses its name, which takes long."""
     try:
@@ -141,9 +162,14 @@ def _close(handle: int) -> None:
 
 
 def discard(temporary: Path) -> None:
-    """Remove a temporary, if it is still there; the error that led here is the one to tell."""
-    with contextlib.suppress(OSError):
+    """Remove a temporary, if it is still there; the error that led here is the one to tell.
+
+    One that cannot be removed now is removed by the next `clean`.
+    """
+    try:
         temporary.unlink(missing_ok=True)
+    except OSError:
+        _DISCARDED.add(temporary)
 
 
 def sync(path: Path) -> None:

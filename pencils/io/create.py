@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from pencils.io.changing import changing
 from pencils.io.checksum import checksum
 from pencils.io.chunks import chunk_box
 from pencils.io.entry import FORMAT, RESERVED, Entry
@@ -22,8 +23,6 @@ from pencils.io.values import COORDINATE, Stored
 
 Ints = NDArray[np.int64]
 
-# What HDF5 since 1.10 reads; newer forms would be unreadable for installed tools.
-LIBVER = ("earliest", "v110")
 # By this name netCDF tells a dimension from a variable.
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable. {:9d}"
 
@@ -55,7 +54,7 @@ class Plan(NamedTuple):
     compression: Mapping[str, Any]
 
 
-def lay_out(path: str, plan: Plan, *, align: int, summed: bool) -> list[Entry]:
+def lay_out(path: str, plan: Plan, *, align: int, summed: bool) -> tuple[list[Entry], list[Entry]]:
     """Overwrite `path` with an HDF5 file that has room for all fields.
 
     Parameters
@@ -71,9 +70,9 @@ def lay_out(path: str, plan: Plan, *, align: int, summed: bool) -> list[Entry]:
 
     Returns
     -------
-    list of Entry
-        The fields with their offsets; None for those without points, and for chunked ones, which
-        get room later by `place_chunks`.
+    list of Entry, list of Entry
+        The fields, and the values with their checksums, with their offsets; None for those without
+        points, and for chunked fields, which get room later by `place_chunks`.
 
     Raises
     ------
@@ -82,30 +81,36 @@ def lay_out(path: str, plan: Plan, *, align: int, summed: bool) -> list[Entry]:
     OSError
         If the file cannot be written.
     """
-    with h5py.File(path, "w", libver=LIBVER, locking=False, **_aligned(align)) as file:
+    with changing(path, "w", **_aligned(align)) as file:
         libraries = {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
         facts = {"format": FORMAT, "complete": 0, **libraries}
         for name, value in (facts | dict(plan.facts)).items():
             file.attrs[RESERVED + name] = value
         for name, value in plan.attrs.items():
             store_attribute(file, name, value)
-        for name, value in plan.values.items():
-            store_value(file, name, value, summed=summed)
-        placed = [_place_field(file, entry, plan, summed=summed) for entry in plan.fields]
+        values = [store_value(file, *pair, summed=summed) for pair in plan.values.items()]
+        fields = [_place_field(file, entry, plan, summed=summed) for entry in plan.fields]
         for name, scales in plan.scales.items():
             label(file, file[name], scales)
-        return placed
+        return fields, values
 
 
-def seal(path: str, sums: Mapping[str, int]) -> None:
+def seal(path: str | Overlay, sums: Mapping[str, int]) -> None:
     """Note that a file is complete, and the checksums of its fields, where room was made for them.
+
+    Parameters
+    ----------
+    path : str or Overlay
+        The file, or what is to become of it.
+    sums : mapping of str to int
+        Checksums by name.
 
     Raises
     ------
     OSError
         If the file cannot be written.
     """
-    with h5py.File(path, "r+", libver=LIBVER, locking=False) as file:
+    with changing(path) as file:
         for name, value in sums.items():
             file[name].attrs.modify(RESERVED + "checksum", np.uint64(value))
         file.attrs.modify(RESERVED + "complete", 1)
@@ -139,7 +144,7 @@ def place_chunks(path: str, entry: Entry, table: Ints, *, align: int) -> Ints:
     sizes, masks = table
     dummy = np.zeros(sizes.max(), np.uint8)
     with Overlay(path, dummy) as overlay:
-        with h5py.File(overlay, "r+", libver=LIBVER, **_aligned(align)) as file:
+        with changing(overlay, **_aligned(align)) as file:
             dataset = file[entry.name].id
             for index in np.ndindex(*sizes.shape):
                 start = chunk_box(index, entry.chunks, entry.shape).start
@@ -178,17 +183,20 @@ def _place_field(file: Any, entry: Entry, plan: Plan, *, summed: bool) -> Entry:
     return replace(entry, offset=None if entry.chunks else made.id.get_offset())
 
 
-def store_value(file: Any, name: str, value: Stored, *, summed: bool) -> None:
-    """Write a value or a coordinate to a file, or to a group that becomes one."""
-    made = _reserve(file, Entry(name, value.data.shape, value.data.dtype, kind=value.kind))
+def store_value(file: Any, name: str, value: Stored, *, summed: bool) -> Entry:
+    """Write a value or a coordinate to a file, or to a group that becomes one, and describe it."""
+    total = checksum(value.data) if summed else None
+    entry = Entry(name, value.data.shape, value.data.dtype, kind=value.kind, checksum=total)
+    made = _reserve(file, entry)
     if value.data.size:
         kind = made.id.get_type()  # the bytes as they are, whatever HDF5 calls them
         made.id.write(h5py.h5s.ALL, h5py.h5s.ALL, np.ascontiguousarray(value.data), kind)
     made.attrs[RESERVED + "value"] = value.kind
     if value.kind == COORDINATE:
         made.make_scale(name)
-    if summed:
-        made.attrs[RESERVED + "checksum"] = np.uint64(checksum(value.data))
+    if total is not None:
+        made.attrs[RESERVED + "checksum"] = np.uint64(total)
+    return replace(entry, offset=made.id.get_offset())
 
 
 def label(file: Any, dataset: Any, scales: Sequence[str]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +17,10 @@ from pencils.comm.reduce import allreduce
 from pencils.io.commit import clean, commit, discard, make_temporary
 from pencils.io.contents import Contents
 from pencils.io.entry import Entry
+from pencils.io.manifest import Extent
 from pencils.io.reserve import reserve
+from pencils.io.seal import seal_new
+from pencils.io.telling import system
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -71,11 +75,14 @@ class Draft:
         self.summed = header.summed
         self.align = header.align
         self.compression = contents.chunking.compression
+        self._values: list[Entry] = []  # this and the next on rank 0 only
+        self._chunks: list[Extent] = []
         made: tuple[Path, Path, list[Entry]] | None = None
-        with agreed(comm, "save"):
+        with agreed(comm, "save"), system("save", path):
             if comm.rank == 0:
                 target = Path(os.path.realpath(path))
-                made = target, *_begin(target, contents, header)
+                temporary, fields, self._values = _begin(target, contents, header)
+                made = target, temporary, fields
         self._target, self._temporary, self.entries = comm.bcast(made)
 
     @property
@@ -87,6 +94,10 @@ class Draft:
     def target(self) -> str:
         """The name to be."""
         return str(self._target)
+
+    def note_chunks(self, extents: Iterable[Extent]) -> None:
+        """Remember where chunks are, on rank 0. Local."""
+        self._chunks.extend(extents)
 
     def finish(self, sums: Mapping[str, int]) -> None:
         """Seal the file, which is whole, and give it its name. *Collective*.
@@ -102,10 +113,14 @@ class Draft:
             On every rank, if that fails.
         """
         totals = allreduce(self._comm, np.array(list(sums.values()), np.uint64), np.add)
-        named = dict(zip(sums, map(int, totals), strict=True)) if self.summed else {}
-        with agreed(self._comm, "save"):
+        named = dict(zip(sums, map(int, totals), strict=True))
+        with agreed(self._comm, "save"), system("save", self._target):
             if self._comm.rank == 0:
-                _finish(self._temporary, self._target, named)
+                entries = self._values + [
+                    replace(entry, checksum=named.get(entry.name, 0)) if self.summed else entry
+                    for entry in self.entries
+                ]
+                _finish(self._temporary, self._target, entries, self._chunks)
 
     def discard(self) -> None:
         """Remove the file, if it has not got its name. Local, even if the communicator is gone."""
@@ -125,8 +140,10 @@ class Draft:
             self.discard()
 
 
-def _begin(target: Path, contents: Contents, header: Header) -> tuple[Path, list[Entry]]:
-    """Lay out the file under a temporary name."""
+def _begin(
+    target: Path, contents: Contents, header: Header
+) -> tuple[Path, list[Entry], list[Entry]]:
+    """Lay out the file under a temporary name, and describe its fields and values."""
     from pencils.io import create  # of all ranks, only this one needs h5py
 
     clean(target)
@@ -140,17 +157,12 @@ def _begin(target: Path, contents: Contents, header: Header) -> tuple[Path, list
             {"version": _version(), **header.facts},
             contents.chunking.compression,
         )
-        entries = create.lay_out(str(temporary), plan, align=header.align, summed=header.summed)
+        found = create.lay_out(str(temporary), plan, align=header.align, summed=header.summed)
         reserve(str(temporary))
-    except BaseException as error:
+    except BaseException:
         discard(temporary)
-        if isinstance(error, OSError | RuntimeError):  # h5py tells of a failed flush by the latter
-            number = getattr(error, "errno", None)
-            why = str(error) if number is None else os.strerror(number)
-            msg = f"cannot save {target}: {why}"
-            raise (OSError(msg) if number is None else OSError(number, msg)) from error
         raise
-    return temporary, entries
+    return temporary, *found
 
 
 def _version() -> str:
@@ -160,8 +172,15 @@ def _version() -> str:
         return "not installed"
 
 
-def _finish(temporary: Path, target: Path, sums: Mapping[str, int]) -> None:
+def _finish(
+    temporary: Path, target: Path, entries: Sequence[Entry], chunks: Sequence[Extent]
+) -> None:
     from pencils.io import create
 
-    create.seal(str(temporary), sums)
+    path = str(temporary)
+    fields = {entry.name: entry.checksum for entry in entries if not entry.kind}
+    create.seal(path, {name: total for name, total in fields.items() if total is not None})
+    summed = [entry for entry in entries if not entry.kind or entry.checksum is not None]
+    whole = [(entry.offset, entry.nbytes) for entry in summed if entry.offset is not None]
+    seal_new(path, entries, [*whole, *chunks])
     commit(temporary, target)

@@ -6,23 +6,30 @@ h5py is all that is used of HDF5, in its serial form; most bytes are read past i
 from __future__ import annotations
 
 import contextlib
+import os
 import pickle
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 
-from pencils.errors import CheckpointError, PencilsError
+from pencils.errors import CheckpointError
 from pencils.io.checksum import checksum
+from pencils.io.describe import address_of, describe, is_array, kind_of
 from pencils.io.entry import FORMAT, RESERVED, Entry, damaged
+from pencils.io.links import external_links, find_inside, look_up, outside
+from pencils.io.manifest import TRIES, Listed, Record, broken, check_manifest, lost
+from pencils.io.plain import open_regular
+from pencils.io.telling import number_of, reading, system
 from pencils.io.values import COORDINATE, Stored
 from pencils.partition import ArrayLike
-from pencils.storage import Array, read_dtype
+from pencils.storage import Array
 
 _MOST_NAMES = 20
+# What HDF5 begins with, at the start of a file or behind so many bytes, doubled at will.
+_SIGNATURE, _USER_BLOCK = b"\x89HDF\r\n\x1a\n", 512
 
 
 class Found(NamedTuple):
@@ -35,8 +42,23 @@ class Found(NamedTuple):
     time: float | None
 
 
+class Access(NamedTuple):
+    """What the user has allowed: to read what other tools have changed, and other files."""
+
+    edited: bool = False
+    external: bool = False
+
+
+_ORDINARY = Access()
+
+
 def inspect(
-    path: str, names: Iterable[str] | None, among: Collection[str] | None = None, *, verify: bool
+    path: str,
+    names: Iterable[str] | None,
+    among: Collection[str] | None = None,
+    *,
+    verify: bool,
+    access: Access = _ORDINARY,
 ) -> Found:
     """Find out what a file holds.
 
@@ -50,7 +72,10 @@ def inspect(
     among : iterable of str, optional
         Fields for which there is a place; with ``names=None``, they are those to look at.
     verify : bool
-        Whether to check the sums of values, and to pass on those of fields.
+        Whether to check the list of contents and the sums of values, and to pass on those of
+        fields.
+    access : Access, optional
+        What may be read. Default: whole files of pencils and other tools, and no other files.
 
     Returns
     -------
@@ -64,9 +89,10 @@ def inspect(
     OSError
         If the file cannot be opened.
     """
-    with _open_whole(path) as file:
-        wanted = _everything(file, among) if names is None else dict.fromkeys(names)
-        entries = [_describe(path, name, _dataset(file, path, name)) for name in wanted]
+    with open_whole(path, access, verify=verify) as source:
+        file = source.file
+        wanted = source.everything(among) if names is None else dict.fromkeys(names)
+        entries = [source.describe(name) for name in wanted]
         _check_fields(path, entries, among or ())
         step, time = (file.attrs.get(RESERVED + name) for name in ("step", "time"))
         if not verify:
@@ -80,7 +106,7 @@ def inspect(
         )
 
 
-def list_all(path: str) -> list[str]:
+def list_all(path: str, access: Access = _ORDINARY) -> list[str]:
     """List the values and fields, without what neither can be, like text in other tools' files.
 
     Raises
@@ -90,11 +116,11 @@ def list_all(path: str) -> list[str]:
     OSError
         If the file cannot be opened.
     """
-    with _open_whole(path) as file:
-        return [name for name in _everything(file, None) if _is_array(file[name])]
+    with open_whole(path, access) as source:
+        return [name for name in source.everything(None) if is_array(source.dataset(name))]
 
 
-def describe_all(path: str) -> list[Entry]:
+def describe_all(path: str, access: Access = _ORDINARY) -> list[Entry]:
     """Describe every dataset of numbers whose sum is known.
 
     Raises
@@ -104,9 +130,8 @@ def describe_all(path: str) -> list[Entry]:
     OSError
         If the file cannot be opened.
     """
-    with _open_whole(path) as file:
-        summed = [name for name in _datasets(file) if RESERVED + "checksum" in file[name].attrs]
-        return [_describe(path, name, file[name]) for name in summed]
+    with open_whole(path, access) as source:
+        return [source.describe(name) for name in source.compare() if source.is_summed(name)]
 
 
 def read_box(file: Any, name: str, key: tuple[Any, ...]) -> Array:
@@ -122,12 +147,12 @@ def read_box(file: Any, name: str, key: tuple[Any, ...]) -> Array:
     try:
         return np.asarray(file[name][key])
     except (KeyError, OSError, RuntimeError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
+        if number_of(error) is not None:
+            raise  # to who has opened the file
         raise damaged(file.filename, [name]) from error
 
 
-def open_dataset(path: str, name: str) -> ArrayLike:
+def open_dataset(path: str, name: str, access: Access = _ORDINARY) -> ArrayLike:
     """Open a dataset for reading piece by piece; a file with only one may call it what it likes.
 
     The file is open as long as the dataset is in use.
@@ -139,12 +164,12 @@ def open_dataset(path: str, name: str) -> ArrayLike:
     OSError
         If the file cannot be opened.
     """
-    file = open_file(path)
-    names = _datasets(file)
-    if name not in file and len(names) == 1:
-        name = names[0]
-    dataset: ArrayLike = _dataset(file, path, name)
-    _describe(path, name, dataset)  # complains of what no field can hold
+    with open_whole(path, access) as source:
+        names = source.names()
+        if name not in names and len(names) == 1:
+            name = names[0]
+        source.describe(name)  # complains of what no field can hold
+    dataset: ArrayLike = open_file(path)[name]
     return dataset
 
 
@@ -154,26 +179,36 @@ def open_file(path: str) -> Any:
     Raises
     ------
     CheckpointError
-        If it is not a whole HDF5 file.
+        If it is not a whole HDF5 file, or not a regular file.
     OSError
         If the file cannot be opened.
     """
-    try:
-        with Path(path).open("rb"):  # only to have the error of the system
-            pass
-    except OSError as error:
-        where = f"; check the path, the working directory is {Path.cwd()}"
-        hint = where if isinstance(error, FileNotFoundError) else ""
-        msg = f"cannot load {path}: {error.strerror}{hint}"
-        raise OSError(error.errno, msg) from None  # of the same type
-    if not h5py.is_hdf5(path):
+    if not _is_hdf5(path):
         msg = f"{path} is not an HDF5 file; load() reads those that save() or other tools wrote"
         raise CheckpointError(msg)
     try:
         return _open(path)
     except OSError as error:
+        number = number_of(error)
+        if number is not None:
+            msg = f"cannot load {path}: {os.strerror(number)}"
+            raise OSError(number, msg) from error
         msg = f"{path} is a damaged HDF5 file, cut short or not written to its end: {error}"
         raise CheckpointError(msg) from None
+
+
+def _is_hdf5(path: str) -> bool:
+    """Whether a file begins as one, or does so behind a user block."""
+    handle = open_regular(path)
+    try:
+        size, at = os.fstat(handle).st_size, 0
+        while at < size:
+            if os.pread(handle, len(_SIGNATURE), at) == _SIGNATURE:
+                return True
+            at = max(_USER_BLOCK, 2 * at)
+        return False
+    finally:
+        os.close(handle)
 
 
 def _open(path: str) -> Any:
@@ -184,23 +219,159 @@ def _open(path: str) -> Any:
 
 
 @contextlib.contextmanager
-def _telling_of_damage(path: str) -> Iterator[None]:
-    """Turn what h5py complains of, in a file that it could open, into one kind of error."""
-    try:
-        yield
-    except PencilsError:
-        raise
-    except (KeyError, OSError, RuntimeError, TypeError, ValueError, OverflowError) as error:
-        msg = f"{path} is a damaged HDF5 file: {error}"
-        raise CheckpointError(msg) from error
+def opened(path: str) -> Iterator[Any]:
+    """Open for reading in a ``with`` block, for `read_box`, with errors that say what is wrong.
+
+    Raises
+    ------
+    CheckpointError
+        If it is not a whole HDF5 file.
+    OSError
+        If the file cannot be read.
+    """
+    with system("read", path), open_file(path) as file:
+        yield file
+
+
+class Source(NamedTuple):
+    """A file that was found whole, open.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    file : h5py.File
+        It, open.
+    record : Record or None
+        What says what it holds, if there is one, and it was compared.
+    external : bool
+        Whether data may lie in other files.
+    """
+
+    path: str
+    file: Any
+    record: Record | None
+    external: bool
+
+    @property
+    def listed(self) -> Mapping[str, Listed] | None:
+        """What it must hold; None if it does not say."""
+        return None if self.record is None else self.record.manifest.datasets
+
+    def names(self) -> list[str]:
+        """List all datasets."""
+        found = _datasets(self.file)
+        others = () if self.listed is not None else external_links(self.file)
+        if others and not self.external:
+            raise outside(self.path, others[0], "a link to")
+        for name in others:
+            thing = self.file.get(name)
+            found += [name] if isinstance(thing, h5py.Dataset) else []
+            inner = _datasets(thing) if isinstance(thing, h5py.Group) else ()
+            found += [f"{name}/{one}" for one in inner]
+        return found
+
+    def everything(self, among: Collection[str] | None) -> list[str]:
+        """List the fields and values; what stands beside them in a file of pencils is neither."""
+        if self.listed is not None:
+            self.compare()
+            kinds = {name: listed.kind for name, listed in self.listed.items()}
+        elif RESERVED + "format" in self.file.attrs:
+            kinds = {name: kind_of(self.file[name]) for name in self.names()}
+        else:
+            return self.names() if among is None else list(among)
+        fields = [name for name, kind in kinds.items() if not kind]
+        values = [name for name, kind in kinds.items() if kind not in ("", COORDINATE)]
+        return [*dict.fromkeys([*(fields if among is None else among), *values])]
+
+    def compare(self) -> list[str]:
+        """List all datasets, and raise if HDF5 finds others than the file must hold."""
+        found = self.names()
+        if self.listed is None:
+            return found
+        missing = self.listed.keys() - set(found)
+        if missing:
+            raise broken(self.path, f"{', '.join(map(repr, sorted(missing)))}, which it holds, is")
+        for name in found:
+            if name not in self.listed and kind_of(self.file[name]) != COORDINATE:
+                raise broken(self.path, f"{name!r}, which is not in its list of contents, is")
+        return found
+
+    def is_summed(self, name: str) -> bool:
+        """Whether a dataset has a checksum."""
+        listed = None if self.listed is None else self.listed.get(name)
+        if listed is not None and listed.checksum is not None:
+            return True
+        return RESERVED + "checksum" in self.file[name].attrs
+
+    def dataset(self, name: str) -> Any:
+        """Find a dataset.
+
+        Raises
+        ------
+        CheckpointError
+            If there is none, or it lies in another file and may not.
+        """
+        file, path = self.file, self.path
+        found = look_up(file, name) if self.external else find_inside(path, file, name)
+        if isinstance(found, h5py.Dataset):
+            return found
+        names = _datasets(file)
+        listed = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
+        what = "no dataset" if found is None else "a group, not a dataset,"
+        msg = f"{path} has {what} named {name!r}; it holds {listed or 'no dataset at all'}"
+        raise CheckpointError(msg)
+
+    def describe(self, name: str) -> Entry:
+        """Describe a dataset.
+
+        Raises
+        ------
+        CheckpointError
+            If there is none, or none for fields, or it is not what it was.
+        """
+        entry = describe(self.path, name, self.dataset(name))
+        listed = None if self.listed is None else self.listed.get(name)
+        if listed is None:
+            return entry
+        if (listed.dtype, listed.shape) != Listed.of(entry)[1:3]:
+            raise broken(self.path, f"type or shape of {name!r} is")
+        return entry if listed.checksum is None else replace(entry, checksum=listed.checksum)
 
 
 @contextlib.contextmanager
-def _open_whole(path: str) -> Iterator[Any]:
-    """Open a file that `save` has finished, and tell of damage in it."""
-    with open_file(path) as file, _telling_of_damage(path):
-        _check_state(path, file)
-        yield file
+def open_whole(path: str, access: Access = _ORDINARY, *, verify: bool = True) -> Iterator[Source]:
+    """Open a file that was finished, and tell of damage in it.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    access : Access, optional
+        What may be read. Default: whole files of pencils and other tools, and no other files.
+    verify : bool, optional
+        Whether to compare the file with its list of contents, before HDF5 looks into it.
+
+    Raises
+    ------
+    CheckpointError
+        If it is damaged, or of a format that is too new, or another tool has written to a file of
+        pencils.
+    OSError
+        If the file cannot be opened.
+    """
+    for _ in range(TRIES):
+        record = check_manifest(path, edited=access.edited) if verify else None
+        with reading(path), opened(path) as file:
+            if record is not None and record.root != address_of(file["/"]):
+                continue  # a series has gone on to its next state in between
+            _check_state(path, file)
+            marked = RESERVED + "format" in file.attrs
+            if verify and record is None and not access.edited and marked:
+                raise lost(path)
+            yield Source(path, file, record, access.external)
+            return
+    raise broken(path, "where its contents begin is")
 
 
 def _check_state(path: str, file: Any) -> None:
@@ -228,18 +399,6 @@ def _datasets(file: Any) -> list[str]:
     return found
 
 
-def _everything(file: Any, among: Collection[str] | None) -> list[str]:
-    """Names of the fields and values; what stands beside them in a file of pencils is neither."""
-    names = _datasets(file)
-    if RESERVED + "format" not in file.attrs:
-        return names if among is None else list(among)
-    attrs = {name: file[name].attrs for name in names}
-    fields = [name for name in names if RESERVED + "components" in attrs[name]]
-    kinds = {name: attrs[name].get(RESERVED + "value", COORDINATE) for name in names}
-    values = [name for name, kind in kinds.items() if kind != COORDINATE]
-    return [*dict.fromkeys([*(fields if among is None else among), *values])]
-
-
 def _check_fields(path: str, entries: Iterable[Entry], wanted: Collection[str]) -> None:
     for entry in entries:
         if entry.kind and entry.name in wanted:
@@ -252,85 +411,6 @@ def _read_value(path: str, file: Any, entry: Entry) -> Stored:
     if entry.checksum not in (None, checksum(data)):
         raise damaged(path, [entry.name])
     return Stored(entry.kind, data)
-
-
-def _dataset(file: Any, path: str, name: str) -> Any:
-    try:
-        found = file[name]
-    except (KeyError, ValueError):
-        found = None
-    if isinstance(found, h5py.Dataset):
-        return found
-    names = _datasets(file)
-    listed = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
-    what = "no dataset" if found is None else "a group, not a dataset,"
-    msg = f"{path} has {what} named {name!r}; it holds {listed or 'no dataset at all'}"
-    raise CheckpointError(msg)
-
-
-def _describe(path: str, name: str, dataset: Any) -> Entry:
-    if dataset.shape is None:
-        msg = f"{name!r} in {path} is empty: it has neither shape nor points"
-        raise CheckpointError(msg)
-    dtype = _field_type(path, name, dataset)
-    components = dataset.attrs.get(RESERVED + "components")
-    summed = dataset.attrs.get(RESERVED + "checksum")
-    entry = Entry(
-        name,
-        dataset.shape,
-        dtype,
-        components=None if components is None else int(components),
-        singletons=_flags(dataset, "singleton"),
-        periodic=_flags(dataset, "periodic"),
-        boundary=_pairs(dataset.attrs.get(RESERVED + "boundary", ())),
-        kind=dataset.attrs.get(RESERVED + "value", ""),
-        checksum=None if summed is None else int(summed),
-        chunks=dataset.chunks or (),
-    )
-    offset = _raw_offset(path, dataset)
-    if offset is not None and offset + entry.nbytes > Path(path).stat().st_size:
-        msg = f"{path} is damaged: it ends before {name!r} does"
-        raise CheckpointError(msg)
-    return replace(entry, offset=offset)
-
-
-def _is_array(dataset: Any) -> bool:
-    """Whether a dataset has points, of a type that a field may have."""
-    try:
-        read_dtype(dataset.dtype)
-    except TypeError:
-        return False
-    return dataset.shape is not None
-
-
-def _field_type(path: str, name: str, dataset: Any) -> np.dtype[Any]:
-    try:
-        dtype = read_dtype(dataset.dtype)
-    except TypeError as error:
-        msg = f"{name!r} in {path} has elements that no field can hold: {error}"
-        raise CheckpointError(msg) from None
-    return dtype if dtype.names else np.dtype(dtype.str)  # without notes by h5py
-
-
-def _flags(dataset: Any, name: str) -> tuple[bool, ...]:
-    return tuple(bool(flag) for flag in dataset.attrs.get(RESERVED + name, ()))
-
-
-def _pairs(numbers: Iterable[Any]) -> tuple[tuple[int, int], ...]:
-    flat = map(int, numbers)
-    return tuple(zip(flat, flat, strict=True))
-
-
-def _raw_offset(path: str, dataset: Any) -> int | None:
-    """Where the elements lie as plain bytes, or None if they do not."""
-    layout = dataset.id.get_create_plist()
-    plain = layout.get_layout() == h5py.h5d.CONTIGUOUS and layout.get_external_count() == 0
-    here = Path(path).samefile(dataset.file.filename)  # an external link leads elsewhere
-    native = h5py.h5t.py_create(dataset.dtype, logical=True)
-    if not (plain and here and native.equal(dataset.id.get_type())):
-        return None
-    offset: int | None = dataset.id.get_offset()
-    return offset
 
 
 def _attrs(file: Any) -> dict[str, Any]:

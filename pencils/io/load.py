@@ -57,6 +57,8 @@ def load(
     dtype: DTypeLike | None = None,
     into: PencilArray | Mapping[str, PencilArray] | None = None,
     verify: bool = True,
+    edited: bool = False,
+    external: bool = False,
 ) -> Checkpoint:
     """Read fields, and what belongs to them, from an HDF5 file. *Collective*.
 
@@ -85,7 +87,14 @@ def load(
         Fields to be filled in place; a single one goes with a single name. Ghosts keep their
         values. After an error they may hold anything.
     verify : bool, optional
-        Whether to compare checksums, if the file has them.
+        Whether to compare the file with its list of contents, before HDF5 looks into it, and with
+        its checksums, if it has them.
+    edited : bool, optional
+        Whether to read a file of pencils that another program has changed or rewritten since, and
+        which has lost its list of contents by that. Checksums are compared all the same.
+    external : bool, optional
+        Whether to read data that lie in other files: external links, external storage, virtual
+        datasets. The index of a `TimeSeries` refers to the snapshots beside it without that.
 
     Returns
     -------
@@ -95,7 +104,8 @@ def load(
     Raises
     ------
     CheckpointError
-        On every rank, if the file is not whole, lacks a name, or a field does not fit its place.
+        On every rank, if the file is not whole or not a regular file, was changed by another
+        program, has data in other files, lacks a name, or a field does not fit its place.
     OSError
         On every rank, if the file cannot be read; ``FileNotFoundError`` if there is none.
     ArgumentError, PencilMismatchError, RankDisagreementError, TypeError
@@ -118,9 +128,16 @@ def load(
         given, wanted = read_path(path), read_names(names)
         kind = None if dtype is None else read_dtype(dtype)
         same(path=given, names=wanted, dtype=kind, verify=bool(verify))
+        same(edited=bool(edited), external=bool(external))
         places = read_places(template, into, wanted, halo, comm.size)
         same(template=places)
-    look = partial(_look, names=wanted, among=places.names, verify=bool(verify))
+    look = partial(
+        _look,
+        names=wanted,
+        among=places.names,
+        verify=bool(verify),
+        access=(bool(edited), bool(external)),
+    )
     file = inspect_together(comm, "load", given, look)
     with agreed(comm, "load"):
         fields = [places.make(entry, kind, file.path) for entry in file.found.fields]
@@ -153,10 +170,17 @@ def _pencils(where: object) -> list[object]:
     return [thing for thing in found if is_field(thing) or isinstance(thing, Pencil)]
 
 
-def _look(path: str, names: list[str] | None, among: list[str] | None, *, verify: bool) -> Found:
+def _look(
+    path: str,
+    names: list[str] | None,
+    among: list[str] | None,
+    *,
+    verify: bool,
+    access: tuple[bool, bool],
+) -> Found:
     from pencils.io import hdf5  # ranks other than this one seldom need h5py
 
-    return hdf5.inspect(path, names, among, verify=verify)
+    return hdf5.inspect(path, names, among, verify=verify, access=hdf5.Access(*access))
 
 
 def _land(entry: Entry, field: PencilArray) -> Landing:
@@ -234,7 +258,7 @@ def _read_boxes(path: str, landings: Sequence[Landing]) -> dict[str, int]:
         return sums
     from pencils.io import hdf5
 
-    with hdf5.open_file(path) as file:
+    with hdf5.opened(path) as file:
         for entry, raw, _ in landings:
             if raw.local.size:
                 raw.local[...] = hdf5.read_box(file, entry.name, raw.local_slices)

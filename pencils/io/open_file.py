@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
+from pencils.comm.leaving import LeftTogether
 from pencils.comm.reduce import allreduce
 from pencils.errors import ArgumentError
 from pencils.io.arguments import read_path
-from pencils.io.commit import sync
 from pencils.io.inspected import Identity, Inspected, inspect_together
+from pencils.io.seal import reseal
 from pencils.io.stored_field import StoredField
 from pencils.pencil import Pencil
 
@@ -31,6 +31,9 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
     path: str | os.PathLike[str],
     mode: Literal["r", "r+"] = "r",
     comm: MPI.Intracomm | None = None,
+    *,
+    edited: bool = False,
+    external: bool = False,
 ) -> OpenFile:
     """Open a file to read or write parts of its fields. *Collective*.
 
@@ -42,6 +45,8 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
         Whether to read only, or also to write into fields that are there.
     comm : mpi4py.MPI.Intracomm, optional
         The processes that use it. Default: all.
+    edited, external : bool, optional
+        As in `load`.
 
     Returns
     -------
@@ -51,7 +56,7 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
     Raises
     ------
     CheckpointError
-        On every rank, if the file is not whole.
+        On every rank, if the file is not whole, or `load` would refuse it.
     OSError
         On every rank, if the file cannot be opened.
     ArgumentError, RankDisagreementError, TypeError
@@ -77,18 +82,25 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
         if mode not in ("r", "r+"):
             msg = f"mode={mode!r} must be 'r' to read, or 'r+' to write into fields, too"
             raise ArgumentError(msg)
-        same(path=given, mode=mode)
-    return OpenFile(inspect_together(private, "open", given, _look), ranks, writable=mode == "r+")
+        same(path=given, mode=mode, edited=bool(edited), external=bool(external))
+    look = partial(_look, access=(bool(edited), bool(external)))
+    return OpenFile(inspect_together(private, "open", given, look), ranks, writable=mode == "r+")
 
 
-def _look(path: str) -> Found:
+def _look(path: str, access: tuple[bool, bool]) -> Found:
     from pencils.io import hdf5  # of all ranks, only this one needs h5py here
 
-    return hdf5.inspect(path, hdf5.list_all(path), verify=True)
+    allowed = hdf5.Access(*access)
+    return hdf5.inspect(path, hdf5.list_all(path, allowed), verify=True, access=allowed)
 
 
-class OpenFile(Mapping[str, StoredField]):
-    """The fields of a file, by name; made by `pencils.open`."""
+class OpenFile(LeftTogether, Mapping[str, StoredField]):
+    """The fields of a file, by name; made by `pencils.open`.
+
+    To leave a ``with`` block of a file that is open for writing is *Collective*. If the block fails
+    on any rank, all ranks raise, and the checksums are not corrected: `verify` then names what was
+    written to, until all ranks call `close`.
+    """
 
     __slots__ = (
         "__weakref__",
@@ -96,6 +108,7 @@ class OpenFile(Mapping[str, StoredField]):
         "_file",
         "_found",
         "_identity",
+        "_meets",
         "_path",
         "_ranks",
         "_writable",
@@ -106,7 +119,7 @@ class OpenFile(Mapping[str, StoredField]):
         self._path = seen.path
         self._ranks = ranks
         self._found = seen.found
-        self._writable = writable
+        self._writable = self._meets = writable
         # Of this rank, as machines number files differently.
         self._identity = Identity.of(seen.path)
         # To read, too: while it is open here, no other file gets the number of this one.
@@ -192,19 +205,16 @@ class OpenFile(Mapping[str, StoredField]):
                 self.check_in_place()
                 pairs = zip(fields, changes, strict=True)
                 sums = {field.entry.name: field.sum_after(int(change)) for field, change in pairs}
-                _seal(self._path, sums)
+                reseal(self._path, sums)
 
-    def __enter__(self) -> Self:
-        return self
+    def _meet(self) -> MPI.Intracomm | None:
+        return self._ranks.topology.comm if self._meets else None
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is None:  # else other ranks may never get here
-            self.close()
+    def _end_block(self) -> None:
+        self.close()
+
+    def _give_up(self, _error: BaseException, /) -> None:
+        """Leave the file as it is, so that it can still be closed."""
 
     def __getitem__(self, name: str) -> StoredField:
         if name not in self._fields:
@@ -221,10 +231,3 @@ class OpenFile(Mapping[str, StoredField]):
     def __repr__(self) -> str:
         lines = [f"  {name}: {field.shape} {field.dtype}" for name, field in self.items()]
         return "\n".join([f"<OpenFile {self._path}", *lines]) + ">"
-
-
-def _seal(path: str, sums: Mapping[str, int]) -> None:
-    from pencils.io import create
-
-    create.seal(path, sums)
-    sync(Path(path))

@@ -79,8 +79,13 @@ class Overlay(io.RawIOBase):
                 joined[-1] = range(joined[-1].start, max(joined[-1].stop, piece.stop))
             else:
                 joined.append(piece)
-        changes = [Change(piece.start, self._peek(piece)) for piece in joined]
+        changes = [Change(piece.start, self.peek(piece)) for piece in joined]
         return sorted(changes, key=lambda change: change.offset < self._old_size)
+
+    def peek(self, piece: range) -> bytes:
+        """Read a piece of what the file shall be."""
+        self.seek(piece.start)
+        return self.read(len(piece))
 
     def apply(self) -> None:
         """Make the changes in the file, which then is as long as it shall be.
@@ -165,10 +170,6 @@ class Overlay(io.RawIOBase):
         if not self.closed:
             os.close(self._file)
         super().close()
-
-    def _peek(self, piece: range) -> bytes:
-        self.seek(piece.start)
-        return self.read(len(piece))
 
     def _look_up(self, page: int) -> bytes | bytearray:
         if page in self._pages:

@@ -11,6 +11,7 @@ import numpy as np
 from pencils.comm.agree import agreed
 from pencils.errors import CheckpointError
 from pencils.io.commit import discard, make_temporary
+from pencils.io.plain import check_regular
 from pencils.partition import ArrayLike
 from pencils.pencil import Pencil
 
@@ -49,6 +50,7 @@ def open_on_root(
 
 def _open(path: str, name: str) -> ArrayLike:
     if path.endswith(".npy"):
+        check_regular(path)
         try:
             return np.lib.format.open_memmap(path, mode="r")
         except ValueError as error:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, overload
 
+from pencils.array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.io.arguments import read_align, read_attrs, read_facts, read_grid, read_path
 from pencils.io.chunking import read_chunking
@@ -13,6 +14,7 @@ from pencils.io.contents import Contents, gather_contents
 from pencils.io.draft import Draft, Header
 from pencils.io.engines import read_engine, write_fields
 from pencils.io.entry import RESERVED
+from pencils.io.grids import whole_grid
 from pencils.io.progress import shown
 from pencils.io.saving import Saving
 from pencils.localgrid import LocalGrid
@@ -27,7 +29,7 @@ def save(
     path: str | os.PathLike[str],
     fields: Mapping[str, Any],
     *,
-    grid: LocalGrid | None = ...,
+    grid: LocalGrid | Sequence[PencilArray] | None = ...,
     attrs: Mapping[str, Any] | None = ...,
     step: int | None = ...,
     time: float | None = ...,
@@ -46,7 +48,7 @@ def save(
     path: str | os.PathLike[str],
     fields: Mapping[str, Any],
     *,
-    grid: LocalGrid | None = ...,
+    grid: LocalGrid | Sequence[PencilArray] | None = ...,
     attrs: Mapping[str, Any] | None = ...,
     step: int | None = ...,
     time: float | None = ...,
@@ -64,7 +66,7 @@ def save(
     path: str | os.PathLike[str],
     fields: Mapping[str, Any],
     *,
-    grid: LocalGrid | None = None,
+    grid: LocalGrid | Sequence[PencilArray] | None = None,
     attrs: Mapping[str, Any] | None = None,
     step: int | None = None,
     time: float | None = None,
@@ -90,9 +92,9 @@ def save(
         Fields over the same processes, by name; ``"fluid/u"`` lies in a group. The others are
         values that all ranks have alike: Python's and NumPy's numbers, text, small arrays,
         `numpy.random.Generator` and `numpy.random.BitGenerator`.
-    grid : LocalGrid, optional
+    grid : LocalGrid or sequence of PencilArray, optional
         Coordinates to store as dimension scales of all fields with as many points, so that xarray
-        and netCDF tools find them.
+        and netCDF tools find them; also as the fields ``(x, y)`` that a LocalGrid yields.
     attrs : mapping of str to object, optional
         Numbers, strings and small arrays to store beside them; those of rank 0 count.
     step : int, optional
@@ -151,6 +153,7 @@ def save(
     (4, 6) 24.0 0.01
     """
     comm = topology_among(*_values(fields)).comm
+    grid = whole_grid(comm, "save", grid)
     with agreed(comm, "save") as same:
         target = read_path(path)
         same(path=target)

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from threading import Event
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from pencils.array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
+from pencils.comm.leaving import LeftTogether
 from pencils.errors import ArgumentError
 from pencils.io.chunked import Chunked
 from pencils.io.direct import Direct
@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 
-class Saving:
+class Saving(LeftTogether):
     """A save that goes on in the background; made by `save` with ``wait=False``.
 
     The file takes its name in `wait`. Without it, and after any failure, a file of that name stays
-    as it was. Of several savings to one file, the last to be waited for gives what stays.
+    as it was. Of several savings to one file, the last to be waited for gives what stays. To leave
+    a ``with`` block is to wait; if the block fails on any rank, all ranks raise and the saving is
+    given up.
 
     Parameters
     ----------
@@ -115,20 +117,23 @@ class Saving:
             raise
         self._end.detach()
 
-    def __enter__(self) -> Self:
-        return self
+    def give_up(self, error: BaseException) -> None:
+        """Remove what was written, because of an error somewhere else. Local.
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is None:
-            self.wait()
-        elif self._end() is not None:  # other ranks may never get to a wait
+        Other ranks may never get to a `wait`, and must not.
+        """
+        if self._end() is not None:
             msg = f"the saving of {self.path} was given up, because of {error!r}"
             self._error = ArgumentError(msg)
+
+    def _meet(self) -> MPI.Intracomm:
+        return self._comm
+
+    def _end_block(self) -> None:
+        self.wait()
+
+    def _give_up(self, error: BaseException, /) -> None:
+        self.give_up(error)
 
     def __repr__(self) -> str:
         if self._error is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pencils.errors import ArgumentError, PencilMismatchError
-from pencils.layout.integers import to_int
+from pencils.layout.integers import check_64_bits, to_int
 from pencils.operands import is_field
 from pencils.pencil import Pencil
 
@@ -16,7 +16,8 @@ from pencils.pencil import Pencil
 class Truncatable(Protocol):
     """Output that can be cut off at a time of the run, like a `TimeSeries`.
 
-    If it has attributes `closed` and `times`, they say whether it no longer can, and what it has.
+    If it has attributes `closed`, `times` and `mode`, they say whether it no longer can, what it
+    has, and whether that is all, or there was more.
     """
 
     def truncate(self, time: float) -> object:
@@ -54,6 +55,7 @@ def read_every(every: object) -> int | timedelta | None:
 
 def _read_count(name: str, value: object) -> int:
     number = to_int(value)
+    check_64_bits(name, [number or 0])
     if number is None or number < 1:
         what = " or a timedelta" if name == "every" else ""
         msg = f"{name}={value!r} must be a positive integer{what}, or None"
@@ -73,6 +75,7 @@ def read_step(step: object) -> int:
     if number is None:
         msg = f"step={step!r} must be an integer"
         raise TypeError(msg)
+    check_64_bits("step", [number])
     if number < 0:
         msg = f"{step=} must not be negative"
         raise ArgumentError(msg)
@@ -110,7 +113,24 @@ def check_empty(outputs: Iterable[Truncatable], directory: Path) -> None:
         if len(getattr(output, "times", ())):
             msg = (
                 f"there is no checkpoint in {directory}, but {output!r} holds what a run wrote: is "
-                "this the right directory? output.truncate(-math.inf) lets the run start anew"
+                "this the right directory? To start anew, open the output with mode='w'"
+            )
+            raise ArgumentError(msg)
+
+
+def check_continued(outputs: Iterable[Truncatable]) -> None:
+    """Check that outputs of a run that goes on are continued, too.
+
+    Raises
+    ------
+    ArgumentError
+        If one is to replace what the run has written before.
+    """
+    for output in outputs:
+        if getattr(output, "mode", "a") == "w":
+            msg = (
+                f"{output!r} was opened with mode='w', which drops what was written before, but "
+                "the run goes on from a checkpoint: use mode='a' for it, or mode='w' for both"
             )
             raise ArgumentError(msg)
 

@@ -173,7 +173,7 @@ class StoredField:
         ranges = own_ranges(selection, field.local_slices)
         rising = [kept if kept.step > 0 else kept[::-1] for kept in ranges]
         box = tuple(slice(kept.start, kept.stop, kept.step) for kept in rising)
-        with hdf5.open_file(self._file.path) as file:
+        with hdf5.opened(self._file.path) as file:
             found = hdf5.read_box(file, self.entry.name, box)
         turned = tuple(slice(None, None, 1 if kept.step > 0 else -1) for kept in ranges)
         return found[turned].reshape(field.local_shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,13 @@ Sums = NDArray[np.uint64]
 _PIECE_BYTES = 2**24
 
 
-def verify(path: str | os.PathLike[str], comm: MPI.Intracomm | None = None) -> list[str]:
+def verify(
+    path: str | os.PathLike[str],
+    comm: MPI.Intracomm | None = None,
+    *,
+    edited: bool = False,
+    external: bool = False,
+) -> list[str]:
     """Check that a file is whole and its data are what `save` has written. *Collective*.
 
     No fields are made: every rank reads its share of the bytes, piece by piece.
@@ -39,6 +46,8 @@ def verify(path: str | os.PathLike[str], comm: MPI.Intracomm | None = None) -> l
         The file; a relative path starts at the working directory of rank 0.
     comm : mpi4py.MPI.Intracomm, optional
         The processes that share the work. Default: all.
+    edited, external : bool, optional
+        As in `load`.
 
     Returns
     -------
@@ -49,7 +58,8 @@ def verify(path: str | os.PathLike[str], comm: MPI.Intracomm | None = None) -> l
     Raises
     ------
     CheckpointError
-        On every rank, if the file is not whole, or data do not have their checksum; it names them.
+        On every rank, if the file is not whole, holds other things than its list of contents says,
+        or data do not have their checksum, which it names; or if `load` would refuse it.
     OSError
         On every rank, if the file cannot be read.
     ArgumentError, RankDisagreementError, TypeError
@@ -67,8 +77,9 @@ def verify(path: str | os.PathLike[str], comm: MPI.Intracomm | None = None) -> l
     private = Pencil(1, comm).topology.comm
     with agreed(private, "verify") as same:
         given = read_path(path)
-        same(path=given)
-    file = inspect_together(private, "verify", given, _look)
+        same(path=given, edited=bool(edited), external=bool(external))
+    look = partial(_look, access=(bool(edited), bool(external)))
+    file = inspect_together(private, "verify", given, look)
     sums = _sum_shares(private, file)
     totals = allreduce(private, sums, np.add)
     pairs = zip(file.found, totals, strict=True)
@@ -81,10 +92,10 @@ def verify(path: str | os.PathLike[str], comm: MPI.Intracomm | None = None) -> l
     return [entry.name for entry in file.found]
 
 
-def _look(path: str) -> list[Entry]:
+def _look(path: str, access: tuple[bool, bool]) -> list[Entry]:
     from pencils.io import hdf5  # of all ranks, only this one needs h5py
 
-    return hdf5.describe_all(path)
+    return hdf5.describe_all(path, hdf5.Access(*access))
 
 
 def _sum_shares(comm: MPI.Intracomm, file: Inspected[list[Entry]]) -> Sums:
@@ -132,7 +143,7 @@ def _sum_boxes(path: str, entry: Entry, turn: int, size: int) -> int:
     counts = count_chunks(entry.shape, extents)
     first, last = (prod(counts) * part // size for part in (turn, turn + 1))
     total = 0
-    with hdf5.open_file(path) as file:
+    with hdf5.opened(path) as file:
         for number in range(first, last):
             index = map(int, np.unravel_index(number, counts))
             box = chunk_box(tuple(index), extents, entry.shape)

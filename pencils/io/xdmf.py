@@ -20,8 +20,9 @@ import numpy as np
 
 from pencils.comm.agree import agreed
 from pencils.io.arguments import read_path
-from pencils.io.commit import clean, commit, discard, make_temporary
+from pencils.io.commit import made
 from pencils.io.entry import RESERVED
+from pencils.io.telling import reading
 from pencils.pencil import Pencil
 from pencils.storage import Array
 
@@ -103,18 +104,12 @@ def write_sidecar(path: str, count: int | None = None) -> str:
     from pencils.io import hdf5  # of all ranks, only this one needs h5py
 
     target = _sidecar(Path(path))
-    with hdf5.open_file(path) as file:
+    with reading(path), hdf5.opened(path) as file:
         root = _describe(file, Path(path).name, count)
     ET.indent(root)
     text = ET.tostring(root, encoding="unicode", xml_declaration=True)
-    clean(target)
-    temporary = make_temporary(target)
-    try:
+    with made(target) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
-        commit(temporary, target)
-    except BaseException:
-        discard(temporary)
-        raise
     return str(target)
 
 

@@ -60,6 +60,12 @@ class Layout:
         return tuple(split.parts for split in self.splits)
 
     @property
+    def strides(self) -> tuple[int, ...]:
+        """Step in rank from one block to the next along each dimension; 0 where there is one."""
+        steps = dict(zip(self.decomp, self.grid.strides, strict=True))
+        return tuple(steps[dim] if split.parts > 1 else 0 for dim, split in enumerate(self.splits))
+
+    @property
     def replicated_axes(self) -> tuple[int, ...]:
         """Axes of the process grid along which every rank holds the same points."""
         return tuple(axis for axis, dim in enumerate(self.decomp) if self.splits[dim].replicated)
@@ -201,23 +207,19 @@ class Layout:
         )
 
     def same_blocks(self, other: Layout) -> bool:
-        """Whether both layouts differ in memory order at most."""
-        return self is other or (
-            self.splits == other.splits
-            and self.decomp == other.decomp
-            and self.grid == other.grid
-            and self.periodic == other.periodic
-        )
+        """Whether both give every rank the same block.
+
+        Memory order and edges do not matter, nor do axes of the grid with one process.
+        """
+        return self is other or (self.strides == other.strides and self.splits == other.splits)
 
     def shares_blocks(self, other: Layout) -> bool:
         """Whether blocks of both begin at the same points, as those of staggered layouts do.
 
         Only the last block along a dimension may be longer, by one point, in one of them.
         """
-        return (
-            (self.decomp, self.grid, self.periodic) == (other.decomp, other.grid, other.periodic)
-            and self.ndim == other.ndim
-            and all(map(Split.begins_like, self.splits, other.splits))
+        return self.strides == other.strides and all(
+            map(Split.begins_like, self.splits, other.splits)
         )
 
     def is_first_replica(self, rank: int) -> bool:

@@ -7,7 +7,7 @@ from typing import cast
 
 from pencils.errors import ArgumentError
 from pencils.layout.grid import ProcessGrid, choose_grid
-from pencils.layout.integers import to_int
+from pencils.layout.integers import check_64_bits, to_int
 from pencils.layout.layout import Layout
 from pencils.layout.split import RULES, Rule, Split
 
@@ -88,8 +88,11 @@ def read_ints(name: str, values: object) -> tuple[int, ...]:
     ------
     TypeError
         If anything in it is not an integer; booleans are refused.
+    ArgumentError
+        If one has more than 64 bits.
     """
     if type(values) is tuple and {int}.issuperset(map(type, values)):  # as in every shift
+        check_64_bits(name, values)
         return values
     numbers = []
     for item in _items(values):
@@ -98,6 +101,7 @@ def read_ints(name: str, values: object) -> tuple[int, ...]:
             msg = f"{name}={values!r} must be an integer or a sequence of them, not {item!r}"
             raise TypeError(msg)
         numbers.append(number)
+    check_64_bits(name, numbers)
     return tuple(numbers)
 
 

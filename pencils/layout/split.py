@@ -183,6 +183,18 @@ class Split:
             yield part, start, min(end, stop)
             start, part = end, part + 1
 
+    def canonical_form(self) -> object:
+        """Return what is the same for splits that cut alike, by whatever rule."""
+        if self.replicated:
+            return self.points, self.parts, self.rule
+        cuts = [self._cut(part) for part in range(self.parts)] if self.rule != "first" else []
+        for name, cut in _CUTS.items():
+            if name == self.rule or all(
+                cut(self.points, self.parts, part) == here for part, here in enumerate(cuts)
+            ):
+                return self.points, self.parts, name
+        return self.points, self.table
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Split):
             return NotImplemented
@@ -191,6 +203,8 @@ class Split:
             return False
         if (self.rule, self.table) == (other.rule, other.table):
             return True
+        if "bounds" not in {self.rule, other.rule} and self.points % self.parts == 0:
+            return True  # all rules cut equal blocks
         return all(self.bounds(part) == other.bounds(part) for part in range(self.parts))
 
     def __hash__(self) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from pencils.operands import is_field
 from pencils.reductions.engine import NO_VALUE, Axis, Reduction, read_mask, reduce_field
 from pencils.reductions.extremum import arg_extremum
 from pencils.storage import Array
@@ -203,8 +204,14 @@ def _mean(
     total = reduce_field(
         name, np.add, field, axis, keepdims=keepdims, dtype=accumulate, out=out, where=where
     )
-    result = total / _count(field, axis, keepdims=keepdims, where=where)
+    result = _divided(total, _count(field, axis, keepdims=keepdims, where=where))
     return _as_type(result, _returned(field.dtype, accumulate, dtype))
+
+
+def _divided(total: Any, count: Any) -> Any:
+    """Divide; in place if that changes no type: one rank alone may have no memory for more."""
+    floats = is_field(total) and total.dtype.kind in "fc" and np.ndim(count) == 0
+    return np.divide(total, count, out=total) if floats else total / count
 
 
 def var(
@@ -236,7 +243,7 @@ def var(
         same={"ddof": ddof},
     )
     count = _count(field, axis, keepdims=keepdims, where=where)
-    result = total / np.maximum(count - ddof, 0)
+    result = _divided(total, np.maximum(count - ddof, 0))
     return _as_type(result, _real(_returned(field.dtype, accumulate, dtype)))
 
 
@@ -251,7 +258,9 @@ def std(
     where: Any = True,
 ) -> Any:
     """Return the square root of `var`, with the same parameters. *Collective*."""
-    return np.sqrt(var(field, axis, dtype, out, ddof, keepdims, where=where))
+    square: Any = var(field, axis, dtype, out, ddof, keepdims, where=where)
+    out_square: Any = square if is_field(square) else None
+    return np.sqrt(square, out=out_square)
 
 
 def argmin(

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pencils.comm.agree import agreed
-from pencils.comm.reduce import allreduce
+from pencils.comm.reduce import reducer
 from pencils.errors import ArgumentError
 from pencils.layout.make import read_dims
-from pencils.operands import cut, facts
-from pencils.storage import Array, in_memory_order, read_value
+from pencils.operands import check_fits, cut, facts
+from pencils.storage import Array, in_memory_order, memory_axes, read_value
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -89,6 +89,18 @@ class Reduction:
             1 if axis in self.axes else extent for axis, extent in enumerate(self.field.local_shape)
         )
 
+    def in_memory(self, block: Array) -> Array:
+        """View a reduced block with all axes in memory order."""
+        return block.transpose(self._axes)
+
+    def in_logic(self, block: Array) -> Array:
+        """View a reduced block in memory order in the order of its axes."""
+        return block.transpose(np.argsort(self._axes))
+
+    @property
+    def _axes(self) -> tuple[int, ...]:
+        return memory_axes(self.field.pencil.order, len(self.field.components))
+
     def finish(self, block: Array) -> Any:
         """Turn a reduced block with all axes kept into what the user gets."""
         field = self.field
@@ -148,10 +160,11 @@ def reduce_field(
             part = ufunc.reduce(block, axis=task.axes, keepdims=True, **options)
         else:
             part = np.full(task.partial_shape(), neutral, kind)
-    total = allreduce(task.comm, part, ufunc)
+        reduce = reducer(task.in_memory(np.asarray(part)), ufunc)
+    total = reduce(task.comm)
     if start is not NO_VALUE:
-        total = np.asarray(ufunc(total, start))
-    return task.finish(total)
+        ufunc(total, start, out=total)
+    return task.finish(task.in_logic(total))
 
 
 def read_mask(where: Any, field: PencilArray) -> Array:
@@ -162,7 +175,9 @@ def read_mask(where: Any, field: PencilArray) -> Array:
     TypeError, ValueError
         If it is not boolean, or does not broadcast to the field.
     """
-    mask = np.asarray(cut(where, field.pencil)[0])
+    part, singletons = cut(where, field.pencil)
+    check_fits(singletons, field, field.pencil)
+    mask = np.asarray(part)
     if mask.dtype != bool:
         msg = f"where= must be boolean, not {mask.dtype}"
         raise TypeError(msg)

@@ -38,12 +38,13 @@ def verify_replicas(field: PencilArray) -> None:
     with agreed(topology.comm, "verify_replicas") as agree:
         check_type("field", field, Field)
         agree(**facts(field))
+        mine = np.ascontiguousarray(field.local)
+        first = mine.copy()
     layout = field.extent.layout
     group = topology.along(layout.grid, layout.replicated_axes)
-    mine = np.ascontiguousarray(field.local)
-    first = mine.copy()
     group.Bcast(first.reshape(-1).view(np.uint8), 0)
-    strayed = [] if _same_bits(first, mine) else [field.pencil.rank]
+    with agreed(topology.comm, "verify_replicas"):
+        strayed = [] if _same_bits(first, mine) else [field.pencil.rank]
     everyone = combine(topology.comm, strayed, _joined)
     ranks = sorted(everyone)
     if ranks:

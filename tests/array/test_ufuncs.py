@@ -113,7 +113,7 @@ def test_in_place(pencil):
         u += spread(pencil, a)
         u **= 2
         assert u is same
-        assert_holds(u, a**2)
+        assert_holds(u, a**2, rtol=1e-15)  # NumPy 2.0 squares arrays, but not by its ufunc
         assert u.halo == ((halo, halo),) * pencil.ndim
     with pytest.raises(TypeError, match="out= must be a PencilArray"):
         a += u
@@ -233,9 +233,9 @@ def test_singletons_broadcast(comm):
     assert (ux + yz[0, 0]).singletons == {1}
     u -= uyz
     assert_holds(u, full - yz)
-    with pytest.raises(ArgumentError, match=r"vary along dimensions \[0\]"):
+    with pytest.raises(ArgumentError, match=r"replicated along dimensions \[0\]"):
         uyz += u
-    with pytest.raises(ArgumentError, match=r"extent 1"):
+    with pytest.raises(ArgumentError, match=r"field of shape"):
         np.add(ux, uyz, out=ux)
 
 
@@ -268,7 +268,10 @@ def test_other_pencils_are_refused(comm):
     turned = pencil.with_(decomp=1)
     larger = pencil.with_(shape=(6, 9))
     u = pencils.zeros(pencil)
-    for other, hint in ((turned, r"transpose\(\) one"), (larger, "global shapes differ")):
+    refused = [(larger, "global shapes differ")]
+    if comm.size > 1:  # one process has all points of any pencil
+        refused.append((turned, r"transpose\(\) one"))
+    for other, hint in refused:
         v = pencils.zeros(other)
         for call in (lambda v=v: u + v, lambda v=v: np.add(u, 1, out=v)):
             with pytest.raises(PencilMismatchError, match=hint) as caught:

@@ -31,6 +31,7 @@ def test_nan_and_padding_are_no_difference(comm):
     pencils.verify_replicas(v)
 
 
+@pytest.mark.parallel([2, 3, 4, 6])
 @pytest.mark.parametrize("change", [1.5, -0.0])
 def test_strayed_copies_are_named(comm, change):
     pencil = pencils.Pencil((6, 2 * comm.size), comm, decomp=1)
@@ -38,11 +39,8 @@ def test_strayed_copies_are_named(comm, change):
     u.padded[...] = np.where(u.padded == 0, u.padded, 0)
     if comm.rank == comm.size - 1:
         u.local[3] = change
-    if comm.size == 1:
-        pencils.verify_replicas(u)
-    else:
-        text = rf"singleton dimensions [1] on ranks [{comm.size - 1}]"
-        raise_together(comm, ReplicaError, text, call=lambda: pencils.verify_replicas(u))
+    text = rf"singleton dimensions [1] on ranks [{comm.size - 1}]"
+    raise_together(comm, ReplicaError, text, call=lambda: pencils.verify_replicas(u))
 
 
 def test_ghosts_do_not_count(comm):
@@ -51,15 +49,15 @@ def test_ghosts_do_not_count(comm):
     pencils.verify_replicas(u)
 
 
+@pytest.mark.parallel([2, 3, 4, 6])
 def test_replicas_along_two_dimensions(comm):
     pencil = lay(comm, "pencils")
     z = draw((1, 1, pencil.shape[2]))
     u = spread(pencil, z, dims=2)
     pencils.verify_replicas(u)
     u.local[0, 0, 0] += pencil.rank
-    if comm.size > 1:
-        ranks = str(list(range(1, comm.size)))
-        raise_together(comm, ReplicaError, ranks, call=lambda: pencils.verify_replicas(u))
+    ranks = str(list(range(1, comm.size)))
+    raise_together(comm, ReplicaError, ranks, call=lambda: pencils.verify_replicas(u))
 
 
 def test_different_fields(comm):

@@ -101,9 +101,8 @@ def test_a_mistake_of_everyone_is_raised_as_it_is(comm):
     assert everywhere(comm, caught.value is error)
 
 
+@pytest.mark.parallel([2, 3, 4, 6])
 def test_disagreement_names_the_value_and_the_ranks(comm):
-    if comm.size == 1:
-        return
     for rank in ranks_at_fault(comm):
         mine = 7 if comm.rank == rank else 5
         other = 1 if rank == 0 else rank
@@ -119,9 +118,8 @@ def test_disagreement_names_the_value_and_the_ranks(comm):
         check(comm, root=1)
 
 
+@pytest.mark.parallel([2, 3, 4, 6])
 def test_different_calls_and_missing_values_are_disagreements(comm):
-    if comm.size == 1:
-        return
     last = comm.rank == comm.size - 1
     call = "gather" if last else "transpose"
     raise_together(
@@ -137,9 +135,8 @@ def test_different_calls_and_missing_values_are_disagreements(comm):
     )
 
 
+@pytest.mark.parallel([2, 3, 4, 6])
 def test_a_fault_that_follows_from_a_disagreement_is_told_as_one(comm):
-    if comm.size == 1:
-        return
     last = comm.rank == comm.size - 1
     error = TypeError("data is None") if last else None
     raise_together(
@@ -154,6 +151,135 @@ def test_a_fault_that_follows_from_a_disagreement_is_told_as_one(comm):
             same(root=0)
 
     raise_together(comm, TypeError, named(comm, comm.size - 1), "broken", call=early)
+
+
+def test_equal_values_agree_whatever_their_spelling(comm):
+    last = comm.rank == comm.size - 1
+    check(comm, at=np.float64(0.1) if last else 0.1, shape=[3] if last else (np.int64(3),))
+    check(comm, attrs={"b": 1, "a": 2} if last else {"a": 2, "b": 1}, names={"x", "y", "z"})
+    with np.printoptions(legacy="1.13" if last else False):
+        check(comm, data=np.arange(3) / 3, at=np.float64(0.1))
+
+
+def test_values_that_look_alike_may_differ(comm):
+    if comm.size == 1:
+        return
+    data = np.zeros(10_000)
+    data[5000] = comm.rank == comm.size - 1
+    raise_together(
+        comm,
+        RankDisagreementError,
+        "data: rank 0 has array(",
+        "like it",
+        call=lambda: check(comm, data=data),
+    )
+
+
+class WordlessError(Exception):
+    def __str__(self):
+        raise self.args[0]
+
+    __repr__ = __str__
+
+
+class NoTextError(OSError):
+    def __str__(self):
+        return 5  # noqa: PLE0307
+
+
+class Odd:
+    """Cannot be told, compared, nor sent."""
+
+    def __repr__(self):
+        msg = "no text"
+        raise RuntimeError(msg)
+
+    def __reduce__(self):
+        msg = "cannot be pickled"
+        raise TypeError(msg)
+
+
+class StrangeError(OSError):
+    @property
+    def errno(self):
+        msg = "no number"
+        raise AttributeError(msg)
+
+
+def claiming(module):
+    """Make a class of errors that claims to be from another module."""
+    return type("KeyError", (KeyError,), {"__module__": module})
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "text"),
+    [
+        (
+            lambda: WordlessError(ValueError("v")),
+            Exception,
+            "WordlessError, whose text cannot be made: ValueError",
+        ),
+        (
+            lambda: WordlessError(SystemExit(1)),
+            Exception,
+            "WordlessError, whose text cannot be made: SystemExit",
+        ),
+        (lambda: WordlessError(RecursionError()), Exception, "cannot be made: RecursionError"),
+        (lambda: NoTextError("t"), OSError, "NoTextError, whose text cannot be made: TypeError"),
+        (
+            lambda: ValueError(Odd()),
+            ValueError,
+            "ValueError, whose text cannot be made: RuntimeError",
+        ),
+        (lambda: ValueError("two", ["args", lambda: 0]), ValueError, "('two', ["),
+        (lambda: OSError(2, Odd()), FileNotFoundError, "Odd, whose text cannot be made"),
+        (
+            lambda: OSError(2, "gone", Odd()),
+            FileNotFoundError,
+            "gone: Odd, whose text cannot be made",
+        ),
+        (lambda: OSError(Odd(), "gone"), OSError, "whose text cannot be made"),
+        (lambda: StrangeError(2, "s"), OSError, "s"),
+        (lambda: ValueError("v" * 10**6), ValueError, "vvv ..."),
+        (lambda: ExceptionGroup("some", [ValueError("v")]), Exception, "some (1 sub-exception)"),
+        (lambda: claiming("builtins")("one"), KeyError, "one"),
+        (lambda: claiming("pencils.errors")("two"), KeyError, "two"),
+        (lambda: claiming(None)("three"), KeyError, "three"),
+        (lambda: ValueError("\udcff"), ValueError, "\udcff"),
+    ],
+)
+def test_errors_that_cannot_be_told_reach_everyone(comm, make, kind, text):
+    error = make()
+    if comm.size == 1:
+        return
+    for rank in ranks_at_fault(comm):
+        mine = error if comm.rank == rank else None
+        with pytest.raises(kind) as caught:
+            check(comm, mine, a=1)
+        said = caught.value.args[-1]
+        assert everywhere(comm, said.startswith(f"rank {rank}: ") and text in said)
+        assert everywhere(comm, (caught.value.__cause__ is error) == (comm.rank == rank))
+        check(comm, a=1)
+
+
+def test_values_that_cannot_be_told_or_compared(comm):
+    if comm.size == 1:
+        return
+    endless = []
+    endless.append(endless)
+    for value, kind in ((Odd(), RuntimeError), (endless, RecursionError)):
+        for rank in ranks_at_fault(comm):
+            mine = value if comm.rank == rank else 1
+            raise_together(
+                comm, kind, named(comm, rank), call=lambda mine=mine: check(comm, a=mine)
+            )
+        with pytest.raises(kind):
+            check(comm, a=value)
+        check(comm, a=1)
+    shy = type("Shy", (int,), {"__repr__": Odd.__repr__})
+    value = shy(comm.rank == 0)
+    text = "rank 0 has Shy, whose text cannot be made: RuntimeError"
+    raise_together(comm, RankDisagreementError, text, call=lambda: check(comm, a=value))
 
 
 def test_a_freed_communicator_is_told(comm):
@@ -187,9 +313,8 @@ def test_types_must_be_equal_where_there_are_any(comm):
     assert everywhere(comm, agree_on_type(comm, None) is True)
 
 
+@pytest.mark.parallel([2, 3, 4, 6])
 def test_different_types_are_told(comm):
-    if comm.size == 1:
-        return
     for rank in ranks_at_fault(comm):
         mine = ">f8" if comm.rank == rank else "f8"
         raise_together(

@@ -19,7 +19,7 @@ from together import (
 )
 
 from pencils.comm.buffers import Buffers
-from pencils.comm.exchange import METHODS, UNDER_WAY, Exchange
+from pencils.comm.exchange import METHODS, Exchange
 from pencils.comm.methods import Cargo, Piece
 from pencils.comm.methods import method as limits
 from pencils.comm.pack import Additions, Copies
@@ -339,7 +339,7 @@ def test_many_under_way_and_waited_for_in_another_order(comm, method, memory):
     expected = expected_on(comm, comm.rank, np.zeros_like(sources[0]))
     ok = all(np.array_equal(t, f * expected) for f, t in enumerate(targets, 1))
     assert everywhere(comm, ok)
-    assert not UNDER_WAY
+    assert not topology_of(comm).under_way
     for plan in plans:
         plan.free()
 
@@ -356,7 +356,7 @@ def test_a_call_while_others_are_under_way_completes_them_first(comm, method):
     expected = expected_on(comm, comm.rank, np.zeros_like(source))
     assert everywhere(comm, all(np.array_equal(target, expected) for target in targets))
     assert handle.wait() == "first"
-    assert not UNDER_WAY
+    assert not topology_of(comm).under_way
     plan.free()
 
 

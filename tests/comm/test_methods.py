@@ -5,8 +5,9 @@ from math import prod
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tiers import examples
 from together import DTYPES, everywhere, numbered, on_nodes, raise_together, same, spread, ways
 
 import pencils
@@ -123,7 +124,7 @@ def holds(field, data):
 
 
 @ways
-@settings(max_examples=20)
+@examples(20)
 @given(st.data())
 def test_moves_as_numpy_does(comm, method, data):
     draw = data.draw
@@ -160,7 +161,7 @@ def test_moves_as_numpy_does(comm, method, data):
 
 
 @ways
-@settings(max_examples=12)
+@examples(12)
 @given(st.data())
 def test_moves_in_place_as_numpy_does(comm, method, data):
     draw = data.draw
@@ -228,11 +229,10 @@ def test_the_rule_uses_shared_memory_as_far_as_it_reaches(nodes):
         assert everywhere(comm, holds(plan(spread(rows, values)), values))
 
 
+@pytest.mark.parallel([2, 3, 4, 6])
 @pytest.mark.parametrize("nodes", ["even and odd", "two halves", "one rank apart", "three nodes"])
 def test_shared_memory_does_not_reach_another_node(nodes):
     comm = on_nodes(nodes)
-    if comm.size == 1:
-        return
     rows = Pencil((12, 12), comm, decomp=0)
     raise_together(
         comm,

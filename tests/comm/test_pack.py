@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tiers import combined
 
 from pencils.comm import pack
 from pencils.errors import ArgumentError
@@ -114,13 +115,14 @@ def test_any_block_to_any_block_and_nothing_beside_it(name, stream_from, pair):
 
 
 @modes
-@pytest.mark.parametrize("shape", [(130, 77, 67), (64, 64, 128), (3, 160, 300), (300, 201, 3)])
-@pytest.mark.parametrize("order", [(0, 2, 1), (2, 1, 0), (2, 0, 1), (1, 2, 0)])
-def test_large_blocks_in_another_memory_order(name, stream_from, shape, order):
-    for size in (1, 2, 4, 8, 16, 24):
+def test_large_blocks_in_another_memory_order(name, stream_from):
+    orders = [(0, 2, 1), (2, 1, 0), (2, 0, 1), (1, 2, 0)]
+    shapes = [(130, 77, 67), (64, 64, 128), (3, 160, 300), (300, 201, 3)]
+    for shape, order, size in combined(shapes, orders, (1, 2, 4, 8, 16, 24)):
         check_order(name, stream_from, shape, order, size)
 
 
+@pytest.mark.thorough
 @modes
 def test_large_and_odd_blocks_in_another_memory_order(name, stream_from):
     check_order(name, stream_from, (200, 130, 77), (2, 1, 0), 8)

@@ -44,6 +44,19 @@ def test_nan_wins_wherever_it_is(comm, ufunc, dtype):
         assert everywhere(comm, np.array_equal(found, expected, equal_nan=True))
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8", "g"])
+def test_zeros_have_one_sign_on_all_ranks(comm, dtype):
+    """The greater of both zeros is the positive one, whichever rank has it."""
+    for rank in range(comm.size):
+        here = comm.rank == rank
+        array = np.array([0.0 if here else -0.0, -0.0 if here else 0.0, -0.0, 0.0], dtype)
+        alone = comm.size == 1
+        greatest = np.signbit(allreduce(comm, array, np.maximum)).tolist()
+        assert everywhere(comm, greatest == [False, alone, True, False])
+        least = np.signbit(allreduce(comm, array, np.minimum)).tolist()
+        assert everywhere(comm, least == [not alone, True, True, False])
+
+
 def test_empty_and_single_numbers(comm):
     assert allreduce(comm, np.zeros((0, 3)), np.add).shape == (0, 3)
     assert allreduce(comm, np.array(2.0), np.add) == 2.0 * comm.size

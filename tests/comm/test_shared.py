@@ -1,10 +1,15 @@
 """Shared memory of a node: readable by peers, reused, and never a reason to fail."""
 
+import errno
 import gc
+import os
+import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 from mpi4py import MPI
+from tiers import up_to
 
 import pencils
 from pencils.comm import shared
@@ -61,9 +66,6 @@ def test_a_place_names_the_same_memory_on_all_ranks(pool, comm):
                 assert np.array_equal(found, expected)
             comm.Barrier()
     assert pool.windows == 2
-    assert len(pool.syncs) == 2
-    for sync in pool.syncs:
-        sync()
 
 
 def test_what_others_cannot_read_has_no_place(pool):
@@ -166,6 +168,77 @@ def test_a_field_survives_its_communicator(comm):
     part.Free()
     del u
     assert local.sum() == local.size
+
+
+def mapped():
+    """Bytes of shared memory in use by this process, and how many windows and files it has open."""
+    gc.collect()
+    status = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    windows = sum("/pencils-" in line for line in maps)
+    return (
+        int(status["RssShmem"].split()[0]) * 1024,
+        windows,
+        len(list(Path("/proc/self/fd").iterdir())),
+    )
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
+def test_memory_goes_with_the_last_field_of_a_freed_communicator(comm):
+    """The field lives longer than its communicator, again and again."""
+    comm.Barrier()
+    before = None
+    for n in range(up_to(200, 50)):
+        private = comm.Dup()
+        u = pencils.full(pencils.Pencil((6, 5), private), n, shared=True)
+        local = u.local
+        private.Free()
+        assert (u.local == n).all()
+        before = before or mapped()
+        del u, local
+    now = mapped()
+    assert now[0] < before[0] + 4 * shared.FIRST_WINDOW
+    assert now[1:] < before[1:]
+
+
+@pytest.fixture
+def folder(mpi_tmp_path, monkeypatch):
+    """Where files of shared memory are made, which is empty whenever anybody looks."""
+    monkeypatch.setattr(shared, "_folder", lambda: str(mpi_tmp_path))
+    return mpi_tmp_path
+
+
+def test_files_of_shared_memory_have_no_name(pool, folder, comm):
+    """So nothing can be left of them, whatever ends the job."""
+    for size in (10, 3_000_000):
+        block = pool.allocate(size)
+        assert block is not None
+        assert list(folder.iterdir()) == []
+        comm.Barrier()
+    assert block.nbytes == size
+
+
+def refuse(*_args, **_options):
+    raise OSError(errno.ENOSPC, "there is no room")
+
+
+@pytest.mark.parametrize("step", ["statvfs", "truncate", "open", "posix_fallocate"])
+@pytest.mark.parametrize("where", [0, -1])
+def test_what_fails_on_one_rank_is_no_room_for_all(pool, folder, monkeypatch, step, where):
+    """No rank hangs, and no file is left; afterwards there is room."""
+    comm = MPI.COMM_WORLD
+    at_fault = comm.rank == where % comm.size
+    with monkeypatch.context() as patch, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if at_fault:
+            patch.setattr(os, step, refuse)
+        block = pool.allocate(1000)
+    by_rank_0 = step in ("statvfs", "truncate")
+    assert (block is None) == (not by_rank_0 or where % comm.size == 0)
+    assert bool(caught) == (block is None and comm.rank == 0)
+    assert list(folder.iterdir()) == []
+    comm.Barrier()
+    assert pool.allocate(1000) is not None
 
 
 def test_wrong_arguments_on_one_rank(comm):

@@ -265,18 +265,18 @@ def test_both_halves_may_work_at_their_own_pace(comm):
     half.Free()
 
 
+@pytest.mark.parallel([2, 3, 4, 6])
 def test_other_processes_or_another_order_do_not_match(comm):
     turned = comm.Split(0, -comm.rank)
     u = spread(pencils.Pencil(SHAPE, comm), numbered(SHAPE))
     other = pencils.Pencil(SHAPE, turned)
-    if comm.size > 1:
-        assert u.pencil != other
-        raise_together(
-            comm,
-            pencils.errors.PencilMismatchError,
-            "processes in the same order",
-            call=lambda: pencils.transpose(u, other),
-        )
+    assert u.pencil != other
+    raise_together(
+        comm,
+        pencils.errors.PencilMismatchError,
+        "processes in the same order",
+        call=lambda: pencils.transpose(u, other),
+    )
     turned.Free()
 
 

@@ -216,5 +216,5 @@ def test_combinings_have_names_and_types():
     assert read_combining("sum", np.dtype(float)) is ReduceOp.SUM
     assert read_combining(ReduceOp.BOR, np.dtype(bool)) is ReduceOp.BOR
     for name, dtype in (("band", "f8"), ("sum", "S3"), ("min", "i4, f8"), ("prod", "m8[s]")):
-        with pytest.raises(TypeError, match="not defined"):
+        with pytest.raises(ArgumentError, match="does not combine"):
             read_combining(name, np.dtype(dtype))

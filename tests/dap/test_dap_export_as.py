@@ -242,3 +242,16 @@ def test_lists_that_share_points_count_each_of_them(comm):
     exported = dap.export_as(u, [every])
     assert everywhere(comm, exported["dim_data"][0]["size"] == 6 * comm.size)
     assert everywhere(comm, holds(view_of(comm, exported).to_pencil(u.pencil), numbered((6,))))
+
+
+def test_a_list_of_indices_is_as_good_as_an_array(comm):
+    pen = pencils.Pencil((4 * comm.size,), comm)
+    u = pencils.from_function(pen, lambda i: 10.0 * i)
+    mine = [4 * comm.rank + i for i in (3, 1, 0, 2)]
+    given = {"size": 4 * comm.size, "nprocs": comm.size, "rank": comm.rank}
+    for indices in (mine, tuple(mine), np.array(mine)):
+        exported = dap.export_as(u, [dap.UnstructuredMap(**given, indices=indices)])
+        assert exported["buffer"].tolist() == [10.0 * i for i in mine]
+    assert dap.UnstructuredMap(size=4, indices=[]).count == 0
+    with pytest.raises(TypeError, match="must be integers"):
+        dap.UnstructuredMap(size=4, indices=[0.5])

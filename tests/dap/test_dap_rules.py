@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 from dap_cases import BASE, block, cyclic, errors, old, undistributed, unstructured, without, wrap
 
-from pencils.dap import DAPError, SemanticError, StructureError, VersionError, iter_issues, validate
+from pencils.dap import (
+    DAPError,
+    DAPWarning,
+    SemanticError,
+    StructureError,
+    VersionError,
+    iter_issues,
+    validate,
+)
 
 HALF = wrap(block())
 DATE = np.zeros(5, "M8[s]")
@@ -265,8 +273,11 @@ def test_a_buffer_with_an_unknown_format_is_a_buffer():
     class Odd(ctypes.Structure):
         _fields_ = (("number", ctypes.c_int), ("pointer", ctypes.c_void_p))
 
-    found = validate(wrap(block()) | {"buffer": (Odd * 5)()})
+    export = wrap(block()) | {"buffer": (Odd * 5)()}
+    with pytest.warns(DAPWarning, match="NumPy has no type for the elements"):
+        found = validate(export)
     assert found.dtype.itemsize == ctypes.sizeof(Odd)
+    assert [issue.code for issue in iter_issues(export)] == ["unknown-type"]
 
 
 def test_records_whose_format_numpy_writes_but_cannot_read():

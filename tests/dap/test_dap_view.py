@@ -164,7 +164,9 @@ def test_values_of_several_owners_are_combined(comm, name, seed):
     dist = random_dist(rng, shape, comm.size, "s" if seed < 2 else "bcs")
     if not any(isinstance(dim, dap.GlobalUnstructuredMap) for dim in dist.dims):
         dist = random_dist(rng, shape, comm.size, "s")
-    dtype = "i2" if name in ("band", "bor") else [">f8", "i1", "?", "c16"][seed]
+    dtype = [">f8", "i1", "?", "c16"][seed]
+    if name in ("band", "bor") or (name in ("min", "max") and dtype == "c16"):
+        dtype = "i2"
     expected, first = np.zeros(shape, dtype), np.ones(shape, bool)
     for rank in range(comm.size):
         here = at(dist, rank)
@@ -252,7 +254,7 @@ def test_what_does_not_fit_raises_on_all_ranks(comm):
         raise_together(comm, PencilMismatchError, "processes", call=lambda: view.to_pencil(alone))
     for how, kind in (
         ({"reduce": "mean"}, ArgumentError),
-        ({"reduce": "band"}, TypeError),
+        ({"reduce": "band"}, ArgumentError),
         ({"halo": -1}, ArgumentError),
         ({"pencil": None}, TypeError),
     ):

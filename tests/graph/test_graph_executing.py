@@ -1,7 +1,8 @@
 """Partitions are executed by all ranks, with everything that MPI has to do with it."""
 
 import weakref
-from time import perf_counter, sleep
+from functools import partial
+from time import monotonic, perf_counter, sleep
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from pencils.errors import ArgumentError, RankDisagreementError
 from pencils.graph.executing import generate_code_for_partition
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+several = pytest.mark.parallel([2, 3, 4, 6])
 
 
 @pytest.mark.parametrize("programs", [False, True], ids=["nodes", "programs"])
@@ -170,47 +172,61 @@ def test_receives_are_asked_for_shortly_before_they_are_due(comm, monkeypatch):
 # Overlap.
 
 
-def late(seconds):
-    def wait(values):
-        sleep(seconds)
+class Word:
+    """Lets one rank go on when another one has come to some step, as long as it comes there."""
+
+    def __init__(self, comm):
+        self.comm = comm.Dup()
+        self.heard = []
+
+    def hear(self, values, *, rank, source):
+        """Wait on a rank for word from another one."""
+        if self.comm.rank == rank:
+            end = monotonic() + 60
+            while not self.comm.iprobe(source) and monotonic() < end:
+                sleep(0.001)
+            self.heard.append(self.comm.iprobe(source))
         return values
 
-    return wait
+    def send(self, values, *, rank, dest):
+        """Send it."""
+        if self.comm.rank == rank:
+            self.comm.send(None, dest)
+        return values
+
+    def was_heard(self, *, rank):
+        """Whether it came in time."""
+        heard = self.comm.bcast(self.heard, rank)
+        while self.comm.iprobe():
+            self.comm.recv()
+        self.comm.Free()
+        return heard == [True]
 
 
+@several
 def test_independent_work_is_done_while_messages_are_under_way(comm):
+    """Rank 0 sends when rank 1, which waits for that, has done all it can do without."""
+    word = Word(comm)
     x = graph.make_placeholder("x", (3,))
-    slow = graph.call(late(0.4 if comm.rank == 0 else 0), x)
+    slow = graph.call(partial(word.hear, rank=0, source=1), x)
     held = graph.staple_distributed_send(slow, (comm.rank + 1) % comm.size, "late", x)
     got = graph.make_distributed_recv((comm.rank - 1) % comm.size, "late", (3,), float)
-    work = x
-    for _ in range(6):
-        work = graph.call(late(0.05 if comm.rank == 1 else 0), work)
-    partition = graph.find_distributed_partition(comm, {"y": got + held + work})
-    comm.Barrier()
-    start = perf_counter()
-    graph.execute_distributed_partition(partition, None, None, comm, input_args={"x": np.ones(3)})
-    took = perf_counter() - start
-    assert everywhere(comm, took < 0.6)  # one after the other: 0.7
+    work = graph.call(partial(word.send, rank=1, dest=0), 3 * x)
+    execute(comm, {"y": got + held + work}, x=np.ones(3))
+    assert word.was_heard(rank=0)
 
 
+@several
 def test_what_others_wait_for_is_computed_first(comm):
+    """Rank 0 begins its work when rank 1 has what it waits for from there."""
+    word = Word(comm)
     x = graph.make_placeholder("x", (3,))
-    work = graph.call(late(0.3 if comm.rank == 0 else 0), x)  # comes first in the expression
+    work = graph.call(partial(word.hear, rank=0, source=1), x)  # comes first in the expression
     held = graph.staple_distributed_send(2 * x, (comm.rank + 1) % comm.size, 0, x)
     got = graph.make_distributed_recv((comm.rank - 1) % comm.size, 0, (3,), float)
-    arrived = []
-
-    def note(values):
-        arrived.append(perf_counter())
-        return values
-
-    outputs = {"work": work, "y": graph.call(note, got) + held}
-    partition = graph.find_distributed_partition(comm, outputs)
-    comm.Barrier()
-    start = perf_counter()
-    graph.execute_distributed_partition(partition, None, None, comm, input_args={"x": np.ones(3)})
-    assert everywhere(comm, comm.rank != 1 or arrived[0] - start < 0.2)
+    noted = graph.call(partial(word.send, rank=1, dest=0), got)
+    execute(comm, {"work": work, "y": noted + held}, x=np.ones(3))
+    assert word.was_heard(rank=0)
 
 
 # Programs.
@@ -279,7 +295,7 @@ def test_programs_wait_for_all_that_their_part_receives(comm):
     after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     unused = graph.make_distributed_recv(after, "late", (3,), float)
     got = graph.make_distributed_recv(before, "early", (3,), float)
-    slow = graph.call(late(0.1 if comm.rank == 0 else 0), x)
+    slow = graph.call(lambda values: sleep(0.1 if comm.rank == 0 else 0) or values, x)
     held = graph.staple_distributed_send(x, after, "early", x)
     held = graph.staple_distributed_send(slow, before, "late", held)
     held = graph.staple_distributed_send(got * 2, after, "again", held)

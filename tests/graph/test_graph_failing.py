@@ -205,7 +205,8 @@ def test_messages_that_do_not_fit_raise_the_same_everywhere(comm, kind, text, wr
         got = graph.make_distributed_recv(before, "t", shape, dtype)
         node = got.sum()
         if here == "recv":
-            node = node + graph.make_distributed_recv(before, "t", shape, dtype)
+            mark = frozenset({"another"})
+            node = node + graph.make_distributed_recv(before, "t", shape, dtype, tags=mark)
         if here == "no recv":
             node = x
         data = got[:3] * 1.0 if here == "cycle" else x

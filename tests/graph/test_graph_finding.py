@@ -192,7 +192,7 @@ def test_duplicates_are_all_named():
     with pytest.raises(graph.DuplicateSendError, match=r"(?s)'b' from rank 0 to rank 1.*'a'"):
         cut_all({"y": twice}, {"y": recv(0, "a") + recv(0, "b")})
     with pytest.raises(graph.DuplicateRecvError, match="'a' from rank 0 to rank 1"):
-        cut_all({"y": staple(x2, 1, "a", x2)}, {"y": recv(0, "a") + recv(0, "a")})
+        cut_all({"y": staple(x2, 1, "a", x2)}, {"y": recv(0, "a") + recv(0, "a", shape=(1,))})
 
 
 def test_missing_ends_are_all_named():

@@ -102,7 +102,8 @@ def test_singletons(comm):
         halo = [int(dim in dims) for dim in range(3)]
         u = pencils.zeros(pen, halo=halo, dims=dims, components=2)
         u[...] = numbered(u.shape)
-        u.exchange_halo()
+        if dims:
+            u.exchange_halo()
         x = graph.make_placeholder("x", u.local.shape)
         outputs = {
             "padded": graph.halo_exchange(x, pen, 1, dims=dims),

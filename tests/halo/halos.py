@@ -4,14 +4,13 @@ from math import prod
 
 import numpy as np
 import pytest
-from together import NODES, everywhere, numbered, random_pencil, same, spy_on
+from together import everywhere, numbered, random_pencil, same, spy_on, ways_of
 
 import pencils
 from pencils import PencilArray
 
 METHODS = ("shared", "hybrid", "messages")
-WAYS = [("one node", method) for method in METHODS]
-WAYS += [(nodes, "hybrid") for nodes in NODES if nodes != "one node"]
+WAYS = ways_of(METHODS)
 
 # Every method of halos on one node, and the one that knows nodes on several; takes a module's own
 # fixture `comm` that passes its parameter to `on_nodes`.
@@ -139,8 +138,10 @@ def random_widths(rng, ndim):
 def random_field(rng, pencil, dtype):
     """Draw a field without values, and lay its block in any memory with any strides."""
     ndim = pencil.ndim
-    dims = [dim for dim in range(ndim) if rng.random() < 0.85]
+    wide = rng.integers(ndim)  # here the field has a halo
+    dims = [dim for dim in range(ndim) if rng.random() < 0.85 or dim == wide]
     halo = [w if dim in dims else (0, 0) for dim, w in enumerate(random_widths(rng, ndim))]
+    halo[wide][rng.integers(2)] += 1
     lead = tuple(rng.integers(1, 4, rng.choice([0, 0, 1, 2])).tolist())
     lead = (0, *lead) if rng.random() < 0.05 else lead
     # Adopted by a pencil that goes through memory in another order.

@@ -13,6 +13,7 @@ from halos import (
     routes,
     ways,
 )
+from tiers import up_to
 from together import DTYPES, everywhere, on_nodes, same
 
 import pencils
@@ -71,7 +72,7 @@ def check_sums(fields, accumulate, *, corners=True):
 def test_scalar_products_of_any_field_and_its_adjoint(comm, method, ndim):
     rng = np.random.default_rng([ndim, 9])
     mine = np.random.default_rng([ndim, 9, comm.rank])
-    for turn in range(8):
+    for turn in range(up_to(8, 4)):
         pen = random_grid(rng, comm, random_shape(rng, ndim))
         group = [random_field(rng, pen, ("f8", "c16")[n]) for n in range(turn % 2 + 1)]
         for field in group:
@@ -97,7 +98,7 @@ def test_scalar_products_of_any_field_and_its_adjoint(comm, method, ndim):
 def test_sums_of_any_group_are_exact(comm, method, route):
     """Own points take up what belongs to them, ghosts are zero, and nothing else changes."""
     rng = np.random.default_rng(10)
-    for turn in range(8):
+    for turn in range(up_to(8, 4)):
         ndim = turn % 4 + 1
         pen = random_grid(rng, comm, random_shape(rng, ndim))
         pens = [pen, pen.with_(order=rng.permutation(ndim).tolist())]
@@ -150,7 +151,7 @@ def test_large_pieces_travel_alone(comm, method, alone, monkeypatch):
     rng = np.random.default_rng(12)
     monkeypatch.setattr(limits, "ALONE", alone)
     monkeypatch.setattr(limits, "MOST_BYTES", 70)
-    for turn in range(4):
+    for turn in range(up_to(4, 3)):
         pen = random_grid(rng, comm, random_shape(rng, turn % 3 + 1))
         fields = [random_field(rng, pen, dtype) for dtype in ("f8", "i2", "c16")]
         with HaloExchange(fields, method=method) as plan:

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from halos import METHODS, check_exchange, exchanged, few_ways, fill, has_ghosts, routes
 from mpi4py import MPI
+from tiers import up_to
 from together import (
     everywhere,
     named,
     numbered,
     on_nodes,
+    other_blocks,
     raise_together,
     ranks_at_fault,
     same,
@@ -65,7 +67,7 @@ def test_other_fields_of_the_same_kind(comm, pen, method, route, check):
 def test_a_field_that_takes_the_place_of_another_is_not_mistaken_for_it(comm, pen):
     """Its id may be the same, and its memory."""
     with HaloExchange(pencils.zeros(pen, halo=1), check=False) as plan:
-        for _ in range(30):
+        for _ in range(up_to(30, 8)):
             field = pencils.zeros(pen, halo=1)
             check_exchange([field], lambda f=field: plan(f))
             del field
@@ -247,7 +249,7 @@ def test_plans_are_kept_and_the_oldest_go(comm):
         check_exchange([field], lambda c=corners: field.exchange_halo(corners=c), corners=corners)
     assert len(plans) == 2
     before = None
-    for turn in range(3):
+    for turn in range(up_to(3, 2)):
         for n in range(1, MOST_PLANS + 5):
             field = pencils.zeros(pen, components=n, halo=1)
             check_exchange([field], field.exchange_halo)
@@ -289,16 +291,16 @@ def test_thousands_of_fields_leak_nothing(comm):
                 exchange_halos([field, pencils.ones(pen, dtype="f4", halo=1)])
         gc.collect()
 
-    work(60)
+    work(up_to(60, 24))
     held = topology.communicators, topology.shared.windows, topology.buffers.nbytes
     tracemalloc.start()
-    work(40)
+    work(up_to(40, 16))
     before = tracemalloc.get_traced_memory()[0]
-    work(150)
+    work(up_to(150, 32))
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert everywhere(comm, grown < 20_000), comm.allgather(grown)
-    work(700)
+    work(up_to(700, 200))
     now = topology.communicators, topology.shared.windows, topology.buffers.nbytes
     assert everywhere(comm, now == held)
 
@@ -308,7 +310,7 @@ def test_hundreds_of_plans_leak_nothing(comm):
     pen = Pencil((4, 4), private, decomp=(0, 1), periodic=True)
     fields = [pencils.ones(pen, halo=1, shared=shared) for shared in (False, True)]
     held = None
-    for n in range(90):
+    for n in range(up_to(90, 60)):
         route, method = ("direct", "sweeps")[n % 2], METHODS[n % 3]
         plan = HaloExchange(fields, route=route, method=method)
         if n % 4:
@@ -386,7 +388,7 @@ def check_mistake(comm, good, mistake, calls):
 
 def test_wrong_fields_on_one_rank(comm, pen):
     u, v = (spread(pen, numbered(SHAPE), halo=1) for _ in range(2))
-    other = pencils.zeros(pen.with_(splits="last", decomp=(1, 2)), halo=1)
+    other = pencils.zeros(other_blocks(pen), halo=1)
     calls = [exchange_halos, HaloExchange]
     mistakes = [
         ([], ArgumentError, "at least one"),
@@ -539,8 +541,8 @@ def test_wrong_fields_for_a_plan_on_one_rank(comm, pen):
         ([pencils.zeros(pen, dtype=">f8", halo=1), two], ArgumentError, "dtype >f8"),
         ([pencils.zeros(pen, dims=(0, 1), halo=(1, 1, 0)), two], ArgumentError, "singletons"),
         ([one, pencils.zeros(pen, dtype="i4", halo=2)], ArgumentError, "components ()"),
-        ([pencils.zeros(pen.with_(periodic=False), halo=1), two], PencilMismatchError, "transpose"),
-        ([pencils.zeros(pen.with_(decomp=(1, 2)), halo=1), two], PencilMismatchError, "transpose"),
+        ([pencils.zeros(pen.with_(periodic=False), halo=1), two], PencilMismatchError, "ghosts"),
+        ([pencils.zeros(other_blocks(pen), halo=1), two], PencilMismatchError, "transpose"),
     ]  # fmt: skip
     turned = [pencils.zeros(pen.with_(order=(1, 0, 2)), halo=1), two]
     with HaloExchange(good) as plan:
@@ -604,20 +606,20 @@ def test_no_halo_along_singletons(comm, pen):
     )
 
 
+@pytest.mark.parallel([2, 3, 4, 6])
 @pytest.mark.parametrize("nodes", ["even and odd", "two halves", "one rank apart", "three nodes"])
 def test_shared_memory_does_not_reach_another_node(nodes):
     comm = on_nodes(nodes)
     u = pencils.zeros(Pencil((12, 12), comm, periodic=True), halo=1)
     text = "'shared' does not reach rank"
-    if comm.size > 1:
-        for route in ("direct", "sweeps"):
-            raise_together(
-                comm,
-                ArgumentError,
-                text,
-                "use 'hybrid'",
-                call=lambda r=route: HaloExchange(u, method="shared", route=r),
-            )
+    for route in ("direct", "sweeps"):
+        raise_together(
+            comm,
+            ArgumentError,
+            text,
+            "use 'hybrid'",
+            call=lambda r=route: HaloExchange(u, method="shared", route=r),
+        )
     # Where nothing leaves a node, it does as well as anywhere.
     v = pencils.zeros(Pencil((12, 12), comm, periodic=True), halo=(0, 3))
     with HaloExchange(v, method="shared") as plan:

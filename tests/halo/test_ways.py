@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 from halos import check_exchange, fill, has_ghosts, random_field, random_grid, random_shape, routes
+from mpi4py import MPI
 from together import everywhere, on_nodes, raise_together
 
 import pencils
 from pencils import HaloExchange, Pencil
+from pencils.comm.methods import messages
 from pencils.comm.methods import method as limits
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
@@ -90,6 +92,66 @@ def test_what_was_measured_is_used_from_then_on(comm):
             assert (plan.route, plan.method) == ("direct", "messages")
         check_exchange([u], u.exchange_halo)
     own.Free()
+
+
+def test_what_is_fastest_for_shared_fields_is_not_for_private_ones(comm):
+    """Either kind goes the way that was measured for it, and the other one the usual way."""
+    for measured in (True, False):
+        own = comm.Dup()
+        pencil = Pencil((6, 7, 5), own, periodic=True)
+        fields = {kind: pencils.zeros(pencil, halo=1, shared=kind) for kind in (True, False)}
+        HaloExchange(fields[measured], route="measure").free()
+        methods = topology_of(own).methods
+        for key in methods:
+            methods[key] = "sweeps", "messages"
+        for kind, field in fields.items():
+            with HaloExchange(field) as plan:
+                expected = "sweeps" if kind == measured else "direct"
+                assert everywhere(comm, plan.route == expected)
+            field.exchange_halo()
+            check_exchange([field], field.exchange_halo)
+        own.Free()
+
+
+class Watch:
+    """MPI, which counts requests that are started while they are active."""
+
+    def __init__(self):
+        self.active, self.again = set(), 0
+        self.Prequest = self.Request = self
+
+    def Startall(self, requests):
+        mine = set(map(id, requests))
+        self.again += len(mine & self.active)
+        self.active |= mine
+        MPI.Prequest.Startall(requests)
+
+    def Waitall(self, requests):
+        self.active -= set(map(id, requests))
+        MPI.Request.Waitall(requests)
+
+    def __getattr__(self, name):
+        return getattr(MPI, name)
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["in place", "packed"])
+def test_requests_under_way_are_not_started_again(comm, monkeypatch, packed):
+    """A field may be under way several times; MPI forbids to start what is active."""
+    watch = Watch()
+    monkeypatch.setattr(messages, "MPI", watch)
+    decomp = int(packed)  # faces across the fastest dimension are not contiguous
+    shape = [4, 4]
+    shape[decomp] *= comm.size
+    pencil = Pencil(shape, comm, decomp=decomp, periodic=True)
+    u = pencils.zeros(pencil, halo=[(int(dim == decomp),) * 2 for dim in range(2)])
+    with HaloExchange(u, method="messages", check=False) as plan:
+        for seed in range(3):
+            data, before = fill(u, seed)
+            handles = [plan.start(u) for _ in range(3)]
+            for handle in handles[::-1] if comm.rank % 2 else handles:
+                handle.wait()
+            assert everywhere(comm, has_ghosts(u, data, before))
+    assert everywhere(comm, watch.again == 0 and not watch.active)
 
 
 def test_buffers_find_their_way_back_to_their_requests(comm):

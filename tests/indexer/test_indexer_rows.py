@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from indexer_worlds import flat, put, put_rows, worlds
 from mpi4py import MPI
+from tiers import examples
 from together import everywhere
 
 from pencils import GlobalIndexer, GlobalMultiIndexer
@@ -13,7 +14,7 @@ from pencils import GlobalIndexer, GlobalMultiIndexer
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 COMM = MPI.COMM_WORLD
-few = settings(max_examples=25)
+few = examples(25)
 
 
 def thing(number):

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mpi4py import MPI
 from test_indexer_points import BAD, any_field, any_points
+from tiers import examples
 from together import (
     NODES,
     everywhere,
@@ -43,7 +44,7 @@ def shared_like(field):
     return made
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.integers(0, 2**32), st.booleans())
 def test_points_of_any_shared_field_are_taken(seed, check):
     field, data, rng = any_field(seed)

@@ -1,13 +1,15 @@
 """Take and Put of buffers on all ranks, against an oracle that plays all of them."""
 
 import array
+import ctypes
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from indexer_worlds import put, put_with, worlds
 from mpi4py import MPI
+from tiers import examples
 from together import DTYPES, everywhere, numbered, same
 
 from pencils import GlobalIndexer, GlobalMultiIndexer, ReduceOp
@@ -17,7 +19,7 @@ from pencils.comm.methods import method as limits
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 COMM = MPI.COMM_WORLD
-few = settings(max_examples=25)
+few = examples(25)
 OPERATIONS = {
     ReduceOp.SUM: np.add,
     ReduceOp.PROD: np.multiply,
@@ -215,6 +217,14 @@ def test_anything_with_a_buffer_will_do(comm):
         assert everywhere(comm, out == b"abcc")
         doubles = array.array("d", [1, 2, 3])
         assert everywhere(comm, indexer.Take(doubles).tolist() == [1, 2, 3, 3])
+        structures = (Particle * 3)((1, 1.5), (2, 2.5), (3, 3.5))
+        taken = indexer.Take(structures)
+        assert everywhere(comm, taken.dtype == np.dtype(Particle))
+        assert everywhere(comm, taken.tolist() == [(1, 1.5), (2, 2.5), (3, 3.5), (3, 3.5)])
+
+
+class Particle(ctypes.Structure):
+    _fields_ = (("number", ctypes.c_int), ("mass", ctypes.c_double))
 
 
 def test_ranks_without_values_learn_the_type(comm):

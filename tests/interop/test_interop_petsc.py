@@ -209,7 +209,8 @@ def test_local_vectors_have_their_ghosts_as_halo(comm, seed):
     inside = [slice(lo, lo + n) for (lo, _), n in zip(u.margins, u.pencil.local_shape, strict=True)]
     ghosts[(Ellipsis, *inside)] = False
     u.padded[ghosts & (u.padded != -1)] = 0
-    u.exchange_halo()
+    if any(map(any, u.halo)):
+        u.exchange_halo()
     assert everywhere(comm, np.array_equal(vec.memory, expected))
 
 

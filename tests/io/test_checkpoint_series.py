@@ -293,7 +293,7 @@ def test_a_disk_that_fails_for_a_while_is_no_damage(folder, pencil, series, monk
             assert kind is OSError
             assert "Input/output error" in text
     with monkeypatch.context() as patch:
-        patch.setattr("pencils.io.hdf5.Path.open", fail)
+        patch.setattr("pencils.io.plain.os.open", fail)
         if pencil.size == 1:
             assert lab.raised(checkpoints.resume, pencil)[0] is OSError
     assert checkpoints.steps == [1, 2]
@@ -384,6 +384,20 @@ def test_two_runs_in_one_directory_are_told(folder, pencil, series, lab):
     kind, text = lab.raised(save_steps, one, pencil, 3)
     assert kind is ArgumentError
     assert "another run" in text
+
+
+def test_what_was_set_aside_and_written_again_by_another_run_is_not_of_this_one(
+    folder, pencil, series, lab
+):
+    one, other = series(folder), series(folder)
+    save_steps(one, pencil, 1, 2)
+    one.resume(pencil, step=1)
+    other.resume(pencil)
+    save_steps(other, pencil, 2)
+    kind, text = lab.raised(save_steps, one, pencil, 3)
+    assert kind is ArgumentError
+    assert "another run, step 2 the last" in text
+    assert one.steps == [1, 2]
 
 
 def test_steps_only_grow(folder, pencil, series, lab):

@@ -101,14 +101,20 @@ def test_coordinates_are_dimension_scales(mpi_tmp_path, pencil, lab):
         assert "rename" in text
 
 
+def fill_ghosts(field):
+    if any(map(any, field.halo)):
+        field.exchange_halo()
+
+
 def test_boundary_points_come_back(mpi_tmp_path, lab):
     for number, (field, _) in enumerate(lab.cases((5, 1, 4), 10, seed=3)):
-        field.fill_boundary("edge")
-        field.exchange_halo()
+        if any(map(any, field.halo)):
+            field.fill_boundary("edge")
+        fill_ghosts(field)
         path = mpi_tmp_path / f"{number}.h5"
         pencils.save(path, {"u": field}, halo=True)
         same = pencils.load(path, {"u": field})["u"]
-        same.exchange_halo()
+        fill_ghosts(same)
         assert lab.everywhere(np.array_equal(same.padded, field.padded))
         for other in lab.some_pencils((5, 1, 4), 2, seed=number):
             pencil = other.with_(periodic=field.pencil.periodic)
@@ -118,7 +124,7 @@ def test_boundary_points_come_back(mpi_tmp_path, lab):
             wider = pencils.load(path, pencil, halo=2)["u"]
             pencils.save(path, {"u": wider}, halo=True)
             same = pencils.load(path, {"u": field})["u"]
-            same.exchange_halo()
+            fill_ghosts(same)
             assert lab.everywhere(np.array_equal(same.padded, field.padded))
 
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 
 import h5py
 import numpy as np
@@ -105,11 +106,17 @@ def test_a_file_that_was_packed_by_another_tool(path, pencil, lab):
             other["v"][0, 0, 0] += change
 
     lab.on_root(pack, 0)
-    assert list(pencils.load(packed, pencil.with_(decomp=(0, 2)))) == ["u", "v"]
-    assert pencils.verify(packed) == ["u", "v"]
+    across = pencil.with_(decomp=(0, 2))
+    assert list(pencils.load(packed, across, edited=True)) == ["u", "v"]
+    assert pencils.verify(packed, edited=True) == ["u", "v"]
+    for call in (pencils.verify, pencils.open, lambda path: pencils.load(path, pencil)):
+        kind, text = lab.raised(call, packed)
+        assert kind is CheckpointError
+        assert "rewritten by another program" in text
+        assert "edited=True" in text
     lab.on_root(pack, 1)
-    for call in (lambda: pencils.load(packed, pencil), lambda: pencils.verify(packed)):
-        kind, text = lab.raised(call)
+    for call in (lambda **k: pencils.load(packed, pencil, **k), partial(pencils.verify, packed)):
+        kind, text = lab.raised(call, edited=True)
         assert kind is CheckpointError
         assert "damaged: 'v' no longer" in text
     assert list(pencils.load(packed, pencil, verify=False)) == ["u", "v"]
@@ -144,7 +151,7 @@ def test_damage_anywhere_in_the_header_is_told_alike_or_harmless(path, pencil, c
 def test_a_file_that_is_being_written(path, pencil, lab, monkeypatch):
     """What stands in the temporary, should anybody ever load it, or in a copy of it."""
 
-    def keep(temporary, target, _sums):
+    def keep(temporary, target, *_):
         temporary.rename(target.with_name("half.h5"))
         msg = "seen enough"
         raise InterruptedError(msg)

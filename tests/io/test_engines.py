@@ -60,13 +60,13 @@ def test_h5py_without_mpi(mpi_tmp_path, u, monkeypatch, lab):
     assert "HDF5_MPI=ON pip install" in text
 
 
+@pytest.mark.parallel([2, 3, 4, 6])
 def test_ranks_whose_environments_differ(mpi_tmp_path, u, monkeypatch, lab):
-    if u.pencil.size > 1:
-        monkeypatch.setattr("pencils.io.engines._check_mpio", lambda **_: None)
-        monkeypatch.setenv(VARIABLE, "mpio" if u.pencil.rank == 0 else "direct")
-        kind, text = lab.raised(pencils.save, mpi_tmp_path / "a.h5", {"u": u})
-        assert kind is RankDisagreementError
-        assert "engine" in text
+    monkeypatch.setattr("pencils.io.engines._check_mpio", lambda **_: None)
+    monkeypatch.setenv(VARIABLE, "mpio" if u.pencil.rank == 0 else "direct")
+    kind, text = lab.raised(pencils.save, mpi_tmp_path / "a.h5", {"u": u})
+    assert kind is RankDisagreementError
+    assert "engine" in text
 
 
 def test_not_in_the_background(mpi_tmp_path, u, lab):

@@ -20,6 +20,7 @@ def entry(dtype="f8", chunks=(4, 3)):
 def test_a_file_put_together_from_packed_chunks(tmp_path, filters):
     array = np.random.default_rng(1).normal(size=(10, 7))
     path = tmp_path / "a.h5"
+    path.touch()
     lay_out(str(path), Plan([entry()], {}, {}, {}, {}, filters), align=1, summed=True)
     with Packer(entry(), filters) as packer:
         packed, seen = {}, np.empty_like(array)
@@ -52,6 +53,7 @@ def test_short_chunks_are_filled_up_with_zeros():
 
 def test_places_are_aligned(tmp_path):
     path = tmp_path / "a.h5"
+    path.touch()
     lay_out(str(path), Plan([entry()], {}, {}, {}, {}, {}), align=256, summed=False)
     sizes = np.arange(220, 310, 10).reshape(3, 3)
     places = place_chunks(str(path), entry(), np.array([sizes, 0 * sizes]), align=256)

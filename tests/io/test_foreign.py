@@ -85,7 +85,7 @@ def test_data_that_lie_in_other_files(write, lab):
     path = write(link)
     names = ["link", "virtual", "external", "soft"]
     for pencil in lab.some_pencils((8, 4), 2):
-        loaded = pencils.load(path, pencil, names)
+        loaded = pencils.load(path, pencil, names, external=True)
         assert list(loaded) == names
         assert all([lab.holds(field, array) for field in loaded.values()])  # noqa: C419 - collective
 
@@ -185,7 +185,7 @@ def test_fields_are_told_from_what_stands_beside_them(comm, mpi_tmp_path, lab):
             file["x"] = np.arange(4)
 
     lab.on_root(add)
-    assert list(pencils.load(path, pencil)) == ["u"]
+    assert list(pencils.load(path, pencil, edited=True)) == ["u"]
 
 
 @pytest.mark.parametrize("locking", [None, False])

@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 
+import h5py
 import numpy as np
 import pytest
 
@@ -92,10 +93,11 @@ def test_h5dump_finds_the_coordinates(labelled):
     assert all(f" /{name} " in attached.replace('"', " ") for name in "xyz")
 
 
-@pytest.mark.parametrize("engine", ["h5netcdf", "netcdf4"])
+@pytest.mark.parametrize("engine", ["h5netcdf", "netcdf4", None])
 def test_xarray_finds_the_coordinates(labelled, engine):
+    """Also if it has to find out what kind of file it is."""
     xarray = pytest.importorskip("xarray")
-    pytest.importorskip({"netcdf4": "netCDF4"}.get(engine, engine))
+    pytest.importorskip({"netcdf4": "netCDF4", None: "netCDF4"}.get(engine, engine))
     path, arrays = labelled
     with xarray.open_dataset(path, engine=engine) as data:
         assert data.u.dims == ("component0_3", "x", "y", "z")
@@ -122,3 +124,60 @@ def test_netcdf_reads_groups_and_text(labelled):
         assert sorted(data.dimensions) == sorted(
             ["component0_3", "dim0_7", "x", "x_1", "y", "z", "z_1"]
         )
+
+
+def find_end(path):
+    """Ask HDF5 where its part of a file ends."""
+    head = path.read_bytes()[:48]
+    return int.from_bytes(head[40:], "little")
+
+
+@pytest.fixture(params=["save", "file", "files"])
+def listed(tmp_path, request):
+    """Make a file with a list of contents behind its end; the data in it."""
+    pencil = pencils.Pencil((6, 5, 4))
+    u = pencils.from_function(pencil, lambda i, j, k: 100.0 * i + 10 * j + k)
+    path = tmp_path / "a.h5"
+    if request.param == "save":
+        pencils.save(path, {"u": u})
+    else:
+        with pencils.TimeSeries(path, storage=request.param) as series:
+            for time in range(2):
+                series.append(time, {"u": u})
+            path = type(path)(series.path)
+    assert find_end(path) < path.stat().st_size
+    return path, u.local if request.param == "save" else np.stack([u.local] * 2)
+
+
+def test_libraries_do_not_mind_the_list_of_contents(listed):
+    path, array = listed
+    with h5py.File(path) as file:
+        assert np.array_equal(file["u"], array)
+    h5netcdf = pytest.importorskip("h5netcdf")
+    with h5netcdf.File(path, phony_dims="access") as file:
+        assert np.array_equal(file["u"], array)
+    netcdf = pytest.importorskip("netCDF4")
+    with netcdf.Dataset(path) as data:
+        assert np.array_equal(data["u"], array)
+    xarray = pytest.importorskip("xarray")
+    with xarray.open_dataset(path) as data:
+        assert np.array_equal(data.u, array)
+
+
+@pytest.mark.parametrize("tool", ["h5dump", "h5ls", "h5repack"])
+def test_tools_do_not_mind_the_list_of_contents(listed, tool):
+    if not shutil.which(tool):
+        pytest.skip(f"needs {tool}")
+    path, array = listed
+    if tool == "h5repack":
+        new = path.with_name("new.h5")
+        subprocess.run([tool, path, new], check=True)
+        with h5py.File(new) as file:
+            assert np.array_equal(file["u"], array)
+        return
+    arguments = ["-d", "/u", "-y", "-w", "65535"] if tool == "h5dump" else ["-d"]
+    target = path if tool == "h5dump" else f"{path}/u"
+    text = subprocess.run(
+        [tool, *arguments, target], check=True, capture_output=True, text=True
+    ).stdout
+    assert " 543" in text

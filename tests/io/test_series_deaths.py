@@ -44,7 +44,7 @@ class Mortal:
         return wrapped
 
 
-def work(path, storage, states):
+def work(path, storage, states, mode="a"):
     """Do all that can be done with a series, and say what is there after every step."""
     u = pencils.ones(pencils.Pencil((4, 6), COMM))
 
@@ -56,7 +56,7 @@ def work(path, storage, states):
         series.truncate(time)
         states.append(series.times.tolist())
 
-    with pencils.TimeSeries(path, comm=COMM, storage=storage) as series:
+    with pencils.TimeSeries(path, mode, comm=COMM, storage=storage) as series:
         for time in (0, 1, 2):
             append(series, time)
         truncate(series, 1)
@@ -108,6 +108,33 @@ def test_death_at_any_call(tmp_path, monkeypatch, storage, torn):
         times = look(shown)
         assert times in every[len(states) - 1 :][:2], last
         go_on(path, storage, shown, times)
+        if not mortal.dead:
+            assert last > 3 * STRIDE
+            return
+
+
+# The temporary of a dead process is removed by the next one, not by itself.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("storage", ["file", "files"])
+def test_death_while_a_series_is_replaced(tmp_path, monkeypatch, storage):
+    old, every = [7, 8, 9], [[]]
+    work(tmp_path / "whole", storage, every, "w")
+    for last in itertools.count(1, STRIDE):
+        path = tmp_path / f"{last}"
+        shown = path if storage == "file" else path / "index.h5"
+        with pencils.TimeSeries(path, comm=COMM, storage=storage) as series:
+            for time in old:
+                series.append(time, {"u": pencils.full(pencils.Pencil((4, 6), COMM), time)})
+        mortal, states = Mortal(last, torn=False), [old]
+        with monkeypatch.context() as patch:
+            for name in CALLS:
+                patch.setattr(os, name, mortal.wrap(getattr(os, name)))
+            with contextlib.suppress(Death):
+                work(path, storage, states, "w")
+        with h5py.File(shown) as file:
+            times = file["time"][...].tolist()
+            assert times in [old, *every[1:]][len(states) - 1 :][:2], last
+            assert np.array_equal(file["u"][:, 0, 0], times)
         if not mortal.dead:
             assert last > 3 * STRIDE
             return

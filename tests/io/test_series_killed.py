@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 import pytest
 from mpi4py import MPI
+from tiers import up_to
 
 import pencils
 
@@ -62,6 +63,21 @@ while time.monotonic() < until:
 print(len(seen))
 """
 
+LOADER = """
+import sys, time
+from mpi4py import MPI
+import pencils
+from pencils.io.manifest import check_manifest
+
+path, looks, until = sys.argv[1], 0, time.monotonic() + 2
+while time.monotonic() < until:
+    check_manifest(path)
+    with pencils.open(path, comm=MPI.COMM_SELF) as file:
+        assert file["u"].shape[0] == file["row"].shape[0] > 0
+    looks += 1
+print(looks)
+"""
+
 
 def check(path):
     """Look at all snapshots by plain h5py; how many there are."""
@@ -85,13 +101,13 @@ def kill_and_check(run, path, seed):
     assert ran.returncode != 0
     said = [int(line.split()[1]) for line in ran.stdout.splitlines() if "appended" in line]
     count = check(path) if path.exists() else 0
-    assert count >= max(said, default=0), (count, ran.stdout, ran.stderr)
+    assert count >= max(said, default=0), (seed, count, ran.stdout, ran.stderr)
     return count
 
 
 def test_killed_while_appending(mpirun, tmp_path):
     path = tmp_path / "out.h5"
-    counts = [kill_and_check(mpirun, path, seed) for seed in range(3)]
+    counts = [kill_and_check(mpirun, path, seed) for seed in range(up_to(3, 2))]
     assert counts == sorted(counts)
     u = pencils.full(pencils.Pencil(SHAPE, MPI.COMM_SELF), float(counts[-1]))
     with pencils.TimeSeries(path, comm=MPI.COMM_SELF) as series:
@@ -116,6 +132,28 @@ def test_readers_see_whole_snapshots(tmp_path):
         assert reader.returncode == 0
     assert int(seen) > 1
     assert check(path) == len(series)
+
+
+def test_pencils_reads_it_while_it_grows(tmp_path):
+    """It compares what it finds with the list of contents of that moment."""
+    path = tmp_path / "out.h5"
+    u = pencils.zeros(pencils.Pencil(SHAPE, MPI.COMM_SELF))
+    append_some(path, u)
+    command = [sys.executable, "-c", LOADER, path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
+        while reader.poll() is None:
+            append_some(path, u)
+        seen = reader.stdout.read()
+    assert reader.returncode == 0
+    assert int(seen) > 1
+
+
+def append_some(path, u):
+    """Append, cut off and close."""
+    with pencils.TimeSeries(path, comm=MPI.COMM_SELF) as series:
+        series.truncate(25)
+        for _ in range(20):
+            series.append(len(series), {"u": u, "row": (u, np.s_[3, ::2])})
 
 
 def test_who_has_it_open_keeps_what_was_there(tmp_path):

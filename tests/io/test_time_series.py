@@ -353,15 +353,15 @@ def test_coordinates_of_one_name_are_told(lab, mpi_tmp_path):
         series.append(0, {"a/b": fields["a/b"]})
 
 
+@pytest.mark.parallel([2, 3, 4, 6])
 def test_grid_and_processes_must_fit(lab, mpi_tmp_path):
     pencil = pencils.Pencil((4, 5), lab.comm)
     grid = pencils.localgrid(pencil, [np.arange(4), np.arange(5)])
     pencils.TimeSeries(mpi_tmp_path / "a.h5", grid=grid, comm=lab.comm).close()
-    if lab.comm.size > 1:
-        alone = lab.comm.Split(lab.comm.rank)
-        found = lab.raised(pencils.TimeSeries, mpi_tmp_path / "b.h5", grid=grid, comm=alone)
-        assert found[0] is PencilMismatchError
-        alone.Free()
+    alone = lab.comm.Split(lab.comm.rank)
+    found = lab.raised(pencils.TimeSeries, mpi_tmp_path / "b.h5", grid=grid, comm=alone)
+    assert found[0] is PencilMismatchError
+    alone.Free()
 
 
 def test_another_grid_is_told(lab, mpi_tmp_path):
@@ -419,7 +419,7 @@ def test_attributes_of_others_stay(lab, mpi_tmp_path):
             file.attrs["title"] = "flow"
 
     lab.on_root(annotate)
-    with pencils.TimeSeries(path, comm=lab.comm) as series:
+    with pencils.TimeSeries(path, comm=lab.comm, edited=True) as series:
         series.append(1, {"u": u})
     with pencils.open(path, comm=lab.comm) as file:
         assert file.attrs == {"title": "flow"}

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tiers import up_to
 
 HERE = Path(__file__).parent
 SOURCES = HERE.parents[1] / "pencils" / "comm" / "kernels"
@@ -41,21 +42,28 @@ def test_rows_are_moved_and_points_found(tmp_path, options):
     run(program, 500)
 
 
+def check_every_level(program, cases, threads):
+    for level in run(program).split():
+        run(program, level, up_to(cases, -(-cases // 4)), threads)
+
+
+def test_every_level_copies_right(tmp_path):
+    check_every_level(build(tmp_path / "harness", "-O3"), 2000, 4)
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "cases", "threads"),
     [
-        (["-O3"], 2000, 1),
         (["-O3", "-DHAVE_VECTORS=0"], 500, 1),
         (["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"], 500, 1),
         (["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"], 200, 4),
         (["-O1", "-g", "-fsanitize=thread"], 40, 4),
     ],
-    ids=["plain", "no-vectors", "address", "address-threads", "thread"],
+    ids=["no-vectors", "address", "address-threads", "thread"],
 )
-def test_every_level_copies_right(tmp_path, options, cases, threads):
-    program = build(tmp_path / "harness", *options)
-    for level in run(program).split():
-        run(program, level, cases, threads)
+def test_every_level_copies_right_in_other_builds(tmp_path, options, cases, threads):
+    check_every_level(build(tmp_path / "harness", *options), cases, threads)
 
 
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="there is no valgrind")
@@ -63,4 +71,4 @@ def test_valgrind_has_no_complaints(tmp_path):
     program = build(tmp_path / "harness", "-O2", "-g")
     valgrind = ["valgrind", "--quiet", "--error-exitcode=1", "--leak-check=full"]
     for level in run(*valgrind, program).split():  # what valgrind knows of this processor
-        run(*valgrind, program, level, 40)
+        run(*valgrind, program, level, up_to(40, 10))

@@ -5,8 +5,9 @@ from math import prod
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tiers import examples
 
 from pencils.layout import make_layout
 from pencils.layout.ghosts import direct, exchange, star, sweeps
@@ -115,7 +116,7 @@ def routes(layout, dims):
     ]
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.data())
 def test_every_route_fills_the_ghosts_of_all_ranks(any_halo, data):
     layout, widths = any_halo(data.draw)
@@ -125,7 +126,7 @@ def test_every_route_fills_the_ghosts_of_all_ranks(any_halo, data):
             np.testing.assert_array_equal(block, expected_block(layout, widths, rank))
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.data())
 def test_a_star_fills_faces_and_no_corners(any_halo, data):
     layout, widths = any_halo(data.draw)

@@ -1,15 +1,19 @@
 """Layouts against loops over all ranks and all indices; make_layout and what it refuses."""
 
 import re
+from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tiers import examples
 
 from pencils.errors import ArgumentError
 from pencils.layout import Box, Layout, make_layout
+from pencils.layout.grid import factorizations
 from pencils.layout.make import read_dims, read_ints
+from pencils.layout.split import RULES
 
 shapes = st.lists(st.integers(0, 6), min_size=1, max_size=4).map(tuple)
 ranks_ = st.integers(1, 64)
@@ -60,7 +64,7 @@ def test_parts_and_rank_invert_each_other(any_layout, shape, ranks, data):
     assert sorted(seen) == sorted(np.ndindex(layout.process_shape))
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(shapes, ranks_, st.data())
 def test_neighbor_moves_by_blocks_along_dimensions(any_layout, shape, ranks, data):
     """The neighbour sits at the shifted position, wraps only if periodic, else there is none."""
@@ -99,18 +103,44 @@ def test_singletons_are_whole_on_every_rank_along_them(any_layout, shape, ranks,
         assert layout.is_first_replica(owner)
 
 
-def test_same_blocks_ignores_memory_order_only():
-    """Layouts that differ in memory order have the same blocks; in anything else they do not."""
+def every_layout(shape, ranks):
+    """All ways to cut a grid, by grids of up to three axes."""
+    dims = range(len(shape))
+    for count in range(1, len(shape) + 1):
+        for decomp in permutations(dims, count):
+            for grid in factorizations(ranks, (0,) * count):
+                for rule in RULES:
+                    yield make_layout(shape, ranks, decomp=decomp, grid=grid, splits=rule)
+
+
+@pytest.mark.parametrize(("shape", "ranks"), [((4, 6), 6), ((5, 1), 4), ((3, 2, 4), 4)])
+def test_layouts_have_the_same_blocks_if_every_rank_has_the_same(shape, ranks):
+    made = [(x, [x.box(rank) for rank in range(ranks)]) for x in every_layout(shape, ranks)]
+    for one, blocks in made:
+        for other, others in made:
+            assert one.same_blocks(other) == (blocks == others)
+
+
+def test_the_same_blocks_in_other_words():
+    """Memory order and edges do not matter; shapes and ranks do."""
     layout = make_layout((4, 6), 2)
-    assert layout.same_blocks(make_layout((4, 6), 2, order=(1, 0)))
+    for other in (
+        make_layout((4, 6), 2, order=(1, 0)),
+        make_layout((4, 6), 2, periodic=True),
+        make_layout((4, 6), 2, decomp=(1, 0), grid=(1, 2)),
+        make_layout((4, 6), 2, splits=[(0, 2, 4), "first"]),
+    ):
+        assert layout.same_blocks(other)
+        assert other.same_blocks(layout)
     for other in (
         make_layout((4, 7), 2),
+        make_layout((4, 6, 1), 2),
         make_layout((4, 6), 3),
         make_layout((4, 6), 2, decomp=1),
-        make_layout((4, 6), 2, periodic=True),
         make_layout((4, 6), 2, splits=[(0, 1, 4), "first"]),
     ):
         assert not layout.same_blocks(other)
+        assert not other.same_blocks(layout)
 
 
 def test_layouts_are_values():
@@ -323,10 +353,11 @@ def test_layouts_share_blocks_only_if_they_differ_at_the_end():
         (8, 7), 4, decomp=(0, 1), grid=(2, 2), order=(1, 0), splits=[None, (0, 3, 7)]
     )
     assert turned.shares_blocks(layout)
+    edges = make_layout((8, 7), 4, decomp=(0, 1), grid=(2, 2), periodic=(True, False))
+    assert edges.shares_blocks(make_layout((8, 7), 4, decomp=(0, 1), grid=(2, 2)))
     for change in (
         {"grid": (4, 1)},
         {"decomp": (1, 0)},
-        {"periodic": (True, False)},
         {"splits": [(0, 3, 8), None]},
     ):
         other = make_layout((8, 6), 4, **({"decomp": (0, 1), "grid": (2, 2)} | change))

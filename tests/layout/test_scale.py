@@ -57,6 +57,12 @@ def count_calls(function, *args):
     return result, calls
 
 
+@layouts
+def test_blocks_are_compared_without_looking_at_ranks(arguments):
+    one, other = million(arguments), million(arguments | {"periodic": True})
+    assert count_calls(one.same_blocks, other) < (True, 100)
+
+
 def some_ranks(layout):
     last = layout.size - 1
     return [0, 1, last // 3, last // 2, last - 1, last]

@@ -4,8 +4,9 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tiers import examples
 
 from pencils.errors import ArgumentError
 from pencils.layout import Schedule, gather, make_layout, redistribution, scatter
@@ -73,7 +74,7 @@ def any_pair(any_layout):
     return build
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.data())
 def test_redistribution_brings_every_point_to_its_target_once(any_pair, data):
     """After all messages every rank holds its target block of the field; each point came once."""
@@ -86,7 +87,7 @@ def test_redistribution_brings_every_point_to_its_target_once(any_pair, data):
     assert all((count == 1).all() for count in arrivals)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.data())
 def test_what_is_sent_is_what_is_received(any_pair, data):
     """All sends are all receives; each rank lists its own, one message at most to any other."""
@@ -103,7 +104,7 @@ def test_what_is_sent_is_what_is_received(any_pair, data):
         assert len({message.source for message in plan.recvs}) == len(plan.recvs)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.data())
 def test_layouts_of_different_numbers_of_ranks(any_pair, data):
     """A process may have a rank in either layout only; every point still comes once."""
@@ -127,7 +128,7 @@ def test_layouts_of_different_numbers_of_ranks(any_pair, data):
     assert all((count == 1).all() for count in arrivals)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.data())
 def test_messages_are_the_meetings_of_all_pairs_of_boxes(any_pair, data):
     """Without replicas, what is sent is what testing all P × P pairs of boxes finds."""
@@ -144,7 +145,7 @@ def test_messages_are_the_meetings_of_all_pairs_of_boxes(any_pair, data):
     assert {(m.source, m.dest, m.box.start, m.box.stop) for m in sends} == pairs
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.data())
 def test_a_rank_that_has_a_point_already_gets_it_from_itself(any_pair, data):
     """No other replica is asked for points that the receiver holds in the source."""
@@ -156,7 +157,7 @@ def test_a_rank_that_has_a_point_already_gets_it_from_itself(any_pair, data):
             assert has_some == (message.source == rank)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.data())
 def test_to_the_same_layout_every_rank_talks_to_itself_only(any_pair, data):
     """Replicated or not, nothing travels between equal layouts."""
@@ -167,7 +168,7 @@ def test_to_the_same_layout_every_rank_talks_to_itself_only(any_pair, data):
         assert list(plan.sends) == list(plan.recvs) == [(rank, rank, box) for box in boxes]
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.data())
 def test_reversed_takes_every_point_back(any_pair, data):
     """Without replicas, the reversed schedule is the redistribution the other way round."""
@@ -224,7 +225,7 @@ def test_gather_brings_every_point_to_root_once(any_pair, data):
     assert (arrivals == 1).all()
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.data())
 def test_gather_inverts_scatter_where_nothing_is_replicated(any_pair, data):
     """The same boxes travel, the other way."""

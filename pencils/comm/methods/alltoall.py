@@ -5,13 +5,14 @@ For exchanges that treat all arrays alike, and copy what arrives.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from pencils.comm.buffers import Buffers
 from pencils.comm.methods import method as limits
 from pencils.comm.methods.method import Array, Bytes, Call, Flow, Method, Packing, Plan
 from pencils.comm.pack import copy
@@ -63,6 +64,11 @@ class _AlltoallvFlow(Flow):
                 each()
 
         return complete
+
+    def reserve(self) -> None:
+        """Allocate all buffers."""
+        sizes = [self._method.unit * starts[-1] for starts in self._method.offsets]
+        _have_room(self._method.plan.buffers, sizes * len(self._away))
 
     def _start(self, away: list[Array], home: list[Array]) -> Callable[[], None]:
         method, plan, unit = self._method, self._method.plan, self._method.unit
@@ -164,6 +170,11 @@ class _AlltoallwFlow(Flow):
 
         return complete
 
+    def reserve(self) -> None:
+        """Allocate room for copies."""
+        sizes = [source.nbytes for source in self._call.sources] if self._copy else []
+        _have_room(self._method.plan.buffers, sizes)
+
     def _start(self, source: Array, target: Array) -> MPI.Request:
         plan = self._method.plan
         types_away = self._method.types(self._method.away, source.strides)
@@ -172,6 +183,12 @@ class _AlltoallwFlow(Flow):
             [_origin(source), *_ones(types_away), types_away],
             [_origin(target), *_ones(types_home), types_home],
         )
+
+
+def _have_room(buffers: Buffers, sizes: Sequence[int]) -> None:
+    """Have idle buffers of these sizes."""
+    for buffer in [buffers.take(nbytes) for nbytes in sizes]:
+        buffers.give(buffer)
 
 
 def _copy_into(buffer: Bytes, source: Array) -> Array:

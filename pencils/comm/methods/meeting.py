@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from math import prod
 
 import numpy as np
@@ -94,18 +94,6 @@ class Meeting:
         if board is not None:
             self.give_board(board)
         return not self.topology.any_of([board is None])[0]
-
-    def syncs(self, board: Board | None = None) -> list[Callable[[], None]]:
-        """Memory barriers for all windows, or for those of which a board tells."""
-        here, there = self.topology.shared, self.group.shared
-        if board is None:
-            return [*here.syncs, *(there.syncs if there is not here else [])]
-        rows = board.rows.reshape(-1, self._columns)
-        in_place = rows[:, STATE] == IN_PLACE
-        windows = {(here, number) for number in rows[in_place, WINDOW].tolist()}
-        windows |= {(there, number) for number in rows[~in_place, WINDOW].tolist()}
-        windows.add((there, board.window))
-        return [pool.syncs[number] for pool, number in windows]
 
     def _make_board(self, arrays: int) -> Board | None:
         """Put a board into the memory of the first rank. *Collective* over the group."""

@@ -143,6 +143,10 @@ class _Parcels:
             self._method.wires.add(self._made)
         return self._made
 
+    def is_laid_out(self, buffers: Buffers) -> bool:
+        """Whether nothing has to be allocated to lay the parcels out."""
+        return self._made is not None and buffers.has(self._made.buffer)
+
     def _wire(self, parcel: _Parcel, buffer: Bytes) -> _Wire:
         memory, copies = parcel.views[0], nothing
         if not parcel.in_place:
@@ -187,8 +191,6 @@ def _free(requests: Sequence[MPI.Prequest]) -> None:
 class _MessagesFlow(Flow):
     def __init__(self, method: Messages, call: Call) -> None:
         plan, comm = method.plan, method.comm
-        self._method = method
-        self._call = call
         self._buffers = plan.buffers
         in_place = not call.aliased
         self._away = _Parcels(
@@ -197,16 +199,24 @@ class _MessagesFlow(Flow):
         in_place = in_place and plan.arrive is Copies
         arriving = plan.arriving(call.targets)
         self._home = _Parcels(arriving, method, comm.Recv_init, plan.arrive, in_place=in_place)
-        self._under_way = False
         self._idle = not (self._home.parcels or self._away.parcels)
+        self.nbytes = max(self._home.nbytes, self._away.nbytes)
+
+    def reserve(self) -> None:
+        """Lay out all parcels."""
+        directions = self._home, self._away
+        if self._idle or all(parcels.is_laid_out(self._buffers) for parcels in directions):
+            return
+        for wires in [parcels.lay_out(self._buffers) for parcels in directions]:
+            self._buffers.give(wires.buffer)
 
     def start(self) -> Callable[[], None]:
-        """Post all receives, pack and post all sends."""
+        """Post all receives, pack and post all sends.
+
+        What is under way keeps its buffers, and requests belong to them: none is started again.
+        """
         if self._idle:
             return nothing
-        if self._under_way:  # and so are its requests
-            return _MessagesFlow(self._method, self._call).start()
-        self._under_way = True
         home, away = self._home.lay_out(self._buffers), self._away.lay_out(self._buffers)
         home.start()
         for requests, wires in away.batches:
@@ -222,6 +232,5 @@ class _MessagesFlow(Flow):
             MPI.Request.Waitall(away.requests)
             self._buffers.give(away.buffer)
             self._buffers.give(home.buffer)
-            self._under_way = False
 
         return complete

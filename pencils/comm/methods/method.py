@@ -152,6 +152,11 @@ class Flow(ABC):
     def start(self) -> Callable[[], None]:
         """Start, and return the function that completes. *Collective*."""
 
+    nbytes = 0  # of the larger one of two buffers that messages take, if any
+
+    def reserve(self) -> None:  # noqa: B027 - most of what shared memory needs is there
+        """Allocate what `start` needs, while ranks can still give up together; local."""
+
     def run(self, own: Callable[[], None]) -> None:
         """Start, run `own` meanwhile, and complete. *Collective*."""
         complete = self.start()

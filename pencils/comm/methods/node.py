@@ -35,7 +35,7 @@ from pencils.comm.methods.method import (
     nothing,
 )
 from pencils.comm.pack import Copies
-from pencils.comm.shared import Bytes, Place, round_up
+from pencils.comm.shared import Bytes, Place, fence, round_up
 
 
 class Shared(Method):
@@ -122,7 +122,6 @@ class _SharedFlow(Flow):
         self._seen = b""
         self._window = 0
         self._pull: Callable[[], None] = nothing
-        self._syncs: list[Callable[[], None]] = []
         # Valid for one staging block.
         self._staging: Bytes | None = None
         self._pack = Copies([])
@@ -144,12 +143,12 @@ class _SharedFlow(Flow):
         if board is None:
             return self._method.instead.bind(self._call).start()
         self._publish(board)
-        self._sync()
+        fence()
         request = self._group.comm.Ibarrier()
 
         def complete() -> None:
             request.Wait()
-            self._sync()
+            fence()
             self._finish(board)
 
         return complete
@@ -159,15 +158,11 @@ class _SharedFlow(Flow):
             board.staging = self._take_staging()
         self._write(board)
 
-    def _sync(self) -> None:
-        for sync in self._syncs:
-            sync()
-
     def _meet(self) -> None:
         """Wait for the others; what was stored before it is seen after it."""
-        self._sync()
+        fence()
         self._barrier()
-        self._sync()
+        fence()
 
     def _write(self, board: Board) -> None:
         """Pack what does not lie in shared memory, and say where everything is."""
@@ -178,7 +173,6 @@ class _SharedFlow(Flow):
         self._pack()
         if board.writer is not self._token:
             board.writer = self._token
-            self._syncs = self._meeting.syncs()
             rows = np.array(list(self._rows(board)), np.int64)
             board.rows[self._group.comm.rank] = rows.reshape(board.rows.shape[1:])
 
@@ -218,7 +212,7 @@ class _SharedFlow(Flow):
         known = board.rows.tobytes() == self._seen and board.window == self._window
         pull = self._pull if known else self._prepare(board)
         pull()
-        self._sync()
+        fence()
         self._barrier()  # all have read; nothing of others is looked at after it
         self._meeting.give_board(board)
 
@@ -228,7 +222,6 @@ class _SharedFlow(Flow):
         if (board.rows[..., STATE] == WANTS).any() and not self._stage(board):
             flow = method.instead.bind(self._call)
             return lambda: flow.run(nothing)
-        self._syncs = self._meeting.syncs(board)
         pairs = []
         for number, (home, target) in enumerate(method.plan.arriving(self._call.targets)):
             rows = board.rows[:, number].tolist()
@@ -270,6 +263,11 @@ class _HybridFlow(Flow):
     def __init__(self, near: Flow, far: Flow) -> None:
         self._near = near
         self._far = far
+
+    def reserve(self) -> None:
+        """Allocate what both need."""
+        self._near.reserve()
+        self._far.reserve()
 
     def run(self, own: Callable[[], None]) -> None:
         """Send, serve the own node meanwhile, and complete."""

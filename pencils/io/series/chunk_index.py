@@ -8,7 +8,7 @@ time at a new place, so that whoever holds an older root still finds all that be
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import isqrt, prod
 
 # Children of a node; what a file of superblock version 0 has for chunks.
@@ -51,6 +51,9 @@ class ChunkIndex:
     def __len__(self) -> int:
         return len(self._addresses)
 
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._addresses)
+
     def add(self, address: int) -> None:
         """Add the next chunk."""
         self._addresses.append(address)
@@ -68,13 +71,14 @@ class ChunkIndex:
             at.append(here * size)
         return (number * self.chunk[0], *reversed(at), 0)
 
-    def write(self, place: Callable[[bytes], int], more: Sequence[int] = ()) -> int | None:
+    def write(self, place: Callable[[bytes, bool], int], more: Sequence[int] = ()) -> int | None:
         """Write the tree, as far as it is not written yet.
 
         Parameters
         ----------
         place : callable
-            Finds a place for bytes and returns their address.
+            Finds a place for bytes, given whether later trees will have them too, and returns
+            their address.
         more : sequence of int, optional
             Chunks that follow, but may be elsewhere the next time.
 
@@ -93,7 +97,7 @@ class ChunkIndex:
         return children[0]
 
     def _write_level(
-        self, place: Callable[[bytes], int], level: int, children: list[int], total: int
+        self, place: Callable[[bytes, bool], int], level: int, children: list[int], total: int
     ) -> list[int]:
         if level == len(self._final):
             self._final.append([])
@@ -103,8 +107,9 @@ class ChunkIndex:
         for first in range(len(final) * _WIDTH, len(children), _WIDTH):
             group = children[first : first + _WIDTH]
             numbers = [min((first + at) * span, total) for at in range(len(group) + 1)]
-            nodes.append(place(self._node(level, numbers, group)))
-            if (first + _WIDTH) * span <= len(self._addresses):
+            stays = (first + _WIDTH) * span <= len(self._addresses)
+            nodes.append(place(self._node(level, numbers, group), stays))
+            if stays:
                 final.append(nodes[-1])
         return nodes
 

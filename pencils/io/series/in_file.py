@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import closing
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,10 +14,12 @@ from pencils.array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.comm.reduce import allreduce
+from pencils.io.arguments import already_there
+from pencils.io.commit import clean, commit, discard, made, make_temporary
 from pencils.io.direct import write_run
 from pencils.io.series.column import SUMS, TIME
 from pencils.io.series.ledger import Ledger
-from pencils.io.series.one_file import OneFile
+from pencils.io.series.one_file import OneFile, create
 from pencils.io.slabs import Slabs, runs
 from pencils.io.values import Stored
 
@@ -34,17 +38,31 @@ class InFile:
         The file, as all ranks find it.
     attrs : mapping of str to object
         Attributes of a new file.
+    mode : {"a", "w", "x"}
+        Whether to continue what is there, to start anew in its place, or only where nothing is.
+    edited : bool, optional
+        Whether to continue what another program has changed.
     """
 
     summed = True
 
-    def __init__(self, comm: MPI.Intracomm, path: str, attrs: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        path: str,
+        attrs: Mapping[str, Any],
+        *,
+        mode: str,
+        edited: bool = False,
+    ) -> None:
         self._comm = comm
         self.path = path
         self._file: OneFile | None = None
+        # Removes, on rank 0, a new series that never takes the place of the old one.
+        self._remove: weakref.finalize[Any, Any] | None = None
         with agreed(comm, "TimeSeries"):
             if comm.rank == 0:
-                self._file = OneFile(path, attrs)
+                self._file = self._open(attrs, mode, edited=edited)
 
     @property
     def ledger(self) -> Ledger | None:
@@ -59,17 +77,17 @@ class InFile:
         values: Mapping[str, Stored],
     ) -> None:
         """Add a snapshot."""
-        found: dict[str, int] | None = None
+        found: tuple[str, dict[str, int]] | None = None
         with agreed(self._comm, "append"):
             if self._file is not None:
-                found = self._file.place()
-        places: dict[str, int] = self._comm.bcast(found)
-        sums = _write(self._comm, self.path, step, fields, places)
+                found = self._file.path, self._file.place()
+        path, places = self._comm.bcast(found)
+        sums = _write(self._comm, path, step, fields, places)
         with agreed(self._comm, "append"):
             if self._file is not None:
                 row: dict[str, Any] = {name: value.data for name, value in values.items()}
                 row |= {SUMS + name: sums[name] for name in fields}
-                with self._file.ledger.changing():
+                with self._file.ledger.changing(), self._taking_place(self._file):
                     self._file.ledger.record({TIME: time, **row})
                     self._file.commit(places)
 
@@ -83,8 +101,53 @@ class InFile:
     def close(self) -> None:
         """End appending."""
         with agreed(self._comm, "close"):
-            if self._file is not None:
-                self._file.close()
+            if self._file is not None and (self._remove is None or self._remove.alive):
+                with self._taking_place(self._file):
+                    self._file.close()
+
+    def abandon(self) -> None:
+        """Leave what was there before, if there is nothing to replace it. Local."""
+        if self._remove is not None:
+            self._remove()
+
+    def _open(self, attrs: Mapping[str, Any], mode: str, *, edited: bool) -> OneFile:
+        target, ledger = Path(self.path), Ledger(dict(attrs))
+        if not target.exists():
+            with made(target) as temporary:
+                create(str(temporary), ledger)
+        elif mode == "x":
+            raise already_there(self.path)
+        elif mode == "w":
+            return self._start_beside(target, ledger)
+        return OneFile(self.path, edited=edited)
+
+    def _start_beside(self, target: Path, ledger: Ledger) -> OneFile:
+        """Start a series under a temporary name, as long as it has nothing to replace another."""
+        clean(target)
+        temporary = make_temporary(target)
+        self._remove = weakref.finalize(self, discard, temporary)
+        try:
+            create(str(temporary), ledger)
+            return OneFile(str(temporary))
+        except BaseException:
+            self._remove()
+            raise
+
+    @contextmanager
+    def _taking_place(self, file: OneFile) -> Iterator[None]:
+        """Let a new series take the place of the old one when the block has written to it."""
+        if self._remove is None:
+            yield
+            return
+        try:
+            yield
+            commit(Path(file.path), Path(self.path))
+        except BaseException:
+            self._remove()
+            raise
+        file.path = self.path
+        self._remove.detach()
+        self._remove = None
 
 
 def _write(

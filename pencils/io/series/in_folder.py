@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pencils.array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError, CheckpointError
-from pencils.io.commit import clean, commit, discard, make_temporary
+from pencils.io.arguments import already_there
+from pencils.io.commit import made
 from pencils.io.save import save
 from pencils.io.series.column import TIME
 from pencils.io.series.ledger import Ledger
@@ -19,6 +22,9 @@ from pencils.localgrid import LocalGrid
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+
+_NAME = re.compile(r"snapshot-(?:(?P<run>\d+)-)?\d{6,}\.h5")
 
 
 class InFolder:
@@ -39,6 +45,10 @@ class InFolder:
         Coordinates for the snapshots.
     saving : mapping of str to object
         Other arguments of `save` for the snapshots.
+    mode : {"a", "w", "x"}
+        Whether to continue what is there, to start anew in its place, or only where nothing is.
+    edited : bool, optional
+        Whether to continue what another program has changed.
     """
 
     summed = False
@@ -50,16 +60,23 @@ class InFolder:
         attrs: Mapping[str, Any],
         grid: LocalGrid | None,
         saving: Mapping[str, Any],
+        *,
+        mode: str,
+        edited: bool = False,
     ) -> None:
         self._comm = comm
+        self._edited = edited
         self._folder = Path(path)
         self._saving = {"attrs": attrs, **saving}
         self._grid = grid
         self.ledger: Ledger | None = None
         self._seen: tuple[int, ...] = ()  # the index as rank 0 has read or written it
+        self._run = 0  # tells its snapshots from those of a series that it replaces
+        self._replaced: list[str] | None = None  # snapshots of that, until this one has an index
         with agreed(comm, "TimeSeries"):
             if comm.rank == 0:
-                self.ledger = self._open(attrs)
+                self.ledger = self._open(attrs, mode)
+        self._run = comm.bcast(self._run)
 
     @property
     def path(self) -> str:
@@ -79,7 +96,8 @@ class InFolder:
             self._check_alone()
         contents = {**fields, **{name: decode(value) for name, value in values.items()}}
         if fields:
-            save(self._folder / _name(step), contents, grid=self._grid, time=time, **self._saving)
+            path = self._folder / _name(self._run, step)
+            save(path, contents, grid=self._grid, time=time, **self._saving)
         with agreed(self._comm, "append"):
             if self.ledger is not None:
                 self._check_alone()
@@ -88,32 +106,38 @@ class InFolder:
                     self.ledger.record({TIME: time, **row})
                     self._write_index(self.ledger)
 
-    def truncate(self, count: int) -> None:
+    def truncate(self, keep: int) -> None:
         """Keep the first snapshots only; the files of the others go when the index is written."""
         with agreed(self._comm, "truncate"):
             if self.ledger is not None:
                 self._check_alone()
-                surplus = [self._folder / _name(n) for n in range(count, len(self.ledger.times))]
+                surplus = self._names[keep:]
                 with self.ledger.changing():
-                    self.ledger.cut(count)
+                    self.ledger.cut(keep)
                     self._write_index(self.ledger)
-                _remove(surplus)
+                self._drop(surplus)
 
     def close(self) -> None:
-        """End appending: there is nothing to do."""
+        """End appending: a new series without snapshots, too, now replaces the old one."""
+        with agreed(self._comm, "close"):
+            if self.ledger is not None and self._replaced is not None and self.ledger.whole:
+                self._check_alone()
+                self._write_index(self.ledger)
 
-    def _open(self, attrs: Mapping[str, Any]) -> Ledger:
-        from pencils.io import hdf5  # of all ranks, only this one needs h5py
-        from pencils.io.series.tree import read_tree
+    def abandon(self) -> None:
+        """Leave what was there before, if there is nothing to replace it. Local."""
+        self._replaced = None
 
+    def _open(self, attrs: Mapping[str, Any], mode: str) -> Ledger:
         if not self._folder.parent.is_dir():
             msg = f"cannot make {self._folder}: {self._folder.parent} is not a directory"
             raise FileNotFoundError(msg)
         self._folder.mkdir(exist_ok=True)
         if Path(self.path).exists():
+            if mode == "x":
+                raise already_there(self._folder)
             self._seen = _identity(self.path)
-            with hdf5.open_file(self.path) as file:
-                return read_tree(self.path, file)
+            return self._start_beside(attrs) if mode == "w" else self._continue()
         other = min(self._folder.glob("*.h5"), default=None)
         if other is not None:
             msg = (
@@ -125,20 +149,57 @@ class InFolder:
         self._write_index(ledger)
         return ledger
 
+    def _continue(self) -> Ledger:
+        from pencils.io import hdf5  # of all ranks, only this one needs h5py
+        from pencils.io.series import tree
+
+        with hdf5.open_whole(self.path, hdf5.Access(edited=self._edited)) as source:
+            ledger = tree.read_tree(self.path, source.file)
+            self._run = next(filter(None, map(_run_of, tree.sources(source.file))), 0)
+        return ledger
+
+    def _start_beside(self, attrs: Mapping[str, Any]) -> Ledger:
+        """Start a series whose snapshots have other names than those that there are."""
+        from pencils.io import hdf5
+        from pencils.io.series import tree
+
+        self._replaced, taken = [], [path.name for path in self._folder.iterdir()]
+        try:
+            with hdf5.open_whole(self.path, hdf5.Access(edited=True)) as source:
+                is_series = tree.is_series(source.file)
+                self._replaced = taken = [*filter(_NAME.fullmatch, tree.sources(source.file))]
+        except CheckpointError as error:
+            LOG.warning("the snapshots of a damaged series are not removed: %s", error)
+        else:
+            if not is_series:
+                raise tree.no_series(self.path)
+        runs = set(map(_run_of, taken))
+        self._run = next(run for run in count() if run not in runs)
+        return Ledger(dict(attrs))
+
     def _write_index(self, ledger: Ledger) -> None:
         from pencils.io.series import tree
 
         target = Path(self.path)
-        files = [_name(number) for number in range(len(ledger.times))]
-        clean(target)
-        temporary = make_temporary(target)
-        try:
-            tree.create_index(str(temporary), ledger, files)
-            commit(temporary, target)
-        except BaseException:
-            discard(temporary)
-            raise
+        with made(target) as temporary:
+            tree.create_index(str(temporary), ledger, self._names)
         self._seen = _identity(self.path)
+        replaced, self._replaced = self._replaced, None
+        self._drop(replaced or ())
+
+    @property
+    def _names(self) -> list[str]:
+        """Names of the files of all snapshots, on rank 0."""
+        times = () if self.ledger is None else self.ledger.times
+        return [_name(self._run, number) for number in range(len(times))]
+
+    def _drop(self, names: Iterable[str]) -> None:
+        """Remove snapshots that the index no longer names; never fails."""
+        for name in names:
+            try:
+                (self._folder / name).unlink(missing_ok=True)
+            except OSError as error:
+                LOG.warning("cannot remove an old snapshot: %s", error)
 
     def _check_alone(self) -> None:
         if self.ledger is not None and _identity(self.path) != self._seen:
@@ -149,9 +210,15 @@ class InFolder:
             raise CheckpointError(msg)
 
 
-def _name(number: int) -> str:
+def _name(run: int, number: int) -> str:
     """Name the file of a snapshot; the folder may be renamed."""
-    return f"snapshot-{number:06d}.h5"
+    return f"snapshot-{run}-{number:06d}.h5" if run else f"snapshot-{number:06d}.h5"
+
+
+def _run_of(name: str) -> int | None:
+    """Say which run has such snapshots."""
+    found = _NAME.fullmatch(name)
+    return int(found["run"] or 0) if found else None
 
 
 def _identity(path: str) -> tuple[int, ...]:
@@ -167,12 +234,3 @@ def _check_names(fields: Mapping[str, PencilArray]) -> None:
     if bad is not None:  # virtual datasets put numbers there
         msg = f"{bad!r} cannot be the name of a field with storage='files'; leave out the '%'"
         raise ArgumentError(msg)
-
-
-def _remove(files: Sequence[Path]) -> None:
-    """Remove snapshots that the index no longer names; never fails."""
-    for file in files:
-        try:
-            file.unlink(missing_ok=True)
-        except OSError as error:
-            LOG.warning("cannot remove an old snapshot: %s", error)

@@ -16,36 +16,35 @@ Besides the points a step takes some 10 kB, and 8 kB for each field; coordinates
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pencils.errors import CheckpointError
-from pencils.io.commit import clean, commit, discard, make_temporary
+from pencils.io.manifest import HEAD, Listed, Record, clear_cached_root
 from pencils.io.overlay import Change, Overlay
+from pencils.io.plain import open_regular, read, write
+from pencils.io.seal import aligned
 from pencils.io.series.chunk_index import ChunkIndex, chunk_shape
 from pencils.io.series.column import Column
+from pencils.io.series.kept import Kept
 from pencils.io.series.ledger import Ledger
 from pencils.io.series.superblock import (
     Superblock,
     end_of,
-    forget_cached_root,
     read_superblock,
     set_address,
     set_end,
     set_root,
     start_blank,
-    write,
 )
 
 # Readers before HDF5 2.0 take chunks below 4 GiB.
 CHUNK_BYTES = 2**30
 # Values of that many bytes, of several times, share a chunk.
 _BATCH_BYTES = 1024
-_ALIGNMENT = 8
 # Bytes that a root group and its headers are likely to take, before there has been one.
 _ROOM = 2**19
 
@@ -56,26 +55,28 @@ class OneFile:
     Parameters
     ----------
     path : str
-        The file; it is made, if there is none, or continued.
-    attrs : mapping of str to object
-        Attributes of a new file.
+        The file, which `create` has made.
+    edited : bool, optional
+        Whether to continue what another program has changed.
 
     Raises
     ------
     CheckpointError
-        If there is a file that is no series.
+        If there is a file that is no series, damaged, or changed by another program.
     OSError
-        If the file can be neither opened nor made.
+        If the file cannot be opened.
     """
 
-    def __init__(self, path: str, attrs: Mapping[str, Any]) -> None:
+    def __init__(self, path: str, *, edited: bool = False) -> None:
         self.path = path
-        if not Path(path).exists():
-            _create(Path(path), Ledger(dict(attrs)))
         self.indices: dict[str, ChunkIndex] = {}
         self.points: dict[str, int] = {}  # where coordinates lie
-        self.ledger, self._block = self._read()
-        self._end = self._block.end  # of what is written; the superblock is going to be ahead
+        self.ledger, self._block, record = self._read(edited=edited)
+        self._kept = self._collect(record)
+        self._sealed = record is not None
+        # Of what is written, and of it without the record; the superblock is going to be ahead.
+        self._end = max(self._block.end, 0 if record is None else record.stop)
+        self._inner = self._block.end
         self._besides = _ROOM  # bytes of the last step that were no fields
         self._step = 0  # bytes that the next step is likely to take; none before there is room
 
@@ -94,7 +95,7 @@ class OneFile:
         end, places = self._end, {}
         for column in self.ledger.fields:
             index = self._index(column)
-            places[column.name] = end = _aligned(end)
+            places[column.name] = end = aligned(end)
             end += index.per_row * index.nbytes
         self._make_room(end)
         return places
@@ -103,7 +104,7 @@ class OneFile:
         """Give back the room behind the last snapshot, if it was made here."""
         if self._step and read_superblock(self.path) == self._block:
             with _opened(self.path) as handle:
-                set_end(handle, self._end)
+                set_end(handle, self._inner)
                 os.fsync(handle)
                 os.ftruncate(handle, self._end)
 
@@ -136,11 +137,13 @@ class OneFile:
             index.cut(count // index.chunk[0] * index.per_row)
         self._write(self._end)
 
-    def _read(self) -> tuple[Ledger, Superblock]:
+    def _read(self, *, edited: bool) -> tuple[Ledger, Superblock, Record | None]:
         from pencils.io import hdf5  # of all ranks, only this one needs h5py
-        from pencils.io.series.tree import address_of, read_tree
+        from pencils.io.describe import address_of
+        from pencils.io.series.tree import read_tree
 
-        with hdf5.open_file(self.path) as file:
+        with hdf5.open_whole(self.path, hdf5.Access(edited=edited)) as source:
+            file = source.file
             ledger = read_tree(self.path, file)
             for column in ledger.columns.values():
                 index = self._index(column)
@@ -150,7 +153,23 @@ class OneFile:
                 if address is not None:
                     self.points[name] = address
             # someone may have switched to another root since
-            return ledger, read_superblock(self.path)._replace(root=address_of(file["/"]))
+            block = read_superblock(self.path)._replace(root=address_of(file["/"]))
+            return ledger, block, source.record
+
+    def _collect(self, record: Record | None) -> Kept:
+        """Sum up what is in the file and stays: values of all times, and coordinates."""
+        kept = Kept(record)
+        values = [column.name for column in self.ledger.columns.values() if not column.is_field]
+        extents = [(at, self.indices[name].nbytes) for name in values for at in self.indices[name]]
+        points = self.ledger.coordinates
+        extents += [(at, points[name].nbytes) for name, at in self.points.items()]
+        handle = open_regular(self.path)
+        try:
+            for at, count in extents:
+                kept.add(at, read(handle, count, at))
+        finally:
+            os.close(handle)
+        return kept
 
     def _read_addresses(self, dataset: Any, index: ChunkIndex, count: int) -> None:
         if dataset.chunks != index.chunk or dataset.id.get_create_plist().get_nfilters():
@@ -168,22 +187,25 @@ class OneFile:
 
     def _write(self, end: int) -> None:
         self._check_alone()
+        if not self._sealed:  # by HDF5, which has filled in what is left out here
+            _forget_cached_root(self.path)
         with Overlay(self.path) as overlay:
-            tail = _Tail(overlay, end)
+            tail = _Tail(overlay, end, self._kept)
             for name, points in self.ledger.coordinates.items():
                 if points.size and name not in self.points:
-                    self.points[name] = tail.place(points.tobytes())
+                    self.points[name] = tail.place(points.tobytes(), stays=True)
             roots = {
                 name: self._write_index(column, tail)
                 for name, column in self.ledger.columns.items()
             }
-            new = _add_root(tail, self.ledger, self.indices, roots | self.points)
-            changes = overlay.changes()
-        self._besides = max(_ROOM, new.end - end)
+            step = _add_root(tail, self.ledger, self.indices, roots | self.points)
+        self._besides = max(_ROOM, step.stop - end)
         self._make_room(end)
-        ahead = max(self._block.end, new.end + self._step)
-        _apply(self.path, changes, end, new._replace(end=ahead))
-        self._end, self._block = new.end, new._replace(end=ahead)
+        block = Superblock(max(self._block.end, step.stop + self._step), step.root)
+        _apply(self.path, step, end, block)
+        self._kept.turn()
+        self._sealed = True
+        self._end, self._inner, self._block = step.stop, step.end, block
 
     def _write_index(self, column: Column, tail: _Tail) -> int | None:
         """Write the values of a column, if it has any here, and the index of its chunks."""
@@ -192,8 +214,9 @@ class OneFile:
             batch, history = index.chunk[0], self.ledger.values[column.name]
             for first in range(len(index) * batch, len(history), batch):
                 data = np.array(history[first : first + batch], column.dtype).tobytes()
-                address = tail.place(data.ljust(index.nbytes, b"\0"))
-                if first + batch <= len(history):
+                stays = first + batch <= len(history)
+                address = tail.place(data.ljust(index.nbytes, b"\0"), stays=stays)
+                if stays:
                     index.add(address)
                 else:
                     more.append(address)
@@ -203,21 +226,30 @@ class OneFile:
 class _Tail:
     """The end of a file that grows."""
 
-    def __init__(self, overlay: Overlay, end: int) -> None:
+    def __init__(self, overlay: Overlay, end: int, kept: Kept) -> None:
         self.overlay = overlay
-        self.end = end
+        self.start = self.end = aligned(end)
+        self.kept = kept
 
-    def place(self, data: bytes) -> int:
-        """Write bytes at the end, and say where that was."""
-        start = _aligned(self.end)
+    def place(self, data: bytes, stays: bool = False) -> int:  # noqa: FBT001, FBT002
+        """Write bytes at the end, and say where that was; later steps have them too if it stays."""
+        start = aligned(self.end)
         self.overlay.seek(start)
         self.overlay.write(data)
         self.end = start + len(data)
+        if stays:
+            self.kept.add(start, data)
         return start
 
 
-def _aligned(address: int) -> int:
-    return -(-address // _ALIGNMENT) * _ALIGNMENT
+class _Step(NamedTuple):
+    """What a step writes: where it ends without and with its record, and how that is named."""
+
+    root: int
+    end: int
+    stop: int
+    naming: tuple[bytes, int]
+    changes: list[Change]
 
 
 def _chunk(column: Column) -> tuple[int, ...]:
@@ -232,28 +264,42 @@ def _add_root(
     ledger: Ledger,
     indices: Mapping[str, ChunkIndex],
     addresses: Mapping[str, int | None],
-) -> Superblock:
-    """Let HDF5 add a root group at the end, and say where; `addresses` are of data or indices."""
+) -> _Step:
+    """Let HDF5 add a root group at the end, and a record; `addresses` are of data or indices."""
     from pencils.io.series import tree
 
-    start_blank(tail.overlay, _aligned(tail.end))
-    root, headers = tree.add_root(tail.overlay, ledger, indices)
+    overlay = tail.overlay
+    head = overlay.peek(range(HEAD))
+    tail.kept.write_pages(tail.place)
+    start_blank(overlay, aligned(tail.end))
+    root, headers = tree.add_root(overlay, ledger, indices)
     for name, address in addresses.items():
         if address is not None:
-            set_address(tail.overlay, headers[name], address)
-    return Superblock(end_of(tail.overlay), root)
+            set_address(overlay, headers[name], address)
+    end = end_of(overlay)
+    datasets = {entry.name: Listed.of(entry) for entry in tree.list_entries(ledger)}
+    written = tail.start, overlay.peek(range(tail.start, end))
+    start, record, naming = tail.kept.compose(datasets, head, written, root)
+    changes = [*overlay.changes(), Change(start, record)]
+    return _Step(root, end, start + len(record), naming, changes)
 
 
-def _apply(path: str, changes: Iterable[Change], end: int, new: Superblock) -> None:
+def _apply(path: str, step: _Step, end: int, new: Superblock) -> None:
     """Write what lies beyond `end`, and when that is on disk, switch to the new root."""
     with _opened(path) as handle:
         _lengthen(handle, new.end)
         set_end(handle, new.end)
-        for offset, data in changes:  # what is before is about the blank root
+        for offset, data in step.changes:  # what is before is about the blank root
             write(handle, data[max(0, end - offset) :], max(offset, end))
+        write(handle, *step.naming)
         os.fsync(handle)
         set_root(handle, new.root)
         os.fsync(handle)
+
+
+def _forget_cached_root(path: str) -> None:
+    with _opened(path) as handle:
+        clear_cached_root(handle)
 
 
 def _lengthen(handle: int, size: int) -> None:
@@ -272,21 +318,13 @@ def _opened(path: str) -> Iterator[int]:
         os.close(handle)
 
 
-def _create(target: Path, ledger: Ledger) -> None:
+def create(path: str, ledger: Ledger) -> None:
+    """Overwrite `path` with a series that has no snapshots."""
     from pencils.io.series import tree
 
-    clean(target)
-    temporary = make_temporary(target)
-    path = str(temporary)
-    try:
-        tree.create_blank(path)
-        forget_cached_root(path)
-        with Overlay(path) as overlay:
-            end = overlay.size
-            new = _add_root(_Tail(overlay, end), ledger, {}, {})
-            changes = overlay.changes()
-        _apply(path, changes, end, new)
-        commit(temporary, target)
-    except BaseException:
-        discard(temporary)
-        raise
+    tree.create_blank(path)
+    _forget_cached_root(path)
+    with Overlay(path) as overlay:
+        end = overlay.size
+        step = _add_root(_Tail(overlay, end, Kept()), ledger, {}, {})
+    _apply(path, step, end, Superblock(step.end, step.root))

@@ -6,19 +6,17 @@ are what ``libver="earliest"`` makes.
 
 from __future__ import annotations
 
-import os
 import struct
 from typing import NamedTuple
 
 from pencils.errors import CheckpointError
+from pencils.io.manifest import HEAD, parse_head
 from pencils.io.overlay import Overlay
+from pencils.io.plain import write
 
-_SIGNATURE = b"\x89HDF\r\n\x1a\n\0"  # and version 0
-_SIZES = (13, b"\x08\x08")  # of addresses and lengths
-_END, _ROOT, _CACHED = 40, 64, 72
-_HEAD = 96
+_END, _ROOT = 40, 64
 # Where HDF5 puts the root group of a new file, which then stays empty.
-_BLANK = _HEAD
+_BLANK = HEAD
 # Messages of an object header.
 _LAYOUT, _CONTINUED = 8, 16
 # Where layout messages have an address, by what they begin with: contiguous data, chunks.
@@ -42,36 +40,12 @@ def read_superblock(path: str) -> Superblock:
         If it is in another form than that in which series are written.
     """
     with open(path, "rb") as file:  # noqa: PTH123 - one read
-        head = file.read(_HEAD)
-    at, sizes = _SIZES
-    known = head.startswith(_SIGNATURE) and head[at : at + 2] == sizes and len(head) == _HEAD
-    found = Superblock(*struct.unpack_from("<Q16xQ", head, _END)) if known else None
-    if found is None or found.root == _BLANK:
+        head = file.read(HEAD)
+    found = parse_head(head)
+    if found is None or found[1] == _BLANK:
         msg = f"{path} was rewritten by another tool; it can be read, but not be continued"
         raise CheckpointError(msg)
-    return found
-
-
-def write(handle: int, data: bytes, offset: int) -> None:
-    """Write all bytes to a position of an open file; the system may take only the first of them.
-
-    Raises
-    ------
-    OSError
-        If they cannot be written.
-    """
-    done = 0
-    while done < len(data):
-        done += os.pwrite(handle, data[done:], offset + done)
-
-
-def forget_cached_root(path: str) -> None:
-    """Let the superblock say of the root group where it is and nothing else."""
-    handle = os.open(path, os.O_RDWR)
-    try:
-        write(handle, bytes(_HEAD - _CACHED), _CACHED)
-    finally:
-        os.close(handle)
+    return Superblock(*found)
 
 
 def set_end(handle: int, end: int) -> None:

@@ -6,18 +6,19 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from inspect import signature
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pencils.array import PencilArray
 from pencils.comm.agree import agreed
+from pencils.comm.leaving import LeftTogether
 from pencils.comm.topology import congruent, user_comm
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
-from pencils.io.arguments import read_attrs, read_facts, read_grid, read_path
+from pencils.io.arguments import read_attrs, read_facts, read_grid, read_mode, read_path
 from pencils.io.entry import RESERVED
+from pencils.io.grids import are_fields, whole_grid
 from pencils.io.save import save
 from pencils.io.series.column import Column
 from pencils.io.series.in_file import InFile
@@ -47,7 +48,7 @@ _GROWTH = 1.1
 _OWN = {"grid", "attrs", "step", "time", "wait"}
 
 
-class TimeSeries:
+class TimeSeries(LeftTogether):
     """Fields and values over time, as ``u(time, ...)`` in HDF5. *Collective*.
 
     Every `append` adds one snapshot along the unlimited first axis of every dataset. In one file
@@ -55,17 +56,25 @@ class TimeSeries:
     opens the file, at any moment and with any tool, finds as many snapshots in every dataset as in
     ``time``, and keeps them while it is open; a process that dies at any moment, or a loss of
     power, leaves the snapshots that were appended. The file grows by some 11 kB with each, and
-    8 kB for each field, besides the data. Of what other tools add to the file, only attributes of
-    the file, of ``time`` and of what is appended stay; those of coordinates and groups, and
-    datasets, go with the next one.
+    8 kB for each field, besides the data. A file that another tool has changed is continued with
+    ``edited=True`` only; of what was added, only attributes of the file, of ``time`` and of what is
+    appended stay; those of coordinates and groups, and datasets, go with the next snapshot.
+
+    If a ``with`` block fails on any rank, all ranks raise at its end and the series is closed: what
+    was appended stays; if that is nothing, so does what ``mode="w"`` was to replace.
 
     Parameters
     ----------
     path : str or path-like
-        The file, or the folder; a relative path starts at the working directory of rank 0. What is
-        there is continued, on any number of processes and any decomposition.
-    grid : LocalGrid, optional
-        Coordinates to store as dimension scales, so that xarray and netCDF tools find them.
+        The file, or the folder; a relative path starts at the working directory of rank 0.
+    mode : {"a", "w", "x"}, optional
+        As of `open`: "a" continues what is there, on any number of processes and any decomposition;
+        "w" starts anew, whatever file is there, or series in the folder; "x" starts only where
+        there is nothing yet. The old file or series stays until the first snapshot of the new one,
+        or `close`, takes its place; of a folder only the index and the snapshots that it names go.
+    grid : LocalGrid or sequence of PencilArray, optional
+        Coordinates to store as dimension scales, so that xarray and netCDF tools find them; also as
+        the fields ``(x, y)`` that a LocalGrid yields.
     comm : mpi4py.MPI.Intracomm, optional
         The processes that append. Default: those of `grid`, or else all.
     storage : {"file", "files"}, optional
@@ -78,13 +87,16 @@ class TimeSeries:
         when snapshots have become a tenth more, and at the end.
     saving : mapping of str to object, optional
         Arguments of `save` for the files of snapshots, other than those given here.
+    edited : bool, optional
+        Whether to continue a series that another program has changed since.
 
     Raises
     ------
     CheckpointError
-        On every rank, if there is a file that is no series, or a folder with other ``.h5`` files.
+        On every rank, if there is a file that is no series, is damaged, or was changed by another
+        program, or a folder with other ``.h5`` files.
     OSError
-        On every rank, if the file can be neither opened nor made.
+        On every rank, if the file can be neither opened nor made; ``FileExistsError`` by mode "x".
     ArgumentError, PencilMismatchError, RankDisagreementError, TypeError
         On every rank, if an argument is not allowed or differs between ranks.
 
@@ -105,35 +117,41 @@ class TimeSeries:
     def __init__(
         self,
         path: str | os.PathLike[str],
+        mode: Literal["a", "w", "x"] = "a",
         *,
-        grid: LocalGrid | None = None,
+        grid: LocalGrid | Sequence[PencilArray] | None = None,
         comm: MPI.Intracomm | None = None,
         storage: Literal["file", "files"] = "file",
         attrs: Mapping[str, Any] | None = None,
         xdmf: bool = False,
         saving: Mapping[str, Any] | None = None,
+        edited: bool = False,
     ) -> None:
         self._ranks = _find_ranks(grid, comm)
         self._comm = self._ranks.topology.comm if self._ranks else topology_among().comm
+        grid = whole_grid(self._comm, "TimeSeries", grid)
         with agreed(self._comm, "TimeSeries") as same:
             given, known = read_path(path), read_attrs(attrs, RESERVED)
+            self._mode = read_mode(mode)
             self._grid = read_grid(grid)
             _check_comm(self._grid, comm)
             options = _read_saving(saving, storage)
             axes = None if self._grid is None else (self._grid.pencil, _tell(self._grid))
-            same(path=given, grid=axes, attrs=sorted(known), storage=storage)
-            same(xdmf=bool(xdmf), saving=sorted(options))
+            same(path=given, mode=mode, grid=axes, attrs=sorted(known), storage=storage)
+            same(xdmf=bool(xdmf), saving=sorted(options), edited=bool(edited))
         real: str = self._comm.bcast(os.path.realpath(given))
+        way: dict[str, Any] = {"mode": mode, "edited": bool(edited)}
         self._storage: InFile | InFolder
         if storage == "file":
-            self._storage = InFile(self._comm, real, known)
+            self._storage = InFile(self._comm, real, known, **way)
         else:
-            self._storage = InFolder(self._comm, real, known, self._grid, options)
+            self._storage = InFolder(self._comm, real, known, self._grid, options, **way)
         ledger = self._storage.ledger
         self._times: list[float] = self._comm.bcast(ledger and [*map(float, ledger.times)])
         self._selector = Selector()
         self._xdmf = bool(xdmf)
         self._listed = 0  # snapshots in the sidecar
+        self._failed = False  # whether the last append was not completed
         self._closed = False
 
     @property
@@ -145,6 +163,11 @@ class TimeSeries:
     def path(self) -> str:
         """The file that shows all snapshots: the series itself, or the index of its folder."""
         return self._storage.path
+
+    @property
+    def mode(self) -> str:
+        """Whether it continues what was there, ``"a"``, or was started anew, ``"w"`` or ``"x"``."""
+        return self._mode
 
     @property
     def closed(self) -> bool:
@@ -190,7 +213,9 @@ class TimeSeries:
             if self._storage.ledger is not None:
                 self._compare(*_describe(samples, taken, self._grid))
         values = {one.name: one.value for one in samples if isinstance(one, ValueSample)}
+        self._failed = True
         self._storage.append(now, len(self._times), taken, values)
+        self._failed = False
         self._times.append(now)
         if self._xdmf and len(self._times) >= _GROWTH * self._listed:
             self._write_sidecar(len(self._times))
@@ -236,21 +261,21 @@ class TimeSeries:
         if self._closed:
             return
         self._closed = True
+        if self._failed and not self._times:
+            self._storage.abandon()
         self._storage.close()
         if self._xdmf and self._listed != len(self._times):
             self._write_sidecar(len(self._times))
 
-    def __enter__(self) -> Self:
-        return self
+    def _meet(self) -> MPI.Intracomm:
+        return self._comm
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is None:  # else other ranks may never get here
-            self.close()
+    def _end_block(self) -> None:
+        self.close()
+
+    def _give_up(self, _error: BaseException, /) -> None:
+        self._closed = True
+        self._storage.abandon()
 
     def __len__(self) -> int:
         return len(self._times)
@@ -276,8 +301,9 @@ class TimeSeries:
             raise ArgumentError(msg)
         if self._times and now <= self._times[-1]:
             msg = (
-                f"time={now} is not later than the last snapshot, at {self._times[-1]}; "
-                "truncate(time) drops what a resumed run writes again"
+                f"time={now} is not later than the last snapshot, at {self._times[-1]}, in "
+                f"{self.path}: TimeSeries(path, mode='w') starts anew, and truncate(time) drops "
+                "what a resumed run writes again"
             )
             raise ArgumentError(msg)
         return now
@@ -302,6 +328,8 @@ class TimeSeries:
 def _find_ranks(grid: object, comm: MPI.Intracomm | None) -> Pencil | None:
     if grid is None:
         return Pencil(1, comm)
+    if are_fields(grid):
+        return grid[0].pencil
     return grid.pencil if isinstance(grid, LocalGrid) else None
 
 

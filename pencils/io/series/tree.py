@@ -10,10 +10,13 @@ import h5py
 import numpy as np
 
 from pencils.errors import CheckpointError
+from pencils.io.changing import changing
 from pencils.io.checksum import checksum
-from pencils.io.create import LIBVER, file_type, label, store_attribute, store_value
+from pencils.io.create import file_type, label, store_attribute, store_value
+from pencils.io.describe import address_of
 from pencils.io.entry import FORMAT, RESERVED, Entry
 from pencils.io.overlay import Overlay
+from pencils.io.seal import seal_new
 from pencils.io.series.chunk_index import ChunkIndex
 from pencils.io.series.column import SOURCE, SUMS, TIME, Column
 from pencils.io.series.ledger import Ledger
@@ -63,7 +66,7 @@ def write_tree(group: Any, ledger: Ledger, make: Make, place: Place) -> None:
 
 def create_blank(path: str) -> None:
     """Overwrite `path` with a file that holds nothing."""
-    with h5py.File(path, "w", libver=LIBVER, locking=False):
+    with changing(path, "w"):
         pass
 
 
@@ -79,8 +82,23 @@ def create_index(path: str, ledger: Ledger, files: Sequence[str]) -> None:
     def place(group: Any, name: str, points: Array) -> None:
         store_value(group, name, Stored(COORDINATE, points), summed=True)
 
-    with h5py.File(path, "w", libver=LIBVER, locking=False) as file:
+    with changing(path, "w") as file:
         write_tree(file, ledger, make, place)
+    seal_new(path, list_entries(ledger), ())
+
+
+def list_entries(ledger: Ledger) -> list[Entry]:
+    """Describe what the file of a series holds."""
+    count = len(ledger.times)
+    entries = []
+    for name, column in ledger.columns.items():
+        kind = "" if column.is_field else column.attrs.get(RESERVED + "value", COORDINATE)
+        total = ledger.checksum(name) if SUMS + name in ledger.values else None
+        shape = count, *column.shape
+        entries.append(Entry(name, shape, column.dtype, kind=kind, checksum=total))
+    for name, points in ledger.coordinates.items():
+        entries.append(Entry(name, points.shape, points.dtype, kind=COORDINATE))
+    return entries
 
 
 def add_root(
@@ -107,15 +125,10 @@ def add_root(
         made.attrs[_SUM] = np.uint64(checksum(points))
         headers[name] = address_of(made)
 
-    with h5py.File(overlay, "r+", libver=LIBVER) as file:
+    with changing(overlay) as file:
         group = file.create_group(RESERVED + "root")
         write_tree(group, ledger, make, place)
         return address_of(group), headers
-
-
-def address_of(thing: Any) -> int:
-    """Say where the header of a group or a dataset is."""
-    return int(h5py.h5o.get_info(thing.id).addr)
 
 
 def _describe(group: Any, dataset: Any, column: Column, ledger: Ledger) -> None:
@@ -168,8 +181,7 @@ def read_tree(path: str, file: Any) -> Ledger:
     """
     version = file.attrs.get(_SERIES)
     if version is None:
-        msg = f"{path} is not a TimeSeries; choose another name, or remove it first"
-        raise CheckpointError(msg)
+        raise no_series(path)
     if version > _VERSION:
         msg = f"{path} is a series of version {version}, written by a newer pencils; install that"
         raise CheckpointError(msg)
@@ -186,6 +198,27 @@ def read_tree(path: str, file: Any) -> Ledger:
         elif dataset.attrs.get(RESERVED + "value") == COORDINATE:
             ledger.coordinates[name] = dataset[...]
     return ledger
+
+
+def is_series(file: Any) -> bool:
+    """Whether a file is, or shows, a series."""
+    return _SERIES in file.attrs
+
+
+def no_series(path: str) -> CheckpointError:
+    """Make the error for a file that is something else."""
+    return CheckpointError(f"{path} is not a TimeSeries; choose another name, or remove it first")
+
+
+def sources(file: Any) -> list[str]:
+    """Name the files whose datasets a series shows, each once."""
+    found: dict[str, None] = {}
+    names: list[str] = []
+    file.visititems(lambda name, thing: names.append(name) if _is_data(thing) else None)
+    for name in names:
+        if file[name].is_virtual:
+            found |= dict.fromkeys(part.file_name for part in file[name].virtual_sources())
+    return list(found)
 
 
 def _is_data(thing: object) -> bool:

@@ -1,0 +1,224 @@
+"""Values as bytes: the same for equal values, whatever their spelling, and for no others.
+
+Numbers are equal by value, as in Python: ``1``, ``1.0``, ``True`` and ``np.int64(1)`` are, and so
+are 0.0 and -0.0; NaN equals NaN. Tuples and lists are sequences, mappings and sets have no order,
+a path is its text. Elements of arrays are equal as numbers are, but shape and type count as well.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import re
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import lru_cache, partial
+from hashlib import blake2b
+from types import EllipsisType, NoneType
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Plain = Any  # what `marshal` writes: lists are sequences, tuples begin with what they are
+
+_VERSION = 2  # of the format of `marshal`: later ones depend on which objects are the same
+_LEAVES = frozenset({str, int, bytes, NoneType})
+_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
+
+
+@runtime_checkable
+class Canonical(Protocol):
+    """What knows by itself on what its equality depends."""
+
+    def canonical_form(self) -> object:
+        """Return a value that is equal for equal objects of this class, and for no others."""
+
+
+def encoded(value: object) -> bytes:
+    """Return bytes that are the same for equal values.
+
+    Examples
+    --------
+    >>> encoded({"a": 1, "b": (2.5,)}) == encoded({"b": [np.float64(2.5)], "a": np.int8(1)})
+    True
+    >>> encoded(1) == encoded("1")
+    False
+    """
+    return marshal.dumps(plain(value), _VERSION)
+
+
+def encoded_call(name: str, values: Mapping[str, Any]) -> bytes:
+    """Return bytes that are the same for equal names and equal values of equal names."""
+    whole: list[Plain] = [name]
+    for key in sorted(values):
+        one = values[key]
+        whole += key, one if type(one) in _LEAVES else _FORM_OF[type(one)](one)  # as `plain` does
+    return marshal.dumps(whole, _VERSION)
+
+
+def plain(value: Any) -> Plain:
+    """Make of a value what is written of it."""
+    kind = type(value)
+    return value if kind in _LEAVES else _FORM_OF[kind](value)
+
+
+class _Forms(dict[type, Callable[[Any], Plain]]):
+    """How values of types are written, once each was met."""
+
+    def __missing__(self, kind: type) -> Callable[[Any], Plain]:
+        form = self[kind] = _find_form(kind)
+        return form
+
+
+_FORM_OF = _Forms()
+
+
+def _find_form(kind: type) -> Callable[[Any], Plain]:
+    """Find how values of a type are written."""
+    for base, form in _FORMS.items():
+        if issubclass(kind, base):
+            return form
+    name = _name(kind)
+    if issubclass(kind, Canonical):
+        return lambda value: (name, plain(value.canonical_form()))
+    if is_dataclass(kind):
+        parts = [field.name for field in fields(kind) if field.compare]
+        return lambda value: (name, *(plain(getattr(value, part)) for part in parts))
+    if kind.__repr__ is object.__repr__:  # its text would tell an address only
+        return lambda _: (name,)
+    return lambda value: (name, _ADDRESS.sub("", repr(value)))
+
+
+def _sequence(value: tuple[object, ...] | list[object]) -> Plain:
+    found = []
+    for one in value:  # as `plain` does; agreements come with every call of a verb
+        kind = type(one)
+        found.append(one if kind in _LEAVES else _FORM_OF[kind](one))
+    return found
+
+
+def _mapping(value: Mapping[object, object]) -> Plain:
+    return "mapping", *sorted((encoded(key), encoded(one)) for key, one in value.items())
+
+
+def _set(value: AbstractSet[object]) -> Plain:
+    return "set", *sorted(map(encoded, value))
+
+
+def _float(value: float) -> Plain:
+    if value.is_integer():
+        return int(value)
+    return float.__float__(value) if value == value else ("NaN",)  # noqa: PLR0124
+
+
+def _long(value: np.floating[Any]) -> Plain:
+    near = float(value)
+    if near == value or not np.isfinite(value):
+        return _float(near)
+    return "ratio", *value.as_integer_ratio()
+
+
+def _complex(value: complex | np.complexfloating[Any, Any]) -> Plain:
+    real, imag = plain(value.real), plain(value.imag)
+    return real if imag == 0 else ("complex", real, imag)
+
+
+def _range(value: range) -> Plain:
+    return "range", *map(plain, (len(value), *value[:1], *(value[1:2] and [value.step])))
+
+
+def _slice(value: slice) -> Plain:
+    return "slice", *map(plain, (value.start, value.stop, value.step))
+
+
+def _generic(value: np.generic) -> Plain:
+    return _array(np.asarray(value), "scalar")
+
+
+def _array(array: Array, what: str = "array") -> Plain:
+    if array.ndim == 0 and array.dtype.kind in "biufcSU":
+        return plain(array[()])
+    return what, _dtype(array.dtype), plain(array.shape), _elements(array)
+
+
+def _elements(array: Array) -> Plain:
+    """Write elements; those of records one field after the other, for there may be gaps."""
+    match array.dtype.kind:
+        case "V" if array.dtype.names:
+            return [_elements(array[name]) for name in array.dtype.names]
+        case "O" | "T":
+            return [plain(one) for one in array.flat]
+        case "c":
+            return [_elements(array.real), _elements(array.imag)]
+        case "f" if array.dtype.itemsize > np.dtype(float).itemsize:
+            return [_long(one) for one in array.flat]  # some of their bytes mean nothing
+        case "f":
+            array = np.where(np.isnan(array), np.nan, array) + 0.0  # which is no longer -0.0
+    return blake2b(array.tobytes(), digest_size=16).digest()
+
+
+@lru_cache(maxsize=256)
+def _dtype(dtype: np.dtype[Any]) -> Plain:
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return "elements", _dtype(base), [*shape]
+    if dtype.names is None or dtype.fields is None:
+        return "dtype", dtype.str
+    places = [(name, *dtype.fields[name][:2]) for name in dtype.names]
+    return "record", dtype.itemsize, *((name, _dtype(kind), at) for name, kind, at in places)
+
+
+def _name(value: Any) -> str:
+    """Name a class or a function; what is called like it, but made elsewhere, is another one."""
+    name = getattr(value, "__qualname__", getattr(value, "__name__", type(value).__qualname__))
+    return f"{getattr(value, '__module__', None)}.{name}"
+
+
+def _path(value: os.PathLike[Any]) -> Plain:
+    return plain(os.fspath(value))
+
+
+def _function(value: Any) -> Plain:
+    return "name", _name(value)
+
+
+def _partial(value: partial[Any]) -> Plain:
+    return "partial", *map(plain, (value.func, value.args, value.keywords))
+
+
+# How values are written that belong to a class; the first one counts.
+_FORMS: dict[type, Callable[[Any], Plain]] = {
+    NoneType: lambda value: value,
+    str: str.__str__,
+    np.bool_: int,
+    int: int.__int__,
+    np.integer: int,
+    float: _float,
+    np.longdouble: _long,
+    np.floating: lambda value: _float(value.item()),
+    complex: _complex,
+    np.complexfloating: _complex,
+    bytes: lambda value: bytes(memoryview(value)),
+    bytearray: bytes,
+    tuple: _sequence,
+    list: _sequence,
+    Enum: lambda value: ("member", _name(type(value)), value.name),
+    np.dtype: _dtype,
+    np.ndarray: _array,
+    np.generic: _generic,
+    Mapping: _mapping,
+    AbstractSet: _set,
+    range: _range,
+    slice: _slice,
+    EllipsisType: lambda _: ("...",),
+    type: _function,
+    np.ufunc: _function,
+    type(encoded): _function,
+    type(len): _function,
+    partial: _partial,
+    os.PathLike: _path,
+}

@@ -1,0 +1,92 @@
+"""Files by plain reads and writes, without HDF5. No communication."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from pencils.errors import CheckpointError
+
+_KINDS = {
+    stat.S_IFIFO: "FIFO",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "device",
+    stat.S_IFBLK: "device",
+}
+
+
+def open_regular(path: str) -> int:
+    """Open a regular file for reading, with errors that say what is wrong. It never waits.
+
+    Returns
+    -------
+    int
+        The file descriptor; the caller closes it.
+
+    Raises
+    ------
+    CheckpointError
+        If there is something else of that name: a FIFO, a socket, a device.
+    OSError
+        If the file cannot be opened.
+    """
+    try:
+        _check_kind(path, Path(path).stat().st_mode)  # before: opening a device may act on it
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        where = f"; check the path, the working directory is {Path.cwd()}"
+        hint = where if isinstance(error, FileNotFoundError) else ""
+        msg = f"cannot load {path}: {error.strerror}{hint}"
+        raise OSError(error.errno, msg) from None  # of the same type
+    try:
+        _check_kind(path, os.fstat(handle).st_mode)  # after: another may have taken the name
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def check_regular(path: str) -> None:
+    """Raise what `open_regular` would raise."""
+    os.close(open_regular(path))
+
+
+def _check_kind(path: str, mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "special file")
+        msg = f"{path} is a {kind}, not a regular file; give the name of an HDF5 file"
+        raise CheckpointError(msg)
+
+
+def read(handle: int, count: int, offset: int) -> bytes:
+    """Read up to `count` bytes at a position of an open file; fewer only where it ends.
+
+    Raises
+    ------
+    OSError
+        If they cannot be read.
+    """
+    data = os.pread(handle, count, offset)
+    while 0 < len(data) < count:
+        more = os.pread(handle, count - len(data), offset + len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+def write(handle: int, data: bytes, offset: int) -> None:
+    """Write all bytes to a position of an open file; the system may take only the first of them.
+
+    Raises
+    ------
+    OSError
+        If they cannot be written.
+    """
+    done = 0
+    while done < len(data):
+        done += os.pwrite(handle, data[done:], offset + done)

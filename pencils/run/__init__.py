@@ -1,0 +1,135 @@
+"""Run a program on all processes, print what fails once, and end the job when it cannot go on.
+
+    mpiexec -n 4 python -m pencils run app.py
+
+An error that all ranks raise is printed once, with the lines of the program and without those of
+the library; an error of some ranks names them, and ends the whole job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import faulthandler
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mpi4py import MPI
+
+from pencils.checking import VARIABLE, checks
+from pencils.run.counting import Counting
+from pencils.run.ending import Ending
+from pencils.run.joining import join
+from pencils.run.member import Member
+from pencils.run.program import Kind, Program
+from pencils.run.watch import Watch
+
+TIMEOUT = "PENCILS_TIMEOUT"
+_USAGE = (
+    "python -m pencils run [--timeout S] [--check] [--all-frames] "
+    "(app.py | -m module | -c code) [args ...]"
+)
+_FINALIZE = 10  # seconds in which MPI has to come to its end after a failure
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to those of ``python -m pencils``."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "run",
+        help="run a program on all processes; print what fails once",
+        usage=_USAGE,
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        metavar="S",
+        default=os.environ.get(TIMEOUT) or None,
+        help="end the job when a rank has waited for so many seconds in one call of MPI, and print "
+        f"where all ranks are; computing is no waiting (default: {TIMEOUT}, or wait for ever)",
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help=f"make stale ghosts NaN, as {VARIABLE}=1 does",
+    )
+    parser.add_argument(
+        "--all-frames",
+        action="store_true",
+        help="show the frames of the library in tracebacks, too",
+    )
+    rest = argparse.REMAINDER
+    parser.add_argument("-m", dest="module", nargs=rest, metavar="module", help="run a module")
+    parser.add_argument("-c", dest="code", nargs=rest, metavar="code", help="run Python code")
+    parser.add_argument(
+        "program", nargs=rest, action=_Program, metavar="app.py", help="file, and its arguments"
+    )
+
+
+class _Program(argparse.Action):
+    """Turn what was given into a program; comes last, whatever was given."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        _option: str | None = None,
+    ) -> None:
+        kind: Kind = "file"
+        words = list(values or ())
+        if namespace.module is not None:
+            kind, words = "module", namespace.module + words
+        elif namespace.code is not None:
+            kind, words = "code", namespace.code + words
+        if not words:
+            parser.error("what is to be run? Give a file, -m module or -c code")
+        namespace.program = Program(kind, words[0], tuple(words[1:]))
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        msg = f"--timeout and {TIMEOUT} are positive numbers of seconds, not {text}"
+        raise argparse.ArgumentTypeError(msg)
+    return seconds
+
+
+def main(args: argparse.Namespace) -> None:
+    """Run the program. *Collective* over all processes.
+
+    Raises
+    ------
+    SystemExit
+        When it has ended.
+    """
+    if args.check:
+        os.environ[VARIABLE] = "1"  # also for processes that the program starts
+        checks.on = True
+    channel = join(args.timeout)
+    watch = Watch(None if args.timeout is None else Counting())
+    member = Member(channel, watch, args.timeout)
+    status = [0]
+    atexit.register(_finalize, status)
+    try:
+        args.program.execute()
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it is told
+        ending = Ending.of(error, full=args.all_frames)
+    else:
+        ending = Ending.of(None)
+    status[0] = member.end(ending)
+    sys.exit(status[0])
+
+
+def _finalize(status: Sequence[int]) -> None:
+    """After a failure, do not wait for messages that will never be received."""
+    if status[0] and not MPI.Is_finalized():
+        with Path(os.devnull).open("w") as nowhere:
+            faulthandler.dump_traceback_later(_FINALIZE, exit=True, file=nowhere)
+            MPI.Finalize()
+            faulthandler.cancel_dump_traceback_later()

@@ -1,0 +1,135 @@
+"""Memory that runs out when a test wants it: NumPy asks here for every array.
+
+NumPy takes its memory from a handler (NEP 49), which is set here through its table of C functions
+by `ctypes`, so that nothing has to be compiled.
+"""
+
+import ctypes
+from contextlib import contextmanager
+
+import numpy as np
+
+# Arrays of fewer bytes are always made: what a call needs for itself, whatever its data are.
+LEAST = 4096
+# Where PyDataMem_SetHandler and PyDataMem_GetHandler stand in NumPy's table, which never changes.
+_SET_HANDLER, _GET_HANDLER = 304, 305
+
+_Size, _Address = ctypes.c_size_t, ctypes.c_void_p
+# All are called while the interpreter is locked.
+_Malloc = ctypes.PYFUNCTYPE(_Address, _Address, _Size)
+_Calloc = ctypes.PYFUNCTYPE(_Address, _Address, _Size, _Size)
+_Realloc = ctypes.PYFUNCTYPE(_Address, _Address, _Address, _Size)
+
+
+class _Handler(ctypes.Structure):
+    """PyDataMem_Handler of NumPy."""
+
+    _fields_ = (
+        ("name", ctypes.c_char * 127),
+        ("version", ctypes.c_uint8),
+        ("ctx", _Address),
+        ("malloc", _Malloc),
+        ("calloc", _Calloc),
+        ("realloc", _Realloc),
+        ("free", _Address),
+    )
+
+
+class Memory:
+    """Counts what is asked for; while it is watched, one request may fail.
+
+    Attributes
+    ----------
+    asked : int
+        Requests of at least `LEAST` bytes since `watched` was entered.
+    failed : bool
+        Whether one of them failed.
+    """
+
+    def __init__(self):
+        self.asked = 0
+        self.failed = False
+        self._fails = None
+        self._watches = False
+
+    @contextmanager
+    def watched(self, fails=None):
+        """Let request number `fails` fail, counted from 0; None lets none fail."""
+        self.asked, self.failed, self._fails, self._watches = 0, False, fails, True
+        try:
+            yield self
+        finally:
+            self._watches = False
+
+    def has_room(self, nbytes):
+        """Whether a request is fulfilled."""
+        if not self._watches or nbytes < LEAST:
+            return True
+        self.asked += 1
+        if self.asked - 1 != self._fails:
+            return True
+        self.failed = True
+        return False
+
+
+memory = Memory()
+
+
+def _api(number, *arguments):
+    """Call a function of NumPy's table that takes and returns capsules."""
+    kind = ctypes.py_object
+    address = _address(np._core._multiarray_umath._ARRAY_API, None)
+    table = ctypes.cast(address, ctypes.POINTER(_Address))
+    return ctypes.PYFUNCTYPE(kind, *[kind] * len(arguments))(table[number])(*arguments)
+
+
+def _address(capsule, name):
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = _Address, [ctypes.py_object, ctypes.c_char_p]
+    return get(capsule, name)
+
+
+def _capsule(address, name):
+    make = ctypes.pythonapi.PyCapsule_New
+    make.restype, make.argtypes = ctypes.py_object, [_Address, ctypes.c_char_p, _Address]
+    return make(address, name, None)
+
+
+_NAME = b"mem_handler"
+_usual = _Handler.from_address(_address(_api(_GET_HANDLER), _NAME))
+
+
+def _malloc(ctx, nbytes):
+    return _usual.malloc(ctx, nbytes) if memory.has_room(nbytes) else None
+
+
+def _calloc(ctx, number, nbytes):
+    return _usual.calloc(ctx, number, nbytes) if memory.has_room(number * nbytes) else None
+
+
+def _realloc(ctx, address, nbytes):
+    return _usual.realloc(ctx, address, nbytes) if memory.has_room(nbytes) else None
+
+
+# Arrays made meanwhile are freed by it whenever they go, so it stays for good. What frees them is
+# NumPy's own function: no Python may run while an error is on its way.
+_handler = _Handler(
+    b"pencils tests",
+    1,
+    _usual.ctx,
+    _Malloc(_malloc),
+    _Calloc(_calloc),
+    _Realloc(_realloc),
+    _usual.free,
+)
+_ours = _capsule(ctypes.addressof(_handler), _NAME)
+
+
+@contextmanager
+def installed():
+    """Let NumPy take all memory from here for a while."""
+    before = _api(_SET_HANDLER, _ours)
+    try:
+        yield memory
+    finally:
+        _api(_SET_HANDLER, before)

@@ -1,0 +1,89 @@
+"""Calls that would do nothing to any field raise, on every rank, and say what to do."""
+
+import pytest
+from together import everywhere, raise_together
+
+import pencils
+from pencils import HaloExchange, exchange_halos
+from pencils.errors import ArgumentError
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+VERBS = {
+    "exchange_halo": lambda u: u.exchange_halo(),
+    "without corners": lambda u: u.exchange_halo(corners=False),
+    "start_halo_exchange": lambda u: u.start_halo_exchange(),
+    "accumulate_halo": lambda u: u.accumulate_halo(),
+    "exchange_halos": lambda u: exchange_halos([u]),
+    "HaloExchange": HaloExchange,
+}
+
+
+@pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS)
+@pytest.mark.parametrize("periodic", [False, True])
+def test_fields_without_halo_have_no_ghosts(comm, verb, periodic):
+    pencil = pencils.Pencil((6, 5), comm, periodic=periodic)
+    for u in (pencils.ones(pencil), pencils.ones(pencil, halo=2, dims=())):
+        raise_together(
+            comm, ArgumentError, "no halo", "zeros(pen, halo=1)", call=lambda u=u: verb(u)
+        )
+    # There may be none here, but elsewhere.
+    for widths in ((1, 0), [(0, 0), (0, 1)]):
+        u = pencils.ones(pencil, halo=widths)
+        done = verb(u)
+        if isinstance(done, HaloExchange):
+            done.free()
+        elif done is not None:
+            done.wait()
+
+
+def test_fields_of_which_some_have_a_halo(comm):
+    pencil = pencils.Pencil((6, 5), comm, periodic=True)
+    u, v = pencils.ones(pencil), pencils.ones(pencil, halo=1)
+    exchange_halos([u, v])
+    assert everywhere(comm, v.padded.all())
+    raise_together(
+        comm,
+        ArgumentError,
+        "none of the fields has a halo",
+        call=lambda: exchange_halos([u, pencils.ones(pencil)]),
+    )
+
+
+def test_boundaries_that_are_not_there(comm):
+    pencil = pencils.Pencil((6, 5, 4), comm, periodic=(True, False, False))
+    cases = [
+        (0, {}, "dimension 0, which is periodic"),
+        (0, {}, "dimension 1, along which the field has no halo"),
+        (0, {}, "there are no boundary points to fill"),
+        (1, {"axis": 0}, "dimension 0, which is periodic"),
+        (1, {"axis": (1, 0)}, "dimension 0, which is periodic"),
+        ((1, 1, 0), {"axis": 2}, "dimension 2, along which the field has no halo"),
+        ((1, 1, 0), {"axis": (1, 2)}, "leave it out"),
+        ([(0, 0), (1, 0), (0, 0)], {"side": "hi"}, "halo (1, 0), none on side 'hi'"),
+        ([(1, 1), (1, 0), (0, 1)], {"side": "hi", "axis": 1}, "none on side 'hi'"),
+    ]
+    for halo, options, text in cases:
+        u = pencils.zeros(pencil, halo=halo)
+        raise_together(
+            comm,
+            ArgumentError,
+            text,
+            call=lambda u=u, options=options: u.fill_boundary("constant", value=3, **options),
+        )
+        assert everywhere(comm, not u.padded.any())
+
+
+def test_programs_for_any_periodicity_need_not_ask(comm):
+    pencil = pencils.Pencil((6, 5), comm, periodic=(True, False))
+    for periodic, halo in (((True, True), 1), ((True, False), (1, 0))):
+        u = pencils.zeros(pencil.with_(periodic=periodic), halo=halo)
+        u.fill_boundary("constant", value=3)
+        assert everywhere(comm, not u.padded.any())
+
+
+def test_what_is_there_is_filled(comm):
+    pencil = pencils.Pencil((6, 5, 4), comm, decomp=0, periodic=(True, False, False))
+    u = pencils.zeros(pencil, halo=[(1, 1), (1, 0), (0, 0)])
+    u.fill_boundary("constant", value=3)
+    assert everywhere(comm, (u.padded[:, 0] == 3).all() and not u.padded[:, 1:].any())

@@ -1,0 +1,181 @@
+"""A ``with`` block whose body fails on some ranks: the others are told at its end, nobody waits."""
+
+import contextlib
+
+import h5py
+import pytest
+
+import pencils
+from pencils.errors import CheckpointError
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+KINDS = ["open", "series", "series of files", "checkpoints", "pending", "saving"]
+
+
+@contextlib.contextmanager
+def block(kind, folder, comm):
+    """Enter a block that communicates in the end, and do a part of what is done there."""
+    pencil = pencils.Pencil((6, 5), comm)
+    u = pencils.ones(pencil)
+    if kind == "open":
+        pencils.save(folder / "a.h5", {"u": pencils.zeros(pencil), "v": u})
+        with pencils.open(folder / "a.h5", "r+", comm) as file:
+            file["u"].write(u)
+            yield file
+    elif kind.startswith("series"):
+        storage = "files" if kind.endswith("files") else "file"
+        with pencils.TimeSeries(folder / "out", "w", comm=comm, storage=storage) as series:
+            series.append(1.0, {"u": u})
+            yield series
+    elif kind == "saving":
+        with pencils.save(folder / "b.h5", {"u": u}, wait=False) as saving:
+            yield saving
+    else:
+        with pencils.CheckpointSeries(folder / "run", "w", signals=(), comm=comm) as checkpoints:
+            checkpoints.save(1, {"u": u}, wait=kind == "checkpoints")
+            yield checkpoints
+
+
+def stumble(error):
+    if error is not None:
+        raise error
+
+
+def outcome(kind, folder, comm, error):
+    """Leave a block by an error, or by none; what comes out of it."""
+    try:
+        with block(kind, folder, comm):
+            stumble(error)
+    except BaseException as raised:  # noqa: BLE001 - compared by the test
+        return raised
+    return None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_rank_fails(lab, mpi_tmp_path, kind):
+    comm = lab.comm
+    for rank in {0, comm.size - 1, comm.size // 2}:
+        mine = KeyError("the pump is broken") if comm.rank == rank else None
+        raised = outcome(kind, mpi_tmp_path, comm, mine)
+        assert lab.everywhere(isinstance(raised, KeyError))
+        if mine is None:
+            assert raised.args == (f"rank {rank}: 'the pump is broken'",)
+        else:
+            assert raised is mine
+    assert outcome(kind, mpi_tmp_path, comm, None) is None
+    u = pencils.ones(pencils.Pencil((6, 5), comm))
+    pencils.save(mpi_tmp_path / "c.h5", {"u": u})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_several_fail_each_in_its_own_way(lab, mpi_tmp_path, kind):
+    comm = lab.comm
+    mine = OSError(comm.rank + 1, "no answer") if comm.rank % 2 == 0 else None
+    raised = outcome(kind, mpi_tmp_path, comm, mine)
+    assert lab.everywhere(isinstance(raised, OSError))
+    assert raised.errno == comm.rank + 1 if mine else raised.args == (1, "rank 0: no answer")
+    mine = ValueError(f"by {comm.rank}")
+    assert outcome(kind, mpi_tmp_path, comm, mine) is mine
+    assert outcome(kind, mpi_tmp_path, comm, None) is None
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_ends_one_process_is_an_error_on_the_others(lab, mpi_tmp_path, kind, error):
+    comm = lab.comm
+    last = comm.rank == comm.size - 1
+    mine = error("enough") if last else None
+    raised = outcome(kind, mpi_tmp_path, comm, mine)
+    if last:
+        assert raised is mine
+    else:
+        assert type(raised) is RuntimeError
+        assert str(raised) == f"rank {comm.size - 1}: left the block by {mine_text(error)}"
+    assert outcome(kind, mpi_tmp_path, comm, None) is None
+
+
+def mine_text(error):
+    return repr(error("enough"))
+
+
+class OddError(Exception):
+    """Takes more than a text, and has more to say than a message holds."""
+
+    def __init__(self, one, other):
+        super().__init__(one, other)
+
+    def __str__(self):
+        return "ä" * 10_000
+
+
+def test_long_texts_are_cut(lab, mpi_tmp_path):
+    mine = OddError(1, 2) if lab.comm.rank == 0 else None
+    raised = outcome("open", mpi_tmp_path, lab.comm, mine)
+    if mine is None:
+        assert type(raised) is Exception
+        assert str(raised).startswith("rank 0: ää")
+        assert str(raised).endswith("ä ...")
+
+
+def test_blocks_within_each_other(lab, mpi_tmp_path):
+    comm = lab.comm
+    outer = pencils.CheckpointSeries(mpi_tmp_path / "run", signals=(), comm=comm)
+    mine = ValueError("here") if comm.rank == comm.size - 1 else None
+    with pytest.raises(ValueError, match="here"), outer:  # noqa: PT012 - the inner one raises
+        raised = outcome("series", mpi_tmp_path, comm, mine)
+        assert lab.everywhere(isinstance(raised, ValueError))
+        raise raised
+    inner = pencils.TimeSeries(mpi_tmp_path / "out", comm=comm)
+    with pytest.raises(ValueError, match="here"), outer, inner:
+        stumble(mine)
+
+
+def test_many_failures_leave_no_messages(lab, mpi_tmp_path):
+    from pencils.comm import leaving
+
+    pencils.TimeSeries(mpi_tmp_path / "out", comm=lab.comm).close()
+    for number in range(20):
+        mine = ValueError if lab.comm.rank == number % lab.comm.size else None
+        with contextlib.suppress(ValueError), pencils.TimeSeries(mpi_tmp_path / "out") as series:
+            series.truncate(0)
+            if mine:
+                raise mine
+    lab.comm.barrier()
+    assert len(leaving._left) <= 2
+
+
+def test_what_a_failed_block_leaves(lab, mpi_tmp_path):
+    comm = lab.comm
+    u = pencils.ones(pencils.Pencil((6, 5), comm))
+    for kind in ("series", "open", "saving", "pending"):
+        mine = ValueError("no") if comm.rank == comm.size - 1 else None
+        assert isinstance(outcome(kind, mpi_tmp_path, comm, mine), ValueError)
+
+    def times():
+        with h5py.File(mpi_tmp_path / "out") as file:
+            return file["time"][:].tolist()
+
+    assert lab.on_root(times) == [1.0]
+    kind, text = lab.raised(pencils.verify, mpi_tmp_path / "a.h5", comm)
+    assert kind is CheckpointError
+    assert "'u' no longer" in text
+    assert "'v'" not in text
+    left = lab.on_root(lambda: sorted(path.name for path in mpi_tmp_path.iterdir()))
+    assert left == ["a.h5", "out", "run"]
+    assert not lab.on_root(lambda: list((mpi_tmp_path / "run").iterdir()))
+    with pencils.TimeSeries(mpi_tmp_path / "out", comm=comm) as series:
+        series.append(2.0, {"u": u})
+    assert lab.on_root(times) == [1.0, 2.0]
+
+
+def test_a_file_can_still_be_closed(lab, mpi_tmp_path):
+    comm, path = lab.comm, mpi_tmp_path / "a.h5"
+    u = pencils.ones(pencils.Pencil((6, 5), comm))
+    pencils.save(path, {"u": 0 * u})
+    file = pencils.open(path, "r+", comm)
+    file["u"].write(u)
+    with pytest.raises(ValueError, match="no"), file:
+        stumble(ValueError("no") if comm.rank == 0 else None)
+    file.close()
+    assert pencils.verify(path, comm) == ["u"]

@@ -1,0 +1,122 @@
+"""What reaches the disk before what: the order that a loss of power must not find otherwise."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+import pencils
+from pencils.io.commit import commit, make_temporary
+from pencils.io.overlay import Overlay
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+
+class Record:
+    """Writes, synchronisations and renamings of this rank, in order, by the names of the files."""
+
+    def __init__(self):
+        self.events, self.threads = [], []
+
+    def note(self, what, *names):
+        self.events.append((what, *(Path(name).name for name in names)))
+        self.threads.append(threading.current_thread())
+
+    def wrap(self, what, call, names):
+        def wrapped(*args):
+            found = names(*args)
+            result = call(*args)
+            self.note(what, *found)
+            return result
+
+        return wrapped
+
+    def places(self, what, *names):
+        return [at for at, event in enumerate(self.events) if event == (what, *names)]
+
+    def last(self, what, *names):
+        return max(self.places(what, *names), default=-1)
+
+
+def name_of(handle, *_):
+    return [str(Path(f"/proc/self/fd/{handle}").readlink())]
+
+
+@pytest.fixture
+def record(monkeypatch):
+    made = Record()
+    for call in ("pwrite", "pwritev"):
+        monkeypatch.setattr(os, call, made.wrap("write", getattr(os, call), name_of))
+    monkeypatch.setattr(os, "fsync", made.wrap("sync", os.fsync, name_of))
+    monkeypatch.setattr(os, "replace", made.wrap("rename", os.replace, lambda *names: names))
+    apply = made.wrap("write", Overlay.apply, lambda overlay: [overlay._path])
+    monkeypatch.setattr(Overlay, "apply", apply)
+    return made
+
+
+def check_renaming(record, folder, target):
+    """All of a file is on the disk when it takes its name, and then the name."""
+    renamed = [event for event in record.events if event[0] == "rename" and event[2] == target]
+    assert renamed
+    for event in renamed:
+        at, temporary = record.last(*event), event[1]
+        written, synced = record.last("write", temporary), record.last("sync", temporary)
+        assert written < synced < at
+        assert record.last("sync", folder.name) > at
+
+
+def test_a_file_takes_its_name_when_it_is_on_the_disk(tmp_path, record):
+    target = tmp_path / "a"
+    temporary = make_temporary(target)
+    commit(temporary, target)
+    check_renaming(record, tmp_path, "a")
+
+
+@pytest.mark.parametrize("wait", [True, False])
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_every_rank_brings_what_it_has_written_to_the_disk(
+    lab, mpi_tmp_path, record, wait, compression
+):
+    u = pencils.ones(pencils.Pencil((12, 5), lab.comm))
+    made = pencils.save(mpi_tmp_path / "a.h5", {"u": u}, wait=wait, compression=compression)
+    if made is not None:
+        made.wait()
+    temporary = {event[1] for event in record.events if event[0] == "write"}
+    assert len(temporary) <= 1
+    late = [name for name in temporary if record.last("sync", name) < record.last("write", name)]
+    assert lab.everywhere(not late)
+    lab.on_root(check_renaming, record, mpi_tmp_path, "a.h5")
+
+
+def test_the_thread_of_a_save_does_not_leave_the_disk_to_others(lab, mpi_tmp_path, record):
+    """Otherwise it is `wait` that waits for the disk."""
+    u = pencils.ones(pencils.Pencil((12, 5), lab.comm))
+    saving = pencils.save(mpi_tmp_path / "a.h5", {"u": u}, wait=False)
+    saving._written.result()
+    pairs = zip(record.events, record.threads, strict=True)
+    mine = [event[0] for event, thread in pairs if thread.name.startswith("pencils-save")]
+    assert mine[-1] == "sync"
+    saving.wait()
+
+
+def test_a_part_is_on_the_disk_when_it_is_written(lab, mpi_tmp_path, record):
+    path = mpi_tmp_path / "a.h5"
+    u = pencils.ones(pencils.Pencil((12, 5), lab.comm))
+    pencils.save(path, {"u": 0 * u})
+    with pencils.open(path, "r+", lab.comm) as file:
+        for _ in range(2):
+            record.events.clear()
+            file["u"].write(u)
+            assert record.last("write", "a.h5") < record.last("sync", "a.h5")
+
+
+@pytest.mark.parametrize("storage", ["file", "files"])
+def test_series(lab, mpi_tmp_path, record, storage):
+    path, u = mpi_tmp_path / "out", pencils.ones(pencils.Pencil((12, 5), lab.comm))
+    for mode in "xw":
+        record.events.clear()
+        with pencils.TimeSeries(path, mode, comm=lab.comm, storage=storage) as series:
+            series.append(0, {"u": u})
+        where = (mpi_tmp_path, "out") if storage == "file" else (path, "index.h5")
+        lab.on_root(check_renaming, record, *where)

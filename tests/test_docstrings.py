@@ -1,0 +1,35 @@
+"""Every example in a docstring gives what it shows, on one process."""
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+
+import pencils
+
+NAMES = sorted(module.name for module in pkgutil.walk_packages(pencils.__path__, "pencils."))
+OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+def examples_in(name):
+    """Find the docstrings with examples; none where an optional library is missing."""
+    try:
+        module = importlib.import_module(name)
+    except ImportError:
+        return []
+    return [test for test in doctest.DocTestFinder().find(module) if test.examples]
+
+
+def test_examples_are_found():
+    assert "pencils.pencil.Pencil" in [test.name for test in examples_in("pencils.pencil")]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_docstrings(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    report = []
+    runner = doctest.DocTestRunner(optionflags=OPTIONS)
+    for test in examples_in(name):
+        runner.run(test, out=report.append)
+    assert not runner.failures, "".join(report)

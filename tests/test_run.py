@@ -1,0 +1,546 @@
+"""``python -m pencils run``: what fails is printed once, and nothing waits for ever."""
+
+import contextlib
+import dataclasses
+import os
+import py_compile
+import re
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from mpi4py import MPI
+
+import pencils
+from pencils.__main__ import _parser
+from pencils.run import coordinator, report
+from pencils.run.channel import Channel
+from pencils.run.ending import Ending
+from pencils.run.member import Member
+from pencils.run.place import Place
+from pencils.run.program import NoProgramError, Program
+from pencils.run.watch import Watch
+
+ROOT = Path(__file__).parents[1]
+FIELD = "import pencils\npen = pencils.Pencil((8, 9))\nu = pencils.ones(pen)\nrank = pen.rank\n"
+WORLD = "from mpi4py import MPI\ncomm = MPI.COMM_WORLD\nrank = comm.rank\n"
+
+
+@pytest.fixture
+def program(mpirun, tmp_path):
+    """Run a program on n ranks: ``program(n, text, *options)``."""
+
+    def run(n, text, *options, timeout=60):
+        (tmp_path / "app.py").write_text(textwrap.dedent(text))
+        args = "-m", "pencils", "run", *options, "app.py"
+        return mpirun(n, *args, cwd=tmp_path, timeout=timeout)
+
+    return run
+
+
+def alone(*args, cwd=ROOT, before=("-m", "pencils", "run"), **variables):
+    """Run the program without mpiexec."""
+    return subprocess.run(
+        [sys.executable, *before, *map(str, args)],
+        cwd=cwd,
+        env=os.environ | variables,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def messages(ran):
+    """Return the lines on stderr, without what MPI libraries add to an Abort or an exit status."""
+    text = re.sub(r"-{60,}\n.*?-{60,}\n", "", ran.stderr.replace("\0", ""), flags=re.DOTALL)
+    return [line for line in text.splitlines() if line and "MPI_Abort" not in line]
+
+
+def test_an_error_that_all_ranks_agreed_on_is_printed_once(program):
+    ran = program(3, FIELD + "def f():\n    pencils.gather(u, root=rank)\nf()\n")
+    lines = messages(ran)
+    assert ran.returncode == 1
+    assert ran.stdout == ""
+    assert lines[0] == "pencils run: raised on all 3 ranks:"
+    assert ran.stderr.count("Traceback") == 1
+    assert len(re.findall("^  File ", ran.stderr, re.MULTILINE)) == 2
+    assert 'app.py", line 6, in f' in ran.stderr
+    assert "runpy" not in ran.stderr
+    assert "Abort" not in ran.stderr
+    assert lines[-1].startswith("pencils.errors.RankDisagreementError: ")
+
+
+def test_an_error_of_one_rank_names_it_and_ends_the_job(program):
+    text = """
+    from mpi4py import MPI
+    import time
+    print("printed before", flush=False)
+    if MPI.COMM_WORLD.rank == 1:
+        try:
+            {}["key"]
+        except KeyError as error:
+            raise ValueError("only here") from error
+    MPI.COMM_WORLD.barrier()
+    """
+    ran = program(3, text)
+    assert ran.returncode != 0
+    assert ran.stdout.count("printed before") == 3
+    assert ran.stderr.startswith("pencils run: raised on rank 1 of 3:\n")
+    assert ran.stderr.count("Traceback") == 2
+    assert "KeyError: 'key'\n\nThe above exception was the direct cause" in ran.stderr
+    assert "because rank 1 of 3 raised; the others:\n  ranks 0, 2 wait in " in ran.stderr
+    assert "MPI.COMM_WORLD.barrier() at app.py:10" in ran.stderr
+
+
+def test_a_collective_of_one_rank_is_told_with_the_places_of_the_others(program):
+    ran = program(3, FIELD + "u.sum()\nif rank == 0:\n    print(u.sum())\n", "--timeout", 2)
+    assert ran.returncode != 0
+    first, waits, done, *advice = messages(ran)
+    assert first == "pencils run: the job was ended, for a rank had waited for 2 s (--timeout):"
+    found = re.fullmatch(
+        r"  rank 0 waits in u.sum\(\) at app.py:7 \(collective number (\d+), Allreduce\)", waits
+    )
+    assert done == f"  ranks 1, 2 have finished, after {int(found[1]) - 1} collectives"
+    assert len(advice) == 2
+    assert "if rank == 0: print(u.sum())" in advice[1]
+
+
+def test_neither_work_nor_progress_is_a_wait(program):
+    text = """
+    import time
+    from mpi4py import MPI
+    import numpy as np
+    import pencils
+
+    comm = MPI.COMM_WORLD
+    plan = pencils.HaloExchange(u := pencils.ones(pencils.Pencil((8, 9)), halo=1), check=False)
+    value = np.zeros(1)
+    requests = [comm.Send_init(value, dest=(comm.rank + 1) % comm.size)]
+    requests += [comm.Recv_init(np.zeros(1), source=(comm.rank - 1) % comm.size)]
+
+    def repeat(call):
+        stop = time.monotonic() + 1.3
+        while comm.bcast(time.monotonic() < stop):
+            for _ in range(9):
+                call()
+
+    def start():
+        MPI.Prequest.Startall(requests)
+        MPI.Request.Waitall(requests)
+
+    if comm.rank == 0:
+        time.sleep(0.4)
+    comm.barrier()
+    time.sleep(1.3)
+    repeat(lambda: (time.sleep(0.01) if comm.rank else None, comm.barrier()))
+    repeat(lambda: (time.sleep(0.01) if comm.rank else None, start()))
+    repeat(lambda: (time.sleep(0.01) if comm.rank else None, plan(u)))
+    comm.barrier()
+    for request in requests:
+        request.Free()
+    print(type(comm.Split(0)).__name__, type(comm.Create_cart([comm.size])).__name__)
+    """
+    ran = program(2, text, "--timeout", 1)
+    assert ran.stderr == ""
+    assert ran.returncode == 0
+    assert [ran.stdout.count(kind) for kind in ("Intracomm", "Cartcomm")] == [2, 2]
+
+
+def test_calls_of_mpi4py_are_waits_and_computing_is_not(program):
+    text = """
+    from mpi4py import MPI
+    import time
+    comm = MPI.COMM_WORLD
+    comm.barrier()
+    if comm.rank == 0:
+        comm.Irecv(bytearray(1), source=1).Wait()
+    elif comm.rank == 1:
+        while True:
+            time.sleep(0.01)
+    else:
+        comm.Create_cart([1]) if comm.rank < 0 else comm.recv(
+            source=0, tag=4)
+    """
+    ran = program(3, text, "--timeout", 2)
+    assert ran.returncode != 0
+    lines = messages(ran)
+    call = "comm.Irecv(bytearray(1), source=1).Wait()"
+    assert lines[1] == f"  rank 0 waits in {call} at app.py:7, after 1 collective"
+    assert lines[2] == "  rank 1 computes in time.sleep(0.01) at app.py:10, after 1 collective"
+    assert lines[3].startswith("  rank 2 waits in comm.recv( source=0, tag=4) at app.py:12")
+    assert "Look for a message" in lines[4]
+    assert "--timeout" in lines[-1]
+
+
+def test_messages_of_exits_are_printed_and_nothing_is_aborted(program):
+    leave = "import sys\nsys.exit('nothing to do' if rank == 0 else 0 if rank == 1 else 7)\n"
+    ran = program(3, WORLD + leave)
+    assert ran.returncode in {1, 7}
+    assert ran.stdout == ""
+    assert messages(ran) == ["nothing to do"]
+
+
+def test_a_missing_file_is_told_once(mpirun, tmp_path):
+    ran = mpirun(3, "-m", "pencils", "run", "none.py", cwd=tmp_path)
+    assert ran.returncode == 2
+    assert messages(ran) == ["error: cannot open none.py: No such file or directory"]
+
+
+def test_ranks_of_other_hosts_connect_and_those_that_cannot_do_without(mpirun, tmp_path):
+    text = """
+    import socket
+    from pencils.run import joining
+    from pencils.run.joining import join
+
+    def leave(channel):
+        channel.send({"ended": {"kind": "finished"}})
+        assert channel.receive() == [{"leave": 0}]
+
+    leave(join(None, one_host=False))
+
+    def refuse(*args):
+        raise OSError
+
+    socket.create_connection = refuse
+    joining._CONNECT = 0.2
+    leave(join(None))
+    print("left")
+    """
+    (tmp_path / "app.py").write_text(textwrap.dedent(text))
+    ran = mpirun(2, "-m", "mpi4py", "app.py", cwd=tmp_path, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split() == ["left"] * 2
+
+
+SHOW = """
+import os, sys, pickle
+class Thing: pass
+def f(x: int): pass
+main = sys.modules["__main__"]
+print(sys.argv, sys.path[0], __name__, getattr(main, "__file__", None), main.__dict__ is globals())
+print(pickle.loads(pickle.dumps(Thing())).__class__ is Thing, __spec__ and __spec__.name)
+print(f.__annotations__)
+"""
+DRIVER = """
+import os, sys
+from pencils.run.program import Program
+sys.path[0] = os.getcwd()  # as python -m has it
+for kind, name in eval(sys.argv.pop()):
+    sys.stdout.flush()
+    if os.fork() == 0:
+        Program(kind, name, ("--x", "y")).execute()
+        sys.stdout.flush()
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_a_program_sees_what_it_sees_without_the_runner(tmp_path):
+    (tmp_path / "package").mkdir()
+    for name in ("app.py", "package/__main__.py", "package/__init__.py"):
+        (tmp_path / name).write_text(SHOW if "init" not in name else "")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "link.py").symlink_to(tmp_path / "app.py")
+    with zipfile.ZipFile(tmp_path / "app.zip", "w") as archive:
+        archive.write(tmp_path / "app.py", "__main__.py")
+    py_compile.compile(tmp_path / "app.py", tmp_path / "app.pyc")
+    files = "app.py", "other/link.py", "package", "app.zip", "app.pyc"
+    given = [("file", name) for name in files]
+    given += [("module", "app"), ("module", "package"), ("code", SHOW)]
+    flags = {"file": [], "module": ["-m"], "code": ["-c"]}
+    plain = [
+        alone(*flags[kind], name, "--x", "y", cwd=tmp_path, before=()).stdout
+        for kind, name in given
+    ]
+    ran = alone("-c", DRIVER, repr(given), cwd=tmp_path, before=())
+    assert ran.stderr == ""
+    assert ran.stdout == "".join(plain)
+    assert len(plain[0].splitlines()) == 3
+
+
+def test_one_process_needs_no_mpiexec():
+    text = """if True:
+        import pencils, warnings
+        u = pencils.zeros(pencils.Pencil(4, periodic=True), halo=1)
+        u[...] = 1
+        print(u.padded)
+        warnings.warn("careful")
+        raise KeyboardInterrupt"""
+    ran = alone("--check", "-c", text)
+    assert ran.returncode == 130
+    assert ran.stdout == "[nan  1.  1.  1.  1. nan]\n"  # checks are on
+    warning, _, first, place, *_, last = ran.stderr.splitlines()
+    assert "careful" in warning
+    assert first.startswith("Traceback")
+    assert place == '  File "<string>", line 7, in <module>'
+    assert last == "KeyboardInterrupt"
+
+
+def test_the_limit_can_be_given_by_the_environment():
+    ran = alone("-c", "from mpi4py import MPI; MPI.COMM_SELF.recv()", PENCILS_TIMEOUT="0.5")
+    assert ran.returncode == 1
+    assert "had waited for 0.5 s" in ran.stderr
+    assert "rank 0 waits in MPI.COMM_SELF.recv() at <string>:1" in ran.stderr
+
+
+def parsed(*args):
+    return _parser().parse_args(["run", *args])
+
+
+@pytest.mark.parametrize("kind", ["file", "module", "code"])
+def test_what_comes_after_the_program_is_its_own(kind):
+    flags = {"file": [], "module": ["-m"], "code": ["-c"]}[kind]
+    rest = "--timeout", "4", "-m", "--", "-h", "--check", "-c", "x"
+    args = parsed("--timeout", "2.5", *flags, "app", *rest)
+    assert args.program == Program(kind, "app", rest)
+    assert (args.timeout, args.check, args.all_frames) == (2.5, False, False)
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (["--timeout", "0", "app.py"], "positive"),
+        (["--timeout", "soon", "app.py"], "invalid"),
+        (["--time", "3", "app.py"], "what is to be run|unrecognized"),
+        (["--check"], "what is to be run"),
+        (["-m"], "what is to be run"),
+    ],
+)
+def test_wrong_usage_is_refused(capsys, args, complaint):
+    with pytest.raises(SystemExit) as caught:
+        parsed(*args)
+    assert caught.value.code == 2
+    assert re.search(complaint, capsys.readouterr().err)
+
+
+def test_a_limit_in_the_environment_is_checked_as_well(monkeypatch, capsys):
+    monkeypatch.setenv("PENCILS_TIMEOUT", "-3")
+    with pytest.raises(SystemExit):
+        parsed("app.py")
+    assert "PENCILS_TIMEOUT" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("module", "none"),
+        ("module", "json.none"),
+        ("module", "pencils.layout"),
+        ("file", "none.py"),
+        ("file", str(ROOT / "docs")),
+    ],
+)
+def test_what_cannot_be_run_is_no_error_of_the_program(monkeypatch, kind, name):
+    monkeypatch.setattr(sys, "argv", [])
+    with pytest.raises(NoProgramError, match=name):
+        Program(kind, name, ()).execute()
+
+
+def caught(call):
+    try:
+        call()
+    except BaseException as error:  # noqa: BLE001 - SystemExit, too
+        return error
+    return None
+
+
+def ending(call, **options):
+    return Ending.of(caught(call), **options)
+
+
+def test_frames_of_the_library_are_shown_only_if_asked_for():
+    def mistake():
+        pencils.zeros(pencils.Pencil(4, MPI.COMM_SELF, grid=5))
+
+    few, many = (ending(mistake, full=full) for full in (False, True))
+    assert few.text.count("  File ") == few.frames == 2
+    assert many.text.count("  File ") > 2
+    assert few.title == many.title
+    within = Ending.of(TypeError("no frame of the user's"))
+    assert within.text == "TypeError: no frame of the user's\n"
+
+
+def test_syntax_errors_causes_groups_and_broken_texts_are_told():
+    found = ending(lambda: compile("x = 1\ndef f(:\n", "app.py", "exec"))
+    assert found.text.splitlines()[-1] == "SyntaxError: invalid syntax"
+
+    def group():
+        try:
+            {}["first"]
+        except KeyError as error:
+            several = ExceptionGroup("several", [ValueError("a"), OSError(2, "b")])
+            raise several from error
+
+    found = ending(group)
+    for text in ("KeyError: 'first'", "direct cause", "several (", "ValueError: a", "Errno 2"):
+        assert found.text.count(text) == 1
+
+    class BrokenError(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    def broken():
+        raise BrokenError
+
+    assert "BrokenError" in ending(broken).text
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "status", "text"),
+    [
+        (None, "finished", 0, ""),
+        (0, "finished", 0, ""),
+        (3, "left", 3, ""),
+        (256, "left", 1, ""),
+        ("no", "left", 1, "no\n"),
+        (("a", 1), "left", 1, "('a', 1)\n"),
+    ],
+)
+def test_exits(code, kind, status, text):
+    found = ending(lambda: sys.exit(code))
+    assert (found.kind, found.status, found.text) == (kind, status, text)
+
+
+def raised(title, **others):
+    return Ending("raised", 1, title, f"{title}\n", **others)
+
+
+@pytest.fixture
+def job(monkeypatch, capfd):
+    """Play ranks that tell a coordinator of themselves: ``job(size, endings, places)``."""
+    monkeypatch.setattr(coordinator, "PATIENCE", 0.1)
+    monkeypatch.setattr(coordinator, "_ANSWERS", 0.1)
+    monkeypatch.setattr(coordinator, "_END", 0)
+    aborted = []
+
+    def abort(status):
+        aborted.append(status)
+        sys.exit()
+
+    monkeypatch.setattr(coordinator, "abort", abort)
+
+    def play(size, endings, places=(), stuck=(), members=None):
+        pairs = [tuple(map(Channel, socket.socketpair())) for _ in range(members or size)]
+        thread = coordinator.Coordinator({r: p[1] for r, p in enumerate(pairs)}, size, 3.0)
+        for rank, how in dict(endings).items():
+            if how is None:
+                pairs[rank][0].close()
+            else:
+                pairs[rank][0].send({"ended": dataclasses.asdict(how)})
+        for rank, place in dict(places).items():
+            pairs[rank][0].send({"place": dataclasses.asdict(place), "stuck": rank in stuck})
+        with contextlib.suppress(SystemExit):
+            thread.run()
+        told = {}
+        for rank, (here, there) in enumerate(pairs):
+            there.close()
+            if here.fileno() >= 0:
+                told |= dict.fromkeys([rank], here.receive()[-1:])
+            here.close()
+        return capfd.readouterr().err, aborted or told
+
+    return play
+
+
+DONE = Ending("finished", collectives=6)
+WORKS = Place("app.py:3", "work()", collectives=1)
+WAITS = Place("app.py:7", "u.sum()", "Allreduce", collective=True, collectives=7)
+
+
+def test_an_error_of_all_ranks_lets_all_leave(job):
+    best = raised("KeyError: 1", frames=3)
+    printed, told = job(3, {0: raised("KeyError: 1"), 1: best, 2: raised("KeyError: 1")})
+    assert printed == "pencils run: raised on all 3 ranks:\nKeyError: 1\n"
+    assert told == {rank: [{"leave": 1}] for rank in range(3)}
+
+
+def test_errors_of_some_ranks_let_all_leave_if_the_others_finish(job):
+    printed, told = job(4, {0: raised("A"), 1: DONE, 2: raised("B"), 3: raised("A")})
+    assert printed == (
+        "pencils run: raised on ranks 0, 3 of 4:\nA\n\npencils run: raised on rank 2 of 4:\nB\n"
+    )
+    assert told == {rank: [{"leave": int(rank != 1)}] for rank in range(4)}
+
+
+def test_many_different_errors_are_not_all_shown(job):
+    printed, _ = job(9, {rank: raised(f"error {rank}") for rank in range(9)})
+    assert printed.count("\nerror ") == 4
+    assert printed.endswith("pencils run: 5 other errors on ranks 4-8\n")
+
+
+def test_an_exit_of_one_rank_ends_the_job(job):
+    how = Ending("left", 3, "exit status 3")
+    printed, told = job(4, {1: how, 2: DONE}, {0: WAITS, 3: WORKS})
+    assert printed.splitlines() == [
+        "pencils run: the job was ended, because rank 1 of 4 left with exit status 3; the others:",
+        "  rank 0 waits in u.sum() at app.py:7 (collective number 7, Allreduce)",
+        "  rank 2 has finished, after 6 collectives",
+        "  rank 3 computes in work() at app.py:3, after 1 collective",
+    ]
+    assert told[1] == [{"abort": 3}]
+
+
+def test_ranks_that_are_gone_or_silent_are_named(job):
+    printed, told = job(4, {0: raised("A"), 1: None})
+    assert "rank 1 ended without an exit that Python knows of" in printed
+    assert "ranks 2, 3 did not answer" in printed
+    assert told[0] == [{"abort": 1}]
+
+
+def test_a_rank_that_hears_of_no_other_ends_the_job_with_an_error_only(job):
+    assert job(4, {0: DONE}, members=1) == ("", {0: [{"leave": 0}]})
+    printed, told = job(4, {0: raised("A")}, members=1)
+    assert printed.startswith("pencils run: raised on rank 0 of 4:\nA\n")
+    assert told[0] == [{"abort": 1}]
+
+
+def test_a_wait_that_is_too_long_ends_the_job(job):
+    printed, aborted = job(3, {1: DONE, 2: DONE}, {0: WAITS}, stuck={0})
+    assert "had waited for 3 s (--timeout):\n  rank 0 waits in u.sum() at app.py:7" in printed
+    assert "  ranks 1, 2 have finished, after 6 collectives\n" in printed
+    assert aborted == [1]
+
+
+def test_a_forked_process_is_no_rank(monkeypatch):
+    here, there = map(Channel, socket.socketpair())
+    member = Member(here, Watch(None), None)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: -1)
+        assert member.end(Ending("left", 5, "exit status 5")) == 5
+    there.send({"leave": 0})
+    assert member.end(DONE) == 0
+    assert [message["ended"]["kind"] for message in there.receive()] == ["finished"]
+    here.close()
+    there.close()
+
+
+def test_a_wait_for_a_thread_of_the_library_is_a_wait_for_others():
+    watch, found = Watch(None), []
+
+    def look():
+        while not found or not found[-1].waits_in:
+            found.append(watch.place())
+        MPI.COMM_SELF.Send(bytes(1), 0)
+
+    request = MPI.COMM_SELF.Irecv(bytearray(1), 0)
+    looking = threading.Thread(target=look)
+    with ThreadPoolExecutor(1, "pencils") as worker:
+        future = worker.submit(lambda: request.Wait())  # noqa: PLW0108 - a frame to look at
+        looking.start()
+        future.result()
+        looking.join()
+    assert found[-1].waits_in == "Wait"
+    assert found[-1].call == "future.result()"
+
+
+def test_ranks_are_named_in_short():
+    assert report.ranks([0]) == "rank 0"
+    assert report.ranks([5, 1, 0, 2, 7, 8]) == "ranks 0-2, 5, 7, 8"
