@@ -1,10 +1,7 @@
 """N-dimensional grids distributed over MPI processes: global in meaning, local in storage."""
 
 from pencils import dap, random
-from pencils.aliases import alias
-from pencils.array import PencilArray
-from pencils.checking import checking
-from pencils.creation import (
+from pencils.array.creation import (
     empty,
     empty_like,
     from_function,
@@ -15,20 +12,23 @@ from pencils.creation import (
     zeros,
     zeros_like,
 )
+from pencils.array.debug import checking
+from pencils.array.pencil_array import PencilArray
+from pencils.array.reductions.replicas import verify_replicas
+from pencils.distribute.gather import gather
+from pencils.distribute.localgrid import LocalGrid, localgrid
+from pencils.distribute.partition import partition
 from pencils.errors import PencilsError
-from pencils.gather import gather
 from pencils.halo import HaloExchange, exchange_halos
 from pencils.indexer import GlobalIndexer, GlobalMultiIndexer, PointIndexer, ReduceOp
-from pencils.interpolation import Interpolation, interpolate
+from pencils.indexer.interpolation import Interpolation, interpolate
 from pencils.io import Checkpoint, CheckpointSeries, TimeSeries, load, save, verify, write_xdmf
 from pencils.io import open as open  # noqa: A004 - not in __all__: hides no builtin
-from pencils.localgrid import LocalGrid, localgrid
-from pencils.partition import partition
 from pencils.pencil import Pencil
-from pencils.reductions.replicas import verify_replicas
-from pencils.transpose import transpose
-from pencils.transposition import Transposition
-from pencils.tuning import Tuning, tune
+from pencils.transposition.alias import alias
+from pencils.transposition.plan import Transposition
+from pencils.transposition.transpose import transpose
+from pencils.transposition.tune import Tuning, tune
 
 __version__ = "0.1.0"
 

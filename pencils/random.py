@@ -11,12 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from pencils.array import PencilArray
-from pencils.creation import empty
+from pencils.array.allocation import HaloSpec
+from pencils.array.creation import empty
+from pencils.array.pencil_array import PencilArray
 from pencils.errors import ArgumentError
 from pencils.layout.integers import to_int
 from pencils.pencil import Pencil
-from pencils.storage import HaloSpec
 
 # Philox yields this many 64-bit words per step of its counter.
 _WORDS = 4

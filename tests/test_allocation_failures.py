@@ -21,7 +21,7 @@ from allocation_cases import CASES, Here
 from failing_memory import installed
 from together import ranks_at_fault
 
-from pencils.operands import is_field
+from pencils.array.operands import is_field
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

@@ -168,7 +168,7 @@ def test_only_the_selected_part_travels(comm, monkeypatch):
         original(private, taken, *room)
 
     # The module has the name of its function, which hides it.
-    monkeypatch.setattr(import_module("pencils.gather"), "send_stream", spy)
+    monkeypatch.setattr(import_module("pencils.distribute.gather"), "send_stream", spy)
     data = numbered(SHAPE)
     u = spread(Pencil(SHAPE, comm), data)
     assert everywhere(comm, gathers(u, data[3], 0, key=3))

@@ -23,7 +23,7 @@ from together import (
 import pencils
 from pencils import Interpolation, Pencil, interpolate
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
-from pencils.interpolation import _distinct
+from pencils.indexer.interpolation import _distinct
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

@@ -17,7 +17,8 @@ from together import (
     same,
 )
 
-from pencils import Pencil, PencilArray, array, empty, partition, transpose
+from pencils import Pencil, PencilArray, empty, partition, transpose
+from pencils.array import pencil_array as array
 from pencils.comm import stream
 from pencils.errors import ArgumentError, RankDisagreementError
 

@@ -22,7 +22,7 @@ from pencils import (
     zeros,
 )
 from pencils.comm.methods import METHODS
-from pencils.plans import MOST_PLANS
+from pencils.plan import MOST_PLANS
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

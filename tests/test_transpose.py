@@ -28,7 +28,7 @@ from pencils import Pencil, PencilArray, Transposition, empty, gather, transpose
 from pencils.comm.methods import METHODS
 from pencils.comm.methods import method as limits
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
-from pencils.plans import MOST_PLANS
+from pencils.plan import MOST_PLANS
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

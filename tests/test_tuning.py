@@ -14,9 +14,10 @@ from together import (
 )
 
 import pencils
-from pencils import Pencil, Transposition, tune, tuning
+from pencils import Pencil, Transposition, tune
 from pencils.comm.methods import METHODS
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
+from pencils.transposition import tune as tuning
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

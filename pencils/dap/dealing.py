@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pencils.array.allocation import Array, memory_axes
 from pencils.dap.global_maps import GlobalBlockMap, GlobalCyclicMap, GlobalDimMap
 from pencils.dap.lanes import BlockLane, CyclicLane, Fold, Lane, Meeting, Slices
 from pencils.dap.lists import Hand, ListLane
 from pencils.dap.maps import Indices
 from pencils.layout import Layout, ProcessGrid, Split
-from pencils.storage import Array, memory_axes
 
 
 class Share(NamedTuple):

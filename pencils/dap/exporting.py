@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from pencils.array.allocation import Array, Widths, around
+from pencils.array.operands import Field, check_type
 from pencils.dap.emit import check_version, emit
 from pencils.dap.errors import UnsupportedError
 from pencils.dap.maps import BlockMap, DimMap, UnstructuredMap
 from pencils.dap.parse import is_old
 from pencils.errors import ArgumentError
 from pencils.layout import ProcessGrid, Split
-from pencils.operands import Field, check_type
 from pencils.pencil import Pencil
-from pencils.storage import Array, Widths, around
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from pencils.array import PencilArray
+    from pencils.array.pencil_array import PencilArray
 
 Halo = Literal["none", "comm", "all"]
 HALOS = ("none", "comm", "all")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pencils.array.operands import Field, check_type, facts, topology_among
 from pencils.comm.agree import agreed
 from pencils.dap.dealing import make_deal
 from pencils.dap.emit import check_version, emit
@@ -22,10 +23,9 @@ from pencils.dap.validate import Metadata, metadata
 from pencils.errors import ArgumentError
 from pencils.layout import Layout, Split
 from pencils.layout.integers import to_int
-from pencils.operands import Field, check_type, facts, topology_among
 
 if TYPE_CHECKING:
-    from pencils.array import PencilArray
+    from pencils.array.pencil_array import PencilArray
 
 
 def export_as(

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pencils.array import PencilArray
+from pencils.array.allocation import Array, read_dtype
+from pencils.array.operands import check_type, topology_among
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed, read_comm
 from pencils.comm.topology import Topology, topology_of
 from pencils.dap.dist import GlobalDist, LocalDist
@@ -21,9 +23,7 @@ from pencils.dap.validate import metadata
 from pencils.dap.view import DistributedView
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout import Split
-from pencils.operands import check_type, topology_among
 from pencils.pencil import Pencil
-from pencils.storage import Array, read_dtype
 
 if TYPE_CHECKING:
     from mpi4py import MPI

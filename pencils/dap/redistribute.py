@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pencils.array.allocation import Array
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import Exchange
 from pencils.comm.methods import Cargo, Piece
 from pencils.comm.topology import Topology
 from pencils.dap.dealing import Deal, Part
 from pencils.dap.maps import Indices
-from pencils.storage import Array
 
 
 class Side(NamedTuple):

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pencils.array.allocation import Array, of_view
 from pencils.dap.errors import DAPError, DAPWarning, Finding, error_class
 from pencils.layout.integers import to_int
-from pencils.storage import Array, of_view
 
 _LARGEST = np.iinfo(np.int64).max
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pencils.array import PencilArray
-from pencils.combining import ReduceOp, read_combining
+from pencils.array.allocation import Array, HaloSpec, read_dtype, read_halo
+from pencils.array.operands import check_type
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
+from pencils.comm.combining import ReduceOp, read_combining
 from pencils.comm.topology import topology_of, translate
 from pencils.comm.uncopied import Uncopied
 from pencils.dap.dealing import make_deal
@@ -22,9 +24,7 @@ from pencils.dap.lists import check_points, every_point, last_holders
 from pencils.dap.maps import BlockMap, DimMap, Indices, brief
 from pencils.dap.redistribute import Redistribution
 from pencils.errors import PencilMismatchError
-from pencils.operands import check_type
 from pencils.pencil import Pencil
-from pencils.storage import Array, HaloSpec, read_dtype, read_halo
 
 if TYPE_CHECKING:
     from mpi4py import MPI

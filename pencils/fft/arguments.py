@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from pencils.array.allocation import read_components, read_dtype
+from pencils.array.operands import check_type
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.fft.backends import check_backend
 from pencils.fft.lines import DEALIAS, FOURIER, NAMES, NORMS, Line, check_line
 from pencils.layout.integers import to_int
 from pencils.layout.make import read_dims
-from pencils.operands import check_type
 from pencils.pencil import Pencil
-from pencils.storage import read_components, read_dtype
 
 Axes = Sequence[int] | int | None
 Choice = str | None | Sequence[str | None] | Mapping[int, str | None]

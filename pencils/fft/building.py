@@ -7,7 +7,8 @@ from math import prod
 
 import numpy as np
 
-from pencils.array import PencilArray
+from pencils.array.pencil_array import PencilArray
+from pencils.array.spec import Kind
 from pencils.comm.agree import agreed
 from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import AUTO
@@ -16,8 +17,7 @@ from pencils.fft.backends import choose_backend, kernel_of
 from pencils.fft.passes import Pass
 from pencils.fft.program import Place, Program, Step
 from pencils.fft.route import Leg, job_of
-from pencils.kinds import Kind
-from pencils.transposition import Transposition
+from pencils.transposition.plan import Transposition
 
 
 def build_programs(

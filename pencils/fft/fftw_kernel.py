@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from pencils.array.allocation import Array
 from pencils.fft.lines import COSINES, FOURIER, THREE_HALVES, TWO_THIRDS, Line
 from pencils.fft.passes import Job
 from pencils.fft.truncation import drop, pad, truncate
-from pencils.storage import Array
 
 Lines = Sequence[tuple[int, Line]]
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from pencils.array.allocation import Array, memory_axes, same_view
 from pencils.fft.chunks import Key, chunk_keys, chunk_shape
 from pencils.fft.lines import Line
-from pencils.storage import Array, memory_axes, same_view
 
 # Bytes of a piece: what is read, and what is written, shall stay in the cache of a core.
 PIECE = 2**18

@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array import PencilArray
-from pencils.checking import checks, mark_written
+from pencils.array.debug import checks, mark_written
+from pencils.array.operands import topology_among
+from pencils.array.pencil_array import PencilArray
+from pencils.array.spec import Kind, check_out, check_source
 from pencils.comm.agree import agreed
+from pencils.distribute.localgrid import LocalGrid, localgrid
 from pencils.errors import ArgumentError
 from pencils.fft.arguments import Axes, Choice, read_wanted
 from pencils.fft.backends import AUTO
@@ -19,11 +22,8 @@ from pencils.fft.lines import NORMS, PI
 from pencils.fft.program import Place, Program
 from pencils.fft.route import plan_route
 from pencils.fft.work import Work, find_work
-from pencils.kinds import Kind, check_out, check_source
-from pencils.localgrid import LocalGrid, localgrid
-from pencils.operands import topology_among
 from pencils.pencil import Pencil
-from pencils.plans import Freeable
+from pencils.plan import Freeable
 
 
 class PencilFFT(Freeable):

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pencils.array import PencilArray
+from pencils.array.allocation import arrange
+from pencils.array.pencil_array import PencilArray
 from pencils.fft.work import Work
 from pencils.pencil import Pencil
-from pencils.storage import arrange
-from pencils.transposition import Transposition
+from pencils.transposition.plan import Transposition
 
 
 class Place(NamedTuple):

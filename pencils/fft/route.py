@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pencils.array.allocation import memory_axes
 from pencils.fft.arguments import Wanted
 from pencils.fft.lines import Line
 from pencils.fft.passes import Job
 from pencils.fft.program import Place
 from pencils.fft.stages import Stage, plan_stages
 from pencils.pencil import Pencil
-from pencils.storage import memory_axes
 
 # Bytes: transforms along several axes are done at once if a core has cache for what they need.
 TOGETHER = 2**20

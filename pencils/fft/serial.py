@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from scipy import fft as scipy_fft
 
-from pencils.array import PencilArray
+from pencils.array.allocation import memory_axes
+from pencils.array.operands import check_type
+from pencils.array.pencil_array import PencilArray
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout.make import read_dim
-from pencils.operands import check_type
 from pencils.pencil import Pencil
-from pencils.storage import memory_axes
 
 
 def fft(u: PencilArray, axis: int, *, overwrite: bool = False) -> PencilArray:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pencils.array.allocation import Array
 from pencils.fft.lines import Line
-from pencils.storage import Array
 
 
 def truncate(spectrum: Array, axis: int, line: Line, out: Array) -> None:

@@ -7,9 +7,9 @@ from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
+from pencils.array.allocation import Array, allocate_bytes
 from pencils.comm.topology import Topology
 from pencils.pencil import Pencil
-from pencils.storage import Array, allocate_bytes
 
 
 class Work:

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import DTypeLike
 
+from pencils.array.allocation import read_dtype
 from pencils.graph import rules
 from pencils.graph.node import NO_TAGS, DType, Node, Shape, Tags, is_node
 from pencils.graph.operation import Function
 from pencils.graph.rules import rule_of, rule_of_ufunc
-from pencils.storage import read_dtype
 
 
 class Array(Node, NDArrayOperatorsMixin):

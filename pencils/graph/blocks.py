@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pencils.array.operands import check_type
 from pencils.comm.topology import topology_of, translate, user_comm
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.graph.array import Array
 from pencils.graph.node import Shape
-from pencils.operands import check_type
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:

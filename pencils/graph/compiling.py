@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import Any
 
+from pencils.array.operands import check_type
 from pencils.errors import ArgumentError
 from pencils.graph.array import Array, Call, DataWrapper, Placeholder
 from pencils.graph.errors import PartitionInducedCycleError
@@ -17,7 +18,6 @@ from pencils.graph.partition import (
     in_turn,
 )
 from pencils.graph.program import Batch, Builder, Parcel, Program, check_number
-from pencils.operands import check_type
 
 PartProgram = Callable[..., tuple[Any, Mapping[str, Any]]]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pencils.array.operands import check_type
 from pencils.comm.agree import agreed
 from pencils.comm.mailbox import Mailbox
 from pencils.comm.topology import Topology, topology_of
@@ -13,7 +14,6 @@ from pencils.graph.compiling import PartProgram, compile_nodes, compile_parts
 from pencils.graph.partition import DistributedGraphPart, DistributedGraphPartition
 from pencils.graph.program import Program
 from pencils.graph.running import run
-from pencils.operands import check_type
 
 if TYPE_CHECKING:
     from mpi4py import MPI

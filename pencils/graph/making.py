@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from pencils.array.allocation import read_dtype
+from pencils.array.operands import check_type
 from pencils.errors import ArgumentError
 from pencils.graph.array import Array, Call, DataWrapper, Placeholder, filled
 from pencils.graph.node import NO_TAGS, DType, Shape, Tags, is_node
 from pencils.layout.make import read_ints
-from pencils.operands import check_type
-from pencils.storage import read_dtype
 
 
 class DictOfNamedArrays(Mapping[str, Array]):

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from numpy.typing import DTypeLike
 
+from pencils.array.allocation import read_dtype
+from pencils.array.operands import check_type
 from pencils.errors import ArgumentError
 from pencils.graph.array import Array
 from pencils.graph.making import read_shape
 from pencils.graph.node import NO_TAGS, DType, Shape, Tags
 from pencils.layout.integers import to_int
-from pencils.operands import check_type
-from pencils.storage import read_dtype
 
 
 class CommunicationOpIdentifier(NamedTuple):

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pencils.array.allocation import HaloSpec, memory_axes, read_halo, read_singletons
+from pencils.array.operands import check_type
 from pencils.errors import PencilMismatchError
 from pencils.graph.array import Array
 from pencils.graph.blocks import new_number, ranks_on, read_components
@@ -17,9 +19,7 @@ from pencils.graph.messages import make_distributed_recv, staple_distributed_sen
 from pencils.graph.node import Shape
 from pencils.layout import redistribution
 from pencils.layout.ghosts import direct, exchange, star
-from pencils.operands import check_type
 from pencils.pencil import Pencil
-from pencils.storage import HaloSpec, memory_axes, read_halo, read_singletons
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pencils.array.allocation import memory_axes, read_singletons
+from pencils.array.operands import check_type, topology_among
 from pencils.comm.agree import agreed
 from pencils.comm.rows import Ints
 from pencils.graph.array import Array
@@ -20,9 +22,7 @@ from pencils.graph.node import Shape
 from pencils.indexer.arguments import read_coords
 from pencils.indexer.locate import locate
 from pencils.indexer.rows import RowPlan
-from pencils.operands import check_type, topology_among
 from pencils.pencil import Pencil
-from pencils.storage import memory_axes, read_singletons
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pencils.array.operands import check_type
 from pencils.comm.mailbox import Letter, Mailbox
 from pencils.errors import ArgumentError
 from pencils.graph.array import Placeholder
@@ -17,7 +18,6 @@ from pencils.graph.errors import ExecutionError
 from pencils.graph.node import DType
 from pencils.graph.operation import Function, name_of
 from pencils.graph.program import Parcel, Program
-from pencils.operands import check_type
 
 POLL = 20e-6  # seconds between looks at the messages, while there is something to compute
 

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pencils.array.operands import check_type
 from pencils.comm.agree import agreed
 from pencils.comm.mailbox import largest_tag
 from pencils.comm.topology import topology_of
@@ -21,7 +22,6 @@ from pencils.graph.partition import (
     needs_of,
 )
 from pencils.graph.reports import End, Report, check_messages, end_of, levels, pack
-from pencils.operands import check_type
 
 if TYPE_CHECKING:
     from mpi4py import MPI

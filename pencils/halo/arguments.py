@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from pencils.array.operands import Field, check_type, common_pencil
 from pencils.comm.exchange import AUTO
 from pencils.comm.machine import allows_threads
 from pencils.comm.methods import METHODS
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.halo.block import HaloKind
 from pencils.halo.rounds import ROUTES
-from pencils.operands import Field, check_type, common_pencil
 
 if TYPE_CHECKING:
-    from pencils.array import PencilArray
+    from pencils.array.pencil_array import PencilArray
     from pencils.pencil import Pencil
 
 MEASURE = "measure"

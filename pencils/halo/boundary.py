@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from pencils.array.allocation import Array
+from pencils.array.operands import Field, check_type
 from pencils.errors import ArgumentError
 from pencils.layout.make import read_dims
-from pencils.operands import Field, check_type
-from pencils.storage import Array
 
 if TYPE_CHECKING:
-    from pencils.array import PencilArray
+    from pencils.array.pencil_array import PencilArray
 
 Mode = Literal["constant", "edge", "linear_ramp", "reflect", "symmetric", "antisymmetric"]
 

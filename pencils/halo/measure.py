@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import product
 
+from pencils.array.allocation import Array
 from pencils.comm.exchange import AUTO
 from pencils.comm.timing import time_in_turn
 from pencils.comm.topology import Topology
 from pencils.halo.arguments import HaloOptions
 from pencils.halo.rounds import ROUTES, Rounds
-from pencils.storage import Array
 
 SAMPLES = 7
 CALLS = 5  # in a sample

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pencils.array.operands import topology_among
 from pencils.comm.agree import agreed
 from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import AUTO, Handle
@@ -24,11 +25,10 @@ from pencils.halo.arguments import (
 from pencils.halo.block import HaloKind
 from pencils.halo.measure import fastest
 from pencils.halo.rounds import BoundRounds, Rounds, far_rounds
-from pencils.operands import topology_among
-from pencils.plans import FieldPlan
+from pencils.plan import FieldPlan
 
 if TYPE_CHECKING:
-    from pencils.array import PencilArray
+    from pencils.array.pencil_array import PencilArray
 
 
 class HaloExchange(FieldPlan[BoundRounds]):

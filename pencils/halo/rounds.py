@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from pencils.array.allocation import Array
 from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import Bound, Exchange, Handle
 from pencils.comm.methods import nothing
@@ -17,7 +18,6 @@ from pencils.comm.topology import Topology
 from pencils.halo.block import Block, HaloKind, Key, by_slabs, slab_rows
 from pencils.layout import Layout, ghosts
 from pencils.layout.ghosts import Round
-from pencils.storage import Array
 
 T = TypeVar("T")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pencils.array.operands import is_field, topology_among
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO, Handle
 from pencils.halo.arguments import (
@@ -17,11 +18,10 @@ from pencils.halo.arguments import (
     read_kinds,
 )
 from pencils.halo.plan import HaloExchange, way_key
-from pencils.operands import is_field, topology_among
-from pencils.plans import kept_plan
+from pencils.plan import kept_plan
 
 if TYPE_CHECKING:
-    from pencils.array import PencilArray
+    from pencils.array.pencil_array import PencilArray
     from pencils.comm.topology import Topology
     from pencils.halo.block import HaloKind
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from pencils.array.allocation import Array
 from pencils.comm.agree import agreed, read_comm
 from pencils.comm.rows import Points, locate
 from pencils.comm.topology import topology_of
@@ -17,8 +18,7 @@ from pencils.indexer.arguments import read_distri, read_indices, read_lists, tol
 from pencils.indexer.grouping import starts
 from pencils.indexer.route import MOST_HELD, Errand, Transfer
 from pencils.indexer.rows import RowPlan
-from pencils.plans import FieldPlan
-from pencils.storage import Array
+from pencils.plan import FieldPlan
 
 if TYPE_CHECKING:
     from mpi4py import MPI

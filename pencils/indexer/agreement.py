@@ -8,10 +8,10 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
+from pencils.array.allocation import Array
 from pencils.comm.agree import agreed
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
-from pencils.storage import Array
 
 DType = np.dtype[Any]
 T = TypeVar("T")

@@ -10,13 +10,13 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.combining import ReduceOp
+from pencils.array.allocation import Array, of_view, read_dtype
+from pencils.array.operands import plain_array
+from pencils.comm.combining import ReduceOp
 from pencils.comm.rows import Ints
 from pencils.errors import ArgumentError
 from pencils.indexer.ragged import Ragged
 from pencils.layout.integers import check_64_bits, to_int
-from pencils.operands import plain_array
-from pencils.storage import Array, of_view, read_dtype
 
 _SHOWN = 16  # bounds of a distribution that an error spells out
 

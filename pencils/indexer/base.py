@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.indexer.access import Access
-from pencils.plans import Freeable
+from pencils.plan import Freeable
 
 VariableBuffer = tuple[Any, Any]
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from pencils.array import PencilArray
+from pencils.array.allocation import Array, memory_axes
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.rows import Ints
 from pencils.indexer.route import row_type
-from pencils.storage import Array, memory_axes
 
 
 class Geometry(NamedTuple):

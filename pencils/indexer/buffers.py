@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from pencils.combining import ReduceOp
+from pencils.array.allocation import Array
+from pencils.comm.combining import ReduceOp
 from pencils.comm.rows import mover
 from pencils.indexer.access import Access
 from pencils.indexer.agreement import Typed, same_type
 from pencils.indexer.arguments import read_buffer, read_count, read_output, read_reduce
 from pencils.indexer.route import Errand, Lane, Steps, as_rows, row_type
-from pencils.storage import Array
 
 
 def take(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.combining import ReduceOp
+from pencils.comm.combining import ReduceOp
 from pencils.comm.exchange import Handle
 from pencils.indexer import buffers, objects, variable
 from pencils.indexer.access import Access, Names

@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from pencils.array import PencilArray
+from pencils.array.allocation import Array, memory_axes
+from pencils.array.pencil_array import PencilArray
 from pencils.indexer.points import PointIndexer
 from pencils.indexer.shared import Blocks, table_for
-from pencils.storage import Array, memory_axes
 
 
 class PassingIndexer(PointIndexer):

@@ -10,10 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array import PencilArray
-from pencils.checking import checks, mark_written
-from pencils.combining import ReduceOp
+from pencils.array.allocation import Array, read_singletons
+from pencils.array.debug import checks, mark_written
+from pencils.array.operands import check_type, topology_among
+from pencils.array.pencil_array import PencilArray
+from pencils.array.spec import check_place, check_writeable
 from pencils.comm.agree import agreed
+from pencils.comm.combining import ReduceOp
 from pencils.comm.exchange import Handle
 from pencils.comm.rows import Ints, mover
 from pencils.comm.rows import locate as locate_points
@@ -24,11 +27,8 @@ from pencils.indexer.block import Block, Geometry
 from pencils.indexer.locate import locate_replicas, points_on
 from pencils.indexer.route import MOST_HELD, Errand, Lane, Steps, Transfer
 from pencils.indexer.rows import RowPlan
-from pencils.kinds import check_place, check_writeable
-from pencils.operands import check_type, topology_among
 from pencils.pencil import Pencil
-from pencils.plans import FieldPlan
-from pencils.storage import Array, read_singletons
+from pencils.plan import FieldPlan
 
 
 class PointIndexer(FieldPlan[Transfer[Any]]):

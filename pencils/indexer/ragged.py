@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pencils.array.allocation import Array
 from pencils.comm.rows import Ints
 from pencils.indexer.grouping import last_of_each, starts
-from pencils.storage import Array
 
 
 class Ragged(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from pencils.array.allocation import Array
 from pencils.comm.exchange import Bound, Exchange, Handle
 from pencils.comm.methods import Cargo, Piece
 from pencils.comm.pack_numpy import MOVES
@@ -16,8 +17,7 @@ from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
 from pencils.indexer.grouping import Segments
 from pencils.indexer.ragged import Ragged
-from pencils.plans import Freeable
-from pencils.storage import Array
+from pencils.plan import Freeable
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from pencils.array.allocation import Array
 from pencils.comm.agree import agreed
 from pencils.comm.neighbours import incoming
 from pencils.comm.rows import Ints, mover
@@ -14,7 +15,6 @@ from pencils.comm.topology import Topology
 from pencils.indexer.block import Geometry
 from pencils.indexer.grouping import Segments, group, inverse, last_of_each
 from pencils.indexer.route import Calls, Route, Steps
-from pencils.storage import Array
 
 
 class RowPlan:

@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pencils.array.allocation import Array
 from pencils.comm.rows import Home, Points, fetcher
 from pencils.comm.shared import Place, fence
 from pencils.comm.topology import Topology
 from pencils.layout import Layout
-from pencils.plans import Freeable, kept_plan
-from pencils.storage import Array
+from pencils.plan import Freeable, kept_plan
 
 # Columns of the table; strides follow.
 WINDOW, OFFSET, STRIDES = range(3)

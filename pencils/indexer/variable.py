@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from pencils.array.allocation import Array
 from pencils.errors import ArgumentError
 from pencils.indexer.access import Access
 from pencils.indexer.agreement import Typed
 from pencils.indexer.arguments import read_ragged, read_ragged_output
 from pencils.indexer.ragged import Ragged, extended, replaced
-from pencils.storage import Array
 
 
 def take(access: Access, dist_data: object, local_data_l: Any) -> Any:

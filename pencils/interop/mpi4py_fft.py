@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pencils.array import PencilArray
+from pencils.array.allocation import read_dtype
+from pencils.array.operands import Field, check_type, facts, topology_among
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed, read_comm
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
 from pencils.layout import ProcessGrid, Split
 from pencils.layout.make import read_dim
-from pencils.operands import Field, check_type, facts, topology_among
 from pencils.pencil import Pencil
-from pencils.storage import read_dtype
 
 if TYPE_CHECKING:
     import mpi4py_fft

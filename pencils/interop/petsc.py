@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pencils.array import PencilArray
+from pencils.array.operands import Field, check_type, facts, topology_among
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed, read_comm
 from pencils.comm.topology import congruent, topology_of
 from pencils.errors import ArgumentError
 from pencils.layout import ProcessGrid, margins
 from pencils.layout.integers import to_int
-from pencils.operands import Field, check_type, facts, topology_among
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
     from mpi4py import MPI
     from petsc4py import PETSc
 
-    from pencils.storage import Widths
+    from pencils.array.allocation import Widths
 
 _MOST_DIMS = 3  # that a DMDA has
 

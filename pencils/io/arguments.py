@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pencils.array.operands import check_type
+from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError
 from pencils.layout.integers import to_int
-from pencils.localgrid import LocalGrid
-from pencils.operands import check_type
 
 # How a series may be opened.
 MODES = ("a", "w", "x")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pencils.array import PencilArray
+from pencils.array.allocation import Widths, around
+from pencils.array.pencil_array import PencilArray
 from pencils.layout import Split
 from pencils.pencil import Extent, Pencil
-from pencils.storage import Widths, around
 
 
 def boundary_widths(field: PencilArray) -> Widths:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array import PencilArray
+from pencils.array.pencil_array import PencilArray
 
 
 class Checkpoint(Mapping[str, Any]):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pencils.comm.agree import agreed
 from pencils.comm.leaving import LeftTogether
+from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError
 from pencils.io.arguments import read_mode, read_names, read_path
 from pencils.io.checkpoint import Checkpoint
@@ -33,7 +34,6 @@ from pencils.io.series_arguments import (
 from pencils.io.step_files import LOG, StepFiles
 from pencils.io.stopping import SIGNALS, Clock, Listener, read_seconds, read_signals
 from pencils.io.verify import verify
-from pencils.localgrid import LocalGrid
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pencils.array import PencilArray
+from pencils.array.creation import empty
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
-from pencils.creation import empty
-from pencils.gather import gather
+from pencils.distribute.gather import gather
+from pencils.distribute.partition import partition
 from pencils.io.checksum import checksum_box
 from pencils.io.chunks import chunk_box, count_chunks, cut_points, whole_chunks
 from pencils.io.draft import Draft
@@ -25,9 +26,8 @@ from pencils.io.progress import Told, ignore
 from pencils.io.reserve import reserve
 from pencils.io.slabs import STAGING_BYTES
 from pencils.io.writers import Part
-from pencils.partition import partition
 from pencils.pencil import Pencil
-from pencils.transposition import Transposition
+from pencils.transposition.plan import Transposition
 
 if TYPE_CHECKING:
     from pencils.io.filters import Packed

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pencils.array import PencilArray
+from pencils.array.allocation import Widths
+from pencils.array.operands import is_field
+from pencils.array.pencil_array import PencilArray
+from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.io.arguments import read_name
 from pencils.io.boundary import boundary_widths, widened, with_boundary
@@ -14,10 +17,7 @@ from pencils.io.chunking import Chunking
 from pencils.io.entry import Entry
 from pencils.io.scales import label_axes
 from pencils.io.values import COORDINATE, Stored, encode
-from pencils.localgrid import LocalGrid
-from pencils.operands import is_field
 from pencils.pencil import Pencil
-from pencils.storage import Widths
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from typing import Any
 import h5py
 import numpy as np
 
+from pencils.array.allocation import read_dtype
 from pencils.errors import CheckpointError
 from pencils.io.entry import RESERVED, Entry
 from pencils.io.values import COORDINATE
-from pencils.storage import read_dtype
 
 
 def kind_of(dataset: Any) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pencils.array import PencilArray
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.file import SharedFile
 from pencils.io.checksum import checksum
 from pencils.io.entry import Entry

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pencils.array import PencilArray
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.file import SharedFile
 from pencils.errors import ArgumentError
 from pencils.io.chunked import Chunked

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array import PencilArray
+from pencils.array.allocation import Widths
+from pencils.array.pencil_array import PencilArray
 from pencils.errors import CheckpointError
-from pencils.storage import Widths
 
 # Attributes of files and datasets whose names begin like this are not the user's.
 RESERVED = "pencils_"

@@ -11,10 +11,10 @@ from uuid import uuid4
 import h5py
 import numpy as np
 
+from pencils.array.allocation import Array
 from pencils.errors import ArgumentError
 from pencils.io.create import make_chunked
 from pencils.io.entry import Entry
-from pencils.storage import Array
 
 
 class Packed(NamedTuple):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from pencils.array import PencilArray
+from pencils.array.operands import is_field
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
+from pencils.distribute.gather import gather
+from pencils.distribute.localgrid import LocalGrid, localgrid
 from pencils.errors import PencilMismatchError
-from pencils.gather import gather
-from pencils.localgrid import LocalGrid, localgrid
-from pencils.operands import is_field
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
+from pencils.array.allocation import Array
+from pencils.distribute.partition import ArrayLike
 from pencils.errors import CheckpointError
 from pencils.io.checksum import checksum
 from pencils.io.describe import address_of, describe, is_array, kind_of
@@ -24,8 +26,6 @@ from pencils.io.manifest import TRIES, Listed, Record, broken, check_manifest, l
 from pencils.io.plain import open_regular
 from pencils.io.telling import number_of, reading, system
 from pencils.io.values import COORDINATE, Stored
-from pencils.partition import ArrayLike
-from pencils.storage import Array
 
 _MOST_NAMES = 20
 # What HDF5 begins with, at the start of a file or behind so many bytes, doubled at will.

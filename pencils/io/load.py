@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array import PencilArray
-from pencils.checking import checks, mark_written
+from pencils.array.allocation import HaloSpec, read_dtype
+from pencils.array.debug import checks, mark_written
+from pencils.array.operands import is_field, topology_among
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.comm.reduce import allreduce
@@ -27,9 +29,7 @@ from pencils.io.progress import Told, shown
 from pencils.io.slabs import PIECE_BYTES, Slabs, runs
 from pencils.io.values import decode
 from pencils.layout import Box
-from pencils.operands import is_field, topology_among
 from pencils.pencil import Pencil
-from pencils.storage import HaloSpec, read_dtype
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pencils.array import PencilArray
+from pencils.array.allocation import Array
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import allreduce
 from pencils.io.checksum import checksum
@@ -25,7 +26,6 @@ from pencils.io.entry import Entry
 from pencils.io.progress import Told
 from pencils.io.slabs import Slabs, runs
 from pencils.io.writers import Part, Writer
-from pencils.storage import Array
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array import PencilArray
+from pencils.array.allocation import HaloSpec, Widths, read_halo
+from pencils.array.operands import is_field
+from pencils.array.pencil_array import PencilArray
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.arguments import read_name
 from pencils.io.boundary import boundary_widths
 from pencils.io.entry import Entry
 from pencils.io.values import encode
-from pencils.operands import is_field
 from pencils.pencil import Pencil
-from pencils.storage import HaloSpec, Widths, read_halo
 
 _NUMBERS = "biufc"  # kinds of element types that can be converted into each other
 

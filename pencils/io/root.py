@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from pencils.comm.agree import agreed
+from pencils.distribute.partition import ArrayLike
 from pencils.errors import CheckpointError
 from pencils.io.commit import discard, make_temporary
 from pencils.io.plain import check_regular
-from pencils.partition import ArrayLike
 from pencils.pencil import Pencil
 
 

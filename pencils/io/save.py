@@ -6,8 +6,10 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, overload
 
-from pencils.array import PencilArray
+from pencils.array.operands import is_field, topology_among
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
+from pencils.distribute.localgrid import LocalGrid
 from pencils.io.arguments import read_align, read_attrs, read_facts, read_grid, read_path
 from pencils.io.chunking import read_chunking
 from pencils.io.contents import Contents, gather_contents
@@ -17,8 +19,6 @@ from pencils.io.entry import RESERVED
 from pencils.io.grids import whole_grid
 from pencils.io.progress import shown
 from pencils.io.saving import Saving
-from pencils.localgrid import LocalGrid
-from pencils.operands import is_field, topology_among
 
 Compression = str | int | Mapping[str, Any] | None
 Chunks = int | Sequence[int] | Mapping[str, Sequence[int]] | None

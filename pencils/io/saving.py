@@ -9,7 +9,7 @@ from contextlib import closing
 from threading import Event
 from typing import TYPE_CHECKING
 
-from pencils.array import PencilArray
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.comm.leaving import LeftTogether

@@ -7,9 +7,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
+from pencils.array.operands import is_field
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout.integers import check_64_bits, to_int
-from pencils.operands import is_field
 from pencils.pencil import Pencil
 
 

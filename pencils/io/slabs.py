@@ -13,15 +13,15 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from pencils.array import PencilArray
+from pencils.array.allocation import Array
+from pencils.array.pencil_array import PencilArray
+from pencils.array.spec import Kind
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO
-from pencils.kinds import Kind
 from pencils.layout import Layout
 from pencils.pencil import Pencil
-from pencils.plans import kept_plan
-from pencils.storage import Array
-from pencils.transposition import Transposition
+from pencils.plan import kept_plan
+from pencils.transposition.plan import Transposition
 
 # Runs of this length are read one by one rather than as slabs (measured; see benchmarks/io.py).
 DIRECT_BYTES = 2**16

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pencils.array import PencilArray
+from pencils.array.allocation import Array, HaloSpec, read_halo
+from pencils.array.operands import Field, check_type, topology_among
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
@@ -17,9 +19,7 @@ from pencils.io.pieces import consecutive, own_ranges
 from pencils.io.places import Place, Places
 from pencils.io.slabs import Slabs
 from pencils.layout import Selection
-from pencils.operands import Field, check_type, topology_among
 from pencils.pencil import Pencil
-from pencils.storage import Array, HaloSpec, read_halo
 
 if TYPE_CHECKING:
     from pencils.io.open_file import OpenFile

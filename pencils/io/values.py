@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pencils.storage import Array, read_dtype
+from pencils.array.allocation import Array, read_dtype
 
 # What `Stored.kind` says of coordinates, which `save` adds by itself.
 COORDINATE = "coordinate"

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
-from pencils.array import PencilArray
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.io.entry import Entry
 from pencils.io.progress import Told

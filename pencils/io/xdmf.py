@@ -18,13 +18,13 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
+from pencils.array.allocation import Array
 from pencils.comm.agree import agreed
 from pencils.io.arguments import read_path
 from pencils.io.commit import made
 from pencils.io.entry import RESERVED
 from pencils.io.telling import reading
 from pencils.pencil import Pencil
-from pencils.storage import Array
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -19,7 +19,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from pencils.checking import VARIABLE, checks
+from pencils.array.debug import VARIABLE, checks
 from pencils.run.counting import Counting
 from pencils.run.ending import Ending
 from pencils.run.joining import join

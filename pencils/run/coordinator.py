@@ -20,7 +20,7 @@ from pencils.run.place import Place
 
 PATIENCE = 2.0  # seconds in which other ranks can fail, too, before the job is ended
 PATIENCE_IF_AGREED = 10.0  # if the library has raised on all of them
-_ANSWERS = 5.0  # seconds in which a rank has to answer where it is
+_ANSWERS = 15.0  # seconds in which a rank has to answer where it is
 _END = 30.0  # seconds in which the job has to end
 
 

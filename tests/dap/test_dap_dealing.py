@@ -9,7 +9,7 @@ from dap_cases import deal as dealt_like_cards
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pencils.combining import ReduceOp, read_combining
+from pencils.comm.combining import ReduceOp, read_combining
 from pencils.dap import BlockMap, CyclicMap, UnstructuredMap, make_global
 from pencils.dap.dealing import make_deal
 from pencils.dap.lists import every_point, last_holders

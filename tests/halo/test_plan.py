@@ -24,7 +24,7 @@ from together import (
 import pencils
 from pencils import HaloExchange, Pencil, PencilArray, exchange_halos
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
-from pencils.plans import MOST_BOUND, MOST_PLANS
+from pencils.plan import MOST_BOUND, MOST_PLANS
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

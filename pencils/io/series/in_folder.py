@@ -8,8 +8,9 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pencils.array import PencilArray
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
+from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, CheckpointError
 from pencils.io.arguments import already_there
 from pencils.io.commit import made
@@ -18,7 +19,6 @@ from pencils.io.series.column import TIME
 from pencils.io.series.ledger import Ledger
 from pencils.io.step_files import LOG
 from pencils.io.values import Stored, decode
-from pencils.localgrid import LocalGrid
 
 if TYPE_CHECKING:
     from mpi4py import MPI

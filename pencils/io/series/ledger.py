@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from pencils.array.allocation import Array
 from pencils.errors import ArgumentError
 from pencils.io.series.column import SUMS, TIME, Column, sum_column, time_column
-from pencils.storage import Array
 
 
 @dataclass

@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array import PencilArray
+from pencils.array.allocation import Array
+from pencils.array.operands import is_field
+from pencils.array.pencil_array import PencilArray
+from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.io.arguments import read_name
 from pencils.io.contents import check_groups
@@ -18,10 +21,7 @@ from pencils.io.series.column import SELECTED, SOURCE, TIME, Column
 from pencils.io.values import Stored, encode
 from pencils.layout import Box, Selection
 from pencils.layout.selection import positions
-from pencils.localgrid import LocalGrid
-from pencils.operands import is_field
 from pencils.pencil import Pencil
-from pencils.storage import Array
 
 _NUMBERS = ("bool", "int", "float", "complex", "numpy")  # kinds of values
 

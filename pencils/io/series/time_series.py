@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.array import PencilArray
+from pencils.array.allocation import Array
+from pencils.array.operands import topology_among
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.leaving import LeftTogether
 from pencils.comm.topology import congruent, user_comm
+from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.arguments import read_attrs, read_facts, read_grid, read_mode, read_path
 from pencils.io.entry import RESERVED
@@ -34,10 +37,7 @@ from pencils.io.series.samples import (
 )
 from pencils.io.values import COORDINATE, Stored
 from pencils.io.xdmf import write_sidecar
-from pencils.localgrid import LocalGrid
-from pencils.operands import topology_among
 from pencils.pencil import Pencil
-from pencils.storage import Array
 
 if TYPE_CHECKING:
     from mpi4py import MPI

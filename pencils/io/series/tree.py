@@ -9,6 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from pencils.array.allocation import Array
 from pencils.errors import CheckpointError
 from pencils.io.changing import changing
 from pencils.io.checksum import checksum
@@ -21,7 +22,6 @@ from pencils.io.series.chunk_index import ChunkIndex
 from pencils.io.series.column import SOURCE, SUMS, TIME, Column
 from pencils.io.series.ledger import Ledger
 from pencils.io.values import COORDINATE, Stored
-from pencils.storage import Array
 
 # Attribute of files that are series, with the version of what only those have.
 _SERIES = RESERVED + "series"

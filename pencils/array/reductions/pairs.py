@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pencils.array.operands import common_pencil, cut, facts, is_field, topology_among
+from pencils.array.reductions.engine import Reduction
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import allreduce, combine
 from pencils.errors import ArgumentError
-from pencils.operands import common_pencil, cut, facts, is_field, topology_among
-from pencils.reductions.engine import Reduction
 
 if TYPE_CHECKING:
-    from pencils.array import PencilArray
-    from pencils.storage import Array
+    from pencils.array.allocation import Array
+    from pencils.array.pencil_array import PencilArray
 
 
 def vdot(field: PencilArray, other: Any) -> Any:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.operands import is_field
-from pencils.reductions.engine import NO_VALUE, Axis, Reduction, read_mask, reduce_field
-from pencils.reductions.extremum import arg_extremum
-from pencils.storage import Array
+from pencils.array.allocation import Array
+from pencils.array.operands import is_field
+from pencils.array.reductions.engine import NO_VALUE, Axis, Reduction, read_mask, reduce_field
+from pencils.array.reductions.extremum import arg_extremum
 
 if TYPE_CHECKING:
-    from pencils.array import PencilArray
+    from pencils.array.pencil_array import PencilArray
 
 
 def sum(

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import DTypeLike
 
+from pencils.array.allocation import Array, in_memory_order, memory_axes, read_value
+from pencils.array.operands import check_fits, cut, facts
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import reducer
 from pencils.errors import ArgumentError
 from pencils.layout.make import read_dims
-from pencils.operands import check_fits, cut, facts
-from pencils.storage import Array, in_memory_order, memory_axes, read_value
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from pencils.array import PencilArray
+    from pencils.array.pencil_array import PencilArray
 
 Axis = int | Sequence[int] | None
 NO_VALUE: Any = np._NoValue  # noqa: SLF001 - what NumPy itself passes for "not given"

@@ -6,14 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pencils.array.allocation import same_view
+from pencils.array.operands import (
+    check_fits,
+    common_pencil,
+    does_not_broadcast,
+    is_field,
+    plain_array,
+)
 from pencils.errors import ArgumentError, NotLocalError
 from pencils.layout import Box, Selection
-from pencils.operands import check_fits, common_pencil, does_not_broadcast, is_field, plain_array
-from pencils.storage import same_view
 
 if TYPE_CHECKING:
-    from pencils.array import PencilArray
-    from pencils.storage import Array
+    from pencils.array.allocation import Array
+    from pencils.array.pencil_array import PencilArray
 
 
 def get_selection(field: PencilArray, key: object) -> Any:

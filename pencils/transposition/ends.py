@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
+from pencils.array.spec import Kind, Options, method_key
 from pencils.comm.agree import agreed
 from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import AUTO, Exchange
 from pencils.comm.methods import Cargo, Piece
 from pencils.comm.topology import Topology, congruent, meeting_place, topology_of, translate
 from pencils.errors import ArgumentError, PencilMismatchError
-from pencils.kinds import Kind, Options, method_key
 from pencils.layout import Box, Layout, redistribution
 from pencils.pencil import Pencil
 

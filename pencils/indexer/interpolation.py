@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array import PencilArray
-from pencils.combining import ReduceOp
+from pencils.array.allocation import Array, read_singletons
+from pencils.array.operands import Field, check_type, facts, plain_array, topology_among
+from pencils.array.pencil_array import PencilArray
+from pencils.array.spec import check_place, check_writeable
 from pencils.comm.agree import agreed
+from pencils.comm.combining import ReduceOp
 from pencils.comm.rows import Ints
 from pencils.errors import ArgumentError
 from pencils.indexer.agreement import Agreement, Unheard
 from pencils.indexer.arguments import read_array, read_values, spread_out
-from pencils.kinds import check_place, check_writeable
 from pencils.layout import Layout
-from pencils.operands import Field, check_type, facts, plain_array, topology_among
 from pencils.pencil import Pencil
-from pencils.plans import Freeable
-from pencils.storage import Array, read_singletons
+from pencils.plan import Freeable
 
 # A table of all points in the box of those that are asked for is faster than sorting, if it has
 # not many more entries than there are requests.

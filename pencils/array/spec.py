@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pencils.array import PencilArray
+from pencils.array.operands import check_type
+from pencils.array.pencil_array import PencilArray
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout import Layout
 from pencils.layout.integers import to_int
-from pencils.operands import check_type
 from pencils.pencil import Pencil
 
 

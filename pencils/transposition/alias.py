@@ -9,11 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array import PencilArray
-from pencils.comm.agree import agreed
-from pencils.operands import read_pencils, topology_among
-from pencils.pencil import Pencil
-from pencils.storage import (
+from pencils.array.allocation import (
     allocate_bytes,
     arrange,
     padded_shape,
@@ -21,6 +17,10 @@ from pencils.storage import (
     read_dtype,
     read_singletons,
 )
+from pencils.array.operands import read_pencils, topology_among
+from pencils.array.pencil_array import PencilArray
+from pencils.comm.agree import agreed
+from pencils.pencil import Pencil
 
 
 def alias(

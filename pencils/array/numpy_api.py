@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils import reductions
-from pencils.checking import checks, mark_written
+from pencils.array import reductions
+from pencils.array.allocation import in_memory_order
+from pencils.array.debug import checks, mark_written
+from pencils.array.operands import check_fits, common_pencil, cut, everywhere, is_field
+from pencils.array.reductions import pairs
+from pencils.array.reductions.engine import reduce_field
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
-from pencils.operands import check_fits, common_pencil, cut, everywhere, is_field
-from pencils.reductions import pairs
-from pencils.reductions.engine import reduce_field
-from pencils.storage import in_memory_order
 
 if TYPE_CHECKING:
-    from pencils.array import PencilArray
+    from pencils.array.pencil_array import PencilArray
     from pencils.pencil import Pencil
 
 Function = Callable[..., Any]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pencils.storage import Array
+from pencils.array.allocation import Array
 
 if TYPE_CHECKING:
-    from pencils.array import PencilArray
+    from pencils.array.pencil_array import PencilArray
     from pencils.indexer import PointIndexer, ReduceOp
 
 

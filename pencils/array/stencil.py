@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from pencils.array.allocation import Key
+from pencils.array.operands import check_type
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout import Box
 from pencils.layout import interior as inner_box
 from pencils.layout.make import read_ints
-from pencils.operands import check_type
 from pencils.pencil import Pencil
-from pencils.storage import Key
 
 if TYPE_CHECKING:
-    from pencils.array import PencilArray
+    from pencils.array.pencil_array import PencilArray
 
 _KEPT = 64  # pairs of pencils: those of one program that fields are shifted between
 

@@ -9,18 +9,8 @@ from typing import Any, NoReturn, cast
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils import distarray, numpy_api, pointwise, reductions, stencil, text
-from pencils.checking import checks, mark_written
-from pencils.errors import ArgumentError
-from pencils.halo import boundary, verbs
-from pencils.indexing import get_selection, set_selection
-from pencils.layout import margins
-from pencils.layout.make import read_ints
-from pencils.operands import Field, check_type
-from pencils.operators import Operators
-from pencils.pencil import Extent, Pencil
-from pencils.reductions import pairs
-from pencils.storage import (
+from pencils.array import display, distarray, numpy_api, pointwise, reductions, stencil
+from pencils.array.allocation import (
     Array,
     HaloSpec,
     Widths,
@@ -32,6 +22,16 @@ from pencils.storage import (
     read_singletons,
     read_value,
 )
+from pencils.array.debug import checks, mark_written
+from pencils.array.indexing import get_selection, set_selection
+from pencils.array.operands import Field, check_type
+from pencils.array.operators import Operators
+from pencils.array.reductions import pairs
+from pencils.errors import ArgumentError
+from pencils.halo import boundary, verbs
+from pencils.layout import margins
+from pencils.layout.make import read_ints
+from pencils.pencil import Extent, Pencil
 
 
 class PencilArray(Field, Operators):
@@ -346,13 +346,13 @@ class PencilArray(Field, Operators):
     # Global indices.
 
     def __getitem__(self, key: object) -> Any:
-        """Local part of a global basic selection: see `pencils.indexing.get_selection`."""
+        """Local part of a global basic selection: see `pencils.array.indexing.get_selection`."""
         if key is Ellipsis:
             return self._local
         return get_selection(self, key)
 
     def __setitem__(self, key: object, value: object) -> None:
-        """Assign where this rank owns it: see `pencils.indexing.set_selection`."""
+        """Assign where this rank owns it: see `pencils.array.indexing.set_selection`."""
         set_selection(self, key, value)
         if checks.on:
             mark_written(self)
@@ -410,7 +410,7 @@ class PencilArray(Field, Operators):
     def __deepcopy__(self, memo: object) -> PencilArray:
         return self.copy()
 
-    __repr__ = text.describe
+    __repr__ = display.describe
 
     # Reductions: collective, and global.
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pencils.array.allocation import Array
+from pencils.array.operands import facts
+from pencils.array.reductions.engine import Reduction
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import combine
 from pencils.errors import ArgumentError
-from pencils.operands import facts
-from pencils.reductions.engine import Reduction
-from pencils.storage import Array
 
 if TYPE_CHECKING:
-    from pencils.array import PencilArray
+    from pencils.array.pencil_array import PencilArray
 
 Candidates = tuple[Array, Array] | None
 

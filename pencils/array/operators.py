@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from pencils.numpy_api import elementwise
+from pencils.array.numpy_api import elementwise
 
 
 class Operators(NDArrayOperatorsMixin):

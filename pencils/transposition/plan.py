@@ -8,17 +8,23 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array import PencilArray
-from pencils.checking import checks, mark_written
+from pencils.array.allocation import (
+    Array,
+    memory_axes,
+    read_components,
+    read_dtype,
+    read_singletons,
+)
+from pencils.array.debug import checks, mark_written
+from pencils.array.pencil_array import PencilArray
+from pencils.array.spec import Kind, Options, check_out, check_source, kind_facts, read_staging
 from pencils.comm.agree import agreed
 from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import AUTO, Bound, Exchange, Handle, check_method
-from pencils.ends import End, make_exchange, read_ends, widest
 from pencils.errors import ArgumentError
-from pencils.kinds import Kind, Options, check_out, check_source, kind_facts, read_staging
 from pencils.pencil import Pencil
-from pencils.plans import FieldPlan
-from pencils.storage import Array, memory_axes, read_components, read_dtype, read_singletons
+from pencils.plan import FieldPlan
+from pencils.transposition.ends import End, make_exchange, read_ends, widest
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array import PencilArray
-from pencils.blocks import block_points, inside, read_root, room_for
+from pencils.array.allocation import Array, read_singletons
+from pencils.array.operands import check_type, topology_among
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.stream import bcast_array, recv_stream, send_stream
+from pencils.distribute.blocks import block_points, inside, read_root, room_for
 from pencils.errors import ArgumentError
 from pencils.layout import Box, Layout, Selection
 from pencils.layout import gather as gather_messages
 from pencils.layout.make import read_dims
-from pencils.operands import check_type, topology_among
-from pencils.storage import Array, read_singletons
 
 
 def gather(

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pencils.array.allocation import Array
+from pencils.array.operands import Field, check_type, facts, topology_among
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import combine
 from pencils.errors import ReplicaError
-from pencils.operands import Field, check_type, facts, topology_among
-from pencils.storage import Array
 
 if TYPE_CHECKING:
-    from pencils.array import PencilArray
+    from pencils.array.pencil_array import PencilArray
 
 
 def verify_replicas(field: PencilArray) -> None:

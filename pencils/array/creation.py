@@ -8,12 +8,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array import PencilArray
-from pencils.comm.agree import agreed
-from pencils.errors import ArgumentError
-from pencils.operands import check_type, is_field, topology_among
-from pencils.pencil import Pencil
-from pencils.storage import (
+from pencils.array.allocation import (
     HaloSpec,
     Widths,
     read_components,
@@ -22,6 +17,11 @@ from pencils.storage import (
     read_singletons,
     read_value,
 )
+from pencils.array.operands import check_type, is_field, topology_among
+from pencils.array.pencil_array import PencilArray
+from pencils.comm.agree import agreed
+from pencils.errors import ArgumentError
+from pencils.pencil import Pencil
 
 
 def empty(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pencils.array import PencilArray
+from pencils.array.operands import check_type, topology_among
+from pencils.array.pencil_array import PencilArray
+from pencils.array.spec import Kind, check_out, kind_facts, method_key
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO
 from pencils.errors import PencilMismatchError
-from pencils.kinds import Kind, check_out, kind_facts, method_key
-from pencils.operands import check_type, topology_among
 from pencils.pencil import Pencil
-from pencils.plans import kept_plan
-from pencils.transposition import Transposition
+from pencils.plan import kept_plan
+from pencils.transposition.plan import Transposition
 
 
 def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) -> PencilArray:

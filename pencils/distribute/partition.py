@@ -8,16 +8,16 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from pencils.array import PencilArray
-from pencils.blocks import block_points, inside, read_root, room_for
+from pencils.array.allocation import Array, HaloSpec, Widths, read_dtype, read_halo
+from pencils.array.operands import check_type, plain_array, topology_among
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.stream import WINDOW, Room, recv_stream, send_stream
+from pencils.distribute.blocks import block_points, inside, read_root, room_for
 from pencils.errors import ArgumentError
 from pencils.layout import Box, scatter
 from pencils.layout.make import read_dims
-from pencils.operands import check_type, plain_array, topology_among
 from pencils.pencil import Pencil
-from pencils.storage import Array, HaloSpec, Widths, read_dtype, read_halo
 
 
 class ArrayLike(Protocol):

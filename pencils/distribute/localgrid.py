@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array import PencilArray
+from pencils.array.allocation import Array
+from pencils.array.operands import check_type, plain_array
+from pencils.array.pencil_array import PencilArray
+from pencils.distribute.partition import partition, readable
 from pencils.errors import ArgumentError
 from pencils.layout.make import read_ints
-from pencils.operands import check_type, plain_array
-from pencils.partition import partition, readable
 from pencils.pencil import Pencil
-from pencils.storage import Array
 
 
 class LocalGrid:

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from pencils.array.allocation import Key
 from pencils.layout import reach
-from pencils.storage import Key
 
 if TYPE_CHECKING:
-    from pencils.array import PencilArray
+    from pencils.array.pencil_array import PencilArray
 
 VARIABLE = "PENCILS_CHECK"
 # What marks a ghost, by kind of element type; complex ones in both parts, which have views.

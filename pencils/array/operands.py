@@ -13,8 +13,8 @@ from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
-    from pencils.array import PencilArray
-    from pencils.storage import Array
+    from pencils.array.allocation import Array
+    from pencils.array.pencil_array import PencilArray
 
 _SCALARS = (int, float, complex, str, bytes, np.generic)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array import PencilArray
+from pencils.array.pencil_array import PencilArray
 from pencils.comm import stream
 from pencils.errors import ArgumentError
 from pencils.layout import Box

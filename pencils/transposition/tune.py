@@ -14,21 +14,21 @@ from typing import Any, NamedTuple, cast
 
 from numpy.typing import DTypeLike
 
-from pencils.array import PencilArray
+from pencils.array.allocation import read_components, read_dtype, read_singletons
+from pencils.array.operands import read_pencils, topology_among
+from pencils.array.pencil_array import PencilArray
+from pencils.array.spec import Kind, kind_facts
 from pencils.comm.agree import agreed
 from pencils.comm.machine import describe_machine
 from pencils.comm.methods import METHODS
 from pencils.comm.timing import time_in_turn
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError, PencilMismatchError
-from pencils.kinds import Kind, kind_facts
 from pencils.layout.grid import factorizations
 from pencils.layout.integers import to_int
-from pencils.operands import read_pencils, topology_among
 from pencils.pencil import Pencil
-from pencils.storage import read_components, read_dtype, read_singletons
-from pencils.transpose import remember_method
-from pencils.transposition import Transposition
+from pencils.transposition.plan import Transposition
+from pencils.transposition.transpose import remember_method
 
 
 class Row(NamedTuple):

@@ -1,0 +1,1 @@
+"""Fields: local blocks that are global in meaning."""

@@ -1,0 +1,1 @@
+"""Global data to fields and back."""

@@ -1,0 +1,1 @@
+"""Moving fields between pencils."""
