@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pencils import __version__, run
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 _GIB = 2**30
 _MOST_NODES = 4
@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     argv : sequence of str, optional
         Arguments, default those of the process.
     """
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
     args = _parse(argv, MPI.COMM_WORLD)
     if args is None:

@@ -18,8 +18,7 @@ from pencils.layout.integers import to_int
 from pencils.layout.make import SplitSpec, read_dims, read_ints
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
-
+    from pencils.comm.mpi import MPI
     from pencils.indexer import PointIndexer
 
 

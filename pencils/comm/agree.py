@@ -7,10 +7,10 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from mpi4py import MPI
 
 from pencils.comm.canonical import encoded, encoded_call
 from pencils.comm.fault import Fault, shown
+from pencils.comm.mpi import MPI
 from pencils.comm.topology import meeting_place, user_comm
 from pencils.errors import ArgumentError, RankDisagreementError, TypeDisagreementError
 

@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-from mpi4py import MPI
 from numpy.typing import NDArray
 
 from pencils.comm.agree import agreed
+from pencils.comm.mpi import MPI
 
 Array = NDArray[Any]
 

@@ -7,8 +7,8 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
-from mpi4py import MPI
 
+from pencils.comm.mpi import MPI
 from pencils.comm.shared import SharedPool
 from pencils.comm.topology import Topology
 

@@ -16,9 +16,9 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-from mpi4py import MPI
 
 from pencils.comm.fault import Fault, shown
+from pencils.comm.mpi import MPI
 from pencils.comm.uncopied import Uncopied
 
 # Bytes of a message, and how many of them share a number with the place of the rank.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from mpi4py import MPI
-
+from pencils.comm.mpi import MPI
 from pencils.comm.topology import topology_of
 
 

@@ -9,9 +9,9 @@ from time import sleep
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 
 from pencils.comm.methods.method import Array, byte_chunks
+from pencils.comm.mpi import MPI
 from pencils.comm.topology import topology_of
 
 MOST_AT_ONCE = 64  # messages that are looked at by one call of MPI

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from mpi4py import MPI
 from numpy.typing import NDArray
+
+from pencils.comm.mpi import MPI
 
 Ints = NDArray[np.int64]
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from mpi4py import MPI
 from numpy.typing import NDArray
 
 from pencils.comm.fault import Fault
+from pencils.comm.mpi import MPI
 
 Array = NDArray[Any]
 T = TypeVar("T")

@@ -22,9 +22,10 @@ from threading import Lock
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from mpi4py import MPI
 from numpy.lib.array_utils import byte_bounds
 from numpy.typing import NDArray
+
+from pencils.comm.mpi import MPI
 
 Bytes = NDArray[np.uint8]
 

@@ -8,10 +8,10 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 from numpy.typing import NDArray
 
 from pencils.comm.methods.method import byte_chunks
+from pencils.comm.mpi import MPI
 
 Array = NDArray[Any]
 

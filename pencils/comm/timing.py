@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from time import perf_counter
 
-from mpi4py import MPI
+from pencils.comm.mpi import MPI
 
 
 def time_in_turn(

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 import numpy as np
-from mpi4py import MPI
 
 from pencils.comm.buffers import Buffers
+from pencils.comm.mpi import MPI
 from pencils.comm.shared import SharedPool
 from pencils.errors import ArgumentError
 

@@ -19,9 +19,8 @@ from pencils.layout import ProcessGrid, Split
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
-
     from pencils.array.pencil_array import PencilArray
+    from pencils.comm.mpi import MPI
 
 Halo = Literal["none", "comm", "all"]
 HALOS = ("none", "comm", "all")

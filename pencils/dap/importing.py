@@ -26,7 +26,7 @@ from pencils.layout import Split
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 
 def import_array(

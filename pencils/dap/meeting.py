@@ -17,7 +17,7 @@ from pencils.dap.validate import Metadata, metadata, raise_first, validate_colle
 from pencils.layout.grid import ProcessGrid
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 
 def validate_on(

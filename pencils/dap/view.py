@@ -27,7 +27,7 @@ from pencils.errors import PencilMismatchError
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 VERSION = "0.10.0"
 

@@ -13,7 +13,7 @@ from pencils.graph.node import Shape
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 
 def read_components(name: str, x: Array, pen: Pencil, singletons: frozenset[int]) -> Shape:

@@ -16,7 +16,7 @@ from pencils.graph.program import Program
 from pencils.graph.running import run
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 
 def execute_distributed_partition(

@@ -18,7 +18,7 @@ from pencils.graph.reports import pack
 from pencils.graph.tracing import trace
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 
 def find_distributed_partition(

@@ -22,7 +22,7 @@ from pencils.layout.ghosts import direct, exchange, star
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 Key = tuple[slice, ...]
 

@@ -25,7 +25,7 @@ from pencils.indexer.rows import RowPlan
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 
 def take(

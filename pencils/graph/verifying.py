@@ -24,7 +24,7 @@ from pencils.graph.partition import (
 from pencils.graph.reports import End, Report, check_messages, end_of, levels, pack
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 
 def verify_distributed_partition(

@@ -21,7 +21,7 @@ from pencils.indexer.rows import RowPlan
 from pencils.plan import FieldPlan
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from pencils.indexer.access import Access, Names
 from pencils.indexer.base import Indexer, VariableBuffer
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 _NAMES = Names("GlobalMultiIndexer", "g_idx_l", "local_data_l", several=True)
 

@@ -16,7 +16,7 @@ from pencils.indexer.base import Indexer, VariableBuffer
 from pencils.indexer.route import Errand
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 _NAMES = Names("GlobalIndexer", "g_idx", "local_data", several=False)
 

@@ -24,7 +24,8 @@ from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
     import mpi4py_fft
-    from mpi4py import MPI
+
+    from pencils.comm.mpi import MPI
 
 _MOST_COMPONENTS = 2  # axes of them that mpi4py-fft redistributes
 

@@ -24,10 +24,10 @@ from pencils.layout.integers import to_int
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
     from petsc4py import PETSc
 
     from pencils.array.allocation import Widths
+    from pencils.comm.mpi import MPI
 
 _MOST_DIMS = 3  # that a DMDA has
 

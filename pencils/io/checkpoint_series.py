@@ -37,7 +37,7 @@ from pencils.io.verify import verify
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 T = TypeVar("T")
 

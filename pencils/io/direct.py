@@ -18,7 +18,7 @@ from pencils.io.slabs import Run, Slabs, pieces, runs
 from pencils.io.writers import Part, Writer
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from pencils.io.seal import seal_new
 from pencils.io.telling import system
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 
 class Header(NamedTuple):

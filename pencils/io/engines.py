@@ -17,7 +17,7 @@ from pencils.io.progress import Told
 from pencils.io.writers import OpenWriter, write_each
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 # What ``engine="auto"`` means; direct if it is not set.
 VARIABLE = "PENCILS_IO_ENGINE"

@@ -13,7 +13,7 @@ from pencils.distribute.localgrid import LocalGrid, localgrid
 from pencils.errors import PencilMismatchError
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 
 def are_fields(grid: object) -> TypeGuard[Sequence[PencilArray]]:

@@ -11,7 +11,7 @@ from pencils.comm.agree import agreed
 from pencils.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 T = TypeVar("T")
 

@@ -32,8 +32,7 @@ from pencils.layout import Box
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
-
+    from pencils.comm.mpi import MPI
     from pencils.io.hdf5 import Found
 
 

@@ -28,7 +28,7 @@ from pencils.io.slabs import Slabs, runs
 from pencils.io.writers import Part, Writer
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 # What a rank writes in one call; MPI counts bytes in 32-bit integers below HDF5.
 PIECE_BYTES = 2**30

@@ -13,7 +13,7 @@ from pencils.io.step_files import LOG, StepFiles
 from pencils.io.verify import verify
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 T = TypeVar("T")
 

@@ -22,8 +22,7 @@ from pencils.io.stored_field import StoredField
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
-
+    from pencils.comm.mpi import MPI
     from pencils.io.hdf5 import Found
 
 

@@ -21,7 +21,7 @@ from pencils.io.slabs import Copies
 from pencils.io.writers import Part, Writer
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 
 class Saving(LeftTogether):

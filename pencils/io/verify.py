@@ -21,7 +21,7 @@ from pencils.io.inspected import Inspected, inspect_together
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 Sums = NDArray[np.uint64]
 

@@ -21,7 +21,7 @@ from pencils.io.entry import Entry
 from pencils.io.progress import Told
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 
 class Part(Protocol):

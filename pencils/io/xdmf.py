@@ -27,7 +27,7 @@ from pencils.io.telling import reading
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 _TIME = "time"
 # Endings of HDF5 files, which that of the XDMF file replaces.

@@ -18,7 +18,7 @@ from pencils.layout import Box, Layout, redistribution
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from pencils.plan import FieldPlan
 from pencils.transposition.ends import End, make_exchange, read_ends, widest
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 
 class Transposition(FieldPlan[Bound]):

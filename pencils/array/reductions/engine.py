@@ -19,9 +19,8 @@ from pencils.errors import ArgumentError
 from pencils.layout.make import read_dims
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
-
     from pencils.array.pencil_array import PencilArray
+    from pencils.comm.mpi import MPI
 
 Axis = int | Sequence[int] | None
 NO_VALUE: Any = np._NoValue  # noqa: SLF001 - what NumPy itself passes for "not given"

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
-from mpi4py import MPI
 from numpy.typing import NDArray
 
 from pencils.comm.buffers import Buffers
 from pencils.comm.methods import method as limits
 from pencils.comm.methods.method import Array, Bytes, Call, Flow, Method, Packing, Plan
+from pencils.comm.mpi import MPI
 from pencils.comm.pack import copy
 from pencils.comm.shared import LINE
 

@@ -6,8 +6,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from mpi4py import MPI
-
 from pencils.comm.buffers import Buffers
 from pencils.comm.methods import method as limits
 from pencils.comm.methods.method import (
@@ -22,6 +20,7 @@ from pencils.comm.methods.method import (
     byte_chunks,
     nothing,
 )
+from pencils.comm.mpi import MPI
 from pencils.comm.pack import Copies
 from pencils.comm.shared import round_up
 

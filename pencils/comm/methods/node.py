@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
-from mpi4py import MPI
 from numpy.typing import NDArray
 
 from pencils.comm.group import Group
@@ -34,6 +33,7 @@ from pencils.comm.methods.method import (
     each_of,
     nothing,
 )
+from pencils.comm.mpi import MPI
 from pencils.comm.pack import Copies
 from pencils.comm.shared import Bytes, Place, fence, round_up
 

@@ -24,7 +24,7 @@ from pencils.io.slabs import Slabs, runs
 from pencils.io.values import Stored
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 
 class InFile:

@@ -21,7 +21,7 @@ from pencils.io.step_files import LOG
 from pencils.io.values import Stored, decode
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 
 _NAME = re.compile(r"snapshot-(?:(?P<run>\d+)-)?\d{6,}\.h5")

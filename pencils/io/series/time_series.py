@@ -40,7 +40,7 @@ from pencils.io.xdmf import write_sidecar
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 # A sidecar lists all snapshots; it is written again when they have become so many times more.
 _GROWTH = 1.1
