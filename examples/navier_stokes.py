@@ -29,7 +29,7 @@ import numpy as np
 import pencils
 from pencils import Pencil, PencilArray, PencilsError, empty
 from pencils.fft import PencilFFT
-from pencils.io.root import check_target, open_on_root
+from pencils.io.root_io import check_target, open_on_root
 
 try:
     from tqdm import tqdm

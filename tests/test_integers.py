@@ -8,7 +8,7 @@ import pencils
 from pencils import Pencil
 from pencils.errors import ArgumentError
 from pencils.indexer.arguments import read_count
-from pencils.io.series_arguments import read_step
+from pencils.io.options import read_step
 from pencils.layout import make_layout
 from pencils.layout.make import read_dims, read_ints
 

@@ -14,25 +14,27 @@ from pencils.comm.agree import agreed
 from pencils.comm.leaving import LeftTogether
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError
-from pencils.io.arguments import read_mode, read_names, read_path
 from pencils.io.checkpoint import Checkpoint
+from pencils.io.checkpoint_files import LOG, CheckpointFiles, nothing_good, read_newest
 from pencils.io.load import load
-from pencils.io.newest import newest, nothing_good
-from pencils.io.save import save
-from pencils.io.saving import Saving
-from pencils.io.series_arguments import (
+from pencils.io.options import (
     Truncatable,
     check_continued,
     check_empty,
     check_fields,
-    check_places,
+    check_processes,
     read_every,
     read_keep,
+    read_mode,
+    read_names,
     read_outputs,
+    read_path,
+    read_seconds,
     read_step,
 )
-from pencils.io.step_files import LOG, StepFiles
-from pencils.io.stopping import SIGNALS, Clock, Listener, read_seconds, read_signals
+from pencils.io.save import save
+from pencils.io.saving import Saving
+from pencils.io.stopping import SIGNALS, Clock, Listener, read_signals
 from pencils.io.verify import verify
 from pencils.pencil import Pencil
 
@@ -122,11 +124,11 @@ class CheckpointSeries(LeftTogether):
             seconds, numbers = read_seconds("stop_after", stop_after), read_signals(signals)
             same(directory=given, mode=mode, keep=self._keep, every=self._every)
             same(stop_after=seconds, signals=numbers)
-        found: StepFiles | None = None
+        found: CheckpointFiles | None = None
         with agreed(self._comm, "CheckpointSeries"):
             if self._comm.rank == 0:
-                found = StepFiles.opened(given, self._mode)
-        self._files: StepFiles = self._comm.bcast(found)
+                found = CheckpointFiles.opened(given, self._mode)
+        self._files: CheckpointFiles = self._comm.bcast(found)
         self._known: set[int] = set()  # steps that this run has written or gone on from
         self._skipped: dict[str, str] = {}
         self._stops = False
@@ -334,7 +336,7 @@ class CheckpointSeries(LeftTogether):
             wanted = None if step is None else read_step(step)
             cut = read_outputs(outputs)
             chosen = read_names(names)  # an iterator would be empty at the second file
-            check_places(self._ranks, template, options.get("into"))
+            check_processes(self._ranks, template, options.get("into"))
             signature(load).bind("", template, chosen, **options)
             same(step=wanted, outputs=len(cut))
         self.wait()
@@ -414,5 +416,5 @@ class CheckpointSeries(LeftTogether):
 
     def _newest(self, steps: list[int], read: Callable[[Path], T]) -> tuple[int, T] | None:
         """Read the files of these steps, newest first, until one is good. *Collective*."""
-        found, self._skipped = newest(self._files, reversed(steps), read, self._ranks.comm)
+        found, self._skipped = read_newest(self._files, reversed(steps), read, self._ranks.comm)
         return found

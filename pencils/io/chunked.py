@@ -20,8 +20,8 @@ from pencils.distribute.gather import gather
 from pencils.distribute.partition import partition
 from pencils.io.checksum import checksum_box
 from pencils.io.chunks import chunk_box, count_chunks, cut_points, whole_chunks
+from pencils.io.dataset_info import DatasetInfo
 from pencils.io.draft import Draft
-from pencils.io.entry import Entry
 from pencils.io.progress import Told, ignore
 from pencils.io.reserve import reserve
 from pencils.io.slabs import STAGING_BYTES
@@ -56,7 +56,7 @@ class Chunked:
         self.draft = draft
         self.moved = moved
 
-    def take(self, field: PencilArray, entry: Entry) -> Part:
+    def take(self, field: PencilArray, entry: DatasetInfo) -> Part:
         """Copy a field to where each rank has whole chunks of it. *Collective*."""
         extents = entry.chunks[len(field.components) :]
         tiles = tile(field, extents)
@@ -117,7 +117,9 @@ def _bring(field: PencilArray, tiles: Pencil, extents: tuple[int, ...]) -> Penci
 class _ChunkedPart:
     """The chunks that one rank has of a field, on their way to the file."""
 
-    def __init__(self, writer: Chunked, entry: Entry, tiles: Pencil, block: PencilArray) -> None:
+    def __init__(
+        self, writer: Chunked, entry: DatasetInfo, tiles: Pencil, block: PencilArray
+    ) -> None:
         self._writer = writer
         self._entry = entry
         self._tiles = tiles

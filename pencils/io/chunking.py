@@ -11,7 +11,7 @@ from numpy.lib.recfunctions import repack_fields
 
 from pencils.errors import ArgumentError
 from pencils.io.chunks import MOST_BYTES, choose_chunk
-from pencils.io.entry import Entry
+from pencils.io.dataset_info import DatasetInfo
 from pencils.layout.integers import to_int
 from pencils.layout.make import read_ints
 
@@ -39,7 +39,7 @@ class Chunking:
     extents: Extents = ()
     named: Mapping[str, Extents] = field(default_factory=dict)
 
-    def chunks(self, entry: Entry) -> Extents:
+    def chunks(self, entry: DatasetInfo) -> Extents:
         """Extents of the chunks of a field, components included; empty if it has none.
 
         Raises

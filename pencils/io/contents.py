@@ -11,10 +11,10 @@ from pencils.array.operands import is_field
 from pencils.array.pencil_array import PencilArray
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, PencilMismatchError
-from pencils.io.arguments import read_name
 from pencils.io.boundary import boundary_widths, widened, with_boundary
 from pencils.io.chunking import Chunking
-from pencils.io.entry import Entry
+from pencils.io.dataset_info import DatasetInfo
+from pencils.io.options import read_name
 from pencils.io.scales import label_axes
 from pencils.io.values import COORDINATE, Stored, encode
 from pencils.pencil import Pencil
@@ -45,10 +45,10 @@ class Contents:
     boundary: Mapping[str, Widths] = field(default_factory=dict)
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[DatasetInfo]:
         """Descriptions of the fields."""
         fields = self.fields.items()
-        entries = [Entry.of(name, u, self.boundary.get(name, ())) for name, u in fields]
+        entries = [DatasetInfo.of(name, u, self.boundary.get(name, ())) for name, u in fields]
         return [replace(entry, chunks=self.chunking.chunks(entry)) for entry in entries]
 
     @property
@@ -58,7 +58,9 @@ class Contents:
             return {}
         grid = self.grid.names, self.grid.pencil.shape
         arrays = {name: value for name, value in self.values.items() if value.kind != COORDINATE}
-        values = [Entry(name, value.data.shape, value.data.dtype) for name, value in arrays.items()]
+        values = [
+            DatasetInfo(name, value.data.shape, value.data.dtype) for name, value in arrays.items()
+        ]
         everything = [*self.entries, *values]
         return {entry.name: label_axes(entry, *grid) for entry in everything if entry.nbytes}
 

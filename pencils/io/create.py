@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pencils.io.changing import changing
 from pencils.io.checksum import checksum
 from pencils.io.chunks import chunk_box
-from pencils.io.entry import FORMAT, RESERVED, Entry
+from pencils.io.dataset_info import FORMAT, RESERVED, DatasetInfo
 from pencils.io.overlay import Overlay
 from pencils.io.values import COORDINATE, Stored
 
@@ -32,7 +32,7 @@ class Plan(NamedTuple):
 
     Parameters
     ----------
-    fields : sequence of Entry
+    fields : sequence of DatasetInfo
         The fields.
     values : mapping of str to Stored
         What is written with the header, coordinates included.
@@ -46,7 +46,7 @@ class Plan(NamedTuple):
         For chunked fields, the filters in h5py's words.
     """
 
-    fields: Sequence[Entry]
+    fields: Sequence[DatasetInfo]
     values: Mapping[str, Stored]
     scales: Mapping[str, Sequence[str]]
     attrs: Mapping[str, Any]
@@ -54,7 +54,9 @@ class Plan(NamedTuple):
     compression: Mapping[str, Any]
 
 
-def lay_out(path: str, plan: Plan, *, align: int, summed: bool) -> tuple[list[Entry], list[Entry]]:
+def lay_out(
+    path: str, plan: Plan, *, align: int, summed: bool
+) -> tuple[list[DatasetInfo], list[DatasetInfo]]:
     """Overwrite `path` with an HDF5 file that has room for all fields.
 
     Parameters
@@ -70,7 +72,7 @@ def lay_out(path: str, plan: Plan, *, align: int, summed: bool) -> tuple[list[En
 
     Returns
     -------
-    list of Entry, list of Entry
+    list of DatasetInfo, list of DatasetInfo
         The fields, and the values with their checksums, with their offsets; None for those without
         points, and for chunked fields, which get room later by `place_chunks`.
 
@@ -116,14 +118,14 @@ def seal(path: str | Overlay, sums: Mapping[str, int]) -> None:
         file.attrs.modify(RESERVED + "complete", 1)
 
 
-def place_chunks(path: str, entry: Entry, table: Ints, *, align: int) -> Ints:
+def place_chunks(path: str, entry: DatasetInfo, table: Ints, *, align: int) -> Ints:
     """Find room for all chunks of a field, and note in the file where they will be.
 
     Parameters
     ----------
     path : str
         A file that was laid out.
-    entry : Entry
+    entry : DatasetInfo
         The field.
     table : numpy.ndarray
         For each chunk the number of its bytes, and the mask of the filters that were left out:
@@ -153,7 +155,7 @@ def place_chunks(path: str, entry: Entry, table: Ints, *, align: int) -> Ints:
         return np.array(overlay.placed, np.int64).reshape(sizes.shape)
 
 
-def make_chunked(file: Any, entry: Entry, compression: Mapping[str, Any]) -> Any:
+def make_chunked(file: Any, entry: DatasetInfo, compression: Mapping[str, Any]) -> Any:
     """Make a dataset whose chunks are to come."""
     file_type(entry)  # complains if there is none
     return file.create_dataset(
@@ -170,7 +172,7 @@ def _aligned(align: int) -> dict[str, Any]:
     return {"alignment_threshold": align, "alignment_interval": align}
 
 
-def _place_field(file: Any, entry: Entry, plan: Plan, *, summed: bool) -> Entry:
+def _place_field(file: Any, entry: DatasetInfo, plan: Plan, *, summed: bool) -> DatasetInfo:
     made = make_chunked(file, entry, plan.compression) if entry.chunks else _reserve(file, entry)
     attrs = made.attrs
     attrs[RESERVED + "components"] = entry.components
@@ -183,10 +185,10 @@ def _place_field(file: Any, entry: Entry, plan: Plan, *, summed: bool) -> Entry:
     return replace(entry, offset=None if entry.chunks else made.id.get_offset())
 
 
-def store_value(file: Any, name: str, value: Stored, *, summed: bool) -> Entry:
+def store_value(file: Any, name: str, value: Stored, *, summed: bool) -> DatasetInfo:
     """Write a value or a coordinate to a file, or to a group that becomes one, and describe it."""
     total = checksum(value.data) if summed else None
-    entry = Entry(name, value.data.shape, value.data.dtype, kind=value.kind, checksum=total)
+    entry = DatasetInfo(name, value.data.shape, value.data.dtype, kind=value.kind, checksum=total)
     made = _reserve(file, entry)
     if value.data.size:
         kind = made.id.get_type()  # the bytes as they are, whatever HDF5 calls them
@@ -208,7 +210,7 @@ def label(file: Any, dataset: Any, scales: Sequence[str]) -> None:
         dataset.dims[axis].attach_scale(file[name])
 
 
-def _reserve(file: Any, entry: Entry) -> Any:
+def _reserve(file: Any, entry: DatasetInfo) -> Any:
     layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     layout.set_layout(h5py.h5d.CONTIGUOUS)
     layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
@@ -223,7 +225,7 @@ def _reserve(file: Any, entry: Entry) -> Any:
     return h5py.Dataset(made)
 
 
-def file_type(entry: Entry) -> Any:
+def file_type(entry: DatasetInfo) -> Any:
     """HDF5 type whose elements are, byte for byte, those of the field."""
     reason = "it would change its bytes"
     try:

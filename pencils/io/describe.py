@@ -12,12 +12,12 @@ import numpy as np
 
 from pencils.array.allocation import read_dtype
 from pencils.errors import CheckpointError
-from pencils.io.entry import RESERVED, Entry
+from pencils.io.dataset_info import RESERVED, DatasetInfo
 from pencils.io.values import COORDINATE
 
 
 def kind_of(dataset: Any) -> str:
-    """Say what a dataset of a file of pencils is: as `Entry.kind`, or `COORDINATE` if neither."""
+    """Return `DatasetInfo.kind` of a dataset of a file of pencils, or `COORDINATE`."""
     if RESERVED + "components" in dataset.attrs:
         return ""
     kind: str = dataset.attrs.get(RESERVED + "value", COORDINATE)
@@ -29,7 +29,7 @@ def address_of(thing: Any) -> int:
     return int(h5py.h5o.get_info(thing.id).addr)
 
 
-def describe(path: str, name: str, dataset: Any) -> Entry:
+def describe(path: str, name: str, dataset: Any) -> DatasetInfo:
     """Describe a dataset of a file.
 
     Raises
@@ -43,7 +43,7 @@ def describe(path: str, name: str, dataset: Any) -> Entry:
     dtype = _field_type(path, name, dataset)
     components = dataset.attrs.get(RESERVED + "components")
     summed = dataset.attrs.get(RESERVED + "checksum")
-    entry = Entry(
+    entry = DatasetInfo(
         name,
         dataset.shape,
         dtype,

@@ -12,7 +12,7 @@ import numpy as np
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.file import SharedFile
 from pencils.io.checksum import checksum
-from pencils.io.entry import Entry
+from pencils.io.dataset_info import DatasetInfo
 from pencils.io.progress import Told, ignore
 from pencils.io.slabs import Run, Slabs, pieces, runs
 from pencils.io.writers import Part, Writer
@@ -62,7 +62,7 @@ class Direct:
         self._summed = summed
         self._moved = moved
 
-    def take(self, field: PencilArray, entry: Entry) -> Part:
+    def take(self, field: PencilArray, entry: DatasetInfo) -> Part:
         """Bring a field to slabs. *Collective*."""
         slab = self._slabs.of(field)
         return _DirectPart(self._file, slab, entry, summed=self._summed, moved=self._moved)
@@ -76,7 +76,7 @@ class _DirectPart:
     """A slab on its way to the file; its memory is given back when it is there."""
 
     def __init__(
-        self, file: SharedFile, slab: PencilArray, entry: Entry, *, summed: bool, moved: Told
+        self, file: SharedFile, slab: PencilArray, entry: DatasetInfo, *, summed: bool, moved: Told
     ) -> None:
         self._file = file
         self._offset = entry.offset or 0

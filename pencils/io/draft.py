@@ -16,11 +16,11 @@ from pencils.comm.agree import agreed
 from pencils.comm.reduce import allreduce
 from pencils.io.commit import clean, commit, discard, make_temporary
 from pencils.io.contents import Contents
-from pencils.io.entry import Entry
+from pencils.io.dataset_info import DatasetInfo
+from pencils.io.hdf5_errors import system
 from pencils.io.manifest import Extent
 from pencils.io.reserve import reserve
 from pencils.io.seal import seal_new
-from pencils.io.telling import system
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -75,9 +75,9 @@ class Draft:
         self.summed = header.summed
         self.align = header.align
         self.compression = contents.chunking.compression
-        self._values: list[Entry] = []  # this and the next on rank 0 only
+        self._values: list[DatasetInfo] = []  # this and the next on rank 0 only
         self._chunks: list[Extent] = []
-        made: tuple[Path, Path, list[Entry]] | None = None
+        made: tuple[Path, Path, list[DatasetInfo]] | None = None
         with agreed(comm, "save"), system("save", path):
             if comm.rank == 0:
                 target = Path(os.path.realpath(path))
@@ -142,7 +142,7 @@ class Draft:
 
 def _begin(
     target: Path, contents: Contents, header: Header
-) -> tuple[Path, list[Entry], list[Entry]]:
+) -> tuple[Path, list[DatasetInfo], list[DatasetInfo]]:
     """Lay out the file under a temporary name, and describe its fields and values."""
     from pencils.io import create  # of all ranks, only this one needs h5py
 
@@ -173,7 +173,7 @@ def _version() -> str:
 
 
 def _finish(
-    temporary: Path, target: Path, entries: Sequence[Entry], chunks: Sequence[Extent]
+    temporary: Path, target: Path, entries: Sequence[DatasetInfo], chunks: Sequence[Extent]
 ) -> None:
     from pencils.io import create
 

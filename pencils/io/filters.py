@@ -14,7 +14,7 @@ import numpy as np
 from pencils.array.allocation import Array
 from pencils.errors import ArgumentError
 from pencils.io.create import make_chunked
-from pencils.io.entry import Entry
+from pencils.io.dataset_info import DatasetInfo
 
 
 class Packed(NamedTuple):
@@ -29,21 +29,21 @@ class Packer:
 
     Parameters
     ----------
-    entry : Entry
+    entry : DatasetInfo
         The dataset.
     compression : mapping of str to object
         The filters, as keywords of h5py's ``create_dataset``.
 
     Examples
     --------
-    >>> entry = Entry("u", (10,), np.dtype("i4"), chunks=(4,))
+    >>> entry = DatasetInfo("u", (10,), np.dtype("i4"), chunks=(4,))
     >>> with Packer(entry, {"compression": "gzip"}) as packer:
     ...     packed = packer.pack(np.arange(2, dtype="i4"))
     ...     packer.unpack()
     array([0, 1, 0, 0], dtype=int32)
     """
 
-    def __init__(self, entry: Entry, compression: Mapping[str, Any]) -> None:
+    def __init__(self, entry: DatasetInfo, compression: Mapping[str, Any]) -> None:
         self._chunk = np.zeros(entry.chunks, entry.dtype)
         # Without its cache HDF5 runs the filters in every call.
         self._file = h5py.File(uuid4().hex, "w", driver="core", backing_store=False, rdcc_nbytes=0)
@@ -81,7 +81,7 @@ class Packer:
         self._file.close()
 
 
-def check_filters(entries: Iterable[Entry], compression: Mapping[str, Any]) -> None:
+def check_filters(entries: Iterable[DatasetInfo], compression: Mapping[str, Any]) -> None:
     """Let HDF5 say whether it can filter all chunked datasets.
 
     Raises

@@ -19,12 +19,12 @@ from pencils.array.allocation import Array
 from pencils.distribute.partition import ArrayLike
 from pencils.errors import CheckpointError
 from pencils.io.checksum import checksum
+from pencils.io.dataset_info import FORMAT, RESERVED, DatasetInfo, damaged
 from pencils.io.describe import address_of, describe, is_array, kind_of
-from pencils.io.entry import FORMAT, RESERVED, Entry, damaged
+from pencils.io.hdf5_errors import number_of, reading, system
 from pencils.io.links import external_links, find_inside, look_up, outside
 from pencils.io.manifest import TRIES, Listed, Record, broken, check_manifest, lost
 from pencils.io.plain import open_regular
-from pencils.io.telling import number_of, reading, system
 from pencils.io.values import COORDINATE, Stored
 
 _MOST_NAMES = 20
@@ -35,7 +35,7 @@ _SIGNATURE, _USER_BLOCK = b"\x89HDF\r\n\x1a\n", 512
 class Found(NamedTuple):
     """What a file holds: fields, values that all ranks get, attributes of the user, its time."""
 
-    fields: list[Entry]
+    fields: list[DatasetInfo]
     values: dict[str, Stored]
     attrs: dict[str, Any]
     step: int | None
@@ -120,7 +120,7 @@ def list_all(path: str, access: Access = _ORDINARY) -> list[str]:
         return [name for name in source.everything(None) if is_array(source.dataset(name))]
 
 
-def describe_all(path: str, access: Access = _ORDINARY) -> list[Entry]:
+def describe_all(path: str, access: Access = _ORDINARY) -> list[DatasetInfo]:
     """Describe every dataset of numbers whose sum is known.
 
     Raises
@@ -322,7 +322,7 @@ class Source(NamedTuple):
         msg = f"{path} has {what} named {name!r}; it holds {listed or 'no dataset at all'}"
         raise CheckpointError(msg)
 
-    def describe(self, name: str) -> Entry:
+    def describe(self, name: str) -> DatasetInfo:
         """Describe a dataset.
 
         Raises
@@ -399,14 +399,14 @@ def _datasets(file: Any) -> list[str]:
     return found
 
 
-def _check_fields(path: str, entries: Iterable[Entry], wanted: Collection[str]) -> None:
+def _check_fields(path: str, entries: Iterable[DatasetInfo], wanted: Collection[str]) -> None:
     for entry in entries:
         if entry.kind and entry.name in wanted:
             msg = f"{entry.name!r} in {path} is no field but a value of kind {entry.kind!r}"
             raise CheckpointError(msg)
 
 
-def _read_value(path: str, file: Any, entry: Entry) -> Stored:
+def _read_value(path: str, file: Any, entry: DatasetInfo) -> Stored:
     data = np.asarray(file[entry.name][()], entry.dtype)
     if entry.checksum not in (None, checksum(data)):
         raise damaged(path, [entry.name])

@@ -12,7 +12,7 @@ from typing import Any
 import h5py
 
 from pencils.errors import CheckpointError
-from pencils.io.entry import RESERVED
+from pencils.io.dataset_info import RESERVED
 
 # Soft links that lead from one to the next; HDF5 itself follows as many.
 _MOST_LINKS = 16

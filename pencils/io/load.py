@@ -18,15 +18,15 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.comm.reduce import allreduce
-from pencils.io.arguments import read_names, read_path
 from pencils.io.boundary import copy_common, has_room, widened, with_boundary
 from pencils.io.checkpoint import Checkpoint
 from pencils.io.checksum import checksum, checksum_box
-from pencils.io.entry import Entry, damaged
-from pencils.io.inspected import Inspected, inspect_together
-from pencils.io.places import read_places
+from pencils.io.dataset_info import DatasetInfo, damaged
+from pencils.io.file_info import FileInfo, inspect_on_root
+from pencils.io.options import read_names, read_path
 from pencils.io.progress import Told, shown
 from pencils.io.slabs import PIECE_BYTES, Slabs, runs
+from pencils.io.targets import read_targets
 from pencils.io.values import decode
 from pencils.layout import Box
 from pencils.pencil import Pencil
@@ -42,7 +42,7 @@ class Landing(NamedTuple):
     The last two are one unless points or elements have to be converted.
     """
 
-    entry: Entry
+    entry: DatasetInfo
     raw: PencilArray
     field: PencilArray
 
@@ -128,7 +128,7 @@ def load(
         kind = None if dtype is None else read_dtype(dtype)
         same(path=given, names=wanted, dtype=kind, verify=bool(verify))
         same(edited=bool(edited), external=bool(external))
-        places = read_places(template, into, wanted, halo, comm.size)
+        places = read_targets(template, into, wanted, halo, comm.size)
         same(template=places)
     look = partial(
         _look,
@@ -137,7 +137,7 @@ def load(
         verify=bool(verify),
         access=(bool(edited), bool(external)),
     )
-    file = inspect_together(comm, "load", given, look)
+    file = inspect_on_root(comm, "load", given, look)
     with agreed(comm, "load"):
         fields = [places.make(entry, kind, file.path) for entry in file.found.fields]
         values = {name: decode(value) for name, value in file.found.values.items()}
@@ -182,7 +182,7 @@ def _look(
     return hdf5.inspect(path, names, among, verify=verify, access=hdf5.Access(*access))
 
 
-def _land(entry: Entry, field: PencilArray) -> Landing:
+def _land(entry: DatasetInfo, field: PencilArray) -> Landing:
     """Find memory for the bytes of a field: its own, if they need no conversion. *Collective*."""
     pencil = field.pencil
     if entry.boundary:
@@ -209,7 +209,7 @@ def _settle(landing: Landing) -> None:
 
 
 def _read_raw(
-    comm: MPI.Intracomm, file: Inspected[Found], landings: Sequence[Landing]
+    comm: MPI.Intracomm, file: FileInfo[Found], landings: Sequence[Landing]
 ) -> dict[str, int]:
     """Read fields whose bytes lie in one piece: slabs, then the exchange. Return checksums."""
     sums: dict[str, int] = {}
@@ -231,7 +231,7 @@ def _read_raw(
     return sums
 
 
-def _read_slab(file: SharedFile, slab: PencilArray, entry: Entry, moved: Told) -> int:
+def _read_slab(file: SharedFile, slab: PencilArray, entry: DatasetInfo, moved: Told) -> int:
     total, most = 0, max(1, PIECE_BYTES // entry.dtype.itemsize)
     summed = _is_summed(entry, slab)
     for run in runs(slab):
@@ -267,7 +267,7 @@ def _read_boxes(path: str, landings: Sequence[Landing]) -> dict[str, int]:
     return sums
 
 
-def _is_summed(entry: Entry, field: PencilArray) -> bool:
+def _is_summed(entry: DatasetInfo, field: PencilArray) -> bool:
     """Whether what this rank reads of a field counts in its checksum."""
     return entry.checksum is not None and field.extent.layout.is_first_replica(field.pencil.rank)
 

@@ -45,7 +45,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pencils.errors import CheckpointError
-from pencils.io.entry import Entry
+from pencils.io.dataset_info import DatasetInfo
 from pencils.io.plain import open_regular, read, write
 
 # Of the superblock: what it begins with, the size of addresses and lengths, and its fields.
@@ -80,7 +80,7 @@ class Listed(NamedTuple):
     checksum: int | None
 
     @classmethod
-    def of(cls, entry: Entry) -> Listed:
+    def of(cls, entry: DatasetInfo) -> Listed:
         """Describe a dataset for a manifest."""
         shape = tuple(map(int, entry.shape))
         return cls(entry.kind, _type_text(entry.dtype), shape, entry.checksum)

@@ -22,7 +22,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import allreduce
 from pencils.io.checksum import checksum
-from pencils.io.entry import Entry
+from pencils.io.dataset_info import DatasetInfo
 from pencils.io.progress import Told
 from pencils.io.slabs import Slabs, runs
 from pencils.io.writers import Part, Writer
@@ -86,7 +86,7 @@ class Mpio:
         self._moved = moved
         self._slabs = Slabs()
 
-    def take(self, field: PencilArray, entry: Entry) -> Part:
+    def take(self, field: PencilArray, entry: DatasetInfo) -> Part:
         """Bring a field to slabs. *Collective*."""
         slab = self._slabs.of(field)
         with agreed(self._comm, "save"):

@@ -15,8 +15,8 @@ from pencils.comm.file import SharedFile
 from pencils.comm.leaving import LeftTogether
 from pencils.comm.reduce import allreduce
 from pencils.errors import ArgumentError
-from pencils.io.arguments import read_path
-from pencils.io.inspected import Identity, Inspected, inspect_together
+from pencils.io.file_info import FileInfo, Identity, inspect_on_root
+from pencils.io.options import read_path
 from pencils.io.seal import reseal
 from pencils.io.stored_field import StoredField
 from pencils.pencil import Pencil
@@ -83,7 +83,7 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
             raise ArgumentError(msg)
         same(path=given, mode=mode, edited=bool(edited), external=bool(external))
     look = partial(_look, access=(bool(edited), bool(external)))
-    return OpenFile(inspect_together(private, "open", given, look), ranks, writable=mode == "r+")
+    return OpenFile(inspect_on_root(private, "open", given, look), ranks, writable=mode == "r+")
 
 
 def _look(path: str, access: tuple[bool, bool]) -> Found:
@@ -113,7 +113,7 @@ class OpenFile(LeftTogether, Mapping[str, StoredField]):
         "_writable",
     )
 
-    def __init__(self, seen: Inspected[Found], ranks: Pencil, *, writable: bool) -> None:
+    def __init__(self, seen: FileInfo[Found], ranks: Pencil, *, writable: bool) -> None:
         comm = ranks.topology.comm
         self._path = seen.path
         self._ranks = ranks

@@ -10,13 +10,13 @@ from pencils.array.operands import is_field, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.distribute.localgrid import LocalGrid
-from pencils.io.arguments import read_align, read_attrs, read_facts, read_grid, read_path
 from pencils.io.chunking import read_chunking
 from pencils.io.contents import Contents, gather_contents
+from pencils.io.dataset_info import RESERVED
 from pencils.io.draft import Draft, Header
 from pencils.io.engines import read_engine, write_fields
-from pencils.io.entry import RESERVED
 from pencils.io.grids import whole_grid
+from pencils.io.options import read_align, read_attrs, read_facts, read_grid, read_path
 from pencils.io.progress import shown
 from pencils.io.saving import Saving
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pencils.io.entry import Entry
+from pencils.io.dataset_info import DatasetInfo
 
 
-def label_axes(entry: Entry, names: Sequence[str], extents: Sequence[int]) -> tuple[str, ...]:
+def label_axes(entry: DatasetInfo, names: Sequence[str], extents: Sequence[int]) -> tuple[str, ...]:
     """Name the axes of a field for a grid with these coordinates.
 
     Parameters
     ----------
-    entry : Entry
+    entry : DatasetInfo
         The field, or a value that has no components.
     names : sequence of str
         Names of the coordinates.
@@ -28,7 +28,7 @@ def label_axes(entry: Entry, names: Sequence[str], extents: Sequence[int]) -> tu
     Examples
     --------
     >>> import numpy as np
-    >>> velocity = Entry("u", (3, 8, 1), np.dtype(float), components=1)
+    >>> velocity = DatasetInfo("u", (3, 8, 1), np.dtype(float), components=1)
     >>> label_axes(velocity, ("x", "y"), (8, 6))
     ('component0_3', 'x', 'y_1')
     """

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from pencils.io.entry import Entry
+from pencils.io.dataset_info import DatasetInfo
 from pencils.io.manifest import (
     FIRST_PLACE,
     HEAD,
@@ -29,14 +29,14 @@ from pencils.io.overlay import Overlay
 from pencils.io.plain import read, write
 
 
-def seal_new(path: str, entries: Iterable[Entry], raw: Iterable[Extent]) -> None:
+def seal_new(path: str, entries: Iterable[DatasetInfo], raw: Iterable[Extent]) -> None:
     """Add a record to a file that HDF5 has just written, and which has not got its name yet.
 
     Parameters
     ----------
     path : str
         The file.
-    entries : iterable of Entry
+    entries : iterable of DatasetInfo
         Its fields, values and coordinates, with their checksums.
     raw : iterable of (int, int)
         Extents of data that have checksums of their own.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
-from math import inf, isnan
 from time import monotonic
 from types import FrameType
 from typing import Any
@@ -24,7 +22,7 @@ class Clock:
 
     Examples
     --------
-    >>> Clock(0).over, Clock(3600).over, Clock(inf).over
+    >>> Clock(0).over, Clock(3600).over, Clock(float("inf")).over
     (True, False, False)
     """
 
@@ -116,25 +114,3 @@ def _read_signal(signal_: object) -> int:
         msg = f"{signal_!r} in signals is no signal that can be caught, like signal.SIGTERM"
         raise ArgumentError(msg)
     return number
-
-
-def read_seconds(name: str, value: object) -> float:
-    """Read a time span in seconds or as a timedelta; None is endless.
-
-    Raises
-    ------
-    TypeError, ArgumentError
-        If it is neither.
-    """
-    if value is None:
-        return inf
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, bool | str | bytes) or not hasattr(value, "__float__"):
-        msg = f"{name}={value!r} must be a number of seconds, a timedelta or None"
-        raise TypeError(msg)
-    seconds = float(value)
-    if isnan(seconds):
-        msg = f"{name}={value!r} is no time"
-        raise ArgumentError(msg)
-    return seconds

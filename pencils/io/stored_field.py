@@ -14,10 +14,10 @@ from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.checksum import checksum
-from pencils.io.entry import Entry
+from pencils.io.dataset_info import DatasetInfo
 from pencils.io.pieces import consecutive, own_ranges
-from pencils.io.places import Place, Places
 from pencils.io.slabs import Slabs
+from pencils.io.targets import ReadTarget, Targets
 from pencils.layout import Selection
 from pencils.pencil import Pencil
 
@@ -32,13 +32,13 @@ class StoredField:
     ----------
     file : OpenFile
         The file.
-    entry : Entry
+    entry : DatasetInfo
         What it says about the field.
     """
 
     __slots__ = ("_file", "_written", "change", "entry")
 
-    def __init__(self, file: OpenFile, entry: Entry) -> None:
+    def __init__(self, file: OpenFile, entry: DatasetInfo) -> None:
         self._file = file
         self.entry = entry
         self.change = 0  # of the checksum, by what this rank has written
@@ -88,10 +88,10 @@ class StoredField:
         with agreed(comm, "read") as same:
             check_type("pencil", pencil, Pencil)
             selection = Selection.from_key(key, self.shape)
-            place = Place(pencil, read_halo(halo, pencil.ndim))
+            place = ReadTarget(pencil, read_halo(halo, pencil.ndim))
             same(path=self._file.path, name=self.entry.name, key=selection, pencil=place)
-            part = Entry(self.entry.name, selection.shape, self.dtype)
-            field = Places({}, place).make(part, None, self._file.path)
+            part = DatasetInfo(self.entry.name, selection.shape, self.dtype)
+            field = Targets({}, place).make(part, None, self._file.path)
         with agreed(comm, "read"):
             try:
                 if field.local.size:

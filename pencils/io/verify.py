@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.comm.reduce import allreduce
-from pencils.io.arguments import read_path
 from pencils.io.checksum import checksum, checksum_box
 from pencils.io.chunks import chunk_box, count_chunks, enlarge
-from pencils.io.entry import Entry, damaged
-from pencils.io.inspected import Inspected, inspect_together
+from pencils.io.dataset_info import DatasetInfo, damaged
+from pencils.io.file_info import FileInfo, inspect_on_root
+from pencils.io.options import read_path
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def verify(
         given = read_path(path)
         same(path=given, edited=bool(edited), external=bool(external))
     look = partial(_look, access=(bool(edited), bool(external)))
-    file = inspect_together(private, "verify", given, look)
+    file = inspect_on_root(private, "verify", given, look)
     sums = _sum_shares(private, file)
     totals = allreduce(private, sums, np.add)
     pairs = zip(file.found, totals, strict=True)
@@ -92,13 +92,13 @@ def verify(
     return [entry.name for entry in file.found]
 
 
-def _look(path: str, access: tuple[bool, bool]) -> list[Entry]:
+def _look(path: str, access: tuple[bool, bool]) -> list[DatasetInfo]:
     from pencils.io import hdf5  # of all ranks, only this one needs h5py
 
     return hdf5.describe_all(path, hdf5.Access(*access))
 
 
-def _sum_shares(comm: MPI.Intracomm, file: Inspected[list[Entry]]) -> Sums:
+def _sum_shares(comm: MPI.Intracomm, file: FileInfo[list[DatasetInfo]]) -> Sums:
     """Sum up what falls to this rank of every dataset."""
     path, entries = file.path, file.found
     sums = np.zeros(len(entries), np.uint64)
@@ -121,7 +121,7 @@ def _sum_shares(comm: MPI.Intracomm, file: Inspected[list[Entry]]) -> Sums:
     return sums
 
 
-def _sum_bytes(file: SharedFile, entry: Entry, rank: int, size: int) -> int:
+def _sum_bytes(file: SharedFile, entry: DatasetInfo, rank: int, size: int) -> int:
     """Sum over the share of one rank, of data that lie in one piece."""
     itemsize = entry.dtype.itemsize
     first, last = (prod(entry.shape) * part // size for part in (rank, rank + 1))
@@ -134,7 +134,7 @@ def _sum_bytes(file: SharedFile, entry: Entry, rank: int, size: int) -> int:
     return total % 2**64
 
 
-def _sum_boxes(path: str, entry: Entry, turn: int, size: int) -> int:
+def _sum_boxes(path: str, entry: DatasetInfo, turn: int, size: int) -> int:
     """Sum over the share of one rank, of data that only HDF5 can read: whole chunks, if any."""
     from pencils.io import hdf5
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.io.entry import Entry
+from pencils.io.dataset_info import DatasetInfo
 from pencils.io.progress import Told
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Part(Protocol):
 class Writer(Protocol):
     """One way to write fields."""
 
-    def take(self, field: PencilArray, entry: Entry) -> Part:
+    def take(self, field: PencilArray, entry: DatasetInfo) -> Part:
         """Bring the values to the ranks that write them; the field may have no empty extent."""
 
 
@@ -78,7 +78,10 @@ class OpenWriter(Protocol):
 
 
 def write_each(
-    comm: MPI.Intracomm, writer: Writer, fields: Mapping[str, PencilArray], entries: Iterable[Entry]
+    comm: MPI.Intracomm,
+    writer: Writer,
+    fields: Mapping[str, PencilArray],
+    entries: Iterable[DatasetInfo],
 ) -> dict[str, int]:
     """Write one field after the other. *Collective*.
 

@@ -20,10 +20,10 @@ import numpy as np
 
 from pencils.array.allocation import Array
 from pencils.comm.agree import agreed
-from pencils.io.arguments import read_path
 from pencils.io.commit import made
-from pencils.io.entry import RESERVED
-from pencils.io.telling import reading
+from pencils.io.dataset_info import RESERVED
+from pencils.io.hdf5_errors import reading
+from pencils.io.options import read_path
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:

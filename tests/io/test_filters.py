@@ -6,14 +6,14 @@ import pytest
 
 from pencils.errors import ArgumentError
 from pencils.io.create import Plan, lay_out, place_chunks
-from pencils.io.entry import Entry
+from pencils.io.dataset_info import DatasetInfo
 from pencils.io.filters import Packer, check_filters
 
 FILTERS = [{}, {"compression": "gzip", "shuffle": True}, {"fletcher32": True}, {"scaleoffset": 1}]
 
 
 def entry(dtype="f8", chunks=(4, 3)):
-    return Entry("g/u", (10, 7), np.dtype(dtype), components=0, chunks=chunks)
+    return DatasetInfo("g/u", (10, 7), np.dtype(dtype), components=0, chunks=chunks)
 
 
 @pytest.mark.parametrize("filters", FILTERS, ids=str)

@@ -14,9 +14,9 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.comm.reduce import allreduce
-from pencils.io.arguments import already_there
 from pencils.io.commit import clean, commit, discard, made, make_temporary
 from pencils.io.direct import write_run
+from pencils.io.options import already_there
 from pencils.io.series.column import SUMS, TIME
 from pencils.io.series.ledger import Ledger
 from pencils.io.series.one_file import OneFile, create

@@ -12,12 +12,12 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, CheckpointError
-from pencils.io.arguments import already_there
+from pencils.io.checkpoint_files import LOG
 from pencils.io.commit import made
+from pencils.io.options import already_there
 from pencils.io.save import save
 from pencils.io.series.column import TIME
 from pencils.io.series.ledger import Ledger
-from pencils.io.step_files import LOG
 from pencils.io.values import Stored, decode
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from pencils.array.operands import is_field
 from pencils.array.pencil_array import PencilArray
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, PencilMismatchError
-from pencils.io.arguments import read_name
 from pencils.io.contents import check_groups
-from pencils.io.entry import RESERVED
+from pencils.io.dataset_info import RESERVED
+from pencils.io.options import read_name
 from pencils.io.series.column import SELECTED, SOURCE, TIME, Column
 from pencils.io.values import Stored, encode
 from pencils.layout import Box, Selection

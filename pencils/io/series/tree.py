@@ -14,8 +14,8 @@ from pencils.errors import CheckpointError
 from pencils.io.changing import changing
 from pencils.io.checksum import checksum
 from pencils.io.create import file_type, label, store_attribute, store_value
+from pencils.io.dataset_info import FORMAT, RESERVED, DatasetInfo
 from pencils.io.describe import address_of
-from pencils.io.entry import FORMAT, RESERVED, Entry
 from pencils.io.overlay import Overlay
 from pencils.io.seal import seal_new
 from pencils.io.series.chunk_index import ChunkIndex
@@ -87,7 +87,7 @@ def create_index(path: str, ledger: Ledger, files: Sequence[str]) -> None:
     seal_new(path, list_entries(ledger), ())
 
 
-def list_entries(ledger: Ledger) -> list[Entry]:
+def list_entries(ledger: Ledger) -> list[DatasetInfo]:
     """Describe what the file of a series holds."""
     count = len(ledger.times)
     entries = []
@@ -95,9 +95,9 @@ def list_entries(ledger: Ledger) -> list[Entry]:
         kind = "" if column.is_field else column.attrs.get(RESERVED + "value", COORDINATE)
         total = ledger.checksum(name) if SUMS + name in ledger.values else None
         shape = count, *column.shape
-        entries.append(Entry(name, shape, column.dtype, kind=kind, checksum=total))
+        entries.append(DatasetInfo(name, shape, column.dtype, kind=kind, checksum=total))
     for name, points in ledger.coordinates.items():
-        entries.append(Entry(name, points.shape, points.dtype, kind=COORDINATE))
+        entries.append(DatasetInfo(name, points.shape, points.dtype, kind=COORDINATE))
     return entries
 
 
@@ -153,14 +153,14 @@ def make_chunked(group: Any, column: Column, count: int, chunk: tuple[int, ...])
     links.set_char_encoding(h5py.h5t.CSET_UTF8)
     most = (h5py.h5s.UNLIMITED, *column.shape)
     space = h5py.h5s.create_simple((count, *column.shape), most)
-    kind = file_type(Entry(column.name, column.shape, column.dtype))
+    kind = file_type(DatasetInfo(column.name, column.shape, column.dtype))
     made = h5py.h5d.create(group.id, column.name.encode(), kind, space, dcpl=layout, lcpl=links)
     return h5py.Dataset(made)
 
 
 def make_virtual(group: Any, column: Column, files: Sequence[str]) -> Any:
     """Make a dataset whose rows are datasets of other files."""
-    kind = file_type(Entry(column.name, column.shape, column.dtype)).dtype
+    kind = file_type(DatasetInfo(column.name, column.shape, column.dtype)).dtype
     shape = len(files), *column.shape
     if not column.nbytes:
         return group.create_dataset(column.name, shape, kind)

@@ -20,7 +20,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DatasetInfo:
     """One dataset of a file, as rank 0 describes it to all ranks.
 
     Parameters
@@ -62,7 +62,7 @@ class Entry:
     chunks: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, name: str, field: PencilArray, boundary: Widths = ()) -> Entry:
+    def of(cls, name: str, field: PencilArray, boundary: Widths = ()) -> DatasetInfo:
         """Describe a field that is to be stored."""
         return cls(
             name,

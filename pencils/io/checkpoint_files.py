@@ -1,4 +1,4 @@
-"""The files of a series of checkpoints: one for each step, in a directory of their own."""
+"""The files of a series of checkpoints: their names, the order of renames, the newest valid one."""
 
 from __future__ import annotations
 
@@ -6,13 +6,21 @@ import contextlib
 import logging
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
-from pencils.errors import ArgumentError
-from pencils.io.arguments import already_there
+from pencils.errors import ArgumentError, CheckpointError
 from pencils.io.commit import clean, sync
+from pencils.io.options import already_there
+from pencils.io.verify import verify
+
+if TYPE_CHECKING:
+    from pencils.comm.mpi import MPI
+
+T = TypeVar("T")
 
 LOG = logging.getLogger("pencils")
 
@@ -21,19 +29,19 @@ _NEW = re.compile(r"checkpoint-\d{8,}\.h5\.new")
 _TEMPORARY = re.compile(r"\.(checkpoint-\d{8,}\.h5(?:\.new)?)\..*\.tmp")
 
 
-class StepFiles:
-    """Checkpoints in a directory, found by their names; all of this is local.
+class CheckpointFiles:
+    """Checkpoints in a directory, found by their names. All methods are local.
 
     Parameters
     ----------
     directory : Path
-        Where they are.
+        The directory.
     old : collection of int, optional
-        Steps of another run, which do not count and are to be replaced.
+        Steps of another run: they do not count, and the first new checkpoint replaces them.
 
     Examples
     --------
-    >>> StepFiles(Path("run")).path(120).as_posix()
+    >>> CheckpointFiles(Path("run")).path(120).as_posix()
     'run/checkpoint-00000120.h5'
     """
 
@@ -42,8 +50,8 @@ class StepFiles:
         self._old = frozenset(old)
 
     @classmethod
-    def opened(cls, given: str, mode: str) -> StepFiles:
-        """Make the directory, unless it is there, and find what is to be replaced.
+    def opened(cls, given: str, mode: str) -> CheckpointFiles:
+        """Make the directory, unless it exists, and find the checkpoints to replace.
 
         Raises
         ------
@@ -57,28 +65,28 @@ class StepFiles:
         return cls(files.directory, steps if mode == "w" else ())
 
     def path(self, step: int) -> Path:
-        """Name the file of a step."""
+        """Return the path of the checkpoint of a step."""
         return self.directory / f"checkpoint-{step:08}.h5"
 
     def steps(self) -> list[int]:
-        """List the steps that have a file, oldest first."""
+        """Return the steps that have a checkpoint, oldest first."""
         found = (_NAME.fullmatch(path.name) for path in self.directory.iterdir())
         pairs = ((int(match[1]), match[0]) for match in found if match)
         own = (step for step, name in pairs if name == self.path(step).name)
         return sorted(step for step in own if step not in self._old)
 
     def target(self, step: int) -> Path:
-        """Name the file to write for a step: another one, as long as there are some to replace."""
+        """Return the path to write for a step: a temporary one while old checkpoints exist."""
         path = self.path(step)
         return path.with_name(f"{path.name}.new") if self._old else path
 
     def check_next(self, step: int, known: Collection[int]) -> None:
-        """Check that a step may be saved by a run that knows of some.
+        """Check that a run which wrote or loaded the steps `known` may save this one.
 
         Raises
         ------
         ArgumentError
-            If there are files of another run, or of later steps.
+            If there are checkpoints of another run, or of later steps.
         """
         steps = self.steps()
         others = [other for other in steps if other not in known]
@@ -91,13 +99,13 @@ class StepFiles:
             raise ArgumentError(msg)
         if steps and step < steps[-1]:
             msg = (
-                f"step={step} lies before the checkpoint of step {steps[-1]} in {self.directory}; "
+                f"step={step} comes before the checkpoint of step {steps[-1]} in {self.directory}; "
                 "resume(..., step=...) goes back, and sets later ones aside"
             )
             raise ArgumentError(msg)
 
     def set_aside(self, last: int) -> None:
-        """Rename all later files than `last`, so that they are kept but no longer found."""
+        """Rename the checkpoints of steps after `last`: they stay, but no longer count."""
         later = [self.path(step) for step in self.steps() if step > last]
         for path in reversed(later):
             aside = _rename_aside(path)
@@ -106,9 +114,9 @@ class StepFiles:
             sync(self.directory)
 
     def replace(self, step: int) -> None:
-        """Let the file of a step, which is whole, take the place of all that are to be replaced.
+        """Give the verified file of a step its name, in place of all old checkpoints.
 
-        At no moment are there some of both: of whatever is there, the newest is to be trusted.
+        Old and new checkpoints never count at the same time: the old ones are renamed first.
         """
         if self._old:
             old = filter(Path.exists, map(self.path, sorted(self._old, reverse=True)))
@@ -118,11 +126,11 @@ class StepFiles:
             _remove(aside)
 
     def settle(self) -> None:
-        """Remember that there is nothing to be replaced any more."""
+        """Forget the old checkpoints: they have been replaced."""
         self._old = frozenset()
 
     def rotate(self, keep: int | None) -> None:
-        """Remove all but the last `keep` files, and what dead saves have left; never fails."""
+        """Remove all but the last `keep` files, and temporaries of dead processes; never raises."""
         try:
             for path in list(self.directory.iterdir()):
                 if found := _TEMPORARY.fullmatch(path.name):
@@ -135,13 +143,90 @@ class StepFiles:
         _remove([*dead, *map(self.path, surplus)])
 
 
+def read_newest(
+    files: CheckpointFiles, steps: Iterable[int], read: Callable[[Path], T], comm: MPI.Intracomm
+) -> tuple[tuple[int, T] | None, dict[str, str]]:
+    """Read files, newest first, until one is valid. *Collective*.
+
+    Files that are damaged or missing are skipped.
+
+    Parameters
+    ----------
+    files : CheckpointFiles
+        Where they are.
+    steps : iterable of int
+        Steps to try, newest first; the same on every rank.
+    read : callable
+        Reads one file. *Collective*; it raises the same on every rank.
+    comm : mpi4py.MPI.Intracomm
+        The processes that read; rank 0 logs what happens.
+
+    Returns
+    -------
+    tuple of (int, object) or None, dict of str to str
+        The step, and what `read` returned; for files that were skipped the reason, by name.
+
+    Raises
+    ------
+    Exception
+        What `read` raises for a file that is not damaged.
+    OSError
+        If the system cannot read a file, so that it may be valid.
+    """
+    logs = comm.rank == 0
+    skipped: dict[str, str] = {}
+    for step in steps:
+        path = files.path(step)
+        try:
+            result = read(path)
+        except (CheckpointError, OSError):
+            reason = _find_damage(path, comm)
+            if reason is None:
+                raise
+            skipped[path.name] = reason
+            if logs:
+                LOG.warning("%s is skipped: %s", path, reason)
+            continue
+        if logs:
+            LOG.info("%s is taken: step %d, written %s", path, step, _time_of(path))
+        return (step, result), skipped
+    return None, skipped
+
+
+def nothing_good(directory: Path, step: int | None, skipped: Mapping[str, str]) -> CheckpointError:
+    """Make the error for a search that found no valid checkpoint."""
+    if not skipped:
+        return CheckpointError(f"there is no checkpoint of step {step} in {directory}")
+    reasons = "".join(f"\n{name}: {reason}" for name, reason in skipped.items())
+    return CheckpointError(f"no checkpoint in {directory} can be loaded:{reasons}")
+
+
+def _find_damage(path: Path, comm: MPI.Intracomm) -> str | None:
+    """Return why a file is damaged; None if it is as it was written. *Collective*."""
+    try:
+        verify(path, comm)
+    except (CheckpointError, FileNotFoundError) as error:
+        return str(error)
+    except OSError as error:
+        if error.errno is not None:  # of the system: the file may be valid
+            raise
+        return str(error)  # HDF5 cannot decode the bytes
+    return None
+
+
+def _time_of(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(" ", "seconds")
+    return "at an unknown time"
+
+
 def make_directory(given: str) -> Path:
-    """Make a directory, unless it is there.
+    """Make a directory, unless it exists; its parent must exist.
 
     Raises
     ------
     OSError
-        If the one above is missing, or something else has the name.
+        If the parent is missing, or `given` is a file.
     """
     path = Path(os.path.realpath(given))
     if not path.parent.is_dir():
@@ -152,7 +237,7 @@ def make_directory(given: str) -> Path:
         raise NotADirectoryError(msg)
     if not path.exists():
         path.mkdir()
-        with contextlib.suppress(OSError):  # not every file system can
+        with contextlib.suppress(OSError):  # not every file system synchronizes directories
             sync(path.parent)
     return path
 

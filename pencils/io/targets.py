@@ -12,9 +12,9 @@ from pencils.array.allocation import HaloSpec, Widths, read_halo
 from pencils.array.operands import is_field
 from pencils.array.pencil_array import PencilArray
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
-from pencils.io.arguments import read_name
 from pencils.io.boundary import boundary_widths
-from pencils.io.entry import Entry
+from pencils.io.dataset_info import DatasetInfo
+from pencils.io.options import read_name
 from pencils.io.values import encode
 from pencils.pencil import Pencil
 
@@ -22,7 +22,7 @@ _NUMBERS = "biufc"  # kinds of element types that can be converted into each oth
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReadTarget:
     """What becomes of a field of a file.
 
     Parameters
@@ -51,18 +51,18 @@ class Place:
         return f"{text} like {kind} {boundary_widths(self.like)} into={self.filled}"
 
 
-class Places:
-    """Places by name, or one for all.
+class Targets:
+    """Targets by name, or one for all.
 
     Parameters
     ----------
-    named : mapping of str to Place
-        Places of single fields.
-    default : Place or None
+    named : mapping of str to ReadTarget
+        Targets of single fields.
+    default : ReadTarget or None
         That of all others.
     """
 
-    def __init__(self, named: Mapping[str, Place], default: Place | None) -> None:
+    def __init__(self, named: Mapping[str, ReadTarget], default: ReadTarget | None) -> None:
         self._named = dict(named)
         self._default = default
 
@@ -71,7 +71,7 @@ class Places:
         """Fields that have a place; None if all have."""
         return None if self._default else sorted(self._named)
 
-    def make(self, entry: Entry, dtype: np.dtype[Any] | None, path: str) -> PencilArray:
+    def make(self, entry: DatasetInfo, dtype: np.dtype[Any] | None, path: str) -> PencilArray:
         """Return the field to hold what an entry describes.
 
         Raises
@@ -100,9 +100,9 @@ class Places:
         return f"{sorted(self._named.items())} {self._default}"
 
 
-def read_places(
+def read_targets(
     template: object, into: object, names: list[str] | None, halo: HaloSpec | None, size: int
-) -> Places:
+) -> Targets:
     """Read where fields are to go, over `size` processes.
 
     Raises
@@ -112,10 +112,10 @@ def read_places(
     """
     named = _read_template(template, halo, given=into is not None)
     for name, u in _read_into(into, names).items():
-        named[name] = Place(u.pencil, u.halo, u, filled=True)
+        named[name] = ReadTarget(u.pencil, u.halo, u, filled=True)
     default = None
     if isinstance(template, Pencil):
-        default = Place(template, _read_widths(halo, template))
+        default = ReadTarget(template, _read_widths(halo, template))
     pencils = [place.pencil for place in (*named.values(), *filter(None, [default]))]
     for pencil in pencils:
         if pencil.size != size or not pencil.same_ranks(pencils[0]):
@@ -124,10 +124,12 @@ def read_places(
                 "load them in calls of their own"
             )
             raise PencilMismatchError(msg)
-    return Places(named, default)
+    return Targets(named, default)
 
 
-def _read_template(template: object, halo: HaloSpec | None, *, given: bool) -> dict[str, Place]:
+def _read_template(
+    template: object, halo: HaloSpec | None, *, given: bool
+) -> dict[str, ReadTarget]:
     if isinstance(template, Pencil) or (template is None and given):
         return {}
     if not isinstance(template, Mapping):
@@ -140,10 +142,10 @@ def _read_template(template: object, halo: HaloSpec | None, *, given: bool) -> d
     for name, thing in template.items():
         read_name(name)
         if isinstance(thing, Pencil):
-            places[name] = Place(thing, _read_widths(halo, thing))
+            places[name] = ReadTarget(thing, _read_widths(halo, thing))
         elif is_field(thing):
             widths = thing.halo if halo is None else _read_widths(halo, thing.pencil)
-            places[name] = Place(thing.pencil, widths, thing)
+            places[name] = ReadTarget(thing.pencil, widths, thing)
         else:
             encode(thing)  # a value like those that are saved beside fields; it has no place
     return places
@@ -172,7 +174,7 @@ def _read_into(into: object, names: list[str] | None) -> dict[str, PencilArray]:
     return dict(into)
 
 
-def _match(pencil: Pencil, entry: Entry, path: str) -> frozenset[int]:
+def _match(pencil: Pencil, entry: DatasetInfo, path: str) -> frozenset[int]:
     """Find the dimensions along which an entry is a singleton, or say why it does not fit."""
     points = entry.points
     lead = len(points) - pencil.ndim
@@ -197,7 +199,7 @@ def _match(pencil: Pencil, entry: Entry, path: str) -> frozenset[int]:
     return frozenset(singletons)
 
 
-def _converted(entry: Entry, dtype: np.dtype[Any], path: str) -> np.dtype[Any]:
+def _converted(entry: DatasetInfo, dtype: np.dtype[Any], path: str) -> np.dtype[Any]:
     numbers = entry.dtype.kind in _NUMBERS and dtype.kind in _NUMBERS
     if entry.dtype != dtype and not (numbers and np.can_cast(entry.dtype, dtype, "same_kind")):
         msg = f"{entry.name!r} in {path} has dtype {entry.dtype}, which {dtype} cannot hold"
@@ -207,7 +209,7 @@ def _converted(entry: Entry, dtype: np.dtype[Any], path: str) -> np.dtype[Any]:
 
 def _compare(
     like: PencilArray,
-    entry: Entry,
+    entry: DatasetInfo,
     singletons: Iterable[int],
     dtype: np.dtype[Any],
     path: str,

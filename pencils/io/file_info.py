@@ -61,7 +61,7 @@ def _replaced(path: str) -> CheckpointError:
     return CheckpointError(f"{path} was replaced or changed while it was in use; read it again")
 
 
-class Inspected(NamedTuple, Generic[T]):
+class FileInfo(NamedTuple, Generic[T]):
     """What rank 0 found in a file."""
 
     path: str
@@ -81,9 +81,9 @@ class Inspected(NamedTuple, Generic[T]):
                 self.identity.check_in_place(self.path)
 
 
-def inspect_together(
+def inspect_on_root(
     comm: MPI.Intracomm, call: str, path: str, inspect: Callable[[str], T]
-) -> Inspected[T]:
+) -> FileInfo[T]:
     """Let rank 0 look into a file, for all. *Collective*.
 
     Parameters
@@ -99,7 +99,7 @@ def inspect_together(
 
     Returns
     -------
-    Inspected
+    FileInfo
         The same on every rank.
 
     Raises
@@ -107,12 +107,12 @@ def inspect_together(
     CheckpointError, OSError
         On every rank, what `inspect` raises.
     """
-    seen: Inspected[T] | None = None
+    seen: FileInfo[T] | None = None
     with agreed(comm, call):
         if comm.rank == 0:
             real = os.path.realpath(path)
             # Before anything is read: what takes its name meanwhile is another file.
             identity = Identity.of(real)
-            seen = Inspected(real, identity, inspect(real))
-    everywhere: Inspected[T] = comm.bcast(seen)
+            seen = FileInfo(real, identity, inspect(real))
+    everywhere: FileInfo[T] = comm.bcast(seen)
     return everywhere

@@ -1,0 +1,371 @@
+"""Check the arguments of saves, loads and series before anything happens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
+from math import inf, isnan
+from pathlib import Path
+from typing import Any, Protocol
+
+from pencils.array.operands import check_type, is_field
+from pencils.distribute.localgrid import LocalGrid
+from pencils.errors import ArgumentError, PencilMismatchError
+from pencils.layout.integers import MOST, check_64_bits, to_int
+from pencils.pencil import Pencil
+
+# Modes in which a series can be opened.
+MODES = ("a", "w", "x")
+
+
+class Truncatable(Protocol):
+    """Output that can be truncated at a time of the run, like a `TimeSeries`.
+
+    Three attributes are optional: `closed` (whether it is too late to truncate), `times` (times
+    of the snapshots in it) and `mode` (the mode in which it was opened).
+    """
+
+    def truncate(self, time: float) -> object:
+        """Drop what is later than `time`. *Collective*."""
+
+
+def read_path(path: object) -> str:
+    """Return a path as text.
+
+    Raises
+    ------
+    TypeError, ArgumentError
+        If it is neither text nor path-like, or empty.
+    """
+    if not isinstance(path, str | os.PathLike):
+        msg = f"path must be a str or a path-like object, not {path!r}"
+        raise TypeError(msg)
+    text = os.fsdecode(path)
+    if not text or "\0" in text:
+        msg = f"path={text!r} names no file; pass text like 'run.h5'"
+        raise ArgumentError(msg)
+    return text
+
+
+def read_mode(mode: object) -> str:
+    """Return the mode of a series.
+
+    Raises
+    ------
+    ArgumentError
+        If it is none of `MODES`.
+    """
+    if not isinstance(mode, str) or mode not in MODES:
+        msg = (
+            f"mode={mode!r} must be 'a' to continue what is there, 'w' to start anew in its place, "
+            "or 'x' to start only where there is nothing yet"
+        )
+        raise ArgumentError(msg)
+    return mode
+
+
+def already_there(path: object) -> FileExistsError:
+    """Make the error for a path that exists, with ``mode="x"``."""
+    msg = (
+        f"{path} is there already, and mode='x' only starts where there is nothing yet: mode='a' "
+        "continues it, mode='w' starts anew in its place"
+    )
+    return FileExistsError(msg)
+
+
+def read_name(name: object) -> str:
+    """Return the name of a dataset: text, with '/' between groups.
+
+    Raises
+    ------
+    TypeError, ArgumentError
+        If it is not text, or HDF5 cannot have a dataset of that name.
+    """
+    if not isinstance(name, str):
+        msg = f"names of fields must be str, not {name!r}"
+        raise TypeError(msg)
+    if {"", "."} & set(name.split("/")) or "\0" in name or not _is_unicode(name):
+        msg = (
+            f"{name!r} cannot be the name of a field; use text like 'u' or 'fluid/u', with '/' "
+            "between groups but neither first nor last"
+        )
+        raise ArgumentError(msg)
+    return name
+
+
+def read_names(names: object) -> list[str] | None:
+    """Return a list of names; None means all. Sets are sorted: each rank has its own order.
+
+    Raises
+    ------
+    TypeError, ArgumentError
+        If `names` is not iterable, or one of them cannot be the name of a dataset.
+    """
+    if names is None:
+        return None
+    if not isinstance(names, Iterable):
+        msg = f"names must be a str, several of them, or None for all fields, not {names!r}"
+        raise TypeError(msg)
+    found = [read_name(name) for name in ([names] if isinstance(names, str) else names)]
+    return sorted(found) if isinstance(names, set | frozenset) else found
+
+
+def read_attrs(attrs: object, reserved: str) -> dict[str, Any]:
+    """Return attributes; only HDF5 can find out whether it can store the values.
+
+    Raises
+    ------
+    TypeError, ArgumentError
+        If they are no mapping of str, or a name is empty or reserved.
+    """
+    if attrs is None:
+        return {}
+    if not isinstance(attrs, Mapping) or not all(isinstance(name, str) for name in attrs):
+        msg = f"attrs must be a mapping of str to numbers, strings or small arrays, not {attrs!r}"
+        raise TypeError(msg)
+    bad = [name for name in attrs if not name or name.startswith(reserved) or "\0" in name]
+    if bad:
+        msg = f"attrs may not be named {bad[0]!r}: empty names and {reserved}... are not free"
+        raise ArgumentError(msg)
+    return dict(attrs)
+
+
+def read_facts(step: object, time: object) -> dict[str, Any]:
+    """Return the step and the time of a run, as far as they are given.
+
+    Raises
+    ------
+    TypeError, ArgumentError
+        If `step` is not an integer of 64 bits, or `time` not a real number.
+    """
+    facts: dict[str, Any] = {}
+    if step is not None:
+        facts["step"] = _integer("step", step)
+    if time is not None:
+        if isinstance(time, str | bytes) or not hasattr(time, "__float__"):
+            msg = f"time={time!r} must be a real number"
+            raise TypeError(msg)
+        facts["time"] = float(time)
+    return facts
+
+
+def read_align(align: object) -> int:
+    """Return an alignment in bytes; None means 1.
+
+    Raises
+    ------
+    ArgumentError
+        If it is not a positive integer.
+    """
+    if align is None:
+        return 1
+    number = to_int(align)
+    if number is None or not 1 <= number <= MOST:
+        msg = f"align={align!r} must be a number of bytes, like 4096 or the stripe size"
+        raise ArgumentError(msg)
+    return number
+
+
+def read_grid(grid: object) -> LocalGrid | None:
+    """Return the coordinates to store.
+
+    Raises
+    ------
+    TypeError
+        If they are not a `LocalGrid`.
+    """
+    if grid is None:
+        return None
+    check_type("grid", grid, LocalGrid)
+    found: LocalGrid = grid  # type: ignore[assignment]
+    return found
+
+
+def read_keep(keep: object) -> int | None:
+    """Return how many checkpoints to keep; None means all.
+
+    Raises
+    ------
+    ArgumentError
+        If it is not a positive integer.
+    """
+    return None if keep is None else _count("keep", keep)
+
+
+def read_every(every: object) -> int | timedelta | None:
+    """Return how often to save: number of steps, or time between two saves; None means never.
+
+    Raises
+    ------
+    ArgumentError
+        If it is not a positive integer or timedelta.
+    """
+    if every is None:
+        return None
+    if not isinstance(every, timedelta):
+        return _count("every", every)
+    if every <= timedelta():
+        msg = f"every={every!r} must be positive"
+        raise ArgumentError(msg)
+    return every
+
+
+def read_seconds(name: str, value: object) -> float:
+    """Return a time span in seconds; None is endless.
+
+    Raises
+    ------
+    TypeError, ArgumentError
+        If it is not a number or a timedelta, or NaN.
+    """
+    if value is None:
+        return inf
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bool | str | bytes) or not hasattr(value, "__float__"):
+        msg = f"{name}={value!r} must be a number of seconds, a timedelta or None"
+        raise TypeError(msg)
+    seconds = float(value)
+    if isnan(seconds):
+        msg = f"{name} must not be NaN; pass a number of seconds, a timedelta or None"
+        raise ArgumentError(msg)
+    return seconds
+
+
+def read_step(step: object) -> int:
+    """Return the number of a step.
+
+    Raises
+    ------
+    TypeError, ArgumentError
+        If it is not an integer of 64 bits, or negative.
+    """
+    number = _integer("step", step)
+    if number < 0:
+        msg = f"{step=} must not be negative"
+        raise ArgumentError(msg)
+    return number
+
+
+def read_outputs(outputs: object) -> list[Truncatable]:
+    """Return outputs that can be truncated.
+
+    Raises
+    ------
+    TypeError, ArgumentError
+        If `outputs` is not iterable, or one of them has no method `truncate` or is closed.
+    """
+    found: list[Any] = list(outputs) if isinstance(outputs, Iterable) else [None]
+    if not all(callable(getattr(output, "truncate", None)) for output in found):
+        msg = f"outputs={outputs!r:.80} must be several that can be cut off, like [series]"
+        raise TypeError(msg)
+    closed = next((output for output in found if getattr(output, "closed", False)), None)
+    if closed is not None:
+        msg = f"{closed!r} is closed, so it cannot be cut off; make a new one"
+        raise ArgumentError(msg)
+    return found
+
+
+def check_empty(outputs: Iterable[Truncatable], directory: Path) -> None:
+    """Check that the outputs of a run without checkpoints are empty, too.
+
+    Raises
+    ------
+    ArgumentError
+        If one has snapshots.
+    """
+    for output in outputs:
+        if len(getattr(output, "times", ())):
+            msg = (
+                f"there is no checkpoint in {directory}, but {output!r} holds what a run wrote: is "
+                "this the right directory? To start anew, open the output with mode='w'"
+            )
+            raise ArgumentError(msg)
+
+
+def check_continued(outputs: Iterable[Truncatable]) -> None:
+    """Check that a run which continues from a checkpoint continues its outputs, too.
+
+    Raises
+    ------
+    ArgumentError
+        If one was opened with ``mode="w"``.
+    """
+    for output in outputs:
+        if getattr(output, "mode", "a") == "w":
+            msg = (
+                f"{output!r} was opened with mode='w', which drops what was written before, but "
+                "the run goes on from a checkpoint: use mode='a' for it, or mode='w' for both"
+            )
+            raise ArgumentError(msg)
+
+
+def check_fields(fields: object, ranks: Pencil) -> None:
+    """Check that there is a field to save, on the processes of `ranks`.
+
+    Raises
+    ------
+    TypeError, ArgumentError, PencilMismatchError
+        If `fields` is not a mapping, has no field, or one on other processes.
+    """
+    if not isinstance(fields, Mapping):
+        msg = f"fields must be a mapping like {{'u': u}}, not {type(fields).__name__}"
+        raise TypeError(msg)
+    check_processes(ranks, fields)
+
+
+def check_processes(ranks: Pencil, *given: object) -> None:
+    """Check that fields and pencils, given alone or by name, are on the processes of `ranks`.
+
+    Raises
+    ------
+    ArgumentError, PencilMismatchError
+        If there are none, or one is on other processes.
+    """
+    found = list(_pencils(given))
+    if not found:
+        msg = "pass at least one field of these processes, or a pencil to load onto"
+        raise ArgumentError(msg)
+    for pencil in found:
+        if not pencil.same_ranks(ranks):
+            msg = (
+                f"{pencil!r}\nis on other processes than the series of checkpoints; make a series "
+                "with comm=pencil.comm"
+            )
+            raise PencilMismatchError(msg)
+
+
+def _pencils(given: Iterable[object]) -> Iterator[Pencil]:
+    for one in given:
+        for thing in one.values() if isinstance(one, Mapping) else (one,):
+            pencil = thing.pencil if is_field(thing) else thing
+            if isinstance(pencil, Pencil):
+                yield pencil
+
+
+def _integer(name: str, value: object) -> int:
+    number = to_int(value)
+    if number is None:
+        msg = f"{name}={value!r} must be an integer"
+        raise TypeError(msg)
+    check_64_bits(name, [number])
+    return number
+
+
+def _count(name: str, value: object) -> int:
+    number = to_int(value)
+    check_64_bits(name, [number or 0])
+    if number is None or number < 1:
+        what = " or a timedelta" if name == "every" else ""
+        msg = f"{name}={value!r} must be a positive integer{what}, or None"
+        raise ArgumentError(msg)
+    return number
+
+
+def _is_unicode(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
