@@ -125,7 +125,7 @@ def cases(u, folder, durable):
 
 
 def sample(run):
-    time.sleep(0.1)  # what the last one left behind: a file that is being freed
+    time.sleep(0.1)  # the system may still be busy with the last file
     COMM.Barrier()
     start = MPI.Wtime()
     run()
@@ -151,7 +151,6 @@ def main():
     parser.add_argument("--folder", help="where to write; default: a temporary folder")
     options = parser.parse_args()
     if options.cached:
-        setattr(comm_file, "_sync_file_range", None)  # noqa: B010 - mypy minds assignments
         setattr(comm_file.SharedFile, "sync", lambda _: None)  # noqa: B010
         setattr(commit, "sync", lambda _: None)  # noqa: B010
     if COMM.rank == 0:

@@ -775,8 +775,6 @@ WRONG_FILES = [
     ("save", "compression", "x", 1.5, True, 31999, OBJECT, {"level": 3}, {"compression": None}),
     ("save", "compression", {"shuffle": True, "compression_opts": 3}, {"scaleoffset": "x"}),
     ("save", "chunks", 1.5, "x", 0, (2, 2, 0), (2, 2), {"missing": (2, 2, 2)}, {"u": "x"}, OBJECT),
-    ("save", "engine", None, 3, "", "posix"),
-    ("save in the background", "engine", "mpio"),
     ("save in the background", "fields", None, "x", {}, The("u"), The("fields_unnamed")),
     *((name, "path", 3, None, "", "missing.h5") for name in ("load", "load in place", "verify")),
     ("load", "template", None, "x", The("u"), The("flat"), The("larger")),

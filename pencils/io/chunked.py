@@ -23,7 +23,6 @@ from pencils.io.chunks import chunk_box, count_chunks, cut_points, whole_chunks
 from pencils.io.dataset_info import DatasetInfo
 from pencils.io.draft import Draft
 from pencils.io.progress import Told, ignore
-from pencils.io.reserve import reserve
 from pencils.io.slabs import STAGING_BYTES
 from pencils.io.writers import Part
 from pencils.pencil import Pencil
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 _RUN_BYTES = 2**23
 
 
-class Chunked:
+class ChunkedWriter:
     """Writes chunked fields; every rank filters and writes whole chunks.
 
     Meanwhile no one else may change the file through HDF5.
@@ -118,7 +117,7 @@ class _ChunkedPart:
     """The chunks that one rank has of a field, on their way to the file."""
 
     def __init__(
-        self, writer: Chunked, entry: DatasetInfo, tiles: Pencil, block: PencilArray
+        self, writer: ChunkedWriter, entry: DatasetInfo, tiles: Pencil, block: PencilArray
     ) -> None:
         self._writer = writer
         self._entry = entry
@@ -161,7 +160,6 @@ class _ChunkedPart:
                 places = create.place_chunks(draft.path, self._entry, table, align=draft.align)
                 sizes = table[0].ravel().tolist()
                 draft.note_chunks(zip(places.ravel().tolist(), sizes, strict=True))
-                reserve(draft.path)
         mine = partition(self._tiles, places, root=0)
         chunks = (packed.data for packed in self._packed)
         for place, data in _joined(zip(mine.local.flat, chunks, strict=True)):

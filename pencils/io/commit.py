@@ -8,7 +8,6 @@ import platform
 import re
 import secrets
 import shutil
-import threading
 import time
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -20,12 +19,8 @@ _KEPT = 40
 _TEMPORARY = re.compile(r"\.(?P<kept>.*)\.(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{12}\.tmp")
 # A file that nobody has written to for so long, in seconds, belongs to no running save.
 _FORGOTTEN = 24 * 3600.0
-# A file of so many bytes takes longer to free than a thread to start.
-_LARGE = 2**23
 # Temporaries of this process that nobody needs and that could not be removed.
 _DISCARDED: set[Path] = set()
-# They give back the room of files that were replaced.
-_FREEING: list[threading.Thread] = []
 
 
 def make_temporary(target: Path) -> Path:
@@ -59,8 +54,6 @@ def clean(target: Path) -> None:
     Those are the temporaries of processes that are gone from this machine; of other machines,
     whose processes cannot be seen, those that nobody has written to for a day.
     """
-    while _FREEING:
-        _FREEING.pop().join()  # the room may be needed now
     for _ in range(len(_DISCARDED)):
         discard(_DISCARDED.pop())
     with contextlib.suppress(OSError):
@@ -109,8 +102,7 @@ def commit(temporary: Path, target: Path) -> None:
         with contextlib.suppress(OSError):
             shutil.copymode(target, temporary)
     sync(temporary)
-    with _freed_behind(target):
-        temporary.replace(target)
+    temporary.replace(target)
     # The file is whole and in place; not every file system lets a directory be synchronised.
     with contextlib.suppress(OSError):
         sync(target.parent)
@@ -130,35 +122,6 @@ def made(target: Path) -> Iterator[Path]:
     except BaseException:
         discard(temporary)
         raise
-
-
-@contextlib.contextmanager
-def _freed_behind(target: Path) -> Iterator[None]:
-    """Leave it to a thread to free a large file that loses its name, which takes long."""
-    try:
-        old = os.open(target, os.O_RDONLY)
-    except OSError:  # there is none, or it may not be read
-        yield
-        return
-    try:
-        yield
-    finally:
-        _free(old)
-
-
-def _free(handle: int) -> None:
-    if os.fstat(handle).st_size >= _LARGE:
-        thread = threading.Thread(target=_close, args=(handle,), name="pencils.free")
-        with contextlib.suppress(RuntimeError):  # no more threads
-            thread.start()
-            _FREEING.append(thread)
-            return
-    _close(handle)
-
-
-def _close(handle: int) -> None:
-    with contextlib.suppress(OSError):  # nothing was written by it
-        os.close(handle)
 
 
 def discard(temporary: Path) -> None:

@@ -19,7 +19,6 @@ from pencils.io.contents import Contents
 from pencils.io.dataset_info import DatasetInfo
 from pencils.io.hdf5_errors import system
 from pencils.io.manifest import Extent
-from pencils.io.reserve import reserve
 from pencils.io.seal import seal_new
 
 if TYPE_CHECKING:
@@ -158,7 +157,6 @@ def _begin(
             contents.chunking.compression,
         )
         found = create.lay_out(str(temporary), plan, align=header.align, summed=header.summed)
-        reserve(str(temporary))
     except BaseException:
         discard(temporary)
         raise

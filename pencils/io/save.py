@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, overload
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from pencils.array.operands import is_field, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
+from pencils.comm.file import SharedFile
 from pencils.distribute.localgrid import LocalGrid
+from pencils.io.chunked import ChunkedWriter
 from pencils.io.chunking import read_chunking
 from pencils.io.contents import Contents, gather_contents
 from pencils.io.dataset_info import RESERVED
 from pencils.io.draft import Draft, Header
-from pencils.io.engines import read_engine, write_fields
 from pencils.io.grids import whole_grid
 from pencils.io.options import read_align, read_attrs, read_facts, read_grid, read_path
-from pencils.io.progress import shown
+from pencils.io.progress import Told, shown
 from pencils.io.saving import Saving
+from pencils.io.slabs import Slabs
+from pencils.io.writers import ContiguousWriter, write_each
+
+if TYPE_CHECKING:
+    from pencils.comm.mpi import MPI
 
 Compression = str | int | Mapping[str, Any] | None
 Chunks = int | Sequence[int] | Mapping[str, Sequence[int]] | None
@@ -38,7 +45,6 @@ def save(
     checksum: bool = ...,
     compression: Compression = ...,
     chunks: Chunks = ...,
-    engine: Literal["auto", "direct", "mpio"] = ...,
     wait: Literal[True] = ...,
 ) -> None: ...
 
@@ -57,7 +63,6 @@ def save(
     checksum: bool = ...,
     compression: Compression = ...,
     chunks: Chunks = ...,
-    engine: Literal["auto", "direct", "mpio"] = ...,
     wait: Literal[False],
 ) -> Saving: ...
 
@@ -75,7 +80,6 @@ def save(
     checksum: bool = True,
     compression: Compression = None,
     chunks: Chunks = None,
-    engine: Literal["auto", "direct", "mpio"] = "auto",
     wait: bool = True,
 ) -> Saving | None:
     """Write fields, and what belongs to them, to a new HDF5 file that any tool reads. *Collective*.
@@ -119,11 +123,6 @@ def save(
         Extents of chunks, one for each dimension, for all fields or by name. Components are in
         chunks of their own. Default: about 1 MiB, near to cubes, if there is compression; else
         fields lie in one piece, which is faster to write and to read.
-    engine : {"auto", "direct", "mpio"}, optional
-        How bytes get into the file, which is the same either way: "direct" writes them past HDF5
-        and works with any h5py, "mpio" is collective HDF5 and needs an h5py built with MPI. "auto"
-        is what the environment variable ``PENCILS_IO_ENGINE`` says, or else "direct", which was as
-        fast or faster wherever it was measured. Chunks are always written directly.
     wait : bool, optional
         Whether to return only when the file is there. Otherwise the fields are copied, so that
         they may change at once, a thread writes them, and the file takes its name in
@@ -158,9 +157,9 @@ def save(
         target = read_path(path)
         same(path=target)
         given, facts = read_attrs(attrs, RESERVED), read_facts(step, time)
-        room, way = read_align(align), read_engine(engine, wait=bool(wait))
+        room = read_align(align)
         same(attrs=sorted(given), **facts, align=room, halo=bool(halo), checksum=bool(checksum))
-        same(engine=way, wait=bool(wait))
+        same(wait=bool(wait))
         chunking = read_chunking(compression, chunks)
         same(compression=chunking.compression)
         contents = gather_contents(fields, read_grid(grid), comm.size, chunking)
@@ -176,9 +175,21 @@ def save(
             return Saving(comm, draft, contents.fields)
         share = sum(entry.nbytes for entry in draft.entries) // comm.size
         with shown("save", target, share, rank=comm.rank) as moved:
-            sums = write_fields(comm, draft, contents.fields, way, moved)
+            sums = _write(comm, draft, contents.fields, moved)
         draft.finish(sums)
     return None
+
+
+def _write(
+    comm: MPI.Intracomm, draft: Draft, fields: Mapping[str, PencilArray], moved: Told
+) -> dict[str, int]:
+    """Write all fields; return this rank's parts of the checksums, by name. *Collective*."""
+    whole = [entry for entry in draft.entries if not entry.chunks]
+    chunked = [entry for entry in draft.entries if entry.chunks]
+    with SharedFile(comm, draft.path, write=True) as file:
+        with closing(ContiguousWriter(file, Slabs(), summed=draft.summed, moved=moved)) as writer:
+            sums = write_each(comm, writer, fields, whole)
+        return sums | write_each(comm, ChunkedWriter(file, draft, moved), fields, chunked)
 
 
 def _check_filters(contents: Contents) -> None:

@@ -14,11 +14,10 @@ from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.comm.leaving import LeftTogether
 from pencils.errors import ArgumentError
-from pencils.io.chunked import Chunked
-from pencils.io.direct import Direct
+from pencils.io.chunked import ChunkedWriter
 from pencils.io.draft import Draft
 from pencils.io.slabs import Copies
-from pencils.io.writers import Part, Writer
+from pencils.io.writers import ContiguousWriter, Part, Writer
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -64,11 +63,11 @@ class Saving(LeftTogether):
         self._written.set_result(None)  # as long as there is no thread
         stop = Event()
         try:
-            with closing(Direct(self._file, Copies(), summed=draft.summed)) as direct:
-                chunked = Chunked(self._file, draft)
+            with closing(ContiguousWriter(self._file, Copies(), summed=draft.summed)) as whole:
+                chunked = ChunkedWriter(self._file, draft)
                 for entry in draft.entries:
                     if entry.nbytes:
-                        writer: Writer = chunked if entry.chunks else direct
+                        writer: Writer = chunked if entry.chunks else whole
                         self._parts[entry.name] = writer.take(fields[entry.name], entry)
             with agreed(comm, "save"):  # one rank may have no thread for it
                 worker = ThreadPoolExecutor(1, "pencils-save")

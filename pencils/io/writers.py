@@ -1,80 +1,120 @@
-"""Ways to get the bytes of fields into a file that has been laid out.
+"""Write the points of fields into a file whose layout is known.
 
-A `Writer` takes one field after the other. What it then has to do for a field is a `Part`, in
-three stages: `Writer.take` communicates, and brings the values to the ranks that write them;
-`Part.work` computes, and may run in a thread; `Part.finish` communicates again. To save at once is
-to go through all stages with one field before the next is taken, so that only one field at a time
-exists twice. To save in the background is to take all fields, to work on them in a thread while
-the program goes on, and to finish them at the end: then `take` has to copy (see
-`pencils.io.saving`).
+`save` writes each field in three steps:
+
+1. `Writer.take` moves the values to the ranks that write them. It communicates.
+2. `Part.work` computes and writes. It never waits for another rank, so it may run in a thread.
+3. `Part.finish` communicates again and returns the checksum of this rank's points.
+
+`write_each` runs all steps for one field before it takes the next field, so that only one field at
+a time exists twice. A save in the background (`pencils.io.saving`) takes all fields first, runs the
+second step in a thread, and finishes them in `Saving.wait`; there `take` copies the values.
+
+`ContiguousWriter` writes datasets of one piece, `pencils.io.chunked.ChunkedWriter` chunked ones.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
 
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
+from pencils.comm.file import SharedFile
+from pencils.io.checksum import checksum
 from pencils.io.dataset_info import DatasetInfo
-from pencils.io.progress import Told
+from pencils.io.progress import Told, ignore
+from pencils.io.slabs import Run, Slabs, pieces, runs
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
 
 
 class Part(Protocol):
-    """What is to be done for one field that a writer has taken."""
+    """The points of one field that this rank writes."""
 
     def work(self) -> None:
-        """Do what needs no other rank: compute, write what is known to have its place.
-
-        Never waits for another rank, so that it may fail on one alone: it raises what went wrong
-        here, and the caller tells the others.
-        """
-
-    def finish(self) -> int:
-        """Do the rest; return this rank's part of the checksum, modulo ``2**64``. *Collective*.
+        """Compute, and write what already has its place in the file. Local.
 
         Raises
         ------
         OSError
-            On every rank, if writing in this stage has failed on any.
+            On this rank only; the caller informs the others.
+        """
+
+    def finish(self) -> int:
+        """Write the rest; return this rank's part of the checksum, modulo ``2**64``. *Collective*.
+
+        Raises
+        ------
+        OSError
+            On every rank, if writing in this step has failed on any.
         """
 
 
 class Writer(Protocol):
-    """One way to write fields."""
+    """Writes fields to one file."""
 
     def take(self, field: PencilArray, entry: DatasetInfo) -> Part:
-        """Bring the values to the ranks that write them; the field may have no empty extent."""
+        """Move a field, which has points, to the ranks that write it. *Collective*."""
 
 
-class OpenWriter(Protocol):
-    """Opens a file that is laid out for one way of writing."""
+class ContiguousWriter:
+    """Writes datasets of one piece as slabs: every rank writes one run of bytes per component.
 
-    def __call__(
-        self, comm: MPI.Intracomm, path: str, *, summed: bool, moved: Told
-    ) -> AbstractContextManager[Writer]:
-        """Give a writer to a ``with`` block, after which the bytes are on the disk. *Collective*.
+    Parameters
+    ----------
+    file : SharedFile
+        The file.
+    slabs : Slabs
+        Moves fields to slabs.
+    summed : bool
+        Whether to compute checksums.
+    moved : callable, optional
+        Called with the number of bytes after every piece.
+    """
 
-        Parameters
-        ----------
-        comm : mpi4py.MPI.Intracomm
-            Private communicator.
-        path : str
-            The file.
-        summed : bool
-            Whether to compute checksums.
-        moved : callable
-            Told how many bytes this rank has written, now and then.
+    def __init__(
+        self, file: SharedFile, slabs: Slabs, *, summed: bool, moved: Told = ignore
+    ) -> None:
+        self.file = file
+        self.summed = summed
+        self.moved = moved
+        self._slabs = slabs
 
-        Raises
-        ------
-        OSError
-            On every rank, if writing has failed on any.
-        """
+    def take(self, field: PencilArray, entry: DatasetInfo) -> Part:
+        """Move a field to slabs. *Collective*."""
+        return _Slab(self, self._slabs.of(field), entry.offset or 0)
+
+    def close(self) -> None:
+        """Release the memory of slabs."""
+        self._slabs.close()
+
+
+class _Slab:
+    """One slab; its memory is released when it is written."""
+
+    def __init__(self, writer: ContiguousWriter, slab: PencilArray, offset: int) -> None:
+        self._writer = writer
+        self._offset = offset
+        self._sum = 0
+        mine = slab.extent.layout.is_first_replica(slab.pencil.rank)
+        self._runs = deque(runs(slab) if mine else ())
+
+    def work(self) -> None:
+        writer = self._writer
+        while self._runs:
+            run = self._runs.popleft()
+            self._sum += write_run(
+                writer.file, self._offset, run, summed=writer.summed, moved=writer.moved
+            )
+        writer.file.complain()
+
+    def finish(self) -> int:
+        return self._sum % 2**64
 
 
 def write_each(
@@ -89,6 +129,11 @@ def write_each(
     -------
     dict of str to int
         This rank's parts of the checksums, by name.
+
+    Raises
+    ------
+    OSError
+        On every rank, if writing has failed on any.
     """
     sums = {}
     for entry in entries:
@@ -98,3 +143,29 @@ def write_each(
                 part.work()
             sums[entry.name] = part.finish()
     return sums
+
+
+def write_run(
+    file: SharedFile,
+    start: int,
+    run: Run,
+    *,
+    first: int = 0,
+    summed: bool = True,
+    moved: Told = ignore,
+) -> int:
+    """Write a run of a field whose bytes begin at `start`, piece by piece. Local.
+
+    Returns
+    -------
+    int
+        Checksum of the run, as a part of an array in which the field begins at element `first`;
+        zero with ``summed=False``.
+    """
+    total = 0
+    for offset, piece in pieces(Run(run.offset, np.ascontiguousarray(run.block))):
+        file.write(start + offset, piece)
+        if summed:
+            total += checksum(piece, first + offset // piece.dtype.itemsize)
+        moved(piece.nbytes)
+    return total % 2**64

@@ -83,7 +83,7 @@ def test_slabs_are_written_without_a_copy(comm, mpi_tmp_path, monkeypatch, lab):
 
     monkeypatch.setattr(comm_file.SharedFile, "write", spy)
     field = pencils.ones(pencils.Pencil((12, 5), comm, decomp=0), components=2)
-    pencils.save(mpi_tmp_path / "a.h5", {"u": field}, engine="direct")
+    pencils.save(mpi_tmp_path / "a.h5", {"u": field})
     assert lab.everywhere(all(np.shares_memory(data, field.local) for data in written))
     assert len(written) == 2 * bool(field.local.size)
 
@@ -99,7 +99,7 @@ def test_replicas_are_written_once(comm, mpi_tmp_path, monkeypatch):
     monkeypatch.setattr(comm_file.SharedFile, "write", spy)
     pencil = pencils.Pencil((8, 9, 10), comm)
     line, point = pencils.ones(pencil, dims=2), pencils.ones(pencil, dims=())
-    pencils.save(mpi_tmp_path / "a.h5", {"z": line, "mean": point}, engine="direct")
+    pencils.save(mpi_tmp_path / "a.h5", {"z": line, "mean": point})
     assert comm.allreduce(sum(written)) == line.size * 8 + 8
 
 

@@ -156,7 +156,7 @@ def test_a_full_disk_on_one_rank(pencil, old, monkeypatch, where, lab):
     fields = {"u": pencils.ones(pencil), "v": pencils.ones(pencil, components=2)}
     with monkeypatch.context() as patch:
         fail_at(patch, lab.comm, *where)
-        kind, text = lab.raised(pencils.save, old, fields, engine="direct")
+        kind, text = lab.raised(pencils.save, old, fields)
     assert kind is OSError
     assert "no space left" in text
 
@@ -173,7 +173,7 @@ def test_a_file_that_may_not_grow(comm, old, monkeypatch, lab):
     monkeypatch.setattr(SharedFile, "__init__", limit)
     big = pencils.ones(pencils.Pencil((64, 64, 8), comm, decomp=(1, 2)))
     try:
-        error = lab.raised(pencils.save, old, {"u": big}, engine="direct")[0]
+        error = lab.raised(pencils.save, old, {"u": big})[0]
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert issubclass(error, OSError)

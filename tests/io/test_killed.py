@@ -30,7 +30,7 @@ if where == "commit":
 else:
     setattr(SharedFile, where, die(getattr(SharedFile, where)))
 fields = {"u": pencils.full(pencil, 2.0), "v": pencils.ones(pencil)}
-pencils.save(path, fields, engine="direct")
+pencils.save(path, fields)
 """
 
 

@@ -33,7 +33,7 @@ def check_refused(function, *args, **kwargs):
     assert kinds == {"PermissionError"}, (function, everyone)
 
 for wait in (True, False):
-    check_refused(pencils.save, f"{folder}/a.h5", {"u": u}, engine="direct", wait=wait)
+    check_refused(pencils.save, f"{folder}/a.h5", {"u": u}, wait=wait)
 check_refused(pencils.open, f"{folder}/a.h5", "r+")
 check_refused(pencils.load, f"{folder}/secret.h5", pencil)
 check_refused(pencils.verify, f"{folder}/secret.h5")

@@ -36,7 +36,7 @@ def u(comm):
 
 
 def test_rank_0_shows_its_share(mpi_tmp_path, u, terminal, lab):
-    pencils.save(mpi_tmp_path / "run.h5", {"u": u, "v": u}, engine="direct")
+    pencils.save(mpi_tmp_path / "run.h5", {"u": u, "v": u})
     shown = terminal.getvalue()
     assert ("save run.h5" in shown) == (lab.comm.rank == 0)
     if lab.comm.rank == 0:

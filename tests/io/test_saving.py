@@ -80,7 +80,7 @@ def test_the_file_is_that_of_a_save_at_once(mpi_tmp_path, pencil, lab):
     one, other = mpi_tmp_path / "a.h5", mpi_tmp_path / "b.h5"
     for checksum in (True, False):
         kwargs = {"grid": grid, "step": 3, "halo": True, "checksum": checksum}
-        pencils.save(one, fields, engine="direct", **kwargs)
+        pencils.save(one, fields, **kwargs)
         pencils.save(other, fields, wait=False, **kwargs).wait()
         assert lab.on_root(lambda: one.read_bytes() == other.read_bytes())
 

@@ -15,13 +15,13 @@ from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.comm.reduce import allreduce
 from pencils.io.commit import clean, commit, discard, made, make_temporary
-from pencils.io.direct import write_run
 from pencils.io.options import already_there
 from pencils.io.series.column import SUMS, TIME
 from pencils.io.series.ledger import Ledger
 from pencils.io.series.one_file import OneFile, create
 from pencils.io.slabs import Slabs, runs
 from pencils.io.values import Stored
+from pencils.io.writers import write_run
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
