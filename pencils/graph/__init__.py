@@ -5,7 +5,7 @@ nodes of it. `find_distributed_partition` checks that the graphs of all ranks fi
 `execute_distributed_partition` computes while messages are under way.
 """
 
-from pencils.graph.array import Array, Call, DataWrapper, Placeholder
+from pencils.graph.array import Array, Call, DataWrapper, Placeholder, Tag
 from pencils.graph.errors import (
     CycleError,
     DistributedPartitionVerificationError,
@@ -39,7 +39,6 @@ from pencils.graph.messages import (
     make_distributed_send_ref_holder,
     staple_distributed_send,
 )
-from pencils.graph.node import Tag
 from pencils.graph.partition import DistributedGraphPart, DistributedGraphPartition
 from pencils.graph.pictures import to_dot
 from pencils.graph.pieces import halo_exchange, transpose

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -15,9 +15,45 @@ from numpy.typing import DTypeLike
 
 from pencils.array.allocation import read_dtype
 from pencils.graph import rules
-from pencils.graph.node import NO_TAGS, DType, Node, Shape, Tags, is_node
-from pencils.graph.operation import Function
-from pencils.graph.rules import rule_of, rule_of_ufunc
+from pencils.graph.rules import (
+    DType,
+    Function,
+    Node,
+    Shape,
+    is_node,
+    name_of,
+    rule_of,
+    rule_of_ufunc,
+)
+
+Tags = frozenset[Any]
+NO_TAGS: Tags = frozenset()
+
+
+class Tag:
+    """Base class of marks that users put on nodes; they have no effect on the result.
+
+    Examples
+    --------
+    >>> from pencils.graph import make_placeholder
+    >>> class Slow(Tag):
+    ...     "Takes long."
+    >>> x = make_placeholder("x", (3,), float, tags=frozenset({Slow()}))
+    >>> [type(tag).__name__ for tag in x.tags]
+    ['Slow']
+    """
+
+    __slots__ = ()
+
+
+def _method(func: Function, summary: str) -> Callable[..., Array]:
+    """Make a method that applies a NumPy function to the array."""
+
+    def method(self: Array, *args: Any, **options: Any) -> Array:
+        return _apply(func, self, *args, **options)
+
+    method.__name__, method.__doc__ = func.__name__, summary
+    return method
 
 
 class Array(Node, NDArrayOperatorsMixin):
@@ -161,49 +197,17 @@ class Array(Node, NDArrayOperatorsMixin):
         """Elements rounded."""
         return _apply(np.round, self, decimals)
 
-    def sum(self, *args: Any, **options: Any) -> Array:
-        """Sum along axes; of this rank's elements, like all reductions here."""
-        return _apply(np.sum, self, *args, **options)
-
-    def prod(self, *args: Any, **options: Any) -> Array:
-        """Product along axes."""
-        return _apply(np.prod, self, *args, **options)
-
-    def min(self, *args: Any, **options: Any) -> Array:
-        """Smallest element along axes."""
-        return _apply(np.min, self, *args, **options)
-
-    def max(self, *args: Any, **options: Any) -> Array:
-        """Largest element along axes."""
-        return _apply(np.max, self, *args, **options)
-
-    def mean(self, *args: Any, **options: Any) -> Array:
-        """Mean along axes."""
-        return _apply(np.mean, self, *args, **options)
-
-    def var(self, *args: Any, **options: Any) -> Array:
-        """Variance along axes."""
-        return _apply(np.var, self, *args, **options)
-
-    def std(self, *args: Any, **options: Any) -> Array:
-        """Spread along axes, as `numpy.std`."""
-        return _apply(np.std, self, *args, **options)
-
-    def any(self, *args: Any, **options: Any) -> Array:
-        """Whether any element is true along axes."""
-        return _apply(np.any, self, *args, **options)
-
-    def all(self, *args: Any, **options: Any) -> Array:
-        """Whether all elements are true along axes."""
-        return _apply(np.all, self, *args, **options)
-
-    def argmin(self, *args: Any, **options: Any) -> Array:
-        """Where the smallest element is, along an axis."""
-        return _apply(np.argmin, self, *args, **options)
-
-    def argmax(self, *args: Any, **options: Any) -> Array:
-        """Where the largest element is, along an axis."""
-        return _apply(np.argmax, self, *args, **options)
+    sum = _method(np.sum, "Sum along axes; of this rank's elements, as in all reductions here.")
+    prod = _method(np.prod, "Product along axes.")
+    min = _method(np.min, "Smallest element along axes.")
+    max = _method(np.max, "Largest element along axes.")
+    mean = _method(np.mean, "Mean along axes.")
+    var = _method(np.var, "Variance along axes.")
+    std = _method(np.std, "Standard deviation along axes.")
+    any = _method(np.any, "Whether any element is true along axes.")
+    all = _method(np.all, "Whether all elements are true along axes.")
+    argmin = _method(np.argmin, "Index of the smallest element, along an axis.")
+    argmax = _method(np.argmax, "Index of the largest element, along an axis.")
 
     # What a value is needed for.
 
@@ -278,7 +282,7 @@ class Call(Array):
         return tuple(arg for arg in self.args if isinstance(arg, Array))
 
     def _what(self) -> str:
-        return f"Call {getattr(self.func, '__name__', self.func)}"
+        return f"Call {name_of(self.func)}"
 
 
 def filled(shape: Shape, element: Any) -> DataWrapper:
@@ -288,6 +292,29 @@ def filled(shape: Shape, element: Any) -> DataWrapper:
 
 def _like(value: object, a: Array, dtype: DTypeLike | None = None) -> DataWrapper:
     return filled(a.shape, np.asarray(value, a.dtype if dtype is None else dtype))
+
+
+def in_order(outputs: Iterable[Array]) -> list[Array]:
+    """List all nodes that outputs need, each after its inputs.
+
+    Depth first, so that values computed in this order are used, and freed, soon after; the order
+    follows from the graph alone, and is the same in every run.
+    """
+    found: dict[Array, None] = {}
+    for output in outputs:
+        stack = [output]
+        while stack:
+            node = stack[-1]
+            if node in found:
+                stack.pop()
+                continue
+            missing = [other for other in node.inputs if other not in found]
+            if missing:
+                stack.extend(reversed(missing))
+            else:
+                found[node] = None
+                stack.pop()
+    return list(found)
 
 
 _KNOWN: dict[Function, Function] = {

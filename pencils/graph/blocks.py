@@ -9,7 +9,7 @@ from pencils.array.operands import check_type
 from pencils.comm.topology import topology_of, translate, user_comm
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.graph.array import Array
-from pencils.graph.node import Shape
+from pencils.graph.rules import Shape
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from numpy.typing import DTypeLike
 from pencils.array.allocation import read_dtype
 from pencils.array.operands import check_type
 from pencils.errors import ArgumentError
-from pencils.graph.array import Array, Call, DataWrapper, Placeholder, filled
-from pencils.graph.node import NO_TAGS, DType, Shape, Tags, is_node
+from pencils.graph.array import NO_TAGS, Array, Call, DataWrapper, Placeholder, Tags, filled
+from pencils.graph.rules import DType, Shape, is_node
 from pencils.layout.make import read_ints
 
 

@@ -11,9 +11,9 @@ from numpy.typing import DTypeLike
 from pencils.array.allocation import read_dtype
 from pencils.array.operands import check_type
 from pencils.errors import ArgumentError
-from pencils.graph.array import Array
+from pencils.graph.array import NO_TAGS, Array, Tags
 from pencils.graph.making import read_shape
-from pencils.graph.node import NO_TAGS, DType, Shape, Tags
+from pencils.graph.rules import DType, Shape
 from pencils.layout.integers import to_int
 
 

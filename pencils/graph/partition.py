@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from pencils.errors import ArgumentError
-from pencils.graph.array import Array, Placeholder
+from pencils.graph.array import Array, Placeholder, in_order
 from pencils.graph.messages import CommunicationOpIdentifier, DistributedRecv, DistributedSend
-from pencils.graph.walk import in_order
 
 
 @dataclass(frozen=True, slots=True, eq=False)

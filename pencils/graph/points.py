@@ -18,7 +18,7 @@ from pencils.graph.array import Array
 from pencils.graph.blocks import new_number, ranks_on, read_components
 from pencils.graph.making import call
 from pencils.graph.messages import make_distributed_recv, staple_distributed_send
-from pencils.graph.node import Shape
+from pencils.graph.rules import Shape
 from pencils.indexer.arguments import read_coords
 from pencils.indexer.locate import locate
 from pencils.indexer.rows import RowPlan

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pencils.comm.mailbox import largest_tag
 from pencils.errors import ArgumentError
 from pencils.graph.array import Array, Placeholder
-from pencils.graph.node import DType, Shape
+from pencils.graph.rules import DType, Shape
 
 Function = Callable[..., Any]
 

@@ -21,7 +21,7 @@ from pencils.graph.errors import (
     MissingSendError,
 )
 from pencils.graph.messages import CommunicationOpIdentifier
-from pencils.graph.node import DType, Node, Shape
+from pencils.graph.rules import DType, Node, Shape
 
 Step = Hashable
 Place = tuple[int, Step]  # a step of a rank

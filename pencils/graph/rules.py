@@ -1,37 +1,47 @@
-"""Which NumPy functions build nodes: a rule for each family of functions."""
+"""Shape and element type of what NumPy functions return, found by NumPy itself.
+
+Nothing large is computed or allocated. Views are made of an array of the real shape that repeats a
+single element. Other functions are applied to stand-ins: small arrays of zeros whose extents are
+equal to each other where the real ones are.
+"""
 
 from __future__ import annotations
 
+import inspect
 import operator
+import warnings
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from pencils.errors import ArgumentError
-from pencils.graph.node import DType, is_node
-from pencils.graph.operation import (
-    Arguments,
-    Function,
-    Operation,
-    Options,
-    arguments_of,
-    array,
-    check_equal,
-    check_options,
-    name_of,
-    not_an_option,
-    only_node,
-    operand,
-    outline,
-    read_axes,
-    sample,
-    type_of,
-)
-from pencils.graph.products import einsum, matmul, tensordot
 
+Shape = tuple[int, ...]
+DType = np.dtype[Any]
+Function = Callable[..., Any]
+Arguments = tuple[Any, ...]
+Options = dict[str, Any]
+# A function, its arguments and options, and the shape and element type of its result.
+Operation = tuple[Function, Arguments, Options, Shape, DType]
 Rule = Callable[[Function, Arguments, Options], Operation]
+
+_SCALARS = (bool, int, float, complex, str, bytes, np.generic)
+
+
+class Node:
+    """Base class of arrays whose shape and element type are known, but whose values are not."""
+
+    __slots__ = ()
+    shape: Shape
+    dtype: DType
+
+
+def is_node(value: object) -> TypeGuard[Node]:
+    """Whether the values of an argument are not known yet."""
+    return isinstance(value, Node)
 
 
 # Families of functions.
@@ -39,57 +49,76 @@ Rule = Callable[[Function, Arguments, Options], Operation]
 
 def elementwise(func: Function, args: Arguments, options: Options) -> Operation:
     """Functions of elements that broadcast their arguments."""
-    check_options(func, options)
+    _check_options(func, options)
     if not isinstance(func, np.ufunc):
         arrays = {name for name, value in options.items() if np.ndim(value)}
         if arrays:
-            raise TypeError(not_an_option(func, arrays))
+            raise TypeError(_not_an_option(func, arrays))
     elif len(args) > func.nin:
-        raise TypeError(not_an_option(func, {"out"}))
-    operands = tuple(map(operand, args))
+        raise TypeError(_not_an_option(func, {"out"}))
+    operands = tuple(map(_operand, args))
     shapes = {x.shape for x in operands if hasattr(x, "shape")}
     shape = shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
-    dtype = type_of(func, operands, options, axes=False)
-    return Operation(func, operands, options, shape, dtype)
-
-
-def reduction(func: Function, args: Arguments, options: Options) -> Operation:
-    """Functions that take away axes of one array, or leave them with extent 1."""
-    check_options(func, options)
-    x = only_node(func, args)
-    axis = arguments_of(func, args, options).get("axis")
-    gone = set(range(x.ndim)) if axis is None else set(read_axes(axis, x.ndim))
-    ndim, dtype = outline(func, args, options)
-    shape = tuple(
-        1 if d in gone else n for d, n in enumerate(x.shape) if ndim == x.ndim or d not in gone
-    )
-    return Operation(func, args, options, shape, dtype)
+    _, dtype = _applied(func, [_sample(x, ()) for x in operands], options)
+    return func, operands, options, shape, dtype
 
 
 def view(func: Function, args: Arguments, options: Options) -> Operation:
-    """Functions that only look at their array in another way, and cost nothing to try."""
-    check_options(func, options)
-    x = only_node(func, args)
-    result = func(np.broadcast_to(sample(x.dtype, 0), x.shape), *args[1:], **options)
-    return Operation(func, args, options, result.shape, result.dtype)
+    """Functions that return a view of their array, or select from it."""
+    _check_options(func, options)
+    x = _only_node(func, args)
+    result = func(_repeated(x), *args[1:], **options)
+    return func, args, options, result.shape, result.dtype
 
 
-def along(func: Function, args: Arguments, options: Options) -> Operation:
-    """Functions that keep the shape of their array."""
-    check_options(func, options)
-    x = only_node(func, args)
-    ndim, dtype = outline(func, args, options)
-    if ndim != x.ndim:
-        msg = f"numpy.{name_of(func)} of an array of {x.ndim} dimensions needs axis= in a graph"
+def of_one_array(func: Function, args: Arguments, options: Options) -> Operation:
+    """Functions of one array, each extent of whose result is an extent of the array."""
+    _only_node(func, args)
+    return _same_extents(func, args, options)
+
+
+def of_arrays(count: int, func: Function, args: Arguments, options: Options) -> Operation:
+    """Functions of so many arrays, each extent of whose result is an extent of one of them."""
+    return _same_extents(func, (*map(_array, args[:count]), *args[count:]), options)
+
+
+def _einsum(func: Function, args: Arguments, options: Options) -> Operation:
+    if not isinstance(args[0], str):
+        msg = "numpy.einsum in a graph takes its subscripts as a text, like 'ij,jk->ik'"
         raise TypeError(msg)
-    return Operation(func, args, options, x.shape, dtype)
+    return _same_extents(func, (args[0], *map(_array, args[1:])), options)
+
+
+def _same_extents(func: Function, args: Arguments, options: Options) -> Operation:
+    """Apply a function to stand-ins, and read the extents of its result backwards."""
+    _check_options(func, options)
+    small = {1: 1}  # extent of the stand-in for each real extent
+    samples = [
+        _sample(x, tuple(small.setdefault(n, len(small) + 1) for n in x.shape))
+        if hasattr(x, "shape")
+        else _sample(x, ())
+        for x in args
+    ]
+    try:
+        extents, dtype = _applied(func, samples, options)
+    except ValueError:
+        extents = None
+    if extents is None:  # raise the same error again, now with the real extents in its text
+        func(*(_repeated(x) if hasattr(x, "shape") else x for x in args), **options)
+        msg = f"numpy.{name_of(func)} does not take these arrays: {args}"
+        raise ArgumentError(msg)
+    real = {stand_in: n for n, stand_in in small.items()}
+    if not real.keys() >= set(extents):
+        msg = f"numpy.{name_of(func)} of an array of several dimensions needs axis= in a graph"
+        raise TypeError(msg)
+    return func, args, options, tuple(real[n] for n in extents), dtype
 
 
 # Functions that are a family of their own.
 
 
 def _concatenate(func: Function, args: Arguments, options: Options) -> Operation:
-    check_options(func, options)
+    _check_options(func, options)
     arrays, axis, rest = _joined(*args, **options)
     if axis is None:
         arrays, axis = tuple(map(np.ravel, arrays)), 0
@@ -97,29 +126,33 @@ def _concatenate(func: Function, args: Arguments, options: Options) -> Operation
     if not first.shape:
         msg = "numpy.concatenate joins arrays of at least one dimension; numpy.stack adds one"
         raise ArgumentError(msg)
-    (dim,) = read_axes(axis, first.ndim)
+    dim = np.lib.array_utils.normalize_axis_index(axis, first.ndim)
     shapes = [(*x.shape[:dim], *x.shape[dim + 1 :]) for x in arrays]
-    check_equal("numpy.concatenate", "shapes but for the axis they are joined along", shapes)
+    _check_equal("numpy.concatenate", "shapes but for the axis they are joined along", shapes)
     extent = sum(x.shape[dim] for x in arrays)
     shape = (*first.shape[:dim], extent, *first.shape[dim + 1 :])
     rest["axis"] = dim
-    return Operation(_join, arrays, rest, shape, type_of(_join, arrays, rest))
+    return _join, arrays, rest, shape, _joined_dtype(_join, arrays, rest)
 
 
 def _stack(func: Function, args: Arguments, options: Options) -> Operation:
-    check_options(func, options)
+    _check_options(func, options)
     arrays, axis, rest = _joined(*args, **options)
-    check_equal("numpy.stack", "shapes", [x.shape for x in arrays])
-    (dim,) = read_axes(axis, arrays[0].ndim + 1)
+    _check_equal("numpy.stack", "shapes", [x.shape for x in arrays])
+    dim = np.lib.array_utils.normalize_axis_index(axis, arrays[0].ndim + 1)
     shape = (*arrays[0].shape[:dim], len(arrays), *arrays[0].shape[dim:])
     rest["axis"] = dim
-    return Operation(_pile, arrays, rest, shape, type_of(_pile, arrays, rest))
+    return _pile, arrays, rest, shape, _joined_dtype(_pile, arrays, rest)
 
 
 def _joined(
     arrays: Sequence[Any], axis: int | None = 0, **rest: Any
 ) -> tuple[Arguments, Any, Options]:
-    return tuple(map(array, arrays)), axis, rest
+    return tuple(map(_array, arrays)), axis, rest
+
+
+def _joined_dtype(func: Function, arrays: Arguments, options: Options) -> DType:
+    return _applied(func, [_sample(x, (1,) * x.ndim) for x in arrays], options)[1]
 
 
 def _join(*arrays: Any, **options: Any) -> Any:
@@ -140,55 +173,43 @@ def _hstack(_func: Function, args: Arguments, options: Options) -> Operation:
 
 
 def _ravel(func: Function, args: Arguments, options: Options) -> Operation:
-    x = only_node(func, args)
-    order = arguments_of(func, args, options).get("order", "C")
+    x = _only_node(func, args)
+    order = _arguments_of(func, args, options).get("order", "C")
     if order not in {"C", "F"}:
         msg = f"numpy.ravel: order={order!r} depends on memory; in a graph it is 'C' or 'F'"
         raise ArgumentError(msg)
     return view(np.reshape, (x, -1), {"order": order})
 
 
-def _take(func: Function, args: Arguments, options: Options) -> Operation:
-    given = arguments_of(func, args, options)
-    if not set(given) <= {"a", "indices", "axis"}:
-        raise TypeError(not_an_option(func, set(given) - {"a", "indices", "axis"}))
-    x, indices, axis = array(given["a"]), array(given["indices"]), given.get("axis")
-    shape = indices.shape
-    if axis is not None:
-        (dim,) = read_axes(axis, x.ndim)
-        shape = (*x.shape[:dim], *shape, *x.shape[dim + 1 :])
-    return Operation(func, (x, indices), {"axis": axis}, shape, x.dtype)
-
-
 def _pad(func: Function, args: Arguments, options: Options) -> Operation:
-    check_options(func, options)
-    x = only_node(func, args)
-    given = arguments_of(func, args, options)["pad_width"]
+    _check_options(func, options)
+    x = _only_node(func, args)
+    given = _arguments_of(func, args, options)["pad_width"]
     if isinstance(given, dict):
         msg = "numpy.pad in a graph takes pad_width as numbers or pairs of such, not as a dict"
         raise TypeError(msg)
     widths = np.broadcast_to(np.asarray(given), (x.ndim, 2)).tolist()
     shape = tuple(n + lo + hi for n, (lo, hi) in zip(x.shape, widths, strict=True))
-    return Operation(func, args, options, shape, x.dtype)
+    return func, args, options, shape, x.dtype
 
 
 def selection(x: Any, key: Any) -> Operation:
-    """Tell what indexing gives."""
+    """Index a node; the shape of the result follows from the index."""
     keys = key if isinstance(key, tuple) else (key,)
     if any(map(is_node, keys)):
         msg = (
             "an index must be known when the graph is built; numpy.take(x, indices, axis) takes "
-            "indices that are computed, numpy.where stands for masks"
+            "indices that are computed, numpy.where replaces masks"
         )
         raise TypeError(msg)
-    # What is selected must not change any more: the shape follows from it.
+    # A copy: the caller may change the arrays and lists of an index before the graph is executed.
     known = tuple(deepcopy(k) if isinstance(k, list | np.ndarray) else k for k in keys)
     return view(operator.getitem, (x, known), {})
 
 
-def conversion(x: Any, dtype: Any) -> Operation:
-    """Tell what a conversion to another type gives."""
-    return Operation(_convert, (x,), {"dtype": np.dtype(dtype)}, x.shape, np.dtype(dtype))
+def conversion(x: Any, dtype: DType) -> Operation:
+    """Convert a node to another element type."""
+    return _convert, (x,), {"dtype": dtype}, x.shape, dtype
 
 
 def _convert(x: Any, dtype: DType) -> Any:
@@ -201,31 +222,28 @@ _ELEMENTWISE: tuple[Function, ...] = (
     *(np.where, np.clip, np.round, np.around, np.real, np.imag, np.angle, np.nan_to_num, np.sinc),
     *(np.isclose, np.isposinf, np.isneginf, np.isreal, np.iscomplex, np.copy, np.i0),
 )
-_REDUCTIONS: tuple[Function, ...] = (
+_OF_ONE_ARRAY: tuple[Function, ...] = (
     *(np.sum, np.prod, np.min, np.max, np.amin, np.amax, np.mean, np.var, np.std, np.any, np.all),
     *(np.argmin, np.argmax, np.count_nonzero, np.ptp, np.nansum, np.nanmin, np.nanmax, np.nanmean),
+    *(np.roll, np.sort, np.argsort, np.cumsum, np.cumprod),
 )
 _VIEWS: tuple[Function, ...] = (
     *(np.reshape, np.transpose, np.squeeze, np.expand_dims, np.broadcast_to, np.swapaxes),
     *(np.moveaxis, np.rollaxis, np.flip, np.flipud, np.fliplr, np.rot90, np.diagonal),
     *(np.atleast_1d, np.atleast_2d, np.atleast_3d),
 )
-_ALONG: tuple[Function, ...] = (np.roll, np.sort, np.argsort, np.cumsum, np.cumprod)
-
 RULES: dict[Function, Rule] = {
     **dict.fromkeys(_ELEMENTWISE, elementwise),
-    **dict.fromkeys(_REDUCTIONS, reduction),
+    **dict.fromkeys(_OF_ONE_ARRAY, of_one_array),
     **dict.fromkeys(_VIEWS, view),
-    **dict.fromkeys(_ALONG, along),
+    **dict.fromkeys((np.take, np.tensordot), partial(of_arrays, 2)),
+    np.einsum: _einsum,
     np.ravel: _ravel,
     np.concatenate: _concatenate,
     np.stack: _stack,
     np.vstack: _vstack,
     np.hstack: _hstack,
-    np.take: _take,
     np.pad: _pad,
-    np.tensordot: tensordot,
-    np.einsum: einsum,
 }
 REDUCING_UFUNCS: dict[np.ufunc, Function] = {
     np.add: np.sum,
@@ -238,7 +256,7 @@ REDUCING_UFUNCS: dict[np.ufunc, Function] = {
 
 
 def rule_of(func: Function) -> Rule:
-    """Look up the rule for a function.
+    """Return the rule for a function.
 
     Raises
     ------
@@ -246,31 +264,122 @@ def rule_of(func: Function) -> Rule:
         If there is none.
     """
     if func not in RULES:
-        msg = (
-            f"{func.__module__}.{func.__name__} has no rule for arrays that are not computed yet; "
-            "use call(func, *arrays, shape=, dtype=)"
-        )
-        raise TypeError(msg)
+        raise TypeError(_no_rule(f"{func.__module__}.{func.__name__}"))
     return RULES[func]
 
 
 def rule_of_ufunc(ufunc: np.ufunc, method: str) -> tuple[Rule, Function]:
-    """Look up the rule for a ufunc, and the function that stands for one of its methods.
+    """Return the rule for a method of a ufunc, and the function that computes the same.
 
     Raises
     ------
     TypeError
         If there is none.
     """
-    if method == "__call__" and ufunc is np.matmul:
-        return matmul, ufunc
-    if method == "__call__" and ufunc.signature is None and ufunc.nout == 1:
-        return elementwise, ufunc
+    if method == "__call__" and ufunc.nout == 1:
+        return partial(of_arrays, ufunc.nin) if ufunc.signature else elementwise, ufunc
     if method == "reduce" and ufunc in REDUCING_UFUNCS:
-        return reduction, REDUCING_UFUNCS[ufunc]
+        return of_one_array, REDUCING_UFUNCS[ufunc]
     name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
-    msg = (
-        f"numpy.{name} has no rule for arrays that are not computed yet; "
+    raise TypeError(_no_rule(f"numpy.{name}"))
+
+
+def _no_rule(name: str) -> str:
+    return (
+        f"{name} has no rule for arrays that are not computed yet; "
         "use call(func, *arrays, shape=, dtype=)"
     )
-    raise TypeError(msg)
+
+
+def name_of(func: Function) -> str:
+    """Name a function, if it has a name."""
+    return (
+        name_of(func.func) if isinstance(func, partial) else getattr(func, "__name__", repr(func))
+    )
+
+
+# Arguments.
+
+
+def _operand(value: Any) -> Any:
+    """Return nodes and scalars as they are, and anything else as an array."""
+    return value if value is None or isinstance(value, _SCALARS) else _array(value)
+
+
+def _array(value: Any) -> Any:
+    """Return nodes as they are, and anything else as an array."""
+    return value if is_node(value) else np.asarray(value)
+
+
+def _only_node(func: Function, args: Arguments) -> Any:
+    """Return the first argument, which must be the only node."""
+    if not args or not is_node(args[0]) or any(map(is_node, args[1:])):
+        msg = f"numpy.{name_of(func)}: the array comes first and without a keyword, the only one"
+        raise TypeError(msg)
+    return args[0]
+
+
+def _check_options(func: Function, options: Options) -> None:
+    """Check that options are known when the graph is built, and ask for a new array."""
+    bad = {name for name, value in options.items() if is_node(value)}
+    bad |= {"out", "where"} & {name for name, value in options.items() if value is not None}
+    if bad:
+        raise TypeError(_not_an_option(func, bad))
+
+
+def _not_an_option(func: Function, names: set[str]) -> str:
+    return (
+        f"numpy.{name_of(func)} in a graph does not take {', '.join(sorted(names))} by keyword: "
+        "arrays that are computed come by position, and results are always new (numpy.where "
+        "chooses between two)"
+    )
+
+
+def _arguments_of(func: Function, args: Arguments, options: Options) -> Options:
+    return inspect.signature(func).bind(*args, **options).arguments
+
+
+def _check_equal(call: str, what: str, values: Sequence[Any]) -> None:
+    if any(value != values[0] for value in values):
+        msg = f"{call}: {what} must be equal, not {', '.join(map(str, values))}"
+        raise ArgumentError(msg)
+
+
+# Functions applied to small arrays.
+
+# An element type and a shape, or the class of a value and the value: 1, 1.0 and True are equal.
+_Sample = tuple[Any, Any]
+
+
+def _sample(x: Any, shape: Shape) -> _Sample:
+    """Describe a small array of that shape in place of an array; scalars remain what they are."""
+    return (x.dtype, shape) if is_node(x) or isinstance(x, np.ndarray) else (type(x), x)
+
+
+def _applied(func: Function, samples: Sequence[_Sample], options: Options) -> tuple[Shape, DType]:
+    """Shape and element type of what a function returns for small arrays."""
+    named = tuple((name, type(value), value) for name, value in options.items())
+    try:
+        hash((*samples, *named))
+    except TypeError:  # there are lists among them
+        return _found.__wrapped__(func, tuple(samples), named)
+    return _found(func, tuple(samples), named)
+
+
+@lru_cache(maxsize=4096)
+def _found(
+    func: Function, samples: tuple[_Sample, ...], named: tuple[tuple[str, type, Any], ...]
+) -> tuple[Shape, DType]:
+    args = [np.zeros(x, kind) if isinstance(kind, np.dtype) else x for kind, x in samples]
+    with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+        result = func(*args, **{name: value for name, _, value in named})
+    if isinstance(result, tuple) or np.asarray(result).dtype.hasobject:
+        msg = f"numpy.{name_of(func)} gives Python objects or several arrays; a node is one array"
+        raise TypeError(msg)
+    array = np.asarray(result)
+    return array.shape, array.dtype
+
+
+def _repeated(x: Any) -> Any:
+    """Return an array of the shape and type of another one that repeats a single element."""
+    return np.broadcast_to(np.zeros((), x.dtype), x.shape)

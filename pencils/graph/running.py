@@ -15,9 +15,8 @@ from pencils.comm.mailbox import Letter, Mailbox
 from pencils.errors import ArgumentError
 from pencils.graph.array import Placeholder
 from pencils.graph.errors import ExecutionError
-from pencils.graph.node import DType
-from pencils.graph.operation import Function, name_of
 from pencils.graph.program import Parcel, Program
+from pencils.graph.rules import DType, Function, name_of
 
 POLL = 20e-6  # seconds between looks at the messages, while there is something to compute
 

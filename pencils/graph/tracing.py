@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pencils.errors import ArgumentError
-from pencils.graph.array import Array, Placeholder
+from pencils.graph.array import Array, Placeholder, in_order
 from pencils.graph.making import DictOfNamedArrays
 from pencils.graph.messages import (
     CommunicationOpIdentifier,
@@ -16,7 +16,6 @@ from pencils.graph.messages import (
     DistributedSendRefHolder,
 )
 from pencils.graph.reports import End, Report, end_of
-from pencils.graph.walk import in_order
 
 START = 0  # the step of what needs no message
 

@@ -11,10 +11,10 @@ from graphs import cut_all
 
 from pencils import graph
 from pencils.errors import ArgumentError
+from pencils.graph.array import in_order
 from pencils.graph.partition import in_turn
 from pencils.graph.tracing import trace
 from pencils.graph.verifying import check, describe
-from pencils.graph.walk import in_order
 
 
 def placeholder(name="x", shape=(2,)):
