@@ -10,15 +10,13 @@ import numpy as np
 
 from pencils.array.operands import Field, check_type, facts, topology_among
 from pencils.comm.agree import agreed
-from pencils.dap.dealing import make_deal
 from pencils.dap.emit import check_version, emit
 from pencils.dap.errors import DAPError, SemanticError, UnsupportedError
 from pencils.dap.exporting import check_elements
-from pencils.dap.global_maps import GlobalDimMap
-from pencils.dap.lists import check_points, every_point
+from pencils.dap.global_maps import GlobalDimMap, GlobalUnstructuredMap, check_points
 from pencils.dap.maps import BlockMap, CyclicMap, DimMap, UnstructuredMap
 from pencils.dap.meeting import meet
-from pencils.dap.redistribute import Redistribution
+from pencils.dap.transfer import ArrayTransfer, DimTransfer
 from pencils.dap.validate import Metadata, metadata
 from pencils.errors import ArgumentError
 from pencils.layout import Layout, Split
@@ -75,11 +73,18 @@ def export_as(
         maps = _read_maps(dim_maps, u.ndim)
         said = _said(u, maps, version)
     dist = meet(topology, said)
+    space = dist.dims[len(u.components) :]
     with agreed(topology.comm, "dap.export_as"):  # one rank may have no memory for it
-        maps = [_counting_all(part, whole) for part, whole in zip(maps, dist.dims, strict=True)]
         buffer = np.empty([part.extent for part in maps], u.dtype)
-        deal = make_deal(_held_once(u), dist.dims[len(u.components) :], every_point)
-    Redistribution(topology, deal, range(topology.comm.size)).to_hands(u.local, buffer)
+        coords = np.ix_(*(np.asarray(part.owned) for part in maps[len(u.components) :]))
+        maps = [_counting_all(part, whole) for part, whole in zip(maps, dist.dims, strict=True)]
+    if not any(isinstance(dim, GlobalUnstructuredMap) for dim in space):
+        layout = _held_once(u)
+        dims = [DimTransfer.of(split, dim) for split, dim in zip(layout.splits, space, strict=True)]
+        transfer = ArrayTransfer(layout, dims, range(topology.comm.size))
+        transfer.to_parts(topology, u.local, buffer)
+    elif 0 not in u.components:
+        u.take(coords, out=buffer)
     return {"__version__": version, "buffer": buffer, "dim_data": emit(maps, version)}
 
 

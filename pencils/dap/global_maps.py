@@ -11,6 +11,7 @@ from typing import Any, ClassVar, cast, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pencils.dap.errors import UnsupportedError
 from pencils.dap.maps import (
     BlockMap,
     CyclicMap,
@@ -102,6 +103,14 @@ class GlobalDimMap(ABC):
         missing = self._missing(read_indices(index)).item()
         return [] if missing else [self.owner(index)]
 
+    def last_owner(self, indices: Indices) -> Indices:
+        """Highest grid rank that owns each of some global indices that exist."""
+        return self._find(indices)[0]
+
+    def first_shared(self) -> int | None:
+        """Smallest global index that several grid ranks own, if there is one."""
+        return None
+
 
 class GlobalBlockMap(GlobalDimMap):
     """Consecutive blocks.
@@ -185,6 +194,11 @@ class GlobalUnstructuredMap(GlobalDimMap):
         known = self._table[0]
         return int(np.count_nonzero(known[1:] != known[:-1])) + min(1, len(known))
 
+    def last_owner(self, indices: Indices) -> Indices:
+        """Highest grid rank that owns each of some global indices that exist."""
+        known, ranks, _ = self._table
+        return ranks[np.searchsorted(known, indices, side="right") - 1]
+
     def first_shared(self) -> int | None:
         """Smallest global index that several grid ranks own, if there is one."""
         known = self._table[0]
@@ -218,3 +232,22 @@ _GLOBAL: dict[type[DimMap], type[GlobalDimMap]] = {
 def make_global(parts: Sequence[DimMap]) -> GlobalDimMap:
     """Join the maps of all processes along one dimension, in the order of their grid ranks."""
     return _GLOBAL[type(parts[0])](tuple(parts))
+
+
+def check_points(part: DimMap, points: int, dim: int) -> None:
+    """Check that a field has the points of a list along a dimension.
+
+    Raises
+    ------
+    UnsupportedError
+        If it does not.
+    """
+    if not isinstance(part, UnstructuredMap):
+        return
+    outside = part.indices[(part.indices < 0) | (part.indices >= points)]
+    if len(outside):
+        msg = (
+            f"{outside[0]} is given, required are indices of at least 0 and less than {points}, "
+            "the extent of the field"
+        )
+        raise UnsupportedError(msg, code="U2", dim=dim, key="indices")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,13 +17,16 @@ from pencils.comm.agree import agreed
 from pencils.comm.combining import ReduceOp, read_combining
 from pencils.comm.topology import topology_of, translate
 from pencils.comm.uncopied import Uncopied
-from pencils.dap.dealing import make_deal
 from pencils.dap.dist import GlobalDist
 from pencils.dap.emit import emit
-from pencils.dap.global_maps import GlobalBlockMap, GlobalDimMap, GlobalUnstructuredMap
-from pencils.dap.lists import check_points, every_point, last_holders
+from pencils.dap.global_maps import (
+    GlobalBlockMap,
+    GlobalDimMap,
+    GlobalUnstructuredMap,
+    check_points,
+)
 from pencils.dap.maps import BlockMap, DimMap, Indices, brief
-from pencils.dap.redistribute import Redistribution
+from pencils.dap.transfer import ArrayTransfer, DimTransfer
 from pencils.errors import PencilMismatchError
 from pencils.pencil import Pencil
 
@@ -117,9 +121,10 @@ class DistributedView(Uncopied):
         halo : int, sequence of int, or sequence of (int, int), optional
             Widths of the halo of the field; it is not filled.
         reduce : ReduceOp or {"sum", "prod", "min", "max", "land", "lor", "band", "bor"}, optional
-            What is made of the values of a point that several processes own, in the order of
-            ranks; the element type stays. Only points of unstructured dimensions can have several
-            owners. Default: the value of the last one.
+            How the values of a point that several processes own are combined; the element type
+            stays. Only points of unstructured dimensions can have several owners. The value of the
+            lowest rank is first, the others follow in the order of the ranks of the pencil.
+            Default: the value of the highest rank.
 
         Returns
         -------
@@ -152,10 +157,42 @@ class DistributedView(Uncopied):
             components, dims = self._split_dims(pencil)
             lists = any(isinstance(dim, GlobalUnstructuredMap) for dim in dims)
             field = PencilArray.allocated(pencil, dtype, components, halo=widths, zero=lists)
-        deal = make_deal(pencil.layout, dims, every_point if op else last_holders)
-        moves = Redistribution(pencil.topology, deal, members)
-        moves.to_blocks(self.local, field.local, op and op.ufunc)
+        if not lists:
+            splits = zip(pencil.layout.splits, dims, strict=True)
+            transfer = ArrayTransfer(
+                pencil.layout, [DimTransfer.of(*both) for both in splits], members
+            )
+            transfer.to_blocks(pencil.topology, self.local, field.local)
+        elif 0 not in components:
+            self._put_points(field, dims, op)
         return field
+
+    def _put_points(
+        self, field: PencilArray, dims: Sequence[GlobalDimMap], op: ReduceOp | None
+    ) -> None:
+        """Write the owned elements to a field, point by point. *Collective*.
+
+        With an operation, the first owners write, then the values of the others are combined.
+        """
+        topology, maps = topology_of(self.comm), self.maps[self.ndim - len(dims) :]
+        with agreed(topology.comm, "DistributedView.to_pencil"):  # one may have no memory for it
+            owned = [np.asarray(part.owned) for part in maps]
+            owners = [
+                dim.last_owner(here) if op is None else dim.owner(here)[0]
+                for dim, here in zip(dims, owned, strict=True)
+            ]
+            chosen = [ranks == part.rank for ranks, part in zip(owners, maps, strict=True)]
+            coords = np.ix_(*(here[keep] for here, keep in zip(owned, chosen, strict=True)))
+            key: tuple[Any, ...] = (..., *np.ix_(*chosen))
+            values = self.local if all(map(np.all, chosen)) else self.local[key]
+        field.put(coords, values)
+        if op is not None and any(dim.first_shared() is not None for dim in dims):
+            with agreed(topology.comm, "DistributedView.to_pencil"):
+                others = np.nonzero(~reduce(np.logical_and.outer, chosen))
+                points = [here[places] for here, places in zip(owned, others, strict=True)]
+                key = (..., *others)
+                values = self.local[key]
+            field.put(points, values, reduce=op)
 
     def _split_dims(self, pencil: Pencil) -> tuple[tuple[int, ...], tuple[GlobalDimMap, ...]]:
         """Take components from the dimensions, and check that the others fit a pencil."""
