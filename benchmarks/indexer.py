@@ -120,7 +120,7 @@ class Setting:
     def point_cases(self):
         """Fields, by their coordinates."""
         for where, field in (("private", self.private), ("shared", self.shared)):
-            plan = self.pencil.indexer(self.coords, check=False)
+            plan = pencils.PointIndexer(self.pencil, self.coords, check=False)
             yield f"u.take, {where}, once", partial(field.take, self.coords)
             yield f"u.take, {where}, planned", partial(plan.take, field, self.out)
         u = self.private.copy()
@@ -162,7 +162,7 @@ def small(n, count, repeat, times=200):
             checks = ", with checks" if check else ""
             plan = GlobalIndexer(setting.cuts, setting.index, COMM, check=check)
             calls[f"Take, {where}{checks}"] = partial(plan.Take, block, setting.out)
-            indexer = setting.pencil.indexer(setting.coords, check=check)
+            indexer = pencils.PointIndexer(setting.pencil, setting.coords, check=check)
             calls[f"u.take, {where}{checks}"] = partial(indexer.take, field, setting.out)
 
     def many(call):

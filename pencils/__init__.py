@@ -14,7 +14,7 @@ from pencils.array.creation import (
 )
 from pencils.array.debug import checking
 from pencils.array.pencil_array import PencilArray
-from pencils.array.reductions.replicas import verify_replicas
+from pencils.array.replicas import verify_replicas
 from pencils.distribute.gather import gather
 from pencils.distribute.localgrid import LocalGrid, localgrid
 from pencils.distribute.partition import partition

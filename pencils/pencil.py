@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from pencils.comm.agree import agreed, read_comm
 from pencils.comm.canonical import encoded
@@ -19,7 +19,6 @@ from pencils.layout.make import SplitSpec, read_dims, read_ints
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
-    from pencils.indexer import PointIndexer
 
 
 class Extent(NamedTuple):
@@ -379,37 +378,6 @@ class Pencil:
             msg = f"offset={steps} must have one entry for each of {self.ndim} dimensions"
             raise ArgumentError(msg)
         return self._layout.neighbor(self.rank, steps)
-
-    def indexer(
-        self,
-        coords: Sequence[Any],
-        *,
-        dims: Sequence[int] | int | None = None,
-        check: bool = True,
-    ) -> PointIndexer:
-        """Plan to read and write some points of fields again and again. *Collective*.
-
-        Parameters
-        ----------
-        coords, dims, check
-            As for `PointIndexer`.
-
-        Returns
-        -------
-        PointIndexer
-            The plan; free it, or use it in a ``with`` block.
-
-        Examples
-        --------
-        >>> import pencils
-        >>> pen = Pencil((8, 6))
-        >>> with pen.indexer((3, range(6))) as line:
-        ...     line.take(pencils.ones(pen))
-        array([1., 1., 1., 1., 1., 1.])
-        """
-        from pencils.indexer import PointIndexer  # which stands on this module
-
-        return PointIndexer(self, coords, dims=dims, check=check)
 
     def extent(self, singletons: frozenset[int]) -> Extent:
         """Return what a field of this pencil with the given singleton dimensions covers."""

@@ -361,7 +361,7 @@ def indexer(here, value):
     def call():
         with (
             using(value) if value else contextlib.nullcontext(),
-            here.pen.indexer(here.coords) as at,
+            pencils.PointIndexer(here.pen, here.coords) as at,
         ):
             at.take(u, out)
             at.put(v, out)
@@ -372,7 +372,7 @@ def indexer(here, value):
 
 @each({"take": "take", "put": "put"})
 def indexer_start(here, value):
-    at = here.pen.indexer(here.coords)
+    at = pencils.PointIndexer(here.pen, here.coords)
     us = [here.field() for _ in range(2)]
     more = [np.arange(700.0)] if value == "put" else []
     begun = []

@@ -8,7 +8,7 @@ import pytest
 PENCILS = Path(__file__).parents[1] / "pencils"
 
 # A module may import those with a smaller number. A new module has to find its place here;
-# inside one folder (layout/, comm/, io/, graph/) imports are free.
+# inside one folder imports are free, but no files may import each other in a circle.
 HEIGHT = {
     "errors": 0,
     "layout": 10,
@@ -33,14 +33,16 @@ HEIGHT = {
     "__main__": 90,
 }
 
-# Arrows up that are meant: the verbs of fields that lead upwards, in one file.
-EXCEPTIONS = {("array", "halo"), ("array", "indexer"), ("array", "dap"), ("pencil", "indexer")}
+# The one file that may import upwards, inside functions or for typing: methods of fields that lead
+# to higher layers.
+UPWARD = "array/verbs.py"
 
 # MPI has one door, for types, too: what replaces it there replaces it everywhere. Only `run`, which
 # starts the processes, goes past it.
 MPI_DOOR = "comm/mpi.py"
 
-# Which folders may import what at any time; under TYPE_CHECKING all may, except mpi4py.
+# External packages and the folders that may import them; under TYPE_CHECKING every folder may, except
+# mpi4py.
 OWNERS = {
     "mpi4py": {"run"},
     "h5py": {"io"},
@@ -88,7 +90,7 @@ def imports(path, root):
 
 
 def complaint(source, name, *, lazy, typing, modules):
-    """Say what is wrong with `source` importing `name`, or return None."""
+    """Describe what is wrong with `source` importing `name`, or return None."""
     top, *rest = name.split(".")
     if top != "pencils":
         typing = typing and top != "mpi4py"
@@ -96,11 +98,16 @@ def complaint(source, name, *, lazy, typing, modules):
         return None if free or (lazy and source == LAZY_OWNER) else f"{top} belongs elsewhere"
     target = rest[0] if rest and rest[0] in modules else "__init__"
     target = "fft" if target.startswith("fft_") else target
-    if target == source or (source, target) in EXCEPTIONS:
+    if target == source:
         return None
     if target not in HEIGHT:
         return f"{target} has no place in HEIGHT"
     return None if HEIGHT[target] < HEIGHT[source] else f"{target} is not below {source}"
+
+
+def may_point_up(path, root, *, lazy, typing):
+    """Whether an import of a file is one of those that may point up."""
+    return path.relative_to(root).as_posix() == UPWARD and (lazy or typing)
 
 
 def violations(root):
@@ -115,8 +122,57 @@ def violations(root):
         if where == MPI_DOOR:
             continue
         for line, name, lazy, typing in imports(path, root):
+            if name.startswith("pencils") and may_point_up(path, root, lazy=lazy, typing=typing):
+                continue
             if what := complaint(source, name, lazy=lazy, typing=typing, modules=modules):
                 found.append(f"{where}:{line}: imports {name}: {what}")
+    return found
+
+
+def file_graph(root):
+    """Map the dotted name of every file to the files it imports, at any time and for typing.
+
+    What a file imports from a package counts as a file of the package if it is one, else as the
+    package's ``__init__.py``.
+    """
+    paths = {
+        ".".join(("pencils", *path.relative_to(root).with_suffix("").parts)).removesuffix(
+            ".__init__"
+        ): path
+        for path in sorted(root.rglob("*.py"))
+    }
+    graph = {}
+    for name, path in paths.items():
+        targets = set()
+        for _, imported, lazy, typing in imports(path, root):
+            if may_point_up(path, root, lazy=lazy, typing=typing):
+                continue
+            target = imported if imported in paths else imported.rpartition(".")[0]
+            targets |= {target} & paths.keys()
+        graph[name] = targets - {name}
+    return graph
+
+
+def circles(root):
+    """List groups of files that import each other in a circle."""
+    graph = file_graph(root)
+    reached = {name: reachable(graph, name) for name in graph}
+    groups = {
+        frozenset(other for other in reached[name] if name in reached[other])
+        for name in graph
+        if name in reached[name]
+    }
+    return sorted(sorted(group) for group in groups)
+
+
+def reachable(graph, start):
+    """Collect the files that a file imports, directly or through others."""
+    found, waiting = set(), list(graph[start])
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += graph[name]
     return found
 
 
@@ -125,17 +181,24 @@ def test_imports_of_pencils_point_down():
     assert violations(PENCILS) == []
 
 
+def test_no_files_of_pencils_import_each_other_in_a_circle():
+    assert circles(PENCILS) == []
+
+
+TYPING = "if TYPE_CHECKING:\n    "
+
 GOOD = {
     "__init__.py": "from pencils.pencil import Pencil",
     "errors.py": "import numpy",
     "layout/__init__.py": "from . import box",
     "layout/box.py": "from ..errors import PencilsError\nfrom .grid import Grid",
-    "layout/grid.py": "from pencils.layout import box",
+    "layout/grid.py": "import math",
     "comm/mpi.py": "from mpi4py import MPI",
     "comm/agree.py": "from pencils.comm.mpi import MPI\nfrom pencils import errors",
     "pencil.py": "if TYPE_CHECKING:\n    import h5py\nfrom pencils.comm.agree import x",
     "array/base.py": "from pencils.array import numpy_api\nfrom pencils.pencil import Pencil",
-    "fft.py": "import scipy.fft, mpi4py_fft",
+    "array/verbs.py": "if TYPE_CHECKING:\n    import pencils.fft\ndef f():\n    import pencils.fft",
+    "fft.py": "import scipy.fft, mpi4py_fft\nfrom pencils.array import verbs",
     "fft_plan.py": "import scipy.fft",
     "__main__.py": "import pencils\ndef info():\n    import h5py, mpi4py.MPI",
 }
@@ -150,7 +213,9 @@ def tree(root, files):
 
 
 def test_a_sound_tree_passes(tmp_path):
-    assert violations(tree(tmp_path, GOOD)) == []
+    sound = tree(tmp_path, GOOD)
+    assert violations(sound) == []
+    assert circles(sound) == []
 
 
 @pytest.mark.parametrize(
@@ -169,6 +234,8 @@ def test_a_sound_tree_passes(tmp_path):
         ("pencil.py", "if TYPE_CHECKING:\n    x = 1\nelse:\n    import mpi4py", "mpi4py belongs"),
         ("pencil.py", "def f():\n    import h5py", "h5py belongs elsewhere"),
         ("pencil.py", "try:\n    import matplotlib.pyplot\nexcept ImportError: ...", "belongs"),
+        ("array/verbs.py", "import pencils.indexer", "indexer is not below array"),
+        ("array/base.py", "def f():\n    import pencils.indexer", "indexer is not below array"),
         ("halo.py", "from pencils import indexer", "indexer is not below halo"),
         ("indexer.py", "from scipy import fft", "scipy belongs elsewhere"),
         ("__main__.py", "import h5py", "h5py belongs elsewhere"),
@@ -181,3 +248,12 @@ def test_an_arrow_that_points_up_fails(tmp_path, name, text, complaint):
     assert len(found) == 1
     assert found[0].startswith(name)
     assert complaint in found[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["import pencils.layout.box", "def f():\n    from .box import x", TYPING + "from . import box"],
+)
+def test_files_that_import_each_other_fail(tmp_path, text):
+    found = circles(tree(tmp_path, GOOD | {"layout/grid.py": text}))
+    assert found == [["pencils.layout.box", "pencils.layout.grid"]]

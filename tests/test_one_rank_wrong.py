@@ -81,11 +81,11 @@ def here(comm):
     halo_freed.free()
     # Two points, and two items of a collection that has three on every rank.
     points, cuts, items = ([0, 5], 1, [2, 0]), 3 * np.arange(comm.size + 1), [0, 2]
-    indexer, single = pen.indexer(points), GlobalIndexer(cuts, items, comm)
+    indexer, single = pencils.PointIndexer(pen, points), GlobalIndexer(cuts, items, comm)
     lists = GlobalMultiIndexer(cuts, [items, [1]], comm)
     cloud = Interpolation(pen, points)
     closed = SimpleNamespace(
-        indexer=pen.indexer(points),
+        indexer=pencils.PointIndexer(pen, points),
         single=GlobalIndexer(cuts, items, comm),
         lists=GlobalMultiIndexer(cuts, [items, [1]], comm),
         cloud=Interpolation(pen, points),
@@ -194,7 +194,7 @@ def here(comm):
         exported_times={**dap.export(u), "buffer": np.ones(3, "M8[s]")},
         exported_larger=dap.export(pencils.ones(larger)),
         indexer=indexer,
-        indexer_other=pen.indexer(points),
+        indexer_other=pencils.PointIndexer(pen, points),
         indexer_freed=closed.indexer,
         single=single,
         single_other=GlobalIndexer(cuts, items, comm),
@@ -329,7 +329,7 @@ def fill_and_wait(field, **rest):
 
 
 def make_indexer(pencil, coords, **rest):
-    with pencil.indexer(coords, **rest):
+    with pencils.PointIndexer(pencil, coords, **rest):
         pass
 
 

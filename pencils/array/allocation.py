@@ -151,7 +151,7 @@ def padded_shape(
     return (*components, *(n + lo + hi for n, (lo, hi) in zip(local, halo, strict=True)))
 
 
-def around(local_shape: Sequence[int], room: Widths, widths: Widths) -> Key:
+def padded_slices(local_shape: Sequence[int], room: Widths, widths: Widths) -> Key:
     """Index of a block with `room` around the own points, for these and `widths` around them."""
     along = zip(local_shape, room, widths, strict=True)
     return (Ellipsis, *(slice(at - lo, at + n + hi) for n, (at, _), (lo, hi) in along))

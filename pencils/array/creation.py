@@ -17,7 +17,8 @@ from pencils.array.allocation import (
     read_singletons,
     read_value,
 )
-from pencils.array.operands import check_type, is_field, topology_among
+from pencils.array.base import Field
+from pencils.array.operands import check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
@@ -263,7 +264,7 @@ def _create(
 
     def read() -> _Request:
         check_type("pencil", pencil, Pencil)
-        if is_field(fill_value):
+        if isinstance(fill_value, Field):
             msg = "fill_value is a field; field.copy() makes one like it, u[...] = field assigns it"
             raise TypeError(msg)
         singletons = read_singletons(pencil.ndim, dims)

@@ -10,13 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
-from pencils.array.allocation import Key
+from pencils.array.allocation import Array, Key, Widths
 from pencils.layout import reach
-
-if TYPE_CHECKING:
-    from pencils.array.pencil_array import PencilArray
+from pencils.pencil import Extent
 
 VARIABLE = "PENCILS_CHECK"
 # What marks a ghost, by kind of element type; complex ones in both parts, which have views.
@@ -67,14 +64,13 @@ def checking() -> Iterator[None]:
         checks.on = before
 
 
-def mark_written(field: PencilArray) -> None:
-    """Unset the ghosts of a field whose own points were written; callers look at `checks` first."""
-    unset = _UNSET.get(field.dtype.kind)
-    if unset is None or field.padded is field.local:
+def unset_ghosts(padded: Array, extent: Extent, room: Widths) -> None:
+    """Set the ghosts of a padded block, with `room` around its own points, to NaN or NaT."""
+    unset = _UNSET.get(padded.dtype.kind)
+    if unset is None:
         return
-    extent, room = field.extent, field.margins
     origin = extent.box.grow(room).start
     known = reach(extent.box, extent.shape, extent.layout.periodic, room)
     for box in known.without(extent.box):
         key: Key = (Ellipsis, *box.slices(origin))
-        field.padded[key] = unset
+        padded[key] = unset

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from pencils.array.allocation import same_view
-from pencils.array.operands import (
-    check_fits,
-    common_pencil,
-    does_not_broadcast,
-    is_field,
-    plain_array,
-)
+from pencils.array.allocation import Array, same_view
+from pencils.array.base import Field
+from pencils.array.operands import check_fits, common_pencil, does_not_broadcast, plain_array
 from pencils.errors import ArgumentError, NotLocalError
 from pencils.layout import Box, Selection
 
-if TYPE_CHECKING:
-    from pencils.array.allocation import Array
-    from pencils.array.pencil_array import PencilArray
 
-
-def get_selection(field: PencilArray, key: object) -> Any:
+def get_selection(field: Field, key: object) -> Any:
     """Local part of ``field[key]``: a view, of size 0 where this rank owns nothing of it.
 
     Raises
@@ -48,7 +39,7 @@ def get_selection(field: PencilArray, key: object) -> Any:
     return _nothing(field, selection, box)
 
 
-def set_selection(field: PencilArray, key: object, value: object) -> None:
+def set_selection(field: Field, key: object, value: object) -> None:
     """Assign to ``field[key]`` on each rank where it owns part of it.
 
     Mistakes raise on every rank alike, also where nothing is owned.
@@ -74,21 +65,21 @@ def set_selection(field: PencilArray, key: object, value: object) -> None:
         target[...] = part
 
 
-def _nothing(field: PencilArray, selection: Selection, box: Box) -> Array:
+def _nothing(field: Field, selection: Selection, box: Box) -> Array:
     """Empty view with the axes of the selection, where none of it is owned."""
     extents = [part.stop - part.start for part in selection.part(box)]
     return field.local[:0].reshape(0, *extents[1:])
 
 
-def _global_box(field: PencilArray) -> Box:
+def _global_box(field: Field) -> Box:
     """Own block in global indices, component axes included."""
     box, lead = field.extent.box, field.components
     return Box((0,) * len(lead) + box.start, lead + box.stop)
 
 
-def _cut_to_selection(value: object, field: PencilArray, selection: Selection, box: Box) -> Array:
+def _cut_to_selection(value: object, field: Field, selection: Selection, box: Box) -> Array:
     """Local part of what is assigned to a selection of a field."""
-    if is_field(value):
+    if isinstance(value, Field):
         return _match_planes(value, field, selection)
     array = _convert(value, field.dtype)
     shape = selection.shape
@@ -114,7 +105,7 @@ def _convert(value: object, dtype: np.dtype[Any]) -> Array:
     return array
 
 
-def _match_planes(value: PencilArray, field: PencilArray, selection: Selection) -> Array:
+def _match_planes(value: Field, field: Field, selection: Selection) -> Array:
     """Own block of an assigned field, without the dimensions that the selection drops."""
     pencil = common_pencil([field, value])
     lead = len(field.components)
@@ -133,7 +124,7 @@ def _match_planes(value: PencilArray, field: PencilArray, selection: Selection) 
     return value.local.squeeze(tuple(len(value.components) + dim for dim in dropped))
 
 
-def _check_components(value: PencilArray, selection: Selection, lead: int) -> None:
+def _check_components(value: Field, selection: Selection, lead: int) -> None:
     """Check that the components of an assigned field broadcast to the selected ones."""
     selected = selection.shape[: selection.dropped[:lead].count(False)]
     surplus = len(value.components) - len(selected)

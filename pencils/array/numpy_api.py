@@ -16,15 +16,15 @@ from numpy.typing import DTypeLike
 
 from pencils.array import reductions
 from pencils.array.allocation import in_memory_order
-from pencils.array.debug import checks, mark_written
-from pencils.array.operands import check_fits, common_pencil, cut, everywhere, is_field
+from pencils.array.base import Field
+from pencils.array.debug import checks
+from pencils.array.operands import check_fits, common_pencil, cut, everywhere
 from pencils.array.reductions import pairs
 from pencils.array.reductions.engine import reduce_field
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from pencils.array.pencil_array import PencilArray
     from pencils.pencil import Pencil
 
 Function = Callable[..., Any]
@@ -54,7 +54,7 @@ def apply_ufunc(
     """
     if method == "__call__" and ufunc.signature is None:
         return elementwise(ufunc, inputs, kwargs)
-    if method == "reduce" and ufunc in _REDUCING_UFUNCS and is_field(inputs[0]):
+    if method == "reduce" and ufunc in _REDUCING_UFUNCS and isinstance(inputs[0], Field):
         axis = kwargs.pop("axis", 0)
         return reduce_field(_REDUCING_UFUNCS[ufunc], ufunc, inputs[0], axis, **kwargs)
     name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
@@ -67,12 +67,12 @@ def elementwise(func: Function, inputs: Sequence[Any], kwargs: dict[str, Any]) -
     where = kwargs.pop("where", True)
     outs = out if isinstance(out, tuple) else (out,)
     targets = [target for target in outs if target is not None]
-    if not all(map(is_field, targets)):
+    if not all(isinstance(one, Field) for one in targets):
         msg = (
             "out= must be a PencilArray where an operand is one; use u.local on both sides instead"
         )
         raise TypeError(msg)
-    fields = [operand for operand in (*inputs, where, *targets) if is_field(operand)]
+    fields = [operand for operand in (*inputs, where, *targets) if isinstance(operand, Field)]
     if not fields:
         msg = "a PencilArray stands where a number or a NumPy array must: take u.local there"
         raise TypeError(msg)
@@ -95,7 +95,7 @@ def elementwise(func: Function, inputs: Sequence[Any], kwargs: dict[str, Any]) -
     result = func(*parts, **kwargs)
     if checks.on:
         for target in targets:
-            mark_written(target)
+            target.mark_written()
     if not isinstance(result, tuple):
         return _wrap(result, outs[0], pencil, singletons, fields[0])
     outs = outs if targets else (None,) * len(result)
@@ -107,11 +107,11 @@ def elementwise(func: Function, inputs: Sequence[Any], kwargs: dict[str, Any]) -
 
 def _wrap(
     result: Any,
-    out: PencilArray | None,
+    out: Field | None,
     pencil: Pencil,
     singletons: frozenset[int],
-    like: PencilArray,
-) -> PencilArray:
+    like: Field,
+) -> Field:
     if out is not None:
         return out
     block = in_memory_order(np.asarray(result), pencil.order)
@@ -194,7 +194,7 @@ def _register_reduction(function: Function, reduction: Function) -> None:
     """List a function of one field over all ranks."""
 
     def implementation(*args: Any, **kwargs: Any) -> Any:
-        if not args or not is_field(args[0]):
+        if not args or not isinstance(args[0], Field):
             msg = f"numpy.{function.__name__}: give the PencilArray first, without a keyword"
             raise TypeError(msg)
         return reduction(*args, **kwargs)
@@ -242,12 +242,12 @@ def _where(condition: Any, *choices: Any) -> Any:
 def _nan_to_num(x: Any, copy: bool = True, *args: Any, **kwargs: Any) -> Any:
     result = elementwise(lambda part: np.nan_to_num(part, copy, *args, **kwargs), (x,), {})
     if not copy and checks.on:
-        mark_written(x)
+        x.mark_written()
     return result
 
 
 @_implements(np.linalg.norm)
-def _norm(x: PencilArray, ord: Any = None, axis: Any = None) -> Any:
+def _norm(x: Field, ord: Any = None, axis: Any = None) -> Any:
     with agreed(x.pencil.topology.comm, "numpy.linalg.norm"):
         if axis is not None or (ord is not None and x.ndim > 1):
             msg = (
@@ -260,26 +260,26 @@ def _norm(x: PencilArray, ord: Any = None, axis: Any = None) -> Any:
 
 @_implements(np.result_type)
 def _result_type(*operands: Any) -> np.dtype[Any]:
-    return np.result_type(*(x.dtype if is_field(x) else x for x in operands))
+    return np.result_type(*(x.dtype if isinstance(x, Field) else x for x in operands))
 
 
 @_implements(np.copyto)
-def _copyto(dst: PencilArray, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
-    if not is_field(dst):
+def _copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
+    if not isinstance(dst, Field):
         msg = "numpy.copyto to a NumPy array: copy u.local to its local part instead"
         raise TypeError(msg)
-    pencil = common_pencil([x for x in (dst, src, where) if is_field(x)])
+    pencil = common_pencil([x for x in (dst, src, where) if isinstance(x, Field)])
     values, singletons = cut(src, pencil)
     mask, along = cut(where, pencil)
     check_fits(singletons & along, dst, pencil)
     np.copyto(dst.local, values, casting=casting, where=mask)
     if checks.on:
-        mark_written(dst)
+        dst.mark_written()
 
 
 @_implements(np.stack)
-def _stack(arrays: Sequence[Any], axis: int = 0) -> PencilArray:
-    fields = [array for array in arrays if is_field(array)]
+def _stack(arrays: Sequence[Any], axis: int = 0) -> Field:
+    fields = [array for array in arrays if isinstance(array, Field)]
     pencil = common_pencil(fields)
     cuts = [cut(array, pencil) for array in arrays]
     blocks = np.broadcast_arrays(*(part for part, _ in cuts))
@@ -312,7 +312,7 @@ def _check_subscripts(subscripts: object, operands: Sequence[Any]) -> None:
         )
         raise ArgumentError(msg)
     for term, operand in zip(terms, operands, strict=False):
-        if is_field(operand) and len(term) - len("...") != len(operand.components):
+        if isinstance(operand, Field) and len(term) - len("...") != len(operand.components):
             msg = (
                 f"numpy.einsum({subscripts!r}): term {term!r} must name the component axes "
                 f"{operand.components} of its field, one letter for each"
@@ -321,24 +321,24 @@ def _check_subscripts(subscripts: object, operands: Sequence[Any]) -> None:
 
 
 @_implements(np.empty_like)
-def _empty_like(prototype: PencilArray, dtype: DTypeLike | None = None) -> PencilArray:
+def _empty_like(prototype: Field, dtype: DTypeLike | None = None) -> Field:
     return prototype.blank(dtype)
 
 
 @_implements(np.zeros_like)
-def _zeros_like(a: PencilArray, dtype: DTypeLike | None = None) -> Any:
+def _zeros_like(a: Field, dtype: DTypeLike | None = None) -> Any:
     like = a.blank(dtype)
     like.fill(np.zeros((), like.dtype))
     return like
 
 
 @_implements(np.ones_like)
-def _ones_like(a: PencilArray, dtype: DTypeLike | None = None) -> Any:
+def _ones_like(a: Field, dtype: DTypeLike | None = None) -> Any:
     return _full_like(a, 1, dtype)
 
 
 @_implements(np.full_like)
-def _full_like(a: PencilArray, fill_value: object, dtype: DTypeLike | None = None) -> PencilArray:
+def _full_like(a: Field, fill_value: object, dtype: DTypeLike | None = None) -> Field:
     like = a.blank(dtype)
     like.fill(fill_value)
     return like

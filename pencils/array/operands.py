@@ -4,30 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
+from pencils.array.allocation import Array
+from pencils.array.base import Field
 from pencils.comm.topology import Topology, meeting_place
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.pencil import Pencil
 
-if TYPE_CHECKING:
-    from pencils.array.allocation import Array
-    from pencils.array.pencil_array import PencilArray
-
 _SCALARS = (int, float, complex, str, bytes, np.generic)
-
-
-class Field:
-    """Marks PencilArray for the modules below it, which cannot import it."""
-
-    __slots__ = ()
-
-
-def is_field(operand: object) -> TypeGuard[PencilArray]:
-    """Whether an operand is a PencilArray."""
-    return isinstance(operand, Field)
 
 
 def check_type(name: str, value: object, kind: type) -> None:
@@ -39,8 +26,7 @@ def check_type(name: str, value: object, kind: type) -> None:
         If it is not.
     """
     if not isinstance(value, kind):
-        wanted = "PencilArray" if kind is Field else kind.__name__
-        msg = f"{name} must be a {wanted}, not {type(value).__name__}"
+        msg = f"{name} must be a {kind.__name__}, not {type(value).__name__}"
         raise TypeError(msg)
 
 
@@ -53,7 +39,7 @@ def topology_among(*arguments: object) -> Topology:
     flat: list[object] = []
     for argument in arguments:
         flat.extend(argument if isinstance(argument, list | tuple) else [argument])
-    pencils = [argument.pencil if is_field(argument) else argument for argument in flat]
+    pencils = [argument.pencil if isinstance(argument, Field) else argument for argument in flat]
     known = [pencil for pencil in pencils if isinstance(pencil, Pencil)]
     for pencil in known:
         if pencil.size > 1:
@@ -83,7 +69,7 @@ def read_pencils(pens: object) -> list[Pencil]:
     return list(pens)
 
 
-def facts(field: PencilArray) -> dict[str, object]:
+def facts(field: Field) -> dict[str, object]:
     """Name what all ranks must agree on before they communicate about a field."""
     return {
         "pencil": field.pencil,
@@ -93,7 +79,7 @@ def facts(field: PencilArray) -> dict[str, object]:
     }
 
 
-def common_pencil(fields: Sequence[PencilArray]) -> Pencil:
+def common_pencil(fields: Sequence[Field]) -> Pencil:
     """Return the pencil of all fields, which must give every rank the same block.
 
     Raises
@@ -129,7 +115,7 @@ def cut(operand: Any, pencil: Pencil) -> tuple[Any, frozenset[int]]:
     ArgumentError
         If an array does not broadcast to the global shape.
     """
-    if is_field(operand):
+    if isinstance(operand, Field):
         return operand.local, operand.singletons
     if isinstance(operand, _SCALARS):
         return operand, everywhere(pencil.ndim)
@@ -170,7 +156,7 @@ def plain_array(operand: object) -> Array:
     return np.asarray(operand)
 
 
-def check_fits(singletons: frozenset[int], out: PencilArray, pencil: Pencil) -> None:
+def check_fits(singletons: frozenset[int], out: Field, pencil: Pencil) -> None:
     """Check that values with these singleton dimensions fit `out`, point by point on every rank.
 
     Raises

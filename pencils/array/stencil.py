@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from pencils.array.allocation import Key
+from pencils.array.base import Field
 from pencils.array.operands import check_type
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout import Box
@@ -14,13 +15,12 @@ from pencils.layout import interior as inner_box
 from pencils.layout.make import read_ints
 from pencils.pencil import Pencil
 
-if TYPE_CHECKING:
-    from pencils.array.pencil_array import PencilArray
+F = TypeVar("F", bound=Field)
 
 _KEPT = 64  # pairs of pencils: those of one program that fields are shifted between
 
 
-def shift(self: PencilArray, offsets: Sequence[int], onto: Pencil | None = None) -> PencilArray:
+def shift(self: F, offsets: Sequence[int], onto: Pencil | None = None) -> F:
     """View the field moved by `offsets`: point ``i`` of the result is point ``i + offsets``.
 
     Parameters
@@ -77,7 +77,7 @@ def shift(self: PencilArray, offsets: Sequence[int], onto: Pencil | None = None)
         if steps[dim] or surplus[dim]:
             raise ArgumentError(_no_room(dim, steps[dim], surplus[dim]))
     key: list[Any] = [Ellipsis]
-    along = zip(steps, halo, self.margins, extent.local_shape, surplus, strict=True)
+    along = zip(steps, halo, self.halo_room, extent.local_shape, surplus, strict=True)
     for step, (lo, hi), (start, _), n, more in along:
         if not -lo <= step <= hi - more:
             raise ArgumentError(_too_far(len(key) - 1, step, (lo, hi), more))
@@ -124,7 +124,7 @@ def _no_room(dim: int, step: int, more: int) -> str:
     )
 
 
-def interior(self: PencilArray) -> Key:
+def interior(self: Field) -> Key:
     """Index of `local` for the points whose stencil stays in the own block.
 
     The stencil is as wide as the halo. These points need no ghosts, so that they can be computed
@@ -144,7 +144,7 @@ def interior(self: PencilArray) -> Key:
     return (Ellipsis, *inner_box(self.extent.local_shape, self.halo).slices())
 
 
-def shells(self: PencilArray) -> list[Key]:
+def shells(self: Field) -> list[Key]:
     """List indices of `local` for the points outside the `interior`: each once, none empty."""
     shape = self.extent.local_shape
     outside = Box.of_shape(shape).without(inner_box(shape, self.halo))

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from pencils.array.allocation import Array, Widths, around
-from pencils.array.operands import Field, check_type
+from pencils.array.allocation import Array, Widths, padded_slices
+from pencils.array.operands import check_type
+from pencils.array.pencil_array import PencilArray
 from pencils.dap.emit import check_version, emit
 from pencils.dap.errors import UnsupportedError
 from pencils.dap.maps import BlockMap, DimMap, UnstructuredMap
@@ -19,7 +20,6 @@ from pencils.layout import ProcessGrid, Split
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
-    from pencils.array.pencil_array import PencilArray
     from pencils.comm.mpi import MPI
 
 Halo = Literal["none", "comm", "all"]
@@ -81,7 +81,7 @@ def export(
     >>> export(u, "0.9.0")["dim_data"][1]
     {'dist_type': 'n', 'size': 6}
     """
-    check_type("field", field, Field)
+    check_type("field", field, PencilArray)
     check_version(version)
     if halo not in HALOS:
         msg = f"halo={halo!r} must be one of {', '.join(map(repr, HALOS))}"
@@ -136,7 +136,7 @@ def comm(field: PencilArray | Pencil) -> MPI.Intracomm:
     if isinstance(field, Pencil):
         pencil = field
     else:
-        check_type("field", field, Field)
+        check_type("field", field, PencilArray)
         pencil = field.pencil
     if pencil.decomp == tuple(sorted(pencil.decomp)):
         return pencil.comm
@@ -238,5 +238,5 @@ def _view(field: PencilArray, space: Sequence[DimMap]) -> Array:
     widths = tuple(
         (dim.ghosts[0] + dim.boundary[0], dim.ghosts[1] + dim.boundary[1]) for dim in space
     )
-    view: Array = field.padded[around(field.extent.local_shape, field.margins, widths)]
+    view: Array = field.padded[padded_slices(field.extent.local_shape, field.halo_room, widths)]
     return view

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from pencils.array.operands import Field, check_type, facts, topology_among
+from pencils.array.operands import check_type, facts, topology_among
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.dap.emit import check_version, emit
 from pencils.dap.errors import DAPError, SemanticError, UnsupportedError
@@ -21,9 +22,6 @@ from pencils.dap.validate import Metadata, metadata
 from pencils.errors import ArgumentError
 from pencils.layout import Layout, Split
 from pencils.layout.integers import to_int
-
-if TYPE_CHECKING:
-    from pencils.array.pencil_array import PencilArray
 
 
 def export_as(
@@ -66,7 +64,7 @@ def export_as(
     """
     topology = topology_among(u)
     with agreed(topology.comm, "dap.export_as") as agree:
-        check_type("u", u, Field)
+        check_type("u", u, PencilArray)
         agree(**facts(u), version=version)
         check_version(version)
         check_elements(u, version)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array.debug import checks, mark_written
+from pencils.array.debug import checks
 from pencils.array.operands import topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.array.spec import Kind, check_out, check_source
@@ -264,7 +264,7 @@ class PencilFFT(Freeable):
             target = self._allocated(ends[1]) if out is None else out
         program(u, target)
         if checks.on:
-            mark_written(target)
+            target.mark_written()
         return target
 
     def _check(self, ends: tuple[Place, Place], u: PencilArray, out: PencilArray | None) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pencils.array.operands import Field, check_type, common_pencil
+from pencils.array.operands import check_type, common_pencil
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.exchange import AUTO
 from pencils.comm.machine import allows_threads
 from pencils.comm.methods import METHODS
@@ -17,7 +18,6 @@ from pencils.halo.block import HaloKind
 from pencils.halo.rounds import ROUTES
 
 if TYPE_CHECKING:
-    from pencils.array.pencil_array import PencilArray
     from pencils.pencil import Pencil
 
 MEASURE = "measure"
@@ -65,7 +65,7 @@ def read_fields(fields: Any) -> list[PencilArray]:
     ArgumentError, TypeError, PencilMismatchError
         If they are anything else, or cannot be written.
     """
-    if isinstance(fields, Field):
+    if isinstance(fields, PencilArray):
         fields = [fields]
     if not isinstance(fields, list | tuple):
         msg = f"fields must be a PencilArray or a sequence of them, not {type(fields).__name__}"
@@ -74,7 +74,7 @@ def read_fields(fields: Any) -> list[PencilArray]:
         msg = "fields must hold at least one field"
         raise ArgumentError(msg)
     for number, field in enumerate(fields):
-        check_type("a field" if len(fields) == 1 else f"fields[{number}]", field, Field)
+        check_type("a field" if len(fields) == 1 else f"fields[{number}]", field, PencilArray)
         _check_writeable(field)
     _check_blocks(fields)
     if any(np.may_share_memory(one.padded, two.padded) for one, two in combinations(fields, 2)):

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from pencils.array.allocation import Array
-from pencils.array.operands import Field, check_type
+from pencils.array.operands import check_type
+from pencils.array.pencil_array import PencilArray
 from pencils.errors import ArgumentError
 from pencils.layout.make import read_dims
-
-if TYPE_CHECKING:
-    from pencils.array.pencil_array import PencilArray
 
 Mode = Literal["constant", "edge", "linear_ramp", "reflect", "symmetric", "antisymmetric"]
 
@@ -32,64 +30,8 @@ def fill_boundary(
     side: Literal["lo", "hi", "both"] = "both",
     reflect_type: Literal["even", "odd"] = "even",
 ) -> None:
-    """Fill halo points outside the physical domain, as `numpy.pad` would; never communicates.
-
-    These are the points of ``u.padded`` with a global index below 0 or not below ``u.shape``, along
-    dimensions that are not periodic. Ghosts must be up to date: exchange first, then fill.
-    Dimensions are filled in rising order, each over the whole padded range of the others, so that
-    after both steps corners too equal those of `numpy.pad` of the global array. Ranks whose own
-    block is empty are left alone.
-
-    Parameters
-    ----------
-    field : PencilArray
-        The field; its boundary points are overwritten, nothing else.
-    mode : {"constant", "edge", "linear_ramp", "reflect", "symmetric", "antisymmetric"} or callable
-        What to fill in, in the words of `numpy.pad`; ramps may differ from its in the last bit.
-        ``"antisymmetric"``, which NumPy does not have, is twice `value` less what ``"symmetric"``
-        gives: half a cell outside of the last points the field is `value`. A
-        callable is called as ``f(i, j, ...)`` once for each dimension and side, with the global
-        indices of the boundary points, padded range of the other dimensions included: integer
-        arrays that broadcast against each other, with values below 0 and beyond the shape. What it
-        returns must broadcast to these points, components first. It runs only on ranks that have
-        such points, so it must not communicate, and an error it raises is raised there only.
-    value : array_like, optional
-        For ``"constant"`` the value, for ``"linear_ramp"`` the one at the outermost point, for
-        ``"antisymmetric"`` that at the wall between the last point and the first one outside: a
-        scalar, or an array that broadcasts to the components. Default 0.
-    axis : int or sequence of int, optional
-        Space dimensions in ``[-n, n)`` to fill along, components not counted. Default: all that
-        have a halo and are not periodic, and along which the field is not `trimmed`.
-    side : {"lo", "hi", "both"}, optional
-        Below index 0, beyond the last one, or both.
-    reflect_type : {"even", "odd"}, optional
-        For ``"reflect"`` and ``"symmetric"``: ``"odd"`` subtracts the mirrored values from twice
-        the value of the last point.
-
-    Raises
-    ------
-    ArgumentError, TypeError
-        If an argument is not allowed, there is no halo at all, or none to fill along a dimension
-        that is named, the field is read-only or has no points along a dimension, or the halo of
-        some rank does not hold the points to mirror (possible only if it is narrower on the inner
-        side). All ranks raise alike, and nothing was changed.
-
-    Examples
-    --------
-    >>> import pencils
-    >>> u = pencils.zeros(pencils.Pencil(4), halo=2)
-    >>> u.local[...] = [1, 2, 3, 4]
-    >>> u.fill_boundary("reflect")
-    >>> u.padded
-    array([3., 2., 1., 2., 3., 4., 3., 2.])
-    >>> u.fill_boundary("constant", value=9, side="hi")
-    >>> u.padded
-    array([3., 2., 1., 2., 3., 4., 9., 9.])
-    >>> u.fill_boundary(lambda i: 10 * i, side="lo")
-    >>> u.padded
-    array([-20., -10.,   1.,   2.,   3.,   4.,   9.,   9.])
-    """
-    check_type("field", field, Field)
+    """Fill halo points outside the physical domain: see `PencilArray.fill_boundary`."""
+    check_type("field", field, PencilArray)
     rule = _read_rule(field, mode, value, reflect_type)
     edges = _read_edges(field, axis, side)
     if not field.padded.flags.writeable:
@@ -302,7 +244,7 @@ def _fill(field: PencilArray, edge: _Edge, rule: _Rule) -> None:
 
 def _along(field: PencilArray, dim: int, points: range) -> Array:
     """Part of the padded block with global indices `points` along one dimension, as a view."""
-    first = field.extent.box.start[dim] - field.margins[dim][0]
+    first = field.extent.box.start[dim] - field.halo_room[dim][0]
     part = slice(points.start - first, points.stop - first)
     return field.padded[_at(len(field.components) + dim, part)]
 
@@ -319,7 +261,7 @@ def _call(
     shape: tuple[int, ...],
 ) -> Array:
     """Values of a function of the global indices."""
-    box = field.extent.box.grow(field.margins)
+    box = field.extent.box.grow(field.halo_room)
     indices = [np.arange(*bounds) for bounds in zip(box.start, box.stop, strict=True)]
     indices[dim] = np.array(outside)
     values = np.asarray(function(*np.ix_(*indices)))

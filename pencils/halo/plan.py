@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pencils.array.operands import topology_among
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import AUTO, Handle
@@ -26,9 +26,6 @@ from pencils.halo.block import HaloKind
 from pencils.halo.measure import fastest
 from pencils.halo.rounds import BoundRounds, Rounds, far_rounds
 from pencils.plan import FieldPlan
-
-if TYPE_CHECKING:
-    from pencils.array.pencil_array import PencilArray
 
 
 class HaloExchange(FieldPlan[BoundRounds]):

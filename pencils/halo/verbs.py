@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pencils.array.operands import is_field, topology_among
+from pencils.array.operands import topology_among
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO, Handle
 from pencils.halo.arguments import (
@@ -21,7 +22,6 @@ from pencils.halo.plan import HaloExchange, way_key
 from pencils.plan import kept_plan
 
 if TYPE_CHECKING:
-    from pencils.array.pencil_array import PencilArray
     from pencils.comm.topology import Topology
     from pencils.halo.block import HaloKind
 
@@ -56,95 +56,22 @@ def exchange_halos(fields: Sequence[PencilArray], *, corners: bool = True) -> No
     >>> exchange_halos([u, v])
     """
     # As for a plan, a field alone will do, which cannot be unpacked.
-    given = [fields] if is_field(fields) else fields
+    given = [fields] if isinstance(fields, PencilArray) else fields
     _kept_plan("exchange_halos", given, corners=corners)(*given)
 
 
 def exchange_halo(field: PencilArray, *, corners: bool = True) -> None:
-    """Fill the ghosts: copies of other ranks' points, and of wrapped-around ones. *Collective*.
-
-    Boundary points, beyond the ends of dimensions that are not periodic, are not touched; fill them
-    afterwards with `fill_boundary`, which reads ghosts.
-
-    Parameters
-    ----------
-    corners : bool, optional
-        Whether to fill ghosts that lie beyond several dimensions; stencils shaped like a star do
-        not need them.
-
-    Raises
-    ------
-    ArgumentError
-        On every rank, if the field has no halo, is read-only, or its communicator was freed.
-    RankDisagreementError
-        On every rank, if ranks have fields of different kinds.
-
-    Examples
-    --------
-    >>> import pencils
-    >>> pen = pencils.Pencil((8, 6), periodic=True)
-    >>> u = pencils.from_function(pen, lambda i, j: 10.0 * i + j, halo=1)
-    >>> u.exchange_halo()
-    >>> laplacian = sum(u.shift(o) for o in [(1, 0), (-1, 0), (0, 1), (0, -1)]) - 4 * u
-    >>> abs(laplacian[1:-1, 1:-1]).max()
-    np.float64(0.0)
-    """
+    """Fill the ghosts: see `PencilArray.exchange_halo`. *Collective*."""
     _kept_plan("exchange_halo", [field], corners=corners)(field)
 
 
 def start_halo_exchange(field: PencilArray, *, corners: bool = True) -> Handle[None]:
-    """Start filling the ghosts, and return before it is done. *Collective*.
-
-    Until ``wait()`` of the returned handle, which all ranks must call, the field may be read where
-    it is owned, but not written: compute on `interior` meanwhile, on the `shells` afterwards. With
-    several exchanges under way, no other collective call should come between waits that ranks make
-    in another order.
-
-    Parameters
-    ----------
-    corners : bool, optional
-        As for `exchange_halo`.
-
-    Returns
-    -------
-    Handle
-        The exchange under way.
-
-    Raises
-    ------
-    ArgumentError, RankDisagreementError
-        As `exchange_halo`.
-    """
+    """Start to fill the ghosts: see `PencilArray.start_halo_exchange`. *Collective*."""
     return _kept_plan("start_halo_exchange", [field], corners=corners).start(field)
 
 
 def accumulate_halo(field: PencilArray, *, corners: bool = True) -> None:
-    """Add every ghost to the point it is a copy of, and zero it. *Collective*.
-
-    The exact adjoint of `exchange_halo`: for blocks x, y with halo, the scalar products of
-    (x with its ghosts filled) and y, and of x and (y accumulated), are equal up to rounding. It
-    brings home what was deposited beyond the own block: particles, finite elements, gradients.
-
-    Parameters
-    ----------
-    corners : bool, optional
-        Whether ghosts that lie beyond several dimensions are added; else they stay as they are.
-
-    Raises
-    ------
-    ArgumentError, TypeError
-        On every rank, if the field has no halo, is read-only, or does not hold numbers.
-    RankDisagreementError
-        On every rank, if ranks have fields of different kinds.
-
-    Examples
-    --------
-    >>> import pencils
-    >>> u = pencils.ones(pencils.Pencil((4,), periodic=True), halo=1)
-    >>> u.accumulate_halo()
-    >>> u.sum() / u.pencil.size  # each rank had two ghosts
-    np.float64(6.0)
-    """
+    """Add ghosts to the owned points: see `PencilArray.accumulate_halo`. *Collective*."""
     _kept_plan("accumulate_halo", [field], corners=corners, add=True).accumulate(field)
 
 

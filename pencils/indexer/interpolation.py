@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pencils.array.allocation import Array, read_singletons
-from pencils.array.operands import Field, check_type, facts, plain_array, topology_among
+from pencils.array.operands import check_type, facts, plain_array, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.array.spec import check_place, check_writeable
 from pencils.comm.agree import agreed
@@ -18,6 +18,7 @@ from pencils.comm.rows import Ints
 from pencils.errors import ArgumentError
 from pencils.indexer.agreement import Agreement, Unheard
 from pencils.indexer.arguments import read_array, read_values, spread_out
+from pencils.indexer.points import PointIndexer
 from pencils.layout import Layout
 from pencils.pencil import Pencil
 from pencils.plan import Freeable
@@ -76,7 +77,7 @@ def interpolate(
     array([0., 0.])
     """
     with agreed(topology_among(u).comm, "interpolate") as same:
-        check_type("u", u, Field)
+        check_type("u", u, PencilArray)
         same(**facts(u))
     dims = [dim for dim in range(u.pencil.ndim) if dim not in u.singletons]
     with Interpolation(u.pencil, points, dims=dims, fill_value=fill_value) as plan:
@@ -152,7 +153,7 @@ class Interpolation(Freeable):
         self.pencil = pencil
         self._agreement = Agreement(topology, next(topology.numbers), "Interpolation", check=check)
         varied = [dim for dim in range(pencil.ndim) if dim not in self._singletons]
-        self._indexer = pencil.indexer(coords, dims=varied, check=False)
+        self._indexer = PointIndexer(pencil, coords, dims=varied, check=False)
         self._indexer.learn(replicas=False)  # while memory is allocated for all calls to come
         self._sums: Array = np.empty(0)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pencils.array.allocation import Array, read_singletons
-from pencils.array.debug import checks, mark_written
+from pencils.array.debug import checks
 from pencils.array.operands import check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.array.spec import check_place, check_writeable
@@ -36,7 +36,7 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
 
     Every process asks for points of its own choice, wherever they live: probes, lines, planes,
     particles. The plan serves all fields of a pencil, whatever their type, components and halo;
-    `Pencil.indexer` makes one, and `PencilArray.take` and `PencilArray.put` use one once.
+    `PencilArray.take` and `PencilArray.put` make one for a single use.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
     >>> import pencils
     >>> pen = pencils.Pencil((4, 6))
     >>> u = pencils.from_function(pen, lambda i, j: 10 * i + j)
-    >>> with pen.indexer(([[0], [3]], [1, 5])) as corners:
+    >>> with pencils.PointIndexer(pen, ([[0], [3]], [1, 5])) as corners:
     ...     corners.take(u)
     array([[ 1,  5],
            [31, 35]])
@@ -161,7 +161,7 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
         --------
         >>> import pencils
         >>> u = pencils.zeros(pencils.Pencil((2, 3)))
-        >>> with u.pencil.indexer(([0, 1, 0], [2, 0, 2])) as particles:
+        >>> with pencils.PointIndexer(u.pencil, ([0, 1, 0], [2, 0, 2])) as particles:
         ...     particles.put(u, [1.0, 2.0, 4.0], reduce=ReduceOp.SUM)
         >>> u.local
         array([[0., 0., 5.],
@@ -362,4 +362,4 @@ def _mark(field: weakref.ref[PencilArray]) -> None:
     """Unset the ghosts of a field that was written, if that is wanted."""
     u = field() if checks.on else None
     if u is not None:
-        mark_written(u)
+        u.mark_written()

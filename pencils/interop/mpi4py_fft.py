@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pencils.array.allocation import read_dtype
-from pencils.array.operands import Field, check_type, facts, topology_among
+from pencils.array.operands import check_type, facts, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed, read_comm
 from pencils.comm.topology import topology_of
@@ -242,7 +242,7 @@ def from_array(u: PencilArray, axis: int | None = None) -> mpi4py_fft.DistArray:
     """
     with agreed(topology_among(u).comm, "interop.mpi4py_fft.from_array") as same:
         library = _library()
-        check_type("u", u, Field)
+        check_type("u", u, PencilArray)
         _check_memory(u)
         aligned = _read_axis(axis, u.pencil)
         same(**facts(u), axis=aligned)

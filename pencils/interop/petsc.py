@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pencils.array.operands import Field, check_type, facts, topology_among
+from pencils.array.allocation import Widths
+from pencils.array.operands import check_type, facts, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed, read_comm
 from pencils.comm.topology import congruent, topology_of
@@ -26,7 +27,6 @@ from pencils.pencil import Pencil
 if TYPE_CHECKING:
     from petsc4py import PETSc
 
-    from pencils.array.allocation import Widths
     from pencils.comm.mpi import MPI
 
 _MOST_DIMS = 3  # that a DMDA has
@@ -231,7 +231,7 @@ def from_array(u: PencilArray) -> PETSc.Vec:
     """
     with agreed(topology_among(u).comm, "interop.petsc.from_array") as same:
         library = _library()
-        check_type("u", u, Field)
+        check_type("u", u, PencilArray)
         _check_pencil(u.pencil)
         _check_memory(u, np.dtype(library.ScalarType))
         _check_indices(u.size, library)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pencils.array.allocation import Widths, around
+from pencils.array.allocation import Widths, padded_slices
 from pencils.array.pencil_array import PencilArray
 from pencils.layout import Split
 from pencils.pencil import Extent, Pencil
@@ -44,7 +44,7 @@ def _widened_bounds(split: Split, lo: int, points: int) -> tuple[int, ...]:
 def with_boundary(field: PencilArray, pencil: Pencil, widths: Widths) -> PencilArray:
     """View a field, which has room for them, together with its boundary points."""
     here = _here(field.extent, widths)
-    block = field.padded[around(field.extent.local_shape, field.margins, here)]
+    block = field.padded[padded_slices(field.extent.local_shape, field.halo_room, here)]
     return PencilArray.from_block(pencil, block, field.singletons)
 
 
@@ -60,8 +60,8 @@ def copy_common(wide: PencilArray, field: PencilArray, widths: Widths) -> None:
     common = tuple((min(a, lo), min(b, hi)) for (a, b), (lo, hi) in pairs)
     there, here = _here(field.extent, widths), _here(field.extent, common)
     local = field.extent.local_shape
-    target = field.padded[around(local, field.margins, here)]
-    target[...] = wide.local[around(local, there, here)]
+    target = field.padded[padded_slices(local, field.halo_room, here)]
+    target[...] = wide.local[padded_slices(local, there, here)]
 
 
 def _here(extent: Extent, widths: Widths) -> Widths:

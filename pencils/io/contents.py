@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pencils.array.allocation import Widths
-from pencils.array.operands import is_field
 from pencils.array.pencil_array import PencilArray
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, PencilMismatchError
@@ -100,7 +99,7 @@ def gather_contents(
         msg = "fields is empty; pass at least one, like {'u': u}"
         raise ArgumentError(msg)
     names = sorted(read_name(name) for name in fields)
-    found = {name: fields[name] for name in names if is_field(fields[name])}
+    found = {name: fields[name] for name in names if isinstance(fields[name], PencilArray)}
     _check_processes(found, size)
     values = {name: _encode(name, fields[name]) for name in names if name not in found}
     if grid is not None:

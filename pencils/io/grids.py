@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from pencils.array.operands import is_field
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.distribute.gather import gather
@@ -18,7 +17,11 @@ if TYPE_CHECKING:
 
 def are_fields(grid: object) -> TypeGuard[Sequence[PencilArray]]:
     """Whether coordinates are given as fields, one for each dimension."""
-    return isinstance(grid, list | tuple) and bool(grid) and all(map(is_field, grid))
+    return (
+        isinstance(grid, list | tuple)
+        and bool(grid)
+        and all(isinstance(one, PencilArray) for one in grid)
+    )
 
 
 def whole_grid(comm: MPI.Intracomm, call: str, grid: Any) -> LocalGrid | None:

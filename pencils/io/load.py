@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pencils.array.allocation import HaloSpec, read_dtype
-from pencils.array.debug import checks, mark_written
-from pencils.array.operands import is_field, topology_among
+from pencils.array.debug import checks
+from pencils.array.operands import topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
@@ -166,7 +166,7 @@ def _pencils(where: object) -> list[object]:
     found = [where]
     if isinstance(where, Mapping):
         found = [where[name] for name in sorted(where, key=str)]  # each rank may have its own order
-    return [thing for thing in found if is_field(thing) or isinstance(thing, Pencil)]
+    return [thing for thing in found if isinstance(thing, PencilArray | Pencil)]
 
 
 def _look(
@@ -205,7 +205,7 @@ def _settle(landing: Landing) -> None:
         else:
             np.copyto(field.local, raw.local, casting="same_kind")
     if checks.on:
-        mark_written(field)
+        field.mark_written()
 
 
 def _read_raw(

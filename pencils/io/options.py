@@ -9,7 +9,8 @@ from math import inf, isnan
 from pathlib import Path
 from typing import Any, Protocol
 
-from pencils.array.operands import check_type, is_field
+from pencils.array.operands import check_type
+from pencils.array.pencil_array import PencilArray
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout.integers import MOST, check_64_bits, to_int
@@ -339,7 +340,7 @@ def check_processes(ranks: Pencil, *given: object) -> None:
 def _pencils(given: Iterable[object]) -> Iterator[Pencil]:
     for one in given:
         for thing in one.values() if isinstance(one, Mapping) else (one,):
-            pencil = thing.pencil if is_field(thing) else thing
+            pencil = thing.pencil if isinstance(thing, PencilArray) else thing
             if isinstance(pencil, Pencil):
                 yield pencil
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from pencils.array.operands import is_field, topology_among
+from pencils.array.operands import topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
@@ -199,4 +199,8 @@ def _check_filters(contents: Contents) -> None:
 
 
 def _values(fields: object) -> Iterable[object]:
-    return filter(is_field, fields.values()) if isinstance(fields, Mapping) else ()
+    return (
+        (one for one in fields.values() if isinstance(one, PencilArray))
+        if isinstance(fields, Mapping)
+        else ()
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pencils.array.allocation import Array, HaloSpec, read_halo
-from pencils.array.operands import Field, check_type, topology_among
+from pencils.array.operands import check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
@@ -150,7 +150,7 @@ class StoredField:
         return ((self.entry.checksum or 0) + change) % 2**64
 
     def _check(self, field: PencilArray, key: object, ranks: Pencil) -> Selection:
-        check_type("field", field, Field)
+        check_type("field", field, PencilArray)
         selection = Selection.from_key(key, self.shape)
         name, path = self.entry.name, self._file.path
         if not field.pencil.same_ranks(ranks):

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from pencils.array.allocation import HaloSpec, Widths, read_halo
-from pencils.array.operands import is_field
 from pencils.array.pencil_array import PencilArray
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.boundary import boundary_widths
@@ -143,7 +142,7 @@ def _read_template(
         read_name(name)
         if isinstance(thing, Pencil):
             places[name] = ReadTarget(thing, _read_widths(halo, thing))
-        elif is_field(thing):
+        elif isinstance(thing, PencilArray):
             widths = thing.halo if halo is None else _read_widths(halo, thing.pencil)
             places[name] = ReadTarget(thing.pencil, widths, thing)
         else:
@@ -158,12 +157,14 @@ def _read_widths(halo: HaloSpec | None, pencil: Pencil) -> Widths:
 def _read_into(into: object, names: list[str] | None) -> dict[str, PencilArray]:
     if into is None:
         return {}
-    if is_field(into):
+    if isinstance(into, PencilArray):
         if names is None or len(names) != 1:
             msg = "to load into one field, name it: load(path, names='u', into=u)"
             raise ArgumentError(msg)
         into = {names[0]: into}
-    if not isinstance(into, Mapping) or not all(map(is_field, into.values())):
+    if not isinstance(into, Mapping) or not all(
+        isinstance(one, PencilArray) for one in into.values()
+    ):
         msg = f"into must be a PencilArray or a mapping like {{'u': u}}, not {into!r:.80}"
         raise TypeError(msg)
     for name, u in into.items():

@@ -15,7 +15,7 @@ from pencils.array.allocation import (
     read_dtype,
     read_singletons,
 )
-from pencils.array.debug import checks, mark_written
+from pencils.array.debug import checks
 from pencils.array.pencil_array import PencilArray
 from pencils.array.spec import Kind, Options, check_out, check_source, kind_facts, read_staging
 from pencils.comm.agree import agreed
@@ -360,4 +360,4 @@ def _unset_ghosts(targets: Sequence[PencilArray | None]) -> None:
     if checks.on:
         for target in targets:
             if target is not None:
-                mark_written(target)
+                target.mark_written()

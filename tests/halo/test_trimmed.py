@@ -70,7 +70,7 @@ def test_margins_are_what_there_is_of_the_halo(comm):
     first, last = comm.rank == 0, comm.rank == comm.size - 1
     assert u.trimmed == {1}
     assert u.halo == ((2, 2), (2, 2))
-    assert everywhere(comm, u.margins == ((2, 2), (2 * (not first), 2 * (not last))))
+    assert everywhere(comm, u.halo_room == ((2, 2), (2 * (not first), 2 * (not last))))
     assert everywhere(comm, u.local.base is not None and (u.local > 0).all())
     assert "halo ((2, 2), (2, 2)), trimmed along [1]>" in repr(u)
 
@@ -78,7 +78,7 @@ def test_margins_are_what_there_is_of_the_halo(comm):
 def test_an_ordinary_field_is_trimmed_nowhere(comm):
     u = pencils.zeros(slabs(comm), halo=1)
     assert u.trimmed == frozenset()
-    assert u.margins is u.halo
+    assert u.halo_room is u.halo
     assert "trimmed" not in repr(u)
 
 
@@ -90,7 +90,7 @@ def test_views_are_trimmed_like_the_field(comm):
         (u.real, data.real),
         (u.imag, data.imag),
     ):
-        assert (view.trimmed, view.margins) == (u.trimmed, u.margins)
+        assert (view.trimmed, view.halo_room) == (u.trimmed, u.halo_room)
         assert everywhere(comm, holds(view, values))
         assert np.shares_memory(view.padded, u.padded)
 
@@ -99,7 +99,7 @@ def test_new_memory_is_trimmed_nowhere(comm):
     data, u = trimmed_slabs(comm, halo=1)
     likes = [pencils.zeros_like(u), pencils.ones_like(u), pencils.empty_like(u, dtype="f4")]
     for made in (*likes, np.full_like(u, 3), u.copy(), u.astype("i4"), u.blank()):
-        assert (made.trimmed, made.margins, made.halo) == (frozenset(), u.halo, u.halo)
+        assert (made.trimmed, made.halo_room, made.halo) == (frozenset(), u.halo, u.halo)
         assert made.padded.shape == pencils.zeros(u.pencil, halo=1).padded.shape
     for made in (u + 1, -u, np.sqrt(u), u.shift((1, 0))):
         assert (made.trimmed, made.halo) == (frozenset(), ((0, 0), (0, 0)))
@@ -182,7 +182,7 @@ def test_faces_as_wide_as_a_trimmed_block_are_straight(comm, monkeypatch):
     (faces,) = ROUTES["sweeps"]([0], [1])
     cargo = Block(kind, comm.rank, straight=True).cargo(faces, backwards=False)
     pieces = [*cargo.sends, *cargo.recvs]
-    assert everywhere(comm, len(pieces) == sum(u.margins[0]))
+    assert everywhere(comm, len(pieces) == sum(u.halo_room[0]))
     assert everywhere(comm, all(piece.straight for piece in pieces))
 
 
@@ -434,7 +434,7 @@ def test_exports_hold_the_ghosts_that_there_are(comm, version, periodic, halo):
     assert everywhere(comm, exported["buffer"].shape == shape)
     assert np.shares_memory(exported["buffer"], u.padded)
     here = dap.validate(exported).dims[2]
-    widths = u.margins[1] if halo != "none" else (0, 0)
+    widths = u.halo_room[1] if halo != "none" else (0, 0)
     assert everywhere(comm, (here.ghosts, here.boundary) == (widths, (0, 0)))
     at = here.local_to_global(np.arange(here.extent), ghosts=True)
     assert everywhere(comm, same(exported["buffer"], expected[:, :, at]))

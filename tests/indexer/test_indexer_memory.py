@@ -36,7 +36,7 @@ def test_two_points_of_a_field(comm, u, reduce):
     def call():
         u.put(coords, [1.0, 2.0], reduce=reduce)
         u.take(coords)
-        with u.pencil.indexer(coords) as plan:
+        with pencils.PointIndexer(u.pencil, coords) as plan:
             plan.put(u, [3.0, 4.0], reduce=reduce)
             plan.take(u)
             plan.put_start(u, [3.0, 4.0], reduce=reduce).wait()

@@ -132,7 +132,10 @@ def test_one_plan_serves_any_field_of_the_pencil(comm, field):
     points = [[0, 4], [comm.rank % 4, 0], [5, 1]]
     pen = field.pencil
     turned = pen.with_(order=(2, 0, 1))
-    with pen.indexer(points) as plan, pen.indexer(points, check=False) as quick:
+    with (
+        pencils.PointIndexer(pen, points) as plan,
+        pencils.PointIndexer(pen, points, check=False) as quick,
+    ):
         assert plan.shape == (2,)
         for dtype in DTYPES:
             data = numbered((2, *SHAPE), dtype)
@@ -214,7 +217,7 @@ def test_fields_that_do_not_fit_the_plan(comm, field):
     read_only = pencils.ones(pen)
     read_only.local.flags.writeable = False
     empty = pencils.ones(pen, components=0)
-    with pen.indexer((0, 0, 0)) as plan:
+    with pencils.PointIndexer(pen, (0, 0, 0)) as plan:
         cases = [
             (lambda: plan.take(other), PencilMismatchError, "u lies on"),
             (lambda: plan.take(thin), ArgumentError, "singleton dimensions [2]"),

@@ -53,7 +53,7 @@ def test_points_of_any_shared_field_are_taken(seed, check):
     dims = [dim for dim in range(field.pencil.ndim) if dim not in field.singletons]
     expected = data[(..., *mine)]
     assert everywhere(COMM, same(field.take(mine), expected))
-    with field.pencil.indexer(mine, dims=dims, check=check) as plan:
+    with pencils.PointIndexer(field.pencil, mine, dims=dims, check=check) as plan:
         out = np.empty(expected.shape, data.dtype)
         for _ in range(3):
             out.view("u1" if out.size else out.dtype)[...] = 0
@@ -98,7 +98,7 @@ def test_ranks_may_pass_other_outputs_than_before(comm):
     other = shared_field(comm)
     other.local[...] *= 2
     kept = np.empty(9)
-    with field.pencil.indexer(points, check=False) as plan:
+    with pencils.PointIndexer(field.pencil, points, check=False) as plan:
         for turn in range(6):
             u, factor = (field, 1) if turn % 3 else (other, 2)
             out = kept if (turn + comm.rank) % 2 else np.empty(9)
@@ -108,7 +108,7 @@ def test_ranks_may_pass_other_outputs_than_before(comm):
 
 def test_what_was_stored_before_is_read(comm):
     field, points = shared_field(comm), corners(comm)
-    with field.pencil.indexer(points, check=False) as plan:
+    with pencils.PointIndexer(field.pencil, points, check=False) as plan:
         for turn in range(50):
             field.local[...] = turn
             assert (field.take(points) == turn).all()
@@ -121,7 +121,7 @@ def test_a_shared_field_is_reversed_in_place(comm, once):
     field = shared_field(comm, (23,))
     (here,) = field.local_slices
     mine = [22 - np.arange(23)[here]]
-    with field.pencil.indexer(mine, check=False) as plan:
+    with pencils.PointIndexer(field.pencil, mine, check=False) as plan:
         for expected in (numbered((23,))[::-1], numbered((23,))):
             if once:
                 field.take(mine, field.local)

@@ -206,7 +206,9 @@ def test_local_vectors_have_their_ghosts_as_halo(comm, seed):
     assert everywhere(comm, holds(u, data) and np.shares_memory(u.local, vec.memory))
     expected = vec.memory.copy()
     ghosts = np.ones(u.padded.shape, dtype=bool)
-    inside = [slice(lo, lo + n) for (lo, _), n in zip(u.margins, u.pencil.local_shape, strict=True)]
+    inside = [
+        slice(lo, lo + n) for (lo, _), n in zip(u.halo_room, u.pencil.local_shape, strict=True)
+    ]
     ghosts[(Ellipsis, *inside)] = False
     u.padded[ghosts & (u.padded != -1)] = 0
     if any(map(any, u.halo)):

@@ -8,22 +8,19 @@ same on every rank.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from pencils.array.allocation import Array
-from pencils.array.operands import is_field
+from pencils.array.base import Field
 from pencils.array.reductions.engine import NO_VALUE, Axis, Reduction, read_mask, reduce_field
 from pencils.array.reductions.extremum import arg_extremum
 
-if TYPE_CHECKING:
-    from pencils.array.pencil_array import PencilArray
-
 
 def sum(
-    field: PencilArray,
+    field: Field,
     axis: Axis = None,
     dtype: DTypeLike | None = None,
     out: None = None,
@@ -69,7 +66,7 @@ def sum(
 
 
 def prod(
-    field: PencilArray,
+    field: Field,
     axis: Axis = None,
     dtype: DTypeLike | None = None,
     out: None = None,
@@ -92,7 +89,7 @@ def prod(
 
 
 def min(
-    field: PencilArray,
+    field: Field,
     axis: Axis = None,
     out: None = None,
     keepdims: bool = False,
@@ -114,7 +111,7 @@ def min(
 
 
 def max(
-    field: PencilArray,
+    field: Field,
     axis: Axis = None,
     out: None = None,
     keepdims: bool = False,
@@ -136,7 +133,7 @@ def max(
 
 
 def any(
-    field: PencilArray,
+    field: Field,
     axis: Axis = None,
     out: None = None,
     keepdims: bool = False,
@@ -148,7 +145,7 @@ def any(
 
 
 def all(
-    field: PencilArray,
+    field: Field,
     axis: Axis = None,
     out: None = None,
     keepdims: bool = False,
@@ -159,7 +156,7 @@ def all(
     return reduce_field("all", np.logical_and, field, axis, keepdims=keepdims, out=out, where=where)
 
 
-def count_nonzero(field: PencilArray, axis: Axis = None, *, keepdims: bool = False) -> Any:
+def count_nonzero(field: Field, axis: Axis = None, *, keepdims: bool = False) -> Any:
     """Count the elements that are not zero, over all ranks. *Collective*."""
     return reduce_field(
         "count_nonzero",
@@ -172,13 +169,13 @@ def count_nonzero(field: PencilArray, axis: Axis = None, *, keepdims: bool = Fal
     )
 
 
-def ptp(field: PencilArray, axis: Axis = None, out: None = None, keepdims: bool = False) -> Any:
+def ptp(field: Field, axis: Axis = None, out: None = None, keepdims: bool = False) -> Any:
     """Return maximum minus minimum over all ranks, as `numpy.ptp`. *Collective*."""
     return max(field, axis, out, keepdims) - min(field, axis, out, keepdims)
 
 
 def mean(
-    field: PencilArray,
+    field: Field,
     axis: Axis = None,
     dtype: DTypeLike | None = None,
     out: None = None,
@@ -192,7 +189,7 @@ def mean(
 
 def _mean(
     name: str,
-    field: PencilArray,
+    field: Field,
     axis: Axis,
     dtype: DTypeLike | None,
     *,
@@ -210,12 +207,12 @@ def _mean(
 
 def _divided(total: Any, count: Any) -> Any:
     """Divide; in place if that changes no type: one rank alone may have no memory for more."""
-    floats = is_field(total) and total.dtype.kind in "fc" and np.ndim(count) == 0
+    floats = isinstance(total, Field) and total.dtype.kind in "fc" and np.ndim(count) == 0
     return np.divide(total, count, out=total) if floats else total / count
 
 
 def var(
-    field: PencilArray,
+    field: Field,
     axis: Axis = None,
     dtype: DTypeLike | None = None,
     out: None = None,
@@ -248,7 +245,7 @@ def var(
 
 
 def std(
-    field: PencilArray,
+    field: Field,
     axis: Axis = None,
     dtype: DTypeLike | None = None,
     out: None = None,
@@ -259,12 +256,12 @@ def std(
 ) -> Any:
     """Return the square root of `var`, with the same parameters. *Collective*."""
     square: Any = var(field, axis, dtype, out, ddof, keepdims, where=where)
-    out_square: Any = square if is_field(square) else None
+    out_square: Any = square if isinstance(square, Field) else None
     return np.sqrt(square, out=out_square)
 
 
 def argmin(
-    field: PencilArray, axis: int | None = None, out: None = None, *, keepdims: bool = False
+    field: Field, axis: int | None = None, out: None = None, *, keepdims: bool = False
 ) -> Any:
     """Global position of the first minimum, as `numpy.argmin`. *Collective*.
 
@@ -293,13 +290,13 @@ def argmin(
 
 
 def argmax(
-    field: PencilArray, axis: int | None = None, out: None = None, *, keepdims: bool = False
+    field: Field, axis: int | None = None, out: None = None, *, keepdims: bool = False
 ) -> Any:
     """Global position of the first maximum; like `argmin`. *Collective*."""
     return arg_extremum("argmax", np.greater, field, axis, out=out, keepdims=keepdims)
 
 
-def norm(field: PencilArray, ord: float | None = None) -> Any:
+def norm(field: Field, ord: float | None = None) -> Any:
     """Vector norm of all elements over all ranks. *Collective*.
 
     Parameters
@@ -335,16 +332,14 @@ def _power(block: Array, order: object) -> Array:
     return np.asarray(np.abs(block) ** order)
 
 
-def _reduce_real(
-    ufunc: np.ufunc, field: PencilArray, of: Callable[[Array], Array], order: object
-) -> Any:
+def _reduce_real(ufunc: np.ufunc, field: Field, of: Callable[[Array], Array], order: object) -> Any:
     """Reduce something that is computed of each element and real."""
     values = _inexact(field)
     kind = _real(values.dtype)
     return reduce_field("norm", ufunc, values, None, dtype=kind, of=of, same={"ord": order})
 
 
-def _inexact(field: PencilArray) -> PencilArray:
+def _inexact(field: Field) -> Field:
     """Field with room for the modulus of any of its values."""
     return field.astype(float) if field.dtype.kind in "biu" else field
 
@@ -380,7 +375,7 @@ def _as_type(result: Any, dtype: np.dtype[Any]) -> Any:
     return result.astype(dtype) if result.dtype != dtype else result
 
 
-def _count(field: PencilArray, axis: Axis, *, keepdims: bool, where: Any) -> Any:
+def _count(field: Field, axis: Axis, *, keepdims: bool, where: Any) -> Any:
     """Return the number of elements behind each result."""
     if where is True:
         return Reduction.read("count", field, axis, keepdims=keepdims, out=None).count

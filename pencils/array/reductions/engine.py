@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pencils.array.allocation import Array, in_memory_order, memory_axes, read_value
+from pencils.array.base import Field
 from pencils.array.operands import check_fits, cut, facts
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import reducer
@@ -19,7 +20,6 @@ from pencils.errors import ArgumentError
 from pencils.layout.make import read_dims
 
 if TYPE_CHECKING:
-    from pencils.array.pencil_array import PencilArray
     from pencils.comm.mpi import MPI
 
 Axis = int | Sequence[int] | None
@@ -34,15 +34,13 @@ class Reduction:
     result come out of the same sum; only the first replica contributes.
     """
 
-    field: PencilArray
+    field: Field
     axes: tuple[int, ...]
     keepdims: bool
     whole: bool
 
     @classmethod
-    def read(
-        cls, name: str, field: PencilArray, axis: Axis, *, keepdims: bool, out: object
-    ) -> Reduction:
+    def read(cls, name: str, field: Field, axis: Axis, *, keepdims: bool, out: object) -> Reduction:
         """Check what the user asked for.
 
         Raises
@@ -116,7 +114,7 @@ class Reduction:
 def reduce_field(
     name: str,
     ufunc: np.ufunc,
-    field: PencilArray,
+    field: Field,
     axis: Axis,
     *,
     keepdims: bool = False,
@@ -166,7 +164,7 @@ def reduce_field(
     return task.finish(task.in_logic(total))
 
 
-def read_mask(where: Any, field: PencilArray) -> Array:
+def read_mask(where: Any, field: Field) -> Array:
     """Own part of a mask over a field.
 
     Raises

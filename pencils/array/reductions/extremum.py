@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from pencils.array.allocation import Array
+from pencils.array.base import Field
 from pencils.array.operands import facts
 from pencils.array.reductions.engine import Reduction
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import combine
 from pencils.errors import ArgumentError
-
-if TYPE_CHECKING:
-    from pencils.array.pencil_array import PencilArray
 
 Candidates = tuple[Array, Array] | None
 
@@ -23,7 +21,7 @@ Candidates = tuple[Array, Array] | None
 def arg_extremum(
     name: str,
     better: np.ufunc,
-    field: PencilArray,
+    field: Field,
     axis: int | None,
     *,
     out: object,

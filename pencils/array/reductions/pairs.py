@@ -5,22 +5,20 @@ All functions here are *Collective*.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from pencils.array.operands import common_pencil, cut, facts, is_field, topology_among
+from pencils.array.allocation import Array
+from pencils.array.base import Field
+from pencils.array.operands import common_pencil, cut, facts, topology_among
 from pencils.array.reductions.engine import Reduction
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import allreduce, combine
 from pencils.errors import ArgumentError
 
-if TYPE_CHECKING:
-    from pencils.array.allocation import Array
-    from pencils.array.pencil_array import PencilArray
 
-
-def vdot(field: PencilArray, other: Any) -> Any:
+def vdot(field: Field, other: Any) -> Any:
     """Sum of ``conj(field) * other`` over all elements and ranks. *Collective*.
 
     Parameters
@@ -91,17 +89,17 @@ def _both(one: bool, other: bool) -> bool:
 
 def _facts(operand: Any) -> object:
     """Name what all ranks must agree on about an operand; the values of arrays are theirs."""
-    return facts(operand) if is_field(operand) else np.shape(operand)
+    return facts(operand) if isinstance(operand, Field) else np.shape(operand)
 
 
-def _main_field(one: Any, other: Any) -> PencilArray:
+def _main_field(one: Any, other: Any) -> Field:
     """Return the operand that is a field, and the larger one if both are."""
-    fields = [operand for operand in (one, other) if is_field(operand)]
+    fields = [operand for operand in (one, other) if isinstance(operand, Field)]
     return min(fields, key=lambda field: len(field.singletons))
 
 
 def _blocks(one: Any, other: Any) -> tuple[Array, Array]:
     """Local parts of both operands, broadcast against each other."""
-    pencil = common_pencil([operand for operand in (one, other) if is_field(operand)])
+    pencil = common_pencil([operand for operand in (one, other) if isinstance(operand, Field)])
     left, right = np.broadcast_arrays(cut(one, pencil)[0], cut(other, pencil)[0])
     return left, right

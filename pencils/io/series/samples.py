@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from pencils.array.allocation import Array
-from pencils.array.operands import is_field
 from pencils.array.pencil_array import PencilArray
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, PencilMismatchError
@@ -82,7 +81,7 @@ def read_samples(fields: object, ranks: Pencil) -> list[Sample]:
 
 def _read_sample(name: str, thing: object, ranks: Pencil) -> Sample:
     u, key = thing if isinstance(thing, tuple) and len(thing) == 2 else (thing, ...)  # noqa: PLR2004
-    if not is_field(u):
+    if not isinstance(u, PencilArray):
         return ValueSample(name, _read_value(name, thing))
     if u.pencil.size != ranks.size or not u.pencil.same_ranks(ranks):
         msg = f"fields[{name!r}] lies over other processes than the series:\n{u.pencil!r}"

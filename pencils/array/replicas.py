@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from pencils.array.allocation import Array
-from pencils.array.operands import Field, check_type, facts, topology_among
+from pencils.array.operands import check_type, facts, topology_among
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import combine
 from pencils.errors import ReplicaError
-
-if TYPE_CHECKING:
-    from pencils.array.pencil_array import PencilArray
 
 
 def verify_replicas(field: PencilArray) -> None:
@@ -36,7 +32,7 @@ def verify_replicas(field: PencilArray) -> None:
     """
     topology = topology_among(field)
     with agreed(topology.comm, "verify_replicas") as agree:
-        check_type("field", field, Field)
+        check_type("field", field, PencilArray)
         agree(**facts(field))
         mine = np.ascontiguousarray(field.local)
         first = mine.copy()

@@ -1,0 +1,299 @@
+"""Field: a pencil and the block of one rank, halo included; the base class of `PencilArray`.
+
+Code that works on fields (indexing, reductions, stencils, NumPy functions) imports this file and
+makes its results by ``u.from_block`` and ``u.blank``, which give objects of the class of `u`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from pencils.array.allocation import (
+    Array,
+    Widths,
+    allocate,
+    padded_slices,
+    read_dtype,
+    read_value,
+)
+from pencils.array.debug import checks, unset_ghosts
+from pencils.layout import margins
+from pencils.layout.make import read_ints
+from pencils.pencil import Extent, Pencil
+
+_SHOWN = 4  # values
+
+
+class Field:
+    """What a field stores and knows without communication.
+
+    The block is a NumPy array in logical order: components, then the dimensions of space, halo
+    included. All block arguments are trusted here; `PencilArray` checks what users pass.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_extent",
+        "_halo",
+        "_halo_room",
+        "_local",
+        "_padded",
+        "_pencil",
+        "_singletons",
+        "_trimmed",
+    )
+    _extent: Extent
+    _halo: Widths
+    _local: Array
+    _halo_room: Widths
+    _padded: Array
+    _pencil: Pencil
+    _singletons: frozenset[int]
+    _trimmed: frozenset[int]
+
+    @classmethod
+    def from_block(
+        cls,
+        pencil: Pencil,
+        padded: Array,
+        singletons: frozenset[int] = frozenset(),
+        halo: Widths | None = None,
+        trimmed: frozenset[int] = frozenset(),
+    ) -> Self:
+        """Wrap a block that is known to fit, without the checks of the constructor."""
+        array = object.__new__(cls)
+        array._set(pencil, padded, singletons, halo, trimmed)
+        return array
+
+    @classmethod
+    def allocated(
+        cls,
+        pencil: Pencil,
+        dtype: np.dtype[Any],
+        components: tuple[int, ...] = (),
+        singletons: frozenset[int] = frozenset(),
+        halo: Widths | None = None,
+        **memory: bool,
+    ) -> Self:
+        """Make a field from arguments that are normalised; `memory` as in `storage.allocate`."""
+        widths = halo or ((0, 0),) * pencil.ndim
+        block = allocate(pencil, dtype, components, singletons, widths, **memory)
+        return cls.from_block(pencil, block, singletons, widths)
+
+    def _set(
+        self,
+        pencil: Pencil,
+        padded: Array,
+        singletons: frozenset[int],
+        halo: Widths | None,
+        trimmed: frozenset[int] = frozenset(),
+    ) -> None:
+        self._pencil = pencil
+        self._padded = padded
+        self._singletons = singletons
+        self._extent = extent = pencil.extent(singletons)
+        self._halo = room = halo or ((0, 0),) * pencil.ndim
+        if trimmed:
+            room = margins(extent.box, extent.shape, room, trimmed)
+        self._halo_room = room
+        self._trimmed = trimmed
+        if halo is None or not any(map(any, halo)):
+            self._local = padded
+        else:
+            inside: list[Any] = [
+                slice(lo, lo + n) for (lo, _), n in zip(room, extent.local_shape, strict=True)
+            ]
+            self._local = padded[(Ellipsis, *inside)]
+
+    @property
+    def pencil(self) -> Pencil:
+        """Where the points live."""
+        return self._pencil
+
+    @property
+    def extent(self) -> Extent:
+        """Layout and own block of this field, its singleton dimensions included."""
+        return self._extent
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Global shape: components first, singleton dimensions as 1."""
+        return self.components + self._extent.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes, components included."""
+        return self._padded.ndim
+
+    @property
+    def size(self) -> int:
+        """Global number of elements, each replica counted once."""
+        return prod(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type."""
+        return self._padded.dtype
+
+    @property
+    def components(self) -> tuple[int, ...]:
+        """Shape of the leading axes that are not space."""
+        return self._padded.shape[: self._padded.ndim - self._pencil.ndim]
+
+    @property
+    def singletons(self) -> frozenset[int]:
+        """Space dimensions along which the field has extent 1 and is replicated."""
+        return self._singletons
+
+    @property
+    def halo(self) -> Widths:
+        """Halo widths ``(lo, hi)`` of every space dimension, the same on all ranks."""
+        return self._halo
+
+    @property
+    def trimmed(self) -> frozenset[int]:
+        """Space dimensions along which padded blocks end where the domain ends.
+
+        Fields that were imported have no room there for boundary points and wrapped ghosts; what
+        pencils makes itself, ``u.copy()`` too, is trimmed nowhere.
+        """
+        return self._trimmed
+
+    @property
+    def halo_room(self) -> Widths:
+        """Room of `padded` around the own block: `halo`, if not cut off because of `trimmed`."""
+        return self._halo_room
+
+    @property
+    def local(self) -> Array:
+        """The own block, without halo: a NumPy view in logical order."""
+        return self._local
+
+    @local.setter
+    def local(self, values: object) -> None:
+        if values is not self._local:  # after ``u.local += 1`` it is
+            self._local[...] = values
+        if checks.on:
+            self.mark_written()
+
+    @property
+    def padded(self) -> Array:
+        """The own block with its halo: a NumPy view in logical order."""
+        return self._padded
+
+    @padded.setter
+    def padded(self, values: object) -> None:
+        if values is not self._padded:
+            self._padded[...] = values
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        """Shape of `local`."""
+        return self._local.shape
+
+    @property
+    def local_slices(self) -> tuple[slice, ...]:
+        """Where the own block lies: ``global_array[u.local_slices]`` equals ``u.local``."""
+        return (*(slice(0, n) for n in self.components), *self._extent.box.slices())
+
+    @property
+    def real(self) -> Self:
+        """Real part, a view."""
+        return self._map_block(lambda block: block.real)
+
+    @property
+    def imag(self) -> Self:
+        """Imaginary part, a view."""
+        return self._map_block(lambda block: block.imag)
+
+    def component(self, *index: int) -> Self:
+        """One component as a field of its own, a view with the same halo.
+
+        Parameters
+        ----------
+        *index : int
+            Index along each component axis, or along the first few.
+
+        Raises
+        ------
+        IndexError
+            If there are fewer component axes, or the index is out of range.
+        """
+        key = read_ints("component", index)
+        if len(key) > len(self.components):
+            msg = f"component {key} of a field with component axes {self.components}"
+            raise IndexError(msg)
+        return self._map_block(lambda block: block[key])
+
+    def unstack(self) -> list[Self]:
+        """List the fields along the first component axis, as views: ``ux, uy, uz = u.unstack()``.
+
+        Raises
+        ------
+        IndexError
+            If there is no component axis.
+        """
+        if not self.components:
+            msg = "a field without component axes cannot be unstacked"
+            raise IndexError(msg)
+        return [self.component(i) for i in range(self.components[0])]
+
+    def copy(self) -> Self:
+        """Copy of the field, halo included; where this is trimmed, the copy has unset points."""
+        new = self.blank()
+        np.copyto(self._room_in(new), self._padded)
+        return new
+
+    def astype(self, dtype: DTypeLike) -> Self:
+        """Copy converted to another element type, halo included."""
+        new = self.blank(dtype)
+        np.copyto(new.local, self._local, casting="unsafe")
+        if self._padded is not self._local:
+            with np.errstate(invalid="ignore", over="ignore"):  # ghosts may not be set yet
+                np.copyto(self._room_in(new), self._padded, casting="unsafe")
+        return new
+
+    def fill(self, value: object) -> None:
+        """Set every own point and every halo point to one `value`."""
+        self._padded[...] = read_value("value", value, self.dtype)
+
+    def blank(self, dtype: DTypeLike | None = None) -> Self:
+        """Make a field like this one, of another type if given, whose values are not set."""
+        kind = self.dtype if dtype is None else read_dtype(dtype)
+        return self.allocated(self._pencil, kind, self.components, self._singletons, self._halo)
+
+    def _map_block(self, view: Callable[[Array], Array]) -> Self:
+        return self.from_block(
+            self._pencil, view(self._padded), self._singletons, self._halo, self._trimmed
+        )
+
+    def _room_in(self, blank: Field) -> Array:
+        """View that part of a field like this one, trimmed nowhere, for which this has room."""
+        return blank.padded[padded_slices(self._extent.local_shape, self._halo, self._halo_room)]
+
+    def mark_written(self) -> None:
+        """Set the ghosts to NaN after a write to own points; callers check `checks.on` first."""
+        if self._padded is not self._local:
+            unset_ghosts(self._padded, self._extent, self._halo_room)
+
+    def __repr__(self) -> str:
+        pencil, box = self.pencil, self.extent.box
+        owned = ", ".join(f"{lo}:{hi}" for lo, hi in zip(box.start, box.stop, strict=True))
+        extras = [f"components {self.components}"] if self.components else []
+        extras += [f"singleton dimensions {sorted(self.singletons)}"] if self.singletons else []
+        extras += [f"halo {self.halo}"] if any(map(any, self.halo)) else []
+        extras += [f"trimmed along {sorted(self.trimmed)}"] if self.trimmed else []
+        first = list(map(str, self.local.flat[:_SHOWN]))
+        more = ["..."] if self.local.size > _SHOWN else []
+        lines = (
+            f"<PencilArray {self.shape} {self.dtype}{''.join(', ' + extra for extra in extras)}>",
+            f"  on {pencil!r}",
+            f"  rank {pencil.rank} of {pencil.size} owns [{owned}], local shape {self.local_shape}",
+            " ".join(("  local values", *first, *more)),
+        )
+        return "\n".join(lines)

@@ -1,0 +1,321 @@
+"""Methods of fields that lead to higher layers: halos, points, Distributed Array Protocol.
+
+The only file that imports layers above its own: inside functions, when a method is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from pencils.array.allocation import Array
+from pencils.comm.exchange import Handle
+from pencils.pencil import Pencil
+
+if TYPE_CHECKING:
+    from pencils.array.pencil_array import PencilArray
+    from pencils.halo.boundary import Mode
+    from pencils.indexer import PointIndexer, ReduceOp
+
+# Halos: ghosts by communication, boundary points without.
+
+
+def exchange_halo(u: PencilArray, *, corners: bool = True) -> None:
+    """Fill the ghosts: copies of other ranks' points, and of wrapped-around ones. *Collective*.
+
+    Boundary points, beyond the ends of dimensions that are not periodic, are not touched; fill them
+    afterwards with `fill_boundary`, which reads ghosts.
+
+    Parameters
+    ----------
+    corners : bool, optional
+        Whether to fill ghosts that lie beyond several dimensions; stencils shaped like a star do
+        not need them.
+
+    Raises
+    ------
+    ArgumentError
+        On every rank, if the field has no halo, is read-only, or its communicator was freed.
+    RankDisagreementError
+        On every rank, if ranks have fields of different kinds.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> pen = pencils.Pencil((8, 6), periodic=True)
+    >>> u = pencils.from_function(pen, lambda i, j: 10.0 * i + j, halo=1)
+    >>> u.exchange_halo()
+    >>> laplacian = sum(u.shift(o) for o in [(1, 0), (-1, 0), (0, 1), (0, -1)]) - 4 * u
+    >>> abs(laplacian[1:-1, 1:-1]).max()
+    np.float64(0.0)
+    """
+    from pencils.halo import verbs
+
+    verbs.exchange_halo(u, corners=corners)
+
+
+def start_halo_exchange(u: PencilArray, *, corners: bool = True) -> Handle[None]:
+    """Start filling the ghosts, and return before it is done. *Collective*.
+
+    Until ``wait()`` of the returned handle, which all ranks must call, the field may be read where
+    it is owned, but not written: compute on `interior` meanwhile, on the `shells` afterwards. With
+    several exchanges under way, no other collective call should come between waits that ranks make
+    in another order.
+
+    Parameters
+    ----------
+    corners : bool, optional
+        As for `exchange_halo`.
+
+    Returns
+    -------
+    Handle
+        The exchange under way.
+
+    Raises
+    ------
+    ArgumentError, RankDisagreementError
+        As `exchange_halo`.
+    """
+    from pencils.halo import verbs
+
+    return verbs.start_halo_exchange(u, corners=corners)
+
+
+def accumulate_halo(u: PencilArray, *, corners: bool = True) -> None:
+    """Add every ghost to the point it is a copy of, and zero it. *Collective*.
+
+    The exact adjoint of `exchange_halo`: for blocks x, y with halo, the scalar products of
+    (x with its ghosts filled) and y, and of x and (y accumulated), are equal up to rounding. It
+    brings home what was deposited beyond the own block: particles, finite elements, gradients.
+
+    Parameters
+    ----------
+    corners : bool, optional
+        Whether ghosts that lie beyond several dimensions are added; else they stay as they are.
+
+    Raises
+    ------
+    ArgumentError, TypeError
+        On every rank, if the field has no halo, is read-only, or does not hold numbers.
+    RankDisagreementError
+        On every rank, if ranks have fields of different kinds.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = pencils.ones(pencils.Pencil((4,), periodic=True), halo=1)
+    >>> u.accumulate_halo()
+    >>> u.sum() / u.pencil.size  # each rank had two ghosts
+    np.float64(6.0)
+    """
+    from pencils.halo import verbs
+
+    verbs.accumulate_halo(u, corners=corners)
+
+
+def fill_boundary(
+    u: PencilArray,
+    mode: Mode | Callable[..., Any],
+    *,
+    value: object = None,
+    axis: int | Sequence[int] | None = None,
+    side: Literal["lo", "hi", "both"] = "both",
+    reflect_type: Literal["even", "odd"] = "even",
+) -> None:
+    """Fill halo points outside the physical domain, as `numpy.pad` would; never communicates.
+
+    These are the points of ``u.padded`` with a global index below 0 or not below ``u.shape``, along
+    dimensions that are not periodic. Ghosts must be up to date: exchange first, then fill.
+    Dimensions are filled in rising order, each over the whole padded range of the others, so that
+    after both steps corners too equal those of `numpy.pad` of the global array. Ranks whose own
+    block is empty are left alone.
+
+    Parameters
+    ----------
+    u : PencilArray
+        The field; its boundary points are overwritten, nothing else.
+    mode : {"constant", "edge", "linear_ramp", "reflect", "symmetric", "antisymmetric"} or callable
+        What to fill in, in the words of `numpy.pad`; ramps may differ from its in the last bit.
+        ``"antisymmetric"``, which NumPy does not have, is twice `value` less what ``"symmetric"``
+        gives: half a cell outside of the last points the field is `value`. A
+        callable is called as ``f(i, j, ...)`` once for each dimension and side, with the global
+        indices of the boundary points, padded range of the other dimensions included: integer
+        arrays that broadcast against each other, with values below 0 and beyond the shape. What it
+        returns must broadcast to these points, components first. It runs only on ranks that have
+        such points, so it must not communicate, and an error it raises is raised there only.
+    value : array_like, optional
+        For ``"constant"`` the value, for ``"linear_ramp"`` the one at the outermost point, for
+        ``"antisymmetric"`` that at the wall between the last point and the first one outside: a
+        scalar, or an array that broadcasts to the components. Default 0.
+    axis : int or sequence of int, optional
+        Space dimensions in ``[-n, n)`` to fill along, components not counted. Default: all that
+        have a halo and are not periodic, and along which the field is not `trimmed`.
+    side : {"lo", "hi", "both"}, optional
+        Below index 0, beyond the last one, or both.
+    reflect_type : {"even", "odd"}, optional
+        For ``"reflect"`` and ``"symmetric"``: ``"odd"`` subtracts the mirrored values from twice
+        the value of the last point.
+
+    Raises
+    ------
+    ArgumentError, TypeError
+        If an argument is not allowed, there is no halo at all, or none to fill along a dimension
+        that is named, the field is read-only or has no points along a dimension, or the halo of
+        some rank does not hold the points to mirror (possible only if it is narrower on the inner
+        side). All ranks raise alike, and nothing was changed.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = pencils.zeros(pencils.Pencil(4), halo=2)
+    >>> u.local[...] = [1, 2, 3, 4]
+    >>> u.fill_boundary("reflect")
+    >>> u.padded
+    array([3., 2., 1., 2., 3., 4., 3., 2.])
+    >>> u.fill_boundary("constant", value=9, side="hi")
+    >>> u.padded
+    array([3., 2., 1., 2., 3., 4., 9., 9.])
+    >>> u.fill_boundary(lambda i: 10 * i, side="lo")
+    >>> u.padded
+    array([-20., -10.,   1.,   2.,   3.,   4.,   9.,   9.])
+    """
+    from pencils.halo import boundary
+
+    boundary.fill_boundary(u, mode, value=value, axis=axis, side=side, reflect_type=reflect_type)
+
+
+# Points by their global coordinates.
+
+
+def take(u: PencilArray, coords: Sequence[Any], out: Any = None) -> Array:
+    """Read any points, wherever they live: ``global_array[..., i, j, k]``. *Collective*.
+
+    A plan for the same points again and again is `PointIndexer`.
+
+    Parameters
+    ----------
+    coords : sequence of array_like of int
+        Global coordinates along each space dimension, in ``[0, shape)``, which broadcast to
+        each other. Other ones on every process, perhaps none; points may come twice.
+    out : numpy.ndarray, optional
+        Contiguous array to fill, of shape ``u.components`` + that of the coordinates.
+
+    Returns
+    -------
+    numpy.ndarray
+        `out`, or a new array.
+
+    Raises
+    ------
+    IndexError, ArgumentError, TypeError
+        On every rank, if an argument does not fit on any.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = pencils.from_function(pencils.Pencil((4, 6)), lambda i, j: 10 * i + j)
+    >>> u.take(([3, 0], [1, 5]))
+    array([31,  5])
+    """
+    with _indexer(u, coords) as plan:
+        return plan.take(u, out)
+
+
+def put(
+    u: PencilArray, coords: Sequence[Any], values: Any, *, reduce: ReduceOp | None = None
+) -> None:
+    """Write to any points, wherever they live. *Collective*.
+
+    Parameters
+    ----------
+    coords : sequence of array_like of int
+        Global coordinates, as for `take`.
+    values : array_like
+        What broadcasts to ``u.components`` + the shape of the coordinates.
+    reduce : ReduceOp, optional
+        How values for one point, and the one that is there, are combined; the type of the field
+        stays, see `ReduceOp`. Default: the last one stays, in the order of ranks and, on each of
+        them, of coordinates.
+
+    Raises
+    ------
+    IndexError, ArgumentError, TypeError
+        On every rank, before anything is written, if an argument does not fit on any.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = pencils.zeros(pencils.Pencil(4))
+    >>> u.put([[2, 0, 2]], [1.0, 3.0, 5.0], reduce=pencils.ReduceOp.SUM)
+    >>> u.local
+    array([3., 0., 6., 0.])
+    """
+    with _indexer(u, coords) as plan:
+        plan.put(u, values, reduce=reduce)
+
+
+def _indexer(u: PencilArray, coords: Sequence[Any]) -> PointIndexer:
+    from pencils.indexer.passing import PassingIndexer
+
+    dims = [dim for dim in range(u.pencil.ndim) if dim not in u.singletons]
+    return PassingIndexer(u.pencil, coords, dims=dims)
+
+
+# The Distributed Array Protocol: see `pencils.dap`.
+
+
+def export(u: PencilArray) -> dict[str, Any]:
+    """Export by the Distributed Array Protocol 0.10: see `pencils.dap.export`."""
+    from pencils import dap
+
+    return dap.export(u)
+
+
+def from_distarray(
+    cls: type[PencilArray],  # noqa: ARG001 - fields have no subclasses
+    pencil: Pencil,
+    obj: object,
+    *,
+    halo: Literal["keep", "drop", "wrap"] = "keep",
+    lenient: bool = False,
+) -> PencilArray:
+    """Import an array by the Distributed Array Protocol onto a pencil. *Collective*.
+
+    It must have the blocks of the pencil; then it mixes with the other fields there. What
+    is periodic is a matter of the pencil. Dimensions before its own become components, dimensions
+    of extent 1 singletons.
+    `pencils.dap.import_array` makes the pencil that fits.
+
+    Parameters
+    ----------
+    pencil : Pencil
+        Where the points live.
+    obj, halo, lenient
+        As in `pencils.dap.import_array`. The exports of all processes are taken in the row-major
+        order of their coordinates: see `pencils.dap.comm`.
+
+    Returns
+    -------
+    PencilArray
+        A field on the memory of the exporter.
+
+    Raises
+    ------
+    PencilMismatchError
+        On every rank, if the array has other blocks.
+    DAPError, RankDisagreementError, ArgumentError, TypeError
+        As `pencils.dap.import_array`.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> pen = pencils.Pencil((4, 6))
+    >>> u = pencils.ones(pen)
+    >>> v = pencils.PencilArray.from_distarray(pen, u.__distarray__())
+    >>> (u + v).sum()
+    np.float64(48.0)
+    """
+    from pencils.dap.importing import import_onto
+
+    return import_onto(pencil, obj, halo=halo, lenient=lenient)
