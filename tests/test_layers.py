@@ -41,8 +41,8 @@ UPWARD = "array/verbs.py"
 # starts the processes, goes past it.
 MPI_DOOR = "comm/mpi.py"
 
-# External packages and the folders that may import them; under TYPE_CHECKING every folder may, except
-# mpi4py.
+# External packages and the folders that may import them. Under TYPE_CHECKING every folder may, but
+# for mpi4py.
 OWNERS = {
     "mpi4py": {"run"},
     "h5py": {"io"},
