@@ -12,7 +12,7 @@ from pencils.array.creation import (
     zeros,
     zeros_like,
 )
-from pencils.array.debug import checking
+from pencils.array.debug import debug_ghosts
 from pencils.array.pencil_array import PencilArray
 from pencils.array.replicas import verify_replicas
 from pencils.distribute.gather import gather
@@ -50,8 +50,8 @@ __all__ = [
     "Tuning",
     "__version__",
     "alias",
-    "checking",
     "dap",
+    "debug_ghosts",
     "empty",
     "empty_like",
     "exchange_halos",

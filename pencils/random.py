@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from pencils.array.allocation import HaloSpec
 from pencils.array.creation import empty
+from pencils.array.normalize import HaloLike
 from pencils.array.pencil_array import PencilArray
 from pencils.errors import ArgumentError
 from pencils.layout.integers import to_int
@@ -30,7 +30,7 @@ def uniform(
     *,
     dtype: DTypeLike = float,
     components: int | Sequence[int] = (),
-    halo: HaloSpec = 0,
+    halo: HaloLike = 0,
 ) -> PencilArray:
     """Draw values uniformly from ``[low, high)``.
 
@@ -84,7 +84,7 @@ def normal(
     *,
     dtype: DTypeLike = float,
     components: int | Sequence[int] = (),
-    halo: HaloSpec = 0,
+    halo: HaloLike = 0,
 ) -> PencilArray:
     """Draw values from the normal distribution (by the Box-Muller transform).
 
@@ -124,7 +124,7 @@ def _prepare(
     seed: int,
     dtype: DTypeLike,
     components: int | Sequence[int],
-    halo: HaloSpec,
+    halo: HaloLike,
 ) -> PencilArray:
     if to_int(seed) is None:
         msg = f"seed={seed!r} must be one integer, at least 0"

@@ -4,41 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from pencils.comm.buffers import aligned_empty, aligned_zeros
 from pencils.errors import ArgumentError
-from pencils.layout.integers import MOST, to_int
-from pencils.layout.make import read_dims, read_ints
+from pencils.layout.integers import MOST
 from pencils.pencil import Pencil
 
 Array = NDArray[Any]
 Key = tuple[Any, ...]  # Ellipsis for the components, a slice for every space dimension
 Widths = tuple[tuple[int, int], ...]
-HaloSpec = int | Sequence[int] | Sequence[tuple[int, int]]
-
-
-def read_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    """Normalise an element type; it must have a fixed size and hold no Python objects.
-
-    Raises
-    ------
-    TypeError
-        For object types, whose elements are addresses that mean nothing on another rank.
-    """
-    normal = np.dtype(dtype)
-    if normal.subdtype is not None:
-        msg = f"dtype {dtype!r} has a shape of its own; use components= for that"
-        raise TypeError(msg)
-    if normal.hasobject or normal.itemsize == 0:
-        msg = f"dtype {normal} cannot be distributed; use one of fixed size without Python objects"
-        raise TypeError(msg)
-    return normal
 
 
 def of_view(view: memoryview) -> Array:
@@ -69,78 +49,6 @@ def _ctypes_type(view: memoryview) -> np.dtype[Any] | None:
     whole = memoryview(view.obj)
     was_cast = (view.format, view.itemsize) != (whole.format, whole.itemsize)
     return None if was_cast else np.dtype(kind)
-
-
-def read_value(name: str, value: object, dtype: np.dtype[Any]) -> Any:
-    """Convert one value to an element type.
-
-    Raises
-    ------
-    ArgumentError
-        If it is an array of several.
-    """
-    one = np.asarray(value, dtype)
-    if one.ndim:
-        msg = f"{name}={value!r} must be one value; assign arrays with u[...] = values"
-        raise ArgumentError(msg)
-    return one[()]
-
-
-def read_components(components: int | Sequence[int]) -> tuple[int, ...]:
-    """Normalise the shape of the component axes, like ``3`` or ``(3, 3)``."""
-    shape = read_ints("components", components)
-    if any(extent < 0 for extent in shape):
-        msg = f"components={shape} must not be negative"
-        raise ArgumentError(msg)
-    return shape
-
-
-def read_halo(halo: HaloSpec, ndim: int, singletons: Collection[int] = ()) -> Widths:
-    """Normalise halo widths to ``(lo, hi)`` for every dimension.
-
-    Parameters
-    ----------
-    halo : int, sequence of int, or sequence of (int, int)
-        One width for all dimensions that are not singletons, one for each dimension, or a pair
-        for each dimension.
-    ndim : int
-        Number of dimensions.
-    singletons : collection of int, optional
-        Dimensions of extent 1, which have no halo.
-
-    Raises
-    ------
-    ArgumentError, TypeError
-        If the widths are negative, do not fit `ndim`, or lie along a singleton.
-    """
-    width = to_int(halo)
-    if width is not None:
-        halo = [0 if dim in singletons else width for dim in range(ndim)]
-    given: object = halo
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        msg = f"halo={halo!r} must be a width, a sequence of widths, or one of (lo, hi) pairs"
-        raise TypeError(msg)
-    entries = list(given)
-    if len(entries) != ndim:
-        msg = f"halo={halo!r} must be one width or one entry for each of {ndim} dimensions"
-        raise ArgumentError(msg)
-    pairs = [read_ints("halo", width) for width in entries]
-    widths = [pair * 2 if len(pair) == 1 else pair for pair in pairs]
-    if any(len(pair) != 2 or min(pair) < 0 for pair in widths):  # noqa: PLR2004
-        msg = f"halo={halo!r} must hold widths >= 0 or (lo, hi) pairs of them"
-        raise ArgumentError(msg)
-    for dim in singletons:
-        if widths[dim] != (0, 0):
-            msg = f"halo={halo!r} is wider than 0 along singleton dimension {dim}; use 0 there"
-            raise ArgumentError(msg)
-    return tuple((lo, hi) for lo, hi in widths)
-
-
-def read_singletons(ndim: int, dims: Sequence[int] | int | None) -> frozenset[int]:
-    """Dimensions left over as singletons when a field varies along `dims` only."""
-    if dims is None:
-        return frozenset()
-    return frozenset(range(ndim)) - set(read_dims("dims", dims, ndim))
 
 
 def padded_shape(

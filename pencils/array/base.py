@@ -13,15 +13,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array.allocation import (
-    Array,
-    Widths,
-    allocate,
-    padded_slices,
-    read_dtype,
-    read_value,
-)
+from pencils.array.allocation import Array, Widths, allocate, padded_slices
 from pencils.array.debug import checks, unset_ghosts
+from pencils.array.normalize import as_dtype, as_value
 from pencils.layout import margins
 from pencils.layout.make import read_ints
 from pencils.pencil import Extent, Pencil
@@ -260,11 +254,11 @@ class Field:
 
     def fill(self, value: object) -> None:
         """Set every own point and every halo point to one `value`."""
-        self._padded[...] = read_value("value", value, self.dtype)
+        self._padded[...] = as_value("value", value, self.dtype)
 
     def blank(self, dtype: DTypeLike | None = None) -> Self:
         """Make a field like this one, of another type if given, whose values are not set."""
-        kind = self.dtype if dtype is None else read_dtype(dtype)
+        kind = self.dtype if dtype is None else as_dtype(dtype)
         return self.allocated(self._pencil, kind, self.components, self._singletons, self._halo)
 
     def _map_block(self, view: Callable[[Array], Array]) -> Self:

@@ -8,16 +8,16 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array.allocation import (
-    HaloSpec,
-    Widths,
-    read_components,
-    read_dtype,
-    read_halo,
-    read_singletons,
-    read_value,
-)
+from pencils.array.allocation import Widths
 from pencils.array.base import Field
+from pencils.array.normalize import (
+    HaloLike,
+    as_components,
+    as_dtype,
+    as_halo,
+    as_singletons,
+    as_value,
+)
 from pencils.array.operands import check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
@@ -30,7 +30,7 @@ def empty(
     *,
     dtype: DTypeLike = float,
     components: int | Sequence[int] = (),
-    halo: HaloSpec = 0,
+    halo: HaloLike = 0,
     dims: Sequence[int] | int | None = None,
     shared: bool = False,
 ) -> PencilArray:
@@ -77,7 +77,7 @@ def zeros(
     *,
     dtype: DTypeLike = float,
     components: int | Sequence[int] = (),
-    halo: HaloSpec = 0,
+    halo: HaloLike = 0,
     dims: Sequence[int] | int | None = None,
     shared: bool = False,
 ) -> PencilArray:
@@ -97,7 +97,7 @@ def ones(
     *,
     dtype: DTypeLike = float,
     components: int | Sequence[int] = (),
-    halo: HaloSpec = 0,
+    halo: HaloLike = 0,
     dims: Sequence[int] | int | None = None,
     shared: bool = False,
 ) -> PencilArray:
@@ -118,7 +118,7 @@ def full(
     *,
     dtype: DTypeLike | None = None,
     components: int | Sequence[int] = (),
-    halo: HaloSpec = 0,
+    halo: HaloLike = 0,
     dims: Sequence[int] | int | None = None,
     shared: bool = False,
 ) -> PencilArray:
@@ -186,7 +186,7 @@ def from_function(
     function: Callable[..., Any],
     *,
     dtype: DTypeLike | None = None,
-    halo: HaloSpec = 0,
+    halo: HaloLike = 0,
 ) -> PencilArray:
     """Make a field from a function of the global indices, evaluated on the own block.
 
@@ -253,7 +253,7 @@ def _create(
     pencil: Pencil,
     dtype: DTypeLike | None,
     components: int | Sequence[int],
-    halo: HaloSpec,
+    halo: HaloLike,
     dims: Sequence[int] | int | None,
     *,
     fill_value: object = None,
@@ -267,11 +267,11 @@ def _create(
         if isinstance(fill_value, Field):
             msg = "fill_value is a field; field.copy() makes one like it, u[...] = field assigns it"
             raise TypeError(msg)
-        singletons = read_singletons(pencil.ndim, dims)
-        widths = read_halo(halo, pencil.ndim, singletons)
-        kind = read_dtype(_number_dtype(fill_value) if dtype is None else dtype)
-        value = None if fill_value is None else read_value("fill_value", fill_value, kind)
-        return _Request(kind, read_components(components), singletons, widths, value)
+        singletons = as_singletons(pencil.ndim, dims)
+        widths = as_halo(halo, pencil.ndim, singletons)
+        kind = as_dtype(_number_dtype(fill_value) if dtype is None else dtype)
+        value = None if fill_value is None else as_value("fill_value", fill_value, kind)
+        return _Request(kind, as_components(components), singletons, widths, value)
 
     if not shared:
         wanted = read()

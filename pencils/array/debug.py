@@ -2,7 +2,7 @@
 
 After ``u[...] = v`` the ghosts of `u` are copies of what neighbours had before. A stencil that
 forgets to exchange them reads values which are only slightly wrong; with checks on it reads NaN.
-``PENCILS_CHECK=1`` in the environment turns them on for a whole program, `checking` for a part.
+``PENCILS_CHECK=1`` in the environment turns them on for a whole program, `debug_ghosts` for a part.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ checks = _Checks()
 
 
 @contextmanager
-def checking() -> Iterator[None]:
+def debug_ghosts() -> Iterator[None]:
     """Show forgotten exchanges: inside the ``with`` block, writing to a field makes its ghosts NaN.
 
     Writes are ``u[...] = v`` and any other key, ``u.local = v``, ``u.local += v``, ``u += v`` and
@@ -51,7 +51,7 @@ def checking() -> Iterator[None]:
     --------
     >>> import pencils
     >>> u = pencils.zeros(pencils.Pencil(4, periodic=True), halo=1)
-    >>> with pencils.checking():
+    >>> with pencils.debug_ghosts():
     ...     u[...] = 1.0
     >>> (u.shift((1,)) - u.shift((-1,))).local  # without an exchange of ghosts
     array([nan,  0.,  0., nan])

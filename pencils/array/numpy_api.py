@@ -18,7 +18,7 @@ from pencils.array import reductions
 from pencils.array.allocation import in_memory_order
 from pencils.array.base import Field
 from pencils.array.debug import checks
-from pencils.array.operands import check_fits, common_pencil, cut, everywhere
+from pencils.array.operands import check_fits, common_pencil, everywhere, local_part
 from pencils.array.reductions import pairs
 from pencils.array.reductions.engine import reduce_field
 from pencils.comm.agree import agreed
@@ -80,11 +80,11 @@ def elementwise(func: Function, inputs: Sequence[Any], kwargs: dict[str, Any]) -
     parts = []
     singletons = everywhere(pencil.ndim)
     for operand in inputs:
-        part, along = cut(operand, pencil)
+        part, along = local_part(operand, pencil)
         parts.append(part)
         singletons &= along
     if where is not True:
-        kwargs["where"], along = cut(where, pencil)
+        kwargs["where"], along = local_part(where, pencil)
         singletons &= along
     if targets:
         singletons = singletons.intersection(*(target.singletons for target in targets))
@@ -269,8 +269,8 @@ def _copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -
         msg = "numpy.copyto to a NumPy array: copy u.local to its local part instead"
         raise TypeError(msg)
     pencil = common_pencil([x for x in (dst, src, where) if isinstance(x, Field)])
-    values, singletons = cut(src, pencil)
-    mask, along = cut(where, pencil)
+    values, singletons = local_part(src, pencil)
+    mask, along = local_part(where, pencil)
     check_fits(singletons & along, dst, pencil)
     np.copyto(dst.local, values, casting=casting, where=mask)
     if checks.on:
@@ -281,7 +281,7 @@ def _copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -
 def _stack(arrays: Sequence[Any], axis: int = 0) -> Field:
     fields = [array for array in arrays if isinstance(array, Field)]
     pencil = common_pencil(fields)
-    cuts = [cut(array, pencil) for array in arrays]
+    cuts = [local_part(array, pencil) for array in arrays]
     blocks = np.broadcast_arrays(*(part for part, _ in cuts))
     lead = blocks[0].ndim - pencil.ndim
     if not 0 <= axis <= lead:

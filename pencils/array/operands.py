@@ -47,7 +47,7 @@ def topology_among(*arguments: object) -> Topology:
     return known[0].topology if known else meeting_place()
 
 
-def read_pencils(pens: object) -> list[Pencil]:
+def as_pencils(pens: object) -> list[Pencil]:
     """Read a sequence of pencils over the same processes.
 
     Raises
@@ -69,7 +69,7 @@ def read_pencils(pens: object) -> list[Pencil]:
     return list(pens)
 
 
-def facts(field: Field) -> dict[str, object]:
+def signature(field: Field) -> dict[str, object]:
     """Name what all ranks must agree on before they communicate about a field."""
     return {
         "pencil": field.pencil,
@@ -105,7 +105,7 @@ def common_pencil(fields: Sequence[Field]) -> Pencil:
     return pencil
 
 
-def cut(operand: Any, pencil: Pencil) -> tuple[Any, frozenset[int]]:
+def local_part(operand: Any, pencil: Pencil) -> tuple[Any, frozenset[int]]:
     """Local part of an operand, and the dimensions along which it is a singleton.
 
     An array is one where it has extent 1, even if this is the extent of the pencil.
@@ -122,10 +122,10 @@ def cut(operand: Any, pencil: Pencil) -> tuple[Any, frozenset[int]]:
     array = plain_array(operand)
     if array.ndim == 0:
         return array[()], everywhere(pencil.ndim)
-    return _cut_array(array, pencil)
+    return _array_part(array, pencil)
 
 
-def _cut_array(array: Array, pencil: Pencil) -> tuple[Array, frozenset[int]]:
+def _array_part(array: Array, pencil: Pencil) -> tuple[Array, frozenset[int]]:
     missing = pencil.ndim - array.ndim
     key: list[Any] = []
     singletons = set(range(missing))

@@ -8,16 +8,11 @@ from typing import Any, NoReturn, cast
 import numpy as np
 
 from pencils.array import numpy_api, reductions, stencil, verbs
-from pencils.array.allocation import (
-    HaloSpec,
-    padded_shape,
-    read_dtype,
-    read_halo,
-    read_singletons,
-)
+from pencils.array.allocation import padded_shape
 from pencils.array.base import Field
 from pencils.array.debug import checks
 from pencils.array.indexing import get_selection, set_selection
+from pencils.array.normalize import HaloLike, as_dtype, as_halo, as_singletons
 from pencils.array.operands import check_type
 from pencils.array.operators import Operators
 from pencils.array.reductions import pairs
@@ -66,14 +61,14 @@ class PencilArray(Field, Operators):
         pencil: Pencil,
         local_data: object,
         *,
-        halo: HaloSpec = 0,
+        halo: HaloLike = 0,
         dims: Sequence[int] | int | None = None,
     ) -> None:
         check_type("pencil", pencil, Pencil)
         data = np.asarray(local_data)
-        read_dtype(data.dtype)
-        singletons = read_singletons(pencil.ndim, dims)
-        widths = read_halo(halo, pencil.ndim, singletons)
+        as_dtype(data.dtype)
+        singletons = as_singletons(pencil.ndim, dims)
+        widths = as_halo(halo, pencil.ndim, singletons)
         components = data.shape[: max(0, data.ndim - pencil.ndim)]
         expected = padded_shape(pencil, components, singletons, widths)
         if data.shape != expected:

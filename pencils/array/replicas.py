@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pencils.array.allocation import Array
-from pencils.array.operands import check_type, facts, topology_among
+from pencils.array.operands import check_type, signature, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import combine
@@ -33,7 +33,7 @@ def verify_replicas(field: PencilArray) -> None:
     topology = topology_among(field)
     with agreed(topology.comm, "verify_replicas") as agree:
         check_type("field", field, PencilArray)
-        agree(**facts(field))
+        agree(**signature(field))
         mine = np.ascontiguousarray(field.local)
         first = mine.copy()
     layout = field.extent.layout

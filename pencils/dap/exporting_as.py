@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array.operands import check_type, facts, topology_among
+from pencils.array.operands import check_type, signature, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.dap.emit import check_version, emit
@@ -65,7 +65,7 @@ def export_as(
     topology = topology_among(u)
     with agreed(topology.comm, "dap.export_as") as agree:
         check_type("u", u, PencilArray)
-        agree(**facts(u), version=version)
+        agree(**signature(u), version=version)
         check_version(version)
         check_elements(u, version)
         maps = _read_maps(dim_maps, u.ndim)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pencils.array.allocation import Array, read_dtype
+from pencils.array.allocation import Array
+from pencils.array.normalize import as_dtype
 from pencils.array.operands import check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed, read_comm
@@ -151,7 +152,7 @@ def _meet(call: str, topology: Topology, obj: object, *, halo: object, lenient: 
     assert read.dist is not None
     assert isinstance(export, Mapping)
     with agreed(topology.comm, call) as same:
-        same(dtype=read_dtype(read.dist.dtype))
+        same(dtype=as_dtype(read.dist.dtype))
         if halo == "wrap":
             _check_ends(read.dist, whole)
         buffer = as_array(export["buffer"])

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pencils.array.allocation import Array, HaloSpec, read_dtype, read_halo
+from pencils.array.allocation import Array
+from pencils.array.normalize import HaloLike, as_dtype, as_halo
 from pencils.array.operands import check_type
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
@@ -108,7 +109,7 @@ class DistributedView(Uncopied):
         return self.dist.owner(index)
 
     def to_pencil(
-        self, pencil: Pencil, *, halo: HaloSpec = 0, reduce: ReduceOp | str | None = None
+        self, pencil: Pencil, *, halo: HaloLike = 0, reduce: ReduceOp | str | None = None
     ) -> PencilArray:
         """Copy the array to a new field, whose blocks are those of a pencil. *Collective*.
 
@@ -150,8 +151,8 @@ class DistributedView(Uncopied):
                 )
                 raise PencilMismatchError(msg)
             agree(pencil=pencil, ranks=members, dtype=self.dtype)
-            widths = read_halo(halo, pencil.ndim)
-            dtype = read_dtype(self.dtype)
+            widths = as_halo(halo, pencil.ndim)
+            dtype = as_dtype(self.dtype)
             op = None if reduce is None else read_combining(reduce, dtype)
             agree(halo=widths, reduce=op)
             components, dims = self._split_dims(pencil)

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array.allocation import Array, read_singletons
+from pencils.array.allocation import Array
+from pencils.array.normalize import as_singletons
 from pencils.array.operands import check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
@@ -144,7 +145,7 @@ def _gathered_axes(
     if dims is None:
         return None
     axes = read_dims("dims", dims, field.pencil.ndim)
-    varying = read_singletons(field.pencil.ndim, axes) - field.singletons
+    varying = as_singletons(field.pencil.ndim, axes) - field.singletons
     if varying or not whole:
         msg = f"dims={axes} drops dimensions {sorted(varying)}, along which the field varies"
         if not whole:

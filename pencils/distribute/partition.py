@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from pencils.array.allocation import Array, HaloSpec, Widths, read_dtype, read_halo
+from pencils.array.allocation import Array, Widths
+from pencils.array.normalize import HaloLike, as_dtype, as_halo
 from pencils.array.operands import check_type, plain_array, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
@@ -66,7 +67,7 @@ def partition(
     root: int | None = None,
     dims: Sequence[int] | int | None = None,
     copy: bool = False,
-    halo: HaloSpec = 0,
+    halo: HaloLike = 0,
 ) -> PencilArray:
     """Distribute global data over the processes of a pencil.
 
@@ -172,7 +173,7 @@ def readable(data: Any) -> ArrayLike:
         data = np.asarray(data)
     elif not hasattr(data, "dtype"):
         data = _Typed(data)
-    read_dtype(data.dtype)
+    as_dtype(data.dtype)
     source: ArrayLike = data
     return source
 
@@ -195,16 +196,16 @@ def _read(source: ArrayLike, place: Placement, box: Box) -> Array:
 
 
 def _view(
-    pencil: Pencil, data: Any, dims: Sequence[int] | int | None, halo: HaloSpec, *, copy: bool
+    pencil: Pencil, data: Any, dims: Sequence[int] | int | None, halo: HaloLike, *, copy: bool
 ) -> PencilArray:
     source = readable(data)
     place = _place(pencil, source, dims)
     box = pencil.extent(place.singletons).box
     block = place.expand(_read(source, place, box), pencil.ndim)
-    widths = read_halo(halo, pencil.ndim, place.singletons)
+    widths = as_halo(halo, pencil.ndim, place.singletons)
     if not copy and not any(map(any, widths)):
         return PencilArray.from_block(pencil, block, place.singletons)
-    field = _field(pencil, read_dtype(source.dtype), place, widths)
+    field = _field(pencil, as_dtype(source.dtype), place, widths)
     field.local[...] = block
     return field
 
@@ -219,7 +220,7 @@ def _field(pencil: Pencil, dtype: np.dtype[Any], place: Placement, widths: Width
 
 
 def _scatter(
-    pencil: Pencil, data: Any, root: int, dims: Sequence[int] | int | None, halo: HaloSpec
+    pencil: Pencil, data: Any, root: int, dims: Sequence[int] | int | None, halo: HaloLike
 ) -> PencilArray:
     comm = topology_among(pencil).comm
     place, dtype, source = None, None, None
@@ -227,7 +228,7 @@ def _scatter(
         check_type("pencil", pencil, Pencil)
         sender = read_root(root, comm.size)
         dims = None if dims is None else read_dims("dims", dims, pencil.ndim)
-        widths = read_halo(halo, pencil.ndim)
+        widths = as_halo(halo, pencil.ndim)
         agree(root=sender, dims=dims, halo=widths, pencil=pencil)
         if comm.rank == sender:
             source = readable(data)
@@ -237,7 +238,7 @@ def _scatter(
             raise ArgumentError(msg)
     place, dtype = comm.bcast((place, dtype), root=sender)
     with agreed(comm, "partition"):
-        field = _field(pencil, dtype, place, read_halo(halo, pencil.ndim, place.singletons))
+        field = _field(pencil, dtype, place, as_halo(halo, pencil.ndim, place.singletons))
         stream_blocks = _streamer(field, source, place, sender)
     fault = stream_blocks()
     with agreed(comm, "partition"):

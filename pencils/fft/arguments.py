@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array.allocation import read_components, read_dtype
+from pencils.array.normalize import as_components, as_dtype
 from pencils.array.operands import check_type
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.fft.backends import check_backend
@@ -96,7 +96,7 @@ def read_wanted(
         If one does not fit.
     """
     check_type("pen", pen, Pencil)
-    element = read_dtype(dtype)
+    element = as_dtype(dtype)
     if element.char not in "fdgFDG" or not element.isnative:
         msg = f"dtype {element} cannot be transformed; use a real or complex type such as float32"
         raise ArgumentError(msg)
@@ -115,7 +115,7 @@ def read_wanted(
         pencil=pen,
         dtype=element,
         lines=lines,
-        components=read_components(components),
+        components=as_components(components),
         normalize=normalize,
         backend=check_backend(backend),
         output=output,

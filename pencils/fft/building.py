@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from pencils.array.pencil_array import PencilArray
-from pencils.array.spec import Kind
+from pencils.array.spec import FieldSpec
 from pencils.comm.agree import agreed
 from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import AUTO
@@ -89,7 +89,7 @@ class _Strand:
         here = self._places[-1]
         if here == place:
             return
-        kind = Kind(place.dtype, self._components, frozenset())
+        kind = FieldSpec(place.dtype, self._components, frozenset())
         move = Transposition.for_kind(here.pencil, place.pencil, kind, AUTO, buffers=self._buffers)
         self._moves.append(move)
         self.add(move, place, in_place=False)

@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike
 from pencils.array.debug import checks
 from pencils.array.operands import topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.array.spec import Kind, check_out, check_source
+from pencils.array.spec import FieldSpec, check_out, check_source
 from pencils.comm.agree import agreed
 from pencils.distribute.localgrid import LocalGrid, localgrid
 from pencils.errors import ArgumentError
@@ -275,8 +275,8 @@ class PencilFFT(Freeable):
         source, target = ends
         none: frozenset[int] = frozenset()
         name = "u" if source is self._physical else "u_hat"
-        check_source(u, source.pencil, Kind(source.dtype, self.components, none), name)
-        check_out(out, target.pencil, Kind(target.dtype, self.components, none))
+        check_source(u, source.pencil, FieldSpec(source.dtype, self.components, none), name)
+        check_out(out, target.pencil, FieldSpec(target.dtype, self.components, none))
 
     def _allocated(self, place: Place) -> PencilArray:
         return PencilArray.allocated(place.pencil, place.dtype, self.components)

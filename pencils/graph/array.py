@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import DTypeLike
 
-from pencils.array.allocation import read_dtype
+from pencils.array.normalize import as_dtype
 from pencils.graph import rules
 from pencils.graph.rules import (
     DType,
@@ -187,7 +187,7 @@ class Array(Node, NDArrayOperatorsMixin):
 
     def astype(self, dtype: DTypeLike) -> Array:
         """Convert to another element type."""
-        return Call(*rules.conversion(self, read_dtype(dtype)))
+        return Call(*rules.conversion(self, as_dtype(dtype)))
 
     def clip(self, min: Any = None, max: Any = None) -> Array:  # noqa: A002 - NumPy's names
         """Elements moved into an interval."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array.allocation import read_dtype
+from pencils.array.normalize import as_dtype
 from pencils.array.operands import check_type
 from pencils.errors import ArgumentError
 from pencils.graph.array import NO_TAGS, Array, Call, DataWrapper, Placeholder, Tags, filled
@@ -64,7 +64,7 @@ def make_placeholder(
     <Call sum (4,) complex128>
     """
     check_type("name", name, str)
-    return Placeholder(name, read_shape(shape), read_dtype(dtype), frozenset(tags))
+    return Placeholder(name, read_shape(shape), as_dtype(dtype), frozenset(tags))
 
 
 def make_data_wrapper(data: Any, *, tags: Tags = NO_TAGS) -> DataWrapper:
@@ -78,7 +78,7 @@ def make_data_wrapper(data: Any, *, tags: Tags = NO_TAGS) -> DataWrapper:
         Marks for the user's own purposes.
     """
     array = np.asarray(data)  # which a node refuses to become
-    read_dtype(array.dtype)
+    as_dtype(array.dtype)
     return DataWrapper(array, array.shape, array.dtype, frozenset(tags))
 
 
@@ -90,7 +90,7 @@ def make_dict_of_named_arrays(arrays: Mapping[str, Array]) -> DictOfNamedArrays:
 def full(shape: Any, value: object, dtype: DTypeLike | None = None) -> DataWrapper:
     """Make a node that holds one value everywhere, and takes no memory."""
     element = np.asarray(value, dtype)
-    read_dtype(element.dtype)
+    as_dtype(element.dtype)
     return filled(read_shape(shape), element)
 
 
@@ -132,7 +132,7 @@ def call(
         msg = "call() needs a node among its arrays; make_data_wrapper makes one of known values"
         raise ArgumentError(msg)
     extents = first.shape if shape is None else read_shape(shape)
-    kind = first.dtype if dtype is None else read_dtype(dtype)
+    kind = first.dtype if dtype is None else as_dtype(dtype)
     return Call(_Checked(func, extents, kind), arrays, {}, extents, kind)
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import DTypeLike
 
-from pencils.array.allocation import read_dtype
+from pencils.array.normalize import as_dtype
 from pencils.array.operands import check_type
 from pencils.errors import ArgumentError
 from pencils.graph.array import NO_TAGS, Array, Tags
@@ -119,7 +119,7 @@ class DistributedRecv(Array):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", read_shape(self.shape))
-        object.__setattr__(self, "dtype", read_dtype(self.dtype))
+        object.__setattr__(self, "dtype", as_dtype(self.dtype))
 
     def equals(self, other: DistributedRecv) -> bool:
         """Whether another receive on the same rank is the same; ``==`` is for elements."""
@@ -239,7 +239,7 @@ def make_distributed_recv(  # noqa: PLR0917
         If the rank is no number of a rank, the tag not hashable, or shape or type none.
     """
     rank, tag = _address("src_rank", src_rank, comm_tag)
-    kind = read_dtype(dtype)
+    kind = as_dtype(dtype)
     return DistributedRecv(shape, kind, rank, tag, axes=tuple(axes or ()), tags=frozenset(tags))
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pencils.array.allocation import HaloSpec, memory_axes, read_halo, read_singletons
+from pencils.array.allocation import memory_axes
+from pencils.array.normalize import HaloLike, as_halo, as_singletons
 from pencils.array.operands import check_type
 from pencils.errors import PencilMismatchError
 from pencils.graph.array import Array
@@ -30,7 +31,7 @@ Key = tuple[slice, ...]
 def halo_exchange(
     x: Array,
     pen: Pencil,
-    halo: HaloSpec,
+    halo: HaloLike,
     *,
     corners: bool = True,
     dims: Sequence[int] | int | None = None,
@@ -84,9 +85,9 @@ def halo_exchange(
     """
     check_type("pen", pen, Pencil)
     tag = "halo_exchange", new_number(comm, pen)
-    singletons = read_singletons(pen.ndim, dims)
+    singletons = as_singletons(pen.ndim, dims)
     components = read_components("halo_exchange", x, pen, singletons)
-    widths = read_halo(halo, pen.ndim, singletons)
+    widths = as_halo(halo, pen.ndim, singletons)
     layout, own = pen.extent(singletons)[:2]
     padded = own.grow(widths)
     wide = [dim for dim, width in enumerate(widths) if any(width)]
@@ -154,7 +155,7 @@ def transpose(
     check_type("pen", pen, Pencil)
     check_type("pen2", pen2, Pencil)
     tag = "transpose", new_number(comm, pen)
-    singletons = read_singletons(pen.ndim, dims)
+    singletons = as_singletons(pen.ndim, dims)
     components = read_components("transpose", x, pen, singletons)
     if pen.shape != pen2.shape or not pen.same_ranks(pen2):
         msg = f"both pencils must have the same global shape and processes:\n{pen!r}\n{pen2!r}"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pencils.array.allocation import memory_axes, read_singletons
+from pencils.array.allocation import memory_axes
+from pencils.array.normalize import as_singletons
 from pencils.array.operands import check_type, topology_among
 from pencils.comm.agree import agreed
 from pencils.comm.rows import Ints
@@ -81,7 +82,7 @@ def take(
     """
     with agreed(topology_among(pen).comm, "graph.take") as same:
         check_type("pen", pen, Pencil)
-        singletons = read_singletons(pen.ndim, dims)
+        singletons = as_singletons(pen.ndim, dims)
         components = read_components("take", x, pen, singletons)
         same(pencil=pen, dims=sorted(singletons), components=components, dtype=x.dtype)
         ranks = ranks_on(comm, pen)

@@ -10,7 +10,8 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.array.allocation import Array, of_view, read_dtype
+from pencils.array.allocation import Array, of_view
+from pencils.array.normalize import as_dtype
 from pencils.array.operands import plain_array
 from pencils.comm.combining import ReduceOp
 from pencils.comm.rows import Ints
@@ -178,7 +179,7 @@ def read_buffer(name: str, value: object, size: int) -> Array:
         If it is no buffer, holds Python objects, has gaps or another size.
     """
     array = _as_array(name, value)
-    read_dtype(array.dtype)
+    as_dtype(array.dtype)
     if array.size != size:
         msg = f"{name} has {array.size} values, but {size} are needed"
         raise ArgumentError(msg)

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array.allocation import Array, read_singletons
-from pencils.array.operands import check_type, facts, plain_array, topology_among
+from pencils.array.allocation import Array
+from pencils.array.normalize import as_singletons
+from pencils.array.operands import check_type, plain_array, signature, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.array.spec import check_place, check_writeable
 from pencils.comm.agree import agreed
@@ -78,7 +79,7 @@ def interpolate(
     """
     with agreed(topology_among(u).comm, "interpolate") as same:
         check_type("u", u, PencilArray)
-        same(**facts(u))
+        same(**signature(u))
     dims = [dim for dim in range(u.pencil.ndim) if dim not in u.singletons]
     with Interpolation(u.pencil, points, dims=dims, fill_value=fill_value) as plan:
         return plan(u, out)
@@ -135,7 +136,7 @@ class Interpolation(Freeable):
         topology = topology_among(pencil)
         with agreed(topology.comm, "Interpolation") as same:
             check_type("pencil", pencil, Pencil)
-            self._singletons = read_singletons(pencil.ndim, dims)
+            self._singletons = as_singletons(pencil.ndim, dims)
             self._fill = _read_fill(fill_value)
             facts = {"dims": sorted(self._singletons), "check": bool(check)}
             fill = None if self._fill is None else complex(self._fill)

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array.allocation import Array, read_singletons
+from pencils.array.allocation import Array
 from pencils.array.debug import checks
+from pencils.array.normalize import as_singletons
 from pencils.array.operands import check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.array.spec import check_place, check_writeable
@@ -89,7 +90,7 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
         topology = topology_among(pencil)
         with agreed(topology.comm, "indexer") as same:
             check_type("pencil", pencil, Pencil)
-            self._singletons = read_singletons(pencil.ndim, dims)
+            self._singletons = as_singletons(pencil.ndim, dims)
             same(pencil=pencil, dims=sorted(self._singletons), check=bool(check))
             self._layout = pencil.extent(self._singletons).layout
             self.shape, self._coords = read_coords(coords, self._layout.shape, copy=self._copies)

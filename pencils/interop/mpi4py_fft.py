@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pencils.array.allocation import read_dtype
-from pencils.array.operands import check_type, facts, topology_among
+from pencils.array.normalize import as_dtype
+from pencils.array.operands import check_type, signature, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed, read_comm
 from pencils.comm.topology import topology_of
@@ -128,7 +128,7 @@ def to_array(theirs: mpi4py_fft.DistArray, comm: MPI.Intracomm | None = None) ->
                 f"the indices of a tensor of rank {theirs.rank}; pass the whole array"
             )
             raise ArgumentError(msg)
-        same(components=theirs.shape[: theirs.rank], dtype=read_dtype(theirs.dtype))
+        same(components=theirs.shape[: theirs.rank], dtype=as_dtype(theirs.dtype))
     return PencilArray.from_block(to_pencil(theirs.pencil, comm), np.asarray(theirs))
 
 
@@ -245,7 +245,7 @@ def from_array(u: PencilArray, axis: int | None = None) -> mpi4py_fft.DistArray:
         check_type("u", u, PencilArray)
         _check_memory(u)
         aligned = _read_axis(axis, u.pencil)
-        same(**facts(u), axis=aligned)
+        same(**signature(u), axis=aligned)
     return library.DistArray(
         u.shape,
         subcomm=_communicators(u.pencil),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pencils.array.allocation import Widths
-from pencils.array.operands import check_type, facts, topology_among
+from pencils.array.operands import check_type, signature, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed, read_comm
 from pencils.comm.topology import congruent, topology_of
@@ -235,7 +235,7 @@ def from_array(u: PencilArray) -> PETSc.Vec:
         _check_pencil(u.pencil)
         _check_memory(u, np.dtype(library.ScalarType))
         _check_indices(u.size, library)
-        same(**facts(u))
+        same(**signature(u))
     block = u.local.transpose().reshape(-1)
     vec: PETSc.Vec = library.Vec().createWithArray(
         block, size=(block.size, u.size), bsize=prod(u.components), comm=u.pencil.comm

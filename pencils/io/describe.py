@@ -10,7 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from pencils.array.allocation import read_dtype
+from pencils.array.normalize import as_dtype
 from pencils.errors import CheckpointError
 from pencils.io.dataset_info import RESERVED, DatasetInfo
 from pencils.io.values import COORDINATE
@@ -65,7 +65,7 @@ def describe(path: str, name: str, dataset: Any) -> DatasetInfo:
 def is_array(dataset: Any) -> bool:
     """Whether a dataset has points, of a type that a field may have."""
     try:
-        read_dtype(dataset.dtype)
+        as_dtype(dataset.dtype)
     except TypeError:
         return False
     return dataset.shape is not None
@@ -73,7 +73,7 @@ def is_array(dataset: Any) -> bool:
 
 def _field_type(path: str, name: str, dataset: Any) -> np.dtype[Any]:
     try:
-        dtype = read_dtype(dataset.dtype)
+        dtype = as_dtype(dataset.dtype)
     except TypeError as error:
         msg = f"{name!r} in {path} has elements that no field can hold: {error}"
         raise CheckpointError(msg) from None

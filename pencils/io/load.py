@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array.allocation import HaloSpec, read_dtype
 from pencils.array.debug import checks
+from pencils.array.normalize import HaloLike, as_dtype
 from pencils.array.operands import topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
@@ -52,7 +52,7 @@ def load(
     template: Pencil | Mapping[str, Any] | None = None,
     names: str | Iterable[str] | None = None,
     *,
-    halo: HaloSpec | None = None,
+    halo: HaloLike | None = None,
     dtype: DTypeLike | None = None,
     into: PencilArray | Mapping[str, PencilArray] | None = None,
     verify: bool = True,
@@ -125,7 +125,7 @@ def load(
     comm = topology_among(*_pencils(template), *_pencils(into)).comm
     with agreed(comm, "load") as same:
         given, wanted = read_path(path), read_names(names)
-        kind = None if dtype is None else read_dtype(dtype)
+        kind = None if dtype is None else as_dtype(dtype)
         same(path=given, names=wanted, dtype=kind, verify=bool(verify))
         same(edited=bool(edited), external=bool(external))
         places = read_targets(template, into, wanted, halo, comm.size)

@@ -15,7 +15,7 @@ import numpy as np
 
 from pencils.array.allocation import Array
 from pencils.array.pencil_array import PencilArray
-from pencils.array.spec import Kind
+from pencils.array.spec import FieldSpec
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO
 from pencils.layout import Layout
@@ -133,7 +133,7 @@ class Slabs:
 
     def _find_slab(self, end: Pencil | None, field: PencilArray) -> PencilArray:
         pencil = cast("Pencil", end)  # no rank is left out
-        kind = Kind(field.dtype, field.components, field.singletons)
+        kind = FieldSpec(field.dtype, field.components, field.singletons)
         if self._slab is None or self._kind != (pencil, kind):
             self.close()
             with agreed(pencil.topology.comm, "Slabs"):  # one rank may have no memory for it
@@ -155,7 +155,7 @@ class Copies(Slabs):
 
 def _find_plan(field: PencilArray, *, back: bool) -> Transposition:
     """Find the plan from a field to slabs, or ``back``; later saves find it again."""
-    kind = Kind(field.dtype, field.components, field.singletons)
+    kind = FieldSpec(field.dtype, field.components, field.singletons)
 
     def make() -> Transposition:
         along = slab_dimension(field.extent.shape)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pencils.array.allocation import Array, HaloSpec, read_halo
+from pencils.array.allocation import Array
+from pencils.array.normalize import HaloLike, as_halo
 from pencils.array.operands import check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
@@ -54,7 +55,7 @@ class StoredField:
         """Element type."""
         return self.entry.dtype
 
-    def read(self, pencil: Pencil, key: Any = ..., *, halo: HaloSpec = 0) -> PencilArray:
+    def read(self, pencil: Pencil, key: Any = ..., *, halo: HaloLike = 0) -> PencilArray:
         """Read the field, or a global selection of it. *Collective* over the pencil.
 
         Every rank reads its own part, and nothing else. Checksums are not compared: they are those
@@ -88,7 +89,7 @@ class StoredField:
         with agreed(comm, "read") as same:
             check_type("pencil", pencil, Pencil)
             selection = Selection.from_key(key, self.shape)
-            place = ReadTarget(pencil, read_halo(halo, pencil.ndim))
+            place = ReadTarget(pencil, as_halo(halo, pencil.ndim))
             same(path=self._file.path, name=self.entry.name, key=selection, pencil=place)
             part = DatasetInfo(self.entry.name, selection.shape, self.dtype)
             field = Targets({}, place).make(part, None, self._file.path)

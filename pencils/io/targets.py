@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array.allocation import HaloSpec, Widths, read_halo
+from pencils.array.allocation import Widths
+from pencils.array.normalize import HaloLike, as_halo
 from pencils.array.pencil_array import PencilArray
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.boundary import boundary_widths
@@ -100,7 +101,7 @@ class Targets:
 
 
 def read_targets(
-    template: object, into: object, names: list[str] | None, halo: HaloSpec | None, size: int
+    template: object, into: object, names: list[str] | None, halo: HaloLike | None, size: int
 ) -> Targets:
     """Read where fields are to go, over `size` processes.
 
@@ -127,7 +128,7 @@ def read_targets(
 
 
 def _read_template(
-    template: object, halo: HaloSpec | None, *, given: bool
+    template: object, halo: HaloLike | None, *, given: bool
 ) -> dict[str, ReadTarget]:
     if isinstance(template, Pencil) or (template is None and given):
         return {}
@@ -150,8 +151,8 @@ def _read_template(
     return places
 
 
-def _read_widths(halo: HaloSpec | None, pencil: Pencil) -> Widths:
-    return read_halo(0 if halo is None else halo, pencil.ndim)
+def _read_widths(halo: HaloLike | None, pencil: Pencil) -> Widths:
+    return as_halo(0 if halo is None else halo, pencil.ndim)
 
 
 def _read_into(into: object, names: list[str] | None) -> dict[str, PencilArray]:

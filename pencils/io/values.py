@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pencils.array.allocation import Array, read_dtype
+from pencils.array.allocation import Array
+from pencils.array.normalize import as_dtype
 
 # What `Stored.kind` says of coordinates, which `save` adds by itself.
 COORDINATE = "coordinate"
@@ -73,7 +74,7 @@ def encode(value: object) -> Stored:
         msg = "the mask of an array cannot be stored; store its data and its mask as two arrays"
         raise TypeError(msg)
     if isinstance(value, np.ndarray | np.generic):
-        read_dtype(value.dtype)
+        as_dtype(value.dtype)
         return Stored(_ARRAY, np.asarray(value))
     kind = type(value).__name__
     if _PLAIN.get(kind) is type(value):

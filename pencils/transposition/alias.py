@@ -9,15 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array.allocation import (
-    allocate_bytes,
-    arrange,
-    padded_shape,
-    read_components,
-    read_dtype,
-    read_singletons,
-)
-from pencils.array.operands import read_pencils, topology_among
+from pencils.array.allocation import allocate_bytes, arrange, padded_shape
+from pencils.array.normalize import as_components, as_dtype, as_singletons
+from pencils.array.operands import as_pencils, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.pencil import Pencil
@@ -92,9 +86,9 @@ def _read(
     components: int | Sequence[int],
     dims: Sequence[int] | int | None,
 ) -> _Wanted:
-    given = read_pencils(pens)
-    singletons = [read_singletons(pen.ndim, dims) for pen in given]
-    return _Wanted(given, read_dtype(dtype), read_components(components), singletons)
+    given = as_pencils(pens)
+    singletons = [as_singletons(pen.ndim, dims) for pen in given]
+    return _Wanted(given, as_dtype(dtype), as_components(components), singletons)
 
 
 def _make(wanted: _Wanted, *, shared: bool) -> tuple[PencilArray, ...]:

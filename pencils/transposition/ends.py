@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
-from pencils.array.spec import Kind, Options, method_key
+from pencils.array.spec import FieldSpec
 from pencils.comm.agree import agreed
 from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import AUTO, Exchange
@@ -16,6 +16,7 @@ from pencils.comm.topology import Topology, congruent, meeting_place, topology_o
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout import Box, Layout, redistribution
 from pencils.pencil import Pencil
+from pencils.transposition.options import PlanOptions, method_key
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -189,7 +190,11 @@ def pieces(
 
 
 def make_exchange(
-    ends: tuple[End, End], kind: Kind, options: Options, topology: Topology, buffers: Buffers
+    ends: tuple[End, End],
+    kind: FieldSpec,
+    options: PlanOptions,
+    topology: Topology,
+    buffers: Buffers,
 ) -> Exchange:
     """Slice the own blocks for every message, axes in the memory order of the target."""
     method, order = options.method, ends[1].layout.order

@@ -8,16 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array.allocation import (
-    Array,
-    memory_axes,
-    read_components,
-    read_dtype,
-    read_singletons,
-)
+from pencils.array.allocation import Array, memory_axes
 from pencils.array.debug import checks
+from pencils.array.normalize import as_components, as_dtype, as_singletons
 from pencils.array.pencil_array import PencilArray
-from pencils.array.spec import Kind, Options, check_out, check_source, kind_facts, read_staging
+from pencils.array.spec import FieldSpec, check_out, check_source
 from pencils.comm.agree import agreed
 from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import AUTO, Bound, Exchange, Handle, check_method
@@ -25,6 +20,7 @@ from pencils.errors import ArgumentError
 from pencils.pencil import Pencil
 from pencils.plan import FieldPlan
 from pencils.transposition.ends import End, make_exchange, read_ends, widest
+from pencils.transposition.options import PlanOptions, read_staging
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -100,13 +96,13 @@ class Transposition(FieldPlan[Bound]):
         topology = widest(comm, source, target)
         ends = read_ends(topology, source, target)
         with agreed(topology.comm, "Transposition") as agree:
-            kind = Kind(
-                read_dtype(dtype),
-                read_components(components),
-                read_singletons(ends[0].layout.ndim, dims),
+            kind = FieldSpec(
+                as_dtype(dtype),
+                as_components(components),
+                as_singletons(ends[0].layout.ndim, dims),
             )
-            options = Options(check_method(method), read_staging(staging), check)
-            agree(**kind_facts(kind), **options._asdict())
+            options = PlanOptions(check_method(method), read_staging(staging), check)
+            agree(**kind.signature, **options._asdict())
         exchange = make_exchange(ends, kind, options, topology, Buffers())
         self._set((source, target), ends, kind, options, exchange)
 
@@ -115,7 +111,7 @@ class Transposition(FieldPlan[Bound]):
         cls,
         source: Pencil,
         target: Pencil,
-        kind: Kind,
+        kind: FieldSpec,
         method: str,
         *,
         buffers: Buffers | None = None,
@@ -123,7 +119,7 @@ class Transposition(FieldPlan[Bound]):
     ) -> Transposition:
         """Make a plan from arguments that all ranks agree on; it does not check. *Collective*."""
         ends = End(source.layout, source.rank, None), End(target.layout, target.rank, None)
-        options = Options(method, staging, check=False)
+        options = PlanOptions(method, staging, check=False)
         exchange = make_exchange(ends, kind, options, source.topology, buffers or Buffers())
         plan = object.__new__(cls)
         plan._set((source, target), ends, kind, options, exchange)
@@ -133,8 +129,8 @@ class Transposition(FieldPlan[Bound]):
         self,
         pencils: tuple[Pencil | None, Pencil | None],
         ends: tuple[End, End],
-        kind: Kind,
-        options: Options,
+        kind: FieldSpec,
+        options: PlanOptions,
         exchange: Exchange,
     ) -> None:
         FieldPlan.__init__(self, exchange.topology)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pencils.array.operands import check_type, topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.array.spec import Kind, check_out, kind_facts, method_key
+from pencils.array.spec import FieldSpec, check_out
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO
 from pencils.errors import PencilMismatchError
 from pencils.pencil import Pencil
 from pencils.plan import kept_plan
+from pencils.transposition.options import method_key
 from pencils.transposition.plan import Transposition
 
 
@@ -50,8 +51,8 @@ def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) ->
     with agreed(topology.comm, "transpose") as agree:
         check_type("u", u, PencilArray)
         check_type("pencil", pencil, Pencil)
-        kind = Kind(u.dtype, u.components, u.singletons)
-        agree(source=u.pencil, target=pencil, **kind_facts(kind))
+        kind = FieldSpec(u.dtype, u.components, u.singletons)
+        agree(source=u.pencil, target=pencil, **kind.signature)
         _check_pair(u.pencil, pencil)
         check_out(out, pencil, kind)
         target = PencilArray.allocated(pencil, *kind) if out is None else out
@@ -66,7 +67,7 @@ def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) ->
     return plan(u, target)
 
 
-def _find_plan(u: PencilArray, pencil: Pencil, kind: Kind) -> Transposition:
+def _find_plan(u: PencilArray, pencil: Pencil, kind: FieldSpec) -> Transposition:
     """Find the plan for a field, or make it; all of them share their memory."""
     topology = u.pencil.topology
     found: Transposition = kept_plan(
@@ -77,7 +78,7 @@ def _find_plan(u: PencilArray, pencil: Pencil, kind: Kind) -> Transposition:
     return found
 
 
-def remember_method(source: Pencil, target: Pencil, kind: Kind, method: str) -> None:
+def remember_method(source: Pencil, target: Pencil, kind: FieldSpec, method: str) -> None:
     """Have plans that choose for themselves take this method. *Collective*."""
     topology = source.topology
     topology.methods[method_key(source.layout, target.layout, kind)] = method

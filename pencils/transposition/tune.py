@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, cast
 
 from numpy.typing import DTypeLike
 
-from pencils.array.allocation import read_components, read_dtype, read_singletons
-from pencils.array.operands import read_pencils, topology_among
+from pencils.array.normalize import as_components, as_dtype, as_singletons
+from pencils.array.operands import as_pencils, topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.array.spec import Kind, kind_facts
+from pencils.array.spec import FieldSpec
 from pencils.comm.agree import agreed
 from pencils.comm.machine import describe_machine
 from pencils.comm.methods import METHODS
@@ -136,14 +136,14 @@ def tune(
     topology = topology_among(pens)
     with agreed(topology.comm, "tune") as agree:
         given = _read_pencils(pens, grids=grids)
-        kind = Kind(
-            read_dtype(dtype), read_components(components), read_singletons(given[0].ndim, dims)
+        kind = FieldSpec(
+            as_dtype(dtype), as_components(components), as_singletons(given[0].ndim, dims)
         )
         samples = _read_repeat(repeat)
         path = None if file is None else Path(file)
         agree(
             pencils=given,
-            **kind_facts(kind),
+            **kind.signature,
             options=(shared, grids, samples, show),
             file=path is not None,
         )
@@ -170,7 +170,7 @@ def _chains(pens: Sequence[Pencil], *, grids: bool) -> list[list[Pencil]]:
 
 
 def _measure(
-    chains: Sequence[Sequence[Pencil]], kind: Kind, repeat: int, *, shared: bool
+    chains: Sequence[Sequence[Pencil]], kind: FieldSpec, repeat: int, *, shared: bool
 ) -> Iterator[Row]:
     """Time every method on every step of every chain. *Collective*."""
     topology = chains[0][0].topology
@@ -207,12 +207,12 @@ def _seconds(row: Row) -> float:
     return row.seconds
 
 
-def _key(pens: Sequence[Pencil], kind: Kind, *, shared: bool, grids: bool) -> str:
+def _key(pens: Sequence[Pencil], kind: FieldSpec, *, shared: bool, grids: bool) -> str:
     """Everything a result depends on. *Collective*."""
     machine = describe_machine(pens[0].comm)
     facts = {
         "pencils": list(map(repr, pens)),
-        **kind_facts(kind),
+        **kind.signature,
         "shared": shared,
         "grids": grids,
         "nodes": machine.nodes,
@@ -281,7 +281,7 @@ def _not_ours(path: Path) -> str:
 
 
 def _read_pencils(pens: Sequence[Pencil], *, grids: bool) -> list[Pencil]:
-    given = read_pencils(pens)
+    given = as_pencils(pens)
     if len(given) < 2:  # noqa: PLR2004
         msg = f"tune() needs two pencils or more to move between, not {len(given)}"
         raise ArgumentError(msg)

@@ -350,7 +350,7 @@ def test_checks_unset_the_ghosts_that_there_are(comm):
         pen = random_grid(rng, comm, random_shape(rng, turn % 3 + 1))
         u = random_trimmed(rng, pen, "f8")
         u.padded[...] = 2.0
-        with pencils.checking():
+        with pencils.debug_ghosts():
             u[...] = 1.0
         if u.extent.box.volume > 0:
             ghosts = (origins(u) >= 0) & (beyond(u) > 0)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array.allocation import Array, in_memory_order, memory_axes, read_value
+from pencils.array.allocation import Array, in_memory_order, memory_axes
 from pencils.array.base import Field
-from pencils.array.operands import check_fits, cut, facts
+from pencils.array.normalize import as_value
+from pencils.array.operands import check_fits, local_part, signature
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import reducer
 from pencils.errors import ArgumentError
@@ -142,12 +143,12 @@ def reduce_field(
         Further arguments on which all ranks must agree.
     """
     with agreed(field.pencil.topology.comm, name) as agree:
-        agree(**facts(field), where=where is not True, **(same or {}))
+        agree(**signature(field), where=where is not True, **(same or {}))
         task = Reduction.read(name, field, axis, keepdims=keepdims, out=out)
         kind = None if dtype is None else np.dtype(dtype).newbyteorder("=")
         if kind is None or of is None:
             kind = _result_dtype(ufunc, field.dtype, kind)
-        start = initial if initial is NO_VALUE else read_value("initial", initial, kind)
+        start = initial if initial is NO_VALUE else as_value("initial", initial, kind)
         neutral = _neutral(name, ufunc, kind, task.count if start is NO_VALUE else 1)
         agree(axis=task.axes, result=kind, keepdims=task.keepdims, initial=start)
         options: dict[str, Any] = {} if where is True else {"where": read_mask(where, field)}
@@ -172,7 +173,7 @@ def read_mask(where: Any, field: Field) -> Array:
     TypeError, ValueError
         If it is not boolean, or does not broadcast to the field.
     """
-    part, singletons = cut(where, field.pencil)
+    part, singletons = local_part(where, field.pencil)
     check_fits(singletons, field, field.pencil)
     mask = np.asarray(part)
     if mask.dtype != bool:

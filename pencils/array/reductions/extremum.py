@@ -9,7 +9,7 @@ import numpy as np
 
 from pencils.array.allocation import Array
 from pencils.array.base import Field
-from pencils.array.operands import facts
+from pencils.array.operands import signature
 from pencils.array.reductions.engine import Reduction
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import combine
@@ -29,7 +29,7 @@ def arg_extremum(
 ) -> Any:
     """Global position of the first element that no other is `better` than. *Collective*."""
     with agreed(field.pencil.topology.comm, name) as agree:
-        agree(**facts(field))
+        agree(**signature(field))
         task = Reduction.read(name, field, axis, keepdims=keepdims, out=out)
         agree(axis=task.axes, keepdims=task.keepdims)
         _check(name, task)

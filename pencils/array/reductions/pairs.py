@@ -11,7 +11,7 @@ import numpy as np
 
 from pencils.array.allocation import Array
 from pencils.array.base import Field
-from pencils.array.operands import common_pencil, cut, facts, topology_among
+from pencils.array.operands import common_pencil, local_part, signature, topology_among
 from pencils.array.reductions.engine import Reduction
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import allreduce, combine
@@ -89,7 +89,7 @@ def _both(one: bool, other: bool) -> bool:
 
 def _facts(operand: Any) -> object:
     """Name what all ranks must agree on about an operand; the values of arrays are theirs."""
-    return facts(operand) if isinstance(operand, Field) else np.shape(operand)
+    return signature(operand) if isinstance(operand, Field) else np.shape(operand)
 
 
 def _main_field(one: Any, other: Any) -> Field:
@@ -101,5 +101,5 @@ def _main_field(one: Any, other: Any) -> Field:
 def _blocks(one: Any, other: Any) -> tuple[Array, Array]:
     """Local parts of both operands, broadcast against each other."""
     pencil = common_pencil([operand for operand in (one, other) if isinstance(operand, Field)])
-    left, right = np.broadcast_arrays(cut(one, pencil)[0], cut(other, pencil)[0])
+    left, right = np.broadcast_arrays(local_part(one, pencil)[0], local_part(other, pencil)[0])
     return left, right
