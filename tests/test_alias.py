@@ -22,7 +22,7 @@ from together import (
 
 import pencils
 from pencils import Pencil, Transposition, alias, transpose
-from pencils.comm.buffers import LINE
+from pencils.comm.memory import LINE
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
 

@@ -25,8 +25,8 @@ from together import (
 )
 
 from pencils import Pencil, PencilArray, Transposition, empty, gather, transpose, zeros
+from pencils.comm import limits
 from pencils.comm.methods import METHODS
-from pencils.comm.methods import method as limits
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
 from pencils.plan import MOST_PLANS
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.comm.buffers import aligned_empty, aligned_zeros
+from pencils.comm.memory import aligned_empty, aligned_zeros
 from pencils.errors import ArgumentError
 from pencils.layout.integers import MOST
 from pencils.pencil import Pencil
@@ -133,15 +133,6 @@ def arrange(memory: Array, pencil: Pencil, dtype: np.dtype[Any], shape: tuple[in
 def memory_axes(order: Sequence[int], lead: int) -> tuple[int, ...]:
     """Axes of a logical array in memory order, slowest first: components, then space."""
     return (*range(lead), *(lead + dim for dim in order))
-
-
-def same_view(one: Array, other: Array) -> bool:
-    """Whether two arrays are the same elements in the same places."""
-    return (one.shape, one.strides, one.dtype) == (
-        other.shape,
-        other.strides,
-        other.dtype,
-    ) and one.__array_interface__["data"] == other.__array_interface__["data"]
 
 
 def in_memory_order(block: Array, order: tuple[int, ...]) -> Array:

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array.allocation import Array, same_view
+from pencils.array.allocation import Array
 from pencils.array.base import Field
 from pencils.array.operands import check_fits, common_pencil, does_not_broadcast, plain_array
+from pencils.comm.memory import same_view
 from pencils.errors import ArgumentError, NotLocalError
 from pencils.layout import Box, Selection
 

@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from itertools import chain
 
-import numpy as np
-
-from pencils.comm.shared import LINE, Bytes, SharedPool
-
-
-def aligned_empty(nbytes: int) -> Bytes:
-    """Allocate private bytes that begin at a cache line."""
-    return _aligned(np.empty(nbytes + LINE, np.uint8), nbytes)
-
-
-def aligned_zeros(nbytes: int) -> Bytes:
-    """Allocate private zeros that begin at a cache line; pages untouched cost nothing."""
-    return _aligned(np.zeros(nbytes + LINE, np.uint8), nbytes)
+from pencils.comm.memory import Bytes, aligned_empty
+from pencils.comm.shared import SharedPool
 
 
 class Buffers:
@@ -87,9 +76,3 @@ def _fitting(idle: list[Bytes], nbytes: int) -> Bytes | None:
     if idle:
         idle.pop(min(sizes)[1])  # too small for what is done now; a larger one takes its place
     return None
-
-
-def _aligned(memory: Bytes, nbytes: int) -> Bytes:
-    address: int = memory.__array_interface__["data"][0]
-    start = -address % LINE
-    return memory[start : start + nbytes]

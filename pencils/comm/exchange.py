@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from pencils.comm.agree import agreed
 from pencils.comm.buffers import Buffers
+from pencils.comm.memory import same_view
 from pencils.comm.methods import (
     METHODS,
     Arrival,
@@ -187,7 +188,7 @@ class Bound:
     ) -> None:
         self.exchange = exchange
         # What stays on this rank must be saved if the target may be written before it is read.
-        self._kept = [pair for pair in own if not _same_memory(*pair)] if aliased else []
+        self._kept = [pair for pair in own if not same_view(*pair)] if aliased else []
         self._room: list[Array] | None = None  # for what is saved
         self._own = arrive([] if aliased else own)
         self._first, *self._others = flows
@@ -328,8 +329,3 @@ def _check_simple(name: str, plans: Sequence[Plan]) -> None:
     if any(len(plan.away) != 1 or plan.arrive is not Copies for plan in plans):
         msg = f"method {name!r} copies, and treats all arrays alike; use another one"
         raise ArgumentError(msg)
-
-
-def _same_memory(one: Array, other: Array) -> bool:
-    """Whether two arrays of one shape are the same elements in the same places."""
-    return one.strides == other.strides and one.ctypes.data == other.ctypes.data

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pencils.comm.methods.method import Array, byte_chunks
+from pencils.comm.memory import Array, byte_chunks
 from pencils.comm.mpi import MPI
 from pencils.comm.topology import topology_of
 

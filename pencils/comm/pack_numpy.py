@@ -12,8 +12,9 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
+
+from pencils.comm.memory import restrided
 
 Array = NDArray[Any]
 Step = tuple[Array, Array]
@@ -106,7 +107,7 @@ def runs(target: Array, source: Array) -> Step:
         shape.append(points)
         strides.append((pair[0], pair[1]))
     target, source = (
-        as_strided(array, shape, [pair[side] for pair in strides])
+        restrided(array, shape, [pair[side] for pair in strides])
         for side, array in enumerate((target, source))
     )
     size = target.itemsize

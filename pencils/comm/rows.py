@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pencils.comm.memory import address
 from pencils.comm.pack import compiled
 
 Array = NDArray[Any]
@@ -119,7 +120,7 @@ def part_of(cuts: Ints, index: Ints) -> Ints:
 def _row(block: Array, start: Sequence[int]) -> list[int]:
     """Where the point with all coordinates 0 would lie, and the strides."""
     ahead = sum(at * stride for at, stride in zip(start, block.strides, strict=True))
-    return [block.__array_interface__["data"][0] - ahead, *block.strides]
+    return [address(block) - ahead, *block.strides]
 
 
 def _held(_homes: object, call: Callable[[], None]) -> None:

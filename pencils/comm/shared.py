@@ -18,42 +18,20 @@ from collections import deque
 from collections.abc import Callable
 from mmap import mmap
 from pathlib import Path
-from threading import Lock
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.lib.array_utils import byte_bounds
 from numpy.typing import NDArray
 
+from pencils.comm.memory import LINE, Bytes, address, byte_range, round_up
 from pencils.comm.mpi import MPI
-
-Bytes = NDArray[np.uint8]
 
 # The first window holds this many bytes per rank; every further one holds at least twice as many.
 FIRST_WINDOW = 2**20
-# Blocks start at multiples of a cache line: whole lines can be written without reading them first.
-LINE = 64
 PAGE = 4096
 SHARED_FOLDER = "/dev/shm"  # noqa: S108 - where Linux keeps files in memory
 
 T = TypeVar("T")
-_lock = Lock()
-
-
-def round_up(nbytes: int) -> int:
-    """Return the next multiple of a cache line."""
-    return -(-nbytes // LINE) * LINE
-
-
-def fence() -> None:
-    """Order loads and stores: those before are done before those after it, as others see them.
-
-    Ranks that read what others store do this on both sides of a barrier.
-    """
-    # A lock that is released, and taken again, orders memory on any processor.
-    for _ in range(2):
-        with _lock:
-            pass
 
 
 class Place(NamedTuple):
@@ -104,11 +82,11 @@ class SharedPool:
         )
         # NumPy views of views keep this array alive, so its end is the end of the block.
         own = np.frombuffer(peers[self._node.rank], np.uint8)
-        address = _address(own)
-        self._peers[address] = peers
+        key = address(own)
+        self._peers[key] = peers
 
         def release(start: int) -> None:
-            del self._peers[address]
+            del self._peers[key]
             window.returned.append((start, size))
 
         weakref.finalize(own, release, int(here[0])).atexit = False
@@ -122,7 +100,7 @@ class SharedPool:
         tuple of numpy.ndarray or None
             Bytes of every rank of the node; None if the array does not begin a shared block.
         """
-        peers = self._peers.get(_address(array))
+        peers = self._peers.get(address(array))
         return None if peers is None else tuple(np.frombuffer(p, np.uint8) for p in peers)
 
     def place(self, array: NDArray[Any]) -> Place | None:
@@ -134,10 +112,10 @@ class SharedPool:
             The same window has the same number on all ranks; None if other ranks cannot read all
             of the array.
         """
-        low, high = byte_bounds(array)
+        low, high = byte_range(array)
         for number, window in enumerate(self._windows):
             if window.start <= low and high <= window.end:
-                return Place(number, _address(array) - window.start)
+                return Place(number, address(array) - window.start)
         return None
 
     def memory(self, rank: int, window: int) -> memoryview:
@@ -176,7 +154,7 @@ class _Window:
         step = _segment(capacity)
         whole = memoryview(memory)
         self.segments = [whole[rank * step : (rank + 1) * step] for rank in range(node.size)]
-        self.start = _address(np.frombuffer(self.segments[node.rank], np.uint8))
+        self.start = address(np.frombuffer(self.segments[node.rank], np.uint8))
         self.end = self.start + capacity
         self._whole = [(0, capacity)]
         self._free = list(self._whole)
@@ -213,11 +191,6 @@ class _Window:
             else:
                 merged.append((begin, length))
         self._free = merged
-
-
-def _address(array: NDArray[Any]) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
 
 
 def _segment(capacity: int) -> int:

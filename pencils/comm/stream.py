@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.comm.methods.method import byte_chunks
+from pencils.comm.memory import byte_chunks
 from pencils.comm.mpi import MPI
 
 Array = NDArray[Any]

@@ -12,6 +12,7 @@ from pencils.array.normalize import as_dtype
 from pencils.array.operands import check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed, read_comm
+from pencils.comm.memory import array_interface
 from pencils.comm.topology import Topology, topology_of
 from pencils.dap.dist import GlobalDist, LocalDist
 from pencils.dap.errors import UnsupportedError
@@ -135,7 +136,7 @@ class _Owned:
 
     def __init__(self, buffer: Array, exporter: object) -> None:
         # The length of elements is enough: not every type can be described.
-        self.__array_interface__ = buffer.view(f"V{buffer.itemsize}").__array_interface__
+        self.__array_interface__ = array_interface(buffer)
         self.owners = buffer, exporter
 
 

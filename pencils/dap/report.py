@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pencils.array.allocation import Array, of_view
+from pencils.comm import memory
 from pencils.dap.errors import DAPError, DAPWarning, Finding, error_class
 from pencils.layout.integers import to_int
 
@@ -168,5 +169,5 @@ def _read_view(view: memoryview) -> Buffer:
     try:
         return Buffer(of_view(view), known=True)
     except Exception:  # noqa: BLE001 - whatever NumPy makes of a format
-        array = np.ndarray(view.shape or (), f"V{view.itemsize}", view)  # must be contiguous
+        array = memory.array_at(view, view.shape or (), f"V{view.itemsize}")  # must be contiguous
         return Buffer(array, known=False)

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from pencils.array.allocation import Array, memory_axes, same_view
+from pencils.array.allocation import Array, memory_axes
+from pencils.comm.memory import same_view
 from pencils.fft.chunks import Key, chunk_keys, chunk_shape
 from pencils.fft.lines import Line
 

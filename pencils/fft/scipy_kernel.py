@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from scipy import fft
 
-from pencils.array.allocation import Array, same_view
+from pencils.array.allocation import Array
+from pencils.comm.memory import same_view
 from pencils.fft.lines import COSINES, THREE_HALVES, Line
 from pencils.fft.passes import Job
 from pencils.fft.truncation import drop, pad, truncate

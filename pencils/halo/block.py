@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pencils.array.allocation import Array, Widths, memory_axes
+from pencils.comm import limits
 from pencils.comm.methods import Cargo, Piece
-from pencils.comm.methods import method as limits
 from pencils.layout import Box, Layout, ghosts, margins
 from pencils.layout.ghosts import Ghosts, Round
 

@@ -6,10 +6,10 @@ from math import gcd
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from pencils.array.allocation import Array, memory_axes
 from pencils.array.pencil_array import PencilArray
+from pencils.comm.memory import restrided
 from pencils.comm.rows import Ints
 from pencils.indexer.route import row_type
 
@@ -102,4 +102,4 @@ def _column(points: Array, geometry: Geometry) -> Array:
     if not geometry.span:
         return np.empty(0, points.dtype)
     first: Any = tuple(slice(None, None, -1 if step < 0 else 1) for step in geometry.strides)
-    return as_strided(points[first], (geometry.span,), (geometry.unit,))
+    return restrided(points[first], (geometry.span,), (geometry.unit,))

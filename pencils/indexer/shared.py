@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.array.allocation import Array
+from pencils.comm.memory import array_at, fence
 from pencils.comm.rows import Home, Points, fetcher
-from pencils.comm.shared import Place, fence
+from pencils.comm.shared import Place
 from pencils.comm.topology import Topology
 from pencils.layout import Layout
 from pencils.plan import Freeable, kept_plan
@@ -127,7 +128,7 @@ class Blocks(NamedTuple):
             box = self.layout.box(rank)
             shape = [box.shape[dim] for dim in self.layout.order]
             memory = self.topology.shared.memory(self.topology.on_node[rank], window)
-            block = np.ndarray((*self.lead, *shape), self.own.dtype, memory, offset, strides)
+            block = array_at(memory, (*self.lead, *shape), self.own.dtype, offset, strides)
             found.append(Home(block, [box.start[dim] for dim in self.layout.order]))
         return found
 

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pencils.comm.memory import address
+
 _PAGE = 4096
 
 
@@ -64,7 +66,7 @@ class Overlay(io.RawIOBase):
         self._old_size = self.size = os.fstat(self._file).st_size
         self._pages: dict[int, bytearray] = {}
         self._written: set[range] = set()
-        start = 0 if dummy is None else dummy.ctypes.data
+        start = 0 if dummy is None else address(dummy)
         self._dummy = range(start, start + (0 if dummy is None else dummy.nbytes))
 
     def changes(self) -> list[Change]:
@@ -141,7 +143,7 @@ class Overlay(io.RawIOBase):
         source = memoryview(data).cast("B")
         end = self._position + len(source)
         self.size = max(self.size, end)
-        if len(source) and np.frombuffer(source, np.uint8).ctypes.data in self._dummy:
+        if len(source) and address(np.frombuffer(source, np.uint8)) in self._dummy:
             self.placed.append(self._position)
             self._position = end
             return len(source)

@@ -14,7 +14,8 @@ from together import everywhere, holds, numbered, on_nodes, raise_together, spre
 import pencils
 from pencils import Pencil, PencilArray, Transposition, transpose
 from pencils.comm import shared
-from pencils.comm.buffers import LINE, Buffers, aligned_empty, aligned_zeros
+from pencils.comm.buffers import Buffers
+from pencils.comm.memory import LINE, aligned_empty, aligned_zeros
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
 

@@ -18,10 +18,10 @@ from together import (
     ways,
 )
 
+from pencils.comm import limits
 from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import METHODS, Exchange
 from pencils.comm.methods import Cargo, Piece
-from pencils.comm.methods import method as limits
 from pencils.comm.pack import Additions, Copies
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError

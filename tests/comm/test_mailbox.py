@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from together import everywhere
 
+from pencils.comm import limits
 from pencils.comm.mailbox import MOST_AT_ONCE, Letter, Mailbox, largest_tag
-from pencils.comm.methods import method
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -21,7 +21,7 @@ def receive(mailbox):
 @pytest.mark.parametrize("most", [16, 2**30], ids=["in pieces", "whole"])
 @pytest.mark.parametrize("shape", [(), (0,), (7,), (3, 5)])
 def test_everybody_sends_to_everybody(comm, monkeypatch, most, shape):
-    monkeypatch.setattr(method, "MOST_BYTES", most)
+    monkeypatch.setattr(limits, "MOST_BYTES", most)
     mailbox = Mailbox(comm)
     for peer in range(comm.size):
         mailbox.expect(Letter(peer, np.empty(shape), peer, 3))
@@ -36,7 +36,7 @@ def test_everybody_sends_to_everybody(comm, monkeypatch, most, shape):
 
 @pytest.mark.parametrize("most", [16, 2**30], ids=["in pieces", "whole"])
 def test_refused_letters_arrive_empty(comm, monkeypatch, most):
-    monkeypatch.setattr(method, "MOST_BYTES", most)
+    monkeypatch.setattr(limits, "MOST_BYTES", most)
     after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     mailbox = Mailbox(comm)
     for key in range(3):

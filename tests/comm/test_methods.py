@@ -12,8 +12,8 @@ from together import DTYPES, everywhere, numbered, on_nodes, raise_together, sam
 
 import pencils
 from pencils import Pencil, PencilArray, Transposition
+from pencils.comm import limits
 from pencils.comm.methods import METHODS
-from pencils.comm.methods import method as limits
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
 

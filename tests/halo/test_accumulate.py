@@ -18,7 +18,7 @@ from together import DTYPES, everywhere, on_nodes, same
 
 import pencils
 from pencils import HaloExchange, Pencil, transpose
-from pencils.comm.methods import method as limits
+from pencils.comm import limits
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

@@ -24,7 +24,7 @@ from together import DTYPES, everywhere, holds, numbered, on_nodes, spread
 
 import pencils
 from pencils import HaloExchange, Pencil, PencilArray, Transposition, exchange_halos, transpose
-from pencils.comm.methods import method as limits
+from pencils.comm import limits
 from pencils.comm.topology import topology_of
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])

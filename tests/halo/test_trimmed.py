@@ -31,7 +31,7 @@ from together import (
 
 import pencils
 from pencils import HaloExchange, Pencil, dap, exchange_halos, gather, transpose
-from pencils.comm.methods import method as limits
+from pencils.comm import limits
 from pencils.errors import ArgumentError, RankDisagreementError
 from pencils.halo.arguments import read_kinds
 from pencils.halo.block import Block

@@ -8,8 +8,8 @@ from together import everywhere, on_nodes, raise_together
 
 import pencils
 from pencils import HaloExchange, Pencil
+from pencils.comm import limits
 from pencils.comm.methods import messages
-from pencils.comm.methods import method as limits
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
 from pencils.halo import arguments

@@ -13,8 +13,7 @@ from tiers import examples
 from together import DTYPES, everywhere, numbered, same
 
 from pencils import GlobalIndexer, GlobalMultiIndexer, ReduceOp
-from pencils.comm import neighbours
-from pencils.comm.methods import method as limits
+from pencils.comm import limits, neighbours
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

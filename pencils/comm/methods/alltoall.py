@@ -11,12 +11,12 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from pencils.comm import limits
 from pencils.comm.buffers import Buffers
-from pencils.comm.methods import method as limits
-from pencils.comm.methods.method import Array, Bytes, Call, Flow, Method, Packing, Plan
+from pencils.comm.memory import LINE, Bytes, address, mpi_buffer
+from pencils.comm.methods.method import Array, Call, Flow, Method, Packing, Plan
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import copy
-from pencils.comm.shared import LINE
 
 Strides = tuple[int, ...]
 
@@ -151,7 +151,7 @@ class _AlltoallwFlow(Flow):
         self._call = call
         # Open MPI takes one address on both sides for a call in place, empty arrays or not.
         pairs = zip(call.sources, call.targets, strict=True)
-        self._copy = call.aliased or any(_address(u) == _address(out) for u, out in pairs)
+        self._copy = call.aliased or any(address(u) == address(out) for u, out in pairs)
 
     def start(self) -> Callable[[], None]:
         """Start one collective for each pair of arrays; sources that share memory are copied."""
@@ -180,8 +180,8 @@ class _AlltoallwFlow(Flow):
         types_away = self._method.types(self._method.away, source.strides)
         types_home = self._method.types(self._method.home, target.strides)
         return plan.topology.comm.Ialltoallw(
-            [_origin(source), *_ones(types_away), types_away],
-            [_origin(target), *_ones(types_home), types_home],
+            [mpi_buffer(source), *_ones(types_away), types_away],
+            [mpi_buffer(target), *_ones(types_home), types_home],
         )
 
 
@@ -195,16 +195,6 @@ def _copy_into(buffer: Bytes, source: Array) -> Array:
     whole = buffer[: source.nbytes].view(source.dtype).reshape(source.shape)
     copy(whole, source)
     return whole
-
-
-def _origin(array: Array) -> MPI.buffer:
-    """Memory from the first element on; where strides are negative, datatypes point before it."""
-    return MPI.buffer.fromaddress(_address(array), 1)
-
-
-def _address(array: Array) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
 
 
 def _ones(types: list[MPI.Datatype]) -> tuple[list[int], list[int]]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pencils.comm.buffers import Buffers
 from pencils.comm.group import group_with
-from pencils.comm.shared import Bytes
+from pencils.comm.memory import Bytes
 from pencils.comm.topology import Topology
 
 # What a rank says about its source: it wants a staging block, lies in place, or was packed.

@@ -6,23 +6,21 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from pencils.comm import limits
 from pencils.comm.buffers import Buffers
-from pencils.comm.methods import method as limits
+from pencils.comm.memory import Bytes, byte_chunks, round_up
 from pencils.comm.methods.method import (
     Array,
     Arrival,
-    Bytes,
     Call,
     Flow,
     Method,
     Packing,
     Plan,
-    byte_chunks,
     nothing,
 )
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import Copies
-from pencils.comm.shared import round_up
 
 TAG = 1
 

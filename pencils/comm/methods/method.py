@@ -10,22 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm.buffers import Buffers
+from pencils.comm.memory import LINE, Bytes
 from pencils.comm.pack import Copies
-from pencils.comm.shared import LINE
 from pencils.comm.topology import Topology
 
 Array = NDArray[Any]
-Bytes = NDArray[np.uint8]
 T = TypeVar("T")
 
 # Prepares to put pieces, the second of each pair, where they belong.
 Arrival = Callable[[Sequence[tuple[Array, Array]]], Callable[[], None]]
-
-# One MPI call moves at most this many bytes, or units of a datatype: counts are 32-bit integers.
-MOST_BYTES = 2**30
-MOST_UNITS = 2**30
-# Pieces of so many bytes are worth a message of their own, which saves packing them.
-ALONE = 2**18
 
 
 class Piece(NamedTuple):
@@ -198,9 +191,3 @@ def each_of(kinds: Sequence[T], arrays: Sequence[Array]) -> Sequence[T]:
 
 def nothing() -> None:
     """Do nothing, where something may be done meanwhile."""
-
-
-def byte_chunks(array: Array) -> list[Bytes]:
-    """View a C-contiguous array as bytes, in pieces that one MPI call can move."""
-    flat = array.reshape(-1).view(np.uint8)
-    return [flat[at : at + MOST_BYTES] for at in range(0, flat.size, MOST_BYTES)]

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm.group import Group
+from pencils.comm.memory import Bytes, array_at, fence, round_up
 from pencils.comm.methods.meeting import (
     IN_PLACE,
     STAGED,
@@ -35,7 +36,7 @@ from pencils.comm.methods.method import (
 )
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import Copies
-from pencils.comm.shared import Bytes, Place, fence, round_up
+from pencils.comm.shared import Place
 
 
 class Shared(Method):
@@ -240,12 +241,12 @@ class _SharedFlow(Flow):
         state, window, offset, *strides = rows[group.ranks[peer]]
         if state == STAGED:
             memory = group.shared.memory(group.ranks[peer], window)
-            return np.ndarray(shape, home.dtype, memory, offset + staged)
+            return array_at(memory, shape, home.dtype, offset + staged)
         memory = topology.shared.memory(topology.on_node[peer], window)
         strides = strides[: len(shape)]
         steps = zip(home.pieces[piece].start, strides[len(home.lead) :], strict=True)
         start = offset + sum(i * stride for i, stride in steps)
-        return np.ndarray(shape, home.dtype, memory, start, strides)
+        return array_at(memory, shape, home.dtype, start, strides)
 
     def _stage(self, board: Board) -> bool:
         """Give every rank a staging block, now that some rank wants one; False without room."""

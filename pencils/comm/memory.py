@@ -1,0 +1,112 @@
+"""Addresses of memory, views of memory by address, alignment, and the order of memory accesses.
+
+Everything that NumPy does not check is in this file: another array library needs another one.
+Nothing here communicates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import byte_bounds
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from pencils.comm import limits
+from pencils.comm.mpi import MPI
+
+Array = NDArray[Any]
+Bytes = NDArray[np.uint8]
+
+# Bytes of a cache line. Blocks start at multiples of it: whole lines can be written without reading
+# them first.
+LINE = 64
+
+_lock = Lock()
+
+
+def address(array: Array) -> int:
+    """Address of the first element of an array."""
+    found: int = array.__array_interface__["data"][0]
+    return found
+
+
+def byte_range(array: Array) -> tuple[int, int]:
+    """Lowest address of an array, and the address after its last byte."""
+    return byte_bounds(array)
+
+
+def same_view(one: Array, other: Array) -> bool:
+    """Whether two arrays have the same elements at the same addresses."""
+    return (
+        one.shape == other.shape
+        and one.strides == other.strides
+        and one.dtype == other.dtype
+        and one.__array_interface__["data"] == other.__array_interface__["data"]
+    )
+
+
+def array_at(
+    memory: Any,
+    shape: Sequence[int],
+    dtype: np.dtype[Any] | str,
+    offset: int = 0,
+    strides: Sequence[int] | None = None,
+) -> Array:
+    """View a buffer as an array whose first element is at byte `offset`; C order by default."""
+    return np.ndarray(tuple(shape), dtype, memory, offset, strides)
+
+
+def restrided(array: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
+    """View the memory of an array, from its first element on, in other strides (not checked)."""
+    return as_strided(array, shape, strides)
+
+
+def array_interface(array: Array) -> dict[str, Any]:
+    """Describe an array as bytes of the length of its elements, by the protocol of NumPy."""
+    return array.view(f"V{array.itemsize}").__array_interface__
+
+
+def mpi_buffer(array: Array) -> MPI.buffer:
+    """MPI buffer that begins at the first element; datatypes may point before and after it."""
+    return MPI.buffer.fromaddress(address(array), 1)
+
+
+def byte_chunks(array: Array) -> list[Bytes]:
+    """View a C-contiguous array as bytes, in parts that one MPI call can move."""
+    flat, most = array.reshape(-1).view(np.uint8), limits.MOST_BYTES
+    return [flat[at : at + most] for at in range(0, flat.size, most)]
+
+
+def round_up(nbytes: int) -> int:
+    """Return the next multiple of a cache line."""
+    return -(-nbytes // LINE) * LINE
+
+
+def aligned_empty(nbytes: int) -> Bytes:
+    """Allocate private bytes that begin at a cache line."""
+    return _aligned(np.empty(nbytes + LINE, np.uint8), nbytes)
+
+
+def aligned_zeros(nbytes: int) -> Bytes:
+    """Allocate private zeros that begin at a cache line; pages not yet used cost nothing."""
+    return _aligned(np.zeros(nbytes + LINE, np.uint8), nbytes)
+
+
+def _aligned(memory: Bytes, nbytes: int) -> Bytes:
+    start = -address(memory) % LINE
+    return memory[start : start + nbytes]
+
+
+def fence() -> None:
+    """Order loads and stores: other ranks see those before it as done before those after it.
+
+    Ranks that read what others store call this on both sides of a barrier.
+    """
+    # Releasing a lock, and acquiring it again, orders memory on any processor.
+    for _ in range(2):
+        with _lock:
+            pass
