@@ -1,26 +1,73 @@
-"""What reusable plans have in common: they know fields again, and are freed."""
+"""The base of reusable plans: agreement, calls that are prepared once, and `free`.
+
+A call of a plan goes through the same steps everywhere::
+
+    agree        all ranks check that they call the same plan, or none of them continues
+    check        the arguments of this rank fit the plan
+    prepare      slice the arrays and allocate what the call needs
+    remember     the same arrays again find the prepared call
+    run, start   move the data
+
+A subclass provides `_describe` and `_release`, and passes `Plan._prepare` a function that checks
+its arguments and prepares the call.
+"""
 
 from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+import numpy as np
+
+from pencils.comm.agree import agreed
+from pencils.comm.methods import nothing
 from pencils.comm.topology import Topology
 from pencils.comm.uncopied import Uncopied
+from pencils.errors import ArgumentError
 
 T = TypeVar("T")
+P = TypeVar("P")
 
-# Sets of fields that a plan remembers as checked and sliced.
-MOST_BOUND = 16
-# Plans that are kept for each communicator; the least recently used one goes first.
+# Plans that are kept for each communicator; the least recently used one is freed first.
 MOST_PLANS = 32
 
 
+class NoAgreement(AbstractContextManager["NoAgreement"]):
+    """Null agreement, used with ``check=False``: an error raises on its own rank only."""
+
+    def __init__(self) -> None:
+        self.flagged = False
+        self.deferred = False
+
+    def __call__(self, **_values: object) -> None:
+        """Record nothing."""
+
+    def dtype(self, dtype: np.dtype[Any] | None) -> None:
+        """Record nothing."""
+
+    def flag(self, *, up: bool) -> None:
+        """Set a flag of this rank."""
+        self.flagged = up
+
+    def defer(self, *, up: bool) -> None:
+        """Note that this rank must make something before it can allocate."""
+        self.deferred = up
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+Agreement = agreed | NoAgreement
+
+
 class Freeable(Uncopied, ABC):
-    """What holds MPI objects: freed by name, or at the end of a ``with`` block."""
+    """An object that owns memory or MPI objects: freed by `free`, or by a ``with`` block."""
 
     @abstractmethod
     def free(self) -> None:
@@ -39,9 +86,7 @@ class Freeable(Uncopied, ABC):
 
 
 class FieldPlan(Freeable, Generic[T]):
-    """A plan that prepares calls with fields, and finds them prepared if the same ones come again.
-
-    What is said of fields holds for arrays, too.
+    """A cache of prepared calls, by the identity of their arrays; `Plan` adds the rest.
 
     Parameters
     ----------
@@ -49,22 +94,22 @@ class FieldPlan(Freeable, Generic[T]):
         The ranks that take part.
     """
 
-    most_bound = MOST_BOUND
+    most_bound = 16
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
         self._bound: dict[tuple[Any, ...], tuple[T, list[Any]]] = {}
 
     def _found(self, key: tuple[Any, ...]) -> T | None:
-        """Find what was prepared for fields with these ids, unless the communicator was freed."""
+        """Find the prepared call of arrays with these ids, unless the communicator was freed."""
         found = self._bound.get(key)
         return None if found is None or self._topology.freed else found[0]
 
-    def _remember(self, key: tuple[Any, ...], bound: T, fields: Sequence[object | None]) -> None:
-        """Find it again while all the fields live; their ids mean nothing afterwards."""
+    def _remember(self, key: tuple[Any, ...], prepared: T, arrays: Sequence[object | None]) -> None:
+        """Keep a prepared call while all the arrays live; their ids mean nothing afterwards."""
         if len(self._bound) >= self.most_bound:
             self._bound.clear()
-        # No cycle: a plan that is dropped gives its memory back at once.
+        # No reference cycle: the memory of a dropped plan is released at once.
         forget = weakref.WeakMethod(self._forget)
 
         def gone(_: object) -> None:
@@ -72,15 +117,109 @@ class FieldPlan(Freeable, Generic[T]):
             if living is not None:
                 living(key)
 
-        refs = [weakref.ref(field, gone) for field in fields if field is not None]
-        self._bound[key] = bound, refs
+        refs = [weakref.ref(array, gone) for array in arrays if array is not None]
+        self._bound[key] = prepared, refs
 
     def _forget(self, key: tuple[Any, ...]) -> None:
         self._bound.pop(key, None)
 
 
+class Plan(FieldPlan[T]):
+    """Base class of reusable plans. A subclass sets what `_describe` reads before ``__init__``.
+
+    Parameters
+    ----------
+    topology : Topology
+        The ranks that take part.
+    check : bool
+        Whether all ranks agree on every call, so that an error on one rank raises on all.
+    """
+
+    def __init__(self, topology: Topology, *, check: bool) -> None:
+        super().__init__(topology)
+        self._check = check
+        self._freed = False
+        self._text = self._describe()
+
+    @abstractmethod
+    def _describe(self) -> str:
+        """Return the text of ``repr``: the same on all ranks, and different for other plans."""
+
+    @abstractmethod
+    def _release(self) -> None:
+        """Release what the plan owns; `free` calls this once."""
+
+    def __repr__(self) -> str:
+        return self._text
+
+    def free(self) -> None:
+        """Complete what is under way and release memory and MPI objects.
+
+        *Collective* if anything is under way. A second call does nothing.
+        """
+        if not self._freed:
+            self._freed = True
+            self._bound.clear()
+            self._release()
+
+    def _agreement(self, call: str) -> Agreement:
+        """Return the context in which the ranks agree on a call. *Collective* if the plan checks.
+
+        Only this method decides how ranks agree.
+        """
+        if self._topology.freed:
+            raise ArgumentError(self._freed_text)
+        if not self._check:
+            return NoAgreement()
+        agree = agreed(self._topology.comm, f"{type(self).__name__}.{call}")
+        agree(plan=self._text)
+        return agree
+
+    def _prepare(
+        self,
+        call: str,
+        bind: Callable[[Agreement], P | None],
+        make_missing: Callable[[], object] = nothing,
+    ) -> P:
+        """Agree on a call and prepare it. *Collective* if the plan checks.
+
+        Parameters
+        ----------
+        call : str
+            Name of the method that the user called.
+        bind : callable
+            Checks the arguments, allocates all memory of the call, and returns the prepared call;
+            local. It returns None if the plan first needs something that only all ranks together
+            can make.
+        make_missing : callable
+            Makes that. *Collective*.
+        """
+        prepared = self._agree_and_bind(call, bind)
+        if prepared is None:
+            make_missing()
+            prepared = self._agree_and_bind(call, bind)
+        assert prepared is not None
+        return prepared
+
+    def _agree_and_bind(self, call: str, bind: Callable[[Agreement], P | None]) -> P | None:
+        with self._agreement(call) as agree:
+            self._check_open()
+            prepared = bind(agree)
+            agree.defer(up=prepared is None)
+        return None if agree.deferred else prepared
+
+    def _check_open(self) -> None:
+        """Raise if the plan or its communicator was freed."""
+        if self._freed or self._topology.freed:
+            raise ArgumentError(self._freed_text)
+
+    @property
+    def _freed_text(self) -> str:
+        return f"this {type(self).__name__}, or its communicator, was freed; make a new one"
+
+
 def kept_plan(topology: Topology, key: object, make: Callable[[], Any]) -> Any:
-    """Find the plan that verbs use for `key`, or make it. *Collective*."""
+    """Find the plan that verbs keep under `key`, or make it. *Collective*."""
     plans = topology.plans
     if key not in plans:
         plans[key] = make()

@@ -18,7 +18,7 @@ from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import AUTO, Bound, Exchange, Handle, check_method
 from pencils.errors import ArgumentError
 from pencils.pencil import Pencil
-from pencils.plan import FieldPlan
+from pencils.plan import Agreement, Plan
 from pencils.transposition.ends import End, make_exchange, read_ends, widest
 from pencils.transposition.options import PlanOptions, read_staging
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
 
 
-class Transposition(FieldPlan[Bound]):
+class Transposition(Plan[Bound]):
     """Reusable plan that moves fields between two pencils. Making it is *Collective*.
 
     The pencils may differ in decomposed dimensions, process grid, splits, memory order, and in the
@@ -133,16 +133,15 @@ class Transposition(FieldPlan[Bound]):
         options: PlanOptions,
         exchange: Exchange,
     ) -> None:
-        FieldPlan.__init__(self, exchange.topology)
         self.source, self.target = pencils
         self._ends = ends
         self._kind = kind
         self._options = options
         self._axes = memory_axes(ends[1].layout.order, len(kind.components))
-        self._exchange: Exchange | None = exchange
+        self._exchange = exchange
         self.method = exchange.method
-        self._text = self._describe()
         self._work: tuple[PencilArray, PencilArray] | None = None
+        super().__init__(exchange.topology, check=options.check)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -157,7 +156,7 @@ class Transposition(FieldPlan[Bound]):
     @property
     def memory(self) -> int:
         """Bytes of this rank that are kept for packing, for this plan and its `reversed`."""
-        return 0 if self._exchange is None else self._exchange.buffers.nbytes
+        return 0 if self._freed else self._exchange.buffers.nbytes
 
     def __call__(self, u: PencilArray | None, out: PencilArray | None = None) -> PencilArray:
         """Move `u` to the target pencil. *Collective*.
@@ -180,14 +179,14 @@ class Transposition(FieldPlan[Bound]):
         PencilMismatchError, ArgumentError, TypeError
             If a field does not fit the plan; on every rank, unless the plan does not check.
         """
-        if not self._options.check:
+        if not self._check:
             # The same fields again have passed the checks: nothing is left but to move the data.
             found = self._found((id(u), id(out)))
             if found is not None:
                 _unset_ghosts([out])
                 found.run()
                 return cast("PencilArray", out)
-        bound, (target,) = self._prepare("Transposition", [u], [out])
+        bound, (target,) = self._prepare_fields("__call__", [u], [out])
         bound.run()
         return cast("PencilArray", target)
 
@@ -198,7 +197,7 @@ class Transposition(FieldPlan[Bound]):
         must call and which returns `out`. Several exchanges may be under way, of this plan and of
         others; no other collective call should come between waits that ranks make in another order.
         """
-        bound, (target,) = self._prepare("Transposition.start", [u], [out])
+        bound, (target,) = self._prepare_fields("start", [u], [out])
         return bound.start(cast("PencilArray", target))
 
     def many(
@@ -225,7 +224,7 @@ class Transposition(FieldPlan[Bound]):
         PencilMismatchError, ArgumentError, TypeError
             As a call, and if `outs` has another length than `us`.
         """
-        bound, targets = self._prepare("Transposition.many", us, outs)
+        bound, targets = self._prepare_fields("many", us, outs)
         bound.run()
         return cast("list[PencilArray]", targets)
 
@@ -241,8 +240,7 @@ class Transposition(FieldPlan[Bound]):
             The same ones every time, with values that are not set; None where this process has no
             part in the pencil.
         """
-        with agreed(self._topology.comm, "Transposition.work") as agree:
-            agree(plan=self._text)
+        with self._agreement("work"):
             self._check_open()
         if self._work is None:
             pair = tuple(
@@ -254,28 +252,18 @@ class Transposition(FieldPlan[Bound]):
 
     def reversed(self) -> Transposition:
         """Plan for the way back, which shares the memory of this one. *Collective*."""
-        with agreed(self._topology.comm, "Transposition.reversed") as agree:
-            agree(plan=self._text)
-            buffers = self._check_open().buffers
+        with self._agreement("reversed"):
+            self._check_open()
         pencils, ends = (self.target, self.source), (self._ends[1], self._ends[0])
+        buffers = self._exchange.buffers
         exchange = make_exchange(ends, self._kind, self._options, self._topology, buffers)
         back = object.__new__(Transposition)
         back._set(pencils, ends, self._kind, self._options, exchange)
         return back
 
-    def free(self) -> None:
-        """Complete what is under way and release memory and MPI objects.
-
-        *Collective* if anything is under way.
-        """
-        self._bound.clear()
+    def _release(self) -> None:
         self._work = None
-        if self._exchange is not None:
-            self._exchange.free()
-            self._exchange = None
-
-    def __repr__(self) -> str:
-        return self._text
+        self._exchange.free()
 
     def _describe(self) -> str:
         dtype, components, singletons = self._kind
@@ -283,31 +271,25 @@ class Transposition(FieldPlan[Bound]):
         text += f", components={components}" if components else ""
         text += f", singleton along {sorted(singletons)}" if singletons else ""
         text += f" by {self.method}"
-        if self._options.staging is not None and self._exchange is not None:
+        if self._options.staging is not None:
             text += f" in {self._exchange.turns} turns, staging={self._options.staging}"
         source, target = self._ends
         return f"{text}\n  from {source}\n  to   {target}>"
 
-    def _check_open(self) -> Exchange:
-        if self._exchange is None or self._topology.freed:
-            msg = "this Transposition, or its communicator, was freed; make a new one"
-            raise ArgumentError(msg)
-        return self._exchange
-
-    def _prepare(
+    def _prepare_fields(
         self,
         call: str,
         us: Sequence[PencilArray | None],
         outs: Sequence[PencilArray | None] | None,
     ) -> tuple[Bound, list[PencilArray | None]]:
         """Check and slice fields; all ranks agree, if the plan does that."""
-        if not self._options.check:
-            bound, targets = self._bind(us, outs)
-        else:
-            with agreed(self._topology.comm, call) as agree:
-                agree(plan=self._text)
-                bound, targets = self.prepared(us, outs)
-                agree(fields=len(targets))
+
+        def bind(agree: Agreement) -> tuple[Bound, list[PencilArray | None]]:
+            prepared = self.prepared(us, outs)
+            agree(fields=len(prepared[1]))
+            return prepared
+
+        bound, targets = self._prepare(call, bind)
         _unset_ghosts(targets)
         return bound, targets
 
@@ -322,7 +304,6 @@ class Transposition(FieldPlan[Bound]):
     def _bind(
         self, us: Sequence[PencilArray | None], outs: Sequence[PencilArray | None] | None
     ) -> tuple[Bound, list[PencilArray | None]]:
-        exchange = self._check_open()
         sources = list(us)
         targets: list[PencilArray | None] = [None] * len(sources) if outs is None else list(outs)
         if len(sources) != len(targets):
@@ -336,7 +317,7 @@ class Transposition(FieldPlan[Bound]):
             check_source(u, self.source, self._kind)
             check_out(out, self.target, self._kind)
         filled = [self._allocated() if out is None else out for out in targets]
-        bound = exchange.bind(list(map(self._block, sources)), list(map(self._block, filled)))
+        bound = self._exchange.bind(list(map(self._block, sources)), list(map(self._block, filled)))
         if all(one is other for one, other in zip(filled, targets, strict=True)):
             self._remember(key, bound, [*sources, *targets])
         return bound, filled
