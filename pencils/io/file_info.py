@@ -1,23 +1,29 @@
-"""A file as rank 0 found it, told from one that takes its name later."""
+"""What rank 0 found in a file, for all ranks. Independent of the file format."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pencils.comm.agree import agreed
 from pencils.errors import CheckpointError
+from pencils.io.dataset_info import DatasetInfo
+from pencils.io.values import Stored
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
 
-T = TypeVar("T")
+
+class Access(NamedTuple):
+    """What the user allows when a file is read: the arguments of `load` of the same names."""
+
+    verify: bool = True
+    edited: bool = False
+    external: bool = False
 
 
 class Identity(NamedTuple):
-    """What tells files apart, and a file from itself after a change; as one rank sees it."""
+    """Numbers that differ between files, and before and after a change; valid on one rank."""
 
     device: int
     inode: int
@@ -29,90 +35,57 @@ class Identity(NamedTuple):
         """Identify the file that has a name now; zeros if there is none."""
         try:
             found = Path(path).stat()
-        except OSError:  # who opens it says that better
+        except OSError:  # opening it raises a better error
             return cls(0, 0, 0, 0)
         return cls(found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
 
     def check_unchanged(self, path: str) -> None:
-        """Raise if another file has the name, or this one was written to.
-
-        Raises
-        ------
-        CheckpointError
-            If that is so.
-        """
+        """Raise CheckpointError if another file has the name, or this one was written to."""
         if Identity.of(path) != self:
             raise _replaced(path)
 
     def check_in_place(self, path: str) -> None:
-        """Raise if another file has the name; this one may have been written to, or have grown.
-
-        Raises
-        ------
-        CheckpointError
-            If that is so.
-        """
+        """Raise CheckpointError if another file has the name; this one may have changed."""
         now = Identity.of(path)
         if (now.device, now.inode) != (self.device, self.inode):
             raise _replaced(path)
 
 
-def _replaced(path: str) -> CheckpointError:
-    return CheckpointError(f"{path} was replaced or changed while it was in use; read it again")
+class FileInfo(NamedTuple):
+    """Contents of a file: its datasets, and what is small enough to be read at once.
 
-
-class FileInfo(NamedTuple, Generic[T]):
-    """What rank 0 found in a file."""
+    Parameters
+    ----------
+    path : str
+        The file.
+    identity : Identity
+        Of the file, before anything was read, on rank 0.
+    datasets : list of DatasetInfo
+        Descriptions of the fields; for `verify`, of all datasets that have a checksum.
+    values : dict of str to Stored
+        Values, which all ranks get.
+    attrs : dict of str to object
+        Attributes of the user.
+    step : int or None
+        Number of the time step.
+    time : float or None
+        Time of the run.
+    """
 
     path: str
     identity: Identity
-    found: T
+    datasets: list[DatasetInfo]
+    values: dict[str, Stored]
+    attrs: dict[str, Any]
+    step: int | None
+    time: float | None
 
     def check_in_place(self, comm: MPI.Intracomm, call: str) -> None:
-        """Raise if another file has taken its name. *Collective*.
-
-        Raises
-        ------
-        CheckpointError
-            On every rank, if that is so.
-        """
+        """Raise CheckpointError if another file has the name. *Collective*."""
         with agreed(comm, call):
             if comm.rank == 0:
                 self.identity.check_in_place(self.path)
 
 
-def inspect_on_root(
-    comm: MPI.Intracomm, call: str, path: str, inspect: Callable[[str], T]
-) -> FileInfo[T]:
-    """Let rank 0 look into a file, for all. *Collective*.
-
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm
-        Private communicator.
-    call : str
-        What is being called.
-    path : str
-        The file, as rank 0 finds it.
-    inspect : callable
-        Looks into the file whose real path it is given.
-
-    Returns
-    -------
-    FileInfo
-        The same on every rank.
-
-    Raises
-    ------
-    CheckpointError, OSError
-        On every rank, what `inspect` raises.
-    """
-    seen: FileInfo[T] | None = None
-    with agreed(comm, call):
-        if comm.rank == 0:
-            real = os.path.realpath(path)
-            # Before anything is read: what takes its name meanwhile is another file.
-            identity = Identity.of(real)
-            seen = FileInfo(real, identity, inspect(real))
-    everywhere: FileInfo[T] = comm.bcast(seen)
-    return everywhere
+def _replaced(path: str) -> CheckpointError:
+    return CheckpointError(f"{path} was replaced or changed while it was in use; read it again")

@@ -1,6 +1,6 @@
-"""Find out what an HDF5 file holds, and read from it. No communication.
+"""Read HDF5 files: the functions of `pencils.io.root_io.Format`. No communication.
 
-h5py is all that is used of HDF5, in its serial form; most bytes are read past it, by all ranks.
+Serial h5py is all that is used of HDF5. Most bytes are read without it, by all ranks.
 """
 
 from __future__ import annotations
@@ -20,118 +20,64 @@ from pencils.distribute.partition import ArrayLike
 from pencils.errors import CheckpointError
 from pencils.io.checksum import checksum
 from pencils.io.dataset_info import FORMAT, RESERVED, DatasetInfo, damaged
-from pencils.io.describe import address_of, describe, is_array, kind_of
+from pencils.io.file_info import Access, FileInfo, Identity
+from pencils.io.hdf5_datasets import (
+    address_of,
+    describe_dataset,
+    external_links,
+    find_anywhere,
+    find_inside,
+    is_array,
+    kind_of,
+    list_datasets,
+    outside,
+)
 from pencils.io.hdf5_errors import number_of, reading, system
-from pencils.io.links import external_links, find_inside, look_up, outside
 from pencils.io.manifest import TRIES, Listed, Record, broken, check_manifest, lost
 from pencils.io.plain import open_regular
 from pencils.io.values import COORDINATE, Stored
 
 _MOST_NAMES = 20
-# What HDF5 begins with, at the start of a file or behind so many bytes, doubled at will.
+# The first bytes of HDF5, at the start of a file or behind a user block of 512, 1024, ... bytes.
 _SIGNATURE, _USER_BLOCK = b"\x89HDF\r\n\x1a\n", 512
-
-
-class Found(NamedTuple):
-    """What a file holds: fields, values that all ranks get, attributes of the user, its time."""
-
-    fields: list[DatasetInfo]
-    values: dict[str, Stored]
-    attrs: dict[str, Any]
-    step: int | None
-    time: float | None
-
-
-class Access(NamedTuple):
-    """What the user has allowed: to read what other tools have changed, and other files."""
-
-    edited: bool = False
-    external: bool = False
-
 
 _ORDINARY = Access()
 
 
-def inspect(
-    path: str,
-    names: Iterable[str] | None,
-    among: Collection[str] | None = None,
-    *,
-    verify: bool,
-    access: Access = _ORDINARY,
-) -> Found:
-    """Find out what a file holds.
+def describe(
+    path: str, names: list[str] | None, among: list[str] | None, access: Access
+) -> FileInfo:
+    """Describe named datasets; None means all values, and the fields in `among` (None: all).
 
-    Parameters
-    ----------
-    path : str
-        The file.
-    names : iterable of str or None
-        What to look at. None for all values and fields; in a file of another tool that is every
-        dataset.
-    among : iterable of str, optional
-        Fields for which there is a place; with ``names=None``, they are those to look at.
-    verify : bool
-        Whether to check the list of contents and the sums of values, and to pass on those of
-        fields.
-    access : Access, optional
-        What may be read. Default: whole files of pencils and other tools, and no other files.
-
-    Returns
-    -------
-    Found
-        What was asked for.
-
-    Raises
-    ------
-    CheckpointError
-        If it is not a whole HDF5 file, of a format that is too new, or a name is missing in it.
-    OSError
-        If the file cannot be opened.
+    In a file of another tool every dataset is a field.
     """
-    with open_whole(path, access, verify=verify) as source:
-        file = source.file
-        wanted = source.everything(among) if names is None else dict.fromkeys(names)
-        entries = [source.describe(name) for name in wanted]
-        _check_fields(path, entries, among or ())
-        step, time = (file.attrs.get(RESERVED + name) for name in ("step", "time"))
-        if not verify:
-            entries = [replace(entry, checksum=None) for entry in entries]
-        return Found(
-            [entry for entry in entries if not entry.kind],
-            {entry.name: _read_value(path, file, entry) for entry in entries if entry.kind},
-            _attrs(file),
-            None if step is None else int(step),
-            None if time is None else float(time),
-        )
+    identity = Identity.of(path)
+    with open_whole(path, access) as file:
+        wanted = file.everything(among) if names is None else [*dict.fromkeys(names)]
+        datasets = [file.describe(name) for name in wanted]
+        for info in datasets:
+            if info.kind and info.name in (among or ()):
+                msg = f"{info.name!r} in {path} is no field but a value of kind {info.kind!r}"
+                raise CheckpointError(msg)
+        if not access.verify:
+            datasets = [replace(info, checksum=None) for info in datasets]
+        return file.info(identity, datasets)
 
 
-def list_all(path: str, access: Access = _ORDINARY) -> list[str]:
-    """List the values and fields, without what neither can be, like text in other tools' files.
-
-    Raises
-    ------
-    CheckpointError
-        If it is not a whole HDF5 file, or of a format that is too new.
-    OSError
-        If the file cannot be opened.
-    """
-    with open_whole(path, access) as source:
-        return [name for name in source.everything(None) if is_array(source.dataset(name))]
+def describe_fields(path: str, access: Access) -> FileInfo:
+    """Describe all fields and values that pencils can read."""
+    identity = Identity.of(path)
+    with open_whole(path, access) as file:
+        names = [name for name in file.everything(None) if is_array(file.dataset(name))]
+        return file.info(identity, [file.describe(name) for name in names])
 
 
-def describe_all(path: str, access: Access = _ORDINARY) -> list[DatasetInfo]:
-    """Describe every dataset of numbers whose sum is known.
-
-    Raises
-    ------
-    CheckpointError
-        If it is not a whole HDF5 file, or of a format that is too new.
-    OSError
-        If the file cannot be opened.
-    """
-    with open_whole(path, access) as source:
-        return [source.describe(name) for name in source.compare() if source.is_summed(name)]
+def describe_summed(path: str, access: Access) -> FileInfo:
+    """Describe all datasets that have a checksum; read no values."""
+    identity = Identity.of(path)
+    with open_whole(path, access) as file:
+        summed = [file.describe(name) for name in file.compare() if file.is_summed(name)]
+    return FileInfo(path, identity, summed, {}, {}, None, None)
 
 
 def read_box(file: Any, name: str, key: tuple[Any, ...]) -> Array:
@@ -140,7 +86,7 @@ def read_box(file: Any, name: str, key: tuple[Any, ...]) -> Array:
     Raises
     ------
     CheckpointError
-        If HDF5 cannot make sense of what lies there.
+        If HDF5 cannot decode the data.
     OSError
         If the system cannot read the file.
     """
@@ -148,41 +94,189 @@ def read_box(file: Any, name: str, key: tuple[Any, ...]) -> Array:
         return np.asarray(file[name][key])
     except (KeyError, OSError, RuntimeError) as error:
         if number_of(error) is not None:
-            raise  # to who has opened the file
+            raise  # to `opened`
         raise damaged(file.filename, [name]) from error
 
 
-def open_dataset(path: str, name: str, access: Access = _ORDINARY) -> ArrayLike:
-    """Open a dataset for reading piece by piece; a file with only one may call it what it likes.
+def open_dataset(path: str, name: str) -> ArrayLike:
+    """Open a dataset, to be read piece by piece; the name is optional if there is only one.
 
     The file is open as long as the dataset is in use.
-
-    Raises
-    ------
-    CheckpointError
-        If it is not a whole HDF5 file, or holds no such dataset of numbers.
-    OSError
-        If the file cannot be opened.
     """
-    with open_whole(path, access) as source:
-        names = source.names()
+    with open_whole(path) as file:
+        names = file.names()
         if name not in names and len(names) == 1:
             name = names[0]
-        source.describe(name)  # complains of what no field can hold
-    dataset: ArrayLike = open_file(path)[name]
+        file.describe(name)  # raises if no field can hold it
+    dataset: ArrayLike = _open_file(path)[name]
     return dataset
 
 
-def open_file(path: str) -> Any:
-    """Open for reading, with errors that say what is wrong.
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[Any]:
+    """Open a file in a ``with`` block, for `read_box`."""
+    with system("read", path), _open_file(path) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def open_whole(path: str, access: Access = _ORDINARY) -> Iterator[HDF5File]:
+    """Open a file in a ``with`` block, after plain reads have compared it with its manifest.
 
     Raises
     ------
     CheckpointError
-        If it is not a whole HDF5 file, or not a regular file.
+        If it is damaged, of a format that is too new, or another tool has written to a file of
+        pencils.
     OSError
-        If the file cannot be opened.
+        If the file cannot be read.
     """
+    for _ in range(TRIES):
+        record = check_manifest(path, edited=access.edited) if access.verify else None
+        with reading(path), opened(path) as file:
+            if record is not None and record.root != address_of(file["/"]):
+                continue  # a series has written its next state in between
+            _check_state(path, file)
+            marked = RESERVED + "format" in file.attrs
+            if access.verify and record is None and not access.edited and marked:
+                raise lost(path)
+            yield HDF5File(path, file, record, access.external)
+            return
+    raise broken(path, "where its contents begin is")
+
+
+class HDF5File(NamedTuple):
+    """An open file that is as it was written, as far as its manifest shows.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    file : h5py.File
+        The same, open.
+    record : Record or None
+        Its manifest, if it has one and it was compared.
+    external : bool
+        Whether data may be in other files.
+    """
+
+    path: str
+    file: Any
+    record: Record | None
+    external: bool
+
+    @property
+    def listed(self) -> Mapping[str, Listed] | None:
+        """The datasets in its manifest, by name; None if it has none."""
+        return None if self.record is None else self.record.manifest.datasets
+
+    def names(self) -> list[str]:
+        """Return the names of all datasets."""
+        found = list_datasets(self.file)
+        others = () if self.listed is not None else external_links(self.file)
+        if others and not self.external:
+            raise outside(self.path, others[0], "a link to")
+        for name in others:
+            thing = self.file.get(name)
+            found += [name] if isinstance(thing, h5py.Dataset) else []
+            inner = list_datasets(thing) if isinstance(thing, h5py.Group) else ()
+            found += [f"{name}/{one}" for one in inner]
+        return found
+
+    def everything(self, among: Collection[str] | None) -> list[str]:
+        """Return the names of all values, and of the fields in `among`; None means all fields.
+
+        Coordinates, and what other tools have added to a file of pencils, are neither.
+        """
+        if self.listed is not None:
+            self.compare()
+            kinds = {name: listed.kind for name, listed in self.listed.items()}
+        elif RESERVED + "format" in self.file.attrs:
+            kinds = {name: kind_of(self.file[name]) for name in self.names()}
+        else:
+            return self.names() if among is None else list(among)
+        fields = [name for name, kind in kinds.items() if not kind]
+        values = [name for name, kind in kinds.items() if kind not in ("", COORDINATE)]
+        return [*dict.fromkeys([*(fields if among is None else among), *values])]
+
+    def compare(self) -> list[str]:
+        """Return the names of all datasets; raise CheckpointError if the manifest has others."""
+        found = self.names()
+        if self.listed is None:
+            return found
+        missing = self.listed.keys() - set(found)
+        if missing:
+            raise broken(self.path, f"{', '.join(map(repr, sorted(missing)))}, which it holds, is")
+        for name in found:
+            if name not in self.listed and kind_of(self.file[name]) != COORDINATE:
+                raise broken(self.path, f"{name!r}, which is not in its list of contents, is")
+        return found
+
+    def is_summed(self, name: str) -> bool:
+        """Whether a dataset has a checksum."""
+        listed = self._listed(name)
+        in_manifest = listed is not None and listed.checksum is not None
+        return in_manifest or RESERVED + "checksum" in self.file[name].attrs
+
+    def dataset(self, name: str) -> Any:
+        """Return an open dataset.
+
+        Raises
+        ------
+        CheckpointError
+            If there is none, or it is in another file although `external` is False.
+        """
+        file, path = self.file, self.path
+        found = find_anywhere(file, name) if self.external else find_inside(path, file, name)
+        if isinstance(found, h5py.Dataset):
+            return found
+        names = list_datasets(file)
+        listed = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
+        what = "no dataset" if found is None else "a group, not a dataset,"
+        msg = f"{path} has {what} named {name!r}; it holds {listed or 'no dataset at all'}"
+        raise CheckpointError(msg)
+
+    def describe(self, name: str) -> DatasetInfo:
+        """Describe a dataset.
+
+        Raises
+        ------
+        CheckpointError
+            If there is none, no field can hold it, or it differs from its line in the manifest.
+        """
+        info = describe_dataset(self.path, name, self.dataset(name))
+        listed = self._listed(name)
+        if listed is None:
+            return info
+        if (listed.dtype, listed.shape) != Listed.of(info)[1:3]:
+            raise broken(self.path, f"type or shape of {name!r} is")
+        return info if listed.checksum is None else replace(info, checksum=listed.checksum)
+
+    def info(self, identity: Identity, datasets: Iterable[DatasetInfo]) -> FileInfo:
+        """Read the values among some datasets, and the attributes."""
+        attrs, fields, values = self.file.attrs, [], {}
+        for one in datasets:
+            if one.kind:
+                values[one.name] = _read_value(self.path, self.file, one)
+            else:
+                fields.append(one)
+        step, time = (attrs.get(RESERVED + name) for name in ("step", "time"))
+        return FileInfo(
+            self.path,
+            identity,
+            fields,
+            values,
+            _read_attrs(self.file),
+            None if step is None else int(step),
+            None if time is None else float(time),
+        )
+
+    def _listed(self, name: str) -> Listed | None:
+        return None if self.listed is None else self.listed.get(name)
+
+
+def _open_file(path: str) -> Any:
+    """Open for reading; raise CheckpointError or OSError with the reason if that fails."""
     if not _is_hdf5(path):
         msg = f"{path} is not an HDF5 file; load() reads those that save() or other tools wrote"
         raise CheckpointError(msg)
@@ -198,7 +292,7 @@ def open_file(path: str) -> Any:
 
 
 def _is_hdf5(path: str) -> bool:
-    """Whether a file begins as one, or does so behind a user block."""
+    """Whether a file begins with the signature of HDF5, or has it behind a user block."""
     handle = open_regular(path)
     try:
         size, at = os.fstat(handle).st_size, 0
@@ -214,164 +308,8 @@ def _is_hdf5(path: str) -> bool:
 def _open(path: str) -> Any:
     try:
         return h5py.File(path, "r", locking=False)
-    except OSError:  # as of a file that this process has open already, with locks
+    except OSError:  # for example, this process has it open with locks
         return h5py.File(path, "r")
-
-
-@contextlib.contextmanager
-def opened(path: str) -> Iterator[Any]:
-    """Open for reading in a ``with`` block, for `read_box`, with errors that say what is wrong.
-
-    Raises
-    ------
-    CheckpointError
-        If it is not a whole HDF5 file.
-    OSError
-        If the file cannot be read.
-    """
-    with system("read", path), open_file(path) as file:
-        yield file
-
-
-class Source(NamedTuple):
-    """A file that was found whole, open.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    file : h5py.File
-        It, open.
-    record : Record or None
-        What says what it holds, if there is one, and it was compared.
-    external : bool
-        Whether data may lie in other files.
-    """
-
-    path: str
-    file: Any
-    record: Record | None
-    external: bool
-
-    @property
-    def listed(self) -> Mapping[str, Listed] | None:
-        """What it must hold; None if it does not say."""
-        return None if self.record is None else self.record.manifest.datasets
-
-    def names(self) -> list[str]:
-        """List all datasets."""
-        found = _datasets(self.file)
-        others = () if self.listed is not None else external_links(self.file)
-        if others and not self.external:
-            raise outside(self.path, others[0], "a link to")
-        for name in others:
-            thing = self.file.get(name)
-            found += [name] if isinstance(thing, h5py.Dataset) else []
-            inner = _datasets(thing) if isinstance(thing, h5py.Group) else ()
-            found += [f"{name}/{one}" for one in inner]
-        return found
-
-    def everything(self, among: Collection[str] | None) -> list[str]:
-        """List the fields and values; what stands beside them in a file of pencils is neither."""
-        if self.listed is not None:
-            self.compare()
-            kinds = {name: listed.kind for name, listed in self.listed.items()}
-        elif RESERVED + "format" in self.file.attrs:
-            kinds = {name: kind_of(self.file[name]) for name in self.names()}
-        else:
-            return self.names() if among is None else list(among)
-        fields = [name for name, kind in kinds.items() if not kind]
-        values = [name for name, kind in kinds.items() if kind not in ("", COORDINATE)]
-        return [*dict.fromkeys([*(fields if among is None else among), *values])]
-
-    def compare(self) -> list[str]:
-        """List all datasets, and raise if HDF5 finds others than the file must hold."""
-        found = self.names()
-        if self.listed is None:
-            return found
-        missing = self.listed.keys() - set(found)
-        if missing:
-            raise broken(self.path, f"{', '.join(map(repr, sorted(missing)))}, which it holds, is")
-        for name in found:
-            if name not in self.listed and kind_of(self.file[name]) != COORDINATE:
-                raise broken(self.path, f"{name!r}, which is not in its list of contents, is")
-        return found
-
-    def is_summed(self, name: str) -> bool:
-        """Whether a dataset has a checksum."""
-        listed = None if self.listed is None else self.listed.get(name)
-        if listed is not None and listed.checksum is not None:
-            return True
-        return RESERVED + "checksum" in self.file[name].attrs
-
-    def dataset(self, name: str) -> Any:
-        """Find a dataset.
-
-        Raises
-        ------
-        CheckpointError
-            If there is none, or it lies in another file and may not.
-        """
-        file, path = self.file, self.path
-        found = look_up(file, name) if self.external else find_inside(path, file, name)
-        if isinstance(found, h5py.Dataset):
-            return found
-        names = _datasets(file)
-        listed = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
-        what = "no dataset" if found is None else "a group, not a dataset,"
-        msg = f"{path} has {what} named {name!r}; it holds {listed or 'no dataset at all'}"
-        raise CheckpointError(msg)
-
-    def describe(self, name: str) -> DatasetInfo:
-        """Describe a dataset.
-
-        Raises
-        ------
-        CheckpointError
-            If there is none, or none for fields, or it is not what it was.
-        """
-        entry = describe(self.path, name, self.dataset(name))
-        listed = None if self.listed is None else self.listed.get(name)
-        if listed is None:
-            return entry
-        if (listed.dtype, listed.shape) != Listed.of(entry)[1:3]:
-            raise broken(self.path, f"type or shape of {name!r} is")
-        return entry if listed.checksum is None else replace(entry, checksum=listed.checksum)
-
-
-@contextlib.contextmanager
-def open_whole(path: str, access: Access = _ORDINARY, *, verify: bool = True) -> Iterator[Source]:
-    """Open a file that was finished, and tell of damage in it.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    access : Access, optional
-        What may be read. Default: whole files of pencils and other tools, and no other files.
-    verify : bool, optional
-        Whether to compare the file with its list of contents, before HDF5 looks into it.
-
-    Raises
-    ------
-    CheckpointError
-        If it is damaged, or of a format that is too new, or another tool has written to a file of
-        pencils.
-    OSError
-        If the file cannot be opened.
-    """
-    for _ in range(TRIES):
-        record = check_manifest(path, edited=access.edited) if verify else None
-        with reading(path), opened(path) as file:
-            if record is not None and record.root != address_of(file["/"]):
-                continue  # a series has gone on to its next state in between
-            _check_state(path, file)
-            marked = RESERVED + "format" in file.attrs
-            if verify and record is None and not access.edited and marked:
-                raise lost(path)
-            yield Source(path, file, record, access.external)
-            return
-    raise broken(path, "where its contents begin is")
 
 
 def _check_state(path: str, file: Any) -> None:
@@ -388,39 +326,21 @@ def _check_state(path: str, file: Any) -> None:
         raise CheckpointError(msg)
 
 
-def _datasets(file: Any) -> list[str]:
-    found: list[str] = []
-
-    def visit(name: str, thing: object) -> None:
-        if isinstance(thing, h5py.Dataset):
-            found.append(name)
-
-    file.visititems(visit)
-    return found
+def _read_value(path: str, file: Any, info: DatasetInfo) -> Stored:
+    data = np.asarray(file[info.name][()], info.dtype)
+    if info.checksum not in (None, checksum(data)):
+        raise damaged(path, [info.name])
+    return Stored(info.kind, data)
 
 
-def _check_fields(path: str, entries: Iterable[DatasetInfo], wanted: Collection[str]) -> None:
-    for entry in entries:
-        if entry.kind and entry.name in wanted:
-            msg = f"{entry.name!r} in {path} is no field but a value of kind {entry.kind!r}"
-            raise CheckpointError(msg)
-
-
-def _read_value(path: str, file: Any, entry: DatasetInfo) -> Stored:
-    data = np.asarray(file[entry.name][()], entry.dtype)
-    if entry.checksum not in (None, checksum(data)):
-        raise damaged(path, [entry.name])
-    return Stored(entry.kind, data)
-
-
-def _attrs(file: Any) -> dict[str, Any]:
-    """Attributes of the user, but for those that only mean something in the open file."""
+def _read_attrs(file: Any) -> dict[str, Any]:
+    """Return the attributes of the user, without types that other ranks cannot receive."""
     found: dict[str, Any] = {}
     for name in file.attrs:
         if name.startswith(RESERVED):
             continue
         with contextlib.suppress(TypeError, OSError):  # of a type that h5py does not know
             value = file.attrs[name]
-            pickle.dumps(value)  # references cannot travel to other ranks, wherever they stand
+            pickle.dumps(value)  # fails for references, at any depth
             found[name] = value
     return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,9 +21,10 @@ from pencils.io.boundary import copy_common, has_room, widened, with_boundary
 from pencils.io.checkpoint import Checkpoint
 from pencils.io.checksum import checksum, checksum_box
 from pencils.io.dataset_info import DatasetInfo, damaged
-from pencils.io.file_info import FileInfo, inspect_on_root
+from pencils.io.file_info import Access, FileInfo
 from pencils.io.options import read_names, read_path
 from pencils.io.progress import Told, shown
+from pencils.io.root_io import format_of, inspect_on_root
 from pencils.io.slabs import PIECE_BYTES, Slabs, runs
 from pencils.io.targets import read_targets
 from pencils.io.values import decode
@@ -33,18 +33,23 @@ from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
-    from pencils.io.hdf5 import Found
 
 
-class Landing(NamedTuple):
-    """One field on its way: what the file says, what its bytes fill, what the user gets.
+class ReadTarget(NamedTuple):
+    """Where one field is read to: `raw` has the points and dtype of the file, `field` the user's.
 
-    The last two are one unless points or elements have to be converted.
+    Both are the same array, unless points or elements have to be converted.
     """
 
-    entry: DatasetInfo
+    dataset: DatasetInfo
     raw: PencilArray
     field: PencilArray
+
+    @property
+    def is_summed(self) -> bool:
+        """Whether the part that this rank reads counts in the checksum."""
+        layout = self.raw.extent.layout
+        return self.dataset.checksum is not None and layout.is_first_replica(self.raw.pencil.rank)
 
 
 def load(
@@ -70,9 +75,9 @@ def load(
     path : str or path-like
         The file; a relative path starts at the working directory of rank 0.
     template : Pencil or mapping of str to PencilArray or Pencil, optional
-        Where the points go. Fields by name also say what is expected: components, singletons,
-        dtype, periodicity and shape must be theirs, and so are halo widths by default. Values in
-        the mapping are passed over, so that what was given to `save` will do.
+        Where the points go. Fields by name are also templates: components, singletons, dtype,
+        periodicity and shape must be the same, and halo widths are by default. Values in the
+        mapping are ignored, so that the argument of `save` can be passed.
     names : str or iterable of str, optional
         What to read, like ``"u"`` or ``"fluid/u"``. Default: all values, and all fields for which
         there is a place.
@@ -126,40 +131,32 @@ def load(
     with agreed(comm, "load") as same:
         given, wanted = read_path(path), read_names(names)
         kind = None if dtype is None else as_dtype(dtype)
-        same(path=given, names=wanted, dtype=kind, verify=bool(verify))
-        same(edited=bool(edited), external=bool(external))
-        places = read_targets(template, into, wanted, halo, comm.size)
-        same(template=places)
-    look = partial(
-        _look,
-        names=wanted,
-        among=places.names,
-        verify=bool(verify),
-        access=(bool(edited), bool(external)),
+        access = Access(bool(verify), bool(edited), bool(external))
+        same(path=given, names=wanted, dtype=kind, **access._asdict())
+        targets = read_targets(template, into, wanted, halo, comm.size)
+        same(template=targets)
+    file = inspect_on_root(
+        comm,
+        "load",
+        given,
+        lambda real: format_of(real).describe(real, wanted, targets.names, access),
     )
-    file = inspect_on_root(comm, "load", given, look)
     with agreed(comm, "load"):
-        fields = [places.make(entry, kind, file.path) for entry in file.found.fields]
-        values = {name: decode(value) for name, value in file.found.values.items()}
-    landings = [_land(*pair) for pair in zip(file.found.fields, fields, strict=True)]
-    sums = _read_raw(comm, file, [one for one in landings if one.entry.offset is not None])
+        fields = [targets.make(dataset, kind, file.path) for dataset in file.datasets]
+        values = {name: decode(value) for name, value in file.values.items()}
+    reads = [_prepare(*pair) for pair in zip(file.datasets, fields, strict=True)]
+    sums = _read_bytes(comm, file, [one for one in reads if one.dataset.offset is not None])
     with agreed(comm, "load"):
         try:
-            sums |= _read_boxes(file.path, [one for one in landings if one.entry.offset is None])
-        finally:  # also the reason, if that failed
+            sums |= _read_boxes(file.path, [one for one in reads if one.dataset.offset is None])
+        finally:  # a replaced file can be the reason of an error, too
             if comm.rank == 0:
                 file.identity.check_unchanged(file.path)
-    _check_sums(comm, file.path, landings, sums)
-    for landing in landings:
-        _settle(landing)
-    results = {landing.entry.name: landing.field for landing in landings}
-    return Checkpoint(
-        given,
-        {**results, **values},
-        file.found.attrs,
-        step=file.found.step,
-        time=file.found.time,
-    )
+    _check_sums(comm, file, sums)
+    for one in reads:
+        _finish(one)
+    contents = {one.dataset.name: one.field for one in reads} | values
+    return Checkpoint(given, contents, file.attrs, step=file.step, time=file.time)
 
 
 def _pencils(where: object) -> list[object]:
@@ -169,78 +166,67 @@ def _pencils(where: object) -> list[object]:
     return [thing for thing in found if isinstance(thing, PencilArray | Pencil)]
 
 
-def _look(
-    path: str,
-    names: list[str] | None,
-    among: list[str] | None,
-    *,
-    verify: bool,
-    access: tuple[bool, bool],
-) -> Found:
-    from pencils.io import hdf5  # ranks other than this one seldom need h5py
-
-    return hdf5.inspect(path, names, among, verify=verify, access=hdf5.Access(*access))
-
-
-def _land(entry: DatasetInfo, field: PencilArray) -> Landing:
-    """Find memory for the bytes of a field: its own, if they need no conversion. *Collective*."""
+def _prepare(dataset: DatasetInfo, field: PencilArray) -> ReadTarget:
+    """Allocate memory for a field, unless its bytes need no conversion. *Collective*."""
     pencil = field.pencil
-    if entry.boundary:
-        pencil = widened(pencil, entry.boundary)
-        if entry.dtype == field.dtype and has_room(field, entry.boundary):
-            return Landing(entry, with_boundary(field, pencil, entry.boundary), field)
-    elif entry.dtype == field.dtype:
-        return Landing(entry, field, field)
+    if dataset.boundary:
+        pencil = widened(pencil, dataset.boundary)
+        if dataset.dtype == field.dtype and has_room(field, dataset.boundary):
+            return ReadTarget(dataset, with_boundary(field, pencil, dataset.boundary), field)
+    elif dataset.dtype == field.dtype:
+        return ReadTarget(dataset, field, field)
     with agreed(pencil.topology.comm, "load"):  # one rank may have no memory for it
-        raw = PencilArray.allocated(pencil, entry.dtype, field.components, field.singletons)
-    return Landing(entry, raw, field)
+        raw = PencilArray.allocated(pencil, dataset.dtype, field.components, field.singletons)
+    return ReadTarget(dataset, raw, field)
 
 
-def _settle(landing: Landing) -> None:
-    """Convert what has not been read into place."""
-    entry, raw, field = landing
+def _finish(target: ReadTarget) -> None:
+    """Convert points and elements, if they were not read into place."""
+    dataset, raw, field = target
     if raw is not field and not np.may_share_memory(raw.local, field.padded):
-        if entry.boundary:
-            copy_common(raw, field, entry.boundary)
+        if dataset.boundary:
+            copy_common(raw, field, dataset.boundary)
         else:
             np.copyto(field.local, raw.local, casting="same_kind")
     if checks.on:
         field.mark_written()
 
 
-def _read_raw(
-    comm: MPI.Intracomm, file: FileInfo[Found], landings: Sequence[Landing]
+def _read_bytes(
+    comm: MPI.Intracomm, file: FileInfo, targets: Sequence[ReadTarget]
 ) -> dict[str, int]:
-    """Read fields whose bytes lie in one piece: slabs, then the exchange. Return checksums."""
+    """Read fields that are plain bytes, as slabs, and exchange. *Collective*. Return checksums."""
     sums: dict[str, int] = {}
-    if not landings:
+    if not targets:
         return sums
-    share = sum(landing.entry.nbytes for landing in landings) // comm.size
+    share = sum(target.dataset.nbytes for target in targets) // comm.size
     with (
         shown("load", file.path, share, rank=comm.rank) as moved,
         closing(Slabs()) as slabs,
         SharedFile(comm, file.path) as shared,
     ):
         file.check_in_place(comm, "load")
-        for entry, raw, _ in landings:
-            slab = slabs.into(raw)
+        for target in targets:
+            slab = slabs.into(target.raw)
+            part = target._replace(raw=slab)
             with agreed(comm, "load"):  # one rank may have no memory for it
-                sums[entry.name] = _read_slab(shared, slab, entry, moved)
+                sums[target.dataset.name] = _read_slab(shared, part, moved)
                 shared.complain()
-            slabs.spread(slab, raw)
+            slabs.spread(slab, target.raw)
     return sums
 
 
-def _read_slab(file: SharedFile, slab: PencilArray, entry: DatasetInfo, moved: Told) -> int:
-    total, most = 0, max(1, PIECE_BYTES // entry.dtype.itemsize)
-    summed = _is_summed(entry, slab)
-    for run in runs(slab):
+def _read_slab(file: SharedFile, target: ReadTarget, moved: Told) -> int:
+    """Read what this rank has of a slab, piece by piece; return its part of the checksum."""
+    dataset, summed = target.dataset, target.is_summed
+    total, most = 0, max(1, PIECE_BYTES // dataset.dtype.itemsize)
+    for run in runs(target.raw):
         offset = run.offset
         for box in Box.of_shape(run.block.shape).pieces(most):
             index: tuple[Any, ...] = (*box.slices(), ...)  # an array even of a single element
             part = run.block[index]
             piece = part if part.flags.c_contiguous else np.empty(part.shape, part.dtype)
-            file.read((entry.offset or 0) + offset, piece)
+            file.read((dataset.offset or 0) + offset, piece)
             if summed:
                 total += checksum(piece, offset // piece.dtype.itemsize)
             if piece is not part:
@@ -250,37 +236,30 @@ def _read_slab(file: SharedFile, slab: PencilArray, entry: DatasetInfo, moved: T
     return total % 2**64
 
 
-def _read_boxes(path: str, landings: Sequence[Landing]) -> dict[str, int]:
-    """Read this rank's box of fields that only HDF5 can read: chunked, compressed, virtual."""
+def _read_boxes(path: str, targets: Sequence[ReadTarget]) -> dict[str, int]:
+    """Read this rank's boxes of fields that are no plain bytes. Return checksums."""
     sums: dict[str, int] = {}
-    if not any(landing.entry.nbytes for landing in landings):
+    if not any(target.dataset.nbytes for target in targets):
         return sums
-    from pencils.io import hdf5
-
-    with hdf5.opened(path) as file:
-        for entry, raw, _ in landings:
+    reader = format_of(path)
+    with reader.opened(path) as file:
+        for target in targets:
+            name, raw = target.dataset.name, target.raw
             if raw.local.size:
-                raw.local[...] = hdf5.read_box(file, entry.name, raw.local_slices)
-            if _is_summed(entry, raw):
+                raw.local[...] = reader.read_box(file, name, raw.local_slices)
+            if target.is_summed:
                 start = [part.start for part in raw.local_slices]
-                sums[entry.name] = checksum_box(raw.local, start, entry.shape)
+                sums[name] = checksum_box(raw.local, start, target.dataset.shape)
     return sums
 
 
-def _is_summed(entry: DatasetInfo, field: PencilArray) -> bool:
-    """Whether what this rank reads of a field counts in its checksum."""
-    return entry.checksum is not None and field.extent.layout.is_first_replica(field.pencil.rank)
-
-
-def _check_sums(
-    comm: MPI.Intracomm, path: str, landings: Sequence[Landing], sums: Mapping[str, int]
-) -> None:
+def _check_sums(comm: MPI.Intracomm, file: FileInfo, sums: Mapping[str, int]) -> None:
     """Compare checksums with those in the file. *Collective*."""
-    entries = [one.entry for one in landings if one.entry.checksum is not None]
-    if not entries:
+    datasets = [one for one in file.datasets if one.checksum is not None]
+    if not datasets:
         return
-    mine = np.array([sums.get(entry.name, 0) for entry in entries], np.uint64)
-    pairs = zip(entries, allreduce(comm, mine, np.add), strict=True)
-    bad = [entry.name for entry, total in pairs if entry.checksum != total]
+    mine = np.array([sums.get(one.name, 0) for one in datasets], np.uint64)
+    pairs = zip(datasets, allreduce(comm, mine, np.add), strict=True)
+    bad = [one.name for one, total in pairs if one.checksum != total]
     if bad:
-        raise damaged(path, bad)
+        raise damaged(file.path, bad)

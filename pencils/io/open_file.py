@@ -1,11 +1,10 @@
-"""Files that are open, to read and write parts of their fields."""
+"""Open files, to read and write parts of their fields."""
 
 from __future__ import annotations
 
 import os
 import weakref
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -15,15 +14,15 @@ from pencils.comm.file import SharedFile
 from pencils.comm.leaving import LeftTogether
 from pencils.comm.reduce import allreduce
 from pencils.errors import ArgumentError
-from pencils.io.file_info import FileInfo, Identity, inspect_on_root
+from pencils.io.file_info import Access, FileInfo, Identity
 from pencils.io.options import read_path
+from pencils.io.root_io import format_of, inspect_on_root
 from pencils.io.seal import reseal
 from pencils.io.stored_field import StoredField
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
-    from pencils.io.hdf5 import Found
 
 
 def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open``
@@ -81,16 +80,12 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
         if mode not in ("r", "r+"):
             msg = f"mode={mode!r} must be 'r' to read, or 'r+' to write into fields, too"
             raise ArgumentError(msg)
-        same(path=given, mode=mode, edited=bool(edited), external=bool(external))
-    look = partial(_look, access=(bool(edited), bool(external)))
-    return OpenFile(inspect_on_root(private, "open", given, look), ranks, writable=mode == "r+")
-
-
-def _look(path: str, access: tuple[bool, bool]) -> Found:
-    from pencils.io import hdf5  # of all ranks, only this one needs h5py here
-
-    allowed = hdf5.Access(*access)
-    return hdf5.inspect(path, hdf5.list_all(path, allowed), verify=True, access=allowed)
+        access = Access(edited=bool(edited), external=bool(external))
+        same(path=given, mode=mode, edited=access.edited, external=access.external)
+    file = inspect_on_root(
+        private, "open", given, lambda real: format_of(real).describe_fields(real, access)
+    )
+    return OpenFile(file, ranks, writable=mode == "r+")
 
 
 class OpenFile(LeftTogether, Mapping[str, StoredField]):
@@ -105,81 +100,51 @@ class OpenFile(LeftTogether, Mapping[str, StoredField]):
         "__weakref__",
         "_fields",
         "_file",
-        "_found",
-        "_identity",
-        "_meets",
-        "_path",
+        "_is_collective",
         "_ranks",
+        "_shared",
         "_writable",
     )
 
-    def __init__(self, seen: FileInfo[Found], ranks: Pencil, *, writable: bool) -> None:
+    def __init__(self, file: FileInfo, ranks: Pencil, *, writable: bool) -> None:
         comm = ranks.topology.comm
-        self._path = seen.path
         self._ranks = ranks
-        self._found = seen.found
-        self._writable = self._meets = writable
-        # Of this rank, as machines number files differently.
-        self._identity = Identity.of(seen.path)
+        self._writable = self._is_collective = writable
+        # Of this rank, because every machine numbers files in its own way.
+        self._file = file._replace(identity=Identity.of(file.path))
         # To read, too: while it is open here, no other file gets the number of this one.
-        self._file = SharedFile(comm, seen.path, write=writable)
-        weakref.finalize(self, self._file.close)
-        seen.check_in_place(comm, "open")
-        self._fields = {entry.name: StoredField(self, entry) for entry in seen.found.fields}
+        self._shared = SharedFile(comm, file.path, write=writable)
+        weakref.finalize(self, self._shared.close)
+        file.check_in_place(comm, "open")
+        self._fields = {
+            dataset.name: StoredField(dataset, self._file, ranks, self._writer)
+            for dataset in file.datasets
+        }
 
     @property
     def path(self) -> str:
         """The file."""
-        return self._path
-
-    @property
-    def ranks(self) -> Pencil:
-        """Any pencil over the processes that use the file."""
-        return self._ranks
+        return self._file.path
 
     @property
     def attrs(self) -> dict[str, Any]:
         """Attributes of the file."""
-        return self._found.attrs
+        return self._file.attrs
 
     @property
     def step(self) -> int | None:
         """Number of the time step; None if the file does not say."""
-        return self._found.step
+        return self._file.step
 
     @property
     def time(self) -> float | None:
         """Time of the run; None if the file does not say."""
-        return self._found.time
-
-    @property
-    def writer(self) -> SharedFile:
-        """The file, to be written to.
-
-        Raises
-        ------
-        ArgumentError
-            If it is not open for that.
-        """
-        if not self._writable:
-            msg = f"{self._path} is not open for writing; use pencils.open(path, 'r+')"
-            raise ArgumentError(msg)
-        return self._file
-
-    def check_in_place(self) -> None:
-        """Raise if another file has taken the name of this one. Local.
-
-        Raises
-        ------
-        CheckpointError
-            If that is so.
-        """
-        self._identity.check_in_place(self._path)
+        return self._file.time
 
     def close(self) -> None:
-        """End writing, and correct the checksums. *Collective*.
+        """Correct the checksums of what was written, and close. *Collective*.
 
-        After an error the file is still open, and closing it may be tried again.
+        After an error the file is still open, and `close` can be called again.
 
         Raises
         ------
@@ -189,10 +154,17 @@ class OpenFile(LeftTogether, Mapping[str, StoredField]):
             On every rank, if that fails on any.
         """
         if self._writable:
-            self._file.check()
+            self._shared.check()
             self._correct()
             self._writable = False
-        self._file.close()  # which cannot lose anything: what was written is on the disk
+        self._shared.close()  # this loses nothing: what was written is on the disk
+
+    def _writer(self) -> SharedFile:
+        """Return the file, open for writing; raise ArgumentError if it is not."""
+        if not self._writable:
+            msg = f"{self.path} is not open for writing; use pencils.open(path, 'r+')"
+            raise ArgumentError(msg)
+        return self._shared
 
     def _correct(self) -> None:
         """Correct the checksums of what was written. *Collective*."""
@@ -201,23 +173,23 @@ class OpenFile(LeftTogether, Mapping[str, StoredField]):
         changes = allreduce(comm, np.array([field.change for field in fields], np.uint64), np.add)
         with agreed(comm, "close"):
             if fields and comm.rank == 0:
-                self.check_in_place()
+                self._file.identity.check_in_place(self.path)
                 pairs = zip(fields, changes, strict=True)
-                sums = {field.entry.name: field.sum_after(int(change)) for field, change in pairs}
-                reseal(self._path, sums)
+                sums = {field.dataset.name: field.sum_after(int(change)) for field, change in pairs}
+                reseal(self.path, sums)
 
     def _meet(self) -> MPI.Intracomm | None:
-        return self._ranks.topology.comm if self._meets else None
+        return self._ranks.topology.comm if self._is_collective else None
 
     def _end_block(self) -> None:
         self.close()
 
     def _give_up(self, _error: BaseException, /) -> None:
-        """Leave the file as it is, so that it can still be closed."""
+        """Leave the file open, so that `close` can be called."""
 
     def __getitem__(self, name: str) -> StoredField:
         if name not in self._fields:
-            msg = f"{self._path} has no field {name!r}; it has {', '.join(self._fields) or 'none'}"
+            msg = f"{self.path} has no field {name!r}; it has {', '.join(self._fields) or 'none'}"
             raise KeyError(msg)
         return self._fields[name]
 
@@ -229,4 +201,4 @@ class OpenFile(LeftTogether, Mapping[str, StoredField]):
 
     def __repr__(self) -> str:
         lines = [f"  {name}: {field.shape} {field.dtype}" for name, field in self.items()]
-        return "\n".join([f"<OpenFile {self._path}", *lines]) + ">"
+        return "\n".join([f"<OpenFile {self.path}", *lines]) + ">"

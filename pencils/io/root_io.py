@@ -1,19 +1,99 @@
-"""What rank 0 does with files on behalf of all; if it fails, all ranks raise its error."""
+"""Work with files that rank 0 does for all; if it fails there, all ranks raise its error.
+
+`Format` is the place for other file formats: `load`, `open` and `verify` read files by its
+functions only. Today `pencils.io.hdf5` is the one module that has them.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from pencils.array.allocation import Array
 from pencils.comm.agree import agreed
 from pencils.distribute.partition import ArrayLike
 from pencils.errors import CheckpointError
 from pencils.io.commit import discard, make_temporary
+from pencils.io.file_info import Access, FileInfo
 from pencils.io.plain import check_regular
 from pencils.pencil import Pencil
+
+if TYPE_CHECKING:
+    from pencils.comm.mpi import MPI
+
+
+class Format(Protocol):
+    """Functions that read files of one format; a module has them. None communicates.
+
+    All raise CheckpointError if the file is damaged or of another format, OSError if the system
+    cannot read it.
+    """
+
+    def describe(
+        self, path: str, names: list[str] | None, among: list[str] | None, access: Access
+    ) -> FileInfo:
+        """Describe named datasets; None means all values, and the fields in `among` (None: all)."""
+
+    def describe_fields(self, path: str, access: Access) -> FileInfo:
+        """Describe all fields and values that pencils can read."""
+
+    def describe_summed(self, path: str, access: Access) -> FileInfo:
+        """Describe all datasets that have a checksum; read no values."""
+
+    def opened(self, path: str) -> AbstractContextManager[Any]:
+        """Open a file in a ``with`` block, for `read_box`."""
+
+    def read_box(self, file: Any, name: str, key: tuple[Any, ...]) -> Array:
+        """Read a box of a dataset that has no plain bytes: chunked, compressed, virtual."""
+
+    def open_dataset(self, path: str, name: str) -> ArrayLike:
+        """Open a dataset, to be read piece by piece."""
+
+
+def format_of(_path: str) -> Format:
+    """Return the module that reads a file."""
+    from pencils.io import hdf5  # most ranks never need h5py
+
+    return hdf5
+
+
+def inspect_on_root(
+    comm: MPI.Intracomm, call: str, path: str, look: Callable[[str], FileInfo]
+) -> FileInfo:
+    """Let rank 0 describe a file, for all ranks. *Collective*.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+        Private communicator.
+    call : str
+        The public function that reads the file.
+    path : str
+        The file, as rank 0 finds it.
+    look : callable
+        Describes the file whose real path it gets.
+
+    Returns
+    -------
+    FileInfo
+        The same on every rank.
+
+    Raises
+    ------
+    CheckpointError, OSError
+        On every rank, what `look` raises.
+    """
+    seen: FileInfo | None = None
+    with agreed(comm, call):
+        if comm.rank == 0:
+            seen = look(os.path.realpath(path))
+    everywhere: FileInfo = comm.bcast(seen)
+    return everywhere
 
 
 def open_on_root(
@@ -44,32 +124,32 @@ def open_on_root(
     data: Any = None
     with agreed(comm, "open_on_root"):
         if comm.rank == 0:
-            data = _open(path, name)
+            data = _open_npy(path) if path.endswith(".npy") else _open_dataset(path, name)
     return data, *comm.bcast(None if data is None else (data.shape, data.dtype))
 
 
-def _open(path: str, name: str) -> ArrayLike:
-    if path.endswith(".npy"):
-        check_regular(path)
-        try:
-            return np.lib.format.open_memmap(path, mode="r")
-        except ValueError as error:
-            msg = f"cannot read {path}: {error}"
-            raise CheckpointError(msg) from None
-    from pencils.io import hdf5  # of all ranks, only this one needs h5py
-
-    return hdf5.open_dataset(path, name)
-
-
 def check_target(path: str) -> None:
-    """Raise now what `save` would raise for want of a place. *Collective* over all processes.
+    """Check that `save` can create a file. *Collective* over all processes.
 
     Raises
     ------
     OSError
-        On every rank, if the directory is missing or closed to rank 0, or `path` is no file.
+        On every rank, if rank 0 cannot write to the directory, or `path` is not a file.
     """
     comm = Pencil(1).comm
     with agreed(comm, "check_target"):
         if comm.rank == 0:
             discard(make_temporary(Path(os.path.realpath(path))))
+
+
+def _open_npy(path: str) -> ArrayLike:
+    check_regular(path)
+    try:
+        return np.lib.format.open_memmap(path, mode="r")
+    except ValueError as error:
+        msg = f"cannot read {path}: {error}"
+        raise CheckpointError(msg) from None
+
+
+def _open_dataset(path: str, name: str) -> ArrayLike:
+    return format_of(path).open_dataset(path, name)

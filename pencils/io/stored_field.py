@@ -1,9 +1,12 @@
-"""One stored field: selections of it, read and written where they lie."""
+"""One field of an open file: global selections of it, read and written in place."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -16,14 +19,12 @@ from pencils.comm.file import SharedFile
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.checksum import checksum
 from pencils.io.dataset_info import DatasetInfo
-from pencils.io.pieces import consecutive, own_ranges
+from pencils.io.file_info import FileInfo
+from pencils.io.root_io import format_of
 from pencils.io.slabs import Slabs
-from pencils.io.targets import ReadTarget, Targets
+from pencils.io.targets import Target, Targets
 from pencils.layout import Selection
 from pencils.pencil import Pencil
-
-if TYPE_CHECKING:
-    from pencils.io.open_file import OpenFile
 
 
 class StoredField:
@@ -31,35 +32,47 @@ class StoredField:
 
     Parameters
     ----------
-    file : OpenFile
-        The file.
-    entry : DatasetInfo
-        What it says about the field.
+    dataset : DatasetInfo
+        Its description in the file.
+    file : FileInfo
+        The file; its identity is that of this rank.
+    ranks : Pencil
+        Any pencil on the processes that opened the file.
+    writer : callable
+        Returns the file that is open for writing, or raises ArgumentError.
     """
 
-    __slots__ = ("_file", "_written", "change", "entry")
+    __slots__ = ("_file", "_ranks", "_writer", "_written", "change", "dataset")
 
-    def __init__(self, file: OpenFile, entry: DatasetInfo) -> None:
+    def __init__(
+        self,
+        dataset: DatasetInfo,
+        file: FileInfo,
+        ranks: Pencil,
+        writer: Callable[[], SharedFile],
+    ) -> None:
+        self.dataset = dataset
         self._file = file
-        self.entry = entry
-        self.change = 0  # of the checksum, by what this rank has written
+        self._ranks = ranks
+        self._writer = writer
+        self.change = 0  # of the checksum, by this rank's writes
         self._written = False  # by any rank
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Global shape, components first; with boundary points, if they were stored."""
-        return self.entry.shape
+        return self.dataset.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Element type."""
-        return self.entry.dtype
+        return self.dataset.dtype
 
     def read(self, pencil: Pencil, key: Any = ..., *, halo: HaloLike = 0) -> PencilArray:
         """Read the field, or a global selection of it. *Collective* over the pencil.
 
-        Every rank reads its own part, and nothing else. Checksums are not compared: they are those
-        of the whole.
+        Every rank reads its own part, and nothing else. Checksums are not compared, because they
+        are those of the whole field.
 
         Parameters
         ----------
@@ -80,41 +93,41 @@ class StoredField:
         ------
         CheckpointError
             On every rank, if the selection does not fit the pencil, the file is damaged there, or
-            another one has taken its name.
+            another file has taken its name.
         ArgumentError, IndexError, OSError, RankDisagreementError, TypeError
             On every rank, if an argument is not allowed or differs between ranks, or the file
             cannot be read.
         """
-        comm = topology_among(pencil).comm
+        comm, path = topology_among(pencil).comm, self._file.path
         with agreed(comm, "read") as same:
             check_type("pencil", pencil, Pencil)
             selection = Selection.from_key(key, self.shape)
-            place = ReadTarget(pencil, as_halo(halo, pencil.ndim))
-            same(path=self._file.path, name=self.entry.name, key=selection, pencil=place)
-            part = DatasetInfo(self.entry.name, selection.shape, self.dtype)
-            field = Targets({}, place).make(part, None, self._file.path)
+            target = Target(pencil, as_halo(halo, pencil.ndim))
+            same(path=path, name=self.dataset.name, key=selection, pencil=target)
+            part = DatasetInfo(self.dataset.name, selection.shape, self.dtype)
+            field = Targets({}, target).make(part, None, path)
         with agreed(comm, "read"):
             try:
                 if field.local.size:
                     field.local[...] = self._read_box(selection, field)
-            finally:  # also the reason, if that failed
-                self._file.check_in_place()
+            finally:  # a replaced file can be the reason of an error, too
+                self._file.identity.check_in_place(path)
         return field
 
     def write(self, field: PencilArray, key: Any = ...) -> None:
         """Write a field over the stored one, or over a global selection of it. *Collective*.
 
-        There is no way back: a process that dies while writing leaves old values beside new ones.
-        The checksum is corrected when the file is closed; until then it does not fit, and `verify`
-        tells.
+        This cannot be undone: a process that dies while it writes leaves old values next to new
+        ones. The checksum is corrected when the file is closed; until then `verify` finds that it
+        does not match.
 
         Parameters
         ----------
         field : PencilArray
-            The values, over the processes that have opened the file.
+            The values, on the processes that have opened the file.
         key : int, slice, Ellipsis or tuple of these, optional
             Global indices, as in NumPy; the selection has the shape of `field`. Rows that are
-            selected in whole are written in one piece, elements apart from each other one by one.
+            selected in whole are written in one piece, elements that are not neighbours one by one.
 
         Raises
         ------
@@ -124,38 +137,37 @@ class StoredField:
         OSError
             On every rank, if the file cannot be written.
         TypeError
-            On every rank, if `field` is no field, or one of another element type.
+            On every rank, if `field` is not a PencilArray, or has another element type.
         """
-        ranks = self._file.ranks
-        comm = ranks.topology.comm
+        comm = self._ranks.topology.comm
         with agreed(comm, "write") as same:
-            selection = self._check(field, key, ranks)
-            writer = self._file.writer
-            same(name=self.entry.name, key=selection, pencil=field.pencil, dtype=field.dtype)
+            selection = self._check(field, key)
+            writer = self._writer()
+            same(name=self.dataset.name, key=selection, pencil=field.pencil, dtype=field.dtype)
         with closing(Slabs()) as slabs:
             slab = slabs.of(field)
             self._written = True
             with agreed(comm, "write"):  # one rank may have no memory for it
                 if slab.local.size and slab.extent.layout.is_first_replica(slab.pencil.rank):
                     self._write_box(writer, selection, slab)
-        writer.sync()  # so that whoever reads now, or writes here next, comes after
+        writer.sync()  # so that later reads and writes by any rank find it
         writer.check()
 
     @property
     def is_to_correct(self) -> bool:
-        """Whether it has a checksum that may not fit any more; the same on every rank."""
-        return self._written and self.entry.checksum is not None
+        """Whether it has a checksum that may no longer match; the same on every rank."""
+        return self._written and self.dataset.checksum is not None
 
     def sum_after(self, change: int) -> int:
-        """Checksum of the field after a change by all ranks."""
-        return ((self.entry.checksum or 0) + change) % 2**64
+        """Return the checksum of the field after a change by all ranks."""
+        return ((self.dataset.checksum or 0) + change) % 2**64
 
-    def _check(self, field: PencilArray, key: object, ranks: Pencil) -> Selection:
+    def _check(self, field: PencilArray, key: object) -> Selection:
         check_type("field", field, PencilArray)
         selection = Selection.from_key(key, self.shape)
-        name, path = self.entry.name, self._file.path
-        if not field.pencil.same_ranks(ranks):
-            msg = f"the field lies over other processes than those that opened {path}"
+        name, path = self.dataset.name, self._file.path
+        if not field.pencil.same_ranks(self._ranks):
+            msg = f"the field is on other processes than those that opened {path}; pass comm there"
             raise PencilMismatchError(msg)
         if field.shape != selection.shape:
             msg = f"a field of shape {field.shape} does not fill {selection.shape} of {name!r}"
@@ -163,33 +175,91 @@ class StoredField:
         if field.dtype != self.dtype:
             msg = f"{name!r} in {path} has dtype {self.dtype}, the field {field.dtype}; use astype"
             raise TypeError(msg)
-        if self.entry.offset is None and self.entry.nbytes:
+        if self.dataset.offset is None and self.dataset.nbytes:
             msg = f"{name!r} in {path} is chunked or compressed; such fields can only be read"
             raise CheckpointError(msg)
         return selection
 
     def _read_box(self, selection: Selection, field: PencilArray) -> Array:
-        from pencils.io import hdf5
-
+        path = self._file.path
+        reader = format_of(path)
         ranges = own_ranges(selection, field.local_slices)
         rising = [kept if kept.step > 0 else kept[::-1] for kept in ranges]
         box = tuple(slice(kept.start, kept.stop, kept.step) for kept in rising)
-        with hdf5.opened(self._file.path) as file:
-            found = hdf5.read_box(file, self.entry.name, box)
+        with reader.opened(path) as file:
+            found = reader.read_box(file, self.dataset.name, box)
         turned = tuple(slice(None, None, 1 if kept.step > 0 else -1) for kept in ranges)
         return found[turned].reshape(field.local_shape)
 
     def _write_box(self, writer: SharedFile, selection: Selection, slab: PencilArray) -> None:
         ranges = own_ranges(selection, slab.local_slices)
         box = slab.local.reshape([len(kept) for kept in ranges])
-        offset = self.entry.offset or 0
+        offset = self.dataset.offset or 0
         for first, index in consecutive(ranges, self.shape):
             part: tuple[Any, ...] = (*index, ...)  # an array even of a single element
             new = np.ascontiguousarray(box[part])
             at = offset + first * self.dtype.itemsize
-            if self.entry.checksum is not None:
+            if self.dataset.checksum is not None:
                 old = np.empty_like(new)
                 writer.read(at, old)
                 self.change += checksum(new, first) - checksum(old, first)
                 self.change %= 2**64
             writer.write(at, new)
+
+
+def own_ranges(selection: Selection, part: Sequence[slice]) -> list[range]:
+    """Return the indices along every axis of the array that a part of a selection takes.
+
+    Parameters
+    ----------
+    selection : Selection
+        The selection of the array.
+    part : sequence of slice
+        The part of the selection, one slice for each axis that it keeps.
+
+    Examples
+    --------
+    >>> own_ranges(Selection.from_key((2, slice(None, None, 3)), (4, 10)), [slice(1, 3)])
+    [range(2, 3), range(3, 9, 3)]
+    """
+    left = iter(part)
+    pairs = zip(selection.ranges, selection.dropped, strict=True)
+    return [kept if drop else kept[next(left)] for kept, drop in pairs]
+
+
+def consecutive(
+    ranges: Sequence[range], shape: Sequence[int]
+) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Cut a box, which may have strides, into runs that are consecutive in C order.
+
+    Parameters
+    ----------
+    ranges : sequence of range
+        Indices along every axis of the array.
+    shape : sequence of int
+        Shape of the array.
+
+    Yields
+    ------
+    int, tuple of int
+        Position of the first element of a run in the array, and index of the run in the box.
+
+    Examples
+    --------
+    >>> list(consecutive([range(1, 3), range(0, 4)], (5, 4)))
+    [(4, ())]
+    >>> list(consecutive([range(1, 3), range(0, 2)], (5, 4)))
+    [(4, (0,)), (8, (1,))]
+    """
+    if not all(map(len, ranges)):
+        return
+    strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    inner = len(ranges)
+    while inner and (ranges[inner - 1].step == 1 or len(ranges[inner - 1]) == 1):
+        inner -= 1
+        if len(ranges[inner]) < shape[inner]:
+            break
+    start = sum(kept[0] * s for kept, s in zip(ranges[inner:], strides[inner:], strict=True))
+    for index in product(*(range(len(kept)) for kept in ranges[:inner])):
+        lead = zip(ranges, index, strides, strict=False)
+        yield start + sum(kept[i] * stride for kept, i, stride in lead), index

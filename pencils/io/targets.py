@@ -22,7 +22,7 @@ _NUMBERS = "biufc"  # kinds of element types that can be converted into each oth
 
 
 @dataclass(frozen=True, slots=True)
-class ReadTarget:
+class Target:
     """What becomes of a field of a file.
 
     Parameters
@@ -56,13 +56,13 @@ class Targets:
 
     Parameters
     ----------
-    named : mapping of str to ReadTarget
+    named : mapping of str to Target
         Targets of single fields.
-    default : ReadTarget or None
+    default : Target or None
         That of all others.
     """
 
-    def __init__(self, named: Mapping[str, ReadTarget], default: ReadTarget | None) -> None:
+    def __init__(self, named: Mapping[str, Target], default: Target | None) -> None:
         self._named = dict(named)
         self._default = default
 
@@ -112,10 +112,10 @@ def read_targets(
     """
     named = _read_template(template, halo, given=into is not None)
     for name, u in _read_into(into, names).items():
-        named[name] = ReadTarget(u.pencil, u.halo, u, filled=True)
+        named[name] = Target(u.pencil, u.halo, u, filled=True)
     default = None
     if isinstance(template, Pencil):
-        default = ReadTarget(template, _read_widths(halo, template))
+        default = Target(template, _read_widths(halo, template))
     pencils = [place.pencil for place in (*named.values(), *filter(None, [default]))]
     for pencil in pencils:
         if pencil.size != size or not pencil.same_ranks(pencils[0]):
@@ -127,9 +127,7 @@ def read_targets(
     return Targets(named, default)
 
 
-def _read_template(
-    template: object, halo: HaloLike | None, *, given: bool
-) -> dict[str, ReadTarget]:
+def _read_template(template: object, halo: HaloLike | None, *, given: bool) -> dict[str, Target]:
     if isinstance(template, Pencil) or (template is None and given):
         return {}
     if not isinstance(template, Mapping):
@@ -142,10 +140,10 @@ def _read_template(
     for name, thing in template.items():
         read_name(name)
         if isinstance(thing, Pencil):
-            places[name] = ReadTarget(thing, _read_widths(halo, thing))
+            places[name] = Target(thing, _read_widths(halo, thing))
         elif isinstance(thing, PencilArray):
             widths = thing.halo if halo is None else _read_widths(halo, thing.pencil)
-            places[name] = ReadTarget(thing.pencil, widths, thing)
+            places[name] = Target(thing.pencil, widths, thing)
         else:
             encode(thing)  # a value like those that are saved beside fields; it has no place
     return places

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -16,14 +15,13 @@ from pencils.comm.reduce import allreduce
 from pencils.io.checksum import checksum, checksum_box
 from pencils.io.chunks import chunk_box, count_chunks, enlarge
 from pencils.io.dataset_info import DatasetInfo, damaged
-from pencils.io.file_info import FileInfo, inspect_on_root
+from pencils.io.file_info import Access, FileInfo
 from pencils.io.options import read_path
+from pencils.io.root_io import format_of, inspect_on_root
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
-
-Sums = NDArray[np.uint64]
 
 # Bytes that a rank holds in memory at once.
 _PIECE_BYTES = 2**24
@@ -77,76 +75,70 @@ def verify(
     private = Pencil(1, comm).topology.comm
     with agreed(private, "verify") as same:
         given = read_path(path)
-        same(path=given, edited=bool(edited), external=bool(external))
-    look = partial(_look, access=(bool(edited), bool(external)))
-    file = inspect_on_root(private, "verify", given, look)
-    sums = _sum_shares(private, file)
-    totals = allreduce(private, sums, np.add)
-    pairs = zip(file.found, totals, strict=True)
-    bad = [entry.name for entry, total in pairs if entry.checksum != total]
+        access = Access(edited=bool(edited), external=bool(external))
+        same(path=given, edited=access.edited, external=access.external)
+    file = inspect_on_root(
+        private, "verify", given, lambda real: format_of(real).describe_summed(real, access)
+    )
+    totals = allreduce(private, _sum_shares(private, file), np.add)
+    pairs = zip(file.datasets, totals, strict=True)
+    bad = [dataset.name for dataset, total in pairs if dataset.checksum != total]
     with agreed(private, "verify"):
         if bad and private.rank == 0:
             file.identity.check_unchanged(file.path)
     if bad:
         raise damaged(file.path, bad)
-    return [entry.name for entry in file.found]
+    return [dataset.name for dataset in file.datasets]
 
 
-def _look(path: str, access: tuple[bool, bool]) -> list[DatasetInfo]:
-    from pencils.io import hdf5  # of all ranks, only this one needs h5py
-
-    return hdf5.describe_all(path, hdf5.Access(*access))
-
-
-def _sum_shares(comm: MPI.Intracomm, file: FileInfo[list[DatasetInfo]]) -> Sums:
-    """Sum up what falls to this rank of every dataset."""
-    path, entries = file.path, file.found
-    sums = np.zeros(len(entries), np.uint64)
+def _sum_shares(comm: MPI.Intracomm, file: FileInfo) -> NDArray[np.uint64]:
+    """Compute this rank's part of every checksum. *Collective*."""
+    path, datasets = file.path, file.datasets
+    sums = np.zeros(len(datasets), np.uint64)
     with SharedFile(comm, path) as shared:
         file.check_in_place(comm, "verify")
         with agreed(comm, "verify"):  # one rank may have no memory for it
-            for number, entry in enumerate(entries):
-                if entry.offset is not None:
-                    sums[number] = _sum_bytes(shared, entry, comm.rank, comm.size)
+            for number, dataset in enumerate(datasets):
+                if dataset.offset is not None:
+                    sums[number] = _sum_bytes(shared, dataset, comm.rank, comm.size)
             shared.complain()
     with agreed(comm, "verify"):
         try:
-            for number, entry in enumerate(entries):
-                if entry.offset is None and entry.nbytes:
+            for number, dataset in enumerate(datasets):
+                if dataset.offset is None and dataset.nbytes:
                     turn = (comm.rank + number) % comm.size
-                    sums[number] = _sum_boxes(path, entry, turn, comm.size)
-        finally:  # also the reason, if that failed
+                    sums[number] = _sum_boxes(path, dataset, turn, comm.size)
+        finally:  # a replaced file can be the reason of an error, too
             if comm.rank == 0:
                 file.identity.check_in_place(path)
     return sums
 
 
-def _sum_bytes(file: SharedFile, entry: DatasetInfo, rank: int, size: int) -> int:
-    """Sum over the share of one rank, of data that lie in one piece."""
-    itemsize = entry.dtype.itemsize
-    first, last = (prod(entry.shape) * part // size for part in (rank, rank + 1))
+def _sum_bytes(file: SharedFile, dataset: DatasetInfo, rank: int, size: int) -> int:
+    """Compute the checksum of one rank's share of a dataset of plain bytes."""
+    itemsize = dataset.dtype.itemsize
+    first, last = (prod(dataset.shape) * part // size for part in (rank, rank + 1))
     most = max(1, _PIECE_BYTES // itemsize)
     total = 0
     for at in range(first, last, most):
-        piece = np.empty(min(most, last - at), entry.dtype)
-        file.read((entry.offset or 0) + at * itemsize, piece)
+        piece = np.empty(min(most, last - at), dataset.dtype)
+        file.read((dataset.offset or 0) + at * itemsize, piece)
         total += checksum(piece, at)
     return total % 2**64
 
 
-def _sum_boxes(path: str, entry: DatasetInfo, turn: int, size: int) -> int:
-    """Sum over the share of one rank, of data that only HDF5 can read: whole chunks, if any."""
-    from pencils.io import hdf5
-
-    most = max(1, _PIECE_BYTES // entry.dtype.itemsize)
-    extents = enlarge(entry.chunks or (1,) * len(entry.shape), entry.shape, most)
-    counts = count_chunks(entry.shape, extents)
+def _sum_boxes(path: str, dataset: DatasetInfo, turn: int, size: int) -> int:
+    """Compute the checksum of share number `turn` of a dataset that is no plain bytes."""
+    reader = format_of(path)
+    most = max(1, _PIECE_BYTES // dataset.dtype.itemsize)
+    extents = enlarge(dataset.chunks or (1,) * len(dataset.shape), dataset.shape, most)
+    counts = count_chunks(dataset.shape, extents)
     first, last = (prod(counts) * part // size for part in (turn, turn + 1))
     total = 0
-    with hdf5.opened(path) as file:
+    with reader.opened(path) as file:
         for number in range(first, last):
             index = map(int, np.unravel_index(number, counts))
-            box = chunk_box(tuple(index), extents, entry.shape)
-            data = hdf5.read_box(file, entry.name, (*box.slices(), ...))
-            total += checksum_box(data, box.start, entry.shape)
+            box = chunk_box(tuple(index), extents, dataset.shape)
+            data = reader.read_box(file, dataset.name, (*box.slices(), ...))
+            total += checksum_box(data, box.start, dataset.shape)
     return total % 2**64

@@ -195,7 +195,7 @@ def test_a_file_that_is_replaced_while_it_is_looked_into(stored, comm, lab, monk
 
         return call
 
-    for name in ("inspect", "describe_all"):
+    for name in ("describe", "describe_fields", "describe_summed"):
         monkeypatch.setattr(hdf5, name, late(getattr(hdf5, name)))
     calls = {"load": pencils.load, "verify": pencils.verify, "open": pencils.open}
     arguments = (path, pencil) if call == "load" else (path,)

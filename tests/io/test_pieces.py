@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pencils.io.pieces import consecutive, own_ranges
+from pencils.io.stored_field import consecutive, own_ranges
 from pencils.layout import Selection
 
 

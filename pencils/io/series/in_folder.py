@@ -14,6 +14,7 @@ from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, CheckpointError
 from pencils.io.checkpoint_files import LOG
 from pencils.io.commit import made
+from pencils.io.file_info import Access
 from pencils.io.options import already_there
 from pencils.io.save import save
 from pencils.io.series.column import TIME
@@ -153,7 +154,7 @@ class InFolder:
         from pencils.io import hdf5  # of all ranks, only this one needs h5py
         from pencils.io.series import tree
 
-        with hdf5.open_whole(self.path, hdf5.Access(edited=self._edited)) as source:
+        with hdf5.open_whole(self.path, Access(edited=self._edited)) as source:
             ledger = tree.read_tree(self.path, source.file)
             self._run = next(filter(None, map(_run_of, tree.sources(source.file))), 0)
         return ledger
@@ -165,7 +166,7 @@ class InFolder:
 
         self._replaced, taken = [], [path.name for path in self._folder.iterdir()]
         try:
-            with hdf5.open_whole(self.path, hdf5.Access(edited=True)) as source:
+            with hdf5.open_whole(self.path, Access(edited=True)) as source:
                 is_series = tree.is_series(source.file)
                 self._replaced = taken = [*filter(_NAME.fullmatch, tree.sources(source.file))]
         except CheckpointError as error:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pencils.errors import CheckpointError
+from pencils.io.file_info import Access
 from pencils.io.manifest import HEAD, Listed, Record, clear_cached_root
 from pencils.io.overlay import Change, Overlay
 from pencils.io.plain import open_regular, read, write
@@ -139,10 +140,10 @@ class OneFile:
 
     def _read(self, *, edited: bool) -> tuple[Ledger, Superblock, Record | None]:
         from pencils.io import hdf5  # of all ranks, only this one needs h5py
-        from pencils.io.describe import address_of
+        from pencils.io.hdf5_datasets import address_of
         from pencils.io.series.tree import read_tree
 
-        with hdf5.open_whole(self.path, hdf5.Access(edited=edited)) as source:
+        with hdf5.open_whole(self.path, Access(edited=edited)) as source:
             file = source.file
             ledger = read_tree(self.path, file)
             for column in ledger.columns.values():

@@ -15,7 +15,7 @@ from pencils.io.changing import changing
 from pencils.io.checksum import checksum
 from pencils.io.create import file_type, label, store_attribute, store_value
 from pencils.io.dataset_info import FORMAT, RESERVED, DatasetInfo
-from pencils.io.describe import address_of
+from pencils.io.hdf5_datasets import address_of
 from pencils.io.overlay import Overlay
 from pencils.io.seal import seal_new
 from pencils.io.series.chunk_index import ChunkIndex
