@@ -18,17 +18,7 @@ from pencils.graph.errors import (
     PartitionInducedCycleError,
 )
 from pencils.graph.executing import execute_distributed_partition, generate_code_for_partition
-from pencils.graph.finding import find_distributed_partition
-from pencils.graph.making import (
-    DictOfNamedArrays,
-    call,
-    full,
-    make_data_wrapper,
-    make_dict_of_named_arrays,
-    make_placeholder,
-    ones,
-    zeros,
-)
+from pencils.graph.find import find_distributed_partition
 from pencils.graph.messages import (
     CommunicationOpIdentifier,
     DistributedRecv,
@@ -39,11 +29,21 @@ from pencils.graph.messages import (
     make_distributed_send_ref_holder,
     staple_distributed_send,
 )
+from pencils.graph.nodes import (
+    DictOfNamedArrays,
+    call,
+    full,
+    make_data_wrapper,
+    make_dict_of_named_arrays,
+    make_placeholder,
+    ones,
+    zeros,
+)
 from pencils.graph.partition import DistributedGraphPart, DistributedGraphPartition
 from pencils.graph.pictures import to_dot
 from pencils.graph.pieces import halo_exchange, transpose
 from pencils.graph.points import take
-from pencils.graph.verifying import number_distributed_tags, verify_distributed_partition
+from pencils.graph.verify import number_distributed_tags, verify_distributed_partition
 
 __all__ = [
     "Array",

@@ -12,7 +12,7 @@ from pencils.array.normalize import as_dtype
 from pencils.array.operands import check_type
 from pencils.errors import ArgumentError
 from pencils.graph.array import NO_TAGS, Array, Tags
-from pencils.graph.making import read_shape
+from pencils.graph.nodes import read_shape
 from pencils.graph.rules import DType, Shape
 from pencils.layout.integers import to_int
 

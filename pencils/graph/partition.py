@@ -1,40 +1,41 @@
-"""Parts of a graph, between which messages are sent and received."""
+"""The parts of a graph, which messages separate from each other; checked, sorted and as text."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from pencils.errors import ArgumentError
-from pencils.graph.array import Array, Placeholder, in_order
+from pencils.graph.array import Array, Call, Placeholder, in_order
 from pencils.graph.messages import CommunicationOpIdentifier, DistributedRecv, DistributedSend
+from pencils.graph.reports import sort_steps
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DistributedGraphPart:
-    """What one part of a graph needs and gives.
+    """The inputs, outputs and messages of one part of a graph.
 
-    It can be executed once the parts it needs are, and all it receives has arrived. Then what it
-    sends can leave.
+    It can be executed once all parts that it needs have been executed, and all its receives have
+    completed. Then its sends can start.
 
     Parameters
     ----------
     pid : hashable
-        Names this part.
+        Identifies this part.
     needed_pids : frozenset
-        Names of the parts that have to be executed before.
+        Parts that have to be executed before.
     user_input_names : frozenset of str
         Inputs given by the user.
     partition_input_names : frozenset of str
         Inputs that are received, or outputs of other parts.
     output_names : frozenset of str
-        What the part computes for other parts, for messages or as a result.
+        Values that the part computes for other parts, for messages or as results.
     name_to_recv_node : mapping
-        What is received before, by the name of the input.
+        Receives that complete before, by the names of the inputs.
     name_to_send_nodes : mapping
-        What is sent afterwards, by the name of the output.
+        Sends that start afterwards, by the names of the outputs.
     """
 
     pid: Hashable
@@ -50,7 +51,7 @@ class DistributedGraphPart:
         return self.user_input_names | self.partition_input_names
 
     def given_names(self) -> list[str]:
-        """Names that other parts can use: what is received, and all outputs."""
+        """Names that other parts can use: those of receives, and of all outputs."""
         return [*self.name_to_recv_node, *self.output_names]
 
 
@@ -63,12 +64,12 @@ class DistributedGraphPartition:
     parts : mapping
         The parts by their names.
     name_to_output : mapping
-        The expression of every output of every part. What a part gets from others, or by a message,
-        is a `Placeholder` in there.
+        The expression of every output of every part. In it, outputs of other parts and received
+        values are `Placeholder` nodes.
     overall_output_names : sequence of str
         Names in `name_to_output` that are results of the whole graph.
     numbers : mapping, optional
-        The tag by which MPI knows each message. Without it, tags must be integers: see
+        The tag of each message for MPI. Without it, tags must be integers: see
         `number_distributed_tags`.
     """
 
@@ -79,51 +80,46 @@ class DistributedGraphPartition:
 
     @cached_property
     def placeholders(self) -> dict[str, Placeholder]:
-        """What stands for the inputs of parts, by name."""
+        """The inputs of parts, by name."""
         nodes = in_order(self.name_to_output.values())
         return {node.name: node for node in nodes if isinstance(node, Placeholder)}
 
     def nodes_of(self, part: DistributedGraphPart) -> list[Array]:
-        """List what a part computes, in order; what it sends comes first."""
+        """List the nodes of a part, each after its inputs; those of its sends come first."""
         names = [*part.name_to_send_nodes, *sorted(part.output_names)]
         return in_order(self.name_to_output[name] for name in names)
 
     def __str__(self) -> str:
-        from pencils.graph.pictures import to_text
-
-        return to_text(self)
+        return _text(self)
 
     __repr__ = __str__
 
 
+# The order of parts.
+
+
 def in_turn(partition: DistributedGraphPartition) -> list[DistributedGraphPart]:
-    """List the parts, each after those it needs, as far as there is such an order."""
-    needs = needs_of(partition)
-    done: dict[Hashable, DistributedGraphPart] = {}
-    left = list(partition.parts.values())
-    while left:
-        waiting = []
-        for part in left:
-            if needs[part.pid] <= done.keys():
-                done[part.pid] = part
-            else:
-                waiting.append(part)
-        if len(waiting) == len(left):
-            break
-        left = waiting
-    return list(done.values())
+    """List the parts, each after those it needs; parts on or behind a cycle are left out."""
+    pids = sort_steps(needs_of(partition))
+    return [partition.parts[pid] for pid in pids if pid in partition.parts]
+
+
+def every_part(partition: DistributedGraphPartition) -> list[DistributedGraphPart]:
+    """List all parts, first those that can be executed, in that order."""
+    parts = {part.pid: part for part in in_turn(partition)} | dict(partition.parts)
+    return list(parts.values())
 
 
 def needs_of(partition: DistributedGraphPartition) -> dict[Hashable, set[Hashable]]:
-    """Tell which parts each part needs: those it names, and those that give its inputs."""
-    givers = {name: pid for pid, part in partition.parts.items() for name in part.given_names()}
+    """List the parts that each part needs: those it names, and those that compute its inputs."""
+    origins = {name: pid for pid, part in partition.parts.items() for name in part.given_names()}
     return {
         pid: {
             *part.needed_pids,
             *(
-                givers[name]
+                origins[name]
                 for name in part.partition_input_names - part.name_to_recv_node.keys()
-                if name in givers
+                if name in origins
             ),
         }
         for pid, part in partition.parts.items()
@@ -131,31 +127,82 @@ def needs_of(partition: DistributedGraphPartition) -> dict[Hashable, set[Hashabl
 
 
 def check_names(partition: DistributedGraphPartition) -> None:
-    """Check that all that parts, messages and results refer to is there, and only once.
+    """Check that each name that parts, messages and results refer to exists exactly once.
 
     Raises
     ------
     ArgumentError
-        If it is not.
+        If one does not.
     """
     parts = partition.parts
     given = Counter(name for part in parts.values() for name in part.given_names())
     for pid, part in parts.items():
-        missing = [*map(repr, part.needed_pids - parts.keys())]
-        missing += part.partition_input_names - given.keys()
-        _complain(f"part {pid!r} needs what does not exist", missing)
+        missing = [repr(need) for need in part.needed_pids if need not in parts]
+        missing += [name for name in part.partition_input_names if name not in given]
+        _check_none(f"part {pid!r} needs what does not exist", missing)
         unsent = part.name_to_send_nodes.keys() - part.output_names
-        _complain(f"part {pid!r} sends what is none of its outputs", unsent)
-        unknown = part.output_names - partition.name_to_output.keys()
-        _complain(f"part {pid!r} has outputs without an expression", unknown)
+        _check_none(f"part {pid!r} sends what is none of its outputs", unsent)
+        unknown = [name for name in part.output_names if name not in partition.name_to_output]
+        _check_none(f"part {pid!r} has outputs without an expression", unknown)
     twice = [name for name, count in given.items() if count > 1]
-    _complain("there are several outputs or messages of the same name", twice)
+    _check_none("there are several outputs or messages of the same name", twice)
     absent = set(partition.overall_output_names) - given.keys()
-    _complain("no part gives what is wanted as a result", absent)
+    _check_none("no part gives what is wanted as a result", absent)
 
 
-def _complain(what: str, names: Iterable[str]) -> None:
+def _check_none(what: str, names: Iterable[str]) -> None:
     listed = ", ".join(sorted(names))
     if listed:
         msg = f"{what}: {listed}"
         raise ArgumentError(msg)
+
+
+# As text.
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def _text(partition: DistributedGraphPartition) -> str:
+    """Describe each part in a few lines: its receives, its nodes and its sends."""
+    parts = every_part(partition)
+    recvs = sum(len(part.name_to_recv_node) for part in parts)
+    sends = sum(len(many) for part in parts for many in part.name_to_send_nodes.values())
+    outputs = ", ".join(partition.overall_output_names)
+    traffic = f"{count_of(recvs, 'message')} received, {sends} sent"
+    lines = [
+        f"<DistributedGraphPartition: {count_of(len(parts), 'part')}, {traffic}, outputs {outputs}"
+    ]
+    for part in parts:
+        lines.append(
+            f"  part {part.pid!r}: computes {count_of(count_calls(partition, part), 'node')}"
+        )
+        lines += [f"    {line}" for line in _messages(part)]
+    return "\n".join(lines) + ">"
+
+
+def _messages(part: DistributedGraphPart) -> Iterator[str]:
+    for recv in part.name_to_recv_node.values():
+        yield f"receives {recv.comm_tag!r} from rank {recv.src_rank}: {size_of(recv)}"
+    for sends in part.name_to_send_nodes.values():
+        for send in sends:
+            yield f"sends {send.comm_tag!r} to rank {send.dest_rank}: {size_of(send.data)}"
+
+
+def count_calls(partition: DistributedGraphPartition, part: DistributedGraphPart) -> int:
+    """Count the operations of a part."""
+    return sum(isinstance(node, Call) for node in partition.nodes_of(part))
+
+
+def size_of(node: Array) -> str:
+    """Describe the shape, type and bytes of an array."""
+    size: float = node.nbytes
+    unit = 0
+    while size >= 1024 and unit < len(_UNITS) - 1:  # noqa: PLR2004
+        size /= 1024
+        unit += 1
+    return f"{node.shape} {node.dtype}, {size:.3g} {_UNITS[unit]}"
+
+
+def count_of(count: int, what: str) -> str:
+    """Write a number with its noun."""
+    return f"{count} {what}" + "s" * (count != 1)

@@ -15,8 +15,8 @@ from pencils.array.operands import check_type
 from pencils.errors import PencilMismatchError
 from pencils.graph.array import Array
 from pencils.graph.blocks import new_number, ranks_on, read_components
-from pencils.graph.making import call
 from pencils.graph.messages import make_distributed_recv, staple_distributed_send
+from pencils.graph.nodes import call
 from pencils.graph.rules import Shape
 from pencils.layout import redistribution
 from pencils.layout.ghosts import direct, exchange, star

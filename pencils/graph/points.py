@@ -17,8 +17,8 @@ from pencils.comm.agree import agreed
 from pencils.comm.rows import Ints
 from pencils.graph.array import Array
 from pencils.graph.blocks import new_number, ranks_on, read_components
-from pencils.graph.making import call
 from pencils.graph.messages import make_distributed_recv, staple_distributed_send
+from pencils.graph.nodes import call
 from pencils.graph.rules import Shape
 from pencils.indexer.arguments import read_coords
 from pencils.indexer.locate import locate

@@ -1,13 +1,13 @@
-"""Graphs for tests: computed on one process or on all, or cut for many ranks without MPI."""
+"""Graphs for tests: computed on one or all processes, or partitioned without MPI."""
 
 import numpy as np
 from mpi4py import MPI
 
 from pencils import graph
-from pencils.graph.cutting import cut
 from pencils.graph.executing import generate_code_for_partition
-from pencils.graph.planning import plan
-from pencils.graph.tracing import trace
+from pencils.graph.find import trace
+from pencils.graph.parts import partition_graph
+from pencils.graph.reports import order_messages
 
 
 def compute(outputs, **inputs):
@@ -20,11 +20,11 @@ def compute(outputs, **inputs):
     return found if isinstance(outputs, dict) else found["it"]
 
 
-def cut_all(*outputs):
-    """Play all ranks: cut the graph of each, given the outputs of each."""
-    traced = [trace(mine, rank, len(outputs)) for rank, mine in enumerate(outputs)]
-    planned = plan([each.report for each in traced])
-    return [cut(each, rank, planned) for rank, each in enumerate(traced)]
+def partition_all(*outputs):
+    """Partition the graphs of all ranks in one process, given the outputs of each."""
+    graphs = [trace(mine, rank, len(outputs)) for rank, mine in enumerate(outputs)]
+    order = order_messages([each.report for each in graphs])
+    return [partition_graph(each, rank, *order) for rank, each in enumerate(graphs)]
 
 
 def execute(comm, outputs, programs=None, /, **inputs):

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from graphs import cut_all, execute
+from graphs import execute, partition_all
 from together import everywhere, raise_together
 
 from pencils import graph
-from pencils.graph.pictures import to_dot, to_text
+from pencils.graph.pictures import to_dot
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -57,7 +57,7 @@ def test_the_partition_is_that_of_one_node(comm):
     alone = graph.find_distributed_partition(comm, outputs(comm, [one] * 4))
     equal = graph.find_distributed_partition(comm, outputs(comm, [receive(comm) for _ in "1234"]))
     graph.verify_distributed_partition(comm, equal)
-    for picture in (to_dot, to_text):
+    for picture in (to_dot, str):
         assert everywhere(comm, picture(alone) == picture(equal))
     named = [node for part in equal.parts.values() for node in part.name_to_recv_node.values()]
     assert everywhere(comm, sorted(node.comm_tag for node in named) == ["relay", "ring"])
@@ -111,5 +111,5 @@ def test_ranks_may_differ_in_how_often_they_make_a_node():
     x = graph.make_placeholder("x", (2,))
     sender = {"y": graph.staple_distributed_send(x, 1, "a", x)}
     made = [graph.make_distributed_recv(0, "a", (2,), float) for _ in range(3)]
-    _, partition = cut_all(sender, {"y": made[0] + made[1] * made[2]})
+    _, partition = partition_all(sender, {"y": made[0] + made[1] * made[2]})
     assert sum(len(part.name_to_recv_node) for part in partition.parts.values()) == 1

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from graphs import cut_all
+from graphs import partition_all
 
 from pencils import graph
 from pencils.errors import ArgumentError
 from pencils.graph.array import in_order
+from pencils.graph.find import trace
 from pencils.graph.partition import in_turn
-from pencils.graph.tracing import trace
-from pencils.graph.verifying import check, describe
+from pencils.graph.verify import check, describe
 
 
 def placeholder(name="x", shape=(2,)):
@@ -54,7 +54,7 @@ def check_invariants(partitions):
 
 def test_without_messages_there_is_one_part():
     x = placeholder()
-    (partition,) = cut_all({"y": x + graph.ones(2)})
+    (partition,) = partition_all({"y": x + graph.ones(2)})
     check_invariants([partition])
     (part,) = partition.parts.values()
     assert part.user_input_names == {"x"}
@@ -65,7 +65,7 @@ def test_without_messages_there_is_one_part():
 
 def test_a_ring_has_a_part_before_and_one_after():
     size = 4
-    partitions = cut_all(
+    partitions = partition_all(
         *(
             {"y": 2 * staple(x + 1, (rank + 1) % size, "ring", x) + recv((rank - 1) % size, "ring")}
             for rank, x in enumerate(placeholder() for _ in range(size))
@@ -89,7 +89,7 @@ def test_a_part_may_receive_first_and_send_afterwards():
     one = {"y": staple(x, 1, "there", x) + recv(1, "back")}
     got = recv(0, "there")
     other = {"z": staple(got * 2, 0, "back", got)}
-    partitions = cut_all(one, other)
+    partitions = partition_all(one, other)
     check_invariants(partitions)
     assert [len(partition.parts) for partition in partitions] == [2, 1]
     (only,) = partitions[1].parts.values()
@@ -100,7 +100,7 @@ def test_what_a_later_part_needs_too_is_promoted_and_computed_once():
     x = placeholder()
     shared = np.sin(x)
     here = shared + recv(1, "b")
-    partitions = cut_all(
+    partitions = partition_all(
         {"y": staple(shared + 1, 1, "a", here) * shared},
         {"z": staple(x, 0, "b", recv(0, "a"))},
     )
@@ -120,7 +120,7 @@ def test_what_a_later_part_needs_too_is_promoted_and_computed_once():
 def test_what_no_message_needs_is_computed_last():
     x = placeholder()
     late = np.cos(x)
-    (partition,) = cut_all({"y": staple(x * 2, 0, "t", late) + recv(0, "t")})
+    (partition,) = partition_all({"y": staple(x * 2, 0, "t", late) + recv(0, "t")})
     check_invariants([partition])
     first, last = partition.parts.values()
     assert [node.func for node in partition.nodes_of(first) if node.inputs] == [np.multiply]
@@ -129,7 +129,7 @@ def test_what_no_message_needs_is_computed_last():
 
 def test_sources_are_not_promoted():
     x, data = placeholder(), graph.make_data_wrapper(np.ones(2))
-    (partition,) = cut_all({"y": staple(x * data, 0, "t", x) + recv(0, "t") * data})
+    (partition,) = partition_all({"y": staple(x * data, 0, "t", x) + recv(0, "t") * data})
     first, last = partition.parts.values()
     assert first.user_input_names == last.user_input_names == {"x"}
     assert last.partition_input_names == last.name_to_recv_node.keys()
@@ -141,7 +141,9 @@ def test_inputs_outputs_and_receives_can_be_sent_as_they_are():
     got = recv(0, 1)
     held = staple(x, 0, 1, staple(data, 0, 2, staple(got, 0, 3, x)))
     everything = held + got + recv(0, 2) + recv(0, 3)
-    (partition,) = cut_all({"x": x, "y": everything, "again": everything, "got": got, "data": data})
+    (partition,) = partition_all(
+        {"x": x, "y": everything, "again": everything, "got": got, "data": data}
+    )
     check_invariants([partition])
     assert len(partition.parts) == 3
 
@@ -150,7 +152,7 @@ def test_one_send_may_be_held_twice_and_one_receive_used_twice():
     x, got = placeholder(), recv(0, "t")
     send = graph.make_distributed_send(x, 0, "t")
     holders = [graph.make_distributed_send_ref_holder(send, node) for node in (got, x)]
-    (partition,) = cut_all({"y": holders[0] * 2 + holders[1], "z": got + 1})
+    (partition,) = partition_all({"y": holders[0] * 2 + holders[1], "z": got + 1})
     check_invariants([partition])
     assert len(partition.numbers) == 1
 
@@ -159,13 +161,13 @@ def test_a_send_that_nothing_needs_does_not_exist():
     x = placeholder()
     staple(x, 0, "unused", x)
     recv(0, "unused")
-    (partition,) = cut_all({"y": x + 0})
+    (partition,) = partition_all({"y": x + 0})
     assert partition.numbers == {}
 
 
 def test_ranks_without_messages_have_one_part():
     x = placeholder()
-    partitions = cut_all({"y": x + staple(x, 2, 0, x)}, {"y": x}, {"y": recv(0, 0)}, {})
+    partitions = partition_all({"y": x + staple(x, 2, 0, x)}, {"y": x}, {"y": recv(0, 0)}, {})
     check_invariants(partitions)
     assert [len(partition.parts) for partition in partitions] == [1, 1, 1, 1]
 
@@ -176,7 +178,7 @@ def test_messages_between_two_ranks_are_numbered_from_zero():
     for tag in "cab":
         held = staple(x, 1, tag, held)
         got = got + recv(0, tag)
-    partitions = cut_all({"y": held}, {"y": got})
+    partitions = partition_all({"y": held}, {"y": got})
     for partition in partitions:
         assert sorted(partition.numbers.values()) == [0, 1, 2]
     assert partitions[0].numbers == partitions[1].numbers
@@ -190,23 +192,23 @@ x2 = placeholder()
 def test_duplicates_are_all_named():
     twice = staple(x2, 1, "a", staple(x2, 1, "a", staple(x2, 1, "b", staple(x2, 1, "b", x2))))
     with pytest.raises(graph.DuplicateSendError, match=r"(?s)'b' from rank 0 to rank 1.*'a'"):
-        cut_all({"y": twice}, {"y": recv(0, "a") + recv(0, "b")})
+        partition_all({"y": twice}, {"y": recv(0, "a") + recv(0, "b")})
     with pytest.raises(graph.DuplicateRecvError, match="'a' from rank 0 to rank 1"):
-        cut_all({"y": staple(x2, 1, "a", x2)}, {"y": recv(0, "a") + recv(0, "a", shape=(1,))})
+        partition_all({"y": staple(x2, 1, "a", x2)}, {"y": recv(0, "a") + recv(0, "a", shape=(1,))})
 
 
 def test_missing_ends_are_all_named():
     with pytest.raises(graph.MissingSendError, match=r"(?s)'a' from rank 0 to rank 1.*'b'"):
-        cut_all({"y": x2}, {"y": recv(0, "a") + recv(1, "b")})
+        partition_all({"y": x2}, {"y": recv(0, "a") + recv(1, "b")})
     with pytest.raises(graph.MissingRecvError, match="'a' from rank 0 to rank 1"):
-        cut_all({"y": staple(x2, 1, "a", x2)}, {"y": x2})
+        partition_all({"y": staple(x2, 1, "a", x2)}, {"y": x2})
 
 
 def test_other_shapes_and_types_are_all_named():
     sends = staple(x2, 1, "a", staple(x2, 1, "b", staple(x2, 1, "c", x2)))
     receives = {"a": recv(0, "a", (3,)), "b": recv(0, "b", dtype="f4"), "c": recv(0, "c")}
     with pytest.raises(graph.MessageMismatchError) as caught:
-        cut_all({"y": sends}, receives)
+        partition_all({"y": sends}, receives)
     text = str(caught.value)
     assert "float64 of shape (2,), to be received: float64 of shape (3,)" in text
     assert "float64 of shape (2,), to be received: float32 of shape (2,)" in text
@@ -221,7 +223,7 @@ def test_messages_that_wait_for_each_other_are_all_named():
         "late": staple(fro, 1, "after", recv(1, "after")),
     }
     with pytest.raises(graph.CycleError) as caught:
-        cut_all(one, two)
+        partition_all(one, two)
     text = str(caught.value)
     assert "'to' from rank 1 to rank 0" in text
     assert "'fro' from rank 0 to rank 1" in text
@@ -231,7 +233,7 @@ def test_messages_that_wait_for_each_other_are_all_named():
 
 def test_a_message_to_myself_may_not_need_itself():
     with pytest.raises(graph.CycleError, match="'t' from rank 0 to rank 0"):
-        cut_all({"y": staple(recv(0, "t") + 1, 0, "t", x2)})
+        partition_all({"y": staple(recv(0, "t") + 1, 0, "t", x2)})
 
 
 def test_ranks_must_exist():
@@ -250,7 +252,7 @@ def test_long_chains_of_messages_stay_linear():
         node = staple(node, 0, n, node) * recv(0, n)
     traced = trace({"y": node}, 0, 1)
     assert sum(map(len, traced.report.needs.values())) < 10_000
-    (partition,) = cut_all({"y": node})
+    (partition,) = partition_all({"y": node})
     assert len(partition.parts) == 2_001
 
 
@@ -265,7 +267,7 @@ both = [
     {{"y": staple(shared, 1, ("a", 1), shared * recv(1, tag)) + x, "x": shared}},
     {{"y": staple(x, 0, tag, recv(0, ("a", 1)))}},
 ]
-for rank, partition in enumerate(cut_all(*both)):
+for rank, partition in enumerate(partition_all(*both)):
     print(partition.numbers[[*partition.numbers][0]], list(partition.name_to_output))
     for part in partition.parts.values():
         print(sorted(part.output_names))

@@ -1,6 +1,6 @@
 """Partitions are shown as text and as drawings."""
 
-from graphs import cut_all
+from graphs import partition_all
 
 from pencils import graph
 
@@ -8,7 +8,7 @@ from pencils import graph
 def halves():
     x = graph.make_placeholder("x", (1000,))
     quoted = 'a "tag"'
-    return cut_all(
+    return partition_all(
         {"y": graph.staple_distributed_send(2 * x, 1, quoted, x.sum()) * x},
         {"z": graph.make_distributed_recv(0, quoted, (1000,), float) + 1, "x": x},
     )
@@ -44,5 +44,5 @@ def test_drawings_show_what_goes_from_part_to_part():
     x = graph.make_placeholder("x", (3,))
     shared = x + 1
     node = graph.staple_distributed_send(shared * 2, 0, 0, shared)
-    (partition,) = cut_all({"y": node * graph.make_distributed_recv(0, 0, (3,), float)})
+    (partition,) = partition_all({"y": node * graph.make_distributed_recv(0, 0, (3,), float)})
     assert '"part 0" -> "part 1" [label="(3,) float64, 24 B"];' in graph.to_dot(partition)

@@ -5,12 +5,12 @@ import sys
 from dataclasses import replace
 
 import pytest
-from graphs import cut_all
+from graphs import partition_all
 
 from pencils import graph
 from pencils.errors import ArgumentError
 from pencils.graph.partition import in_turn
-from pencils.graph.verifying import check, describe
+from pencils.graph.verify import check, describe
 
 X = graph.make_placeholder("x", (2,))
 
@@ -23,7 +23,7 @@ def pair():
         got = graph.make_distributed_recv(other, "one", (2,), float)
         again = graph.staple_distributed_send(got * 2, other, "two", first)
         made.append({"y": again + graph.make_distributed_recv(other, "two", (2,), float)})
-    return cut_all(*made)
+    return partition_all(*made)
 
 
 def changed(partition, pid, **fields):
@@ -133,7 +133,7 @@ def test_names_that_do_not_fit():
 def test_parts_need_those_that_give_their_inputs():
     twice = X * 2
     held = graph.staple_distributed_send(twice, 0, "t", twice)
-    (one,) = cut_all({"y": held + graph.make_distributed_recv(0, "t", (2,), float)})
+    (one,) = partition_all({"y": held + graph.make_distributed_recv(0, "t", (2,), float)})
     parts = {pid: replace(part, needed_pids=frozenset()) for pid, part in one.parts.items()}
     backwards = replace(one, parts=dict(reversed(parts.items())))
     assert [part.pid for part in in_turn(backwards)] == [0, 1]

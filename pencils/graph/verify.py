@@ -1,4 +1,4 @@
-"""Partitions of all ranks are checked against each other."""
+"""Check the partitions of all ranks against each other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,14 @@ from pencils.graph.partition import (
     check_names,
     needs_of,
 )
-from pencils.graph.reports import End, Report, check_messages, end_of, levels, pack
+from pencils.graph.reports import (
+    Endpoint,
+    MessageReport,
+    check_messages,
+    endpoint,
+    levels,
+    to_bytes,
+)
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -32,67 +39,67 @@ def verify_distributed_partition(
 ) -> None:
     """Check that the partitions of all ranks can be executed together. *Collective*.
 
-    `find_distributed_partition` makes only such; this is for partitions that were changed or made
-    by hand.
+    This holds for results of `find_distributed_partition`; the check is for partitions that were
+    changed or made by hand.
 
     Raises
     ------
     DuplicateSendError, DuplicateRecvError
-        If a message is not the only one with its source, destination and tag.
+        If two messages have the same source, destination and tag.
     MissingSendError, MissingRecvError
-        If one end of a message is missing.
+        If a receive has no send, or a send no receive.
     MessageMismatchError
-        If both ends differ in shape or type.
+        If a send and its receive differ in shape or type.
     PartitionInducedCycleError
         If parts wait for each other, on one rank or over several.
     ArgumentError, TypeError
-        If parts, messages or results refer to what does not exist, or exists twice; if tags have
-        no numbers that MPI permits; or if the argument is no partition.
+        If parts, messages or results refer to a name that does not exist, or exists twice; if tags
+        have no numbers that MPI permits; or if the argument is no partition.
 
-    Every error is raised on all ranks alike, and names all that is wrong in that way.
+    Every error is raised on all ranks alike, and names everything that has the same fault.
     """
     topology = topology_of(mpi_communicator)
     comm = topology.comm
     with agreed(comm, "verify_distributed_partition"):
         check_type("partition", partition, DistributedGraphPartition)
-        text = pack(describe(partition, comm.rank))
-    texts = comm.allgather(text)
+        data = to_bytes(describe(partition, comm.rank))
+    every = comm.allgather(data)
     with agreed(comm, "verify_distributed_partition"):
-        reports = [pickle.loads(text) for text in texts]  # noqa: S301 - from our own ranks
+        reports = [pickle.loads(data) for data in every]  # noqa: S301 - from our own ranks
     check(reports)
     with agreed(comm, "verify_distributed_partition"):
         program = compile_nodes(partition, comm.rank)
     topology.programs[partition] = program
 
 
-def describe(partition: DistributedGraphPartition, rank: int) -> Report:
-    """Tell what other ranks have to know of a partition; the steps are its parts."""
+def describe(partition: DistributedGraphPartition, rank: int) -> MessageReport:
+    """Describe the messages of a partition for the other ranks; the steps are its parts."""
     check_names(partition)
     needed = needs_of(partition)
     steps = {pid: (number, repr(pid)) for number, pid in enumerate(partition.parts)}
-    sends: list[End] = []
-    recvs: list[End] = []
+    sends: list[Endpoint] = []
+    recvs: list[Endpoint] = []
     needs: dict[Hashable, list[Hashable]] = {}
     for pid, part in partition.parts.items():
         step = steps[pid]
         needs[step] = [*sorted(steps[need] for need in needed[pid])]
         for recv in part.name_to_recv_node.values():
             message = CommunicationOpIdentifier(recv.src_rank, rank, recv.comm_tag)
-            recvs.append(end_of(message, recv, step))
+            recvs.append(endpoint(message, recv, step))
         for many in part.name_to_send_nodes.values():
             for send in many:
                 message = CommunicationOpIdentifier(rank, send.dest_rank, send.comm_tag)
-                sends.append(end_of(message, send.data, step))
-    return Report(sends, recvs, needs)
+                sends.append(endpoint(message, send.data, step))
+    return MessageReport(sends, recvs, needs)
 
 
-def check(reports: Sequence[Report]) -> None:
+def check(reports: Sequence[MessageReport]) -> None:
     """Check the partitions of all ranks, given the report of each.
 
     Raises
     ------
     DistributedPartitionVerificationError
-        One of its children.
+        One of its subclasses.
     """
     check_messages(reports)
     _, stuck = levels(reports)
@@ -107,21 +114,21 @@ def number_distributed_tags(
 ) -> tuple[DistributedGraphPartition, int]:
     """Replace tags by numbers on which all ranks agree. *Collective*.
 
-    Only partitions made by hand need that; but numbers are what other programs can match.
+    Only partitions made by hand need that; other programs can match messages by numbers, too.
 
     Parameters
     ----------
     mpi_communicator : mpi4py.MPI.Intracomm
         The ranks of the partition.
     partition : DistributedGraphPartition
-        With any tags.
+        Its tags may be any.
     base_tag : int
         The first number to use; the same on all ranks.
 
     Returns
     -------
     DistributedGraphPartition
-        With numbers for tags.
+        Its tags are numbers.
     int
         The first number that was not used.
 
@@ -135,15 +142,15 @@ def number_distributed_tags(
         check_type("partition", partition, DistributedGraphPartition)
         check_type("base_tag", base_tag, int)
         same(base_tag=base_tag)
-        text = pack(describe(partition, comm.rank))
-    reports = [pickle.loads(text) for text in comm.allgather(text)]  # noqa: S301 - as above
-    tags = dict.fromkeys(end.message.comm_tag for report in reports for end in report.ends())
+        data = to_bytes(describe(partition, comm.rank))
+    reports = [pickle.loads(data) for data in comm.allgather(data)]  # noqa: S301 - as above
+    tags = dict.fromkeys(end.message.comm_tag for report in reports for end in report.endpoints())
     numbers = {tag: base_tag + number for number, tag in enumerate(tags)}
     next_tag = base_tag + len(numbers)
     if base_tag < 0 or next_tag - 1 > largest_tag():
         msg = (
-            f"tags {base_tag}..{next_tag - 1} are not all within what MPI permits here, "
-            f"0..{largest_tag()}"
+            f"tags {base_tag}..{next_tag - 1} exceed what MPI permits, 0..{largest_tag()}; use a "
+            "smaller base_tag, not negative"
         )
         raise ArgumentError(msg)
     parts = {pid: _renumbered(part, numbers) for pid, part in partition.parts.items()}
