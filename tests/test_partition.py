@@ -18,7 +18,7 @@ from together import (
 )
 
 from pencils import Pencil, PencilArray, empty, partition, transpose
-from pencils.array import pencil_array as array
+from pencils.array import base
 from pencils.comm import stream
 from pencils.errors import ArgumentError, RankDisagreementError
 
@@ -478,7 +478,7 @@ def test_equal_arguments_may_look_different(comm):
 
 def test_no_room_on_one_rank(comm, monkeypatch):
     pen = Pencil(SHAPE, comm)
-    original = array.allocate
+    original = base.allocate
 
     def no_room(*args, **kwargs):
         if comm.rank == comm.size - 1:
@@ -487,7 +487,7 @@ def test_no_room_on_one_rank(comm, monkeypatch):
         return original(*args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(array, "allocate", no_room)
+        patch.setattr(base, "allocate", no_room)
         raise_together(
             comm,
             MemoryError,

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array import reductions
+from pencils.array import pairs, reductions
 from pencils.array.allocation import in_memory_order
 from pencils.array.base import Field
 from pencils.array.debug import checks
+from pencils.array.global_reduction import UFUNCS, reduce_field
 from pencils.array.operands import check_fits, common_pencil, everywhere, local_part
-from pencils.array.reductions import pairs
-from pencils.array.reductions.engine import reduce_field
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
 
@@ -28,14 +27,7 @@ if TYPE_CHECKING:
     from pencils.pencil import Pencil
 
 Function = Callable[..., Any]
-_REDUCING_UFUNCS: dict[np.ufunc, str] = {
-    np.add: "sum",
-    np.multiply: "prod",
-    np.minimum: "min",
-    np.maximum: "max",
-    np.logical_and: "all",
-    np.logical_or: "any",
-}
+_REDUCING_UFUNCS = {ufunc: name for name, ufunc in UFUNCS.items()}
 _FUNCTIONS: dict[Function, Function] = {}
 
 
@@ -56,7 +48,7 @@ def apply_ufunc(
         return elementwise(ufunc, inputs, kwargs)
     if method == "reduce" and ufunc in _REDUCING_UFUNCS and isinstance(inputs[0], Field):
         axis = kwargs.pop("axis", 0)
-        return reduce_field(_REDUCING_UFUNCS[ufunc], ufunc, inputs[0], axis, **kwargs)
+        return reduce_field(_REDUCING_UFUNCS[ufunc], inputs[0], axis, **kwargs)
     name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
     raise TypeError(_not_defined(f"numpy.{name}"))
 

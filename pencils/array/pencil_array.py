@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, cast
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from pencils.array import numpy_api, reductions, stencil, verbs
+from pencils.array import numpy_api, pairs, reductions, stencil, verbs
 from pencils.array.allocation import padded_shape
 from pencils.array.base import Field
 from pencils.array.debug import checks
 from pencils.array.indexing import get_selection, set_selection
 from pencils.array.normalize import HaloLike, as_dtype, as_halo, as_singletons
 from pencils.array.operands import check_type
-from pencils.array.operators import Operators
-from pencils.array.reductions import pairs
 from pencils.errors import ArgumentError
 from pencils.pencil import Pencil
 
 
-class PencilArray(Field, Operators):
+class PencilArray(Field, NDArrayOperatorsMixin):
     """A field on the grid of a pencil, of which this rank stores its own block.
 
     ``u.shape`` is the global shape; ``u.local`` is the own block, a NumPy array. NumPy ufuncs work
@@ -135,6 +135,19 @@ class PencilArray(Field, Operators):
     ) -> Any:
         return numpy_api.apply_function(func, args, kwargs)
 
+    # Comparisons of records are not ufuncs, and ``block**2`` is faster than ``np.power(block, 2)``.
+
+    def __eq__(self, other: object) -> Any:
+        return _on_blocks(operator.eq, self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return _on_blocks(operator.ne, self, other)
+
+    def __pow__(self, other: object) -> Any:
+        return _on_blocks(operator.pow, self, other)
+
+    __hash__ = None  # type: ignore[assignment]
+
     from_distarray = classmethod(verbs.from_distarray)
     __distarray__ = verbs.export
 
@@ -176,3 +189,9 @@ class PencilArray(Field, Operators):
     start_halo_exchange = verbs.start_halo_exchange
     accumulate_halo = verbs.accumulate_halo
     fill_boundary = verbs.fill_boundary
+
+
+def _on_blocks(operation: Callable[..., Any], u: PencilArray, other: object) -> Any:
+    if getattr(other, "__array_ufunc__", operation) is None:  # `other` does not take part in ufuncs
+        return NotImplemented
+    return numpy_api.elementwise(operation, (u, other), {})

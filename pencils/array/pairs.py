@@ -1,29 +1,27 @@
-"""Two fields against each other, over all ranks: products and comparisons.
-
-All functions here are *Collective*.
-"""
+"""Products and comparisons of two fields over all ranks. All functions are *Collective*."""
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 
 from pencils.array.allocation import Array
 from pencils.array.base import Field
+from pencils.array.global_reduction import Reduction
 from pencils.array.operands import common_pencil, local_part, signature, topology_among
-from pencils.array.reductions.engine import Reduction
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import allreduce, combine
 from pencils.errors import ArgumentError
 
 
-def vdot(field: Field, other: Any) -> Any:
+def vdot(u: Field, other: Any) -> Any:
     """Sum of ``conj(field) * other`` over all elements and ranks. *Collective*.
 
     Parameters
     ----------
-    field, other : PencilArray
+    u, other : PencilArray
         Fields of the same global shape; one of them may be a replicated NumPy array.
 
     Returns
@@ -36,15 +34,15 @@ def vdot(field: Field, other: Any) -> Any:
     PencilMismatchError, ArgumentError
         If pencils or shapes differ.
     """
-    with agreed(topology_among(field, other).comm, "vdot") as agree:
-        one = _main_field(field, other)
-        agree(field=_facts(field), other=_facts(other))
-        left, right = _blocks(field, other)
-        if np.shape(field) != np.shape(other):
-            msg = f"vdot of shapes {np.shape(field)} and {np.shape(other)}; they must be equal"
+    with agreed(topology_among(u, other).comm, "vdot") as agree:
+        one = _main_field(u, other)
+        agree(u=_signature(u), other=_signature(other))
+        left, right = _blocks(u, other)
+        if np.shape(u) != np.shape(other):
+            msg = f"vdot of shapes {np.shape(u)} and {np.shape(other)}; they must be equal"
             raise ArgumentError(msg)
         agree(dtypes=(left.dtype, right.dtype))
-        task = Reduction.read("vdot", one, None, keepdims=False, out=None)
+        task = Reduction.of("vdot", one, None, None, False)
         part = np.asarray(np.vdot(left, right))
         if not task.contributes:
             part = np.zeros_like(part)
@@ -65,30 +63,26 @@ def allclose(
     """
     comm = topology_among(a, b).comm
     with agreed(comm, "allclose") as agree:
-        agree(a=_facts(a), b=_facts(b))
+        agree(a=_signature(a), b=_signature(b))
         agree(tolerances=(float(rtol), float(atol)), equal_nan=bool(equal_nan))
         left, right = _blocks(a, b)
         close = np.allclose(left, right, rtol=rtol, atol=atol, equal_nan=equal_nan)
-    return bool(combine(comm, close, _both))
+    return bool(combine(comm, close, operator.and_))
 
 
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> bool:
     """Whether two fields have the same global shape and elements on all ranks. *Collective*."""
     comm = topology_among(a1, a2).comm
     with agreed(comm, "array_equal") as agree:
-        agree(a1=_facts(a1), a2=_facts(a2), equal_nan=bool(equal_nan))
+        agree(a1=_signature(a1), a2=_signature(a2), equal_nan=bool(equal_nan))
         equal = np.shape(a1) == np.shape(a2)
         if equal:
             equal = np.array_equal(*_blocks(a1, a2), equal_nan=equal_nan)
-    return bool(combine(comm, equal, _both))
+    return bool(combine(comm, equal, operator.and_))
 
 
-def _both(one: bool, other: bool) -> bool:
-    return one and other
-
-
-def _facts(operand: Any) -> object:
-    """Name what all ranks must agree on about an operand; the values of arrays are theirs."""
+def _signature(operand: Any) -> object:
+    """Return what all ranks must agree on about an operand, values excluded."""
     return signature(operand) if isinstance(operand, Field) else np.shape(operand)
 
 

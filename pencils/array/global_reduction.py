@@ -1,0 +1,294 @@
+"""The common part of all reductions: each rank reduces its own block, then the ranks combine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from pencils.array.allocation import Array, in_memory_order, memory_axes
+from pencils.array.base import Field
+from pencils.array.normalize import as_value
+from pencils.array.operands import check_fits, local_part, signature
+from pencils.comm.agree import agreed
+from pencils.comm.reduce import combine, reducer
+from pencils.errors import ArgumentError
+from pencils.layout.make import read_dims
+
+if TYPE_CHECKING:
+    from pencils.comm.mpi import MPI
+
+Axis = int | Sequence[int] | None
+Candidates = tuple[Array, Array] | None
+NO_VALUE: Any = np._NoValue  # noqa: SLF001 - what NumPy itself passes for "not given"
+
+# The ufunc of each reduction; those that are not listed sum up.
+UFUNCS: dict[str, np.ufunc] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+    "all": np.logical_and,
+    "any": np.logical_or,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """Which axes of a field are reduced, and the ranks that share a result.
+
+    Replicas of singleton dimensions take part in the communication, so that all copies of the
+    result come from the same sum; only the first replica contributes.
+    """
+
+    field: Field
+    axes: tuple[int, ...]
+    keepdims: bool
+    whole: bool
+
+    @classmethod
+    def of(cls, name: str, u: Field, axis: Axis, out: object, keepdims: bool) -> Reduction:
+        """Check and normalize the arguments of a reduction.
+
+        Raises
+        ------
+        ArgumentError, TypeError
+            If there is no such axis, or `out` is given.
+        """
+        if out is not None:
+            msg = f"{name} of a PencilArray takes no out=; use what it returns"
+            raise TypeError(msg)
+        whole = axis is None
+        axes = range(u.ndim) if whole else sorted(read_dims("axis", axis, u.ndim))
+        return cls(u, tuple(axes), bool(keepdims), whole)
+
+    @property
+    def comm(self) -> MPI.Intracomm:
+        """Ranks whose blocks are combined into one. *Collective* the first time."""
+        u = self.field
+        if self.whole:
+            return u.pencil.topology.comm
+        lead = len(u.components)
+        dims = {axis - lead for axis in self.axes if axis >= lead} | u.singletons
+        layout = u.extent.layout
+        across = [axis for axis, dim in enumerate(layout.decomp) if dim in dims]
+        return u.pencil.topology.along(layout.grid, across)
+
+    @property
+    def contributes(self) -> bool:
+        """Whether the own block has points that no other rank counts."""
+        u = self.field
+        if u.local.size == 0:
+            return False
+        return not u.singletons or u.extent.layout.is_first_replica(u.pencil.rank)
+
+    @property
+    def count(self) -> int:
+        """Number of elements behind each result."""
+        return prod(self.field.shape[axis] for axis in self.axes)
+
+    @property
+    def partial_shape(self) -> tuple[int, ...]:
+        """Shape of the reduced own block, all axes kept."""
+        extents = enumerate(self.field.local_shape)
+        return tuple(1 if axis in self.axes else extent for axis, extent in extents)
+
+    @property
+    def memory_axes(self) -> tuple[int, ...]:
+        """Axes of the reduced own block in memory order."""
+        return memory_axes(self.field.pencil.order, len(self.field.components))
+
+    def finish(self, block: Array) -> Any:
+        """Return a reduced block with all axes kept as the scalar or the field of the user."""
+        u = self.field
+        lead = len(u.components)
+        if self.whole and not self.keepdims:
+            return block.reshape(-1)[0]
+        if not self.keepdims:
+            block = block.squeeze(tuple(axis for axis in self.axes if axis < lead))
+        singletons = u.singletons | {axis - lead for axis in self.axes if axis >= lead}
+        ordered = in_memory_order(block, u.pencil.order)
+        return u.from_block(u.pencil, ordered, frozenset(singletons))
+
+
+def reduce_field(
+    name: str,
+    u: Field,
+    axis: Axis = None,
+    dtype: DTypeLike | None = None,
+    out: object = None,
+    keepdims: bool = False,
+    *,
+    initial: Any = NO_VALUE,
+    where: Any = True,
+    ufunc: np.ufunc | None = None,
+    of: Callable[[Array], Array] | None = None,
+    same: Mapping[str, object] | None = None,
+) -> Any:
+    """Reduce over the given axes of all ranks. *Collective*.
+
+    The local part is computed inside the agreement of all ranks: an error on one rank, whatever it
+    is, raises on all.
+
+    Parameters
+    ----------
+    name : str
+        The function that the user called: it names the ufunc, see `UFUNCS`, and is part of errors.
+    u, axis, dtype, out, keepdims, initial, where
+        As in ``ufunc.reduce``.
+    ufunc : numpy.ufunc, optional
+        Another ufunc than that of the name.
+    of : callable, optional
+        Applied to the own block first; `dtype` must then be the type of its result.
+    same : mapping, optional
+        Further arguments on which all ranks must agree.
+    """
+    ufunc = ufunc or UFUNCS.get(name, np.add)
+    with agreed(u.pencil.topology.comm, name) as agree:
+        agree(**signature(u), where=where is not True, **(same or {}))
+        task = Reduction.of(name, u, axis, out, keepdims)
+        result = None if dtype is None else np.dtype(dtype).newbyteorder("=")
+        if result is None or of is None:
+            result = _result_dtype(ufunc, u.dtype, result)
+        start = initial if initial is NO_VALUE else as_value("initial", initial, result)
+        neutral = _neutral(name, ufunc, result, task.count if start is NO_VALUE else 1)
+        agree(axis=task.axes, result=result, keepdims=task.keepdims, initial=start)
+        options: dict[str, Any] = {} if where is True else {"where": mask_part(where, u)}
+        if task.contributes:
+            block = u.local if of is None else of(u.local)
+            options |= {"dtype": _selectable(result), "initial": neutral}
+            part = ufunc.reduce(block, axis=task.axes, keepdims=True, **options)
+        else:
+            part = np.full(task.partial_shape, neutral, result)
+        axes = task.memory_axes
+        reduce = reducer(np.asarray(part).transpose(axes), ufunc)
+    total = reduce(task.comm)
+    if start is not NO_VALUE:
+        ufunc(total, start, out=total)
+    return task.finish(total.transpose(np.argsort(axes)))
+
+
+def mask_part(where: Any, u: Field) -> Array:
+    """Own part of a mask over a field.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is not boolean, or does not broadcast to the field.
+    """
+    part, singletons = local_part(where, u.pencil)
+    check_fits(singletons, u, u.pencil)
+    mask = np.asarray(part)
+    if mask.dtype != bool:
+        msg = f"where= must be boolean, not {mask.dtype}"
+        raise TypeError(msg)
+    return np.broadcast_to(mask, u.local_shape)
+
+
+@cache
+def _result_dtype(
+    ufunc: np.ufunc, dtype: np.dtype[Any], wanted: np.dtype[Any] | None
+) -> np.dtype[Any]:
+    tried = ufunc.reduce(np.zeros(1, dtype), dtype=_selectable(wanted), keepdims=True)
+    return cast("np.dtype[Any]", tried.dtype)
+
+
+def _selectable(dtype: np.dtype[Any] | None) -> np.dtype[Any] | None:
+    """Return what ufuncs take as ``dtype=``: they find units of time by themselves."""
+    return None if dtype is None or dtype.kind in "mM" else dtype
+
+
+def _neutral(name: str, ufunc: np.ufunc, dtype: np.dtype[Any], count: int) -> Any:
+    """Value that changes no result, for blocks without points."""
+    if ufunc not in (np.maximum, np.minimum):
+        return np.asarray(ufunc.identity).astype(dtype)[()]
+    if count == 0:
+        msg = f"{name} of a field without points has no value; give initial="
+        raise ArgumentError(msg)
+    lowest, highest = _limits(name, dtype)
+    return highest if ufunc is np.minimum else lowest
+
+
+def _limits(name: str, dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    """Least and greatest value of a type."""
+    match dtype.kind:
+        case "b":
+            limits: tuple[Any, Any] = False, True
+        case "i" | "u":
+            limits = np.iinfo(dtype).min, np.iinfo(dtype).max
+        case "f":
+            limits = -np.inf, np.inf
+        case "c":
+            limits = complex(-np.inf, -np.inf), complex(np.inf, np.inf)
+        case "m" | "M":
+            most = np.iinfo(np.int64).max  # the least integer is NaT
+            return np.int64(-most).view(dtype), np.int64(most).view(dtype)
+        case _:
+            msg = f"{name} is not defined for dtype {dtype}"
+            raise TypeError(msg)
+    return dtype.type(limits[0]), dtype.type(limits[1])
+
+
+# The position of the smallest or largest element.
+
+
+def arg_extremum(name: str, u: Field, axis: int | None, out: object, keepdims: bool) -> Any:
+    """Global position of the first extremum: `argmin` and `argmax`. *Collective*."""
+    least = name == "argmin"
+    with agreed(u.pencil.topology.comm, name) as agree:
+        agree(**signature(u))
+        task = Reduction.of(name, u, axis, out, keepdims)
+        agree(axis=task.axes, keepdims=task.keepdims)
+        _check_extremum(name, task)
+        search = np.argmin if least else np.argmax
+        mine = _candidates(search, task) if task.contributes else None
+    winners = combine(task.comm, mine, _chooser(np.less if least else np.greater))
+    indices = np.zeros(task.partial_shape, np.intp) if winners is None else winners[1]
+    return task.finish(indices)
+
+
+def _check_extremum(name: str, task: Reduction) -> None:
+    if not task.whole and len(task.axes) != 1:
+        msg = f"{name} along axes {task.axes}: give one axis, or none for the flattened array"
+        raise ArgumentError(msg)
+    if task.field.dtype.kind not in "biufcmM":
+        msg = f"{name} is not defined for dtype {task.field.dtype}"
+        raise TypeError(msg)
+    if task.count == 0:
+        msg = f"{name} of a field without points has no value"
+        raise ArgumentError(msg)
+
+
+def _candidates(search: Callable[..., Any], task: Reduction) -> tuple[Array, Array]:
+    """Best values of the own block and their global positions, all axes kept."""
+    u, block = task.field, task.field.local
+    start = (0,) * len(u.components) + u.extent.box.start
+    if task.whole:
+        here = np.unravel_index(search(block), block.shape)
+        there = [int(i) + o for i, o in zip(here, start, strict=True)]
+        index = np.ravel_multi_index(there, u.shape)
+        shape = task.partial_shape
+        return np.full(shape, block[here], block.dtype), np.full(shape, index, np.intp)
+    (axis,) = task.axes
+    found = search(block, axis=axis, keepdims=True)
+    return np.take_along_axis(block, found, axis), found + start[axis]
+
+
+def _chooser(better: np.ufunc) -> Callable[[Candidates, Candidates], Candidates]:
+    """Join two sets of candidates; NaN is better than any number, earlier better than later."""
+
+    def choose(one: Candidates, other: Candidates) -> Candidates:
+        if one is None or other is None:
+            return other if one is None else one
+        (a, i), (b, j) = one, other
+        a_nan, b_nan = np.not_equal(a, a), np.not_equal(b, b)
+        tie = np.equal(a, b) | (a_nan & b_nan)
+        second = np.where(tie, j < i, (better(b, a) & ~a_nan) | (b_nan & ~a_nan))
+        return np.where(second, b, a), np.where(second, j, i)
+
+    return choose

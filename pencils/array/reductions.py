@@ -1,0 +1,327 @@
+"""Reductions of fields over all ranks, with the signatures of NumPy. All are *Collective*.
+
+Each rank reduces its own block, then the ranks combine their results: see `global_reduction`. Axes
+of space that are reduced stay as singletons, so that the result broadcasts back; component axes
+vanish as in NumPy; without `axis` the result is a NumPy scalar, the same on every rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from pencils.array.allocation import Array
+from pencils.array.base import Field
+from pencils.array.global_reduction import (
+    NO_VALUE,
+    Axis,
+    Reduction,
+    arg_extremum,
+    mask_part,
+    reduce_field,
+)
+
+
+def sum(
+    u: Field,
+    axis: Axis = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: Any = NO_VALUE,
+    where: Any = True,
+) -> Any:
+    """Sum over all ranks, as `numpy.sum`. *Collective*.
+
+    Parameters
+    ----------
+    u : PencilArray
+        The field; replicas of singleton dimensions count once.
+    axis : int or tuple of int, optional
+        Axes of the global shape, default all.
+    dtype : dtype, optional
+        Type of the sum.
+    out : None
+        Not supported.
+    keepdims : bool, optional
+        Whether reduced component axes stay with extent 1; axes of space always do.
+    initial : scalar, optional
+        Start value.
+    where : array_like or PencilArray of bool, optional
+        Elements to include, as a global array or a field.
+
+    Returns
+    -------
+    scalar or PencilArray
+        A NumPy scalar, the same on every rank, if `axis` is not given; else a field.
+    """
+    return reduce_field("sum", u, axis, dtype, out, keepdims, initial=initial, where=where)
+
+
+def prod(
+    u: Field,
+    axis: Axis = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: Any = NO_VALUE,
+    where: Any = True,
+) -> Any:
+    """Product over all ranks, as `numpy.prod`; parameters as in `sum`. *Collective*."""
+    return reduce_field("prod", u, axis, dtype, out, keepdims, initial=initial, where=where)
+
+
+def min(
+    u: Field,
+    axis: Axis = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: Any = NO_VALUE,
+    where: Any = True,
+) -> Any:
+    """Minimum over all ranks, as `numpy.min`: a NaN anywhere wins. *Collective*.
+
+    Parameters as in `sum`.
+
+    Raises
+    ------
+    ArgumentError
+        If there are no elements and no `initial`.
+    """
+    return reduce_field("min", u, axis, None, out, keepdims, initial=initial, where=where)
+
+
+def max(
+    u: Field,
+    axis: Axis = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: Any = NO_VALUE,
+    where: Any = True,
+) -> Any:
+    """Maximum over all ranks, as `numpy.max`: a NaN anywhere wins. *Collective*.
+
+    Parameters as in `sum`.
+
+    Raises
+    ------
+    ArgumentError
+        If there are no elements and no `initial`.
+    """
+    return reduce_field("max", u, axis, None, out, keepdims, initial=initial, where=where)
+
+
+def any(
+    u: Field, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = True
+) -> Any:
+    """Whether any element is true, on any rank; parameters as in `sum`. *Collective*."""
+    return reduce_field("any", u, axis, None, out, keepdims, where=where)
+
+
+def all(
+    u: Field, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = True
+) -> Any:
+    """Whether all elements are true, on all ranks; parameters as in `sum`. *Collective*."""
+    return reduce_field("all", u, axis, None, out, keepdims, where=where)
+
+
+def count_nonzero(u: Field, axis: Axis = None, *, keepdims: bool = False) -> Any:
+    """Count the elements that are not zero, over all ranks. *Collective*."""
+    return reduce_field("count_nonzero", u, axis, np.intp, None, keepdims, of=_is_true)
+
+
+def ptp(u: Field, axis: Axis = None, out: None = None, keepdims: bool = False) -> Any:
+    """Return maximum minus minimum over all ranks, as `numpy.ptp`. *Collective*."""
+    return max(u, axis, out, keepdims) - min(u, axis, out, keepdims)
+
+
+def mean(
+    u: Field,
+    axis: Axis = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+) -> Any:
+    """Mean over all ranks, as `numpy.mean`; parameters as in `sum`. *Collective*."""
+    return _mean("mean", u, axis, dtype, out, keepdims, where)
+
+
+def var(
+    u: Field,
+    axis: Axis = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+) -> Any:
+    """Variance over all ranks, as `numpy.var`. *Collective*.
+
+    Parameters as in `sum`; the divisor is the number of elements minus `ddof`. The mean is taken
+    first, so that large means do not cost digits.
+    """
+    accumulate = _mean_dtype(u.dtype) if dtype is None else dtype
+    center = _mean("var", u, axis, accumulate, out, True, where)
+
+    def squares(block: Array) -> Array:
+        return _square_modulus(block - center.local)
+
+    real, same = _real(np.dtype(accumulate)), {"ddof": ddof}
+    total = reduce_field("var", u, axis, real, None, keepdims, where=where, of=squares, same=same)
+    result = _divided(total, np.maximum(_count(u, axis, keepdims, where) - ddof, 0))
+    return _as_type(result, _real(_returned(u.dtype, accumulate, dtype)))
+
+
+def std(
+    u: Field,
+    axis: Axis = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+) -> Any:
+    """Return the square root of `var`, with the same parameters. *Collective*."""
+    square: Any = var(u, axis, dtype, out, ddof, keepdims, where=where)
+    out_square: Any = square if isinstance(square, Field) else None
+    return np.sqrt(square, out=out_square)
+
+
+def argmin(u: Field, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Any:
+    """Global position of the first minimum, as `numpy.argmin`. *Collective*.
+
+    Parameters
+    ----------
+    u : PencilArray
+        The field.
+    axis : int, optional
+        Axis along which to search; default: the flattened global array, in C order.
+    out : None
+        Not supported.
+    keepdims : bool, optional
+        As in `sum`.
+
+    Returns
+    -------
+    int or PencilArray
+        ``numpy.unravel_index(u.argmin(), u.shape)`` gives the global index.
+
+    Raises
+    ------
+    ArgumentError
+        If there are no elements.
+    """
+    return arg_extremum("argmin", u, axis, out, keepdims)
+
+
+def argmax(u: Field, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Any:
+    """Global position of the first maximum; like `argmin`. *Collective*."""
+    return arg_extremum("argmax", u, axis, out, keepdims)
+
+
+def norm(u: Field, ord: float | None = None) -> Any:
+    """Vector norm of all elements over all ranks. *Collective*.
+
+    Parameters
+    ----------
+    u : PencilArray
+        The field, taken as one long vector.
+    ord : float, optional
+        The p of the norm ``(sum |u|^p)^(1/p)``; ``inf`` for the largest modulus; 0 counts the
+        elements that are not zero. Default 2.
+
+    Returns
+    -------
+    scalar
+        The norm, the same on every rank.
+    """
+    order: Any = 2 if ord is None else ord
+    values = u.astype(float) if u.dtype.kind in "biu" else u  # room for the modulus of any value
+
+    def reduced(of: Callable[[Array], Array], ufunc: np.ufunc = np.add) -> Any:
+        real, same = _real(values.dtype), {"ord": order}
+        return reduce_field("norm", values, None, real, ufunc=ufunc, of=of, same=same)
+
+    def powers(block: Array) -> Array:
+        if not isinstance(order, int | float | np.number):
+            msg = f"norm with ord={order!r}: give a number, inf, -inf or None"
+            raise TypeError(msg)
+        return np.asarray(np.abs(block) ** order)
+
+    if not isinstance(order, int | float | np.number):
+        return reduced(powers)  # raises inside the agreement of all ranks
+    if order == 2:  # noqa: PLR2004
+        return np.sqrt(reduced(_square_modulus))
+    if order in (np.inf, -np.inf):
+        return reduced(np.abs, np.maximum if order > 0 else np.minimum)
+    if order == 0:
+        return reduced(_is_true)
+    return reduced(powers) ** (1 / order)
+
+
+def _mean(
+    name: str, u: Field, axis: Axis, dtype: DTypeLike | None, out: None, keepdims: bool, where: Any
+) -> Any:
+    accumulate = _mean_dtype(u.dtype) if dtype is None else dtype
+    total = reduce_field(name, u, axis, accumulate, out, keepdims, where=where)
+    result = _divided(total, _count(u, axis, keepdims, where))
+    return _as_type(result, _returned(u.dtype, accumulate, dtype))
+
+
+def _count(u: Field, axis: Axis, keepdims: bool, where: Any) -> Any:
+    """Return the number of elements behind each result."""
+    if where is True:
+        return Reduction.of("count", u, axis, None, keepdims).count
+
+    def mask(_: Array) -> Array:
+        return mask_part(where, u)
+
+    return reduce_field("count", u, axis, np.intp, None, keepdims, of=mask)
+
+
+def _divided(total: Any, count: Any) -> Any:
+    """Divide, in place if the type stays: an allocation could fail on one rank only."""
+    in_place = isinstance(total, Field) and total.dtype.kind in "fc" and np.ndim(count) == 0
+    return np.divide(total, count, out=total) if in_place else total / count
+
+
+def _is_true(block: Array) -> Array:
+    return block.astype(bool)
+
+
+def _square_modulus(block: Array) -> Array:
+    if block.dtype.kind == "c":
+        return np.asarray(block.real**2 + block.imag**2)
+    return np.asarray(block * block)
+
+
+def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Type of real and imaginary parts."""
+    return np.empty(0, dtype).real.dtype
+
+
+def _mean_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Type in which a mean is accumulated, as in NumPy."""
+    if dtype.kind in "biu":
+        return np.dtype(float)
+    return np.dtype(np.float32) if dtype == np.float16 else dtype.newbyteorder("=")
+
+
+def _returned(
+    dtype: np.dtype[Any], accumulated: DTypeLike, wanted: DTypeLike | None
+) -> np.dtype[Any]:
+    """Type in which a mean is returned, as in NumPy."""
+    if wanted is None and dtype == np.float16:
+        return np.dtype(np.float16)
+    return np.dtype(accumulated).newbyteorder("=")
+
+
+def _as_type(result: Any, dtype: np.dtype[Any]) -> Any:
+    return result.astype(dtype) if result.dtype != dtype else result
