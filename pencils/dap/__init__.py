@@ -1,7 +1,11 @@
-"""The Distributed Array Protocol, versions 0.10 and 0.9: to share arrays without copying them."""
+"""The Distributed Array Protocol, versions 0.10 and 0.9: share arrays without copying.
 
-from pencils.dap.describe import describe
-from pencils.dap.dist import GlobalDist, LocalDist
+May import `array` and everything below it, not other verbs but `indexer`. Read `maps` first (the
+points of one process along one dimension), then `export` and `import_`. `parse`, `validate` and
+`collective` check exports rule by rule; `transfer` copies to other distributions.
+"""
+
+from pencils.dap.collective import iter_collective_issues, validate_collective, validate_on
 from pencils.dap.emit import VERSIONS, emit
 from pencils.dap.errors import (
     CollectiveError,
@@ -13,26 +17,18 @@ from pencils.dap.errors import (
     UnsupportedError,
     VersionError,
 )
-from pencils.dap.exporting import comm, export
-from pencils.dap.exporting_as import export_as
+from pencils.dap.export import comm, export, export_as
 from pencils.dap.global_maps import (
     GlobalBlockMap,
     GlobalCyclicMap,
     GlobalDimMap,
+    GlobalDist,
     GlobalUnstructuredMap,
     make_global,
 )
-from pencils.dap.importing import import_array
-from pencils.dap.maps import BlockMap, CyclicMap, DimMap, UnstructuredMap
-from pencils.dap.meeting import validate_on
-from pencils.dap.validate import (
-    Metadata,
-    iter_collective_issues,
-    iter_issues,
-    metadata,
-    validate,
-    validate_collective,
-)
+from pencils.dap.import_ import import_array
+from pencils.dap.maps import BlockMap, CyclicMap, DimMap, LocalDist, UnstructuredMap
+from pencils.dap.validate import Metadata, describe, iter_issues, metadata, validate
 from pencils.dap.view import DistributedView
 
 __all__ = [

@@ -1,22 +1,31 @@
-"""What the exports of all processes must have in common, and how they must fit together."""
+"""Validate the exports of all processes compared with each other (rules G1 to G10).
+
+`validate_collective` has all exports at hand, `validate_on` exchanges their metadata first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from itertools import islice
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pencils.dap.dist import LocalDist
+from pencils.comm.agree import agreed, read_comm, token
+from pencils.comm.topology import Topology, topology_of
 from pencils.dap.errors import CollectiveError, DAPWarning, Finding
-from pencils.dap.global_maps import GlobalDimMap, GlobalUnstructuredMap, make_global
-from pencils.dap.maps import BlockMap, DimMap, brief
+from pencils.dap.global_maps import GlobalDimMap, GlobalDist, GlobalUnstructuredMap, make_global
+from pencils.dap.maps import BlockMap, DimMap, LocalDist, brief
 from pencils.dap.parse import is_old
+from pencils.dap.validate import Metadata, metadata, raise_first
 from pencils.layout.grid import ProcessGrid
 
-# The keys that must be the same on all processes, and the attributes of a map that hold them.
+if TYPE_CHECKING:
+    from pencils.comm.mpi import MPI
+
+# Keys that must be the same on all processes, and their attributes in a map.
 _SAME = {
     "size": "size",
     "proc_grid_size": "nprocs",
@@ -26,29 +35,212 @@ _SAME = {
 }
 
 
-def same_everywhere(dists: Sequence[LocalDist]) -> Iterator[Finding]:
-    """Compare with rank 0 what all ranks must say alike (rule G1)."""
-    yield from _differing(dists, "__version__", [dist.version for dist in dists])
+def validate_on(
+    comm: MPI.Intracomm | None, exported: object, *, lenient: bool = False
+) -> GlobalDist:
+    """Validate the exports of all processes, over a communicator. *Collective*.
+
+    Metadata only are communicated, not the elements, and only among the processes that differ in
+    one coordinate of the process grid.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm or None
+        All processes of the array, in the order of the protocol; None for the world.
+    exported : dict
+        What ``__distarray__()`` returned on this process.
+    lenient : bool, optional
+        As in `metadata`.
+
+    Returns
+    -------
+    GlobalDist
+        The maps of all processes; the same on every rank.
+
+    Raises
+    ------
+    DAPError
+        The same on every rank: the first broken rule, with the rank at fault.
+    ArgumentError, TypeError
+        If `comm` is not a communicator.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = pencils.zeros(pencils.Pencil((4, 6)))
+    >>> validate_on(u.pencil.comm, u.__distarray__()).global_shape
+    (4, 6)
+    """
+    topology = topology_of(read_comm(comm, "dap.validate_on"))
+    with agreed(topology.comm, "dap.validate_on") as same:
+        same(lenient=bool(lenient))
+        found = metadata(exported, lenient=bool(lenient))
+    return exchange_metadata(topology, found)
+
+
+def exchange_metadata(topology: Topology, found: Metadata) -> GlobalDist:
+    """Exchange the metadata of all exports and validate them. *Collective*.
+
+    Each process gathers the maps of the lines of the process grid through it, one line for every
+    dimension, and all processes compare hashes of the lines. Only if an export is not valid, all
+    gather the metadata of all, to raise the same error.
+
+    Raises
+    ------
+    DAPError
+        The same on every rank.
+    """
+    mine = found.dist
+    valid = mine is not None and _has_own_coords(mine, topology)
+    if topology.alike(token(_common(mine)) if mine and valid else None):
+        assert mine is not None
+        lines = _lines(topology, mine)
+        dist = GlobalDist(tuple(map(make_global, lines)))
+        fit = not any(list(_check_maps(whole, old=is_old(mine.version))) for whole in dist.dims)
+        if topology.alike(token(lines)) and fit:
+            raise_first(found.findings)
+            return dist
+    return validate_collective(topology.comm.allgather(found))
+
+
+def _has_own_coords(dist: LocalDist, topology: Topology) -> bool:
+    """Whether this process has the coordinates of its rank on a grid of all (rules G2 and G3)."""
+    grid = dist.grid_shape
+    return prod(grid) == topology.comm.size and ProcessGrid(grid).rank(dist.coords) == topology.rank
+
+
+def _common(dist: LocalDist) -> object:
+    """Collect the values that must be the same on all processes (rules G1 and G10)."""
+    padding = dist.padding_given if is_old(dist.version) else ()
+    shapes = dist.global_shape, dist.grid_shape
+    return dist.version, repr(dist.dtype), dist.dist_types, shapes, padding
+
+
+def _lines(topology: Topology, dist: LocalDist) -> list[Sequence[DimMap]]:
+    """Gather, for each dimension, the maps of the line through this process. *Collective*."""
+    divided = [dim for dim, count in enumerate(dist.grid_shape) if count > 1]
+    grid = ProcessGrid(tuple(dist.grid_shape[dim] for dim in divided))
+    lines: list[Sequence[DimMap]] = [(here,) for here in dist.dims]
+    for axis, dim in enumerate(divided):
+        lines[dim] = topology.along(grid, [axis]).allgather(dist.dims[dim])
+    return lines
+
+
+def iter_collective_issues(exports: Iterable[Any], *, lenient: bool = False) -> Iterator[Finding]:
+    """Yield all issues of the exports of all processes, in the order of ranks.
+
+    The exports are compared only if each of them is valid, and blocks only if all processes have
+    the same array and process grid. An issue that many ranks have is listed once.
+
+    Parameters
+    ----------
+    exports : iterable of dict or of Metadata
+        One for each process.
+    lenient : bool, optional
+        As in `metadata`; of no effect on a `Metadata`.
+
+    Yields
+    ------
+    Finding
+        A `DAPError` for every broken rule, a `DAPWarning` for every irregularity that is accepted.
+    """
+    yield from _issues(_all_metadata(exports, lenient=lenient))
+
+
+def validate_collective(exports: Iterable[Any], *, lenient: bool = False) -> GlobalDist:
+    """Validate the exports of all processes, each by itself and compared with each other.
+
+    Nothing is communicated: the argument is the exports, or their `metadata`, of all processes.
+
+    Parameters
+    ----------
+    exports : iterable of dict or of Metadata
+        One for each process, in the order of their ranks.
+    lenient : bool, optional
+        As in `metadata`; of no effect on a `Metadata`.
+
+    Returns
+    -------
+    GlobalDist
+        The maps of all processes.
+
+    Raises
+    ------
+    DAPError
+        The first broken rule; its attribute `rank` is the process at fault.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> def export(rank):
+    ...     block = {"dist_type": "b", "size": 6, "proc_grid_size": 2, "proc_grid_rank": rank}
+    ...     block |= {"start": 3 * rank, "stop": 3 * rank + 3}
+    ...     return {"__version__": "0.10.0", "buffer": np.zeros(3), "dim_data": (block,)}
+    >>> validate_collective([export(0), export(1)]).owner((4,))
+    (1, (1,))
+    """
+    found = _all_metadata(exports, lenient=lenient)
+    raise_first(_issues(found))
+    dists = [one.dist for one in found if one.dist]
+    return GlobalDist(tuple(_join(dists, dim) for dim in range(len(dists[0].dims))))
+
+
+def _all_metadata(exports: Iterable[Any], *, lenient: bool) -> list[Metadata]:
+    return [one if isinstance(one, Metadata) else metadata(one, lenient=lenient) for one in exports]
+
+
+def _issues(found: Sequence[Metadata]) -> Iterator[Finding]:
+    if not found:
+        yield CollectiveError("got no exports, expected one per process", code="G2")
+        return
+    yield from _single_issues(found)
+    dists = [one.dist for one in found if one.dist]
+    if len(dists) < len(found):
+        return
+    yield from _check_dtypes(dists)
+    for stage in (_check_same, _check_grid):
+        issues = list(stage(dists))
+        yield from issues
+        if issues:
+            return
+    for dim in range(len(dists[0].dims)):
+        yield from _check_dim(dists, dim)
+
+
+def _single_issues(found: Sequence[Metadata]) -> Iterator[Finding]:
+    """Yield the issues of single ranks; an issue of many ranks for the first of them."""
+    first: dict[tuple[str, int | None, str | None], int] = {}
+    for rank, one in enumerate(found):
+        for issue in one.findings:
+            if first.setdefault((issue.code, issue.dim, issue.key), rank) == rank:
+                here = copy(issue)
+                here.rank = rank
+                yield here
+
+
+def _check_same(dists: Sequence[LocalDist]) -> Iterator[Finding]:
+    """Compare values that must be the same on all ranks with rank 0 (rule G1)."""
+    yield from _first_difference(dists, "__version__", [dist.version for dist in dists])
     lengths = [len(dist.dims) for dist in dists]
-    yield from _differing(dists, "dim_data", lengths, what="length ")
+    yield from _first_difference(dists, "dim_data", lengths, what="length ")
     for dim in range(min(lengths)):
-        kinds = [dist.dist_types[dim] for dist in dists]
-        yield from _differing(dists, "dist_type", kinds, dim=dim)
-        keys = _SAME if len(set(kinds)) == 1 else {}
+        types = [dist.dist_types[dim] for dist in dists]
+        yield from _first_difference(dists, "dist_type", types, dim=dim)
+        keys = _SAME if len(set(types)) == 1 else {}
         for key, name in keys.items():
             values = [getattr(dist.dims[dim], name, None) for dist in dists]
-            yield from _differing(dists, key, values, dim=dim)
+            yield from _first_difference(dists, key, values, dim=dim)
 
 
-def same_dtype(dists: Sequence[LocalDist]) -> Iterator[DAPWarning]:
-    """Warn of the first rank whose elements are of another type than those of rank 0."""
-    for error in _differing(dists, "buffer", [dist.dtype for dist in dists]):
+def _check_dtypes(dists: Sequence[LocalDist]) -> Iterator[DAPWarning]:
+    """Warn about the first rank whose elements have another type than on rank 0."""
+    for error in _first_difference(dists, "buffer", [dist.dtype for dist in dists]):
         yield DAPWarning(
             error.text, code="G1", rank=error.rank, key="buffer", version=error.version
         )
 
 
-def _differing(
+def _first_difference(
     dists: Sequence[LocalDist],
     key: str,
     values: Sequence[object],
@@ -56,20 +248,20 @@ def _differing(
     what: str = "",
     dim: int | None = None,
 ) -> Iterator[CollectiveError]:
-    """Yield an error for the first rank that says something else than rank 0."""
+    """Yield an error for the first rank whose value differs from that of rank 0."""
     rank = next((rank for rank, value in enumerate(values) if value != values[0]), None)
     if rank is not None:
-        text = f"{what}{values[rank]!r} is given, required is {values[0]!r} as on rank 0"
+        text = f"got {what}{values[rank]!r}, expected {values[0]!r} as on rank 0"
         version = dists[rank].version
         yield CollectiveError(text, code="G1", dim=dim, rank=rank, key=key, version=version)
 
 
-def on_the_grid(dists: Sequence[LocalDist]) -> Iterator[CollectiveError]:
+def _check_grid(dists: Sequence[LocalDist]) -> Iterator[CollectiveError]:
     """Check the number of processes and their order (rules G2 and G3)."""
     grid, version = dists[0].grid_shape, dists[0].version
     if prod(grid) != len(dists):
         text = (
-            f"the process grid {grid} has {prod(grid)} processes, required are the {len(dists)} "
+            f"the process grid {grid} has {prod(grid)} processes, expected the {len(dists)} "
             "that export"
         )
         yield CollectiveError(text, code="G2", key="proc_grid_size", version=version)
@@ -78,50 +270,50 @@ def on_the_grid(dists: Sequence[LocalDist]) -> Iterator[CollectiveError]:
     wrong = (rank for rank, dist in enumerate(dists) if order.rank(dist.coords) != rank)
     for rank in islice(wrong, 1):
         text = (
-            f"coordinates {dists[rank].coords} are given, required are {order.coords(rank)}: "
-            f"ranks lie on the grid {grid} in C order; reorder the communicator"
+            f"got coordinates {dists[rank].coords}, expected {order.coords(rank)}: "
+            f"ranks are on the grid {grid} in C order; reorder the communicator"
         )
         yield CollectiveError(text, code="G3", rank=rank, key="proc_grid_rank", version=version)
 
 
-def along(dists: Sequence[LocalDist], dim: int) -> list[DimMap]:
-    """Map of every grid rank of a dimension, taken from the first process that has it."""
+def _maps_along(dists: Sequence[LocalDist], dim: int) -> list[DimMap]:
+    """Map of every grid rank of a dimension, from the first process with that grid rank."""
     grid = dists[0].grid_shape
     step = prod(grid[dim + 1 :])
     return [dists[coord * step].dims[dim] for coord in range(grid[dim])]
 
 
-def join(dists: Sequence[LocalDist], dim: int) -> GlobalDimMap:
+def _join(dists: Sequence[LocalDist], dim: int) -> GlobalDimMap:
     """Map of all processes along a dimension."""
-    return make_global(along(dists, dim))
+    return make_global(_maps_along(dists, dim))
 
 
-def dimension(dists: Sequence[LocalDist], dim: int) -> Iterator[CollectiveError]:
-    """Check how the processes along one dimension fit together (rules G4 to G10)."""
+def _check_dim(dists: Sequence[LocalDist], dim: int) -> Iterator[CollectiveError]:
+    """Compare the processes along one dimension (rules G4 to G10)."""
     version = dists[0].version
-    found = [*_alike(dists, dim), *_padding_everywhere(dists, dim)]
+    found = [*_check_lines(dists, dim), *_check_padding_keys(dists, dim)]
     if not found:
-        found += fitting(join(dists, dim), old=is_old(version))
+        found += _check_maps(_join(dists, dim), old=is_old(version))
     for error in sorted(found, key=lambda error: int(error.code[1:])):
         error.dim, error.version = dim, version
         yield error
 
 
-def fitting(whole: GlobalDimMap, *, old: bool) -> Iterator[CollectiveError]:
-    """Check the maps of one dimension against each other (rules G5 to G9)."""
+def _check_maps(whole: GlobalDimMap, *, old: bool) -> Iterator[CollectiveError]:
+    """Compare the maps of one dimension (rules G5 to G9)."""
     blocks = [part for part in whole.parts if isinstance(part, BlockMap)]
     if blocks:
-        yield from _neighbours(blocks, old=old)
-    yield from _all_points(whole)
+        yield from _check_neighbours(blocks, old=old)
+    yield from _check_points(whole)
 
 
-def _alike(dists: Sequence[LocalDist], dim: int) -> Iterator[CollectiveError]:
-    parts = along(dists, dim)
+def _check_lines(dists: Sequence[LocalDist], dim: int) -> Iterator[CollectiveError]:
+    parts = _maps_along(dists, dim)
     for rank, dist in enumerate(dists):
         mine, first = dist.dims[dim], parts[dist.dims[dim].rank]
         if not mine.agrees_with(first):
             text = (
-                f"{brief(mine.owned)} is owned, with ghosts {mine.ghosts}; required is "
+                f"{brief(mine.owned)} is owned, with ghosts {mine.ghosts}; expected "
                 f"{brief(first.owned)} with ghosts {first.ghosts}, in the same order, as on the "
                 "first process of this grid rank: only boundary padding may differ"
             )
@@ -129,14 +321,14 @@ def _alike(dists: Sequence[LocalDist], dim: int) -> Iterator[CollectiveError]:
             return
 
 
-def _padding_everywhere(dists: Sequence[LocalDist], dim: int) -> Iterator[CollectiveError]:
+def _check_padding_keys(dists: Sequence[LocalDist], dim: int) -> Iterator[CollectiveError]:
     given = [dist.padding_given[dim] for dist in dists]
     if is_old(dists[0].version) and any(given) and not all(given):
-        text = "the key is missing, required is that all processes have it; (0, 0) is no padding"
+        text = "the key is missing, expected that all processes have it; (0, 0) is no padding"
         yield CollectiveError(text, code="G10", rank=given.index(False), key="padding")
 
 
-def _neighbours(blocks: Sequence[BlockMap], *, old: bool) -> Iterator[CollectiveError]:
+def _check_neighbours(blocks: Sequence[BlockMap], *, old: bool) -> Iterator[CollectiveError]:
     """Compare neighbouring blocks and the ghosts between them (rules G5, G6 and G7)."""
     owned = np.array([(block.start, block.stop) for block in blocks])
     ghosts = np.array([block.ghosts for block in blocks])
@@ -144,32 +336,32 @@ def _neighbours(blocks: Sequence[BlockMap], *, old: bool) -> Iterator[Collective
     for left in np.nonzero(owned[:-1, 1] != owned[1:, 0])[0][:1].tolist():
         text = (
             f"without ghosts, grid rank {left} ends at {owned[left, 1]} and the next one starts at "
-            f"{owned[left + 1, 0]}; required is the same"
+            f"{owned[left + 1, 0]}; expected the same"
             f"{'' if old else ', so that stop - start is the ghosts on both sides'}"
         )
         yield CollectiveError(text, code="G5", key="start")
     for left in [] if old else np.nonzero(lower != upper)[0][:1].tolist():
         text = (
             f"grid rank {left} has {upper[left]} ghosts above and the next one {lower[left]} "
-            "below; required are equal widths"
+            "below; expected equal widths"
         )
         yield CollectiveError(text, code="G6", key="padding")
-    yield from _too_wide(owned[:, 1] - owned[:, 0], ghosts)
+    yield from _check_widths(owned[:, 1] - owned[:, 0], ghosts)
 
 
-def _too_wide(counts: np.ndarray[Any, Any], ghosts: np.ndarray[Any, Any]) -> Iterator[Any]:
-    """Yield an error for the first ghosts that are more than the neighbour owns (rule G7)."""
+def _check_widths(counts: np.ndarray[Any, Any], ghosts: np.ndarray[Any, Any]) -> Iterator[Any]:
+    """Yield an error for the first ghosts that exceed the points of the neighbour (rule G7)."""
     available = np.stack([np.roll(counts, 1), np.roll(counts, -1)], axis=1)
     for rank, side in np.argwhere(ghosts > available)[:1].tolist():
         text = (
             f"grid rank {rank} has {ghosts[rank, side]} ghosts {('below', 'above')[side]}, "
-            f"required are at most {available[rank, side]}: what the neighbour there owns"
+            f"expected at most {available[rank, side]}: the points of the neighbour there"
         )
         yield CollectiveError(text, code="G7", key="padding")
 
 
-def _all_points(whole: GlobalDimMap) -> Iterator[CollectiveError]:
-    """Count the owned points, and look for shared ones (rules G8 and G9)."""
+def _check_points(whole: GlobalDimMap) -> Iterator[CollectiveError]:
+    """Count the owned points, and find shared ones (rules G8 and G9)."""
     total, counted = int(whole.counts.sum()), {int(whole.counts.sum())}
     shared = None
     if isinstance(whole, GlobalUnstructuredMap):
@@ -178,9 +370,9 @@ def _all_points(whole: GlobalDimMap) -> Iterator[CollectiveError]:
         else:
             counted.add(whole.distinct)
     if whole.size not in counted:
-        text = f"{whole.size} is given, required is the {total} points that the processes own"
+        text = f"got {whole.size}, expected the {total} points that the processes own"
         yield CollectiveError(text, code="G8", key="size")
     if shared is not None:
         ranks = [rank for rank, _ in whole.owners(shared)]
-        text = f"index {shared} is on grid ranks {ranks}; required is one, or one_to_one False"
+        text = f"index {shared} is on grid ranks {ranks}; expected one, or one_to_one False"
         yield CollectiveError(text, code="G9", key="indices")

@@ -1,4 +1,4 @@
-"""Saying in the words of either version how dimensions are distributed."""
+"""Write the ``dim_data`` of an export in either version of the protocol."""
 
 from __future__ import annotations
 
@@ -28,22 +28,24 @@ def emit(
     version : {"0.10.0", "0.9.0"}
         Version of the protocol.
     padded : sequence of bool, optional
-        Whether any process pads the dimension, for each; then all have to say so in version 0.9.
-        Default: whether this one does.
+        For each dimension, whether any process has padding; then version 0.9 wants the key on all
+        processes. Default: whether this process has padding.
     undistributed : {"n", "b"}, optional
-        How version 0.9 calls a dimension that lies on one process. Default "n".
+        Distribution type in version 0.9 of a dimension on one process. Default "n".
 
     Returns
     -------
     tuple of dict
-        Python integers, booleans and tuples, and arrays of indices; no key that says the default.
+        Python integers, booleans and tuples, and arrays of indices; keys with default values are
+        omitted.
 
     Raises
     ------
     VersionError
-        If there is no such version.
+        If the version does not exist.
     UnsupportedError
-        If this version cannot say it: wrapped ghosts in 0.10, periodic boundary points in 0.9.
+        If the version cannot represent the map: wrapped ghosts in 0.10, periodic boundary points
+        in 0.9.
 
     Examples
     --------
@@ -70,52 +72,46 @@ def emit(
 
 
 def check_version(version: str) -> None:
-    """Check that a version can be written.
-
-    Raises
-    ------
-    VersionError
-        If it cannot.
-    """
+    """Raise VersionError unless exports can be written in a version."""
     if version not in VERSIONS:
-        msg = f"{version!r} is given, required is one of {VERSIONS}"
+        msg = f"got {version!r}, expected one of {VERSIONS}"
         raise VersionError(msg, code="E2", key="__version__")
 
 
 def _emit_dim(
     dim: DimMap, version: str, number: int, *, padded: bool, alone: str
 ) -> dict[str, Any]:
-    said: dict[str, Any] = {"size": dim.size, "proc_grid_size": dim.nprocs}
-    said |= {"proc_grid_rank": dim.rank}
+    entry: dict[str, Any] = {"size": dim.size, "proc_grid_size": dim.nprocs}
+    entry |= {"proc_grid_rank": dim.rank}
     match dim:
         case BlockMap() if is_old(version) and dim.nprocs == 1 and alone == "n":
-            said = {"dist_type": "n", "size": dim.size}
+            entry = {"dist_type": "n", "size": dim.size}
         case BlockMap():
             lo, hi = (0, 0) if is_old(version) else dim.ghosts
-            said |= {"dist_type": "b", "start": dim.start - lo, "stop": dim.stop + hi}
+            entry |= {"dist_type": "b", "start": dim.start - lo, "stop": dim.stop + hi}
         case CyclicMap():
-            said |= {"dist_type": "c", "start": dim.start}
-            said |= {"block_size": dim.block_size} if dim.block_size > 1 else {}
+            entry |= {"dist_type": "c", "start": dim.start}
+            entry |= {"block_size": dim.block_size} if dim.block_size > 1 else {}
         case UnstructuredMap():
-            said |= {"dist_type": "u", "indices": dim.indices}
-            said |= {"one_to_one": True} if dim.one_to_one else {}
+            entry |= {"dist_type": "u", "indices": dim.indices}
+            entry |= {"one_to_one": True} if dim.one_to_one else {}
     if isinstance(dim, BlockMap):
         padding = _padding(dim, version, number)
-        said |= {"padding": padding} if padded or any(padding) else {}
+        entry |= {"padding": padding} if padded or any(padding) else {}
     elif dim.periodic and not is_old(version):
-        msg = f"a periodic {dim.kind} dimension cannot be said; use version 0.9.0"
+        msg = f"a periodic {dim.kind} dimension cannot be represented; use version 0.9.0"
         raise UnsupportedError(msg, code="B7", dim=number, key="periodic", version=version)
-    return said | ({"periodic": True} if dim.periodic else {})
+    return entry | ({"periodic": True} if dim.periodic else {})
 
 
 def _padding(dim: BlockMap, version: str, number: int) -> tuple[int, int]:
-    """Ghosts and boundary points together, if the version tells them apart again."""
+    """Add ghosts and boundary points, if a reader can separate them again."""
     padding = dim.ghosts[0] + dim.boundary[0], dim.ghosts[1] + dim.boundary[1]
     wrapped = dim.periodic and is_old(version)
     if split_padding(padding, dim.rank, dim.nprocs, wrapped=wrapped) != (dim.ghosts, dim.boundary):
         msg = (
             f"ghosts {dim.ghosts} and boundary points {dim.boundary} on grid rank {dim.rank} of "
-            f"{dim.nprocs} cannot be said; required are ghosts "
+            f"{dim.nprocs} cannot be represented; expected ghosts "
             f"{'everywhere' if wrapped else 'inside'} and boundary points "
             f"{'nowhere' if wrapped else 'at the edges of the process grid'}: "
             "use the other version, or a view without the padding"

@@ -1,21 +1,23 @@
-"""What can be wrong with an export of the Distributed Array Protocol, by the rule that it breaks.
+"""Errors and warnings about exports of the Distributed Array Protocol, by the rule that is broken.
 
-Rule ids: E for the export, D for every dimension, B, C, U and N for the kinds of dimension, G for
-all processes together.
+Rule ids: E for the export, D for all dimensions, B, C, U and N for block, cyclic, unstructured and
+undistributed dimensions, G for the exports of all processes compared with each other.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
 
 from pencils.errors import PencilsError
 
 
 class Finding(Exception):  # noqa: N818 - the children that are raised end in Error or Warning
-    """What was found, where, and by which rule; travels between processes.
+    """An error or a warning about an export: where, and by which rule. It can be pickled.
 
     Parameters
     ----------
     text : str
-        What was found, what is required, and what to do.
+        What was found, what is allowed, and what to do.
     code : str
         Id of the rule, such as "B3".
     dim : int, optional
@@ -59,7 +61,7 @@ class Finding(Exception):  # noqa: N818 - the children that are raised end in Er
 
 
 class DAPError(Finding, PencilsError, ValueError):
-    """An export breaks a rule of the protocol, or cannot be used."""
+    """The export breaks a rule of the protocol, or cannot be used."""
 
 
 class StructureError(DAPError):
@@ -67,7 +69,7 @@ class StructureError(DAPError):
 
 
 class VersionError(StructureError):
-    """The version is not one that is understood (rule E2)."""
+    """The version of the protocol is not supported (rule E2)."""
 
 
 class SemanticError(DAPError):
@@ -79,11 +81,11 @@ class CollectiveError(DAPError):
 
 
 class UnsupportedError(DAPError):
-    """Something legal that cannot be said, or cannot be used."""
+    """Valid input that this protocol version cannot represent, or pencils cannot use."""
 
 
 class DAPWarning(Finding, UserWarning):
-    """Something that is read all the same: an unknown key, a list for a tuple."""
+    """An irregular export that is accepted: an unknown key, or a list instead of a tuple."""
 
 
 def error_class(code: str) -> type[DAPError]:
@@ -99,3 +101,42 @@ def error_class(code: str) -> type[DAPError]:
     if code[0] == "G":
         return CollectiveError
     return StructureError if code[0] in "ED" else SemanticError
+
+
+@dataclass(slots=True)
+class Findings:
+    """Errors and warnings about one export, in the order in which they are found.
+
+    Parameters
+    ----------
+    lenient : bool
+        Whether known deviations from the protocol are accepted with a warning.
+    """
+
+    lenient: bool = False
+    version: str | None = None
+    dim: int | None = None
+    found: list[Finding] = field(default_factory=list)
+
+    @property
+    def errors(self) -> int:
+        """Number of errors so far."""
+        return sum(isinstance(one, DAPError) for one in self.found)
+
+    def error(self, code: str, text: str, key: str | None = None) -> None:
+        """Add an error: a rule is broken."""
+        self.found.append(
+            error_class(code)(text, code=code, dim=self.dim, key=key, version=self.version)
+        )
+
+    def warn(self, code: str, text: str, key: str | None = None) -> None:
+        """Add a warning: an irregular value is accepted."""
+        self.found.append(DAPWarning(text, code=code, dim=self.dim, key=key, version=self.version))
+
+    def accepts_list(self, code: str, wanted: str, key: str) -> bool:
+        """Whether a list is accepted instead of what is expected: only if lenient."""
+        if self.lenient:
+            self.warn("K7", f"a list was read as {wanted}; pass {wanted}", key)
+        else:
+            self.error(code, f"got a list, expected {wanted}; lenient=True accepts it", key)
+        return self.lenient

@@ -1,4 +1,4 @@
-"""Which process owns what along one dimension: the maps of all its processes together."""
+"""Maps of all processes: which process owns which indices, along one dimension and of an array."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from pencils.dap.maps import (
     CyclicMap,
     DimMap,
     Indices,
-    Kind,
+    MapKind,
     UnstructuredMap,
-    like,
-    read_indices,
-    refuse,
+    as_given,
+    as_indices,
+    check_present,
 )
+from pencils.errors import ArgumentError
+from pencils.layout.grid import ProcessGrid
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class GlobalDimMap(ABC):
         The map of every grid rank, in order; they fit together.
     """
 
-    kind: ClassVar[Kind]
+    kind: ClassVar[MapKind]
     parts: tuple[DimMap, ...]
 
     @property
@@ -65,7 +67,7 @@ class GlobalDimMap(ABC):
         """Grid ranks and local indices of global ones that exist."""
 
     def _missing(self, indices: Indices) -> NDArray[np.bool_]:
-        """Tell which indices nobody owns."""
+        """Whether no process owns an index, for each."""
         return np.asarray((indices < 0) | (indices >= self.size))
 
     @overload
@@ -73,7 +75,7 @@ class GlobalDimMap(ABC):
     @overload
     def owner(self, indices: ArrayLike) -> tuple[Indices, Indices]: ...
     def owner(self, indices: ArrayLike) -> tuple[Any, Any]:
-        """Find who owns global indices, and where.
+        """Find the owners of global indices, and the local indices there.
 
         Parameters
         ----------
@@ -83,24 +85,26 @@ class GlobalDimMap(ABC):
         Returns
         -------
         grid_rank, local_index : int or array of int
-            As many as were given. Of several owners, the one with the lowest grid rank.
+            Of the same shape. Of several owners, the one with the lowest grid rank.
 
         Raises
         ------
         IndexError
             If an index does not exist.
         """
-        given = read_indices(indices)
-        refuse("global", given, self._missing(given), f"none of {self.nprocs} processes owns it")
+        given = as_indices(indices)
+        check_present(
+            "global", given, self._missing(given), f"none of {self.nprocs} processes owns it"
+        )
         ranks, local = self._find(given)
-        return like(given, ranks), like(given, local)
+        return as_given(given, ranks), as_given(given, local)
 
     def owners(self, index: int) -> list[tuple[int, int]]:
-        """List all ``(grid rank, local index)`` that own one global index; empty if nobody does.
+        """List all ``(grid rank, local index)`` of one global index; empty if it has no owner.
 
         Only unstructured dimensions can have several owners.
         """
-        missing = self._missing(read_indices(index)).item()
+        missing = self._missing(as_indices(index)).item()
         return [] if missing else [self.owner(index)]
 
     def last_owner(self, indices: Indices) -> Indices:
@@ -124,7 +128,7 @@ class GlobalBlockMap(GlobalDimMap):
     ((1, 1), array([0, 3, 5]))
     """
 
-    kind: ClassVar[Kind] = "block"
+    kind: ClassVar[MapKind] = "block"
 
     @cached_property
     def bounds(self) -> Indices:
@@ -133,7 +137,7 @@ class GlobalBlockMap(GlobalDimMap):
 
     @cached_property
     def _origins(self) -> Indices:
-        """Global index of the first point of each buffer, were it not wrapped around."""
+        """Global index of the first point of each buffer, before wrapping around."""
         return self.bounds[:-1] - np.array([part.ghosts[0] for part in self.parts], np.int64)
 
     def _find(self, indices: Indices) -> tuple[Indices, Indices]:
@@ -142,30 +146,30 @@ class GlobalBlockMap(GlobalDimMap):
 
 
 class GlobalCyclicMap(GlobalDimMap):
-    """Blocks of equal size, dealt in turn.
+    """Blocks of equal size, assigned to the processes in turn.
 
     Examples
     --------
-    >>> dealt = make_global([CyclicMap(size=9, nprocs=3, rank=r, block_size=2) for r in range(3)])
-    >>> dealt.counts, dealt.owner([7, 8])
+    >>> cyclic = make_global([CyclicMap(size=9, nprocs=3, rank=r, block_size=2) for r in range(3)])
+    >>> cyclic.counts, cyclic.owner([7, 8])
     (array([4, 3, 2]), (array([0, 1]), array([3, 2])))
     """
 
-    kind: ClassVar[Kind] = "cyclic"
+    kind: ClassVar[MapKind] = "cyclic"
 
     @property
     def block_size(self) -> int:
-        """Number of points that are dealt together."""
+        """Number of points of a block."""
         return cast("CyclicMap", self.parts[0]).block_size
 
     def _find(self, indices: Indices) -> tuple[Indices, Indices]:
         block, within = np.divmod(indices, self.block_size)
-        turn, ranks = np.divmod(block, self.nprocs)
-        return ranks, turn * self.block_size + within
+        cycle, ranks = np.divmod(block, self.nprocs)
+        return ranks, cycle * self.block_size + within
 
 
 class GlobalUnstructuredMap(GlobalDimMap):
-    """Lists of indices, which may share some.
+    """Lists of indices, which may have indices in common.
 
     Examples
     --------
@@ -176,11 +180,11 @@ class GlobalUnstructuredMap(GlobalDimMap):
     ((1, 1), [(0, 0), (1, 0)], 4)
     """
 
-    kind: ClassVar[Kind] = "unstructured"
+    kind: ClassVar[MapKind] = "unstructured"
 
     @cached_property
     def _table(self) -> tuple[Indices, Indices, Indices]:
-        """Every list joined and sorted: global indices, grid ranks, local indices."""
+        """All lists joined and sorted: global indices, grid ranks, local indices."""
         joined = np.concatenate([part.owned for part in self.parts])
         order = np.argsort(joined, kind="stable")
         starts = np.cumsum(self.counts) - self.counts
@@ -216,7 +220,7 @@ class GlobalUnstructuredMap(GlobalDimMap):
         return ranks[first], local[first]
 
     def owners(self, index: int) -> list[tuple[int, int]]:
-        """List all ``(grid rank, local index)`` that own one global index; empty if nobody does."""
+        """List all ``(grid rank, local index)`` of one global index; empty if it has no owner."""
         known, ranks, local = self._table
         first, last = (np.searchsorted(known, index, side=side) for side in ("left", "right"))
         return list(zip(ranks[first:last].tolist(), local[first:last].tolist(), strict=True))
@@ -247,7 +251,101 @@ def check_points(part: DimMap, points: int, dim: int) -> None:
     outside = part.indices[(part.indices < 0) | (part.indices >= points)]
     if len(outside):
         msg = (
-            f"{outside[0]} is given, required are indices of at least 0 and less than {points}, "
+            f"got {outside[0]}, expected indices of at least 0 and less than {points}, "
             "the extent of the field"
         )
         raise UnsupportedError(msg, code="U2", dim=dim, key="indices")
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalDist:
+    """The distribution of a whole array: the maps of all processes.
+
+    Parameters
+    ----------
+    dims : tuple of GlobalDimMap
+        One for each dimension.
+
+    Examples
+    --------
+    >>> dist = GlobalDist(
+    ...     (
+    ...         make_global(
+    ...             [
+    ...                 BlockMap(size=4, nprocs=2, rank=r, start=2 * r, stop=2 * r + 2)
+    ...                 for r in range(2)
+    ...             ]
+    ...         ),
+    ...         make_global([CyclicMap(size=7, nprocs=3, rank=r) for r in range(3)]),
+    ...     )
+    ... )
+    >>> dist.global_shape, dist.grid_shape, dist.owner((3, 4)), dist.owned(4)
+    ((4, 7), (2, 3), (4, (1, 1)), (range(2, 4), range(1, 7, 3)))
+    """
+
+    dims: tuple[GlobalDimMap, ...]
+
+    @property
+    def global_shape(self) -> tuple[int, ...]:
+        """Shape of the whole array."""
+        return tuple(dim.size for dim in self.dims)
+
+    @property
+    def grid_shape(self) -> tuple[int, ...]:
+        """Number of processes along every dimension."""
+        return self._grid.shape
+
+    @property
+    def _grid(self) -> ProcessGrid:
+        return ProcessGrid(tuple(dim.nprocs for dim in self.dims))
+
+    def rank_of(self, coords: Sequence[int]) -> int:
+        """Rank of the process at these coordinates, in C order."""
+        if len(coords) != len(self.dims) or not all(
+            0 <= c < n for c, n in zip(coords, self.grid_shape, strict=True)
+        ):
+            msg = f"coordinates {tuple(coords)} must lie in the process grid {self.grid_shape}"
+            raise ArgumentError(msg)
+        return self._grid.rank(coords)
+
+    def coords_of(self, rank: int) -> tuple[int, ...]:
+        """Coordinates of a process, in C order."""
+        if not 0 <= rank < self._grid.size:
+            msg = f"rank {rank} must be one of the {self._grid.size} processes, 0 first"
+            raise ArgumentError(msg)
+        return self._grid.coords(rank)
+
+    def owned(self, rank: int) -> tuple[range | Indices, ...]:
+        """Global indices that a process owns along every dimension."""
+        return tuple(
+            dim.parts[c].owned for dim, c in zip(self.dims, self.coords_of(rank), strict=True)
+        )
+
+    def owner(self, index: Sequence[ArrayLike]) -> tuple[Any, tuple[Any, ...]]:
+        """Find the process that owns an element, and its local index there.
+
+        Parameters
+        ----------
+        index : sequence of int or of arrays of int
+            Global index along every dimension; arrays for many elements at once.
+
+        Returns
+        -------
+        rank : int or array of int
+            Of several owners, the lowest rank.
+        local_index : tuple of int or of arrays of int
+            Position in the buffer.
+
+        Raises
+        ------
+        ArgumentError
+            If there is not one entry per dimension.
+        IndexError
+            If there is no such element.
+        """
+        if len(index) != len(self.dims):
+            msg = f"index {index!r} must have one entry for each of {len(self.dims)} dimensions"
+            raise ArgumentError(msg)
+        found = [dim.owner(i) for dim, i in zip(self.dims, index, strict=True)]
+        rank = sum(c * step for (c, _), step in zip(found, self._grid.strides, strict=True))
+        return rank, tuple(local for _, local in found)

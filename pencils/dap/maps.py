@@ -1,7 +1,7 @@
-"""Which global indices one process holds along one dimension, and where in its buffer.
+"""Maps between the global and the local indices of one process along each dimension.
 
-These maps know nothing of versions. A *local* index counts from the start of the buffer, ghosts
-included; a *global* one is what the array would have if it were not distributed.
+They are the same for all versions of the protocol. A *local* index counts from the start of the
+buffer, ghosts included; a *global* one is an index of the whole array.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any, ClassVar, Literal, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Kind = Literal["block", "cyclic", "unstructured"]
+MapKind = Literal["block", "cyclic", "unstructured"]
 Widths = tuple[int, int]
 Indices = NDArray[np.int64]
 
 
-def read_indices(values: object) -> Indices:
-    """Turn integers of any shape into an array.
+def as_indices(values: object) -> Indices:
+    """Convert integers of any shape to an array.
 
     Raises
     ------
     TypeError
-        If they are not integers; booleans and floats are refused.
+        If they are not integers; booleans and floats are not accepted.
     """
     array = np.asarray(values)
     if array.dtype.kind not in "iu" and array.size:
@@ -34,15 +34,15 @@ def read_indices(values: object) -> Indices:
     return array.astype(np.int64, copy=False)
 
 
-def refuse(name: str, indices: Indices, absent: NDArray[np.bool_], holds: str) -> None:
+def check_present(name: str, indices: Indices, absent: NDArray[np.bool_], present: str) -> None:
     """Raise IndexError for the first index that is absent."""
     if absent.any():
-        msg = f"{name} index {indices[absent][0]} is not here: {holds}"
+        msg = f"{name} index {indices[absent][0]} does not exist here: {present}"
         raise IndexError(msg)
 
 
-def like(given: Indices, result: Indices) -> Any:
-    """Give an int for an int and an array for an array."""
+def as_given(given: Indices, result: Indices) -> Any:
+    """Return an int if an int was given, else an array."""
     return result.item() if given.ndim == 0 else result
 
 
@@ -63,10 +63,10 @@ class DimMap(ABC):
     ghosts : tuple of int
         Copies of points of other processes at both ends of the buffer; blocks only.
     boundary : tuple of int
-        How many owned points at both ends are boundary points; blocks only.
+        Number of owned points at both ends that are boundary points; blocks only.
     """
 
-    kind: ClassVar[Kind]
+    kind: ClassVar[MapKind]
     size: int
     nprocs: int = 1
     rank: int = 0
@@ -86,11 +86,11 @@ class DimMap(ABC):
 
     @abstractmethod
     def _globals(self, local: Indices) -> Indices:
-        """Translate local indices that are here."""
+        """Convert local indices that exist."""
 
     @abstractmethod
     def _locals(self, indices: Indices, *, ghosts: bool) -> Indices:
-        """Translate any global indices; -1 for those that are not here."""
+        """Convert global indices; -1 for those that this process does not have."""
 
     @property
     def extent(self) -> int:
@@ -99,7 +99,7 @@ class DimMap(ABC):
 
     @property
     def owned_slice(self) -> slice:
-        """Where in the buffer the owned points are."""
+        """Slice of the owned points in the buffer."""
         return slice(self.ghosts[0], self.ghosts[0] + self.count)
 
     @overload
@@ -119,18 +119,18 @@ class DimMap(ABC):
         Returns
         -------
         int or array of int
-            As many as were given.
+            Of the same shape.
 
         Raises
         ------
         IndexError
             If a position is outside of the buffer, or that of a ghost.
         """
-        given = read_indices(local)
+        given = as_indices(local)
         here = slice(0, self.extent) if ghosts else self.owned_slice
         absent = (given < here.start) | (given >= here.stop)
-        refuse("local", given, absent, f"local indices are those of {here}")
-        result: int | Indices = like(given, self._globals(given))
+        check_present("local", given, absent, f"local indices are those of {here}")
+        result: int | Indices = as_given(given, self._globals(given))
         return result
 
     @overload
@@ -145,23 +145,23 @@ class DimMap(ABC):
         indices : int or array of int
             Global indices; negative ones do not count from the end.
         ghosts : bool, optional
-            Whether to find indices that are here as ghosts only.
+            Whether to find indices of ghosts, too.
 
         Returns
         -------
         int or array of int
-            Positions in the buffer, as many as were given. An owned point comes before its ghosts,
-            a ghost at the lower end before one at the upper end.
+            Positions in the buffer, of the same shape. If a point has several, the owned one is
+            preferred, then the ghost at the lower end.
 
         Raises
         ------
         IndexError
-            If an index is not here.
+            If this process does not have an index.
         """
-        given = read_indices(indices)
+        given = as_indices(indices)
         local = self._locals(given, ghosts=ghosts)
-        refuse("global", given, local < 0, f"grid rank {self.rank} owns {brief(self.owned)}")
-        result: int | Indices = like(given, local)
+        check_present("global", given, local < 0, f"grid rank {self.rank} owns {brief(self.owned)}")
+        result: int | Indices = as_given(given, local)
         return result
 
     def agrees_with(self, other: DimMap) -> bool:
@@ -182,7 +182,7 @@ class BlockMap(DimMap):
     (1, array([0, 5]))
     """
 
-    kind: ClassVar[Kind] = "block"
+    kind: ClassVar[MapKind] = "block"
     start: int
     stop: int
 
@@ -218,16 +218,16 @@ class BlockMap(DimMap):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CyclicMap(DimMap):
-    """Blocks of `block_size` points are dealt to the processes in turn.
+    """Blocks of `block_size` points are assigned to the processes in turn.
 
     Examples
     --------
-    >>> dealt = CyclicMap(size=10, nprocs=2, rank=1, block_size=3)
-    >>> dealt.owned, dealt.global_to_local(9), dealt.local_to_global([0, 3])
+    >>> part = CyclicMap(size=10, nprocs=2, rank=1, block_size=3)
+    >>> part.owned, part.global_to_local(9), part.local_to_global([0, 3])
     (array([3, 4, 5, 9]), 3, array([3, 9]))
     """
 
-    kind: ClassVar[Kind] = "cyclic"
+    kind: ClassVar[MapKind] = "cyclic"
     block_size: int = 1
 
     @property
@@ -245,14 +245,14 @@ class CyclicMap(DimMap):
 
     @property
     def owned(self) -> range | Indices:
-        """Global indices of the owned points, rising."""
+        """Global indices of the owned points, in rising order."""
         if self.block_size == 1:
             return range(self.rank, self.size, self.nprocs)
         return self._globals(np.arange(self.count))
 
     def _globals(self, local: Indices) -> Indices:
-        turn, within = np.divmod(local, self.block_size)
-        return (turn * self.nprocs + self.rank) * self.block_size + within
+        cycle, within = np.divmod(local, self.block_size)
+        return (cycle * self.nprocs + self.rank) * self.block_size + within
 
     def _locals(self, indices: Indices, *, ghosts: bool) -> Indices:  # noqa: ARG002 - has none
         block, within = np.divmod(indices, self.block_size)
@@ -271,15 +271,15 @@ class UnstructuredMap(DimMap):
     (array([ 6, 13,  3]), 2)
     """
 
-    kind: ClassVar[Kind] = "unstructured"
+    kind: ClassVar[MapKind] = "unstructured"
     indices: Indices
     one_to_one: bool = False
 
     def __post_init__(self) -> None:
-        """Take any sequence; arrays stay as they are, to be checked where they are exported."""
+        """Convert sequences; arrays are checked when they are exported."""
         given: object = self.indices
         if not isinstance(given, np.ndarray):
-            object.__setattr__(self, "indices", read_indices(given))
+            object.__setattr__(self, "indices", as_indices(given))
 
     @property
     def count(self) -> int:
@@ -301,8 +301,8 @@ class UnstructuredMap(DimMap):
     def _locals(self, indices: Indices, *, ghosts: bool) -> Indices:  # noqa: ARG002 - has none
         if not self.count:
             return np.full_like(indices, -1)
-        place = np.searchsorted(self.indices, indices, sorter=self._order)
-        local = self._order[np.minimum(place, self.count - 1)]
+        position = np.searchsorted(self.indices, indices, sorter=self._order)
+        local = self._order[np.minimum(position, self.count - 1)]
         return np.where(self.indices[local] == indices, local, -1)
 
     def __eq__(self, other: object) -> bool:
@@ -317,8 +317,58 @@ class UnstructuredMap(DimMap):
         return hash((self.size, self.nprocs, self.rank, self.count, self.one_to_one))
 
 
+@dataclass(frozen=True, slots=True)
+class LocalDist:
+    """The contents of a valid export of one process, but for the elements.
+
+    Parameters
+    ----------
+    version : str
+        Version of the protocol.
+    dtype : numpy.dtype
+        Type of the elements of the buffer.
+    dims : tuple of DimMap
+        The map of every dimension.
+    dist_types : tuple of str
+        Distribution types as in the export: "n" is a block on one process.
+    padding_given : tuple of bool
+        Whether the key "padding" is present, for each dimension.
+    """
+
+    version: str
+    dtype: np.dtype[Any]
+    dims: tuple[DimMap, ...]
+    dist_types: tuple[str, ...]
+    padding_given: tuple[bool, ...]
+
+    @property
+    def global_shape(self) -> tuple[int, ...]:
+        """Shape of the whole array."""
+        return tuple(dim.size for dim in self.dims)
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        """Shape of the buffer, ghosts included."""
+        return tuple(dim.extent for dim in self.dims)
+
+    @property
+    def owned_slices(self) -> tuple[slice, ...]:
+        """Where in the buffer the owned points are."""
+        return tuple(dim.owned_slice for dim in self.dims)
+
+    @property
+    def grid_shape(self) -> tuple[int, ...]:
+        """Number of processes along every dimension."""
+        return tuple(dim.nprocs for dim in self.dims)
+
+    @property
+    def coords(self) -> tuple[int, ...]:
+        """Grid rank along every dimension."""
+        return tuple(dim.rank for dim in self.dims)
+
+
 def brief(owned: range | Indices) -> str:
-    """Name global indices in a few words.
+    """Format global indices for messages.
 
     Examples
     --------

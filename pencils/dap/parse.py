@@ -1,4 +1,4 @@
-"""Reading the export of one process, of either version, with every rule that it can break alone."""
+"""Read the export of one process, of either version, and check the rules for one process."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from pencils.dap.dist import LocalDist
-from pencils.dap.maps import BlockMap, CyclicMap, DimMap, UnstructuredMap, Widths
-from pencils.dap.report import Entry, Report, read_buffer
+from pencils.dap.dim_dict import DimDict, read_buffer
+from pencils.dap.errors import Findings
+from pencils.dap.maps import BlockMap, CyclicMap, DimMap, LocalDist, UnstructuredMap, Widths
 
 EXPORT_KEYS = {"__version__", "buffer", "dim_data"}
 _COMMON = {"dist_type", "size", "proc_grid_size", "proc_grid_rank"}
@@ -28,30 +28,30 @@ def is_old(version: str) -> bool:
     return version.startswith("0.9.")
 
 
-def parse(export: object, report: Report) -> LocalDist | None:
-    """Read an export; None if anything is wrong with it, and then the report says what."""
+def parse(export: object, findings: Findings) -> LocalDist | None:
+    """Read an export; None if a rule is broken, which is then added to the findings."""
     if not isinstance(export, Mapping):
         found = type(export).__name__
-        report.error("E1", f"{found} is given, required is a dict with {sorted(EXPORT_KEYS)}")
+        findings.error("E1", f"got {found}, expected a dict with {sorted(EXPORT_KEYS)}")
         return None
-    _check_keys(export, report)
-    version = _read_version(export, report)
-    array = _read_buffer(export, report)
-    entries = _read_dim_data(export, report)
+    _check_keys(export, findings)
+    version = _read_version(export, findings)
+    array = _read_buffer(export, findings)
+    entries = _read_dim_data(export, findings)
     if version is None or array is None or entries is None:
         return None
     if len(entries) != array.ndim:
         text = (
             f"there are {len(entries)} dictionaries for a buffer of shape {array.shape}; "
-            f"required is one for each of its {array.ndim} dimensions"
+            f"expected one for each of its {array.ndim} dimensions"
         )
-        report.error("E5", text, "dim_data")
+        findings.error("E5", text, "dim_data")
         return None
     dims = []
-    for report.dim, (entry, extent) in enumerate(zip(entries, array.shape, strict=True)):
-        dims.append(_read_dim(Entry(entry, report), extent, old=is_old(version)))
-    report.dim = None
-    if report.errors:
+    for findings.dim, (entry, extent) in enumerate(zip(entries, array.shape, strict=True)):
+        dims.append(_read_dim(DimDict(entry, findings), extent, old=is_old(version)))
+    findings.dim = None
+    if findings.errors:
         return None
     return LocalDist(
         version,
@@ -62,85 +62,87 @@ def parse(export: object, report: Report) -> LocalDist | None:
     )
 
 
-def _check_keys(export: Mapping[str, Any], report: Report) -> None:
+def _check_keys(export: Mapping[str, Any], findings: Findings) -> None:
     missing, extra = EXPORT_KEYS - export.keys(), export.keys() - EXPORT_KEYS
     if missing:
-        report.error("E1", f"the keys {sorted(missing)} are missing; add them")
+        findings.error("E1", f"the keys {sorted(missing)} are missing; add them")
     if extra:
         allowed = sorted(EXPORT_KEYS)
-        report.error("E1", f"the keys {sorted(map(str, extra))} are not among {allowed}; drop them")
+        text = f"the keys {sorted(map(str, extra))} are not among {allowed}; omit them"
+        findings.error("E1", text)
 
 
-def _read_version(export: Mapping[str, Any], report: Report) -> str | None:
+def _read_version(export: Mapping[str, Any], findings: Findings) -> str | None:
     version = export.get("__version__")
     if isinstance(version, str) and re.fullmatch(r"0\.(9|10)\.(0|[1-9][0-9]*)", version):
-        report.version = version
+        findings.version = version
         return version
     if "__version__" in export:
-        text = f"{shown(version)} is given, required is '0.9.x' or '0.10.x', such as '0.10.0'"
-        report.error("E2", text, "__version__")
+        text = f"got {shown(version)}, expected '0.9.x' or '0.10.x', such as '0.10.0'"
+        findings.error("E2", text, "__version__")
     return None
 
 
-def _read_buffer(export: Mapping[str, Any], report: Report) -> np.ndarray[Any, Any] | None:
+def _read_buffer(export: Mapping[str, Any], findings: Findings) -> np.ndarray[Any, Any] | None:
     found = read_buffer(export.get("buffer"))
     if found is None and "buffer" in export:
         text = (
-            f"{type(export['buffer']).__name__} has no buffer that memoryview (PEP 3118) takes; "
+            f"{type(export['buffer']).__name__} has no buffer that memoryview (PEP 3118) supports; "
             "pass an array in the memory of the host, of a type other than dates"
         )
-        report.error("E3", text, "buffer")
+        findings.error("E3", text, "buffer")
     if found is None:
         return None
-    if not found.known:
+    array, known = found
+    if not known:
         text = (
             f"NumPy has no type for the elements, of format {memoryview(export['buffer']).format!r}"
-            f"; they are read as {found.array.dtype.itemsize} bytes each that mean nothing; pass "
+            f"; they are read as {array.dtype.itemsize} raw bytes each; pass "
             "an array of another type"
         )
-        report.warn("unknown-type", text, "buffer")
-    return found.array
+        findings.warn("unknown-type", text, "buffer")
+    return array
 
 
 def _read_dim_data(
-    export: Mapping[str, Any], report: Report
+    export: Mapping[str, Any], findings: Findings
 ) -> tuple[Mapping[str, Any], ...] | None:
     entries = export.get("dim_data", ())
     wanted = "a tuple of dictionaries"
-    if isinstance(entries, list) and not report.accepts_list("E4", wanted, "dim_data"):
+    if isinstance(entries, list) and not findings.accepts_list("E4", wanted, "dim_data"):
         return None
     sound = isinstance(entries, tuple | list)
     if not sound or not all(isinstance(entry, Mapping) for entry in entries):
-        report.error("E4", f"{shown(entries)} is given, required is {wanted}", "dim_data")
+        findings.error("E4", f"got {shown(entries)}, expected {wanted}", "dim_data")
         return None
     return tuple(entries) if "dim_data" in export else None
 
 
-def _read_dim(entry: Entry, extent: int, *, old: bool) -> DimMap | None:
-    report = entry.report
+def _read_dim(entry: DimDict, extent: int, *, old: bool) -> DimMap | None:
+    findings = entry.findings
     if not entry.values and not old:
         return BlockMap(size=extent, start=0, stop=extent)
     kinds = ("n", "b", "c", "u") if old else ("b", "c", "u")
     kind = entry.values.get("dist_type")
     if not isinstance(kind, str) or kind not in kinds:
-        text = f"{shown(kind)} is given, required is one of {kinds}"
-        report.error("D1", text, "dist_type")
+        text = f"got {shown(kind)}, expected one of {kinds}"
+        findings.error("D1", text, "dist_type")
         return None
     entry.warn_unknown(_KEYS[kind] | ({"periodic"} if old else set()))
-    place = _read_place(entry, kind)
-    if place is None:
+    position = _read_position(entry, kind)
+    if position is None:
         return None
     if old and kind in "cu":
-        place["periodic"] = entry.flag("periodic", "B7")
+        position["periodic"] = entry.flag("periodic", "B7")
     if kind == "c":
-        return _read_cyclic(entry, extent, place)
+        return _read_cyclic(entry, extent, position)
     if kind == "u":
-        return _read_unstructured(entry, extent, place)
-    return _read_block(entry, extent, place, old=old)
+        return _read_unstructured(entry, extent, position)
+    return _read_block(entry, extent, position, old=old)
 
 
-def _read_place(entry: Entry, kind: str) -> dict[str, Any] | None:
-    """Read the keys that all kinds share; None if one of them is wrong."""
+def _read_position(entry: DimDict, kind: str) -> dict[str, Any] | None:
+    """Read the keys that all dimensions have; None if one of them is wrong."""
     alone = kind == "n"
     size = entry.integer("size", "D2", 0)
     nprocs = entry.integer("proc_grid_size", "D3", 1, 1 if alone else None)
@@ -149,55 +151,58 @@ def _read_place(entry: Entry, kind: str) -> dict[str, Any] | None:
         return None
     if alone and (nprocs, rank) != (1, 0):
         text = (
-            f"proc_grid_size {nprocs} and proc_grid_rank {rank} are given, required are 1 and 0 "
-            "where nothing is distributed; leave both out"
+            f"got proc_grid_size {nprocs} and proc_grid_rank {rank}, expected 1 and 0 "
+            "where nothing is distributed; omit both"
         )
-        entry.report.error("N2", text)
+        entry.findings.error("N2", text)
         return None
     if rank >= nprocs:
-        text = f"{rank} is given, required is less than proc_grid_size {nprocs}"
-        entry.report.error("D4", text, "proc_grid_rank")
+        text = f"got {rank}, expected less than proc_grid_size {nprocs}"
+        entry.findings.error("D4", text, "proc_grid_rank")
         return None
     return {"size": size, "nprocs": nprocs, "rank": rank}
 
 
-def _read_block(entry: Entry, extent: int, place: dict[str, Any], *, old: bool) -> DimMap | None:
-    report, size, undistributed = entry.report, place["size"], entry.values["dist_type"] == "n"
+def _read_block(
+    entry: DimDict, extent: int, position: dict[str, Any], *, old: bool
+) -> DimMap | None:
+    findings, size = entry.findings, position["size"]
+    undistributed = entry.values["dist_type"] == "n"
     start = 0 if undistributed else entry.integer("start", "B1", 0)
     stop = size if undistributed else entry.integer("stop", "B2", 0)
     if start is not None and stop is not None and not start <= stop <= size:
-        text = f"{stop} is given, required is at least start {start} and at most size {size}"
-        report.error("B2", text, "stop")
+        text = f"got {stop}, expected at least start {start} and at most size {size}"
+        findings.error("B2", text, "stop")
         stop = None
     padding = entry.widths("padding", "B5")
-    place["periodic"] = entry.flag("periodic", "B7")
+    position["periodic"] = entry.flag("periodic", "B7")
     if start is None or stop is None or padding is None:
         return None
-    readings = [
-        _make_block((start, stop), padding, place, outside=outside) for outside in (old, not old)
+    candidates = [
+        _make_block((start, stop), padding, position, outside=outside) for outside in (old, not old)
     ]
     code = "N1" if undistributed else "B3"
-    block = _choose(readings, extent, code, report, old=old)
-    _check_padding((start, stop), padding, block, report)
-    _check_edges(block, report)
+    block = _choose(candidates, extent, code, findings, old=old)
+    _check_padding((start, stop), padding, block, findings)
+    _check_edges(block, findings)
     return block
 
 
 def _make_block(
-    given: tuple[int, int], padding: Widths, place: dict[str, Any], *, outside: bool
+    given: tuple[int, int], padding: Widths, position: dict[str, Any], *, outside: bool
 ) -> BlockMap:
-    """Take ghosts to lie outside of start and stop (version 0.9), or inside (0.10)."""
-    wrapped = outside and place["periodic"]
-    ghosts, boundary = split_padding(padding, place["rank"], place["nprocs"], wrapped=wrapped)
+    """Make a block whose ghosts are outside of start and stop (version 0.9) or inside (0.10)."""
+    wrapped = outside and position["periodic"]
+    ghosts, boundary = split_padding(padding, position["rank"], position["nprocs"], wrapped=wrapped)
     lo, hi = (0, 0) if outside else ghosts
     start, stop = given
-    return BlockMap(start=start + lo, stop=stop - hi, ghosts=ghosts, boundary=boundary, **place)
+    return BlockMap(start=start + lo, stop=stop - hi, ghosts=ghosts, boundary=boundary, **position)
 
 
 def split_padding(
     padding: Widths, rank: int, nprocs: int, *, wrapped: bool
 ) -> tuple[Widths, Widths]:
-    """Divide padding into ghosts and boundary points, which lie at the edges unless wrapped.
+    """Divide padding into ghosts and boundary points, which are at the edges unless wrapped.
 
     Examples
     --------
@@ -211,75 +216,75 @@ def split_padding(
 
 
 def _choose(
-    readings: list[BlockMap], extent: int, code: str, report: Report, *, old: bool
+    candidates: list[BlockMap], extent: int, code: str, findings: Findings, *, old: bool
 ) -> BlockMap:
-    """Return the reading of this version; that of the other if only it fits, and if lenient."""
-    own, foreign = readings
+    """Return the block of this version; that of the other if only it fits, and if lenient."""
+    own, foreign = candidates
     if own.extent == extent:
         return own
     side, other = ("outside", "0.10") if old else ("inside", "0.9")
     text = (
-        f"the buffer has {extent} points, required are {own.extent}: in this version ghosts lie "
+        f"the buffer has {extent} points, expected {own.extent}: in this version ghosts are "
         f"{side} start and stop"
     )
     if foreign.extent != extent:
-        report.error(code, f"{text}; correct start, stop or the buffer")
+        findings.error(code, f"{text}; correct start, stop or the buffer")
         return own
-    if report.lenient:
-        report.warn("K6", f"{text}; start and stop were read as in version {other}")
+    if findings.lenient:
+        findings.warn("K6", f"{text}; start and stop were read as in version {other}")
         return foreign
-    report.error(code, f"{text}; the buffer fits version {other}, as which lenient=True reads it")
+    findings.error(code, f"{text}; the buffer fits version {other}; lenient=True reads it so")
     return own
 
 
 def _check_padding(
-    given: tuple[int, int], padding: Widths, block: BlockMap, report: Report
+    given: tuple[int, int], padding: Widths, block: BlockMap, findings: Findings
 ) -> None:
     start, stop = given
     inside = stop - start - block.count + sum(block.boundary)
     if inside > stop - start:
         text = (
-            f"{padding} is given, required is that the {inside} points of it that lie between "
-            f"start and stop are at most stop - start = {stop - start}"
+            f"got {padding}, expected that the {inside} points of it between start "
+            f"and stop are at most stop - start = {stop - start}"
         )
-        report.error("B6", text, "padding")
+        findings.error("B6", text, "padding")
     elif start == block.size and block.ghosts != (0, 0):
-        text = f"{padding} is given, required are no ghosts where start is the size {block.size}"
-        report.error("B6", text, "padding")
+        text = f"got {padding}, expected no ghosts where start is the size {block.size}"
+        findings.error("B6", text, "padding")
 
 
-def _check_edges(block: BlockMap, report: Report) -> None:
+def _check_edges(block: BlockMap, findings: Findings) -> None:
     if block.rank == 0 and block.start != 0:
-        report.error("B4", f"{block.start} is given, required is 0 on the first grid rank", "start")
+        findings.error("B4", f"got {block.start}, expected 0 on the first grid rank", "start")
     if block.rank == block.nprocs - 1 and block.stop != block.size:
-        text = f"{block.stop} is given, required is the size {block.size} on the last grid rank"
-        report.error("B4", text, "stop")
+        text = f"got {block.stop}, expected the size {block.size} on the last grid rank"
+        findings.error("B4", text, "stop")
 
 
-def _read_cyclic(entry: Entry, extent: int, place: dict[str, Any]) -> DimMap | None:
-    report = entry.report
+def _read_cyclic(entry: DimDict, extent: int, position: dict[str, Any]) -> DimMap | None:
+    findings = entry.findings
     start = entry.integer("start", "C1", 0)
     block_size = entry.integer("block_size", "C2", 1, 1)
     if start is None or block_size is None:
         return None
-    dealt = CyclicMap(block_size=block_size, **place)
-    if start != dealt.start and not start == dealt.size <= dealt.start:
+    cyclic = CyclicMap(block_size=block_size, **position)
+    if start != cyclic.start and not start == cyclic.size <= cyclic.start:
         text = (
-            f"{start} is given, required is proc_grid_rank * block_size = {dealt.start}"
-            f"{f', or the size {dealt.size}' if dealt.size <= dealt.start else ''}"
+            f"got {start}, expected proc_grid_rank * block_size = {cyclic.start}"
+            f"{f', or the size {cyclic.size}' if cyclic.size <= cyclic.start else ''}"
         )
-        report.error("C3", text, "start")
-    if extent != dealt.count:
+        findings.error("C3", text, "start")
+    if extent != cyclic.count:
         text = (
-            f"the buffer has {extent} points, required are the {dealt.count} that grid rank "
-            f"{dealt.rank} of {dealt.nprocs} is dealt in blocks of {block_size}"
+            f"the buffer has {extent} points, expected the {cyclic.count} that grid rank "
+            f"{cyclic.rank} of {cyclic.nprocs} has in cyclic blocks of {block_size}"
         )
-        report.error("C4", text)
-    return dealt
+        findings.error("C4", text)
+    return cyclic
 
 
-def _read_unstructured(entry: Entry, extent: int, place: dict[str, Any]) -> DimMap | None:
-    report = entry.report
+def _read_unstructured(entry: DimDict, extent: int, position: dict[str, Any]) -> DimMap | None:
+    findings = entry.findings
     indices = entry.indices("indices", "U1")
     one_to_one = entry.flag("one_to_one", "U4")
     if indices is None:
@@ -287,14 +292,12 @@ def _read_unstructured(entry: Entry, extent: int, place: dict[str, Any]) -> DimM
     ordered = np.sort(indices)
     twice = ordered[1:][ordered[1:] == ordered[:-1]]
     if len(twice):
-        text = f"{twice[0]} is given twice, required is that all differ; list each index once"
-        report.error("U2", text, "indices")
+        text = f"{twice[0]} is given twice, expected that all differ; list each index once"
+        findings.error("U2", text, "indices")
     if len(indices) != extent:
-        text = (
-            f"{len(indices)} are given, required is one for each of {extent} points in the buffer"
-        )
-        report.error("U3", text, "indices")
-    if place["size"] == 0 and len(indices):
-        text = f"{len(indices)} are given, required is none in a dimension of size 0"
-        report.error("U5", text, "indices")
-    return UnstructuredMap(indices=indices, one_to_one=one_to_one, **place)
+        text = f"got {len(indices)}, expected one for each of {extent} points in the buffer"
+        findings.error("U3", text, "indices")
+    if position["size"] == 0 and len(indices):
+        text = f"got {len(indices)}, expected none in a dimension of size 0"
+        findings.error("U5", text, "indices")
+    return UnstructuredMap(indices=indices, one_to_one=one_to_one, **position)

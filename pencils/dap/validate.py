@@ -1,32 +1,28 @@
-"""Finding out whether an export is legal, and whether those of all processes fit together."""
+"""Validate and describe the export of one process."""
 
 from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from copy import copy
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
 
-from pencils.dap import collective
-from pencils.dap.dist import GlobalDist, LocalDist
-from pencils.dap.errors import CollectiveError, DAPError, DAPWarning, Finding
+from pencils.dap.errors import DAPError, DAPWarning, Finding, Findings
+from pencils.dap.maps import BlockMap, CyclicMap, DimMap, LocalDist, brief
 from pencils.dap.parse import parse
-from pencils.dap.report import Report
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """All that an export says but its elements: small, and fit to be sent.
+    """The contents of an export but for the elements: small, and can be pickled.
 
     Parameters
     ----------
     dist : LocalDist or None
-        What it says; None if a rule is broken.
+        The contents; None if a rule is broken.
     findings : tuple of Finding
-        What was found: errors (`DAPError`) and warnings (`DAPWarning`).
+        Errors (`DAPError`) and warnings (`DAPWarning`).
     """
 
     dist: LocalDist | None
@@ -34,20 +30,20 @@ class Metadata:
 
 
 def metadata(export: object, *, lenient: bool = False) -> Metadata:
-    """Read an export, whatever it is, without raising.
+    """Read the export of one process; mistakes are listed, not raised.
 
     Parameters
     ----------
     export : dict
         What ``__distarray__()`` returned on this process.
     lenient : bool, optional
-        Whether lists are read for tuples and buffers, and extents as in the other version where
-        only that fits; each with a warning.
+        Whether lists are accepted instead of tuples and buffers, and extents of the other version
+        where only these fit; each with a warning.
 
     Returns
     -------
     Metadata
-        Can be pickled; `validate_collective` takes it for the export.
+        Can be pickled; `validate_collective` accepts it instead of the export.
 
     Examples
     --------
@@ -56,13 +52,13 @@ def metadata(export: object, *, lenient: bool = False) -> Metadata:
     >>> found.dist.dims[0].owned, found.findings
     (range(0, 3), ())
     """
-    report = Report(lenient)
-    dist = parse(export, report)
-    return Metadata(dist, tuple(report.findings))
+    findings = Findings(lenient)
+    dist = parse(export, findings)
+    return Metadata(dist, tuple(findings.found))
 
 
 def iter_issues(export: object, *, lenient: bool = False) -> Iterator[Finding]:
-    """Yield all that is wrong with the export of one process, without raising.
+    """Yield all issues of the export of one process, without raising.
 
     Parameters
     ----------
@@ -74,20 +70,20 @@ def iter_issues(export: object, *, lenient: bool = False) -> Iterator[Finding]:
     Yields
     ------
     Finding
-        A `DAPError` for every broken rule, a `DAPWarning` for what is read all the same.
+        A `DAPError` for every broken rule, a `DAPWarning` for every irregularity that is accepted.
 
     Examples
     --------
     >>> for issue in iter_issues({"__version__": "0.10", "buffer": b"abc"}):
     ...     print(issue)
     the keys ['dim_data'] are missing; add them [rule E1]
-    key '__version__': '0.10' is given, required is '0.9.x' or '0.10.x', such as '0.10.0' [rule E2]
+    key '__version__': got '0.10', expected '0.9.x' or '0.10.x', such as '0.10.0' [rule E2]
     """
     yield from metadata(export, lenient=lenient).findings
 
 
 def validate(export: object, *, lenient: bool = False) -> LocalDist:
-    """Check the export of one process by itself.
+    """Validate the export of one process.
 
     Parameters
     ----------
@@ -99,7 +95,7 @@ def validate(export: object, *, lenient: bool = False) -> LocalDist:
     Returns
     -------
     LocalDist
-        What it says, in terms that are the same for all versions.
+        The contents, in terms that are the same for all versions.
 
     Raises
     ------
@@ -133,101 +129,8 @@ def validate(export: object, *, lenient: bool = False) -> LocalDist:
     return found.dist
 
 
-def iter_collective_issues(exports: Iterable[Any], *, lenient: bool = False) -> Iterator[Finding]:
-    """Yield all that is wrong with the exports of all processes, in the order of their ranks.
-
-    Whether they fit together is looked at only if each is right by itself, and whether blocks meet
-    only if all processes speak of the same array on the same grid. What is wrong in the same way
-    on many ranks is said once.
-
-    Parameters
-    ----------
-    exports : iterable of dict or of Metadata
-        One for each process.
-    lenient : bool, optional
-        As in `metadata`; of no effect on a `Metadata`.
-
-    Yields
-    ------
-    Finding
-        A `DAPError` for every broken rule, a `DAPWarning` for what is read all the same.
-    """
-    yield from _findings(_all_metadata(exports, lenient=lenient))
-
-
-def validate_collective(exports: Iterable[Any], *, lenient: bool = False) -> GlobalDist:
-    """Check the exports of all processes, each by itself and all together.
-
-    Nothing is sent: this takes the exports, or their `metadata`, of all processes at once.
-
-    Parameters
-    ----------
-    exports : iterable of dict or of Metadata
-        One for each process, in the order of their ranks.
-    lenient : bool, optional
-        As in `metadata`; of no effect on a `Metadata`.
-
-    Returns
-    -------
-    GlobalDist
-        Who owns what.
-
-    Raises
-    ------
-    DAPError
-        The first broken rule; its attribute `rank` tells the process at fault.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> def export(rank):
-    ...     block = {"dist_type": "b", "size": 6, "proc_grid_size": 2, "proc_grid_rank": rank}
-    ...     block |= {"start": 3 * rank, "stop": 3 * rank + 3}
-    ...     return {"__version__": "0.10.0", "buffer": np.zeros(3), "dim_data": (block,)}
-    >>> validate_collective([export(0), export(1)]).owner((4,))
-    (1, (1,))
-    """
-    found = _all_metadata(exports, lenient=lenient)
-    raise_first(_findings(found))
-    dists = [one.dist for one in found if one.dist]
-    return GlobalDist(tuple(collective.join(dists, dim) for dim in range(len(dists[0].dims))))
-
-
-def _all_metadata(exports: Iterable[Any], *, lenient: bool) -> list[Metadata]:
-    return [one if isinstance(one, Metadata) else metadata(one, lenient=lenient) for one in exports]
-
-
-def _findings(found: Sequence[Metadata]) -> Iterator[Finding]:
-    if not found:
-        yield CollectiveError("no exports are given, required is one per process", code="G2")
-        return
-    yield from _of_ranks(found)
-    dists = [one.dist for one in found if one.dist]
-    if len(dists) < len(found):
-        return
-    yield from collective.same_dtype(dists)
-    for stage in (collective.same_everywhere, collective.on_the_grid):
-        issues = list(stage(dists))
-        yield from issues
-        if issues:
-            return
-    for dim in range(len(dists[0].dims)):
-        yield from collective.dimension(dists, dim)
-
-
-def _of_ranks(found: Sequence[Metadata]) -> Iterator[Finding]:
-    """Yield what every rank found by itself; what many found, for the first of them."""
-    first: dict[tuple[str, int | None, str | None], int] = {}
-    for rank, one in enumerate(found):
-        for issue in one.findings:
-            if first.setdefault((issue.code, issue.dim, issue.key), rank) == rank:
-                here = copy(issue)
-                here.rank = rank
-                yield here
-
-
 def raise_first(findings: Iterable[Finding]) -> None:
-    """Raise the first error; warn of what comes before it."""
+    """Raise the first error; issue the warnings before it."""
     for found in findings:
         if isinstance(found, DAPWarning):
             warnings.warn(found, stacklevel=_levels_to_user())
@@ -236,6 +139,78 @@ def raise_first(findings: Iterable[Finding]) -> None:
 
 
 def _levels_to_user() -> int:
-    """How many calls up from the caller of this function the code is that is not of pencils."""
+    """Count the calls between the caller of this function and code outside of pencils."""
     names = (info.frame.f_globals.get("__name__", "") for info in inspect.stack(0)[1:])
     return 1 + sum(1 for _ in takewhile(lambda name: name.startswith("pencils."), names))
+
+
+def describe(export: object) -> str:
+    """Describe the export of one process in a few lines, and list its issues.
+
+    Parameters
+    ----------
+    export : dict
+        What ``__distarray__()`` returned on this process.
+
+    Returns
+    -------
+    str
+        Version, type and shape; for every dimension its distribution, owned points and padding;
+        at the end all issues.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> block = {"dist_type": "b", "size": 27, "proc_grid_size": 4, "proc_grid_rank": 0}
+    >>> block |= {"start": 0, "stop": 10, "padding": (4, 1)}
+    >>> print(
+    ...     describe(
+    ...         {
+    ...             "__version__": "0.10.0",
+    ...             "buffer": np.zeros((10, 3)),
+    ...             "dim_data": (block, {}),
+    ...         }
+    ...     )
+    ... )
+    Distributed Array Protocol 0.10.0: float64, local shape (10, 3) of global shape (27, 3)
+      dimension 0: block 0 of 4, owns 0..8 of 27 points
+        padding below: 4 boundary points, owned; above: 1 ghost
+      dimension 1: not distributed, 3 points
+    """
+    found = metadata(export, lenient=True)
+    lines = list(_lines(found.dist)) if found.dist else ["This is not a valid export:"]
+    return "\n".join([*lines, *(f"  ! {issue}" for issue in found.findings)])
+
+
+def _lines(dist: LocalDist) -> Iterator[str]:
+    yield (
+        f"Distributed Array Protocol {dist.version}: {dist.dtype}, "
+        f"local shape {dist.local_shape} of global shape {dist.global_shape}"
+    )
+    for number, dim in enumerate(dist.dims):
+        periodic = ", periodic" if dim.periodic else ""
+        yield f"  dimension {number}: {_kind(dim)}{periodic}"
+        sides = zip(("below", "above"), dim.boundary, dim.ghosts, strict=True)
+        padding = [f"{side}: {_padding(b, g)}" for side, b, g in sides if b or g]
+        if padding:
+            yield f"    padding {'; '.join(padding)}"
+
+
+def _kind(dim: DimMap) -> str:
+    if dim.nprocs == 1 and isinstance(dim, BlockMap):
+        return f"not distributed, {_points(dim.size)}"
+    kind: str = dim.kind
+    if isinstance(dim, CyclicMap) and dim.block_size > 1:
+        kind = f"cyclic in blocks of {dim.block_size}"
+    part = f"part {dim.rank}" if kind != "block" else str(dim.rank)
+    return f"{kind} {part} of {dim.nprocs}, owns {brief(dim.owned)} of {_points(dim.size)}"
+
+
+def _padding(boundary: int, ghosts: int) -> str:
+    if boundary:
+        return f"{boundary} boundary point{'s' * (boundary > 1)}, owned"
+    return f"{ghosts} ghost{'s' * (ghosts > 1)}"
+
+
+def _points(number: int) -> str:
+    return f"{number} point{'s' * (number != 1)}"

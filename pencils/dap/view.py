@@ -1,4 +1,4 @@
-"""What is distributed as no pencil can be: cyclic in blocks, or by lists of points."""
+"""Arrays in a cyclic or unstructured distribution, which no pencil has."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from pencils.comm.agree import agreed
 from pencils.comm.combining import ReduceOp, read_combining
 from pencils.comm.topology import topology_of, translate
 from pencils.comm.uncopied import Uncopied
-from pencils.dap.dist import GlobalDist
 from pencils.dap.emit import emit
 from pencils.dap.global_maps import (
     GlobalBlockMap,
     GlobalDimMap,
+    GlobalDist,
     GlobalUnstructuredMap,
     check_points,
 )
@@ -39,7 +39,7 @@ VERSION = "0.10.0"
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class DistributedView(Uncopied):
-    """The part of this process of an array that is distributed in any way; copies nothing.
+    """The local part of an array in any distribution; copies nothing.
 
     Only `to_pencil` communicates.
 
@@ -48,9 +48,9 @@ class DistributedView(Uncopied):
     comm : mpi4py.MPI.Intracomm
         All processes of the array, in the order of the protocol.
     dist : GlobalDist
-        Who owns what; the same on all processes.
+        The maps of all processes; the same on every rank.
     maps : tuple of DimMap
-        What this process holds along every dimension.
+        The maps of this process, one for each dimension.
     buffer : numpy.ndarray
         Its elements, ghosts included.
 
@@ -59,8 +59,8 @@ class DistributedView(Uncopied):
     >>> import pencils
     >>> from pencils.dap import CyclicMap, make_global
     >>> comm = pencils.Pencil(5).comm
-    >>> dealt = CyclicMap(size=5)
-    >>> view = DistributedView(comm, GlobalDist((make_global([dealt]),)), (dealt,), np.arange(5.0))
+    >>> part = CyclicMap(size=5)
+    >>> view = DistributedView(comm, GlobalDist((make_global([part]),)), (part,), np.arange(5.0))
     >>> view
     <DistributedView of float64: global shape (5,), local shape (5,) on rank 0 of 1
       dimension 0: cyclic, owns 0..4 of 5 points>
@@ -105,20 +105,20 @@ class DistributedView(Uncopied):
         return tuple(part.owned for part in self.maps)
 
     def owner(self, index: Sequence[ArrayLike]) -> tuple[Any, tuple[Any, ...]]:
-        """Find the process that owns an element, and where in its buffer: `GlobalDist.owner`."""
+        """Find the process that owns an element, and its local index there: `GlobalDist.owner`."""
         return self.dist.owner(index)
 
     def to_pencil(
         self, pencil: Pencil, *, halo: HaloLike = 0, reduce: ReduceOp | str | None = None
     ) -> PencilArray:
-        """Copy the array to a new field, whose blocks are those of a pencil. *Collective*.
+        """Copy the array to a new field on a pencil. *Collective*.
 
         Parameters
         ----------
         pencil : Pencil
-            Over the same processes, in any order. Its shape is that of the array, but along
-            unstructured dimensions, where it may be any that has all points. Dimensions before
-            those of the pencil become components; each must be a block on one process.
+            Over the same processes, in any order. Its shape is that of the array, but it may be
+            larger along unstructured dimensions. Dimensions before those of the pencil become
+            components; each must be a block on one process.
         halo : int, sequence of int, or sequence of (int, int), optional
             Widths of the halo of the field; it is not filled.
         reduce : ReduceOp or {"sum", "prod", "min", "max", "land", "lor", "band", "bor"}, optional
@@ -130,12 +130,12 @@ class DistributedView(Uncopied):
         Returns
         -------
         PencilArray
-            The field; 0 at points that nobody owns.
+            The field; 0 at points without an owner.
 
         Raises
         ------
         PencilMismatchError
-            On every rank, if the pencil has another shape or lies over other processes.
+            On every rank, if the pencil has another shape or other processes.
         UnsupportedError
             On every rank, if an index does not exist in the pencil.
         ArgumentError, TypeError
@@ -146,7 +146,7 @@ class DistributedView(Uncopied):
             members = translate(self.comm, pencil.topology.comm)
             if members is None or len(members) != pencil.size:
                 msg = (
-                    f"the pencil must lie over the {self.comm.size} processes of the array, in any "
+                    f"the pencil must have the {self.comm.size} processes of the array, in any "
                     f"order:\n{pencil!r}"
                 )
                 raise PencilMismatchError(msg)
@@ -196,7 +196,7 @@ class DistributedView(Uncopied):
             field.put(points, values, reduce=op)
 
     def _split_dims(self, pencil: Pencil) -> tuple[tuple[int, ...], tuple[GlobalDimMap, ...]]:
-        """Take components from the dimensions, and check that the others fit a pencil."""
+        """Separate components from space dimensions, and check that these fit a pencil."""
         lead = max(0, self.ndim - pencil.ndim)
         components, dims = self.dist.dims[:lead], self.dist.dims[lead:]
         whole = all(isinstance(dim, GlobalBlockMap) and dim.nprocs == 1 for dim in components)
@@ -206,8 +206,8 @@ class DistributedView(Uncopied):
         ]
         if not whole or len(fits) != pencil.ndim or not all(fits):
             msg = (
-                f"an array of shape {self.shape} does not fit the pencil; required is the shape of "
-                "the pencil, but along unstructured dimensions, after components that are blocks "
+                f"an array of shape {self.shape} does not fit the pencil; expected the shape of "
+                "the pencil (any along unstructured dimensions), after components that are blocks "
                 f"on one process:\n{pencil!r}"
             )
             raise PencilMismatchError(msg)
@@ -217,9 +217,9 @@ class DistributedView(Uncopied):
         return tuple(dim.size for dim in components), dims
 
     def __distarray__(self) -> dict[str, Any]:
-        """Export what this process owns by the Distributed Array Protocol 0.10; copies nothing.
+        """Export the local part by the Distributed Array Protocol 0.10; copies nothing.
 
-        There, blocks only can be periodic.
+        Only block dimensions can be periodic in that version.
         """
         dims = [
             replace(part, ghosts=(0, 0), periodic=part.periodic and isinstance(part, BlockMap))

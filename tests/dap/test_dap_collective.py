@@ -85,45 +85,45 @@ def wrapped(below, above, version="0.9.0"):
 
 # code, illegal exports, legal exports, words of the error
 ALL_PROCESSES = [
-    ("G1", [PAIR[0], OLD_PAIR[1]], PAIR, "'0.9.0' is given, required is '0.10.0' as on rank 0"),
-    ("G1", [PAIR[0], wrap(block(1, 5, 10), {}, shape=(5, 1))], PAIR, "length 2 is given"),
-    ("G1", [PAIR[0], wrap(cyclic(1))], PAIR, "'c' is given, required is 'b'"),
+    ("G1", [PAIR[0], OLD_PAIR[1]], PAIR, "got '0.9.0', expected '0.10.0' as on rank 0"),
+    ("G1", [PAIR[0], wrap(block(1, 5, 10), {}, shape=(5, 1))], PAIR, "got length 2"),
+    ("G1", [PAIR[0], wrap(cyclic(1))], PAIR, "got 'c', expected 'b'"),
     (
         "G1",
         pair(block(), block(1, 5, 11, size=11)),
         pair(block(size=11), block(1, 5, 11, size=11)),
-        "11 is given",
+        "got 11",
     ),
-    ("G1", pair(block(), block(1, 5, 9, proc_grid_size=3)), PAIR, "3 is given, required is 2"),
+    ("G1", pair(block(), block(1, 5, 9, proc_grid_size=3)), PAIR, "got 3, expected 2"),
     (
         "G1",
         pair(cyclic(0), cyclic(1, start=5, block_size=5)),
         pair(cyclic(block_size=5), cyclic(1, start=5, block_size=5)),
-        "5 is given, required is 1",
+        "got 5, expected 1",
     ),
     (
         "G1",
         pair(block(), block(1, 5, 10, periodic=True)),
         pair(block(periodic=False), block(1, 5, 10)),
-        "True is given",
+        "got True",
     ),
     (
         "G1",
         pair(unstructured(range(5)), unstructured(range(5, 10), 1, one_to_one=True)),
         lists(range(5), range(5, 10), one_to_one=False),
-        "True is given",
+        "got True",
     ),
-    ("G2", PAIR[:1], PAIR, "has 2 processes, required are the 1 that export"),
+    ("G2", PAIR[:1], PAIR, "has 2 processes, expected the 1 that export"),
     ("G2", [ALONE, ALONE], [ALONE], "has 1 processes"),
     ("G2", [SCALAR, SCALAR], [SCALAR], "has 1 processes"),
     ("G2", [old(undistributed())] * 2, [old(undistributed())], "has 1 processes"),
-    ("G2", [], PAIR, "no exports are given"),
-    ("G3", PAIR[::-1], PAIR, r"coordinates \(1,\) are given, required are \(0,\)"),
+    ("G2", [], PAIR, "got no exports"),
+    ("G3", PAIR[::-1], PAIR, r"got coordinates \(1,\), expected \(0,\)"),
     (
         "G3",
         [CELLS[0], CELLS[2], CELLS[1], CELLS[3]],
         CELLS,
-        r"\(1, 0\) are given, required are \(0, 1\)",
+        r"got coordinates \(1, 0\), expected \(0, 1\)",
     ),
     (
         "G4",
@@ -151,24 +151,24 @@ ALL_PROCESSES = [
         "ghosts on both sides",
     ),
     ("G6", halves(1, 2), halves(2, 2), "has 2 ghosts above and the next one 1 below"),
-    ("G6", halves(0, 1), halves(0, 1, "0.9.0"), "required are equal widths"),
-    ("G7", halves(6, 6, "0.9.0"), halves(5, 5, "0.9.0"), "required are at most 5"),
+    ("G6", halves(0, 1), halves(0, 1, "0.9.0"), "expected equal widths"),
+    ("G7", halves(6, 6, "0.9.0"), halves(5, 5, "0.9.0"), "expected at most 5"),
     (
         "G7",
         pair(block(0, 0, 10, padding=(0, 2)), block(1, 7, 10, padding=(2, 0))),
         pair(block(0, 0, 10, padding=(0, 1)), block(1, 8, 10, padding=(1, 0))),
-        "has 2 ghosts above, required are at most 1",
+        "has 2 ghosts above, expected at most 1",
     ),
-    ("G7", wrapped(0, 4), wrapped(7, 3), "has 4 ghosts above, required are at most 3"),
-    ("G7", wrapped(8, 0), wrapped(4, 0), "has 8 ghosts below, required are at most 7"),
+    ("G7", wrapped(0, 4), wrapped(7, 3), "has 4 ghosts above, expected at most 3"),
+    ("G7", wrapped(8, 0), wrapped(4, 0), "has 8 ghosts below, expected at most 7"),
     (
         "G8",
         lists(range(5), range(5, 9), one_to_one=True),
         lists(range(5), range(5, 10), one_to_one=True),
-        "required is the 9 points",
+        "expected the 9 points",
     ),
-    ("G8", lists(range(4), range(3, 8)), lists(range(5), range(3, 8)), "required is the 9 points"),
-    ("G8", pair(block(), block(1, 6, 10)), PAIR, "required is the 9 points"),
+    ("G8", lists(range(4), range(3, 8)), lists(range(5), range(3, 8)), "expected the 9 points"),
+    ("G8", pair(block(), block(1, 6, 10)), PAIR, "expected the 9 points"),
     (
         "G9",
         lists(range(5), [-9, 4, 77, 98, 99], one_to_one=True),
@@ -229,7 +229,7 @@ def test_indices_of_one_grid_rank_come_in_the_same_order():
     swapped = [wrap(row, column, shape=(2, 5)) for row, column in zip(rows, columns, strict=True)]
     alike = [wrap(rows[0], column, shape=(2, 5)) for column in columns]
     assert validate_collective(alike).owner((3, 6)) == (1, (1, 1))
-    with pytest.raises(CollectiveError, match=r"rank 1, dimension 0: 3, 7 is owned.*is 7, 3 with"):
+    with pytest.raises(CollectiveError, match=r"rank 1, .*: 3, 7 is owned.*expected 7, 3 with"):
         validate_collective(swapped)
 
 
@@ -278,7 +278,7 @@ def test_an_error_tells_where_it_is_and_survives_the_journey():
     found = (error.code, error.rank, error.dim, error.key, error.version)
     assert found == ("B1", 1, 0, "start", "0.10.0")
     assert str(error) == (
-        "rank 1, dimension 0, key 'start': -1 is given, required is an integer of at least 0 "
+        "rank 1, dimension 0, key 'start': got -1, expected an integer of at least 0 "
         "that fits in 64 bits "
         "[rule B1 of version 0.10.0]"
     )
@@ -286,7 +286,7 @@ def test_an_error_tells_where_it_is_and_survives_the_journey():
 
 def test_elements_of_other_types_are_worth_a_warning():
     mixed = [PAIR[0], wrap(block(1, 5, 10), dtype=int)]
-    with pytest.warns(DAPWarning, match=r"rank 1, key 'buffer': dtype\('int64'\) is given.*G1"):
+    with pytest.warns(DAPWarning, match=r"rank 1, key 'buffer': got dtype\('int64'\).*G1"):
         validate_collective(mixed)
 
 

@@ -35,7 +35,7 @@ from pencils.dap import describe
         ),
         (
             wrap(block(colour=1)),
-            ["block 0 of 2", "! dimension 0, key 'colour': the key means nothing"],
+            ["block 0 of 2", "! dimension 0, key 'colour': the key is unknown"],
         ),
     ],
 )
@@ -49,5 +49,5 @@ def test_exports_are_described_in_words(export, lines):
 
 def test_what_is_wrong_is_described_too():
     text = describe(wrap(block(start=-1, stop=20)))
-    assert text.startswith("This is no legal export:\n  ! dimension 0, key 'start': -1 is given")
+    assert text.startswith("This is not a valid export:\n  ! dimension 0, key 'start': got -1")
     assert describe(None).count("\n") == 1

@@ -66,5 +66,5 @@ def test_what_a_version_cannot_say_is_refused(dim, version, text):
 
 
 def test_only_two_versions_are_spoken():
-    with pytest.raises(VersionError, match=r"'0.11.0' is given, required is one of \('0.9.0'"):
+    with pytest.raises(VersionError, match=r"got '0.11.0', expected one of \('0.9.0'"):
         emit([], "0.11.0")

@@ -64,7 +64,7 @@ def test_ghosts_are_communication_padding(comm, version, seed):
         points = [hi - lo for lo, hi in map(split.bounds, range(split.parts))]
         padded = split.parts > 1 or (version == "0.9.0" and pencil.periodic[dim])
         if padded and min(points) < width:
-            thin = "required are widths of at most"
+            thin = "expected widths of at most"
             with pytest.raises(dap.UnsupportedError, match=thin) as caught:
                 dap.export(u, version, halo="comm")
             assert caught.value.code == "G7"

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from dealt_cases import at, lists, maps_of, random_dist
+from distributed_cases import at, lists, maps_of, random_dist
 from together import (
     DTYPES,
     everywhere,

@@ -40,7 +40,7 @@ def test_local_to_global_reads_the_buffer(parts):
         assert part.local_to_global(every, ghosts=True).tolist() == buffer
         assert part.local_to_global(every[inner]).tolist() == buffer[inner]
         for local in set(range(-1, part.extent + 1)) - set(every[inner].tolist()):
-            with pytest.raises(IndexError, match=f"local index {local} is not here"):
+            with pytest.raises(IndexError, match=f"local index {local} does not exist here"):
                 part.local_to_global(local)
 
 
@@ -61,7 +61,7 @@ def check_place(part, index, places, *, ghosts):
     if places:
         assert part.global_to_local(index, ghosts=ghosts) == places[0]
     else:
-        with pytest.raises(IndexError, match=f"global index {index} is not here"):
+        with pytest.raises(IndexError, match=f"global index {index} does not exist here"):
             part.global_to_local(index, ghosts=ghosts)
 
 
@@ -89,7 +89,7 @@ def test_global_maps_know_all_owners(parts):
     assert list(zip(ranks.tolist(), local.tolist(), strict=True)) == firsts
     for index in {-1, -60, parts[0].size, 60} - set(points):
         assert whole.owners(index) == []
-        with pytest.raises(IndexError, match=rf"global index {index} is not here"):
+        with pytest.raises(IndexError, match=rf"global index {index} does not exist here"):
             whole.owner(index)
 
 

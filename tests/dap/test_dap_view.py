@@ -4,7 +4,7 @@ from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
-from dealt_cases import at, dealt, lists, maps_of, random_dist
+from distributed_cases import at, dealt, lists, maps_of, random_dist
 from mpi4py import MPI
 from together import (
     DTYPES,
@@ -263,7 +263,7 @@ def test_what_does_not_fit_raises_on_all_ranks(comm):
     raise_together(
         comm,
         dap.UnsupportedError,
-        "5 is given",
+        "got 5",
         "U2",
         call=lambda: cells.to_pencil(Pencil(5, comm)),
     )

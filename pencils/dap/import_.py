@@ -1,0 +1,363 @@
+"""Import arrays of other programs: their memory becomes fields, padding becomes the halo."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from pencils.array.allocation import Array
+from pencils.array.normalize import as_dtype
+from pencils.array.operands import check_type, topology_among
+from pencils.array.pencil_array import PencilArray
+from pencils.comm.agree import agreed, read_comm
+from pencils.comm.memory import array_interface
+from pencils.comm.topology import Topology, topology_of
+from pencils.dap.collective import exchange_metadata
+from pencils.dap.dim_dict import as_array
+from pencils.dap.errors import UnsupportedError
+from pencils.dap.export import comm as ordered_comm
+from pencils.dap.global_maps import GlobalBlockMap, GlobalDimMap, GlobalDist
+from pencils.dap.maps import BlockMap, LocalDist, UnstructuredMap, Widths
+from pencils.dap.validate import metadata
+from pencils.dap.view import DistributedView
+from pencils.errors import ArgumentError, PencilMismatchError
+from pencils.layout import Split
+from pencils.pencil import Pencil
+
+if TYPE_CHECKING:
+    from pencils.comm.mpi import MPI
+
+ImportHalo = Literal["keep", "drop", "wrap"]
+_HALOS: tuple[str, ...] = get_args(ImportHalo)
+
+
+def import_array(
+    obj: object,
+    comm: MPI.Intracomm | None = None,
+    *,
+    halo: ImportHalo = "keep",
+    lenient: bool = False,
+) -> PencilArray | DistributedView:
+    """Import an array by the Distributed Array Protocol; copies nothing. *Collective*.
+
+    The field shares the memory of the exporter, which is kept alive as long as the field, and is
+    read-only if the exporter has made it so. Only metadata are communicated, once.
+
+    Parameters
+    ----------
+    obj : object
+        An object with a method ``__distarray__``, or the dictionary that this method returned on
+        this process; version 0.10 or 0.9.
+    comm : mpi4py.MPI.Intracomm, optional
+        All processes of the array, in the order of the protocol: row-major by their coordinates.
+        Default: the world.
+    halo : {"keep", "drop", "wrap"}, optional
+        Treatment of padding. ``"keep"``: ghosts become a halo of the width that all processes have;
+        beyond the ends of the array version 0.10 has none, and the field is ``trimmed`` there.
+        ``"drop"``: the field has no halo. ``"wrap"``: as ``"keep"``, but boundary points at the
+        ends of a periodic dimension become ghosts, too, so that the array has fewer points.
+        Otherwise, boundary points are owned points.
+    lenient : bool, optional
+        Whether lists are accepted instead of tuples and buffers, and extents of the other version
+        where only these fit; each with a warning.
+
+    Returns
+    -------
+    PencilArray or DistributedView
+        A field if all dimensions consist of blocks; a dimension of one point that several processes
+        own becomes a singleton, an array without dimensions has one point. A view if any dimension
+        is cyclic or unstructured: `DistributedView.to_pencil` copies it to a pencil.
+
+    Raises
+    ------
+    DAPError
+        If a rule of the protocol is broken; the same error on every rank.
+    RankDisagreementError
+        If element types differ between ranks, or arguments do.
+    ArgumentError, TypeError
+        On every rank, if an argument is not allowed, or elements are Python objects.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> theirs = np.arange(12.0).reshape(3, 4)
+    >>> u = import_array({"__version__": "0.10.0", "buffer": theirs, "dim_data": ({}, {})})
+    >>> u *= 2.0
+    >>> u.sum(), theirs[2, 3]
+    (np.float64(132.0), np.float64(22.0))
+    """
+    call = "dap.import_array"
+    user = read_comm(comm, call)
+    imported = _read(call, topology_of(user), obj, halo=halo, lenient=lenient)
+    dims = [imported_dim(whole, halo) for whole in imported.whole.dims]
+    blocks = [found for found in dims if found]
+    if len(blocks) < len(dims):
+        return DistributedView(user, imported.whole, imported.mine.dims, imported.buffer)
+    buffer = imported.buffer
+    if not blocks:  # an array without dimensions, on one process
+        blocks, buffer = [ImportedDim(bounds=(0, 1), periodic=False)], buffer[None]
+    singletons = frozenset(dim for dim, found in enumerate(blocks) if found.singleton)
+    return _field(_pencil(blocks, user), buffer, blocks, singletons)
+
+
+def import_onto(
+    pencil: Pencil, obj: object, *, halo: ImportHalo = "keep", lenient: bool = False
+) -> PencilArray:
+    """Import an array with the blocks of a pencil: see `PencilArray.from_distarray`."""
+    call = "PencilArray.from_distarray"
+    with agreed(topology_among(pencil).comm, call) as same:
+        check_type("pencil", pencil, Pencil)
+        same(pencil=pencil)
+    imported = _read(call, topology_of(ordered_comm(pencil)), obj, halo=halo, lenient=lenient)
+    lead = len(imported.whole.dims) - pencil.ndim
+    space = [imported_dim(whole, halo) for whole in imported.whole.dims[max(0, lead) :]]
+    singletons = _singletons(pencil, imported.whole, space) if lead >= 0 else None
+    if singletons is None:
+        msg = (
+            f"an array of shape {imported.whole.global_shape} over the process grid "
+            f"{imported.whole.grid_shape} does not have the blocks of\n{pencil!r}\n"
+            "use dap.import_array(), and transpose() or to_pencil()"
+        )
+        raise PencilMismatchError(msg)
+    return _field(pencil, imported.buffer, [one for one in space if one], singletons)
+
+
+class _Imported(NamedTuple):
+    """The distribution, the export of this process, and its buffer."""
+
+    whole: GlobalDist
+    mine: LocalDist
+    buffer: Array
+
+
+class _Owned:
+    """A buffer that keeps its exporter alive."""
+
+    def __init__(self, buffer: Array, exporter: object) -> None:
+        # Raw bytes, because not every element type can be described.
+        self.__array_interface__ = array_interface(buffer)
+        self.owners = buffer, exporter
+
+
+def _read(call: str, topology: Topology, obj: object, *, halo: object, lenient: bool) -> _Imported:
+    """Read and validate the exports of all processes. *Collective*."""
+    with agreed(topology.comm, call) as same:
+        if halo not in _HALOS:
+            msg = f"halo={halo!r} must be one of {', '.join(map(repr, _HALOS))}"
+            raise ArgumentError(msg)
+        same(halo=halo, lenient=bool(lenient))
+        export = obj.__distarray__() if hasattr(obj, "__distarray__") else obj
+        read = metadata(export, lenient=bool(lenient))
+    whole = exchange_metadata(topology, read)
+    assert read.dist is not None
+    assert isinstance(export, Mapping)
+    with agreed(topology.comm, call) as same:
+        same(dtype=as_dtype(read.dist.dtype))
+        if halo == "wrap":
+            _check_wrapped(read.dist, whole)
+        buffer = as_array(export["buffer"])
+        assert buffer is not None
+        owned = np.asarray(_Owned(buffer, (obj, export))).view(buffer.dtype)
+    return _Imported(whole, read.dist, owned)
+
+
+def _check_wrapped(mine: LocalDist, whole: GlobalDist) -> None:
+    """Check that all processes at an end of the array have equal boundary widths there."""
+    for number, (here, all_of_them) in enumerate(zip(mine.dims, whole.dims, strict=True)):
+        there = all_of_them.parts[here.rank]
+        if here.periodic and here.boundary != there.boundary:
+            msg = (
+                f"got {here.boundary} boundary points, expected {there.boundary} as on "
+                "the first process of this grid rank, to convert them to ghosts; use halo='keep'"
+            )
+            raise UnsupportedError(msg, code="K3", dim=number, key="padding")
+
+
+def _pencil(dims: Sequence[ImportedDim], comm: MPI.Intracomm) -> Pencil:
+    """Make the pencil with these blocks. *Collective*."""
+    divided = [dim for dim, found in enumerate(dims) if found.nprocs > 1]
+    return Pencil(
+        [found.bounds[-1] for found in dims],
+        comm,
+        decomp=divided or None,
+        grid=[dims[dim].nprocs for dim in divided] or None,
+        periodic=[found.periodic for found in dims],
+        splits=[found.bounds for found in dims] if divided else None,
+    )
+
+
+def _singletons(
+    pencil: Pencil, whole: GlobalDist, dims: Sequence[ImportedDim | None]
+) -> frozenset[int] | None:
+    """Dimensions of a pencil along which an array has extent 1; None if its blocks differ."""
+    lead = whole.dims[: len(whole.dims) - pencil.ndim]
+    if not all(_is_whole(components) for components in lead):
+        return None
+    singletons = set()
+    for dim, (found, split) in enumerate(zip(dims, pencil.layout.splits, strict=True)):
+        if found is None or found.nprocs != split.parts:
+            return None
+        cut = Split.from_bounds(found.bounds)
+        if cut == split and not found.singleton:
+            continue
+        one_point = (cut.points, cut.parts, found.width) == (1, 1, (0, 0))
+        if not found.singleton and not one_point:
+            return None
+        singletons.add(dim)
+    return frozenset(singletons)
+
+
+def _is_whole(dim: GlobalDimMap) -> bool:
+    """Whether a dimension is one block on one process, without ghosts."""
+    return isinstance(dim, GlobalBlockMap) and dim.nprocs == 1 and dim.parts[0].ghosts == (0, 0)
+
+
+def _field(
+    pencil: Pencil, buffer: Array, dims: Sequence[ImportedDim], singletons: frozenset[int]
+) -> PencilArray:
+    """Wrap the own points of a buffer and their halo."""
+    parts = pencil.layout.parts(pencil.rank)
+    along = zip(dims, parts, strict=True)
+    inside: list[Any] = [found.inside(part) for found, part in along]
+    return PencilArray.from_block(
+        pencil,
+        buffer[(Ellipsis, *inside)],
+        singletons,
+        tuple(found.width for found in dims),
+        frozenset(dim for dim, found in enumerate(dims) if found.trimmed),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedDim:
+    """One dimension of an imported array: its blocks, and its padding as a halo.
+
+    Parameters
+    ----------
+    bounds : tuple of int
+        Grid rank r owns the points ``bounds[r] .. bounds[r + 1] - 1``.
+    periodic : bool
+        Whether the dimension wraps around.
+    singleton : bool
+        Whether all processes have the same single point.
+    width : tuple of int
+        Width of the halo on all processes.
+    trimmed : bool
+        Whether there is no halo at the ends of the array.
+    below : tuple of int
+        Points below the own ones in the buffer of each grid rank.
+    """
+
+    bounds: tuple[int, ...]
+    periodic: bool
+    singleton: bool = False
+    width: Widths = (0, 0)
+    trimmed: bool = False
+    below: tuple[int, ...] = (0,)
+
+    @property
+    def nprocs(self) -> int:
+        """Number of processes along the dimension."""
+        return len(self.bounds) - 1
+
+    def margins(self, part: int) -> Widths:
+        """Width of the halo on one grid rank."""
+        lo, hi = self.width
+        first, last = self.trimmed and part == 0, self.trimmed and part == self.nprocs - 1
+        return 0 if first else lo, 0 if last else hi
+
+    def inside(self, part: int) -> slice:
+        """Slice of the own points and their halo in the buffer of one grid rank."""
+        lo, hi = self.margins(part)
+        start, stop = self.bounds[part : part + 2]
+        own = self.below[part]
+        return slice(own - lo, own + stop - start + hi)
+
+
+def imported_dim(whole: GlobalDimMap, halo: ImportHalo) -> ImportedDim | None:
+    """Find the blocks of a dimension; None if it does not consist of blocks.
+
+    Parameters
+    ----------
+    whole : GlobalDimMap
+        The map of every grid rank.
+    halo : {"keep", "drop", "wrap"}
+        Treatment of padding, as in `import_array`.
+
+    Examples
+    --------
+    >>> from pencils.dap import make_global
+    >>> inner = {"size": 9, "nprocs": 2}
+    >>> whole = make_global(
+    ...     [
+    ...         BlockMap(**inner, rank=0, start=0, stop=4, ghosts=(0, 2)),
+    ...         BlockMap(**inner, rank=1, start=4, stop=9, ghosts=(2, 0)),
+    ...     ]
+    ... )
+    >>> found = imported_dim(whole, "keep")
+    >>> found.bounds, found.width, found.trimmed, found.inside(1)
+    ((0, 4, 9), (2, 2), True, slice(0, 7, None))
+    """
+    if _is_replicated(whole):
+        one_each = tuple(range(whole.nprocs + 1))
+        return ImportedDim(one_each, periodic=False, singleton=True, below=(0,) * whole.nprocs)
+    blocks = [part for part in whole.parts if isinstance(part, BlockMap)]
+    if not blocks:
+        return None
+    if halo == "wrap" and whole.periodic:
+        blocks = _wrapped(blocks)
+    ghosts = tuple(block.ghosts for block in blocks)
+    width, trimmed = ((0, 0), False) if halo == "drop" else _common_width(ghosts)
+    return ImportedDim(
+        bounds=(*(block.start for block in blocks), blocks[-1].stop),
+        periodic=whole.periodic,
+        width=width,
+        trimmed=trimmed,
+        below=tuple(below for below, _ in ghosts),
+    )
+
+
+def _is_replicated(whole: GlobalDimMap) -> bool:
+    """Whether it is an exported singleton dimension: several processes own point 0."""
+    return (
+        whole.nprocs > 1
+        and whole.size == 1
+        and all(
+            isinstance(part, UnstructuredMap)
+            and not part.one_to_one
+            and part.indices.tolist() == [0]
+            for part in whole.parts
+        )
+    )
+
+
+def _common_width(room: Sequence[Widths]) -> tuple[Widths, bool]:
+    """Widest halo common to all processes, and whether the ends of the array have none."""
+    full = min(lo for lo, _ in room), min(hi for _, hi in room)
+    if any(full) or len(room) == 1:
+        return full, False
+    inside = min(lo for lo, _ in room[1:]), min(hi for _, hi in room[:-1])
+    return inside, any(inside)
+
+
+def _wrapped(blocks: Sequence[BlockMap]) -> list[BlockMap]:
+    """Convert the boundary points at both ends of the array to ghosts of the other end."""
+    lo, hi = blocks[0].boundary[0], blocks[-1].boundary[1]
+    size, last = blocks[0].size - lo - hi, len(blocks) - 1
+    return [
+        replace(
+            block,
+            size=size,
+            start=max(block.start - lo, 0),
+            stop=min(block.stop - lo, size),
+            ghosts=(
+                lo if block.rank == 0 else block.ghosts[0],
+                hi if block.rank == last else block.ghosts[1],
+            ),
+            boundary=(0, 0),
+        )
+        for block in blocks
+    ]
