@@ -256,10 +256,10 @@ def put(
 
 
 def _indexer(u: PencilArray, coords: Sequence[Any]) -> PointIndexer:
-    from pencils.indexer.passing import PassingIndexer
+    from pencils.indexer.one_shot import OneShotIndexer
 
     dims = [dim for dim in range(u.pencil.ndim) if dim not in u.singletons]
-    return PassingIndexer(u.pencil, coords, dims=dims)
+    return OneShotIndexer(u.pencil, coords, dims=dims)
 
 
 # The Distributed Array Protocol: see `pencils.dap`.

@@ -21,8 +21,8 @@ from pencils.graph.messages import make_distributed_recv, staple_distributed_sen
 from pencils.graph.nodes import call
 from pencils.graph.rules import Shape
 from pencils.indexer.arguments import read_coords
-from pencils.indexer.locate import locate
-from pencils.indexer.rows import RowPlan
+from pencils.indexer.gather_scatter import GatherScatter
+from pencils.indexer.requests import locate
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
@@ -89,19 +89,19 @@ def take(
         extent = pen.extent(singletons)
         shape, index = read_coords(coords, extent.shape, copy=False)
     find = partial(locate, extent.layout, index, extent.layout.parts(pen.rank))
-    plan = RowPlan(pen.topology, find, extent.box.volume)
+    plan = GatherScatter(pen.topology, find, extent.box.volume)
     plan.free()  # its arrays stay; what travels from now on does so in the graph
     tag = "take", new_number(comm, pen)
     picked = {
-        peer: call(_Picking(plan.wanted[rows], pen.order), x, shape=(*components, _count(rows)))
-        for peer, rows in plan.pulls.leaving.ranges
+        peer: call(_Picking(plan.requested[rows], pen.order), x, shape=(*components, _count(rows)))
+        for peer, rows in plan.to_requesters.leaving.ranges
     }
     kept = picked.pop(pen.rank, None)
     arriving = [
         kept
         if peer == pen.rank
         else make_distributed_recv(ranks[peer], tag, (*components, _count(rows)), x.dtype)
-        for peer, rows in plan.pulls.arriving.ranges
+        for peer, rows in plan.to_requesters.arriving.ranges
     ]
     # x is needed even where nothing is asked for: other ranks may wait for what it staples.
     arrange = _Arrangement(plan.places, (*components, *shape))

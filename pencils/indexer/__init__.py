@@ -1,8 +1,12 @@
-"""Reading and writing distributed collections by global indices."""
+"""Take and put: rows of distributed data, read and written by global coordinates or indices.
+
+`points` reads and writes points of fields, `global_indexers` items of distributed collections,
+`interpolation` values between the points of fields. All of them use the plan of `gather_scatter`:
+begin there. Imports nothing above `array`.
+"""
 
 from pencils.comm.combining import ReduceOp
-from pencils.indexer.multi import GlobalMultiIndexer
+from pencils.indexer.global_indexers import GlobalIndexer, GlobalMultiIndexer
 from pencils.indexer.points import PointIndexer
-from pencils.indexer.single import GlobalIndexer
 
 __all__ = ["GlobalIndexer", "GlobalMultiIndexer", "PointIndexer", "ReduceOp"]

@@ -155,7 +155,7 @@ class Interpolation(Freeable):
         self._agreement = Agreement(topology, next(topology.numbers), "Interpolation", check=check)
         varied = [dim for dim in range(pencil.ndim) if dim not in self._singletons]
         self._indexer = PointIndexer(pencil, coords, dims=varied, check=False)
-        self._indexer.learn(replicas=False)  # while memory is allocated for all calls to come
+        self._indexer.plan_take()  # while memory is allocated for all later calls
         self._sums: Array = np.empty(0)
 
     def __call__(self, u: PencilArray, out: Any = None) -> Array:
@@ -186,11 +186,11 @@ class Interpolation(Freeable):
             if found.dtype != dtype:
                 msg = f"out has type {found.dtype}, but values of type {dtype} come out"
                 raise TypeError(msg)
-            errand = self._indexer.to_take("interpolate", u, None)
+            request = self._indexer.take_request("interpolate", u, None)
             inside = np.zeros((prod(u.components), self._where.shape[1]), dtype)
             values = np.empty_like(inside, u.dtype)
             shares = np.empty_like(inside, np.result_type(self._weights, u.dtype))
-        corners = _columns(errand.run(), u.components)
+        corners = _columns(request.run(), u.components)
         for weights, where in zip(self._weights, self._where, strict=True):
             np.take(corners, where, 1, out=values, mode="clip")
             inside += np.multiply(weights, values, out=shares)
@@ -235,15 +235,16 @@ class Interpolation(Freeable):
             _check_target(u)
             given = read_values("values", values, (*u.components, *self.shape), u.dtype)
             sums = self._shared_out(given, u)
-            known = self._indexer.knows(replicas=True)
-            transfer = self._indexer.ready_to_put(u, sums, ReduceOp.SUM) if known else None
-            same.defer(up=not known)
+            request = None
+            if self._indexer.can_put:
+                request = self._indexer.put_request(u, sums, ReduceOp.SUM)
+            same.defer(up=request is None)
         if same.deferred:
-            self._indexer.learn(replicas=True)
+            self._indexer.plan_put()
             with self._agreement.on("deposit"):
-                transfer = self._indexer.ready_to_put(u, sums, ReduceOp.SUM)
-        assert transfer is not None
-        transfer.run()
+                request = self._indexer.put_request(u, sums, ReduceOp.SUM)
+        assert request is not None
+        request.run()
 
     def _shared_out(self, given: Array, u: PencilArray) -> Array:
         """Sum up the shares of the points around all positions."""

@@ -1,4 +1,4 @@
-"""Python objects, which travel as rows of bytes."""
+"""Python objects by global indices: `take` and `put`. They travel pickled, as rows of bytes."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ from typing import Any
 
 import numpy as np
 
-from pencils.indexer.access import Access
 from pencils.indexer.arguments import read_items, read_slots
-from pencils.indexer.grouping import starts
+from pencils.indexer.lists import IndexLists
 from pencils.indexer.ragged import Ragged
+from pencils.indexer.requests import bounds_of
 
 
-def take(access: Access, dist_data: object, local_data_l: Any) -> Any:
-    """Read objects: see `GlobalMultiIndexer.take`. *Collective*."""
-    plan = access.plan
-    with access.agreement.on("take"):
+def take(lists: IndexLists, dist_data: object, local: Any) -> Any:
+    """Read objects: see `GlobalIndexer.take`. *Collective*."""
+    plan, agree = lists.plan, partial(lists.agreement.on, "take")
+    with agree():
         items = read_items("dist_data", dist_data, plan.rows)
-        slots = access.each_given(local_data_l, read_slots)
-        wanted, where = np.unique(plan.wanted, return_inverse=True)
-        rows = pickled([items[number] for number in wanted.tolist()]).pick(where)
-        move = plan.pulls.ready_ragged(rows, partial(access.agreement.on, "take"))
+        slots = [] if local is None else lists.read(local, read_slots)
+        requested, where = np.unique(plan.requested, return_inverse=True)
+        rows = pickled([items[number] for number in requested.tolist()]).pick(where)
+        move = plan.to_requesters.prepare_ragged(rows, agree)
     rows = move()
-    with access.agreement.on("take"):
+    with agree():
         found = unpickled(rows.pick(plan.places))
-    if local_data_l is None:
-        return [found[part] for part in access.parts]
-    for slot, part in zip(slots, access.parts, strict=True):
+    if local is None:
+        return lists.result([found[part] for part in lists.parts])
+    for slot, part in zip(slots, lists.parts, strict=True):
         slot[:] = found[part]
-    return local_data_l
+    return local
 
 
-def put(access: Access, local_data_l: object, dist_data: object) -> list[Any]:
-    """Write objects: see `GlobalMultiIndexer.put`. *Collective*."""
-    plan = access.plan
-    with access.agreement.on("put"):
-        lists = access.each(local_data_l, read_items)
+def put(lists: IndexLists, local: object, dist_data: object) -> list[Any]:
+    """Write objects: see `GlobalIndexer.put`. *Collective*."""
+    plan, agree = lists.plan, partial(lists.agreement.on, "put")
+    with agree():
+        parts = lists.read(local, read_items)
         given = dist_data is not None
         out = read_slots("dist_data", dist_data, plan.rows) if given else [None] * plan.rows
-        items = [item for entries in lists for item in entries]
+        items = [item for part in parts for item in part]
         rows = pickled(items).pick(plan.order)
-        move = plan.pushes.ready_ragged(rows, partial(access.agreement.on, "put"))
+        move = plan.to_owners.prepare_ragged(rows, agree)
     rows = move()
-    with access.agreement.on("put"):
-        written, writers = plan.writers
+    with agree():
+        written, writers = plan.last_writers
         found = unpickled(rows.pick(writers))
     for number, item in zip(written.tolist(), found, strict=True):
         out[number] = item
@@ -68,8 +68,8 @@ def pickled(items: Sequence[Any]) -> Ragged:
 
 
 def unpickled(rows: Ragged) -> list[Any]:
-    """Make every item again, each a new one."""
-    bounds, data = starts(rows.counts).tolist(), rows.values.tobytes()
+    """Make a new object of every row."""
+    bounds, data = bounds_of(rows.counts).tolist(), rows.values.tobytes()
     return [
         pickle.loads(data[lo:hi])  # noqa: S301 - from this very program
         for lo, hi in pairwise(bounds)

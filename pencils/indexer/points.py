@@ -24,35 +24,34 @@ from pencils.comm.rows import locate as locate_points
 from pencils.errors import ArgumentError
 from pencils.indexer.agreement import Agreement, Unheard
 from pencils.indexer.arguments import read_array, read_coords, read_reduce, read_values
-from pencils.indexer.block import Block, Geometry
-from pencils.indexer.locate import locate_replicas, points_on
-from pencils.indexer.route import MOST_HELD, Errand, Lane, Steps, Transfer
-from pencils.indexer.rows import RowPlan
+from pencils.indexer.blocks import Block
+from pencils.indexer.gather_scatter import MOST_HELD, GatherScatter, Request, RowBuffers, Steps
+from pencils.indexer.requests import locate_replicas, points_on
 from pencils.pencil import Pencil
 from pencils.plan import FieldPlan
 
 
-class PointIndexer(FieldPlan[Transfer[Any]]):
+class PointIndexer(FieldPlan[Request[Any]]):
     """Reusable plan that reads and writes some points of fields. Making one is *Collective*.
 
-    Every process asks for points of its own choice, wherever they live: probes, lines, planes,
-    particles. The plan serves all fields of a pencil, whatever their type, components and halo;
-    `PencilArray.take` and `PencilArray.put` make one for a single use.
+    Every process chooses its points, which any process may own: probes, lines, planes, particles.
+    The plan serves all fields of a pencil, with any type, components and halo. `PencilArray.take`
+    and `PencilArray.put` make one for a single use.
 
     Parameters
     ----------
     pencil : Pencil
-        Where the fields live.
+        Pencil of the fields.
     coords : sequence of array_like of int
         Global coordinates along each dimension, in ``[0, shape)``, which broadcast to each other
-        as in NumPy's ``a[i, j, k]``. Other ones on every process, perhaps none; points may come
-        twice.
+        as in NumPy's ``a[i, j, k]``. Different ones on every process, perhaps none; a point may be
+        repeated.
     dims : int or sequence of int, optional
         Dimensions along which the fields vary; along the others they are singletons, and the only
         coordinate is 0. Default: all.
     check : bool, optional
         Whether every call agrees on its arguments over all ranks, so that a mistake on one rank
-        raises everywhere. Without it, the last few arrays that were passed are held on to.
+        raises everywhere. Without it, the last few arrays that were passed stay in memory.
 
     Attributes
     ----------
@@ -99,9 +98,9 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
         self._agreement = Agreement(topology, next(topology.numbers), self._owner, check=check)
         parts = self._layout.parts(pencil.rank)
         self._points = points_on(self._layout, self._coords, parts)
-        # Made when they are needed: who only reads shared fields needs none.
-        self._near: RowPlan | None = None
-        self._replicas: RowPlan | None = None
+        # Made when they are needed: reading shared fields once needs none.
+        self._nearest: GatherScatter | None = None
+        self._replicas: GatherScatter | None = None
 
     def take(self, u: PencilArray, out: Any = None) -> Array:
         """Read the points of a field: ``global_array[..., i, j, k]``. *Collective*.
@@ -126,18 +125,18 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
         key = id(u), id(out), None if out is None else _state(out)
         found = None if self._agreement.check else self._found(key)
         if found is None:
-            found = self.to_take("take", u, out).transfer()
+            found = self.take_request("take", u, out)
             if out is not None:
                 self._remember(key, found, [u, out])
         taken: Array = found.run()
         return taken
 
     def take_start(self, u: PencilArray, out: Any = None) -> Handle[Array]:
-        """Start what `take` does; `wait` of the handle returns the array. *Collective*.
+        """Start a `take`; `wait` of the handle returns the array. *Collective*.
 
-        Meanwhile neither the field nor the array may be touched.
+        Neither the field nor the array may be changed before.
         """
-        return self.to_take("take_start", u, out, starts=True).start()
+        return self.take_request("take_start", u, out, starts=True).start()
 
     def put(self, u: PencilArray, values: Any, *, reduce: ReduceOp | None = None) -> None:
         """Write to the points of a field: ``global_array[..., i, j, k] = values``. *Collective*.
@@ -149,9 +148,9 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
         values : array_like
             What broadcasts to ``u.components + shape`` and can be converted to the type of `u`.
         reduce : ReduceOp, optional
-            How values for one point, and the one that is there, are combined; the type of the
-            field stays, see `ReduceOp`. Default: the last one stays, in the order of ranks and, on
-            each of them, of coordinates.
+            How values for one point, and its present one, are combined; the type of the field
+            stays, see `ReduceOp`. Default: the last one stays, in the order of ranks and, on each
+            of them, of coordinates.
 
         Raises
         ------
@@ -168,14 +167,14 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
         array([[0., 0., 5.],
                [2., 0., 0.]])
         """
-        self.ready_to_put(u, values, reduce).run()
+        self.put_request(u, values, reduce).run()
 
-    def ready_to_put(self, u: PencilArray, values: Any, reduce: ReduceOp | None) -> Transfer[None]:
-        """Prepare what `put` does. *Collective*, if ranks agree or the plan is to be made."""
+    def put_request(self, u: PencilArray, values: Any, reduce: ReduceOp | None) -> Request[None]:
+        """Prepare a `put`. *Collective*, if ranks agree or the plan is to be made."""
         key = id(u), id(values), _state(values), reduce
         found = None if self._agreement.check else self._found(key)
         if found is None:
-            found = self._to_put("put", u, values, reduce).transfer()
+            found = self._agreed_put("put", u, values, reduce)
             if self._is_read_in_place(values, u):
                 self._remember(key, found, [u, values])
         return found
@@ -183,11 +182,11 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
     def put_start(
         self, u: PencilArray, values: Any, *, reduce: ReduceOp | None = None
     ) -> Handle[None]:
-        """Start what `put` does; `wait` of the handle completes it. *Collective*.
+        """Start a `put`; `wait` of the handle completes it. *Collective*.
 
-        Meanwhile the field may not be touched.
+        The field may not be used before.
         """
-        return self._to_put("put_start", u, values, reduce, starts=True).start()
+        return self._agreed_put("put_start", u, values, reduce, starts=True).start()
 
     def free(self) -> None:
         """Complete what is under way, and release memory and MPI objects.
@@ -196,36 +195,48 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
         """
         self._agreement.closed = True
         self._bound.clear()
-        for plan in (self._near, self._replicas):
+        for plan in (self._nearest, self._replicas):
             if plan is not None:
                 plan.free()
 
-    def knows(self, *, replicas: bool) -> bool:
-        """Whether the plan to read points, or to write them, was made."""
-        return (self._replicas if self._writes_more(replicas=replicas) else self._near) is not None
+    @property
+    def can_take(self) -> bool:
+        """Whether the plan to read points was made."""
+        return self._nearest is not None
 
-    def learn(self, *, replicas: bool) -> None:
-        """Make the plan to read points, or to write them. *Collective* at first."""
-        _ = self._written if replicas else self._taken
+    @property
+    def can_put(self) -> bool:
+        """Whether the plan to write points was made."""
+        return (self._replicas if self._layout.replicated_axes else self._nearest) is not None
 
-    def _writes_more(self, *, replicas: bool) -> bool:
-        return replicas and bool(self._layout.replicated_axes)
+    def plan_take(self) -> GatherScatter:
+        """Return the plan to read points, on the nearest replica. *Collective* at first."""
+        if self._nearest is None:
+            self._nearest = self._plan(partial(locate_points, self._points))
+        return self._nearest
 
-    def to_take(
+    def plan_put(self) -> GatherScatter:
+        """Return the plan to write points, on all their replicas. *Collective* at first."""
+        if not self._layout.replicated_axes:
+            return self.plan_take()
+        if self._replicas is None:
+            self._replicas = self._plan(partial(locate_replicas, self._layout, self._coords))
+        return self._replicas
+
+    def take_request(
         self, call: str, u: PencilArray, out: Any, *, starts: bool = False
-    ) -> Errand[Array]:
-        """Prepare to read points. *Collective*, if ranks agree or the plan is to be made."""
+    ) -> Request[Array]:
+        """Prepare a `take`. *Collective*, if ranks agree or the plan is to be made."""
         with self._agreement.on(call) as same:
             found = self._read_out(u, out, same)
-            known = self.knows(replicas=False)
-            errand = self._take(u, found, starts=starts) if known else None
-            same.defer(up=not known)
+            request = self._take_request(u, found, starts=starts) if self.can_take else None
+            same.defer(up=request is None)
         if same.deferred:
-            self.learn(replicas=False)
+            self.plan_take()
             with self._agreement.on(call):
-                errand = self._take(u, found, starts=starts)
-        assert errand is not None
-        return errand
+                request = self._take_request(u, found, starts=starts)
+        assert request is not None
+        return request
 
     def _read_out(self, u: PencilArray, out: Any, same: agreed | Unheard) -> Array:
         self._check_field(u, same)
@@ -236,33 +247,28 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
             raise TypeError(msg)
         return found
 
-    def _take(self, u: PencilArray, found: Array, *, starts: bool = False) -> Errand[Array]:
-        plan = self._taken
-        block = Block(u, self.pencil.order)
-        numbers = plan.positions(block.geometry)
+    def _take_request(
+        self, u: PencilArray, found: Array, *, starts: bool = False
+    ) -> Request[Array]:
+        plan, block = self.plan_take(), Block(u, self.pencil.order)
+        numbers = plan.positions(block)
         aliased = np.may_share_memory(u.padded, found)
 
-        def prepare(lane: Lane) -> Steps:
+        def prepare(buffers: RowBuffers) -> Steps:
             pack, unpack = [], []
-            columns = zip(
-                block.columns,
-                block.rows(lane.source),
-                block.rows(lane.target),
-                block.flat(found),
-                strict=True,
-            )
-            for column, *others in columns:
-                before, after = plan.answers(column, numbers, *others, aliased=aliased)
+            leaving, arriving = block.rows(buffers.source), block.rows(buffers.target)
+            columns = zip(block.columns, leaving, arriving, block.flat(found), strict=True)
+            for column, *rows, out in columns:
+                before, after = plan.take_steps(column, numbers, rows, out, aliased=aliased)
                 pack += before
                 unpack += after
             return pack, unpack
 
-        return Errand(plan.pulls, block.row, prepare, found, starts=starts)
+        return Request(plan.to_requesters, block.row, prepare, found, starts=starts)
 
-    def _to_put(
+    def _agreed_put(
         self, call: str, u: PencilArray, values: Any, reduce: object, *, starts: bool = False
-    ) -> Errand[None]:
-        """Prepare to write points. *Collective*, if ranks agree or the plan is to be made."""
+    ) -> Request[None]:
         with self._agreement.on(call) as same:
             self._check_field(u, same)
             op = read_reduce(reduce)
@@ -271,54 +277,37 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
             check_writeable(u)
             if op is not None:
                 op.result(u.dtype)  # if there is any
-            known = self.knows(replicas=True)
-            errand = self._put(u, given, op, starts=starts) if known else None
-            same.defer(up=not known)
+            request = self._put_request(u, given, op, starts=starts) if self.can_put else None
+            same.defer(up=request is None)
         if same.deferred:
-            self.learn(replicas=True)
+            self.plan_put()
             with self._agreement.on(call):
-                errand = self._put(u, given, op, starts=starts)
-        assert errand is not None
-        return errand
+                request = self._put_request(u, given, op, starts=starts)
+        assert request is not None
+        return request
 
-    def _put(
+    def _put_request(
         self, u: PencilArray, given: Array, op: ReduceOp | None, *, starts: bool
-    ) -> Errand[None]:
-        plan = self._written
-        block = Block(u, self.pencil.order)
-        # Replicas come one after the other, each with all values.
+    ) -> Request[None]:
+        plan, block = self.plan_put(), Block(u, self.pencil.order)
+        # Replicas follow each other, each with all values.
         copies = len(plan.order) // max(1, prod(self.shape))
 
-        def prepare(lane: Lane) -> Steps:
+        def prepare(buffers: RowBuffers) -> Steps:
             pack, unpack = [], []
-            columns = zip(
-                block.columns,
-                block.rows(lane.source),
-                block.rows(lane.target),
-                block.flat(given),
-                strict=True,
-            )
-            for column, leaving, arriving, source in columns:
+            leaving, arriving = block.rows(buffers.source), block.rows(buffers.target)
+            columns = zip(block.columns, leaving, arriving, block.flat(given), strict=True)
+            for column, *rows, source in columns:
                 every = source if copies == 1 else np.tile(source, copies)
-                pack += plan.letters(every, leaving, arriving)
-                unpack.append(self._writer(plan, block.geometry, column, arriving, op))
+                pack += plan.put_steps(every, rows)
+                unpack.append(_writer(plan, block, column, rows[1], op))
             unpack.append(partial(_mark, weakref.ref(u)))
             return pack, unpack
 
-        return Errand(plan.pushes, block.row, prepare, None, starts=starts)
-
-    @staticmethod
-    def _writer(
-        plan: RowPlan, geometry: Geometry, column: Array, arriving: Array, op: ReduceOp | None
-    ) -> Callable[[], None]:
-        """Prepare to write what has arrived of one component."""
-        if op is not None:
-            return partial(op.combine_column, column, plan.positions(geometry), arriving)
-        written, writers = plan.writers
-        return mover(column, geometry.positions(written), arriving, writers)
+        return Request(plan.to_owners, block.row, prepare, None, starts=starts)
 
     def _is_read_in_place(self, values: object, u: PencilArray) -> bool:
-        """Whether values that are put are taken from where they are."""
+        """Whether a put reads the values without copying them first."""
         return (
             type(values) is np.ndarray
             and values.flags.c_contiguous
@@ -326,25 +315,9 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
             and not self._layout.replicated_axes
         )
 
-    @property
-    def _taken(self) -> RowPlan:
-        """Plan of points that are read, on the nearest replica. *Collective* at first."""
-        if self._near is None:
-            self._near = self._plan(partial(locate_points, self._points))
-        return self._near
-
-    @property
-    def _written(self) -> RowPlan:
-        """Plan of points that are written, on all their replicas. *Collective* at first."""
-        if not self._layout.replicated_axes:
-            return self._taken
-        if self._replicas is None:
-            self._replicas = self._plan(partial(locate_replicas, self._layout, self._coords))
-        return self._replicas
-
-    def _plan(self, locate: Callable[[], tuple[Ints, Ints]]) -> RowPlan:
+    def _plan(self, locate: Callable[[], tuple[Ints, Ints]]) -> GatherScatter:
         topology = self.pencil.topology
-        return RowPlan(topology, locate, self._layout.box(topology.rank).volume)
+        return GatherScatter(topology, locate, self._layout.box(topology.rank).volume)
 
     def _check_field(self, u: PencilArray, same: agreed | Unheard) -> None:
         check_place(u, self.pencil, self._singletons)
@@ -354,13 +327,23 @@ class PointIndexer(FieldPlan[Transfer[Any]]):
         same(dtype=u.dtype, components=u.components)
 
 
+def _writer(
+    plan: GatherScatter, block: Block, column: Array, arriving: Array, op: ReduceOp | None
+) -> Callable[[], None]:
+    """Prepare to write the rows of one component that arrive."""
+    if op is not None:
+        return partial(op.combine_column, column, plan.positions(block), arriving)
+    written, writers = plan.last_writers
+    return mover(column, block.positions(written), arriving, writers)
+
+
 def _state(array: object) -> object:
-    """Tell what may have changed of an array that is passed again."""
+    """Return what may have changed of an array that is passed again."""
     return (array.dtype, array.flags.writeable) if isinstance(array, np.ndarray) else None
 
 
 def _mark(field: weakref.ref[PencilArray]) -> None:
-    """Unset the ghosts of a field that was written, if that is wanted."""
+    """Mark the ghosts of a field as outdated, if ghosts are checked."""
     u = field() if checks.on else None
     if u is not None:
         u.mark_written()

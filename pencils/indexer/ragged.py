@@ -1,4 +1,4 @@
-"""Rows of different lengths, one after the other: arithmetic only."""
+"""Rows of values, of equal or of different lengths: arithmetic only."""
 
 from __future__ import annotations
 
@@ -8,12 +8,34 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pencils.array.allocation import Array
+from pencils.comm.pack_numpy import MOVES
 from pencils.comm.rows import Ints
-from pencils.indexer.grouping import last_of_each, starts
+from pencils.errors import ArgumentError
+from pencils.indexer.requests import bounds_of, last_of_each
+
+
+def row_type(dtype: np.dtype[Any], count: int) -> np.dtype[Any]:
+    """Return a type of the size of `count` values.
+
+    Raises
+    ------
+    ArgumentError
+        If they exceed the largest size that a type of NumPy can have.
+    """
+    size = dtype.itemsize * count
+    if size > np.iinfo(np.int32).max:
+        msg = f"count={count} of {dtype} exceeds 2 GiB per index; pass a smaller count"
+        raise ArgumentError(msg)
+    return np.dtype(MOVES.get(size, f"V{size}"))
+
+
+def as_rows(array: Array, row: np.dtype[Any]) -> Array:
+    """View a contiguous array as rows; one without values may be of any type."""
+    return array.reshape(-1).view(row) if array.size else np.empty(0, row)
 
 
 class Ragged(NamedTuple):
-    """Rows of values; row ``i`` has ``counts[i]`` of them, perhaps none.
+    """Rows of different lengths; row ``i`` has ``counts[i]`` values, perhaps none.
 
     Parameters
     ----------
@@ -28,25 +50,8 @@ class Ragged(NamedTuple):
 
     @classmethod
     def empty(cls, rows: int, dtype: np.dtype[Any]) -> Ragged:
-        """Make so many rows without values."""
+        """Make rows without values."""
         return cls(np.zeros(rows, np.int64), np.empty(0, dtype))
-
-    def as_type(self, dtype: np.dtype[Any]) -> Ragged:
-        """Return the same rows; if there are no values, these may have been of any type."""
-        return self if self.values.size else Ragged(self.counts, np.empty(0, dtype))
-
-    def pick(self, rows: Ints) -> Ragged:
-        """Return some rows, in any order and as often as wanted.
-
-        Examples
-        --------
-        >>> Ragged(np.array([1, 0, 2]), np.array([5, 6, 7])).pick(np.array([2, 1, 0, 2]))
-        Ragged(counts=array([2, 0, 1, 2]), values=array([6, 7, 5, 6, 7]))
-        """
-        counts = self.counts[rows]
-        ahead = starts(counts)
-        jumps = starts(self.counts)[rows] - ahead[:-1]
-        return Ragged(counts, self.values[np.arange(ahead[-1]) + np.repeat(jumps, counts)])
 
     @classmethod
     def joined(cls, parts: Sequence[Ragged], dtype: np.dtype[Any]) -> Ragged:
@@ -55,10 +60,27 @@ class Ragged(NamedTuple):
         counts, values = zip(*every, strict=True)
         return cls(np.concatenate(counts), np.concatenate(values))
 
+    def as_type(self, dtype: np.dtype[Any]) -> Ragged:
+        """Return the same rows; if there are no values, these may have been of any type."""
+        return self if self.values.size else Ragged(self.counts, np.empty(0, dtype))
+
+    def pick(self, rows: Ints) -> Ragged:
+        """Return some rows, in any order, also several times.
+
+        Examples
+        --------
+        >>> Ragged(np.array([1, 0, 2]), np.array([5, 6, 7])).pick(np.array([2, 1, 0, 2]))
+        Ragged(counts=array([2, 0, 1, 2]), values=array([6, 7, 5, 6, 7]))
+        """
+        counts = self.counts[rows]
+        ahead = bounds_of(counts)
+        jumps = bounds_of(self.counts)[rows] - ahead[:-1]
+        return Ragged(counts, self.values[np.arange(ahead[-1]) + np.repeat(jumps, counts)])
+
     def split(self, sizes: list[int]) -> list[Ragged]:
-        """Cut after so many rows, each time; the parts are views."""
-        rows = starts(np.array(sizes, np.int64))
-        values = starts(self.counts)[rows]
+        """Split into parts of `sizes` rows; the parts are views."""
+        rows = bounds_of(np.array(sizes, np.int64))
+        values = bounds_of(self.counts)[rows]
         return [
             Ragged(self.counts[rows[i] : rows[i + 1]], self.values[values[i] : values[i + 1]])
             for i in range(len(sizes))
@@ -79,7 +101,7 @@ def replaced(given: Ragged, written: Ragged, targets: Ints) -> Ragged:
     rows, writers = last_of_each(targets, size)
     origin = np.arange(size)
     origin[rows] = size + writers
-    return _both(given, written).pick(origin)
+    return Ragged.joined([given, written], given.values.dtype).pick(origin)
 
 
 def extended(given: Ragged, written: Ragged, targets: Ints) -> Ragged:
@@ -92,12 +114,8 @@ def extended(given: Ragged, written: Ragged, targets: Ints) -> Ragged:
     >>> extended(given, written, np.array([0, 0]))
     Ragged(counts=array([4, 1]), values=array([1, 2, 8, 9, 3]))
     """
+    both = Ragged.joined([given, written], given.values.dtype)
     owners = np.concatenate([np.arange(len(given.counts)), targets])
-    values = _both(given, written).pick(np.argsort(owners, kind="stable")).values
     counts = given.counts.copy()
     np.add.at(counts, targets, written.counts)
-    return Ragged(counts, values)
-
-
-def _both(given: Ragged, written: Ragged) -> Ragged:
-    return Ragged.joined([given, written], given.values.dtype)
+    return Ragged(counts, both.pick(np.argsort(owners, kind="stable")).values)

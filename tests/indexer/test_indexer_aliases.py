@@ -60,12 +60,12 @@ def test_integers_of_python_fit_where_there_is_room(comm, dtype, value):
         raise_together(comm, TypeError, "cannot be written", call=lambda: u.put([[1]], 256))
 
 
-def test_an_index_stands_for_less_than_two_gibibytes(comm):
+def test_rows_are_smaller_than_two_gibibytes(comm):
     indexer = GlobalIndexer([0] * (comm.size + 1), [], comm)
     raise_together(
         comm,
         ArgumentError,
-        "more than one index can stand for",
+        "exceeds 2 GiB per index",
         call=lambda: indexer.Take(np.empty(0), count=2**28),
     )
     indexer.free()

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from indexer_worlds import flat, put, put_rows, worlds
 
 from pencils.comm.rows import part_of
-from pencils.indexer.grouping import Segments, group, inverse, last_of_each
 from pencils.indexer.ragged import Ragged, extended, replaced
+from pencils.indexer.requests import Segments, group, inverse, last_of_each
 
 many = st.integers(1, 5).flatmap(worlds)
 lengths = st.lists(st.integers(0, 3), max_size=12)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pencils.indexer.locate import locate, locate_replicas
+from pencils.indexer.requests import locate, locate_replicas
 from pencils.layout import make_layout
 
 

@@ -21,7 +21,7 @@ from together import (
 
 import pencils
 from pencils import Pencil
-from pencils.indexer.rows import RowPlan
+from pencils.indexer.gather_scatter import GatherScatter
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -80,8 +80,8 @@ def test_ranks_on_one_node_make_no_plan(nodes, monkeypatch):
     field, points = shared_field(comm), corners(comm)
     apart = len(set(comm.allgather(NODES[nodes](comm.rank, comm.size)))) > 1
     made = []
-    make = RowPlan.__init__
-    monkeypatch.setattr(RowPlan, "__init__", lambda *args: made.append(1) or make(*args))
+    make = GatherScatter.__init__
+    monkeypatch.setattr(GatherScatter, "__init__", lambda *args: made.append(1) or make(*args))
     assert everywhere(comm, same(field.take(points), numbered(SHAPE)[tuple(points)]))
     assert everywhere(comm, bool(made) == apart)
 

@@ -1,0 +1,392 @@
+"""Move rows between the ranks that own them and the ranks that request them.
+
+`GatherScatter` is the plan: which rows travel between which ranks. Each of its two directions is a
+`RowExchange`; a `Request` is one call on it, prepared. A plan holds no data and knows no element
+types: of a row only its size in bytes matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from pencils.array.allocation import Array
+from pencils.comm.agree import agreed
+from pencils.comm.exchange import Bound, Exchange, Handle
+from pencils.comm.methods import Cargo, Piece
+from pencils.comm.neighbours import incoming
+from pencils.comm.rows import Ints, mover
+from pencils.comm.topology import Topology
+from pencils.indexer.blocks import Block
+from pencils.indexer.ragged import Ragged, as_rows, row_type
+from pencils.indexer.requests import Segments, group, inverse, last_of_each
+from pencils.plan import Freeable
+
+T = TypeVar("T")
+# Prepared requests that an indexer keeps; they hold the arrays of the call.
+MOST_HELD = 4
+Call = Callable[[], None]
+# What is done before and after the rows of other ranks travel.
+Steps = tuple[list[Call], list[Call]]
+
+
+class RowBuffers(NamedTuple):
+    """Buffers for the rows of one request, and the exchange between them.
+
+    Parameters
+    ----------
+    source : numpy.ndarray
+        Rows that leave this rank, grouped by rank.
+    target : numpy.ndarray
+        Rows that arrive, grouped by rank.
+    bound : Bound
+        Moves the source to the targets of other ranks.
+    """
+
+    source: Array
+    target: Array
+    bound: Bound
+
+
+class RowExchange(Freeable):
+    """Segments of rows that leave this rank and arrive here. Using one is *Collective*.
+
+    The buffers also have room for own rows, which stay on this rank; the caller copies them.
+
+    Parameters
+    ----------
+    topology : Topology
+        The ranks.
+    leaving, arriving : Segments
+        Rows for every rank, and rows from every rank.
+    """
+
+    def __init__(self, topology: Topology, leaving: Segments, arriving: Segments) -> None:
+        self.leaving = leaving
+        self.arriving = arriving
+        self._topology = topology
+        # By type of row. All blocking calls use the same buffers. A nonblocking call takes idle
+        # ones until it completes.
+        self._exchanges: dict[np.dtype[Any], Exchange] = {}
+        self._blocking: dict[np.dtype[Any], RowBuffers] = {}
+        self._idle: dict[np.dtype[Any], list[RowBuffers]] = {}
+
+    def buffers(self, row: np.dtype[Any]) -> RowBuffers:
+        """Return the buffers of blocking calls for rows of that type; local."""
+        if row not in self._blocking:
+            self._blocking[row] = self._bind(np.empty(self.leaving.total, row))
+        return self._blocking[row]
+
+    def take_idle(self, row: np.dtype[Any]) -> RowBuffers:
+        """Return idle buffers for rows of that type, to be returned by `give_back`; local."""
+        idle = self._idle.setdefault(row, [])
+        return idle.pop() if idle else self._bind(np.empty(self.leaving.total, row))
+
+    def give_back(self, buffers: RowBuffers) -> None:
+        """Keep buffers from `take_idle` for the next nonblocking call."""
+        self._idle[buffers.source.dtype].append(buffers)
+
+    def prepare(self, source: Array) -> Callable[[], Array]:
+        """Allocate what a single exchange of rows needs; local.
+
+        Returns
+        -------
+        callable
+            Moves the rows, and returns those that arrive. *Collective*.
+        """
+        buffers = self._bind(as_rows(source, row_type(source.dtype, 1)))
+        buffers.bound.reserve()
+        rank = self._topology.rank
+        own, there = self.leaving.of_rank(rank), self.arriving.of_rank(rank)
+
+        def move() -> Array:
+            buffers.bound.run()
+            buffers.target[there] = buffers.source[own]
+            return buffers.target.view(source.dtype)
+
+        return move
+
+    def prepare_ragged(
+        self, source: Ragged, agree: Callable[[], AbstractContextManager[object]]
+    ) -> Callable[[], Ragged]:
+        """Allocate what a single exchange of rows of different lengths needs; local.
+
+        Parameters
+        ----------
+        source : Ragged
+            The rows.
+        agree : callable
+            Makes the agreement in which memory for the values is allocated; see `agreed`.
+
+        Returns
+        -------
+        callable
+            Moves the rows, and returns those that arrive. *Collective*.
+        """
+        move_counts = self.prepare(source.counts)
+
+        def move() -> Ragged:
+            counts: Ints = move_counts()
+            with agree():
+                leaving = self.leaving.widened(source.counts)
+                values = RowExchange(self._topology, leaving, self.arriving.widened(counts))
+                move_values = values.prepare(source.values)
+            with values:
+                return Ragged(counts, move_values())
+
+        return move
+
+    def free(self) -> None:
+        """Complete what is under way, and release memory and MPI objects.
+
+        *Collective* if anything is under way.
+        """
+        for exchange in self._exchanges.values():
+            exchange.free()
+        self._exchanges.clear()
+        self._blocking.clear()
+        self._idle.clear()
+
+    def _bind(self, source: Array) -> RowBuffers:
+        target = np.empty(self.arriving.total, source.dtype)
+        exchange = self._exchanges.get(source.dtype) or self._make_exchange(source.dtype)
+        return RowBuffers(source, target, exchange.bind([source], [target], disjoint=True))
+
+    def _make_exchange(self, row: np.dtype[Any]) -> Exchange:
+        rank = self._topology.rank
+        cargo = Cargo(_pieces(self.leaving, rank), _pieces(self.arriving, rank), (), row)
+        made = Exchange(self._topology, [cargo], axes=1, method="messages")
+        self._exchanges[row] = made
+        return made
+
+
+class Request(Generic[T]):
+    """A prepared call: rows are packed, exchanged and unpacked, once or many times.
+
+    Making one is local, and allocates all memory that the call needs.
+
+    Parameters
+    ----------
+    rows : RowExchange
+        The direction in which rows travel.
+    row : numpy.dtype
+        Their type.
+    prepare : callable
+        Makes, for the buffers of the request, what packs and unpacks them.
+    result : object
+        What `run` returns.
+    starts : bool
+        Whether the request will be started, not run: several may be under way at once.
+    """
+
+    __slots__ = ("_buffers", "_pack", "_result", "_rows", "_unpack")
+
+    def __init__(
+        self,
+        rows: RowExchange,
+        row: np.dtype[Any],
+        prepare: Callable[[RowBuffers], Steps],
+        result: T,
+        *,
+        starts: bool,
+    ) -> None:
+        self._rows = rows
+        self._result = result
+        self._buffers = rows.take_idle(row) if starts else rows.buffers(row)
+        self._buffers.bound.reserve()
+        self._pack, self._unpack = map(_joined, prepare(self._buffers))
+
+    def run(self) -> T:
+        """Complete what is under way, and move the rows. *Collective*."""
+        bound = self._buffers.bound
+        bound.exchange.topology.complete()
+        self._pack()
+        bound.move()
+        self._unpack()
+        return self._result
+
+    def start(self) -> Handle[T]:
+        """Start moving the rows; `wait` of the handle returns the result. *Collective*."""
+        self._pack()
+
+        def finish() -> None:
+            self._unpack()
+            self._rows.give_back(self._buffers)
+
+        return self._buffers.bound.start(self._result, finish)
+
+
+class GatherScatter:
+    """Rows that this rank requests of their owners, and rows that other ranks request of it.
+
+    Making one is *Collective*.
+
+    Parameters
+    ----------
+    topology : Topology
+        The ranks.
+    locate : callable
+        Returns the rank that owns each requested row, and the number of the row among those of
+        its owner.
+    rows : int
+        Number of rows that this rank owns.
+
+    Attributes
+    ----------
+    order : numpy.ndarray
+        Numbers of the own requests in the order in which they travel: by owner.
+    requested : numpy.ndarray
+        Own rows that are requested, in write order: by requesting rank, then in its own order.
+    to_requesters : RowExchange
+        From owners to requesting ranks: a take, or gather.
+    to_owners : RowExchange
+        From requesting ranks to owners: a put, or scatter.
+    """
+
+    def __init__(
+        self, topology: Topology, locate: Callable[[], tuple[Ints, Ints]], rows: int
+    ) -> None:
+        self.rows = rows
+        self._rank = topology.rank
+        with agreed(topology.comm, "indexer"):  # one rank may have no memory for it
+            owners, offsets = locate()
+            self.order, self._sent = group(owners, topology.comm.size)
+            offsets = self._by_owner(offsets)
+        self._received = Segments.of(*incoming(topology.comm, self._sent.peers, self._sent.counts))
+        self.to_requesters = RowExchange(topology, self._received, self._sent)
+        self.to_owners = RowExchange(topology, self._sent, self._received)
+        with agreed(topology.comm, "indexer"):
+            move = self.to_owners.prepare(offsets)
+        self.requested: Ints = move()
+        self._positions: dict[object, Ints] = {}
+
+    def take_steps(
+        self, source: Array, numbers: Ints, buffers: Sequence[Array], out: Array, *, aliased: bool
+    ) -> Steps:
+        """Prepare to take ``source[numbers]`` on every owner.
+
+        Parameters
+        ----------
+        source : numpy.ndarray
+            What this rank owns.
+        numbers : numpy.ndarray
+            Where in it the `requested` rows are.
+        buffers : (numpy.ndarray, numpy.ndarray)
+            Rows that leave this rank, and rows that arrive.
+        out : numpy.ndarray
+            To be filled, for each request.
+        aliased : bool
+            Whether writing to it may change a source that is read in the same call.
+
+        Returns
+        -------
+        pack, unpack : list of callable
+            What is done before and after the rows of other ranks travel.
+        """
+        leaving, arriving = buffers
+        own, here = self._sent.of_rank(self._rank), self._received.of_rank(self._rank)
+        parts = self._received.of_others(self._rank)
+        pack = [mover(leaving[part], None, source, numbers[part]) for part in parts]
+        parts = self._sent.of_others(self._rank)
+        unpack = [self._to_requests(out, part, arriving[part], None) for part in parts]
+        if aliased:  # all is read before anything is written
+            pack.append(mover(arriving[own], None, source, numbers[here]))
+            return pack, [*unpack, self._to_requests(out, own, arriving[own], None)]
+        return pack, [self._to_requests(out, own, source, numbers[here]), *unpack]
+
+    def put_steps(self, source: Array, buffers: Sequence[Array]) -> list[Call]:
+        """Prepare to pack the rows for other ranks, and to copy those for this one.
+
+        Parameters
+        ----------
+        source : numpy.ndarray
+            A row for each request.
+        buffers : (numpy.ndarray, numpy.ndarray)
+            Rows that leave this rank, and rows that arrive.
+        """
+        leaving, arriving = buffers
+        own, here = self._sent.of_rank(self._rank), self._received.of_rank(self._rank)
+        parts = self._sent.of_others(self._rank)
+        packed = [self._of_requests(source, part, leaving[part]) for part in parts]
+        return [self._of_requests(source, own, arriving[here]), *packed]
+
+    def positions(self, block: Block) -> Ints:
+        """Return where the `requested` rows are in a block, computed once for each layout."""
+        if block.layout not in self._positions:
+            self._positions[block.layout] = block.positions(self.requested)
+        return self._positions[block.layout]
+
+    @cached_property
+    def last_writers(self) -> tuple[Ints, Ints]:
+        """Own rows that are requested, and the number in `requested` of the last request of each.
+
+        Costs memory for those only.
+        """
+        return last_of_each(self.requested, self.rows)
+
+    @property
+    def request_counts(self) -> Ints:
+        """How often each own row is requested."""
+        return np.bincount(self.requested, minlength=self.rows)
+
+    @property
+    def places(self) -> Ints:
+        """For each own request, its position in `order`."""
+        return inverse(self.order)
+
+    def free(self) -> None:
+        """Complete what is under way, and release memory and MPI objects.
+
+        *Collective* if anything is under way.
+        """
+        self.to_requesters.free()
+        self.to_owners.free()
+
+    @property
+    def _is_sorted(self) -> bool:
+        """Whether `order` is that of the requests."""
+        return len(self._sent.peers) <= 1
+
+    def _by_owner(self, source: Array) -> Array:
+        """Return ``source[order]``."""
+        if self._is_sorted:
+            return source
+        found = np.empty_like(source)
+        mover(found, None, source, self.order)()
+        return found
+
+    def _to_requests(self, out: Array, part: slice, source: Array, rows: Ints | None) -> Call:
+        if self._is_sorted:
+            return mover(out[part], None, source, rows)
+        return mover(out, self.order[part], source, rows)
+
+    def _of_requests(self, source: Array, part: slice, out: Array) -> Call:
+        if self._is_sorted:
+            return mover(out, None, source[part], None)
+        return mover(out, None, source, self.order[part])
+
+
+def _joined(calls: Sequence[Call]) -> Call:
+    """Return one callable that makes all calls, in this order."""
+    if len(calls) == 1:
+        return calls[0]
+
+    def every() -> None:
+        for call in calls:
+            call()
+
+    return every
+
+
+def _pieces(segments: Segments, rank: int) -> list[Piece]:
+    """Return the segments of other ranks as pieces of an exchange.
+
+    They are contiguous, so that their place on the other rank does not matter.
+    """
+    return [
+        Piece(peer, (rows,), (), straight=True) for peer, rows in segments.ranges if peer != rank
+    ]

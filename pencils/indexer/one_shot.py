@@ -1,0 +1,141 @@
+"""Points of fields that are read or written once, without a plan where memory is shared.
+
+All ranks of one node may read each other's blocks of shared fields. Each of them writes the
+address of its block to a table in shared memory. After a barrier all read the table, and the points
+that they request; after another barrier, blocks may be written again. No messages are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pencils.array.allocation import Array, memory_axes
+from pencils.array.pencil_array import PencilArray
+from pencils.comm.memory import array_at, fence
+from pencils.comm.rows import Home, fetcher
+from pencils.comm.shared import Place
+from pencils.comm.topology import Topology
+from pencils.indexer.points import PointIndexer
+from pencils.plan import Freeable, kept_plan
+
+# Columns of the table; strides follow.
+WINDOW, OFFSET, STRIDES = range(3)
+
+
+class OneShotIndexer(PointIndexer):
+    """A plan for a single call, during which the coordinates do not change.
+
+    Reading a shared field without messages takes less time than making a plan, but more than using
+    one. It is done if all ranks are on one node.
+    """
+
+    _owner = "PencilArray"
+    _copies = False
+
+    def take(self, u: PencilArray, out: Any = None) -> Array:
+        """Read the points of a field; see `PointIndexer.take`. *Collective*."""
+        with self._agreement.on("take") as same:
+            found = self._read_out(u, out, same)
+            same.flag(up=not self._topology.is_shared(u.padded))
+        table = None if same.flagged else _table_for(self._topology, u.ndim)
+        if table is None:
+            self.plan_take()
+            with self._agreement.on("take"):
+                request = self._take_request(u, found)
+            return request.run()
+        self._read_shared(u, table, found)
+        return found
+
+    def _read_shared(self, u: PencilArray, table: NDArray[np.int64], found: Array) -> None:
+        """Complete what is under way, and read the points of all components. *Collective*."""
+        own = u.local.transpose(memory_axes(self._layout.order, len(u.components)))
+        self._topology.complete()
+        table[self._topology.rank] = self._row(own)
+        _barrier(self._topology)
+        homes = self._homes(table.tolist(), own, u.components)
+        columns = list(found.reshape(prod(u.components), prod(self.shape)))
+        # What is still read, here or by other ranks, must not be overwritten meanwhile.
+        used = [own, *self._points.coords]
+        aliased = any(np.may_share_memory(*pair) for pair in product(used, columns))
+        targets = [np.empty_like(column) for column in columns] if aliased else columns
+        for index, target in zip(np.ndindex(u.components), targets, strict=True):
+            blocks = [Home(block[index], start) for block, start in homes]
+            fetcher(self._points, blocks, target)()
+        _barrier(self._topology)
+        if aliased:
+            for column, target in zip(columns, targets, strict=True):
+                column[:] = target
+
+    def _row(self, own: Array) -> list[int]:
+        """Return the row of the table for the own block, in memory order."""
+        place = self._topology.shared.place(own) if own.size else Place(0, 0)
+        assert place is not None  # an empty block may be anywhere: it is not read
+        return [*place, *own.strides]
+
+    def _homes(
+        self, rows: Sequence[Sequence[int]], own: Array, components: tuple[int, ...]
+    ) -> list[Home]:
+        """Return the block of every rank, and the coordinates of its first point."""
+        order, homes = self._layout.order, []
+        for rank, (window, offset, *strides) in enumerate(rows):
+            box = self._layout.box(rank)
+            shape = (*components, *(box.shape[dim] for dim in order))
+            memory = self._topology.shared.memory(self._topology.on_node[rank], window)
+            block = array_at(memory, shape, own.dtype, offset, strides)
+            homes.append(Home(block, [box.start[dim] for dim in order]))
+        return homes
+
+
+class BlockTable(Freeable):
+    """A row for each rank, with the address of its block. Making one is *Collective*.
+
+    Parameters
+    ----------
+    topology : Topology
+        The ranks, all of which are on one node.
+    axes : int
+        Number of axes of blocks.
+
+    Attributes
+    ----------
+    rows : numpy.ndarray or None
+        The same memory on all ranks; None if there is no room for it.
+    """
+
+    def __init__(self, topology: Topology, axes: int) -> None:
+        size, columns = topology.comm.size, STRIDES + axes
+        nbytes = size * columns * np.dtype(np.int64).itemsize
+        self._block = topology.shared.allocate(nbytes if topology.rank == 0 else 0)
+        self.rows: NDArray[np.int64] | None = None
+        if self._block is not None:
+            peers = topology.shared.peers(self._block)
+            assert peers is not None
+            self.rows = peers[0].view(np.int64).reshape(size, columns)
+
+    def free(self) -> None:
+        """Release the memory."""
+        self._block = self.rows = None
+
+
+def _table_for(topology: Topology, axes: int) -> NDArray[np.int64] | None:
+    """Return the table of ranks that are all on one node. *Collective*.
+
+    None on every rank if they are not, or there is no room for it.
+    """
+    if topology.nodes > 1:
+        return None
+    table: BlockTable = kept_plan(topology, ("table", axes), lambda: BlockTable(topology, axes))
+    return table.rows
+
+
+def _barrier(topology: Topology) -> None:
+    """Wait for all ranks; what any stored before is visible to all afterwards."""
+    fence()
+    topology.comm.Barrier()
+    fence()
