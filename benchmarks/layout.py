@@ -9,7 +9,7 @@ another (a transpose). The last column counts the messages of that transpose.
 from statistics import median
 from time import perf_counter
 
-from pencils.layout import make_layout, redistribution
+from pencils.layout import build_layout, redistribution
 
 RUNS = 21
 CASES = {
@@ -32,13 +32,13 @@ def microseconds(function, *args):
 
 def row(shape, ranks, decomp, other):
     """Time one layout."""
-    layout = make_layout(shape, ranks, decomp=decomp)
-    target = make_layout(shape, ranks, decomp=other, grid=layout.grid.shape)
+    layout = build_layout(shape, ranks, decomp=decomp)
+    target = build_layout(shape, ranks, decomp=other, grid=layout.grid.shape)
     rank = ranks // 2
     index = [n // 2 for n in shape]
     return (
         "×".join(map(str, layout.grid.shape)),
-        microseconds(lambda: make_layout(shape, ranks, decomp=decomp)),
+        microseconds(lambda: build_layout(shape, ranks, decomp=decomp)),
         microseconds(layout.box, rank),
         microseconds(layout.owner, index),
         microseconds(redistribution, layout, layout, rank, rank),

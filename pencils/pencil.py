@@ -13,9 +13,9 @@ from pencils.comm.topology import (
     topology_of,
 )
 from pencils.errors import ArgumentError, NotLocalError
-from pencils.layout import Box, Layout, make_layout
-from pencils.layout.integers import to_int
-from pencils.layout.make import SplitSpec, read_dims, read_ints
+from pencils.layout import Box, Layout, build_layout
+from pencils.layout.build import SplitSpec
+from pencils.layout.integers import as_dims, as_ints, to_int
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -106,8 +106,8 @@ class Pencil:
         user = read_comm(comm, "Pencil")
         topology = topology_of(user)
         with agreed(topology.comm, "Pencil") as same:
-            layout = make_layout(
-                read_ints("shape", shape),
+            layout = build_layout(
+                as_ints("shape", shape),
                 topology.comm.size,
                 decomp=decomp,
                 grid=grid,
@@ -115,7 +115,7 @@ class Pencil:
                 order=order,
                 splits=splits,
             )
-            same(**layout.facts)
+            same(**layout.signature)
         self._set(user, topology, layout)
 
     def _set(self, comm: MPI.Intracomm, topology: Topology, layout: Layout) -> None:
@@ -171,14 +171,14 @@ class Pencil:
         """
         with agreed(self._topology.comm, "Pencil.with_") as same:
             mine = self._layout
-            points = mine.shape if shape is None else read_ints("shape", shape)
+            points = mine.shape if shape is None else as_ints("shape", shape)
             dims = mine.decomp if decomp is None else decomp
             moved = shape is not None or decomp is not None or grid is not None
-            if grid is None and len(read_ints("decomp", dims)) == len(mine.decomp):
+            if grid is None and len(as_ints("decomp", dims)) == len(mine.decomp):
                 grid = mine.grid.shape
             if splits is None:
                 splits = mine.split_rules if moved else mine.split_specs
-            layout = make_layout(
+            layout = build_layout(
                 points,
                 self.size,
                 decomp=dims,
@@ -187,7 +187,7 @@ class Pencil:
                 order=mine.order if order is None else order,
                 splits=splits,
             )
-            same(**layout.facts)
+            same(**layout.signature)
         return self._sibling(layout)
 
     def staggered(self, axis: Sequence[int] | int) -> Pencil:
@@ -222,9 +222,9 @@ class Pencil:
         ((9, 6), (9, 6))
         """
         with agreed(self._topology.comm, "Pencil.staggered") as same:
-            dims = read_dims("axis", axis, self.ndim)
+            dims = as_dims("axis", axis, self.ndim)
             layout = self._layout.staggered(dims)
-            same(axis=sorted(dims), **layout.facts)
+            same(axis=sorted(dims), **layout.signature)
         return self._sibling(layout)
 
     def _sibling(self, layout: Layout) -> Pencil:
@@ -332,7 +332,7 @@ class Pencil:
         IndexError
             If the index lies outside the global shape.
         """
-        return self._layout.owner(read_ints("index", index))
+        return self._layout.owner(as_ints("index", index))
 
     def to_local(self, index: Sequence[int]) -> tuple[int, ...]:
         """Position of a global index in the own block.
@@ -342,7 +342,7 @@ class Pencil:
         NotLocalError
             If this rank does not own it; the text names the owner.
         """
-        here = read_ints("index", index)
+        here = as_ints("index", index)
         owner = self.owner(here)
         if owner != self.rank:
             msg = f"index {here} is owned by rank {owner}, not by rank {self.rank}"
@@ -357,7 +357,7 @@ class Pencil:
         IndexError
             If the position lies outside the own block.
         """
-        here = read_ints("index", index)
+        here = as_ints("index", index)
         if len(here) != self.ndim or here not in Box.of_shape(self.local_shape):
             msg = f"local index {here} is outside the own block of shape {self.local_shape}"
             raise IndexError(msg)
@@ -373,7 +373,7 @@ class Pencil:
         ArgumentError
             If `offset` does not have one entry per dimension.
         """
-        steps = read_ints("offset", offset)
+        steps = as_ints("offset", offset)
         if len(steps) != self.ndim:
             msg = f"offset={steps} must have one entry for each of {self.ndim} dimensions"
             raise ArgumentError(msg)

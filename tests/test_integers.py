@@ -9,8 +9,8 @@ from pencils import Pencil
 from pencils.errors import ArgumentError
 from pencils.indexer.arguments import read_count
 from pencils.io.options import read_step
-from pencils.layout import make_layout
-from pencils.layout.make import read_dims, read_ints
+from pencils.layout import build_layout
+from pencils.layout.integers import as_dims, as_ints
 
 pytestmark = pytest.mark.parallel([1, 2, 3])
 
@@ -61,7 +61,7 @@ def test_more_bytes_than_64_bits(comm):
 
 def test_what_has_64_bits_is_arithmetic(comm):
     assert comm.size
-    layout = make_layout((2**63 - 1,), 2**40)
+    layout = build_layout((2**63 - 1,), 2**40)
     assert layout.box(2**40 - 1).stop == (2**63 - 1,)
-    assert read_ints("n", (2**63 - 1, 1 - 2**63)) == (2**63 - 1, 1 - 2**63)
-    assert read_dims("axis", [np.int8(-1)], 2) == (1,)
+    assert as_ints("n", (2**63 - 1, 1 - 2**63)) == (2**63 - 1, 1 - 2**63)
+    assert as_dims("axis", [np.int8(-1)], 2) == (1,)

@@ -16,8 +16,8 @@ from numpy.typing import DTypeLike
 from pencils.array.allocation import Array, Widths, allocate, padded_slices
 from pencils.array.debug import checks, unset_ghosts
 from pencils.array.normalize import as_dtype, as_value
-from pencils.layout import margins
-from pencils.layout.make import read_ints
+from pencils.layout import halo_room
+from pencils.layout.integers import as_ints
 from pencils.pencil import Extent, Pencil
 
 _SHOWN = 4  # values
@@ -93,7 +93,7 @@ class Field:
         self._extent = extent = pencil.extent(singletons)
         self._halo = room = halo or ((0, 0),) * pencil.ndim
         if trimmed:
-            room = margins(extent.box, extent.shape, room, trimmed)
+            room = halo_room(extent.box, extent.shape, room, trimmed)
         self._halo_room = room
         self._trimmed = trimmed
         if halo is None or not any(map(any, halo)):
@@ -218,7 +218,7 @@ class Field:
         IndexError
             If there are fewer component axes, or the index is out of range.
         """
-        key = read_ints("component", index)
+        key = as_ints("component", index)
         if len(key) > len(self.components):
             msg = f"component {key} of a field with component axes {self.components}"
             raise IndexError(msg)

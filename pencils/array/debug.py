@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pencils.array.allocation import Array, Key, Widths
-from pencils.layout import reach
+from pencils.layout import ghost_box
 from pencils.pencil import Extent
 
 VARIABLE = "PENCILS_CHECK"
@@ -70,7 +70,7 @@ def unset_ghosts(padded: Array, extent: Extent, room: Widths) -> None:
     if unset is None:
         return
     origin = extent.box.grow(room).start
-    known = reach(extent.box, extent.shape, extent.layout.periodic, room)
+    known = ghost_box(extent.box, extent.shape, extent.layout.periodic, room)
     for box in known.without(extent.box):
         key: Key = (Ellipsis, *box.slices(origin))
         padded[key] = unset

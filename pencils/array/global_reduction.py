@@ -18,7 +18,7 @@ from pencils.array.operands import check_fits, local_part, signature
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import combine, reducer
 from pencils.errors import ArgumentError
-from pencils.layout.make import read_dims
+from pencils.layout.integers import as_dims
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -64,7 +64,7 @@ class Reduction:
             msg = f"{name} of a PencilArray takes no out=; use what it returns"
             raise TypeError(msg)
         whole = axis is None
-        axes = range(u.ndim) if whole else sorted(read_dims("axis", axis, u.ndim))
+        axes = range(u.ndim) if whole else sorted(as_dims("axis", axis, u.ndim))
         return cls(u, tuple(axes), bool(keepdims), whole)
 
     @property

@@ -10,8 +10,7 @@ from numpy.typing import DTypeLike
 
 from pencils.array.allocation import Widths
 from pencils.errors import ArgumentError
-from pencils.layout.integers import to_int
-from pencils.layout.make import read_dims, read_ints
+from pencils.layout.integers import as_dims, as_ints, to_int
 
 HaloLike = int | Sequence[int] | Sequence[tuple[int, int]]
 
@@ -51,7 +50,7 @@ def as_value(name: str, value: object, dtype: np.dtype[Any]) -> Any:
 
 def as_components(components: int | Sequence[int]) -> tuple[int, ...]:
     """Normalise the shape of the component axes, like ``3`` or ``(3, 3)``."""
-    shape = read_ints("components", components)
+    shape = as_ints("components", components)
     if any(extent < 0 for extent in shape):
         msg = f"components={shape} must not be negative"
         raise ArgumentError(msg)
@@ -87,7 +86,7 @@ def as_halo(halo: HaloLike, ndim: int, singletons: Collection[int] = ()) -> Widt
     if len(entries) != ndim:
         msg = f"halo={halo!r} must be one width or one entry for each of {ndim} dimensions"
         raise ArgumentError(msg)
-    pairs = [read_ints("halo", width) for width in entries]
+    pairs = [as_ints("halo", width) for width in entries]
     widths = [pair * 2 if len(pair) == 1 else pair for pair in pairs]
     if any(len(pair) != 2 or min(pair) < 0 for pair in widths):  # noqa: PLR2004
         msg = f"halo={halo!r} must hold widths >= 0 or (lo, hi) pairs of them"
@@ -103,4 +102,4 @@ def as_singletons(ndim: int, dims: Sequence[int] | int | None) -> frozenset[int]
     """Dimensions left over as singletons when a field varies along `dims` only."""
     if dims is None:
         return frozenset()
-    return frozenset(range(ndim)) - set(read_dims("dims", dims, ndim))
+    return frozenset(range(ndim)) - set(as_dims("dims", dims, ndim))

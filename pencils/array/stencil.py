@@ -12,7 +12,7 @@ from pencils.array.operands import check_type
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout import Box
 from pencils.layout import interior as inner_box
-from pencils.layout.make import read_ints
+from pencils.layout.integers import as_ints
 from pencils.pencil import Pencil
 
 F = TypeVar("F", bound=Field)
@@ -63,7 +63,7 @@ def shift(self: F, offsets: Sequence[int], onto: Pencil | None = None) -> F:
     array([  0.,   3.,   5.,   7., -15.])
     """
     pencil, halo = self.pencil, self.halo
-    steps = read_ints("offsets", offsets)
+    steps = as_ints("offsets", offsets)
     if len(steps) != len(halo):
         msg = f"offsets={steps} must have one entry for each of {len(halo)} dimensions"
         raise ArgumentError(msg)

@@ -203,8 +203,8 @@ class ArrayTransfer:
 
     Examples
     --------
-    >>> from pencils.layout import make_layout
-    >>> layout = make_layout((4, 6), 2, decomp=1)
+    >>> from pencils.layout import build_layout
+    >>> layout = build_layout((4, 6), 2, decomp=1)
     >>> cuts = (0, 3, 4), (0, 6)
     >>> transfer = ArrayTransfer(layout, [*map(DimTransfer, layout.splits, cuts)], range(2))
     >>> [(piece.peer, piece.start) for piece in transfer.block(1).pieces[0]]

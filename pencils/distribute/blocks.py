@@ -11,7 +11,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm import stream
 from pencils.errors import ArgumentError
 from pencils.layout import Box
-from pencils.layout.make import read_ints
+from pencils.layout.integers import as_ints
 
 
 def read_root(root: Any, size: int) -> int:
@@ -22,7 +22,7 @@ def read_root(root: Any, size: int) -> int:
     ArgumentError, TypeError
         If it is not one.
     """
-    ranks = read_ints("root", root)
+    ranks = as_ints("root", root)
     if len(ranks) != 1 or not 0 <= ranks[0] < size:
         msg = f"root={root} is not one of the ranks 0..{size - 1}"
         raise ArgumentError(msg)

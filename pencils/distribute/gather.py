@@ -17,7 +17,7 @@ from pencils.distribute.blocks import block_points, inside, read_root, room_for
 from pencils.errors import ArgumentError
 from pencils.layout import Box, Layout, Selection
 from pencils.layout import gather as gather_messages
-from pencils.layout.make import read_dims
+from pencils.layout.integers import as_dims
 
 
 def gather(
@@ -144,7 +144,7 @@ def _gathered_axes(
 ) -> tuple[int, ...] | None:
     if dims is None:
         return None
-    axes = read_dims("dims", dims, field.pencil.ndim)
+    axes = as_dims("dims", dims, field.pencil.ndim)
     varying = as_singletons(field.pencil.ndim, axes) - field.singletons
     if varying or not whole:
         msg = f"dims={axes} drops dimensions {sorted(varying)}, along which the field varies"

@@ -12,7 +12,7 @@ from pencils.array.operands import check_type, plain_array
 from pencils.array.pencil_array import PencilArray
 from pencils.distribute.partition import partition, readable
 from pencils.errors import ArgumentError
-from pencils.layout.make import read_ints
+from pencils.layout.integers import as_ints
 from pencils.pencil import Pencil
 
 
@@ -62,7 +62,7 @@ class LocalGrid:
         IndexError
             If the index lies outside the global shape.
         """
-        here = read_ints("index", index)
+        here = as_ints("index", index)
         self._pencil.owner(here)
         return tuple(points[i] for points, i in zip(self._axes, here, strict=True))
 

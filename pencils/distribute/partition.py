@@ -17,7 +17,7 @@ from pencils.comm.stream import WINDOW, Room, recv_stream, send_stream
 from pencils.distribute.blocks import block_points, inside, read_root, room_for
 from pencils.errors import ArgumentError
 from pencils.layout import Box, scatter
-from pencils.layout.make import read_dims
+from pencils.layout.integers import as_dims
 from pencils.pencil import Pencil
 
 
@@ -123,7 +123,7 @@ def partition(
 
 def _place(pencil: Pencil, data: ArrayLike, dims: Sequence[int] | int | None) -> Placement:
     shape = tuple(data.shape)
-    axes = tuple(range(pencil.ndim)) if dims is None else read_dims("dims", dims, pencil.ndim)
+    axes = tuple(range(pencil.ndim)) if dims is None else as_dims("dims", dims, pencil.ndim)
     lead = len(shape) - len(axes)
     if lead < 0:
         hint = "" if dims is not None else "; name the dimensions of fewer axes with dims="
@@ -227,7 +227,7 @@ def _scatter(
     with agreed(comm, "partition") as agree:
         check_type("pencil", pencil, Pencil)
         sender = read_root(root, comm.size)
-        dims = None if dims is None else read_dims("dims", dims, pencil.ndim)
+        dims = None if dims is None else as_dims("dims", dims, pencil.ndim)
         widths = as_halo(halo, pencil.ndim)
         agree(root=sender, dims=dims, halo=widths, pencil=pencil)
         if comm.rank == sender:

@@ -14,8 +14,7 @@ from pencils.array.operands import check_type
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.fft.backends import check_backend
 from pencils.fft.lines import DEALIAS, FOURIER, NAMES, NORMS, Line, check_line
-from pencils.layout.integers import to_int
-from pencils.layout.make import read_dims
+from pencils.layout.integers import as_dims, to_int
 from pencils.pencil import Pencil
 
 Axes = Sequence[int] | int | None
@@ -100,7 +99,7 @@ def read_wanted(
     if element.char not in "fdgFDG" or not element.isnative:
         msg = f"dtype {element} cannot be transformed; use a real or complex type such as float32"
         raise ArgumentError(msg)
-    dims = tuple(range(pen.ndim)) if axes is None else read_dims("axes", axes, pen.ndim)
+    dims = tuple(range(pen.ndim)) if axes is None else as_dims("axes", axes, pen.ndim)
     names = _read_names(dims, transforms, pen.ndim, real=element.kind == "f")
     ways = _read_each("dealias", dims, dealias, pen.ndim, (None, *DEALIAS))
     lines = tuple(
@@ -159,7 +158,7 @@ def _read_each(
         chosen = dict.fromkeys(dims, given)
     elif isinstance(given, Mapping):
         keys = [to_int(axis) for axis in given]
-        known = read_dims(what, [axis for axis in keys if axis is not None], ndim)
+        known = as_dims(what, [axis for axis in keys if axis is not None], ndim)
         if len(known) != len(given) or not set(known) <= set(dims):
             msg = f"{what}={given!r} names axes that are not among axes={dims}"
             raise ArgumentError(msg)

@@ -16,7 +16,7 @@ from pencils.array.allocation import memory_axes
 from pencils.array.operands import check_type
 from pencils.array.pencil_array import PencilArray
 from pencils.errors import ArgumentError, PencilMismatchError
-from pencils.layout.make import read_dim
+from pencils.layout.integers import as_dim
 from pencils.pencil import Pencil
 
 
@@ -124,7 +124,7 @@ def irfft(u: PencilArray, axis: int, physical: Pencil) -> PencilArray:
 def _read_axis(u: PencilArray, axis: int, target: Pencil | None = None) -> int:
     """Read the dimension of a transform, and check that it can lead to a target."""
     check_type("u", u, PencilArray)
-    dim = read_dim("axis", axis, u.pencil.ndim)
+    dim = as_dim("axis", axis, u.pencil.ndim)
     if u.singletons:
         msg = f"the field must vary along all dimensions; {sorted(u.singletons)} are singletons"
         raise ArgumentError(msg)

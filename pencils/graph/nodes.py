@@ -13,7 +13,7 @@ from pencils.array.operands import check_type
 from pencils.errors import ArgumentError
 from pencils.graph.array import NO_TAGS, Array, Call, DataWrapper, Placeholder, Tags, filled
 from pencils.graph.rules import DType, Shape, is_node
-from pencils.layout.make import read_ints
+from pencils.layout.integers import as_ints
 
 
 class DictOfNamedArrays(Mapping[str, Array]):
@@ -166,7 +166,7 @@ def read_shape(shape: Any) -> Shape:
     ArgumentError, TypeError
         If they are no integers, or negative.
     """
-    extents = read_ints("shape", shape)
+    extents = as_ints("shape", shape)
     if any(n < 0 for n in extents):
         msg = f"shape {extents} must not have negative extents"
         raise ArgumentError(msg)

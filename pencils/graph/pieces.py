@@ -19,7 +19,7 @@ from pencils.graph.messages import make_distributed_recv, staple_distributed_sen
 from pencils.graph.nodes import call
 from pencils.graph.rules import Shape
 from pencils.layout import redistribution
-from pencils.layout.ghosts import direct, exchange, star
+from pencils.layout.halo import direct, exchange, star
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ import numpy as np
 from pencils.array.allocation import Array, Widths, memory_axes
 from pencils.comm import limits
 from pencils.comm.methods import Cargo, Piece
-from pencils.layout import Box, Layout, ghosts, margins
-from pencils.layout.ghosts import Ghosts, Round
+from pencils.layout import Box, Layout, halo_room
+from pencils.layout import halo as layout_halo
+from pencils.layout.halo import HaloMessage, Round
 
 Key = tuple[slice, ...]
 
@@ -57,10 +58,10 @@ class Block:
     def __init__(self, kind: HaloKind, rank: int, *, straight: bool) -> None:
         self._large_straight = straight
         # Without room beyond the ends there are no ghosts that wrap around.
-        self._layout = kind.layout.with_singletons(kind.singletons).cut_open(kind.trimmed)
+        self._layout = kind.layout.with_singletons(kind.singletons).without_wrapping(kind.trimmed)
         self._kind = kind
         self._rank = rank
-        self._found: dict[Round, tuple[list[Ghosts], list[Ghosts]]] = {}
+        self._found: dict[Round, tuple[list[HaloMessage], list[HaloMessage]]] = {}
 
     def local_rounds(self, *, corners: bool) -> list[Round]:
         """List the rounds that stay on a rank, whatever its number.
@@ -68,7 +69,7 @@ class Block:
         The slowest dimension comes last, so that the others can be wrapped around slab by slab.
         """
         dims = [d for d in reversed(self._layout.order) if self._layout.process_shape[d] == 1]
-        return ghosts.sweeps(dims) if corners else ghosts.star(dims)
+        return layout_halo.sweeps(dims) if corners else layout_halo.star(dims)
 
     def pairs(self, faces: Round) -> list[tuple[Key, Key]]:
         """Where ghosts lie that are copies of own points, and where these points lie."""
@@ -86,13 +87,13 @@ class Block:
         away, home = (filled, owned) if backwards else (owned, filled)
         return Cargo(away, home, self._kind.components, self._kind.dtype)
 
-    def _exchange(self, faces: Round) -> tuple[list[Ghosts], list[Ghosts]]:
+    def _exchange(self, faces: Round) -> tuple[list[HaloMessage], list[HaloMessage]]:
         if faces not in self._found:
-            found = ghosts.exchange(self._layout, self._kind.halo, self._rank, faces)
+            found = layout_halo.exchange(self._layout, self._kind.halo, self._rank, faces)
             self._found[faces] = found
         return self._found[faces]
 
-    def _recvs(self, faces: Round) -> list[Ghosts]:
+    def _recvs(self, faces: Round) -> list[HaloMessage]:
         return self._exchange(faces)[1]
 
     def _piece(self, peer: int, here: Box, there: Box) -> Piece:
@@ -126,7 +127,7 @@ class Block:
     def _padded(self, rank: int) -> Box:
         """Find the padded block of a rank, in global indices."""
         own, kind = self._layout.box(rank), self._kind
-        return own.grow(margins(own, self._layout.shape, kind.halo, kind.trimmed))
+        return own.grow(halo_room(own, self._layout.shape, kind.halo, kind.trimmed))
 
 
 def is_run(shape: Sequence[int], whole: Sequence[int]) -> bool:

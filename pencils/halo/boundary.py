@@ -11,7 +11,7 @@ from pencils.array.allocation import Array
 from pencils.array.operands import check_type
 from pencils.array.pencil_array import PencilArray
 from pencils.errors import ArgumentError
-from pencils.layout.make import read_dims
+from pencils.layout.integers import as_dims
 
 Mode = Literal["constant", "edge", "linear_ramp", "reflect", "symmetric", "antisymmetric"]
 
@@ -149,7 +149,7 @@ def _read_edges(field: PencilArray, axis: int | Sequence[int] | None, side: str)
 def _read_axis(field: PencilArray, axis: int | Sequence[int] | None, side: str) -> list[int]:
     """Read dimensions along which there are boundary points to fill."""
     ndim = field.pencil.ndim
-    wanted = range(ndim) if axis is None else sorted(read_dims("axis", axis, ndim))
+    wanted = range(ndim) if axis is None else sorted(as_dims("axis", axis, ndim))
     reasons = {dim: _no_boundary(field, dim, side) for dim in wanted}
     if axis is None:
         found = [dim for dim in wanted if not reasons[dim]]

@@ -16,19 +16,20 @@ from pencils.comm.methods import nothing
 from pencils.comm.pack import Additions, Copies
 from pencils.comm.topology import Topology
 from pencils.halo.block import Block, HaloKind, Key, by_slabs, slab_rows
-from pencils.layout import Layout, ghosts
-from pencils.layout.ghosts import Round
+from pencils.layout import Layout
+from pencils.layout import halo as layout_halo
+from pencils.layout.halo import Round
 
 T = TypeVar("T")
 
-ROUTES = {"direct": ghosts.direct, "sweeps": ghosts.sweeps}
+ROUTES = {"direct": layout_halo.direct, "sweeps": layout_halo.sweeps}
 
 
 def far_rounds(layout: Layout, route: str, *, corners: bool) -> list[Round]:
     """List the rounds between ranks for fields of a pencil; there is at least one."""
     local = [dim for dim in range(layout.ndim) if layout.process_shape[dim] == 1]
     far = [dim for dim in range(layout.ndim) if dim not in local]
-    return (ROUTES[route](far, local) or [()]) if corners else ghosts.star(far)
+    return (ROUTES[route](far, local) or [()]) if corners else layout_halo.star(far)
 
 
 class Rounds:

@@ -22,7 +22,7 @@ from pencils.layout.integers import check_64_bits, to_int
 _SHOWN = 16  # bounds of a distribution that an error spells out
 
 
-def read_ints(name: str, value: object) -> NDArray[Any]:
+def int_array(name: str, value: object) -> NDArray[Any]:
     """Read a one-dimensional array of integers of any size; an empty one may be of any type.
 
     Raises
@@ -48,7 +48,7 @@ def read_distri(distri: object, size: int) -> Ints:
     ArgumentError, TypeError
         If it is no such list for `size` processes.
     """
-    cuts = read_ints("distri", distri).astype(np.int64)
+    cuts = int_array("distri", distri).astype(np.int64)
     if len(cuts) != size + 1:
         msg = f"distri has {len(cuts)} entries, but {size} processes need {size + 1}"
         raise ArgumentError(msg)
@@ -77,7 +77,7 @@ def read_indices(name: str, value: object, stop: int, *, copy: bool = True) -> I
     IndexError
         If one is outside; negative ones do not count from the end.
     """
-    index = read_ints(name, value)
+    index = int_array(name, value)
     if index.size and not 0 <= index.min() <= index.max() < stop:
         wrong = index[(index < 0) | (index >= stop)][0]
         msg = f"{name}: index {wrong} is not in [0, {stop})"
@@ -250,7 +250,7 @@ def read_ragged(name: str, value: object, rows: int) -> Ragged:
     if not isinstance(value, tuple | list) or len(value) != 2:  # noqa: PLR2004 - a pair
         msg = f"{name} must be a pair of counts and values, not {value!r:.40}"
         raise TypeError(msg)
-    counts = read_ints(f"counts of {name}", value[0]).astype(np.int64)
+    counts = int_array(f"counts of {name}", value[0]).astype(np.int64)
     if len(counts) != rows:
         msg = f"{name} has {len(counts)} counts, but {rows} are needed"
         raise ArgumentError(msg)

@@ -171,8 +171,8 @@ def locate(layout: Layout, coords: Sequence[Ints], parts: Sequence[int]) -> tupl
 
     Examples
     --------
-    >>> from pencils.layout import make_layout
-    >>> layout = make_layout((4, 6), 4, decomp=(0, 1), grid=(2, 2))
+    >>> from pencils.layout import build_layout
+    >>> layout = build_layout((4, 6), 4, decomp=(0, 1), grid=(2, 2))
     >>> locate(layout, [np.array([0, 3]), np.array([1, 5])], (0, 0))
     (array([0, 3]), array([1, 5]))
     """
@@ -201,8 +201,8 @@ def locate_replicas(layout: Layout, coords: Sequence[Ints]) -> tuple[Ints, Ints]
 
     Examples
     --------
-    >>> from pencils.layout import make_layout
-    >>> layout = make_layout((4, 6), 4, decomp=(0, 1), grid=(2, 2)).with_singletons([1])
+    >>> from pencils.layout import build_layout
+    >>> layout = build_layout((4, 6), 4, decomp=(0, 1), grid=(2, 2)).with_singletons([1])
     >>> locate_replicas(layout, [np.array([0, 3]), np.array([0, 0])])
     (array([0, 2, 1, 3]), array([0, 1, 0, 1]))
     """

@@ -19,7 +19,7 @@ from pencils.comm.agree import agreed, read_comm
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
 from pencils.layout import ProcessGrid, Split
-from pencils.layout.make import read_dim
+from pencils.layout.integers import as_dim
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
@@ -327,7 +327,7 @@ def _read_axis(axis: int | None, pencil: Pencil) -> int:
             raise ArgumentError(msg)
     if axis is None:
         return whole[-1]
-    dim = read_dim("axis", axis, pencil.ndim)
+    dim = as_dim("axis", axis, pencil.ndim)
     if dim not in whole:
         msg = f"axis={axis} is decomposed; mpi4py-fft aligns with one of {whole}:\n{pencil!r}"
         raise ArgumentError(msg)

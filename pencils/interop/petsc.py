@@ -20,7 +20,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed, read_comm
 from pencils.comm.topology import congruent, topology_of
 from pencils.errors import ArgumentError
-from pencils.layout import ProcessGrid, margins
+from pencils.layout import ProcessGrid, halo_room
 from pencils.layout.integers import to_int
 from pencils.pencil import Pencil
 
@@ -290,7 +290,7 @@ def _read_ghosts(dmda: PETSc.DMDA, pencil: Pencil) -> tuple[Widths, frozenset[in
             dmda.getRanges(), dmda.getGhostRanges(), strict=True
         )
     )
-    if found != margins(pencil.box(), pencil.shape, halo, trimmed):
+    if found != halo_room(pencil.box(), pencil.shape, halo, trimmed):
         msg = f"the DMDA has {found} ghost points around its block, not a halo of width {width}"
         raise ArgumentError(msg)
     return halo, trimmed

@@ -12,8 +12,7 @@ from numpy.lib.recfunctions import repack_fields
 from pencils.errors import ArgumentError
 from pencils.io.chunks import MOST_BYTES, choose_chunk
 from pencils.io.dataset_info import DatasetInfo
-from pencils.layout.integers import to_int
-from pencils.layout.make import read_ints
+from pencils.layout.integers import as_ints, to_int
 
 Extents = tuple[int, ...]
 
@@ -106,7 +105,7 @@ def read_chunking(compression: object, chunks: object) -> Chunking:
 
 
 def _read_extents(chunks: object) -> Extents:
-    extents = read_ints("chunks", chunks)
+    extents = as_ints("chunks", chunks)
     if not extents or min(extents) < 1:
         msg = f"chunks={extents} must be one positive extent for each dimension"
         raise ArgumentError(msg)

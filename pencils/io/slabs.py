@@ -51,8 +51,8 @@ def is_slab(layout: Layout) -> bool:
 
     Examples
     --------
-    >>> from pencils.layout import make_layout
-    >>> is_slab(make_layout((8, 8), 2, decomp=0)), is_slab(make_layout((8, 8), 2, decomp=1))
+    >>> from pencils.layout import build_layout
+    >>> is_slab(build_layout((8, 8), 2, decomp=0)), is_slab(build_layout((8, 8), 2, decomp=1))
     (True, False)
     """
     along = slab_dimension(layout.shape)

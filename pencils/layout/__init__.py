@@ -1,13 +1,18 @@
-"""Pure arithmetic of decompositions: integers in, integers out, for any rank of any number."""
+"""Arithmetic of decompositions: which rank owns which points, and which rank sends which box.
+
+Integers in, integers out, for any rank of any number of ranks, in time that does not grow with
+their number. Imports `pencils.errors` only; no MPI, no arrays. Begin with `split` (one dimension),
+`layout` (all of them) and `redistribution` (from one layout to another).
+"""
 
 from pencils.layout.box import Box
+from pencils.layout.build import build_layout
 from pencils.layout.grid import ProcessGrid, choose_grid
+from pencils.layout.halo import ghost_box, halo_room, interior
 from pencils.layout.layout import Layout
-from pencils.layout.make import make_layout
-from pencils.layout.schedule import Message, Schedule, gather, redistribution, scatter
+from pencils.layout.redistribution import Message, Schedule, gather, redistribution, scatter
 from pencils.layout.selection import Selection
 from pencils.layout.split import Split
-from pencils.layout.zones import interior, margins, reach
 
 __all__ = [
     "Box",
@@ -17,12 +22,12 @@ __all__ = [
     "Schedule",
     "Selection",
     "Split",
+    "build_layout",
     "choose_grid",
     "gather",
+    "ghost_box",
+    "halo_room",
     "interior",
-    "make_layout",
-    "margins",
-    "reach",
     "redistribution",
     "scatter",
 ]

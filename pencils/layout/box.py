@@ -42,7 +42,7 @@ class Box:
         return prod(self.shape)
 
     def __and__(self, other: Box) -> Box:
-        """Intersect with another box; where they do not meet, the result is empty."""
+        """Intersect with another box; the result is empty if they have no common index."""
         start = tuple(map(max, self.start, other.start))
         stop = tuple(map(max, start, map(min, self.stop, other.stop)))
         return Box(start, stop)

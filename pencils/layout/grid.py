@@ -1,4 +1,4 @@
-"""Process grids: which rank sits where, who is next to whom, and which grid suits a shape."""
+"""Process grids: coordinates and neighbours of ranks, and the best grid for a shape."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ProcessGrid:
         return sum(c * stride for c, stride in zip(coords, self.strides, strict=True))
 
     def neighbor(self, rank: int, offset: Sequence[int], periodic: Sequence[bool]) -> int | None:
-        """Rank at `offset` from `rank`, diagonals included; None beyond a non-periodic edge."""
+        """Rank at `offset` from `rank`, along diagonals too; None beyond a non-periodic edge."""
         coords = []
         for here, step, extent, wrap in zip(
             self.coords(rank), offset, self.shape, periodic, strict=True
@@ -72,9 +72,9 @@ def choose_grid(
     ranks : int
         Number of processes to place.
     fixed : sequence of int, optional
-        Processes demanded along each dimension; 0 leaves the choice open.
+        Required number of processes along each dimension; 0 leaves the choice open.
     rules : sequence of str, optional
-        How each dimension will be cut (see `Split`); "ceil" may leave more ranks without points
+        Split rule of each dimension (see `Split`); "ceil" may leave more ranks without points
         than "first", the default.
 
     Returns
@@ -85,7 +85,7 @@ def choose_grid(
     Raises
     ------
     ArgumentError
-        If the demanded numbers do not divide `ranks`.
+        If the required numbers do not divide `ranks`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What counts as an integer: Python's and NumPy's, but neither booleans nor arrays of them."""
+"""Integer arguments: Python and NumPy integers are accepted, booleans and masks are not."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from operator import index
 
 from pencils.errors import ArgumentError
 
-MOST = 2**63 - 1  # what NumPy, MPI and HDF5 count with
+MOST = 2**63 - 1  # the largest count of NumPy, MPI and HDF5
 
 
 def to_int(value: object) -> int | None:
-    """Read one integer; None for anything else, also what NumPy would take for a mask or a list."""
+    """Return an integer as a Python int; None for anything else."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         return None
     try:
@@ -32,3 +32,104 @@ def check_64_bits(name: str, numbers: Sequence[int]) -> None:
         # Python refuses to print very long ones.
         msg = f"{name} holds an integer of more than 64 bits; the largest possible one is {MOST}"
         raise ArgumentError(msg)
+
+
+def as_int(name: str, value: object, *, least: int | None = None) -> int:
+    """Return one integer of at most 64 bits as a Python int.
+
+    Parameters
+    ----------
+    name : str
+        Of the argument, for errors.
+    value : object
+        The argument.
+    least : int, optional
+        Smallest value allowed.
+
+    Raises
+    ------
+    TypeError
+        If it is not an integer; booleans are refused.
+    ArgumentError
+        If it is less than `least`, or has more than 64 bits.
+    """
+    number = to_int(value)
+    if number is None:
+        msg = f"{name}={value!r} must be one integer"
+        raise TypeError(msg if least is None else f"{msg}, at least {least}")
+    check_64_bits(name, [number])
+    if least is not None and number < least:
+        msg = f"{name}={number} must be at least {least}"
+        raise ArgumentError(msg)
+    return number
+
+
+def as_ints(name: str, values: object) -> tuple[int, ...]:
+    """Return one integer, or a sequence of integers, as a tuple of Python ints.
+
+    Raises
+    ------
+    TypeError
+        If anything in it is not an integer; booleans are refused.
+    ArgumentError
+        If one has more than 64 bits.
+    """
+    if type(values) is tuple and {int}.issuperset(map(type, values)):  # as in every shift
+        check_64_bits(name, values)
+        return values
+    numbers = []
+    for item in items_of(values):
+        number = to_int(item)
+        if number is None:
+            msg = f"{name}={values!r} must be an integer or a sequence of them, not {item!r}"
+            raise TypeError(msg)
+        numbers.append(number)
+    check_64_bits(name, numbers)
+    return tuple(numbers)
+
+
+def as_dims(name: str, values: object, ndim: int) -> tuple[int, ...]:
+    """Return distinct dimension numbers in ``[-ndim, ndim)`` as non-negative ones.
+
+    Raises
+    ------
+    ArgumentError
+        If one is out of range or named twice.
+    """
+    given = as_ints(name, values)
+    if any(not -ndim <= dim < ndim for dim in given):
+        msg = (
+            f"{name}={given} names a dimension outside 0..{ndim - 1} "
+            f"(or -{ndim}..-1, counted from the end)"
+        )
+        raise ArgumentError(msg)
+    dims = tuple(dim % ndim for dim in given)
+    if len(set(dims)) < len(dims):
+        msg = f"{name}={given} names a dimension twice; name each at most once"
+        raise ArgumentError(msg)
+    return dims
+
+
+def as_dim(name: str, value: object, ndim: int) -> int:
+    """Return one dimension number; see `as_dims`.
+
+    Raises
+    ------
+    ArgumentError
+        Also if there are several.
+    """
+    dims = as_dims(name, value, ndim)
+    if len(dims) != 1:
+        msg = f"{name}={value!r} must be one dimension"
+        raise ArgumentError(msg)
+    return dims[0]
+
+
+def items_of(values: object) -> list[object]:
+    """Entries of a sequence; anything else, and text, is one entry."""
+    if isinstance(values, str):
+        return [values]
+    try:
+        return list(values)  # type: ignore[call-overload, no-any-return]
+    except TypeError:  # has no entries, or only claims to, as NumPy's 0-D arrays do
+        return [values]

@@ -1,4 +1,4 @@
-"""Layout: where every point of a global grid lives, for any rank of any number of ranks."""
+"""Layout: which rank owns each point of a global grid, for any number of ranks."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from pencils.layout.split import Split
 class Layout:
     """A global shape, a process grid over some of its dimensions, and how each is cut.
 
-    A layout is arithmetic only: it needs no communicator and answers for every rank, at a cost
-    that does not grow with their number. Use `pencils.layout.make_layout` to build one from
-    friendly arguments.
+    A layout needs no communicator and describes the blocks of all ranks; the cost of a query does
+    not grow with their number. `pencils.layout.build_layout` makes one from user arguments.
 
     Parameters
     ----------
@@ -61,7 +60,7 @@ class Layout:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Step in rank from one block to the next along each dimension; 0 where there is one."""
+        """Step in rank to the next block along each dimension; 0 if there is one block only."""
         steps = dict(zip(self.decomp, self.grid.strides, strict=True))
         return tuple(steps[dim] if split.parts > 1 else 0 for dim, split in enumerate(self.splits))
 
@@ -72,17 +71,17 @@ class Layout:
 
     @property
     def split_specs(self) -> list[str | tuple[int, ...]]:
-        """How each dimension is cut, in the words of `make_layout`: rule names or bounds."""
+        """The argument `splits` of `build_layout`: a rule name, or bounds, for each dimension."""
         return [split.table if split.rule == "bounds" else split.rule for split in self.splits]
 
     @property
     def split_rules(self) -> list[str]:
-        """How each dimension is cut, as far as that makes sense for another shape or grid."""
+        """The rule of each dimension, for another shape or grid; "first" for explicit bounds."""
         return ["first" if split.rule == "bounds" else split.rule for split in self.splits]
 
     @property
-    def facts(self) -> dict[str, object]:
-        """What all ranks must agree on, by name, for errors that say where they differ."""
+    def signature(self) -> dict[str, object]:
+        """Values that must be equal on all ranks, by name."""
         return {
             "shape": self.shape,
             "decomp": self.decomp,
@@ -111,7 +110,7 @@ class Layout:
         return self.grid.rank([parts[dim] for dim in self.decomp])
 
     def owner(self, index: Sequence[int]) -> int:
-        """Rank that owns a global index; the first of its replicas for singleton dimensions.
+        """Rank that owns a global index; the first replica for singleton dimensions.
 
         Raises
         ------
@@ -124,7 +123,7 @@ class Layout:
         return self.rank([split.owner(i) for split, i in zip(self.splits, index, strict=True)])
 
     def neighbor(self, rank: int, offset: Sequence[int]) -> int | None:
-        """Rank whose block lies `offset` blocks away along each dimension.
+        """Rank whose block is `offset` blocks away along each dimension.
 
         Diagonal offsets are allowed. Returns None beyond an edge that is not periodic.
         """
@@ -146,13 +145,13 @@ class Layout:
         )
         return replace(self, splits=splits)
 
-    def cut_open(self, dims: Collection[int]) -> Layout:
-        """Let the dimensions `dims` end at their ends, also those that are periodic."""
+    def without_wrapping(self, dims: Collection[int]) -> Layout:
+        """Make `dims` non-periodic."""
         periodic = (wraps and dim not in dims for dim, wraps in enumerate(self.periodic))
         return replace(self, periodic=tuple(periodic))
 
     def staggered(self, dims: Collection[int]) -> Layout:
-        """Lay out the faces of these points along `dims`: one more, in the last block.
+        """Return the layout of the faces between points along `dims`: one more, in the last block.
 
         Face ``i`` is on the low side of point ``i``. Along periodic dimensions the last face is
         the first one, and there are as many as points.
@@ -164,7 +163,7 @@ class Layout:
         return replace(self, splits=splits)
 
     def select(self, ranges: Sequence[range]) -> Layout:
-        """Return the layout of ``array[ranges]``, where every point stays on its rank.
+        """Return the layout of ``array[ranges]``: every point keeps its rank.
 
         Parameters
         ----------
@@ -178,7 +177,7 @@ class Layout:
         )
 
     def __str__(self) -> str:
-        """Return the arguments that make this layout, without those that are the default."""
+        """Arguments of `build_layout` for this layout, without those that are the default."""
         extras = f", periodic={self.periodic}" if any(self.periodic) else ""
         if self.order != tuple(range(self.ndim)):
             extras += f", order={self.order}"
@@ -187,7 +186,7 @@ class Layout:
         return f"{self.shape}, decomp={self.decomp}, grid={self.grid.shape}{extras}"
 
     def describe(self, rank: int) -> str:
-        """Say in five lines what the layout is and what `rank` owns of it."""
+        """Describe the layout, and the block of `rank`, in five lines."""
         box = self.box(rank)
         owned = ", ".join(f"{lo}:{hi}" for lo, hi in zip(box.start, box.stop, strict=True))
         along = " and ".join(
@@ -207,7 +206,7 @@ class Layout:
         )
 
     def same_blocks(self, other: Layout) -> bool:
-        """Whether both give every rank the same block.
+        """Whether every rank owns the same block in both layouts.
 
         Memory order and edges do not matter, nor do axes of the grid with one process.
         """
@@ -223,7 +222,7 @@ class Layout:
         )
 
     def is_first_replica(self, rank: int) -> bool:
-        """Whether `rank` speaks for its replicas; always true without singleton dimensions."""
+        """Whether `rank` is the first of its replicas; True without singleton dimensions."""
         coords = self.grid.coords(rank)
         return all(coords[axis] == 0 for axis in self.replicated_axes)
 

@@ -1,4 +1,4 @@
-"""Basic indices as data: what ``array[key]`` means for a global shape, and which part is local."""
+"""Basic indices as data: the global indices that ``array[key]`` selects, and the local part."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Selection:
 
     @classmethod
     def from_key(cls, key: object, shape: Sequence[int]) -> Selection:
-        """Read integers, slices and one Ellipsis as NumPy does.
+        """Convert integers, slices and one Ellipsis, with the rules of NumPy.
 
         Raises
         ------
@@ -61,7 +61,7 @@ class Selection:
         return Selection(ranges, self.dropped)
 
     def local(self, box: Box) -> tuple[int | slice, ...] | None:
-        """Index the block `box` of the array for its part of the selection.
+        """Key of the selected part of the block `box`.
 
         Returns None if an integer selects a plane that lies outside the box.
         """
@@ -77,7 +77,7 @@ class Selection:
         return tuple(key)
 
     def part(self, box: Box) -> tuple[slice, ...]:
-        """Index the *selection* for its part inside `box`, one slice per axis that stays."""
+        """Key of the *selection* for its part inside `box`, one slice per axis that is kept."""
         return tuple(
             slice(*positions(kept, lo, hi))
             for kept, drop, lo, hi in zip(

@@ -1,4 +1,4 @@
-"""How the points of one dimension are cut into consecutive blocks, one per process along it."""
+"""Split: the points of one dimension in consecutive blocks, one per process along it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Split:
     """``points`` indices cut into ``parts`` consecutive blocks, some of which may be empty.
 
     The named rules are closed formulas, so a split over a million processes costs no memory; only
-    explicit bounds keep a table. Splits are equal if they cut alike, by whatever rule.
+    explicit bounds keep a table. Splits with equal blocks are equal, by whatever rule.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Split:
         ``first``: the first ``points % parts`` blocks get one more (`numpy.array_split`).
         ``last``: the last ones do. ``floor``: block p starts at ``p * points // parts``.
         ``ceil``: equal blocks of ``ceil(points / parts)``, the last ones shorter or empty.
-        ``bounds``: as `table` says. ``replicated``: every part holds all points.
+        ``bounds``: see `table`. ``replicated``: every part holds all points.
     table : tuple of int
         For ``bounds``: ``parts + 1`` non-decreasing cut points from 0 to ``points``.
 
@@ -137,9 +137,9 @@ class Split:
         return Split.from_bounds([cut + extra * (p > last) for p, cut in enumerate(cuts)])
 
     def begins_like(self, other: Split) -> bool:
-        """Whether one split is the other, or that with one point more in its last block."""
+        """Whether the splits are equal, or differ by one point more in the last block."""
         few, many = sorted((self, other), key=lambda split: split.points)
-        # Any two cuts into one block begin alike, but two points more are never meant.
+        # Splits into one block could differ by any number of points; only one point is allowed.
         if many.points - few.points != 1 or few.replicated or many.replicated:
             return few == many
         return few.extended(1) == many
@@ -156,13 +156,13 @@ class Split:
             return 0
         return bisect_right(range(self.parts + 1), index, key=self._cut) - 1
 
-    def meeting(
+    def overlaps(
         self, start: int, stop: int, only: int | None = None
     ) -> Iterator[tuple[int, int, int]]:
         """Yield ``(part, lo, hi)`` for every block that shares ``[lo, hi)`` with ``[start, stop)``.
 
-        Empty blocks are jumped over, so the cost follows the number of blocks found. With `only`,
-        looks at that one block.
+        Empty blocks are skipped, so the cost follows the number of blocks found. `only` restricts
+        the search to one block.
         """
         if only is not None:
             lo, hi = self.bounds(only)
@@ -177,14 +177,14 @@ class Split:
         part = self.owner(start)
         while start < stop:
             end = self._cut(part + 1)
-            if end <= start:  # the next block is empty, and so may be a million more
+            if end <= start:  # the next block is empty, and possibly a million more
                 part = self.owner(start)
                 end = self._cut(part + 1)
             yield part, start, min(end, stop)
             start, part = end, part + 1
 
     def canonical_form(self) -> object:
-        """Return what is the same for splits that cut alike, by whatever rule."""
+        """Return a value that is equal for splits with equal blocks, by whatever rule."""
         if self.replicated:
             return self.points, self.parts, self.rule
         cuts = [self._cut(part) for part in range(self.parts)] if self.rule != "first" else []

@@ -11,7 +11,7 @@ import pytest
 
 from pencils.comm.agree import token
 from pencils.comm.canonical import encoded
-from pencils.layout import make_layout
+from pencils.layout import build_layout
 from pencils.layout.split import Split
 
 
@@ -102,7 +102,7 @@ EQUAL = [
     (Split(9, 4, "last"), Split.from_bounds([0, 2, 4, 6, 9])),
     (Split(9, 4),),
     (Split(8, 4, "replicated"),),
-    (make_layout((8, 8), 2), make_layout([8, 8], 2, splits=((0, 4, 8), "floor"))),
+    (build_layout((8, 8), 2), build_layout([8, 8], 2, splits=((0, 4, 8), "floor"))),
 ]
 
 

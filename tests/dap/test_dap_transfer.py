@@ -12,7 +12,7 @@ from pencils.comm.combining import ReduceOp, read_combining
 from pencils.dap import BlockMap, CyclicMap, make_global
 from pencils.dap.transfer import ArrayTransfer, DimTransfer
 from pencils.errors import ArgumentError
-from pencils.layout import make_layout
+from pencils.layout import build_layout
 
 
 @st.composite
@@ -44,7 +44,7 @@ def layouts(draw, ndim):
     ]
     order = draw(st.permutations(range(ndim)))
     size = int(np.prod(grid))
-    return make_layout(shape, size, decomp=decomp, grid=grid, order=order, splits=splits)
+    return build_layout(shape, size, decomp=decomp, grid=grid, order=order, splits=splits)
 
 
 @st.composite
@@ -117,7 +117,7 @@ def test_parts_fill_blocks_and_blocks_fill_parts(case):
 @given(st.integers(0, 60), st.integers(1, 5), st.integers(1, 9), st.integers(1, 6))
 def test_a_cyclic_dimension_takes_few_boxes(points, nprocs, size, blocks):
     """At most one box of complete rounds and two of one row for each pair of ranks."""
-    layout = make_layout((points,), blocks)
+    layout = build_layout((points,), blocks)
     maps = [CyclicMap(size=points, nprocs=nprocs, rank=r, block_size=size) for r in range(nprocs)]
     dims = [make_global(maps)]
     transfer = make_transfer(layout, dims)
@@ -136,7 +136,7 @@ def test_a_cyclic_dimension_takes_few_boxes(points, nprocs, size, blocks):
 def test_no_rank_copies_views_that_no_block_needs():
     whole = make_global([BlockMap(size=8, nprocs=1, rank=0, start=0, stop=8)])
     cyclic = make_global([CyclicMap(size=8, nprocs=2, rank=r, block_size=2) for r in range(2)])
-    transfer = make_transfer(make_layout((8, 8), 2), [cyclic, whole])
+    transfer = make_transfer(build_layout((8, 8), 2), [cyclic, whole])
     assert [len(transfer.block(rank).pieces) for rank in range(2)] == [1, 1]
 
 

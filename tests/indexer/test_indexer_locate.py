@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pencils.indexer.requests import locate, locate_replicas
-from pencils.layout import make_layout
+from pencils.layout import build_layout
 
 
 @st.composite
@@ -19,7 +19,7 @@ def layouts(draw):
         st.lists(st.sampled_from(["first", "last", "floor", "ceil"]), min_size=ndim, max_size=ndim)
     )
     order = draw(st.permutations(range(ndim)))
-    layout = make_layout(
+    layout = build_layout(
         shape, int(np.prod(grid)), decomp=decomp, grid=grid, order=order, splits=splits
     )
     return layout.with_singletons(draw(st.sets(st.integers(0, ndim - 1))))
@@ -72,7 +72,7 @@ def test_all_replicas_are_found(layout):
 
 
 def test_a_million_ranks_cost_nothing():
-    layout = make_layout((4096, 4096, 4096), 10**6, decomp=(0, 1), grid=(1000, 1000))
+    layout = build_layout((4096, 4096, 4096), 10**6, decomp=(0, 1), grid=(1000, 1000))
     coords = [np.array([0, 4095])] * 3
     owners, offsets = locate(layout, coords, (0, 0, 0))
     assert owners.tolist() == [0, 999_999]

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import strategies as st
 
-from pencils.layout import make_layout
+from pencils.layout import build_layout
 
 
 def prime_factors(number):
@@ -38,7 +38,7 @@ def any_layout():
         decomp = draw(st.permutations(dims))[: draw(st.integers(1, len(shape)))]
         grid = any_grid(draw, ranks, len(decomp))
         parts = dict(zip(decomp, grid, strict=True))
-        return make_layout(
+        return build_layout(
             shape,
             ranks,
             decomp=decomp,

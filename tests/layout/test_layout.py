@@ -1,4 +1,4 @@
-"""Layouts against loops over all ranks and all indices; make_layout and what it refuses."""
+"""Layouts against loops over all ranks and all indices; build_layout and what it refuses."""
 
 import re
 from itertools import permutations
@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tiers import examples
 
 from pencils.errors import ArgumentError
-from pencils.layout import Box, Layout, make_layout
+from pencils.layout import Box, Layout, build_layout
 from pencils.layout.grid import factorizations
-from pencils.layout.make import read_dims, read_ints
+from pencils.layout.integers import as_dims, as_ints
 from pencils.layout.split import RULES
 
 shapes = st.lists(st.integers(0, 6), min_size=1, max_size=4).map(tuple)
@@ -42,7 +42,7 @@ def test_every_index_lies_in_the_box_of_its_owner_only(any_layout, shape, ranks,
 def test_default_blocks_are_array_split_along_each_dimension(shape, ranks, data):
     """The box of a rank joins the `numpy.array_split` pieces at its coordinates."""
     decomp = data.draw(st.permutations(range(len(shape))))
-    layout = make_layout(shape, ranks, decomp=decomp)
+    layout = build_layout(shape, ranks, decomp=decomp)
     coords = np.indices(layout.grid.shape).reshape(len(decomp), -1).T.tolist()
     for rank, along in enumerate(coords):
         pieces = [range(n) for n in shape]
@@ -110,7 +110,7 @@ def every_layout(shape, ranks):
         for decomp in permutations(dims, count):
             for grid in factorizations(ranks, (0,) * count):
                 for rule in RULES:
-                    yield make_layout(shape, ranks, decomp=decomp, grid=grid, splits=rule)
+                    yield build_layout(shape, ranks, decomp=decomp, grid=grid, splits=rule)
 
 
 @pytest.mark.parametrize(("shape", "ranks"), [((4, 6), 6), ((5, 1), 4), ((3, 2, 4), 4)])
@@ -123,21 +123,21 @@ def test_layouts_have_the_same_blocks_if_every_rank_has_the_same(shape, ranks):
 
 def test_the_same_blocks_in_other_words():
     """Memory order and edges do not matter; shapes and ranks do."""
-    layout = make_layout((4, 6), 2)
+    layout = build_layout((4, 6), 2)
     for other in (
-        make_layout((4, 6), 2, order=(1, 0)),
-        make_layout((4, 6), 2, periodic=True),
-        make_layout((4, 6), 2, decomp=(1, 0), grid=(1, 2)),
-        make_layout((4, 6), 2, splits=[(0, 2, 4), "first"]),
+        build_layout((4, 6), 2, order=(1, 0)),
+        build_layout((4, 6), 2, periodic=True),
+        build_layout((4, 6), 2, decomp=(1, 0), grid=(1, 2)),
+        build_layout((4, 6), 2, splits=[(0, 2, 4), "first"]),
     ):
         assert layout.same_blocks(other)
         assert other.same_blocks(layout)
     for other in (
-        make_layout((4, 7), 2),
-        make_layout((4, 6, 1), 2),
-        make_layout((4, 6), 3),
-        make_layout((4, 6), 2, decomp=1),
-        make_layout((4, 6), 2, splits=[(0, 1, 4), "first"]),
+        build_layout((4, 7), 2),
+        build_layout((4, 6, 1), 2),
+        build_layout((4, 6), 3),
+        build_layout((4, 6), 2, decomp=1),
+        build_layout((4, 6), 2, splits=[(0, 1, 4), "first"]),
     ):
         assert not layout.same_blocks(other)
         assert not other.same_blocks(layout)
@@ -145,8 +145,8 @@ def test_the_same_blocks_in_other_words():
 
 def test_layouts_are_values():
     """Equal arguments, however written, make equal layouts with equal hashes."""
-    one = make_layout((4, 6, 8), 6, decomp=(0, -1), grid=(2, 3), periodic=True, order=(2, 1, 0))
-    two = make_layout(
+    one = build_layout((4, 6, 8), 6, decomp=(0, -1), grid=(2, 3), periodic=True, order=(2, 1, 0))
+    two = build_layout(
         np.array([4, 6, 8]),
         np.int64(6),
         decomp=[np.int32(0), 2],
@@ -163,12 +163,12 @@ def test_layouts_are_values():
 
 def test_defaults():
     """All but the last dimension are decomposed, dimension 0 of a line; C order; not periodic."""
-    layout = make_layout((64, 64, 64), 6)
+    layout = build_layout((64, 64, 64), 6)
     assert (layout.decomp, layout.grid.shape) == ((0, 1), (3, 2))
     assert (layout.order, layout.periodic) == ((0, 1, 2), (False,) * 3)
     assert layout.box(5) == Box((43, 32, 0), (64, 64, 64))
-    assert make_layout(7, 3).decomp == (0,)
-    assert make_layout([7], 3, grid=3, decomp=0, order=0).box(2) == Box((5,), (7,))
+    assert build_layout(7, 3).decomp == (0,)
+    assert build_layout([7], 3, grid=3, decomp=0, order=0).box(2) == Box((5,), (7,))
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_defaults():
 )
 def test_bounds_of_a_line_need_no_list(splits):
     """With one dimension, its bounds may stand alone or in a list."""
-    layout = make_layout(7, 3, splits=splits)
+    layout = build_layout(7, 3, splits=splits)
     assert [layout.box(r).slices() for r in range(3)] == [
         (slice(0, 1),),
         (slice(1, 1),),
@@ -188,13 +188,13 @@ def test_bounds_of_a_line_need_no_list(splits):
 
 def test_explicit_bounds_fix_the_grid():
     """A dimension with explicit bounds gets as many processes as it has blocks."""
-    layout = make_layout((8, 8), 6, decomp=(0, 1), splits=["floor", (0, 8, 8)])
+    layout = build_layout((8, 8), 6, decomp=(0, 1), splits=["floor", (0, 8, 8)])
     assert layout.grid.shape == (3, 2)
 
 
 def test_a_process_grid_with_ceil_blocks_avoids_empty_ranks():
     """The choice of the grid knows the rule: five points do not fill four ceil blocks."""
-    layout = make_layout((5, 5, 8), 4, splits="ceil")
+    layout = build_layout((5, 5, 8), 4, splits="ceil")
     assert all(layout.box(rank).volume for rank in range(4))
 
 
@@ -219,20 +219,20 @@ def test_selected_points_stay_on_their_rank(any_layout, shape, ranks, data):
 
 def test_selecting_everything_keeps_the_cuts():
     """The whole array is cut as before: no table of bounds replaces a rule."""
-    layout = make_layout((8, 9), 6, decomp=(0, 1))
+    layout = build_layout((8, 9), 6, decomp=(0, 1))
     assert layout.select([range(8), range(9)]).splits == layout.splits
 
 
 @pytest.mark.parametrize("index", [(4, 0), (-1, 0), (0, 6), (0,), (0, 0, 0)])
 def test_owner_of_an_index_outside_raises(index):
     """The error repeats the index and the global shape."""
-    layout = make_layout((4, 6), 2)
+    layout = build_layout((4, 6), 2)
     with pytest.raises(IndexError, match=re.escape(f"{index} is outside the global shape (4, 6)")):
         layout.owner(index)
 
 
 BAD = [
-    # arguments that differ from make_layout((4, 6), 4), the error, what was given, what is allowed
+    # arguments that differ from build_layout((4, 6), 4), the error, what was given, what is allowed
     ({"shape": ()}, ArgumentError, "shape=()", "at least one dimension"),
     ({"shape": (4, -1)}, ArgumentError, "shape=(4, -1)", "no negative extent"),
     ({"shape": (4.0, 6)}, TypeError, "shape=(4.0, 6)", "must be an integer"),
@@ -292,7 +292,7 @@ def test_bad_arguments_raise_and_say_what_was_given_and_what_is_allowed(
     """Each argument is checked; the text repeats it and names what would do."""
     arguments = {"shape": (4, 6), "ranks": 4} | changed
     with pytest.raises(error) as caught:
-        make_layout(arguments.pop("shape"), arguments.pop("ranks"), **arguments)
+        build_layout(arguments.pop("shape"), arguments.pop("ranks"), **arguments)
     assert given in str(caught.value)
     assert allowed in str(caught.value)
 
@@ -301,7 +301,7 @@ def test_bad_arguments_raise_and_say_what_was_given_and_what_is_allowed(
 def test_bad_bounds_of_a_line_raise(splits):
     """With one dimension, too, what is neither rule nor bounds raises one of our errors."""
     with pytest.raises((ArgumentError, TypeError), match=r"bounds|integer"):
-        make_layout(4, 2, splits=splits)
+        build_layout(4, 2, splits=splits)
 
 
 @pytest.mark.parametrize(
@@ -309,14 +309,14 @@ def test_bad_bounds_of_a_line_raise(splits):
 )
 def test_read_ints_takes_whatever_holds_integers(value):
     """One integer or a sequence, of Python's or NumPy's, becomes a tuple of Python integers."""
-    assert read_ints("n", value) == (3,)
-    assert type(read_ints("n", value)[0]) is int
+    assert as_ints("n", value) == (3,)
+    assert type(as_ints("n", value)[0]) is int
 
 
 def test_read_dims_counts_from_the_end():
     """Negative dimensions become the ones they mean; the order stays."""
-    assert read_dims("dims", (-1, 0), 3) == (2, 0)
-    assert [read_dims("dims", dim, 2) for dim in range(-2, 2)] == [(0,), (1,), (0,), (1,)]
+    assert as_dims("dims", (-1, 0), 3) == (2, 0)
+    assert [as_dims("dims", dim, 2) for dim in range(-2, 2)] == [(0,), (1,), (0,), (1,)]
 
 
 @given(shapes, ranks_, st.data())
@@ -346,22 +346,22 @@ def test_staggered_blocks_begin_where_the_points_do(any_layout, shape, ranks, da
 
 def test_layouts_share_blocks_only_if_they_differ_at_the_end():
     """What moves blocks, processes or edges is seen; the order of memory does not matter."""
-    layout = make_layout((8, 6), 4, decomp=(0, 1), grid=(2, 2))
+    layout = build_layout((8, 6), 4, decomp=(0, 1), grid=(2, 2))
     both = layout.staggered([0]), layout.staggered([1])
     assert both[0].shares_blocks(both[1])
-    turned = make_layout(
+    turned = build_layout(
         (8, 7), 4, decomp=(0, 1), grid=(2, 2), order=(1, 0), splits=[None, (0, 3, 7)]
     )
     assert turned.shares_blocks(layout)
-    edges = make_layout((8, 7), 4, decomp=(0, 1), grid=(2, 2), periodic=(True, False))
-    assert edges.shares_blocks(make_layout((8, 7), 4, decomp=(0, 1), grid=(2, 2)))
+    edges = build_layout((8, 7), 4, decomp=(0, 1), grid=(2, 2), periodic=(True, False))
+    assert edges.shares_blocks(build_layout((8, 7), 4, decomp=(0, 1), grid=(2, 2)))
     for change in (
         {"grid": (4, 1)},
         {"decomp": (1, 0)},
         {"splits": [(0, 3, 8), None]},
     ):
-        other = make_layout((8, 6), 4, **({"decomp": (0, 1), "grid": (2, 2)} | change))
+        other = build_layout((8, 6), 4, **({"decomp": (0, 1), "grid": (2, 2)} | change))
         assert not other.shares_blocks(layout)
         assert not layout.shares_blocks(other)
-    assert not make_layout((9, 6), 4, decomp=(0, 1), grid=(2, 2)).shares_blocks(layout)
-    assert not make_layout((8,), 4).shares_blocks(make_layout((8, 1), 4))
+    assert not build_layout((9, 6), 4, decomp=(0, 1), grid=(2, 2)).shares_blocks(layout)
+    assert not build_layout((8,), 4).shares_blocks(build_layout((8, 1), 4))

@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from pencils.layout import make_layout, redistribution
+from pencils.layout import build_layout, redistribution
 
 MILLION = 10**6
 
@@ -27,7 +27,7 @@ layouts = pytest.mark.parametrize("arguments", LAYOUTS.values(), ids=LAYOUTS.key
 
 def million(arguments):
     arguments = {"ranks": MILLION} | arguments
-    return make_layout(arguments.pop("shape"), arguments.pop("ranks"), **arguments)
+    return build_layout(arguments.pop("shape"), arguments.pop("ranks"), **arguments)
 
 
 def peak_kilobytes(function, *args):
@@ -112,8 +112,8 @@ def test_its_own_redistribution_is_one_message_to_itself(arguments):
 
 def test_a_transpose_costs_the_ranks_of_one_line_of_the_grid():
     """Pencils along z to pencils along x: a thousand peers, a few calls and bytes for each."""
-    source = make_layout((4096,) * 3, MILLION, decomp=(0, 1), grid=(1000, 1000))
-    target = make_layout((4096,) * 3, MILLION, decomp=(2, 1), grid=(1000, 1000))
+    source = build_layout((4096,) * 3, MILLION, decomp=(0, 1), grid=(1000, 1000))
+    target = build_layout((4096,) * 3, MILLION, decomp=(2, 1), grid=(1000, 1000))
     for rank in some_ranks(source):
         plan, calls = count_calls(redistribution, source, target, rank, rank)
         assert len(plan.sends) == len(plan.recvs) == 1000
@@ -123,8 +123,8 @@ def test_a_transpose_costs_the_ranks_of_one_line_of_the_grid():
 
 def test_a_shifted_cut_costs_two_messages():
     """Other bounds on the same grid: only the ranks next to a rank hear of it."""
-    source = make_layout((10**7 + 1,), MILLION, splits="first")
-    target = make_layout((10**7 + 1,), MILLION, splits="last")
+    source = build_layout((10**7 + 1,), MILLION, splits="first")
+    target = build_layout((10**7 + 1,), MILLION, splits="last")
     for rank in some_ranks(source)[1:-1]:
         plan, calls = count_calls(redistribution, source, target, rank, rank)
         assert [message.dest - rank for message in plan.sends] == [0, 1]
@@ -136,8 +136,8 @@ def test_calls_grow_with_the_logarithm_of_the_number_of_ranks():
     """A thousand times more ranks, as many messages: at most three times the calls."""
 
     def calls(ranks):
-        source = make_layout((10**8 + 1,), ranks, splits="first")
-        target = make_layout((10**8 + 1,), ranks, splits="last")
+        source = build_layout((10**8 + 1,), ranks, splits="first")
+        target = build_layout((10**8 + 1,), ranks, splits="last")
         plan, count = count_calls(redistribution, source, target, ranks // 2, ranks // 2)
         assert len(plan.sends) == len(plan.recvs) == 2
         return count
@@ -148,9 +148,9 @@ def test_calls_grow_with_the_logarithm_of_the_number_of_ranks():
 @pytest.mark.parametrize("dims", [{0}, {1}, {0, 1}], ids=str)
 def test_replicas_do_not_look_at_each_other(dims):
     """A singleton that a thousand or a million ranks hold costs its ranks nothing."""
-    full = make_layout((4096, 4096, 16), MILLION, grid=(1000, 1000))
+    full = build_layout((4096, 4096, 16), MILLION, grid=(1000, 1000))
     layout = full.with_singletons(dims)
-    target = make_layout((4096, 4096, 16), MILLION, grid=(1000, 1000), splits="last")
+    target = build_layout((4096, 4096, 16), MILLION, grid=(1000, 1000), splits="last")
     for rank in some_ranks(layout):
         for goal in (layout, target.with_singletons(dims)):
             plan, calls = count_calls(redistribution, layout, goal, rank, rank)
@@ -162,10 +162,10 @@ def test_replicas_do_not_look_at_each_other(dims):
 
 def test_more_ranks_than_points_leaves_the_rest_empty_and_silent():
     """The first thousand of a million ranks hold one point each; the others send nothing."""
-    layout = make_layout((1000,), MILLION)
+    layout = build_layout((1000,), MILLION)
     assert [layout.box(rank).volume for rank in (0, 999, 1000, MILLION - 1)] == [1, 1, 0, 0]
     assert [layout.owner((i,)) for i in (0, 500, 999)] == [0, 500, 999]
-    other = make_layout((1000,), MILLION, splits="floor")
+    other = build_layout((1000,), MILLION, splits="floor")
     assert [other.owner((i,)) for i in (0, 999)] == [999, MILLION - 1]
     assert redistribution(layout, other, 5000, 5000).sends == ()
     assert [m.dest for m in redistribution(layout, other, 0, 0).sends] == [999]

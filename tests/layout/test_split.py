@@ -74,15 +74,15 @@ def test_owner_is_the_part_whose_block_holds_the_index(split):
 
 @given(splits(), st.data())
 def test_meeting_finds_the_shared_part_of_every_block(split, data):
-    """`meeting` yields what looking at each block in turn yields, and no empty pieces."""
+    """`overlaps` yields what looking at each block in turn yields, and no empty pieces."""
     start = data.draw(st.integers(0, split.points))
     stop = data.draw(st.integers(0, split.points))
     wanted = range(start, stop)
     found = [(part, sorted(set(block) & set(wanted))) for part, block in enumerate(blocks(split))]
     expected = [(part, shared) for part, shared in found if shared]
-    assert [(p, list(range(lo, hi))) for p, lo, hi in split.meeting(start, stop)] == expected
+    assert [(p, list(range(lo, hi))) for p, lo, hi in split.overlaps(start, stop)] == expected
     only = data.draw(st.integers(0, split.parts - 1))
-    assert [(p, list(range(lo, hi))) for p, lo, hi in split.meeting(start, stop, only)] == [
+    assert [(p, list(range(lo, hi))) for p, lo, hi in split.overlaps(start, stop, only)] == [
         (part, shared) for part, shared in expected if part == only
     ]
 
@@ -101,8 +101,8 @@ def test_replicated_gives_all_points_to_every_part(n, p):
     split = Split(n, p, "replicated")
     assert split.replicated
     assert blocks(split) == [list(range(n))] * p
-    assert list(split.meeting(0, n)) == [(part, 0, n) for part in range(p)] * n
-    assert list(split.meeting(0, n, 0)) == [(0, 0, n)] * n
+    assert list(split.overlaps(0, n)) == [(part, 0, n) for part in range(p)] * n
+    assert list(split.overlaps(0, n, 0)) == [(0, 0, n)] * n
     assert [split.owner(index) for index in range(n)] == [0] * n
     assert (split.longest, split.filled) == (n, p * n)
 

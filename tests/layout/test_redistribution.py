@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tiers import examples
 
 from pencils.errors import ArgumentError
-from pencils.layout import Schedule, gather, make_layout, redistribution, scatter
+from pencils.layout import Schedule, build_layout, gather, redistribution, scatter
 
 NOWHERE = -1
 
@@ -197,7 +197,7 @@ def test_scatter_brings_every_rank_its_block_from_root(any_pair, data):
     assert [message.dest for message in messages] == [
         rank for rank in range(layout.size) if layout.box(rank).volume
     ]
-    everywhere = make_layout(layout.shape, 1)
+    everywhere = build_layout(layout.shape, 1)
     assert all(is_inside(message.box, everywhere.box(0)) for message in messages)
     received = [np.full(layout.box(rank).shape, NOWHERE) for rank in range(layout.size)]
     for message in messages:
@@ -236,7 +236,7 @@ def test_gather_inverts_scatter_where_nothing_is_replicated(any_pair, data):
 
 def test_the_classic_transpose_of_a_matrix():
     """Rows to columns on three ranks: nine tiles, each rank keeps one."""
-    rows, columns = make_layout((6, 6), 3, decomp=0), make_layout((6, 6), 3, decomp=1)
+    rows, columns = build_layout((6, 6), 3, decomp=0), build_layout((6, 6), 3, decomp=1)
     plan = redistribution(rows, columns, 1, 1)
     assert [(m.dest, m.box.start, m.box.stop) for m in plan.sends] == [
         (0, (2, 0), (4, 2)),
@@ -249,7 +249,7 @@ def test_the_classic_transpose_of_a_matrix():
 @pytest.mark.parametrize("shape", [(4, 7), (4, 6, 1)])
 def test_layouts_that_do_not_match_raise(shape):
     """The error shows both shapes."""
-    one, two = make_layout((4, 6), 2), make_layout(shape, 2)
+    one, two = build_layout((4, 6), 2), build_layout(shape, 2)
     with pytest.raises(ArgumentError) as error:
         redistribution(one, two, 0, 0)
     assert f"(4, 6) to shape {shape}" in str(error.value)

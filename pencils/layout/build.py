@@ -1,4 +1,4 @@
-"""From what a user says to a Layout: defaults, checks and errors that teach."""
+"""Build a Layout from user arguments: defaults and checks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import cast
 
 from pencils.errors import ArgumentError
 from pencils.layout.grid import ProcessGrid, choose_grid
-from pencils.layout.integers import check_64_bits, to_int
+from pencils.layout.integers import as_dims, as_int, as_ints, items_of, to_int
 from pencils.layout.layout import Layout
 from pencils.layout.split import RULES, Rule, Split
 
@@ -16,7 +16,7 @@ SplitSpec = str | Sequence[int]
 _ALLOWED_SPLITS = f"rules are {', '.join(RULES)}, or explicit bounds (0, ..., points)"
 
 
-def make_layout(
+def build_layout(
     shape: Sequence[int],
     ranks: int,
     *,
@@ -55,11 +55,11 @@ def make_layout(
     Raises
     ------
     ArgumentError, TypeError
-        If an argument does not fit the others; the text says which and what would.
+        If an argument does not fit the others.
 
     Examples
     --------
-    >>> layout = make_layout((64, 64, 64), 6)
+    >>> layout = build_layout((64, 64, 64), 6)
     >>> layout.grid.shape, layout.box(5)
     ((3, 2), Box(start=(43, 32, 0), stop=(64, 64, 64)))
     """
@@ -67,7 +67,7 @@ def make_layout(
     ndim = len(extents)
     dims = _read_decomp(decomp, ndim)
     specs = _read_splits(splits, ndim)
-    processes = _read_grid(grid, dims, extents, _read_ranks(ranks), specs)
+    processes = _read_grid(grid, dims, extents, as_int("ranks", ranks, least=1), specs)
     parts = dict(zip(dims, processes, strict=True))
     return Layout(
         ProcessGrid(processes),
@@ -81,90 +81,8 @@ def make_layout(
     )
 
 
-def read_ints(name: str, values: object) -> tuple[int, ...]:
-    """Turn one integer or a sequence of them (NumPy ones too) into a tuple of Python ints.
-
-    Raises
-    ------
-    TypeError
-        If anything in it is not an integer; booleans are refused.
-    ArgumentError
-        If one has more than 64 bits.
-    """
-    if type(values) is tuple and {int}.issuperset(map(type, values)):  # as in every shift
-        check_64_bits(name, values)
-        return values
-    numbers = []
-    for item in _items(values):
-        number = to_int(item)
-        if number is None:
-            msg = f"{name}={values!r} must be an integer or a sequence of them, not {item!r}"
-            raise TypeError(msg)
-        numbers.append(number)
-    check_64_bits(name, numbers)
-    return tuple(numbers)
-
-
-def read_dims(name: str, values: object, ndim: int) -> tuple[int, ...]:
-    """Read distinct dimension numbers in ``[-ndim, ndim)`` as non-negative ones.
-
-    Raises
-    ------
-    ArgumentError
-        If one is out of range or named twice.
-    """
-    given = read_ints(name, values)
-    if any(not -ndim <= dim < ndim for dim in given):
-        msg = (
-            f"{name}={given} names a dimension outside 0..{ndim - 1} "
-            f"(or -{ndim}..-1, counted from the end)"
-        )
-        raise ArgumentError(msg)
-    dims = tuple(dim % ndim for dim in given)
-    if len(set(dims)) < len(dims):
-        msg = f"{name}={given} names a dimension twice; name each at most once"
-        raise ArgumentError(msg)
-    return dims
-
-
-def read_dim(name: str, value: object, ndim: int) -> int:
-    """Read one dimension number, as `read_dims`.
-
-    Raises
-    ------
-    ArgumentError
-        Also if there are several.
-    """
-    dims = read_dims(name, value, ndim)
-    if len(dims) != 1:
-        msg = f"{name}={value!r} must be one dimension"
-        raise ArgumentError(msg)
-    return dims[0]
-
-
-def _items(values: object) -> list[object]:
-    """Entries of a sequence; anything else, and text, is one entry."""
-    if isinstance(values, str):
-        return [values]
-    try:
-        return list(values)  # type: ignore[call-overload, no-any-return]
-    except TypeError:  # has no entries, or only claims to, as NumPy's 0-D arrays do
-        return [values]
-
-
-def _read_ranks(ranks: object) -> int:
-    number = to_int(ranks)
-    if number is None:
-        msg = f"ranks={ranks!r} must be one integer, at least 1"
-        raise TypeError(msg)
-    if number < 1:
-        msg = f"ranks={number} must be at least 1"
-        raise ArgumentError(msg)
-    return number
-
-
 def _read_shape(shape: object) -> tuple[int, ...]:
-    extents = read_ints("shape", shape)
+    extents = as_ints("shape", shape)
     if not extents or min(extents) < 0:
         msg = f"shape={extents} must have at least one dimension and no negative extent"
         raise ArgumentError(msg)
@@ -174,7 +92,7 @@ def _read_shape(shape: object) -> tuple[int, ...]:
 def _read_decomp(decomp: object, ndim: int) -> tuple[int, ...]:
     if decomp is None:
         return tuple(range(max(1, ndim - 1)))
-    dims = read_dims("decomp", decomp, ndim)
+    dims = as_dims("decomp", decomp, ndim)
     if not dims:
         msg = "decomp=() decomposes nothing; name at least one dimension"
         raise ArgumentError(msg)
@@ -188,7 +106,7 @@ def _read_grid(
     ranks: int,
     specs: Sequence[SplitSpec],
 ) -> tuple[int, ...]:
-    wanted = (0,) * len(decomp) if grid is None else read_ints("grid", grid)
+    wanted = (0,) * len(decomp) if grid is None else as_ints("grid", grid)
     if len(wanted) != len(decomp) or min(wanted) < 0:
         msg = (
             f"grid={wanted} must give the number of processes (0 = choose) for each of the "
@@ -205,7 +123,7 @@ def _read_grid(
 def _read_order(order: object, ndim: int) -> tuple[int, ...]:
     if order is None:
         return tuple(range(ndim))
-    dims = read_dims("order", order, ndim)
+    dims = as_dims("order", order, ndim)
     if len(dims) != ndim:
         msg = f"order={dims} must name each of the {ndim} dimensions once, slowest first"
         raise ArgumentError(msg)
@@ -213,7 +131,7 @@ def _read_order(order: object, ndim: int) -> tuple[int, ...]:
 
 
 def _read_periodic(periodic: object, ndim: int) -> tuple[bool, ...]:
-    flags = _items(periodic)
+    flags = items_of(periodic)
     if len(flags) == 1 and flags[0] is periodic:
         flags *= ndim
     if len(flags) != ndim or any(flag not in (True, False) for flag in flags):
@@ -223,7 +141,7 @@ def _read_periodic(periodic: object, ndim: int) -> tuple[bool, ...]:
 
 
 def _read_splits(splits: object, ndim: int) -> list[SplitSpec]:
-    specs = _items(splits)
+    specs = items_of(splits)
     if splits is None or isinstance(splits, str):
         specs *= ndim
     elif ndim == 1 and len(specs) != 1 and all(to_int(item) is not None for item in specs):
@@ -241,7 +159,7 @@ def _read_split(spec: object) -> SplitSpec:
     if spec is None:
         return "first"
     if not isinstance(spec, str):
-        return Split.from_bounds(read_ints("splits", spec)).table
+        return Split.from_bounds(as_ints("splits", spec)).table
     if spec not in RULES:
         msg = f"split rule {spec!r} is unknown; {_ALLOWED_SPLITS}"
         raise ArgumentError(msg)

@@ -1,7 +1,7 @@
-"""Who sends which box to whom, as plain data.
+"""Which box each rank sends to each other rank, to move a field to another layout, as plain data.
 
-A schedule is computed by each rank for itself, by intersecting the bounds of one dimension at a
-time: its cost follows the number of messages of that rank, never the number of pairs of ranks.
+Each rank computes its own schedule by intersecting bounds, one dimension at a time. The cost
+follows the number of messages of that rank, not the number of pairs of ranks.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What one rank sends and receives; its message to itself stands in both lists."""
+    """Messages that one rank sends and receives; its message to itself is in both lists."""
 
     sends: tuple[Message, ...]
     recvs: tuple[Message, ...]
 
     def reversed(self) -> Schedule:
         """Return the schedule that takes every box back; exact where nothing is replicated."""
-        return Schedule(_turned(self.recvs), _turned(self.sends))
+        return Schedule(_reversed(self.recvs), _reversed(self.sends))
 
 
 def redistribution(
@@ -44,16 +44,16 @@ def redistribution(
     The layouts may have different numbers of ranks. Senders are named by their rank in `source`,
     receivers by their rank in `target`.
 
-    Points that several ranks hold (singleton dimensions) come to each receiver from the replica at
-    the receiver's own coordinates along the replicated axes: every point arrives exactly once, the
-    work is spread, and a rank that has the points already sends nothing to itself but a copy.
+    Several ranks hold the points of singleton dimensions. Each receiver gets them from the replica
+    at its own coordinates along the replicated axes: every point arrives exactly once, the senders
+    share the work, and a rank that has the points already only copies them.
 
     Parameters
     ----------
     source, target : Layout
         Layouts of equal global shape.
     source_rank, target_rank : int or None
-        What the process that asks is called in each of them; None where it has no part.
+        Rank of this process in each layout; None if it has none there.
 
     Raises
     ------
@@ -62,8 +62,8 @@ def redistribution(
 
     Examples
     --------
-    >>> from pencils.layout.make import make_layout
-    >>> rows, columns = make_layout((4, 6), 2, decomp=0), make_layout((4, 6), 2, decomp=1)
+    >>> from pencils.layout.build import build_layout
+    >>> rows, columns = build_layout((4, 6), 2, decomp=0), build_layout((4, 6), 2, decomp=1)
     >>> [(m.dest, m.box.slices()) for m in redistribution(rows, columns, 0, 0).sends]
     ... # doctest: +NORMALIZE_WHITESPACE
     [(0, (slice(0, 2, None), slice(0, 3, None))),
@@ -94,7 +94,7 @@ def gather(layout: Layout, root: int) -> Iterator[Message]:
 
 def _sends(source: Layout, target: Layout, rank: int) -> Iterator[Message]:
     mine = _replica(source, rank)
-    # On equal grids, who turns to this replica is known beforehand; else all receivers are asked.
+    # On equal grids the receivers of this replica follow from its coordinates; else check each.
     known = source.grid == target.grid
     pinned = {target.decomp[axis]: coord for axis, coord in mine.items()} if known else {}
     for dest, box in _holders(target, source.box(rank), pinned):
@@ -110,21 +110,21 @@ def _recvs(source: Layout, target: Layout, rank: int) -> Iterator[Message]:
 
 
 def _holders(layout: Layout, box: Box, pinned: Mapping[int, int]) -> Iterator[tuple[int, Box]]:
-    """Every rank that holds a part of `box`, and that part.
+    """Yield every rank that holds a part of `box`, and that part.
 
-    Of the ranks along dimension d, only the one at ``pinned[d]`` counts if there is such an entry.
+    If ``pinned[d]`` is given, only the ranks at that position along dimension d.
     """
     if box.volume == 0:
         return
     strides = dict(zip(layout.decomp, layout.grid.strides, strict=True))
-    meetings = [
+    overlaps = [
         [
             (part * strides.get(dim, 0), lo, hi)
-            for part, lo, hi in split.meeting(box.start[dim], box.stop[dim], pinned.get(dim))
+            for part, lo, hi in split.overlaps(box.start[dim], box.stop[dim], pinned.get(dim))
         ]
         for dim, split in enumerate(layout.splits)
     ]
-    for pieces in product(*meetings):
+    for pieces in product(*overlaps):
         steps, starts, stops = zip(*pieces, strict=True)
         yield sum(steps), Box(starts, stops)
 
@@ -135,5 +135,5 @@ def _replica(layout: Layout, rank: int) -> dict[int, int]:
     return {axis: coords[axis] for axis in layout.replicated_axes}
 
 
-def _turned(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def _reversed(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     return tuple(Message(m.dest, m.source, m.box) for m in messages)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiers import examples
 
-from pencils.layout import make_layout
-from pencils.layout.ghosts import direct, exchange, star, sweeps
+from pencils.layout import build_layout
+from pencils.layout.halo import direct, exchange, star, sweeps
 
 UNSET = -1
 
@@ -143,7 +143,7 @@ def test_a_star_fills_faces_and_no_corners(any_halo, data):
 
 
 def test_a_rank_has_as_many_peers_as_neighbours():
-    layout = make_layout((64, 64, 64), 1000, decomp=(0, 1, 2), grid=(10, 10, 10), periodic=True)
+    layout = build_layout((64, 64, 64), 1000, decomp=(0, 1, 2), grid=(10, 10, 10), periodic=True)
     widths = [(1, 1)] * 3
     sends, recvs = exchange(layout, widths, 555, *direct([0, 1, 2]))
     assert len({ghosts.source for ghosts in recvs}) == len(recvs) == len(sends) == 26
@@ -153,7 +153,7 @@ def test_a_rank_has_as_many_peers_as_neighbours():
 
 def test_a_million_ranks_of_which_few_have_points():
     """Empty blocks are jumped over: nobody sends to them, and nobody looks at them."""
-    layout = make_layout((10, 10), 10**6, decomp=(0, 1), grid=(1000, 1000), periodic=True)
+    layout = build_layout((10, 10), 10**6, decomp=(0, 1), grid=(1000, 1000), periodic=True)
     sends, recvs = exchange(layout, [(2, 2)] * 2, 0, *direct([0, 1]))
     assert len(sends) == len(recvs) == 24
     assert exchange(layout, [(2, 2)] * 2, 10**6 - 1, *direct([0, 1])) == ([], [])

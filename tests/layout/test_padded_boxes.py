@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pencils.layout import Box, interior, margins, reach
+from pencils.layout import Box, ghost_box, halo_room, interior
 
 widths = st.tuples(st.integers(0, 3), st.integers(0, 3))
 
@@ -61,7 +61,7 @@ def test_the_reach_adds_the_points_of_the_halo_that_some_rank_owns(case):
     """A point beyond an edge is a ghost if that wraps; with any other edge it is a boundary."""
     own, shape, periodic, halo = case
     padded = own.grow(halo)
-    found = list(reach(own, shape, periodic, halo).without(own))
+    found = list(ghost_box(own, shape, periodic, halo).without(own))
     assert all(box.volume for box in found)
     counts = counted(padded.shape, found, padded.start)
     for index in product(*map(range, padded.start, padded.stop)):
@@ -77,7 +77,7 @@ def test_the_reach_adds_the_points_of_the_halo_that_some_rank_owns(case):
 def test_margins_are_the_halo_within_the_domain_where_that_is_trimmed(case, data):
     own, shape, _, halo = case
     trimmed = {dim for dim in range(own.ndim) if data.draw(st.booleans())}
-    padded, found = own.grow(halo), own.grow(margins(own, shape, halo, trimmed))
+    padded, found = own.grow(halo), own.grow(halo_room(own, shape, halo, trimmed))
     for dim, n in enumerate(shape):
         whole = range(padded.start[dim], padded.stop[dim])
         kept = [i for i in whole if 0 <= i < n] if dim in trimmed else list(whole)
