@@ -1,4 +1,4 @@
-"""What `load` returns: fields and values by name, the time of the run, attributes."""
+"""The result of `load`: fields and values by name, step, time and attributes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pencils.array.pencil_array import PencilArray
 
 
 class Checkpoint(Mapping[str, Any]):
-    """What was loaded from a file: fields and values by name, step, time and attributes.
+    """Fields and values of a file by name, its step, time and attributes.
 
     Parameters
     ----------
     path : str
         The file.
     contents : mapping of str to object
-        Fields, and the values that all ranks have alike.
+        Fields, and values, which are the same on all ranks.
     attrs : mapping of str to object
         The attributes of the file.
     step : int, optional
@@ -56,12 +56,12 @@ class Checkpoint(Mapping[str, Any]):
 
     @property
     def step(self) -> int | None:
-        """Number of the time step; None if the file does not say."""
+        """Number of the time step; None if the file has none."""
         return self._step
 
     @property
     def time(self) -> float | None:
-        """Time of the run; None if the file does not say."""
+        """Time of the run; None if the file has none."""
         return self._time
 
     @property

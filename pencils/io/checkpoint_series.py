@@ -1,4 +1,4 @@
-"""Checkpoints of a run that goes on for days: which to keep, to trust, to go on from."""
+"""Checkpoints of a long run: save and verify them, keep the last ones, resume from the newest."""
 
 from __future__ import annotations
 
@@ -45,32 +45,32 @@ T = TypeVar("T")
 
 
 class CheckpointSeries(LeftTogether):
-    """Checkpoints of a run in a directory of their own, the last few of them. *Collective*.
+    """The last checkpoints of a run, in a directory of their own. *Collective*.
 
-    A checkpoint is written under its step, ``checkpoint-00000120.h5``, and read back; only then
-    are older ones removed. Signals of the batch system and the wall clock end the run at the same
-    step on all processes, and `resume` goes on from the newest checkpoint that is as it was
-    written. If a ``with`` block fails on any rank, all ranks raise at its end, and a save in the
-    background is given up.
+    A checkpoint is named by its step, ``checkpoint-00000120.h5``. It is written and read back
+    before older ones are removed. Signals of the batch system and the wall clock stop the run at
+    the same step on all processes, and `resume` continues from the newest checkpoint that is as it
+    was written. If a ``with`` block fails on any rank, all ranks raise at its end, and a save in
+    the background is abandoned.
 
     Parameters
     ----------
     directory : str or path-like
         Created if it is missing; a relative path starts at the working directory of rank 0.
     mode : {"a", "w", "x"}, optional
-        As of `open`: "a" continues what is there, by `resume`; "w" starts anew: checkpoints that
-        are there do not count, and go when the first new one is as it was written; "x" starts only
-        where there are none. Other files, and those that `resume` has set aside, stay.
+        As of the built-in `open`: "a" continues an earlier run, by `resume`; "w" starts a new one:
+        existing checkpoints do not count, and are removed after the first new one is verified;
+        "x" is only allowed without existing checkpoints. Other files, and those that `resume` has
+        renamed, stay.
     keep : int or None, optional
         How many checkpoints to keep; None for all.
     every : int, datetime.timedelta or None, optional
-        When `due` says so: every so many steps, or when that much time has passed since the last
-        one. Default: never.
+        Interval of `due`, in steps or in time since the last save. Default: never.
     stop_after : float, datetime.timedelta or None, optional
-        When `should_stop` says so: so many seconds from now. Default: never.
+        Seconds from now after which `should_stop` is True. Default: never.
     signals : iterable of int, optional
-        Signals that only make `should_stop` say so, until `close`. Handlers that the program has
-        set before are called, too. Default: SIGTERM and SIGUSR1; none with ``()``.
+        Signals that make `should_stop` True and do not end the process, until `close`. Handlers
+        that the program has set before are called, too. Default: SIGTERM and SIGUSR1.
     comm : mpi4py.MPI.Intracomm, optional
         The processes of the run. Default: all.
 
@@ -80,8 +80,8 @@ class CheckpointSeries(LeftTogether):
         On every rank, if the directory cannot be made; ``FileExistsError`` if it holds checkpoints,
         with mode "x".
     ArgumentError, RankDisagreementError, TypeError
-        On every rank, if an argument is not allowed or differs between ranks, or signals are to
-        be caught elsewhere than in the main thread.
+        On every rank, if an argument is not allowed or differs between ranks, or `signals` is not
+        empty outside the main thread.
 
     Examples
     --------
@@ -129,36 +129,36 @@ class CheckpointSeries(LeftTogether):
             if self._comm.rank == 0:
                 found = CheckpointFiles.opened(given, self._mode)
         self._files: CheckpointFiles = self._comm.bcast(found)
-        self._known: set[int] = set()  # steps that this run has written or gone on from
+        self._known: set[int] = set()  # steps that this run has written or loaded
         self._skipped: dict[str, str] = {}
         self._stops = False
         self._pending: tuple[int, Saving] | None = None  # with its step
         interval = self._every.total_seconds() if isinstance(self._every, timedelta) else inf
         self._interval, self._limit = Clock(interval), Clock(seconds)
-        self._listener = Listener(numbers)  # last, so that nothing can go wrong any more
+        self._listener = Listener(numbers)  # last: nothing after it can raise
 
     @property
     def mode(self) -> str:
-        """Whether it continues what was there, ``"a"``, or was started anew, ``"w"`` or ``"x"``."""
+        """The mode in which it was opened: ``"a"``, ``"w"`` or ``"x"``."""
         return self._mode
 
     @property
     def directory(self) -> Path:
-        """Where the checkpoints are."""
+        """The directory of the checkpoints."""
         return self._files.directory
 
     @property
     def steps(self) -> list[int]:
-        """Steps of the checkpoints that are there, good or bad, oldest first."""
+        """Steps of all checkpoints in the directory, damaged or not, oldest first."""
         return self._files.steps()
 
     @property
     def skipped(self) -> dict[str, str]:
-        """What `latest` or `resume` did not take, by name of the file, and why."""
+        """Files that the last `latest` or `resume` has skipped, and the reasons."""
         return dict(self._skipped)
 
     def due(self, step: int) -> bool:
-        """Whether to save after a step. *Collective* if it goes by time, else local.
+        """Whether to save after a step. *Collective* if `every` is a time, else local.
 
         Parameters
         ----------
@@ -168,7 +168,7 @@ class CheckpointSeries(LeftTogether):
         Returns
         -------
         bool
-            Alike on every rank: if time decides, that of the rank whose clock is ahead.
+            The same on every rank: True if the time is over on any.
         """
         if isinstance(self._every, timedelta):
             with agreed(self._comm, "due") as same:
@@ -184,14 +184,14 @@ class CheckpointSeries(LeftTogether):
         Returns
         -------
         bool
-            True on every rank, from now on, if any was sent one of the signals or its time is up.
+            True on every rank, from now on, if any has received a signal or its time is over.
         """
-        mine = [*self._listener.heard, *(["stop_after"] if self._limit.over else [])]
+        mine = [*self._listener.received, *(["stop_after"] if self._limit.over else [])]
         with agreed(self._comm, "should_stop") as same:
             same.flag(up=bool(mine) or self._stops)
         if same.flagged and not self._stops:
             self._stops = True
-            reasons = sorted({reason for told in self._comm.allgather(mine) for reason in told})
+            reasons = sorted({reason for one in self._comm.allgather(mine) for reason in one})
             if self._comm.rank == 0:
                 LOG.info("the run should stop: %s", ", ".join(reasons))
         return same.flagged
@@ -209,7 +209,7 @@ class CheckpointSeries(LeftTogether):
     ) -> None:
         """Write the checkpoint of a step, verify it, remove the oldest. *Collective*.
 
-        Steps only grow; the last one may be saved again.
+        Steps must increase; only the last one can be saved again.
 
         Parameters
         ----------
@@ -218,23 +218,23 @@ class CheckpointSeries(LeftTogether):
         fields : mapping of str to object
             As in `pencils.save`; at least one field over the processes of the series.
         time : float, optional
-            Time of the run; `resume` needs it to cut off outputs.
+            Time of the run; `resume` needs it to truncate outputs.
         grid, attrs, **options : optional
             As in `pencils.save`.
         wait : bool, optional
-            Whether to return only when all is done. Otherwise a thread writes a copy of the
-            fields, and the next `save`, `wait`, `latest`, `resume` or `close` does the rest, and
-            raises what went wrong.
+            Whether to return only when the checkpoint is complete. Otherwise a thread writes a copy
+            of the fields, and the next `save`, `wait`, `latest`, `resume` or `close` completes it
+            or raises its error.
 
         Raises
         ------
         CheckpointError
-            On every rank, if what was written does not verify; nothing is removed then.
+            On every rank, if the new file does not verify; no other is removed then.
         OSError
             On every rank, if the file cannot be written.
         ArgumentError
-            On every rank, if the directory holds checkpoints that this run has neither written
-            nor gone on from, or later ones than this.
+            On every rank, if the directory has checkpoints that this run has neither written nor
+            loaded, or of later steps.
         PencilMismatchError, RankDisagreementError, TypeError
             On every rank, if another argument is not allowed or differs between ranks.
         """
@@ -272,12 +272,12 @@ class CheckpointSeries(LeftTogether):
             self._settle(Path(saving.path), number)
 
     def latest(self) -> Path | None:
-        """Find the newest checkpoint that is as it was written. *Collective*.
+        """Return the newest checkpoint that is as it was written. *Collective*.
 
         Returns
         -------
         Path or None
-            None if there is none; `skipped` and the logger ``pencils`` tell what is damaged.
+            None if there is none; `skipped` and the logger ``pencils`` name damaged ones.
 
         Raises
         ------
@@ -298,24 +298,24 @@ class CheckpointSeries(LeftTogether):
         outputs: Iterable[Truncatable] = (),
         **options: Any,
     ) -> Checkpoint | None:
-        """Load the newest checkpoint that is as it was written, to go on from it. *Collective*.
+        """Load the newest checkpoint that is as it was written, to continue it. *Collective*.
 
-        Later ones, which are damaged or follow `step`, are set aside under names that end in
-        ``.abandoned``. One that is as it was written but cannot be loaded is an error.
+        Later ones, which are damaged or of steps after `step`, get names that end in
+        ``.abandoned``. A checkpoint that is as it was written but cannot be loaded is an error.
 
         Parameters
         ----------
         template, names, **options : optional
             As in `pencils.load`.
         step : int, optional
-            The step to go on from. Default: the newest that can be loaded.
+            The step to continue from. Default: the newest that can be loaded.
         outputs : iterable of TimeSeries, optional
-            Outputs of the run, to be cut off at the time of the checkpoint.
+            Outputs of the run, which are truncated to the time of the checkpoint.
 
         Returns
         -------
         Checkpoint or None
-            None if the directory has no checkpoints, good or bad, and no step was asked for.
+            None if the directory has no checkpoints, damaged or not, and `step` is None.
 
         Raises
         ------
@@ -323,12 +323,12 @@ class CheckpointSeries(LeftTogether):
             On every rank, if all checkpoints are damaged, the newest of the others does not fit,
             or there is none of `step`.
         ArgumentError
-            On every rank, if an output is closed, or was opened to start anew although there are
-            checkpoints to go on from, the checkpoint was saved without its time, or there is none
-            although an output has snapshots: a run that died before its first checkpoint, or
-            another directory. Outputs opened with ``mode="w"`` start anew.
+            On every rank, if an output is closed, or was opened with ``mode="w"`` although there
+            are checkpoints, the checkpoint has no time to truncate outputs to, or an output has
+            snapshots although there is no checkpoint: the run died before its first one, or the
+            directory is wrong.
         OSError
-            On every rank, if the directory or a file cannot be read, or an output not be cut off.
+            On every rank, if the directory or a file cannot be read, or an output not truncated.
         PencilMismatchError, RankDisagreementError, TypeError
             On every rank, if an argument is not allowed or differs between ranks.
         """
@@ -354,7 +354,7 @@ class CheckpointSeries(LeftTogether):
         number, state = found
         time = state.time
         if cut and time is None:
-            msg = f"{state.path} does not say its time, to cut off outputs; save(..., time=...)"
+            msg = f"{state.path} has no time, at which outputs would be cut off; save(..., time=...)"
             raise ArgumentError(msg)
         with agreed(self._comm, "resume"):
             if self._comm.rank == 0:
@@ -366,7 +366,7 @@ class CheckpointSeries(LeftTogether):
         return state
 
     def close(self) -> None:
-        """Complete a save in the background, and stop catching signals. *Collective*.
+        """Complete a save in the background, and restore signal handlers. *Collective*.
 
         Raises
         ------
@@ -397,7 +397,7 @@ class CheckpointSeries(LeftTogether):
         return f"<CheckpointSeries {self.directory}, keeps {keep}{every}>"
 
     def _list(self) -> list[int]:
-        """List the steps that rank 0 sees. *Collective*."""
+        """Return the steps that rank 0 finds. *Collective*."""
         found: list[int] = []
         with agreed(self._comm, "list checkpoints"):
             if self._comm.rank == 0:
@@ -406,15 +406,15 @@ class CheckpointSeries(LeftTogether):
         return steps
 
     def _settle(self, path: Path, step: int) -> None:
-        """Do what follows a write. *Collective*."""
+        """Verify a file that was written, and remove old ones. *Collective*."""
         verify(path, self._ranks.comm)
-        with agreed(self._comm, "save"):  # nobody goes on while files are still disappearing
+        with agreed(self._comm, "save"):  # no rank returns before old files are gone
             if self._comm.rank == 0:
                 self._files.replace(step)
                 self._files.rotate(self._keep)
         self._files.settle()
 
     def _newest(self, steps: list[int], read: Callable[[Path], T]) -> tuple[int, T] | None:
-        """Read the files of these steps, newest first, until one is good. *Collective*."""
+        """Read the files of these steps, newest first, until one is valid. *Collective*."""
         found, self._skipped = read_newest(self._files, reversed(steps), read, self._ranks.comm)
         return found

@@ -1,9 +1,9 @@
 """A checksum of arrays that can be computed in parts, in any order, by any number of processes.
 
-It is the sum over all words of ``mix(word + K * position)``, modulo 2**64. A part only has to know
-where it begins, and sums of parts add up to the sum of the whole. A word that changes, moves or is
-lost changes the sum; because `mix` is not linear, several such changes do not cancel, as two
-flipped signs would in a plain sum.
+It is the sum over all words of ``mix(word + K * position)``, modulo 2**64. A part needs only its
+position, and the sums of all parts add up to the sum of the whole. A word that changes, moves or is
+lost changes the sum. Because `mix` is not linear, several such changes do not cancel, as two
+flipped signs do in a plain sum.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from pencils.layout import Box
 Words = NDArray[np.uint64]
 
 _MODULUS = 2**64
-# Odd numbers without pattern, of the generator "splitmix64".
+# Odd numbers without pattern, from the generator "splitmix64".
 _STEP = 0x9E3779B97F4A7C15
 _FACTOR = np.uint64(0xBF58476D1CE4E5B9)
 _HIGH, _LOW = np.uint64(32), np.uint64(29)
 _WORD_BYTES = 8
-# Words that are mixed at once: their buffers stay in the cache.
+# Words that are mixed at once: their buffers fit into the cache.
 _PIECE = 2**14
 
 
 def checksum(data: NDArray[Any], first: int = 0) -> int:
-    """Sum up consecutive elements of an array.
+    """Compute the checksum of consecutive elements of an array.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def checksum(data: NDArray[Any], first: int = 0) -> int:
     Returns
     -------
     int
-        The sum, from 0 to ``2**64 - 1``; to be added modulo ``2**64`` to those of other parts.
+        The sum, from 0 to ``2**64 - 1``; add it modulo ``2**64`` to those of other parts.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def _sum_pieces(words: NDArray[Any], first: int) -> int:
 
 
 def checksum_box(data: NDArray[Any], start: Sequence[int], shape: Sequence[int]) -> int:
-    """Sum up a box of a larger array.
+    """Compute the checksum of a box of a larger array.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def _ramp() -> Words:
 
 @lru_cache(maxsize=8)
 def _ramp_of_box(shape: tuple[int, ...], steps: tuple[int, ...]) -> Words:
-    """Return what `_ramp` says of positions that are `steps` apart along each axis."""
+    """Return the same as `_ramp`, for positions that are `steps` apart along each axis."""
     along = (
         np.arange(n, dtype=np.uint64) * np.uint64(step)
         for n, step in zip(shape, steps, strict=True)

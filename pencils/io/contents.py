@@ -1,40 +1,44 @@
-"""What is to be stored: fields, values that all ranks share, and coordinates."""
+"""Collect what `save` stores: fields, values that all ranks have, and coordinates."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from pencils.array.allocation import Widths
 from pencils.array.pencil_array import PencilArray
-from pencils.distribute.localgrid import LocalGrid
+from pencils.comm.agree import agreed
+from pencils.distribute.gather import gather
+from pencils.distribute.localgrid import LocalGrid, localgrid
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.io.boundary import boundary_widths, widened, with_boundary
 from pencils.io.chunking import Chunking
 from pencils.io.dataset_info import DatasetInfo
 from pencils.io.options import read_name
-from pencils.io.scales import label_axes
 from pencils.io.values import COORDINATE, Stored, encode
 from pencils.pencil import Pencil
+
+if TYPE_CHECKING:
+    from pencils.comm.mpi import MPI
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What `save` was given, in the same order on every rank.
+    """Fields, values and coordinates to store, in the same order on every rank.
 
     Parameters
     ----------
     fields : mapping of str to PencilArray
         The fields.
     values : mapping of str to Stored
-        What all ranks have alike, coordinates included.
+        Values that are the same on all ranks, coordinates included.
     grid : LocalGrid or None
         The coordinates.
     chunking : Chunking
-        How the fields are compressed and chunked.
+        Compression and chunks of the fields.
     boundary : mapping of str to sequence of (int, int)
-        For fields that include boundary points, how many there are.
+        Numbers of boundary points, for fields that include them.
     """
 
     fields: Mapping[str, PencilArray]
@@ -52,7 +56,7 @@ class Contents:
 
     @property
     def scales(self) -> dict[str, tuple[str, ...]]:
-        """Names for the axes of all that is stored, if there is a grid."""
+        """Names for the axes of all datasets, if there is a grid."""
         if self.grid is None:
             return {}
         grid = self.grid.names, self.grid.pencil.shape
@@ -65,7 +69,7 @@ class Contents:
 
     @property
     def facts(self) -> dict[str, object]:
-        """What all ranks must agree on."""
+        """What must be the same on all ranks."""
         facts: dict[str, object] = {"names": [*self.fields, *self.values]}
         for entry in self.entries:
             u = self.fields[entry.name]
@@ -73,7 +77,7 @@ class Contents:
         return facts | {f"fields[{name!r}]": value for name, value in self.values.items()}
 
     def with_boundary(self) -> Contents:
-        """Add their boundary points to all fields. *Collective*."""
+        """Return contents whose fields include their boundary points. *Collective*."""
         boundary = {name: boundary_widths(u) for name, u in self.fields.items()}
         fields = {
             name: with_boundary(u, widened(u.pencil, boundary[name]), boundary[name])
@@ -85,12 +89,13 @@ class Contents:
 def gather_contents(
     fields: object, grid: LocalGrid | None, size: int, chunking: Chunking
 ) -> Contents:
-    """Read what is to be stored over `size` processes.
+    """Check what to store, on `size` processes.
 
     Raises
     ------
     ArgumentError, PencilMismatchError, TypeError
-        If the names, the values or the processes of the fields do not go together.
+        If names are not allowed or used twice, a value cannot be stored, or fields are on
+        different processes.
     """
     if not isinstance(fields, Mapping):
         msg = f"fields must be a mapping like {{'u': u}}, not {type(fields).__name__}"
@@ -138,7 +143,7 @@ def _check_processes(fields: Mapping[str, PencilArray], size: int) -> None:
         first = first or (name, u.pencil)
         if u.pencil.size != size or not u.pencil.same_ranks(first[1]):
             msg = (
-                f"fields[{name!r}] and fields[{first[0]!r}] lie over different processes:\n"
+                f"fields[{name!r}] and fields[{first[0]!r}] are on different processes:\n"
                 f"{u.pencil!r}\n{first[1]!r}\nsave them to files of their own"
             )
             raise PencilMismatchError(msg)
@@ -151,3 +156,73 @@ def check_groups(names: list[str]) -> None:
         if groups:
             msg = f"{groups[0]!r} is a field, so it cannot be the group of {name!r}; rename one"
             raise ArgumentError(msg)
+
+
+def are_fields(grid: object) -> TypeGuard[Sequence[PencilArray]]:
+    """Whether coordinates are given as fields, one for each dimension."""
+    return (
+        isinstance(grid, list | tuple)
+        and bool(grid)
+        and all(isinstance(one, PencilArray) for one in grid)
+    )
+
+
+def whole_grid(comm: MPI.Intracomm, call: str, grid: Any) -> LocalGrid | None:
+    """Make a LocalGrid of coordinates that are fields; return anything else as it is. *Collective*.
+
+    Raises
+    ------
+    ArgumentError, PencilMismatchError
+        On every rank, if they are not coordinates along each dimension of one pencil.
+    """
+    if not are_fields(grid):
+        given: LocalGrid | None = grid  # `read_grid` raises for anything else
+        return given
+    with agreed(comm, call) as same:
+        pencil = grid[0].pencil
+        same(grid=[(field.pencil, field.shape, field.dtype) for field in grid])
+        ones = (1,) * pencil.ndim
+        shapes = [(*ones[:dim], n, *ones[dim + 1 :]) for dim, n in enumerate(pencil.shape)]
+        found = [field.shape for field in grid]
+        if found != shapes or any(field.pencil != pencil for field in grid):
+            msg = (
+                f"grid has fields of shapes {found}; coordinates are on "
+                f"one pencil, each along its dimension: {shapes}, as of x, y, z = localgrid(...)"
+            )
+            raise PencilMismatchError(msg)
+    return localgrid(pencil, [gather(field, root=None, dims=dim) for dim, field in enumerate(grid)])
+
+
+def label_axes(entry: DatasetInfo, names: Sequence[str], extents: Sequence[int]) -> tuple[str, ...]:
+    """Name the axes of a field for a grid with these coordinates.
+
+    Parameters
+    ----------
+    entry : DatasetInfo
+        The field, or a value that has no components.
+    names : sequence of str
+        Names of the coordinates.
+    extents : sequence of int
+        Numbers of coordinates along each dimension.
+
+    Returns
+    -------
+    tuple of str
+        Different names: those of coordinates along dimensions of the same extent, others for
+        components, singletons and dimensions of other extents.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> velocity = DatasetInfo("u", (3, 8, 1), np.dtype(float), components=1)
+    >>> label_axes(velocity, ("x", "y"), (8, 6))
+    ('component0_3', 'x', 'y_1')
+    """
+    lead = entry.components or 0
+    points = entry.shape[lead:]
+    on_grid = entry.components is not None and len(points) == len(names)
+    along = names if on_grid else [f"dim{dim}" for dim in range(len(points))]
+    labels = [f"component{axis}_{n}" for axis, n in enumerate(entry.shape[:lead])]
+    for dim, (name, n) in enumerate(zip(along, points, strict=True)):
+        labels.append(name if on_grid and n == extents[dim] else f"{name}_{n}")
+    return tuple(labels)

@@ -1,4 +1,4 @@
-"""What a file says about one dataset."""
+"""Describe one dataset of a file. Independent of the file format."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pencils.array.allocation import Widths
 from pencils.array.pencil_array import PencilArray
 from pencils.errors import CheckpointError
 
-# Attributes of files and datasets whose names begin like this are not the user's.
+# Attributes whose names begin with this belong to pencils, not to the user.
 RESERVED = "pencils_"
-# Of the whole file; raised when older versions could not read it.
+# Format of files; increased when older versions cannot read it.
 FORMAT = 1
 
 
@@ -32,21 +32,22 @@ class DatasetInfo:
     dtype : numpy.dtype
         Element type, byte order included.
     offset : int or None
-        Where the raw bytes start, in C order and as `dtype` says; None if only HDF5 can tell.
+        Where the elements start in the file, in C order; None if they are no plain bytes there:
+        chunked, compressed, virtual.
     components : int or None
-        Number of component axes; None if the file does not say.
+        Number of component axes; None if unknown.
     singletons : tuple of bool
-        Whether the field is a singleton along each dimension; empty if the file does not say.
+        Whether the field is a singleton along each dimension; empty if unknown.
     periodic : tuple of bool
-        Whether each dimension wraps around; empty if the file does not say.
+        Whether each dimension is periodic; empty if unknown.
     boundary : tuple of (int, int)
-        How many boundary points lie before and after those of each dimension; empty for none.
+        Numbers of boundary points before and after each dimension; empty for none.
     kind : str
-        What it is if it is no field, as `pencils.io.values.Stored` says.
+        Empty for a field; else the kind of a value, as of `pencils.io.values.Stored`.
     checksum : int or None
-        Sum over its bytes; None if the file does not say.
+        Checksum of its elements; None if unknown.
     chunks : tuple of int
-        Extents of a chunk; empty if there are none.
+        Extents of a chunk; empty without chunks.
     """
 
     name: str
@@ -63,7 +64,7 @@ class DatasetInfo:
 
     @classmethod
     def of(cls, name: str, field: PencilArray, boundary: Widths = ()) -> DatasetInfo:
-        """Describe a field that is to be stored."""
+        """Describe a field to store."""
         return cls(
             name,
             field.shape,
@@ -88,7 +89,7 @@ class DatasetInfo:
 
 
 def damaged(path: str, names: Iterable[str]) -> CheckpointError:
-    """Make the error for data that are not those which were written."""
+    """Make the error for datasets whose checksum does not match."""
     msg = (
         f"{path} is damaged: {', '.join(map(repr, names))} no longer as written, by the checksum; "
         "go back to an older checkpoint, or look at what is left with load(..., verify=False)"

@@ -1,4 +1,4 @@
-"""What h5py raises, as errors that can be told apart: the disk fails, or the file is damaged."""
+"""Translate the errors of h5py: OSError if the system fails, CheckpointError for damaged files."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from contextlib import contextmanager
 
 from pencils.errors import CheckpointError, PencilsError
 
-# In the texts of HDF5, of whatever type h5py makes the error.
+# In the error texts of HDF5; h5py raises them as errors of many types.
 _NUMBER = re.compile(r"errno = (\d+)")
 
 
 def number_of(error: BaseException | None) -> int | None:
-    """Find the number of the error of the system that led to another one; None if there was none.
+    """Return the errno of the system error that caused another error; None if there was none.
 
     Examples
     --------
@@ -33,12 +33,12 @@ def number_of(error: BaseException | None) -> int | None:
 
 @contextmanager
 def system(verb: str, path: object) -> Iterator[None]:
-    """Use h5py in a ``with`` block; what the system refuses is an OSError with its number.
+    """Use h5py in a ``with`` block; raise errors of the system as OSError with their errno.
 
     Parameters
     ----------
     verb : str
-        What is done, as errors say.
+        What the block does, for the error text.
     path : object
         The file.
     """
@@ -63,7 +63,7 @@ def reading(path: str) -> Iterator[None]:
     OSError
         If the system cannot read the file, with its number.
     CheckpointError
-        If h5py, or who takes what it returns, complains of anything else: the file is damaged.
+        For any other error: the file is damaged.
     """
     try:
         with system("read", path):

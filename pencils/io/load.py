@@ -64,7 +64,7 @@ def load(
     edited: bool = False,
     external: bool = False,
 ) -> Checkpoint:
-    """Read fields, and what belongs to them, from an HDF5 file. *Collective*.
+    """Read fields and values from an HDF5 file. *Collective*.
 
     The file may come from `save`, on any number of processes and any decomposition, or from other
     tools. Leading axes beyond the dimensions of the pencil become components; axes of extent 1
@@ -79,26 +79,26 @@ def load(
         periodicity and shape must be the same, and halo widths are by default. Values in the
         mapping are ignored, so that the argument of `save` can be passed.
     names : str or iterable of str, optional
-        What to read, like ``"u"`` or ``"fluid/u"``. Default: all values, and all fields for which
-        there is a place.
+        Names of fields and values, like ``"u"`` or ``"fluid/u"``. Default: all values, and all
+        fields that `template` and `into` name.
     halo : int, sequence of int, or sequence of (int, int), optional
-        Halo widths of new fields, along the dimensions that are not singletons. Boundary points
-        that were stored are filled in; other halo points are zero.
+        Halo widths of new fields, along the dimensions that are not singletons. Stored boundary
+        points are read; other halo points are zero.
     dtype : dtype, optional
-        Element type of all fields, converted where necessary; real values do not become integers,
-        nor complex ones real. Default: as in the file.
+        Element type of all fields, converted where necessary, but not from real to integer or
+        from complex to real. Default: as in the file.
     into : PencilArray or mapping of str to PencilArray, optional
-        Fields to be filled in place; a single one goes with a single name. Ghosts keep their
-        values. After an error they may hold anything.
+        Fields to fill in place; a single one needs a single name. Ghosts keep their values.
+        After an error the values are undefined.
     verify : bool, optional
-        Whether to compare the file with its list of contents, before HDF5 looks into it, and with
-        its checksums, if it has them.
+        Whether to compare the file with its list of contents, before HDF5 reads it, and with its
+        checksums, if it has them.
     edited : bool, optional
-        Whether to read a file of pencils that another program has changed or rewritten since, and
-        which has lost its list of contents by that. Checksums are compared all the same.
+        Whether to read a file of pencils that another program has changed or rewritten, so that
+        its list of contents is lost. Checksums are still compared.
     external : bool, optional
-        Whether to read data that lie in other files: external links, external storage, virtual
-        datasets. The index of a `TimeSeries` refers to the snapshots beside it without that.
+        Whether to read data in other files: external links, external storage, virtual datasets.
+        The index of a `TimeSeries` always refers to the snapshots in its folder.
 
     Returns
     -------
@@ -108,8 +108,9 @@ def load(
     Raises
     ------
     CheckpointError
-        On every rank, if the file is not whole or not a regular file, was changed by another
-        program, has data in other files, lacks a name, or a field does not fit its place.
+        On every rank, if the file is not complete or not a regular file, was changed by another
+        program, has data in other files, lacks a name, or a field does not fit `template` or
+        `into`.
     OSError
         On every rank, if the file cannot be read; ``FileNotFoundError`` if there is none.
     ArgumentError, PencilMismatchError, RankDisagreementError, TypeError
@@ -142,7 +143,7 @@ def load(
         lambda real: format_of(real).describe(real, wanted, targets.names, access),
     )
     with agreed(comm, "load"):
-        fields = [targets.make(dataset, kind, file.path) for dataset in file.datasets]
+        fields = [targets.find(one.name).make(one, kind, file.path) for one in file.datasets]
         values = {name: decode(value) for name, value in file.values.items()}
     reads = [_prepare(*pair) for pair in zip(file.datasets, fields, strict=True)]
     sums = _read_bytes(comm, file, [one for one in reads if one.dataset.offset is not None])

@@ -40,7 +40,7 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
     path : str or path-like
         The file; a relative path starts at the working directory of rank 0.
     mode : {"r", "r+"}, optional
-        Whether to read only, or also to write into fields that are there.
+        "r" to read, "r+" also to write into existing fields.
     comm : mpi4py.MPI.Intracomm, optional
         The processes that use it. Default: all.
     edited, external : bool, optional
@@ -54,7 +54,7 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
     Raises
     ------
     CheckpointError
-        On every rank, if the file is not whole, or `load` would refuse it.
+        On every rank, if the file is not complete, or `load` would refuse it.
     OSError
         On every rank, if the file cannot be opened.
     ArgumentError, RankDisagreementError, TypeError
@@ -91,9 +91,9 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
 class OpenFile(LeftTogether, Mapping[str, StoredField]):
     """The fields of a file, by name; made by `pencils.open`.
 
-    To leave a ``with`` block of a file that is open for writing is *Collective*. If the block fails
-    on any rank, all ranks raise, and the checksums are not corrected: `verify` then names what was
-    written to, until all ranks call `close`.
+    Leaving a ``with`` block of a file that is open for writing is *Collective*. If the block fails
+    on any rank, all ranks raise, and the checksums are not corrected: `verify` then names the
+    fields that were written to, until all ranks call `close`.
     """
 
     __slots__ = (
@@ -133,12 +133,12 @@ class OpenFile(LeftTogether, Mapping[str, StoredField]):
 
     @property
     def step(self) -> int | None:
-        """Number of the time step; None if the file does not say."""
+        """Number of the time step; None if the file has none."""
         return self._file.step
 
     @property
     def time(self) -> float | None:
-        """Time of the run; None if the file does not say."""
+        """Time of the run; None if the file has none."""
         return self._file.time
 
     def close(self) -> None:

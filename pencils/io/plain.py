@@ -18,7 +18,7 @@ _KINDS = {
 
 
 def open_regular(path: str) -> int:
-    """Open a regular file for reading, with errors that say what is wrong. It never waits.
+    """Open a regular file for reading. Never waits.
 
     Returns
     -------
@@ -28,12 +28,12 @@ def open_regular(path: str) -> int:
     Raises
     ------
     CheckpointError
-        If there is something else of that name: a FIFO, a socket, a device.
+        If it is a FIFO, a socket or a device.
     OSError
         If the file cannot be opened.
     """
     try:
-        _check_kind(path, Path(path).stat().st_mode)  # before: opening a device may act on it
+        _check_kind(path, Path(path).stat().st_mode)  # before: opening a device can change it
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         where = f"; check the path, the working directory is {Path.cwd()}"
@@ -41,7 +41,7 @@ def open_regular(path: str) -> int:
         msg = f"cannot load {path}: {error.strerror}{hint}"
         raise OSError(error.errno, msg) from None  # of the same type
     try:
-        _check_kind(path, os.fstat(handle).st_mode)  # after: another may have taken the name
+        _check_kind(path, os.fstat(handle).st_mode)  # after: another file may have the name now
     except BaseException:
         os.close(handle)
         raise
@@ -49,7 +49,7 @@ def open_regular(path: str) -> int:
 
 
 def check_regular(path: str) -> None:
-    """Raise what `open_regular` would raise."""
+    """Raise CheckpointError or OSError unless this is a regular file that can be read."""
     os.close(open_regular(path))
 
 
@@ -80,7 +80,7 @@ def read(handle: int, count: int, offset: int) -> bytes:
 
 
 def write(handle: int, data: bytes, offset: int) -> None:
-    """Write all bytes to a position of an open file; the system may take only the first of them.
+    """Write all bytes to a position of an open file, in several calls if the system needs them.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""When to stop: signals that this process was sent, and its clock."""
+"""When to stop: signals that this process receives, and its clock."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 from pencils.errors import ArgumentError
 from pencils.layout.integers import to_int
 
-# What batch systems send before they end a job; not every system has the second.
+# Batch systems send them before they end a job; not every system has the second.
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR1") if hasattr(signal, name))
 _NEVER_CAUGHT = {getattr(signal, name, None) for name in ("SIGKILL", "SIGSTOP")}
 
 
 class Clock:
-    """Time that is over some seconds after it was started, by the clock of this process.
+    """A timer that ends after some seconds, by the clock of this process.
 
     Examples
     --------
@@ -31,20 +31,20 @@ class Clock:
         self.restart()
 
     def restart(self) -> None:
-        """Begin anew."""
+        """Start again from zero."""
         self._end = monotonic() + self._seconds
 
     @property
     def over(self) -> bool:
-        """Whether so many seconds have passed."""
+        """Whether the seconds have passed."""
         return monotonic() >= self._end
 
 
 class Listener:
-    """Notes signals instead of dying of them, until it is closed.
+    """Records signals, which would otherwise end the process, until it is closed.
 
-    Who listened before still hears them, except that Python's own SIGINT would interrupt this
-    process in the middle of a step.
+    Handlers that the program has set before are called, too, except Python's own of SIGINT, which
+    would interrupt a step.
 
     Parameters
     ----------
@@ -56,47 +56,47 @@ class Listener:
     >>> listener = Listener([signal.SIGTERM])
     >>> signal.raise_signal(signal.SIGTERM)
     >>> listener.close()
-    >>> listener.heard
+    >>> listener.received
     ['SIGTERM']
     """
 
     def __init__(self, numbers: Sequence[int]) -> None:
-        self.heard: list[str] = []
+        self.received: list[str] = []
         self.closed = False
         self._before: dict[int, Any] = {}
         for number in numbers:
             self._before[number] = signal.getsignal(number)
-            signal.signal(number, self._hear)
+            signal.signal(number, self._handle)
 
     def close(self) -> None:
-        """Give the signals back to who had them before."""
+        """Restore the handlers that were set before."""
         self.closed = True
         for number in self._before:
-            if signal.getsignal(number) == self._hear:  # else someone else listens by now
-                signal.signal(number, self.heir(number))
+            if signal.getsignal(number) == self._handle:  # else a later one is set
+                signal.signal(number, self.previous(number))
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        self.heard.append(signal.Signals(number).name)
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.received.append(signal.Signals(number).name)
         before = self._before[number]
         if callable(before) and before is not signal.default_int_handler:
             before(number, frame)
 
-    def heir(self, number: int) -> Any:
-        """Who had a signal before, passing over listeners that were closed meanwhile."""
+    def previous(self, number: int) -> Any:
+        """Return the handler that was set before, except those of closed listeners."""
         before = self._before[number]
         owner = getattr(before, "__self__", None)
         if isinstance(owner, Listener) and owner.closed:
-            return owner.heir(number)
-        return signal.SIG_DFL if before is None else before  # Python cannot name C's
+            return owner.previous(number)
+        return signal.SIG_DFL if before is None else before  # None: one in C
 
 
 def read_signals(signals: object) -> list[int]:
-    """Read which signals are to be caught.
+    """Return the numbers of signals.
 
     Raises
     ------
     TypeError, ArgumentError
-        If they are no signals, cannot be caught, or this thread cannot catch any.
+        If one is not a signal or cannot be caught, or this is not the main thread.
     """
     if not isinstance(signals, Iterable):
         msg = f"signals={signals!r} must be several, like (signal.SIGTERM,), or () for none"

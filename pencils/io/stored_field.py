@@ -22,7 +22,7 @@ from pencils.io.dataset_info import DatasetInfo
 from pencils.io.file_info import FileInfo
 from pencils.io.root_io import format_of
 from pencils.io.slabs import Slabs
-from pencils.io.targets import Target, Targets
+from pencils.io.targets import Target
 from pencils.layout import Selection
 from pencils.pencil import Pencil
 
@@ -105,7 +105,7 @@ class StoredField:
             target = Target(pencil, as_halo(halo, pencil.ndim))
             same(path=path, name=self.dataset.name, key=selection, pencil=target)
             part = DatasetInfo(self.dataset.name, selection.shape, self.dtype)
-            field = Targets({}, target).make(part, None, path)
+            field = target.make(part, None, path)
         with agreed(comm, "read"):
             try:
                 if field.local.size:

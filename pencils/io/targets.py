@@ -1,10 +1,10 @@
-"""Where the fields of a file go, and whether they fit there."""
+"""Choose where the fields of a file go, and check that they fit there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,29 +18,50 @@ from pencils.io.options import read_name
 from pencils.io.values import encode
 from pencils.pencil import Pencil
 
-_NUMBERS = "biufc"  # kinds of element types that can be converted into each other
+_NUMBERS = "biufc"  # kinds of dtypes that can be converted into each other
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What becomes of a field of a file.
+    """Where one field goes.
 
     Parameters
     ----------
     pencil : Pencil
-        Where its points go.
+        The distribution of its points.
     halo : tuple of (int, int)
-        Halo widths of the new field.
+        Halo widths of a new field.
     like : PencilArray or None
-        What it must be like.
+        A field whose components, dtype and so on it must have.
     filled : bool
-        Whether `like` is to be filled, and no new field made.
+        Whether to fill `like` instead of a new field.
     """
 
     pencil: Pencil
     halo: Widths
     like: PencilArray | None = None
     filled: bool = False
+
+    def make(self, dataset: DatasetInfo, dtype: np.dtype[Any] | None, path: str) -> PencilArray:
+        """Return the field that a dataset is read into. Local.
+
+        Raises
+        ------
+        CheckpointError
+            If the dataset does not fit.
+        """
+        singletons = _match(self.pencil, dataset, path)
+        kind = dataset.dtype if dtype is None else _converted(dataset, dtype, path)
+        if self.like is not None:
+            _compare(self.like, dataset, singletons, kind, path)
+            if self.filled:
+                return self.like
+        widths = enumerate(self.halo)
+        halo = tuple((0, 0) if dim in singletons else width for dim, width in widths)
+        components = dataset.shape[: len(dataset.shape) - self.pencil.ndim]
+        return PencilArray.allocated(
+            self.pencil, kind, components, singletons, halo, zero=any(map(any, halo))
+        )
 
     def __repr__(self) -> str:
         """Text that is the same on ranks that agree."""
@@ -51,64 +72,36 @@ class Target:
         return f"{text} like {kind} {boundary_widths(self.like)} into={self.filled}"
 
 
-class Targets:
-    """Targets by name, or one for all.
+class Targets(NamedTuple):
+    """Targets by name, sorted, and one for all other fields, or None."""
 
-    Parameters
-    ----------
-    named : mapping of str to Target
-        Targets of single fields.
-    default : Target or None
-        That of all others.
-    """
-
-    def __init__(self, named: Mapping[str, Target], default: Target | None) -> None:
-        self._named = dict(named)
-        self._default = default
+    named: Mapping[str, Target]
+    default: Target | None
 
     @property
     def names(self) -> list[str] | None:
-        """Fields that have a place; None if all have."""
-        return None if self._default else sorted(self._named)
+        """Fields that have a target; None if all have."""
+        return None if self.default else list(self.named)
 
-    def make(self, entry: DatasetInfo, dtype: np.dtype[Any] | None, path: str) -> PencilArray:
-        """Return the field to hold what an entry describes.
-
-        Raises
-        ------
-        ArgumentError, CheckpointError
-            If there is none, or it does not fit.
-        """
-        place = self._named.get(entry.name, self._default)
-        if place is None:
-            msg = f"there is no place for {entry.name!r}: it is neither in template nor in into"
+    def find(self, name: str) -> Target:
+        """Return the target of a field; raise ArgumentError if it has none."""
+        target = self.named.get(name, self.default)
+        if target is None:
+            msg = f"there is no place for {name!r}: it is neither in template nor in into; add it"
             raise ArgumentError(msg)
-        singletons = _match(place.pencil, entry, path)
-        kind = entry.dtype if dtype is None else _converted(entry, dtype, path)
-        if place.like is not None:
-            _compare(place.like, entry, singletons, kind, path)
-        if place.like is not None and place.filled:
-            return place.like
-        widths = enumerate(place.halo)
-        halo = tuple((0, 0) if dim in singletons else width for dim, width in widths)
-        components = entry.shape[: len(entry.shape) - place.pencil.ndim]
-        return PencilArray.allocated(
-            place.pencil, kind, components, singletons, halo, zero=any(map(any, halo))
-        )
-
-    def __repr__(self) -> str:
-        return f"{sorted(self._named.items())} {self._default}"
+        return target
 
 
 def read_targets(
     template: object, into: object, names: list[str] | None, halo: HaloLike | None, size: int
 ) -> Targets:
-    """Read where fields are to go, over `size` processes.
+    """Make targets of arguments of `load`, on `size` processes.
 
     Raises
     ------
     ArgumentError, PencilMismatchError, TypeError
-        If that is neither a pencil nor given by name, or lies over different processes.
+        If `template` is neither a pencil nor a mapping, `into` not a field or a mapping of fields,
+        or they are on different processes.
     """
     named = _read_template(template, halo, given=into is not None)
     for name, u in _read_into(into, names).items():
@@ -116,15 +109,15 @@ def read_targets(
     default = None
     if isinstance(template, Pencil):
         default = Target(template, _read_widths(halo, template))
-    pencils = [place.pencil for place in (*named.values(), *filter(None, [default]))]
+    pencils = [target.pencil for target in (*named.values(), *filter(None, [default]))]
     for pencil in pencils:
         if pencil.size != size or not pencil.same_ranks(pencils[0]):
             msg = (
-                f"template and into lie over different processes:\n{pencil!r}\n{pencils[0]!r}\n"
+                f"template and into are on different processes:\n{pencil!r}\n{pencils[0]!r}\n"
                 "load them in calls of their own"
             )
             raise PencilMismatchError(msg)
-    return Targets(named, default)
+    return Targets(dict(sorted(named.items())), default)
 
 
 def _read_template(template: object, halo: HaloLike | None, *, given: bool) -> dict[str, Target]:
@@ -136,17 +129,17 @@ def _read_template(template: object, halo: HaloLike | None, *, given: bool) -> d
             f"not {type(template).__name__}"
         )
         raise TypeError(msg)
-    places = {}
+    targets = {}
     for name, thing in template.items():
         read_name(name)
         if isinstance(thing, Pencil):
-            places[name] = Target(thing, _read_widths(halo, thing))
+            targets[name] = Target(thing, _read_widths(halo, thing))
         elif isinstance(thing, PencilArray):
             widths = thing.halo if halo is None else _read_widths(halo, thing.pencil)
-            places[name] = Target(thing.pencil, widths, thing)
+            targets[name] = Target(thing.pencil, widths, thing)
         else:
-            encode(thing)  # a value like those that are saved beside fields; it has no place
-    return places
+            encode(thing)  # raises TypeError unless it is a value, which needs no target
+    return targets
 
 
 def _read_widths(halo: HaloLike | None, pencil: Pencil) -> Widths:
@@ -169,64 +162,67 @@ def _read_into(into: object, names: list[str] | None) -> dict[str, PencilArray]:
     for name, u in into.items():
         read_name(name)
         if not u.local.flags.writeable:
-            msg = f"into[{name!r}] is read-only, like the data it views"
+            msg = f"into[{name!r}] is read-only, like the data it views; pass a copy"
             raise ArgumentError(msg)
     return dict(into)
 
 
-def _match(pencil: Pencil, entry: DatasetInfo, path: str) -> frozenset[int]:
-    """Find the dimensions along which an entry is a singleton, or say why it does not fit."""
-    points = entry.points
+def _match(pencil: Pencil, dataset: DatasetInfo, path: str) -> frozenset[int]:
+    """Return the singleton dimensions of a dataset; raise CheckpointError if it does not fit."""
+    points = dataset.points
     lead = len(points) - pencil.ndim
-    if lead < 0 or lead != (entry.components if entry.components is not None else lead):
-        axes = len(points) - (entry.components or 0)
+    if lead < 0 or lead != (dataset.components if dataset.components is not None else lead):
+        axes = len(points) - (dataset.components or 0)
         msg = (
-            f"{entry.name!r} in {path} has shape {points}, {axes} dimensions without "
+            f"{dataset.name!r} in {path} has shape {points}, {axes} dimensions without "
             f"components; the pencil has {pencil.ndim}: load it onto one with {axes} dimensions"
         )
         raise CheckpointError(msg)
-    flags = entry.singletons or (False,) * pencil.ndim
+    flags = dataset.singletons or (False,) * pencil.ndim
     singletons = set()
-    for dim, (extent, there) in enumerate(zip(points[lead:], pencil.shape, strict=True)):
-        if extent == 1 and (there != 1 or flags[dim]):
+    for dim, (extent, wanted) in enumerate(zip(points[lead:], pencil.shape, strict=True)):
+        if extent == 1 and (wanted != 1 or flags[dim]):
             singletons.add(dim)
-        elif extent != there:
+        elif extent != wanted:
             msg = (
-                f"{entry.name!r} in {path} has shape {points}; on a pencil of shape "
-                f"{pencil.shape} dimension {dim} must have extent {there}, or 1 for a singleton"
+                f"{dataset.name!r} in {path} has shape {points}; on a pencil of shape "
+                f"{pencil.shape} dimension {dim} must have extent {wanted}, or 1 for a singleton"
             )
             raise CheckpointError(msg)
     return frozenset(singletons)
 
 
-def _converted(entry: DatasetInfo, dtype: np.dtype[Any], path: str) -> np.dtype[Any]:
-    numbers = entry.dtype.kind in _NUMBERS and dtype.kind in _NUMBERS
-    if entry.dtype != dtype and not (numbers and np.can_cast(entry.dtype, dtype, "same_kind")):
-        msg = f"{entry.name!r} in {path} has dtype {entry.dtype}, which {dtype} cannot hold"
+def _converted(dataset: DatasetInfo, dtype: np.dtype[Any], path: str) -> np.dtype[Any]:
+    numbers = dataset.dtype.kind in _NUMBERS and dtype.kind in _NUMBERS
+    if dataset.dtype != dtype and not (numbers and np.can_cast(dataset.dtype, dtype, "same_kind")):
+        msg = (
+            f"{dataset.name!r} in {path} has dtype {dataset.dtype}, which {dtype} cannot hold; "
+            "leave out dtype, or pass a wider one"
+        )
         raise CheckpointError(msg)
     return dtype
 
 
 def _compare(
     like: PencilArray,
-    entry: DatasetInfo,
+    dataset: DatasetInfo,
     singletons: Iterable[int],
     dtype: np.dtype[Any],
     path: str,
 ) -> None:
-    """Raise if a field is not like the entry in all that counts."""
+    """Raise CheckpointError if a dataset differs from the field that it must be like."""
     hint = "" if dtype == like.dtype else f"; dtype={str(like.dtype)!r} would convert it"
-    lead = len(entry.shape) - like.pencil.ndim
+    lead = len(dataset.shape) - like.pencil.ndim
     pairs = {
-        "components": (entry.shape[:lead], like.components),
+        "components": (dataset.shape[:lead], like.components),
         "singleton dimensions": (sorted(singletons), sorted(like.singletons)),
         "dtype": (dtype, like.dtype),
-        "periodic dimensions": (entry.periodic or like.pencil.periodic, like.pencil.periodic),
+        "periodic dimensions": (dataset.periodic or like.pencil.periodic, like.pencil.periodic),
     }
     for what, (found, wanted) in pairs.items():
         if found != wanted:
             msg = (
-                f"{entry.name!r} in {path} has {what} {found}, the field to be like has {wanted}"
+                f"{dataset.name!r} in {path} has {what} {found}, the field to be like has {wanted}"
                 f"{hint if what == 'dtype' else ''}"
             )
             raise CheckpointError(msg)

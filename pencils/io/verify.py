@@ -1,4 +1,4 @@
-"""Compare what a file holds with the checksums in it, by all ranks together."""
+"""Compare the data of a file with the checksums in it; all ranks share the work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pencils.pencil import Pencil
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
 
-# Bytes that a rank holds in memory at once.
+# Bytes that a rank reads at once.
 _PIECE_BYTES = 2**24
 
 
@@ -36,7 +36,7 @@ def verify(
 ) -> list[str]:
     """Check that a file is whole and its data are what `save` has written. *Collective*.
 
-    No fields are made: every rank reads its share of the bytes, piece by piece.
+    Every rank reads its share of the bytes, piece by piece, and allocates no fields.
 
     Parameters
     ----------
@@ -50,14 +50,14 @@ def verify(
     Returns
     -------
     list of str
-        Names of the fields, values and coordinates that were found right; none in files that
-        have no checksums.
+        Names of the fields, values and coordinates whose checksums match; empty for files
+        without checksums.
 
     Raises
     ------
     CheckpointError
-        On every rank, if the file is not whole, holds other things than its list of contents says,
-        or data do not have their checksum, which it names; or if `load` would refuse it.
+        On every rank, if the file is not complete, differs from its list of contents, or data do
+        not match their checksum; the text names them. Also if `load` would refuse the file.
     OSError
         On every rank, if the file cannot be read.
     ArgumentError, RankDisagreementError, TypeError
