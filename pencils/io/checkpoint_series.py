@@ -354,7 +354,7 @@ class CheckpointSeries(LeftTogether):
         number, state = found
         time = state.time
         if cut and time is None:
-            msg = f"{state.path} has no time, at which outputs would be cut off; save(..., time=...)"
+            msg = f"{state.path} has no time to cut off outputs at; save(..., time=...)"
             raise ArgumentError(msg)
         with agreed(self._comm, "resume"):
             if self._comm.rank == 0:
