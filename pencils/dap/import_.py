@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -91,12 +91,11 @@ def import_array(
     """
     call = "dap.import_array"
     user = read_comm(comm, call)
-    imported = _read(call, topology_of(user), obj, halo=halo, lenient=lenient)
-    dims = [imported_dim(whole, halo) for whole in imported.whole.dims]
+    dist, mine, buffer = _read(call, topology_of(user), obj, halo=halo, lenient=lenient)
+    dims = [imported_dim(whole, halo) for whole in dist.dims]
     blocks = [found for found in dims if found]
     if len(blocks) < len(dims):
-        return DistributedView(user, imported.whole, imported.mine.dims, imported.buffer)
-    buffer = imported.buffer
+        return DistributedView(user, dist, mine.dims, buffer)
     if not blocks:  # an array without dimensions, on one process
         blocks, buffer = [ImportedDim(bounds=(0, 1), periodic=False)], buffer[None]
     singletons = frozenset(dim for dim, found in enumerate(blocks) if found.singleton)
@@ -111,26 +110,19 @@ def import_onto(
     with agreed(topology_among(pencil).comm, call) as same:
         check_type("pencil", pencil, Pencil)
         same(pencil=pencil)
-    imported = _read(call, topology_of(ordered_comm(pencil)), obj, halo=halo, lenient=lenient)
-    lead = len(imported.whole.dims) - pencil.ndim
-    space = [imported_dim(whole, halo) for whole in imported.whole.dims[max(0, lead) :]]
-    singletons = _singletons(pencil, imported.whole, space) if lead >= 0 else None
+    ordered = topology_of(ordered_comm(pencil))
+    dist, _, buffer = _read(call, ordered, obj, halo=halo, lenient=lenient)
+    lead = len(dist.dims) - pencil.ndim
+    space = [imported_dim(whole, halo) for whole in dist.dims[max(0, lead) :]]
+    singletons = _singletons(pencil, dist, space) if lead >= 0 else None
     if singletons is None:
         msg = (
-            f"an array of shape {imported.whole.global_shape} over the process grid "
-            f"{imported.whole.grid_shape} does not have the blocks of\n{pencil!r}\n"
+            f"an array of shape {dist.global_shape} over the process grid "
+            f"{dist.grid_shape} does not have the blocks of\n{pencil!r}\n"
             "use dap.import_array(), and transpose() or to_pencil()"
         )
         raise PencilMismatchError(msg)
-    return _field(pencil, imported.buffer, [one for one in space if one], singletons)
-
-
-class _Imported(NamedTuple):
-    """The distribution, the export of this process, and its buffer."""
-
-    whole: GlobalDist
-    mine: LocalDist
-    buffer: Array
+    return _field(pencil, buffer, [one for one in space if one], singletons)
 
 
 class _Owned:
@@ -142,8 +134,10 @@ class _Owned:
         self.owners = buffer, exporter
 
 
-def _read(call: str, topology: Topology, obj: object, *, halo: object, lenient: bool) -> _Imported:
-    """Read and validate the exports of all processes. *Collective*."""
+def _read(
+    call: str, topology: Topology, obj: object, *, halo: object, lenient: bool
+) -> tuple[GlobalDist, LocalDist, Array]:
+    """Validate all exports; return the distribution, and the export and buffer of this process."""
     with agreed(topology.comm, call) as same:
         if halo not in _HALOS:
             msg = f"halo={halo!r} must be one of {', '.join(map(repr, _HALOS))}"
@@ -161,7 +155,7 @@ def _read(call: str, topology: Topology, obj: object, *, halo: object, lenient: 
         buffer = as_array(export["buffer"])
         assert buffer is not None
         owned = np.asarray(_Owned(buffer, (obj, export))).view(buffer.dtype)
-    return _Imported(whole, read.dist, owned)
+    return whole, read.dist, owned
 
 
 def _check_wrapped(mine: LocalDist, whole: GlobalDist) -> None:

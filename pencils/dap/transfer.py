@@ -22,16 +22,11 @@ from pencils.dap.global_maps import GlobalBlockMap, GlobalCyclicMap, GlobalDimMa
 from pencils.layout import Layout, ProcessGrid, Split
 
 Slices = tuple[slice, slice]
+# A slice of an axis, and the shape of the two axes that it is reshaped to.
+AxisView = tuple[slice, tuple[int, int]]
 Common = tuple[int, Slices, Slices]  # view, slices in the block, slices in the part
 ROUNDS, ROW = range(2)  # the two views of an axis
 _FIRST_ROW = slice(0, 1)
-
-
-class AxisView(NamedTuple):
-    """A slice of an axis, and the shape of the two axes that it is reshaped to."""
-
-    part: slice
-    shape: tuple[int, int]
 
 
 class Overlap(NamedTuple):
@@ -64,8 +59,7 @@ class DimTransfer:
     --------
     >>> dim = DimTransfer(Split(14, 1), (0, 3, 6))  # 2 rounds, and 2 points more
     >>> dim.block_views(0)
-    (AxisView(part=slice(0, 12, None), shape=(2, 6)), AxisView(part=slice(0, 14, None), \
-shape=(1, 14)))
+    ((slice(0, 12, None), (2, 6)), (slice(0, 14, None), (1, 14)))
     >>> for overlap in dim.of_part(0):
     ...     print(overlap.view, overlap.here, overlap.there)
     0 (slice(0, 2, None), slice(0, 3, None)) (slice(0, 2, None), slice(0, 3, None))
@@ -77,7 +71,7 @@ shape=(1, 14)))
 
     @classmethod
     def of(cls, split: Split, whole: GlobalDimMap) -> DimTransfer:
-        """Make it of the map of all processes."""
+        """Make one from the blocks of a pencil and the map of all processes."""
         if isinstance(whole, GlobalBlockMap):
             return cls(split, tuple(whole.bounds.tolist()))
         assert isinstance(whole, GlobalCyclicMap)
@@ -109,7 +103,7 @@ shape=(1, 14)))
         start, stop = self.split.bounds(block)
         first, last = self._rounds(block)
         part = slice(first * self.length - start, last * self.length - start)
-        return AxisView(part, (last - first, self.length)), _row(stop - start)
+        return (part, (last - first, self.length)), _row(stop - start)
 
     def part_views(self, part: int) -> tuple[AxisView, AxisView]:
         """View the axis of a part as rounds, and as one row."""
@@ -117,7 +111,7 @@ shape=(1, 14)))
         rounds, rest = divmod(self.split.points, self.length)
         complete = rounds * (high - low)
         count = complete + min(max(rest - low, 0), high - low)
-        return AxisView(slice(0, complete), (rounds, high - low)), _row(count)
+        return (slice(0, complete), (rounds, high - low)), _row(count)
 
     def of_block(self, block: int) -> Iterator[Overlap]:
         """Yield what a block shares with any part."""
@@ -154,7 +148,7 @@ shape=(1, 14)))
 
 
 def _row(points: int) -> AxisView:
-    return AxisView(slice(0, points), (1, points))
+    return slice(0, points), (1, points)
 
 
 class TransferSide(NamedTuple):
@@ -166,8 +160,8 @@ class TransferSide(NamedTuple):
         Memory order of the pencil; the views have their axes in it.
     views : sequence of tuple of AxisView
         One for each dimension, in logical order.
-    pieces : sequence of Piece
-        What is exchanged.
+    pieces : sequence of list of Piece
+        For each view, the boxes to exchange.
     """
 
     order: tuple[int, ...]
@@ -181,9 +175,9 @@ class TransferSide(NamedTuple):
         arrays = []
         for views in self.views:
             along = [views[dim] for dim in self.order]
-            key: tuple[Any, ...] = (..., *(view.part for view in along))
+            key: tuple[Any, ...] = (..., *(part for part, _ in along))
             # NumPy never copies to split axes.
-            shape = arranged.shape[:lead] + tuple(n for view in along for n in view.shape)
+            shape = arranged.shape[:lead] + tuple(n for _, axes in along for n in axes)
             arrays.append(arranged[key].reshape(shape))
         return arrays
 
@@ -251,6 +245,8 @@ class ArrayTransfer:
         self._move(topology, (part, block), back=True)
 
     def _move(self, topology: Topology, arrays: tuple[Array, Array], *, back: bool) -> None:
+        if not all(dim.views for dim in self.dims):  # no points
+            return
         sides = self.part(self.members.index(topology.rank)), self.block(topology.rank)
         with agreed(topology.comm, "redistribution"):  # one rank may have no memory for it
             views = [side.arrays(array) for side, array in zip(sides, arrays, strict=True)]

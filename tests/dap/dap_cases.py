@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from pencils.dap import BlockMap, CyclicMap, DAPError, UnstructuredMap, emit
 
 
-def deal(size, nprocs, block_size):
-    """Deal the indices like cards, one after the other: a list for each process."""
-    hands = [[] for _ in range(nprocs)]
+def cyclic_indices(size, nprocs, block_size):
+    """Assign the indices one after the other: a list for each process."""
+    parts = [[] for _ in range(nprocs)]
     for index in range(size):
-        hands[index // block_size % nprocs].append(index)
-    return hands
+        parts[index // block_size % nprocs].append(index)
+    return parts
 
 
 def buffer_of(part):

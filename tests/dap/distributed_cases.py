@@ -77,8 +77,8 @@ def maps_of(dist, rank):
     return tuple(dim.parts[c] for dim, c in zip(dist.dims, coords, strict=True))
 
 
-def dealt(comm, dist, data):
-    """Make the view of this process of global data that may have points nobody owns."""
+def view_of(comm, dist, data):
+    """Make the view of this process of global data that may have points without an owner."""
     maps = maps_of(dist, comm.rank)
     return DistributedView(comm, dist, maps, data[at(dist, comm.rank)])
 

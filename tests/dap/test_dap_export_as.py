@@ -110,8 +110,8 @@ def test_fields_in_shared_memory_that_may_not_be_written(comm):
 def test_few_points_for_many_ranks(comm):
     u = spread(Pencil(1, comm), numbered((1,)))
     for size in (1, 5):
-        dealt = dap.CyclicMap(size=1, nprocs=comm.size, rank=comm.rank, block_size=size)
-        exported = dap.export_as(u, [dealt])
+        cyclic = dap.CyclicMap(size=1, nprocs=comm.size, rank=comm.rank, block_size=size)
+        exported = dap.export_as(u, [cyclic])
         assert everywhere(comm, exported["buffer"].shape == (int(comm.rank == 0),))
         assert everywhere(comm, holds(view_of(comm, exported).to_pencil(u.pencil), numbered((1,))))
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from dap_cases import any_dims, buffer_of, deal, versions, worlds
+from dap_cases import any_dims, buffer_of, cyclic_indices, versions, worlds
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,18 +14,18 @@ dims = versions.flatmap(any_dims)
 
 @given(st.integers(0, 60), st.integers(1, 8), st.integers(1, 12))
 def test_cyclic_maps_deal_blocks_in_turn(size, nprocs, block_size):
-    hands = deal(size, nprocs, block_size)
+    owned = cyclic_indices(size, nprocs, block_size)
     parts = [
         CyclicMap(size=size, nprocs=nprocs, rank=r, block_size=block_size) for r in range(nprocs)
     ]
-    assert [list(part.owned) for part in parts] == hands
-    assert [part.count for part in parts] == [len(hand) for hand in hands]
-    for part, hand in zip(parts, hands, strict=True):
-        assert part.local_to_global(np.arange(len(hand))).tolist() == hand
-        assert part.global_to_local(hand).tolist() == list(range(len(hand)))
+    assert [list(part.owned) for part in parts] == owned
+    assert [part.count for part in parts] == [len(indices) for indices in owned]
+    for part, indices in zip(parts, owned, strict=True):
+        assert part.local_to_global(np.arange(len(indices))).tolist() == indices
+        assert part.global_to_local(indices).tolist() == list(range(len(indices)))
     whole = make_global(parts)
-    for rank, hand in enumerate(hands):
-        for local, index in enumerate(hand):
+    for rank, indices in enumerate(owned):
+        for local, index in enumerate(indices):
             assert whole.owner(index) == (rank, local)
 
 

@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from dap_cases import deal
+from dap_cases import cyclic_indices
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -126,7 +126,7 @@ def test_a_cyclic_dimension_takes_few_boxes(points, nprocs, size, blocks):
             overlap.view for overlap in transfer.dims[0].of_block(rank) if overlap.peer == part
         ]
         assert shared in ([], [0], [1], [0, 1], [1, 1], [0, 1, 1])
-    expected = deal(points, nprocs, size)
+    expected = cyclic_indices(points, nprocs, size)
     filled = [np.full(len(part), -1) for part in expected]
     of_blocks, of_parts = sides(transfer, make_blocks(layout, np.arange(points)), filled)
     move(of_blocks, of_parts)

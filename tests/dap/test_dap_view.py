@@ -4,7 +4,7 @@ from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
-from distributed_cases import at, dealt, lists, maps_of, random_dist
+from distributed_cases import at, lists, maps_of, random_dist, view_of
 from mpi4py import MPI
 from together import (
     DTYPES,
@@ -69,7 +69,7 @@ def test_any_distribution_becomes_a_field(comm, turned, seed):
     dist = random_dist(rng, shape, comm.size)
     dtype = DTYPES[rng.integers(len(DTYPES))]
     data = numbered(shape, dtype)
-    field = dealt(under, dist, data).to_pencil(pencil, halo=int(rng.integers(2)))
+    field = view_of(under, dist, data).to_pencil(pencil, halo=int(rng.integers(2)))
     expected = np.zeros(shape, dtype)
     expected[held(dist, shape)] = data[held(dist, shape)]
     assert everywhere(comm, field.pencil is pencil)
@@ -81,7 +81,7 @@ def test_any_elements_travel(comm, dtype):
     rng = np.random.default_rng(7)
     data = numbered((9, 5), dtype)
     dist = random_dist(rng, (9, 5), comm.size, "cu")
-    view = dealt(comm, dist, data)
+    view = view_of(comm, dist, data)
     assert view.dtype == dtype
     assert everywhere(comm, holds(view.to_pencil(Pencil((9, 5), comm)), data))
 
@@ -93,7 +93,7 @@ def test_ranks_on_several_nodes(nodes):
         rng = np.random.default_rng(seed)
         shape = [9, 8, 5][: seed + 1]
         data = numbered(shape)
-        view = dealt(comm, random_dist(rng, shape, comm.size, "bcu"), data)
+        view = view_of(comm, random_dist(rng, shape, comm.size, "bcu"), data)
         field = view.to_pencil(random_pencil(rng, comm, shape))
         assert everywhere(comm, holds(field, data))
         exported = dap.export_as(field, view.maps)
@@ -200,15 +200,25 @@ def test_leading_dimensions_are_components(comm):
     whole = dap.BlockMap(size=3, start=0, stop=3)
     dist = dap.GlobalDist((dap.make_global([whole]), *dist.dims))
     data = numbered((3, 7, 6))
-    field = dealt(comm, dist, data).to_pencil(Pencil((7, 6), comm, order=(1, 0)), halo=1)
+    field = view_of(comm, dist, data).to_pencil(Pencil((7, 6), comm, order=(1, 0)), halo=1)
     assert field.components == (3,)
     assert everywhere(comm, holds(field, data))
 
 
-def test_it_says_what_it_is(comm):
+@pytest.mark.parametrize("kinds", ["b", "c", "bc", "cu"])
+def test_arrays_without_points_have_nothing_to_copy(comm, kinds):
+    dist = random_dist(np.random.default_rng(1), (0, 4), comm.size, kinds)
+    data = np.zeros((0, 4))
+    view = view_of(comm, dist, data)
+    field = view.to_pencil(Pencil((0, 4), comm))
+    assert everywhere(comm, holds(field, data))
+    assert everywhere(comm, same(dap.export_as(field, view.maps)["buffer"], view.local))
+
+
+def test_it_describes_itself(comm):
     dist = random_dist(np.random.default_rng(5), (6, 5), comm.size, "cu")
     data = numbered((6, 5))
-    view = dealt(comm, dist, data)
+    view = view_of(comm, dist, data)
     assert view.shape == dist.global_shape
     assert view.ndim == 2
     assert view.comm is comm
@@ -227,7 +237,7 @@ def test_it_exports_itself_without_a_copy(comm, seed):
     rng = np.random.default_rng(seed)
     shape = [n + 1 for n in shape_of(rng)]
     dist = random_dist(rng, shape, comm.size, "bcu")
-    view = dealt(comm, dist, numbered(shape))
+    view = view_of(comm, dist, numbered(shape))
     exported = view.__distarray__()
     again = dap.validate_on(comm, exported)
     assert everywhere(comm, all(map(np.array_equal, again.owned(comm.rank), view.owned)))
@@ -245,7 +255,7 @@ def test_periodic_lists_of_the_old_version_are_not_periodic_in_the_new_one(comm)
 
 def test_what_does_not_fit_raises_on_all_ranks(comm):
     rng = np.random.default_rng(2)
-    view = dealt(comm, random_dist(rng, (6, 5), comm.size, "c"), numbered((6, 5)))
+    view = view_of(comm, random_dist(rng, (6, 5), comm.size, "c"), numbered((6, 5)))
     pencil = Pencil((6, 5), comm)
     for other in (Pencil((6, 4), comm), Pencil((30,), comm), Pencil((2, 6, 5), comm)):
         raise_together(comm, PencilMismatchError, "shape", call=lambda p=other: view.to_pencil(p))
@@ -259,7 +269,7 @@ def test_what_does_not_fit_raises_on_all_ranks(comm):
         ({"pencil": None}, TypeError),
     ):
         raise_together(comm, kind, call=lambda h=how: view.to_pencil(**{"pencil": pencil, **h}))
-    cells = dealt(comm, random_dist(rng, (6,), comm.size, "u"), numbered((6,)))
+    cells = view_of(comm, random_dist(rng, (6,), comm.size, "u"), numbered((6,)))
     raise_together(
         comm,
         dap.UnsupportedError,
@@ -276,7 +286,7 @@ def test_what_does_not_fit_raises_on_all_ranks(comm):
 
 
 def test_what_is_wrong_on_one_rank_raises_on_all(comm):
-    view = dealt(
+    view = view_of(
         comm, random_dist(np.random.default_rng(2), (6, 5), comm.size, "c"), numbered((6, 5))
     )
     pencil = Pencil((6, 5), comm)
@@ -318,7 +328,9 @@ def test_what_is_wrong_on_one_rank_raises_on_all(comm):
 
 
 def test_many_redistributions_leave_nothing_behind(comm):
-    view = dealt(comm, random_dist(np.random.default_rng(2), (6,), comm.size, "c"), numbered((6,)))
+    view = view_of(
+        comm, random_dist(np.random.default_rng(2), (6,), comm.size, "c"), numbered((6,))
+    )
     pencil = Pencil((6,), comm)
     view.to_pencil(pencil)
     before = pencil.topology.communicators
