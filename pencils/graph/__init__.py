@@ -18,6 +18,7 @@ from pencils.graph.errors import (
     PartitionInducedCycleError,
 )
 from pencils.graph.executing import execute_distributed_partition, generate_code_for_partition
+from pencils.graph.fields import halo_exchange, take, transpose
 from pencils.graph.find import find_distributed_partition
 from pencils.graph.messages import (
     CommunicationOpIdentifier,
@@ -41,8 +42,6 @@ from pencils.graph.nodes import (
 )
 from pencils.graph.partition import DistributedGraphPart, DistributedGraphPartition
 from pencils.graph.pictures import to_dot
-from pencils.graph.pieces import halo_exchange, transpose
-from pencils.graph.points import take
 from pencils.graph.verify import number_distributed_tags, verify_distributed_partition
 
 __all__ = [

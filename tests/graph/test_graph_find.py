@@ -259,7 +259,7 @@ def test_long_chains_of_messages_stay_linear():
 SCRIPT = """
 import sys
 sys.path.insert(0, {folder!r})
-from test_graph_finding import *
+from test_graph_find import *
 from pencils.graph.compiling import compile_nodes
 x = placeholder()
 shared, tag = np.sin(x), frozenset({{"p", "q"}})
