@@ -53,7 +53,7 @@ def read_distri(distri: object, size: int) -> Ints:
         msg = f"distri has {len(cuts)} entries, but {size} processes need {size + 1}"
         raise ArgumentError(msg)
     if cuts[0] != 0 or (cuts[1:] < cuts[:-1]).any():
-        msg = f"distri must start at 0 and never decrease, unlike {told(cuts)}"
+        msg = f"distri must start at 0 and never decrease, unlike {summary(cuts)}"
         raise ArgumentError(msg)
     return cuts
 
@@ -61,8 +61,8 @@ def read_distri(distri: object, size: int) -> Ints:
 _MOST = 2**62  # values; their number must not overflow
 
 
-def told(cuts: Ints) -> str:
-    """Say what a distribution is, in few words; another one is told otherwise."""
+def summary(cuts: Ints) -> str:
+    """Describe a distribution in few words, and another one with other words."""
     if len(cuts) <= _SHOWN:
         return str(cuts.tolist())
     digest = blake2b(cuts.tobytes(), digest_size=8).hexdigest()

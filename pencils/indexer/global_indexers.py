@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,10 +10,8 @@ from numpy.typing import NDArray
 
 from pencils.comm.combining import ReduceOp
 from pencils.comm.exchange import Handle
-from pencils.indexer import objects, values
-from pencils.indexer.gather_scatter import MOST_HELD, Request
-from pencils.indexer.lists import IndexLists, Names
-from pencils.plan import FieldPlan
+from pencils.indexer.arguments import read_lists
+from pencils.indexer.collection import CollectionPlan
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -21,25 +19,13 @@ if TYPE_CHECKING:
 VariableBuffer = tuple[Any, Any]
 
 
-class _CollectionIndexer(FieldPlan[Request[Any]]):
-    """The methods of `GlobalIndexer` and `GlobalMultiIndexer`.
-
-    Parameters
-    ----------
-    lists : IndexLists
-        The lists of indices.
-    """
-
-    most_bound = MOST_HELD
-
-    def __init__(self, lists: IndexLists) -> None:
-        super().__init__(lists.topology)
-        self._lists = lists
+class _CollectionIndexer(CollectionPlan):
+    """The methods of `GlobalIndexer` and `GlobalMultiIndexer`."""
 
     @property
     def access_counts(self) -> NDArray[np.int64]:
         """How often each item of the own section is in the lists of all processes; local."""
-        return self._lists.plan.request_counts
+        return self._rows.request_counts
 
     def take(self, dist_data: Sequence[Any], local_data: Any = None, /) -> Any:
         """Read Python objects, which are pickled: the results are copies. *Collective*.
@@ -67,7 +53,7 @@ class _CollectionIndexer(FieldPlan[Request[Any]]):
         >>> GlobalIndexer([0, 3], [2, 0], MPI.COMM_SELF).take(["a", None, {2}])
         [{2}, 'a']
         """
-        return objects.take(self._lists, dist_data, local_data)
+        return self._take_objects(dist_data, local_data)
 
     def put(self, local_data: Sequence[Any], dist_data: list[Any] | None = None, /) -> list[Any]:
         """Write Python objects; the last one for an index stays. *Collective*.
@@ -95,7 +81,7 @@ class _CollectionIndexer(FieldPlan[Request[Any]]):
         >>> GlobalIndexer([0, 4], [2, 0, 2], MPI.COMM_SELF).put(["a", "b", "c"])
         ['b', None, 'c', None]
         """
-        return objects.put(self._lists, local_data, dist_data)
+        return self._put_objects(local_data, dist_data)
 
     def Take(  # noqa: N802 - capitals mean buffers, as in mpi4py
         self,
@@ -139,7 +125,7 @@ class _CollectionIndexer(FieldPlan[Request[Any]]):
         >>> indexer.Take(np.array([[3, 5], [5, 7], [11, 13]]), count=2)
         array([11, 13,  3,  5])
         """
-        return self._run(values.take, "Take", dist_data, local_data, count=count, reduce=reduce)
+        return self._run(self._take, "Take", dist_data, local_data, count=count, reduce=reduce)
 
     def Take_start(  # noqa: N802
         self,
@@ -155,7 +141,7 @@ class _CollectionIndexer(FieldPlan[Request[Any]]):
         No buffer may be used before. Several calls may be under way; see `Handle`.
         """
         call = "Take_start"
-        request = values.take(self._lists, call, dist_data, local_data, count=count, reduce=reduce)
+        request = self._take(call, dist_data, local_data, count=count, reduce=reduce)
         return request.start()
 
     def Put(  # noqa: N802
@@ -202,7 +188,7 @@ class _CollectionIndexer(FieldPlan[Request[Any]]):
         >>> indexer.Put(np.array([1, 2, 3]), reduce=ReduceOp.SUM)
         array([2, 0, 4])
         """
-        return self._run(values.put, "Put", local_data, dist_data, count=count, reduce=reduce)
+        return self._run(self._put, "Put", local_data, dist_data, count=count, reduce=reduce)
 
     def Put_start(  # noqa: N802
         self,
@@ -218,7 +204,7 @@ class _CollectionIndexer(FieldPlan[Request[Any]]):
         No buffer may be used before. Several calls may be under way; see `Handle`.
         """
         call = "Put_start"
-        request = values.put(self._lists, call, local_data, dist_data, count=count, reduce=reduce)
+        request = self._put(call, local_data, dist_data, count=count, reduce=reduce)
         return request.start()
 
     def Take_v(  # noqa: N802
@@ -251,7 +237,7 @@ class _CollectionIndexer(FieldPlan[Request[Any]]):
         >>> indexer.Take_v(([1, 0, 2], np.array([5, 6, 7])))
         (array([2, 0, 2]), array([6, 7, 6, 7]))
         """
-        return values.take_v(self._lists, dist_data, local_data)
+        return self._take_ragged(dist_data, local_data)
 
     def Put_v(  # noqa: N802
         self,
@@ -292,37 +278,7 @@ class _CollectionIndexer(FieldPlan[Request[Any]]):
         >>> indexer.Put_v(([1, 0, 2], np.array([5, 6, 7])), extend=True)
         (array([0, 0, 3]), array([5, 6, 7]))
         """
-        return values.put_v(self._lists, local_data, dist_data, extend=extend)
-
-    def free(self) -> None:
-        """Complete what is under way, and release memory and MPI objects.
-
-        *Collective* if anything is under way.
-        """
-        self._lists.agreement.closed = True
-        self._bound.clear()
-        self._lists.plan.free()
-
-    def _run(
-        self,
-        prepare: Callable[..., Request[Any]],
-        call: str,
-        source: Any,
-        target: Any,
-        *,
-        count: int,
-        reduce: ReduceOp | None,
-    ) -> Any:
-        """Prepare a request and run it, or reuse the one for the same arrays. *Collective*."""
-        if self._lists.agreement.check or not (_is_array(source) and _is_array(target)):
-            return prepare(self._lists, call, source, target, count=count, reduce=reduce).run()
-        states = source.dtype, source.flags.writeable, target.dtype, target.flags.writeable
-        key = call, id(source), id(target), *states, str(count), id(reduce)
-        found = self._found(key)
-        if found is None:
-            found = prepare(self._lists, call, source, target, count=count, reduce=reduce)
-            self._remember(key, found, [source, target])
-        return found.run()
+        return self._put_ragged(local_data, dist_data, extend=extend)
 
 
 class GlobalIndexer(_CollectionIndexer):
@@ -369,6 +325,8 @@ class GlobalIndexer(_CollectionIndexer):
     [{4}, 'a', {4}]
     """
 
+    _indices_name, _data_name = "g_idx", "local_data"
+
     def __init__(
         self,
         distri: Sequence[int] | NDArray[np.integer[Any]],
@@ -377,8 +335,16 @@ class GlobalIndexer(_CollectionIndexer):
         *,
         check: bool = True,
     ) -> None:
-        names = Names("GlobalIndexer", "g_idx", "local_data", several=False)
-        super().__init__(IndexLists(names, distri, g_idx, comm, check=check))
+        super().__init__(distri, g_idx, comm, check=check)
+
+    def _entries(self, _name: str, value: Any, _count: int | None = None) -> Sequence[Any]:
+        return [value]
+
+    def _entry_name(self, name: str, _number: int) -> str:
+        return name
+
+    def _result(self, entries: list[Any]) -> Any:
+        return entries[0]
 
 
 class GlobalMultiIndexer(_CollectionIndexer):
@@ -418,6 +384,8 @@ class GlobalMultiIndexer(_CollectionIndexer):
     array([1, 1, 0, 0, 1])
     """
 
+    _indices_name, _data_name = "g_idx_l", "local_data_l"
+
     def __init__(
         self,
         distri: Sequence[int] | NDArray[np.integer[Any]],
@@ -426,9 +394,13 @@ class GlobalMultiIndexer(_CollectionIndexer):
         *,
         check: bool = True,
     ) -> None:
-        names = Names("GlobalMultiIndexer", "g_idx_l", "local_data_l", several=True)
-        super().__init__(IndexLists(names, distri, g_idx_l, comm, check=check))
+        super().__init__(distri, g_idx_l, comm, check=check)
 
+    def _entries(self, name: str, value: Any, count: int | None = None) -> Sequence[Any]:
+        return read_lists(name, value, count)
 
-def _is_array(value: object) -> bool:
-    return type(value) is np.ndarray
+    def _entry_name(self, name: str, number: int) -> str:
+        return f"{name}[{number}]"
+
+    def _result(self, entries: list[Any]) -> Any:
+        return entries

@@ -17,12 +17,12 @@ from pencils.comm.agree import agreed
 from pencils.comm.combining import ReduceOp
 from pencils.comm.rows import Ints
 from pencils.errors import ArgumentError
-from pencils.indexer.agreement import Agreement, Unheard
 from pencils.indexer.arguments import read_array, read_values, spread_out
+from pencils.indexer.gather_scatter import Request
 from pencils.indexer.points import PointIndexer
 from pencils.layout import Layout
 from pencils.pencil import Pencil
-from pencils.plan import Freeable
+from pencils.plan import Agreement, Plan
 
 # A table of all points in the box of those that are asked for is faster than sorting, if it has
 # not many more entries than there are requests.
@@ -85,7 +85,7 @@ def interpolate(
         return plan(u, out)
 
 
-class Interpolation(Freeable):
+class Interpolation(Plan[Any]):
     """Reusable plan that interpolates fields at some positions. Making one is *Collective*.
 
     It serves all fields of a pencil, whatever their type, components and halo.
@@ -134,13 +134,13 @@ class Interpolation(Freeable):
         check: bool = True,
     ) -> None:
         topology = topology_among(pencil)
-        with agreed(topology.comm, "Interpolation") as same:
+        with agreed(topology.comm, "Interpolation") as agree:
             check_type("pencil", pencil, Pencil)
             self._singletons = as_singletons(pencil.ndim, dims)
             self._fill = _read_fill(fill_value)
             facts = {"dims": sorted(self._singletons), "check": bool(check)}
             fill = None if self._fill is None else complex(self._fill)
-            same(pencil=pencil, fill_value=fill, **facts)
+            agree(pencil=pencil, fill_value=fill, **facts)
             layout = pencil.extent(self._singletons).layout
             self.shape, positions = _read_points(points, pencil.ndim, self._singletons)
             self._inside = _inside(positions, layout, self.shape, strict=self._fill is None)
@@ -152,7 +152,8 @@ class Interpolation(Freeable):
             ]
             coords, self._where, self._weights = _corners(along)
         self.pencil = pencil
-        self._agreement = Agreement(topology, next(topology.numbers), "Interpolation", check=check)
+        self._number = next(topology.numbers)
+        super().__init__(topology, check=check)
         varied = [dim for dim in range(pencil.ndim) if dim not in self._singletons]
         self._indexer = PointIndexer(pencil, coords, dims=varied, check=False)
         self._indexer.plan_take()  # while memory is allocated for all later calls
@@ -178,18 +179,17 @@ class Interpolation(Freeable):
         ArgumentError, TypeError, PencilMismatchError
             On every rank, before anything is written, if an argument does not fit on any.
         """
-        with self._agreement.on("__call__") as same:
-            self._check_field(u, same)
-            shape = (*u.components, *self.shape)
-            dtype = self._result(u.dtype)
-            found = np.empty(shape, dtype) if out is None else read_array("out", out, shape)
-            if found.dtype != dtype:
-                msg = f"out has type {found.dtype}, but values of type {dtype} come out"
-                raise TypeError(msg)
+
+        def bind(agree: Agreement) -> tuple[Request[Array], Array, list[Array]]:
+            self._check_field(u, agree)
+            found = self._read_out(u, out)
             request = self._indexer.take_request("interpolate", u, None)
-            inside = np.zeros((prod(u.components), self._where.shape[1]), dtype)
+            inside = np.zeros((prod(u.components), self._where.shape[1]), found.dtype)
             values = np.empty_like(inside, u.dtype)
             shares = np.empty_like(inside, np.result_type(self._weights, u.dtype))
+            return request, found, [inside, values, shares]
+
+        request, found, (inside, values, shares) = self._prepare("__call__", bind)
         corners = _columns(request.run(), u.components)
         for weights, where in zip(self._weights, self._where, strict=True):
             np.take(corners, where, 1, out=values, mode="clip")
@@ -230,23 +230,18 @@ class Interpolation(Freeable):
         >>> charge.local
         array([2., 4., 0., 1.])
         """
-        with self._agreement.on("deposit") as same:
-            self._check_field(u, same)
+
+        def bind(agree: Agreement) -> Request[None] | None:
+            self._check_field(u, agree)
             _check_target(u)
             given = read_values("values", values, (*u.components, *self.shape), u.dtype)
-            sums = self._shared_out(given, u)
-            request = None
-            if self._indexer.can_put:
-                request = self._indexer.put_request(u, sums, ReduceOp.SUM)
-            same.defer(up=request is None)
-        if same.deferred:
-            self._indexer.plan_put()
-            with self._agreement.on("deposit"):
-                request = self._indexer.put_request(u, sums, ReduceOp.SUM)
-        assert request is not None
-        request.run()
+            if not self._indexer.can_put:
+                return None
+            return self._indexer.put_request(u, self._shares(given, u), ReduceOp.SUM)
 
-    def _shared_out(self, given: Array, u: PencilArray) -> Array:
+        self._prepare("deposit", bind, self._indexer.plan_put).run()
+
+    def _shares(self, given: Array, u: PencilArray) -> Array:
         """Sum up the shares of the points around all positions."""
         columns = _columns(given, u.components)[:, self._inside]
         sums = self._zeros((*u.components, *self._indexer.shape), u.dtype.newbyteorder("="))
@@ -262,17 +257,26 @@ class Interpolation(Freeable):
         self._sums[...] = 0
         return self._sums
 
-    def free(self) -> None:
-        """Complete what is under way, and release memory and MPI objects."""
-        self._agreement.closed = True
+    def _describe(self) -> str:
+        return f"<Interpolation {self._number} on a pencil of shape {self.pencil.shape}>"
+
+    def _release(self) -> None:
         self._indexer.free()
 
-    def _check_field(self, u: PencilArray, same: agreed | Unheard) -> None:
+    def _check_field(self, u: PencilArray, agree: Agreement) -> None:
         check_place(u, self.pencil, self._singletons)
         if u.dtype.kind not in "biufc":
             msg = f"u of type {u.dtype} cannot be interpolated; convert it to floats"
             raise TypeError(msg)
-        same(dtype=u.dtype, components=u.components)
+        agree(dtype=u.dtype, components=u.components)
+
+    def _read_out(self, u: PencilArray, out: Any) -> Array:
+        shape, dtype = (*u.components, *self.shape), self._result(u.dtype)
+        found = np.empty(shape, dtype) if out is None else read_array("out", out, shape)
+        if found.dtype != dtype:
+            msg = f"out has type {found.dtype}, but the results have type {dtype}"
+            raise TypeError(msg)
+        return found
 
     def _result(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Element type of what comes out for a field of another one, and may be filled in."""

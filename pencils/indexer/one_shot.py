@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from pencils.array.allocation import Array, memory_axes
 from pencils.array.pencil_array import PencilArray
+from pencils.comm.agree import agreed
 from pencils.comm.memory import array_at, fence
 from pencils.comm.rows import Home, fetcher
 from pencils.comm.shared import Place
 from pencils.comm.topology import Topology
 from pencils.indexer.points import PointIndexer
-from pencils.plan import Freeable, kept_plan
+from pencils.plan import Agreement, Freeable, kept_plan
 
 # Columns of the table; strides follow.
 WINDOW, OFFSET, STRIDES = range(3)
@@ -35,22 +36,25 @@ class OneShotIndexer(PointIndexer):
     one. It is done if all ranks are on one node.
     """
 
-    _owner = "PencilArray"
     _copies = False
 
     def take(self, u: PencilArray, out: Any = None) -> Array:
         """Read the points of a field; see `PointIndexer.take`. *Collective*."""
-        with self._agreement.on("take") as same:
-            found = self._read_out(u, out, same)
-            same.flag(up=not self._topology.is_shared(u.padded))
-        table = None if same.flagged else _table_for(self._topology, u.ndim)
+        with self._agreement("take") as agree:
+            found = self._read_out(u, out, agree)
+            agree.flag(up=not self._topology.is_shared(u.padded))
+        table = None if agree.flagged else _table_for(self._topology, u.ndim)
         if table is None:
             self.plan_take()
-            with self._agreement.on("take"):
+            with self._agreement("take"):
                 request = self._take_request(u, found)
             return request.run()
         self._read_shared(u, table, found)
         return found
+
+    def _agreement(self, call: str) -> Agreement:
+        """Return the agreement on a call; errors name the method of fields."""
+        return agreed(self._topology.comm, f"PencilArray.{call}")
 
     def _read_shared(self, u: PencilArray, table: NDArray[np.int64], found: Array) -> None:
         """Complete what is under way, and read the points of all components. *Collective*."""

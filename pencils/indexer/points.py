@@ -22,16 +22,15 @@ from pencils.comm.exchange import Handle
 from pencils.comm.rows import Ints, mover
 from pencils.comm.rows import locate as locate_points
 from pencils.errors import ArgumentError
-from pencils.indexer.agreement import Agreement, Unheard
 from pencils.indexer.arguments import read_array, read_coords, read_reduce, read_values
 from pencils.indexer.blocks import Block
 from pencils.indexer.gather_scatter import MOST_HELD, GatherScatter, Request, RowBuffers, Steps
 from pencils.indexer.requests import locate_replicas, points_on
 from pencils.pencil import Pencil
-from pencils.plan import FieldPlan
+from pencils.plan import Agreement, Plan
 
 
-class PointIndexer(FieldPlan[Request[Any]]):
+class PointIndexer(Plan[Request[Any]]):
     """Reusable plan that reads and writes some points of fields. Making one is *Collective*.
 
     Every process chooses its points, which any process may own: probes, lines, planes, particles.
@@ -75,7 +74,6 @@ class PointIndexer(FieldPlan[Request[Any]]):
     """
 
     most_bound = MOST_HELD
-    _owner = "PointIndexer"
     _copies = True  # the coordinates, which may change before they are used
 
     def __init__(
@@ -87,15 +85,15 @@ class PointIndexer(FieldPlan[Request[Any]]):
         check: bool = True,
     ) -> None:
         topology = topology_among(pencil)
-        with agreed(topology.comm, "indexer") as same:
+        with agreed(topology.comm, "PointIndexer") as agree:
             check_type("pencil", pencil, Pencil)
             self._singletons = as_singletons(pencil.ndim, dims)
-            same(pencil=pencil, dims=sorted(self._singletons), check=bool(check))
+            agree(pencil=pencil, dims=sorted(self._singletons), check=bool(check))
             self._layout = pencil.extent(self._singletons).layout
             self.shape, self._coords = read_coords(coords, self._layout.shape, copy=self._copies)
-        super().__init__(topology)
         self.pencil = pencil
-        self._agreement = Agreement(topology, next(topology.numbers), self._owner, check=check)
+        self._number = next(topology.numbers)
+        super().__init__(topology, check=check)
         parts = self._layout.parts(pencil.rank)
         self._points = points_on(self._layout, self._coords, parts)
         # Made when they are needed: reading shared fields once needs none.
@@ -123,7 +121,7 @@ class PointIndexer(FieldPlan[Request[Any]]):
             On every rank, before anything is written, if an argument does not fit on any.
         """
         key = id(u), id(out), None if out is None else _state(out)
-        found = None if self._agreement.check else self._found(key)
+        found = None if self._check else self._found(key)
         if found is None:
             found = self.take_request("take", u, out)
             if out is not None:
@@ -172,7 +170,7 @@ class PointIndexer(FieldPlan[Request[Any]]):
     def put_request(self, u: PencilArray, values: Any, reduce: ReduceOp | None) -> Request[None]:
         """Prepare a `put`. *Collective*, if ranks agree or the plan is to be made."""
         key = id(u), id(values), _state(values), reduce
-        found = None if self._agreement.check else self._found(key)
+        found = None if self._check else self._found(key)
         if found is None:
             found = self._agreed_put("put", u, values, reduce)
             if self._is_read_in_place(values, u):
@@ -188,13 +186,11 @@ class PointIndexer(FieldPlan[Request[Any]]):
         """
         return self._agreed_put("put_start", u, values, reduce, starts=True).start()
 
-    def free(self) -> None:
-        """Complete what is under way, and release memory and MPI objects.
+    def _describe(self) -> str:
+        name = type(self).__name__
+        return f"<{name} {self._number} on a pencil of shape {self.pencil.shape}>"
 
-        *Collective* if anything is under way.
-        """
-        self._agreement.closed = True
-        self._bound.clear()
+    def _release(self) -> None:
         for plan in (self._nearest, self._replicas):
             if plan is not None:
                 plan.free()
@@ -227,19 +223,15 @@ class PointIndexer(FieldPlan[Request[Any]]):
         self, call: str, u: PencilArray, out: Any, *, starts: bool = False
     ) -> Request[Array]:
         """Prepare a `take`. *Collective*, if ranks agree or the plan is to be made."""
-        with self._agreement.on(call) as same:
-            found = self._read_out(u, out, same)
-            request = self._take_request(u, found, starts=starts) if self.can_take else None
-            same.defer(up=request is None)
-        if same.deferred:
-            self.plan_take()
-            with self._agreement.on(call):
-                request = self._take_request(u, found, starts=starts)
-        assert request is not None
-        return request
 
-    def _read_out(self, u: PencilArray, out: Any, same: agreed | Unheard) -> Array:
-        self._check_field(u, same)
+        def bind(agree: Agreement) -> Request[Array] | None:
+            found = self._read_out(u, out, agree)
+            return self._take_request(u, found, starts=starts) if self.can_take else None
+
+        return self._prepare(call, bind, self.plan_take)
+
+    def _read_out(self, u: PencilArray, out: Any, agree: Agreement) -> Array:
+        self._check_field(u, agree)
         shape = (*u.components, *self.shape)
         found = np.empty(shape, u.dtype) if out is None else read_array("out", out, shape)
         if found.dtype != u.dtype:
@@ -269,22 +261,18 @@ class PointIndexer(FieldPlan[Request[Any]]):
     def _agreed_put(
         self, call: str, u: PencilArray, values: Any, reduce: object, *, starts: bool = False
     ) -> Request[None]:
-        with self._agreement.on(call) as same:
-            self._check_field(u, same)
+
+        def bind(agree: Agreement) -> Request[None] | None:
+            self._check_field(u, agree)
             op = read_reduce(reduce)
-            same(reduce=op)
+            agree(reduce=op)
             given = read_values("values", values, (*u.components, *self.shape), u.dtype)
             check_writeable(u)
             if op is not None:
                 op.result(u.dtype)  # if there is any
-            request = self._put_request(u, given, op, starts=starts) if self.can_put else None
-            same.defer(up=request is None)
-        if same.deferred:
-            self.plan_put()
-            with self._agreement.on(call):
-                request = self._put_request(u, given, op, starts=starts)
-        assert request is not None
-        return request
+            return self._put_request(u, given, op, starts=starts) if self.can_put else None
+
+        return self._prepare(call, bind, self.plan_put)
 
     def _put_request(
         self, u: PencilArray, given: Array, op: ReduceOp | None, *, starts: bool
@@ -319,12 +307,12 @@ class PointIndexer(FieldPlan[Request[Any]]):
         topology = self.pencil.topology
         return GatherScatter(topology, locate, self._layout.box(topology.rank).volume)
 
-    def _check_field(self, u: PencilArray, same: agreed | Unheard) -> None:
+    def _check_field(self, u: PencilArray, agree: Agreement) -> None:
         check_place(u, self.pencil, self._singletons)
         if 0 in u.components:
             msg = f"u has components {u.components}, so that its points have no values"
             raise ArgumentError(msg)
-        same(dtype=u.dtype, components=u.components)
+        agree(dtype=u.dtype, components=u.components)
 
 
 def _writer(

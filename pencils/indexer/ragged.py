@@ -1,8 +1,10 @@
-"""Rows of values, of equal or of different lengths: arithmetic only."""
+"""Rows of values, of equal or of different lengths, and Python objects as such rows."""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,3 +121,33 @@ def extended(given: Ragged, written: Ragged, targets: Ints) -> Ragged:
     counts = given.counts.copy()
     np.add.at(counts, targets, written.counts)
     return Ragged(counts, both.pick(np.argsort(owners, kind="stable")).values)
+
+
+def pickled(items: Sequence[Any]) -> Ragged:
+    """Pickle items.
+
+    Raises
+    ------
+    TypeError
+        If one cannot be pickled.
+    """
+    rows = [_pickle(item) for item in items]
+    counts = np.fromiter(map(len, rows), np.int64, len(rows))
+    return Ragged(counts, np.frombuffer(b"".join(rows), np.uint8))
+
+
+def unpickled(rows: Ragged) -> list[Any]:
+    """Make a new object of every row."""
+    bounds, data = bounds_of(rows.counts).tolist(), rows.values.tobytes()
+    return [
+        pickle.loads(data[lo:hi])  # noqa: S301 - from this very program
+        for lo, hi in pairwise(bounds)
+    ]
+
+
+def _pickle(item: object) -> bytes:
+    try:
+        return pickle.dumps(item, pickle.HIGHEST_PROTOCOL)
+    except Exception as error:  # whatever the item raises
+        msg = f"an object of type {type(item).__name__} cannot be pickled: {error}"
+        raise TypeError(msg) from error

@@ -113,12 +113,12 @@ def test_different_distributions(comm, rows):
 
 
 def test_long_distributions_are_told_apart():
-    from pencils.indexer.arguments import told
+    from pencils.indexer.arguments import summary
 
     one, other = np.arange(2000), np.arange(2000)
     other[1000] -= 1
-    assert told(one) != told(other)
-    assert told(one).startswith("[0, 1, ..., 1999]")
+    assert summary(one) != summary(other)
+    assert summary(one).startswith("[0, 1, ..., 1999]")
 
 
 @pytest.mark.parametrize("nothing", [3, "x", None])
@@ -385,7 +385,7 @@ def test_ranks_that_use_different_indexers(comm, indexer):
         if comm.size == 1:
             return
         mine = other if comm.rank == 0 else indexer
-        raise_together(comm, RankDisagreementError, "indexer", call=lambda: mine.Take(ones(ROWS)))
+        raise_together(comm, RankDisagreementError, "plan: ", call=lambda: mine.Take(ones(ROWS)))
 
 
 @pytest.mark.parametrize(

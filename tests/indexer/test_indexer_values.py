@@ -283,6 +283,6 @@ def test_only_ranks_that_hold_something_are_asked(comm, monkeypatch):
     with GlobalIndexer(cuts, [cuts[ahead] + 1] * 2, comm) as indexer:
         found = indexer.Take(np.arange(cuts[-1])[cuts[comm.rank] : cuts[comm.rank + 1]])
         assert everywhere(comm, found.tolist() == [cuts[ahead] + 1] * 2)
-        route = indexer._lists.plan.to_requesters
+        route = indexer._rows.to_requesters
         assert everywhere(comm, route.arriving.peers.tolist() == [ahead])
         assert everywhere(comm, route.leaving.peers.tolist() == [behind])
