@@ -1,8 +1,8 @@
 """Chunks that every rank filters on its own, at the places that HDF5 gives them.
 
 HDF5 cannot say where a chunk will be before it has its bytes, and the bytes are known where the
-points are. So each rank runs the filters on its chunks in memory; rank 0 lets HDF5 store as many
-bytes as they are, which an `Overlay` drops; and all ranks write theirs to the places that result.
+points are. So each rank runs the filters on its chunks in memory; rank 0 lets HDF5 write as many
+bytes into a `CapturedFile`, which drops them; and all ranks write theirs to the places that result.
 """
 
 from __future__ import annotations

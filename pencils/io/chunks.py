@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import isqrt, prod
 
 from pencils.layout import Box, Split
 
@@ -93,3 +93,45 @@ def cut_points(split: Split, chunk: int, points: int) -> tuple[int, ...]:
     """
     starts = (split.bounds(part)[0] for part in range(split.parts))
     return (*(min(start * chunk, points) for start in starts), points)
+
+
+def chunk_in_order(shape: Sequence[int], itemsize: int, limit: int) -> tuple[int, ...]:
+    """Cut an array into chunks that are, one after the other, the array in C order.
+
+    Along the first axis the last chunk may reach beyond the array; where that would leave gaps,
+    along another one, only divisors of its length are taken.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Shape of the array.
+    itemsize : int
+        Bytes of an element.
+    limit : int
+        Most bytes of a chunk.
+
+    Examples
+    --------
+    >>> (
+    ...     chunk_in_order((4, 6), 8, 1000),
+    ...     chunk_in_order((4, 6), 8, 100),
+    ...     chunk_in_order((3, 4, 6), 8, 47),
+    ... )
+    ((4, 6), (2, 6), (1, 1, 3))
+    >>> chunk_in_order((7, 6), 8, 200), chunk_in_order((2, 7), 8, 40)
+    ((4, 6), (1, 1))
+    """
+    for axis, n in enumerate(shape):
+        inner = prod(shape[axis + 1 :]) * itemsize
+        if inner <= limit:
+            points = max(1, n)
+            most = min(points, limit // max(1, inner))
+            gaps = prod(shape[:axis]) > 1
+            rows = _largest_divisor(points, most) if gaps else -(-points // -(-points // most))
+            return (*(1 for _ in shape[:axis]), rows, *(max(1, m) for m in shape[axis + 1 :]))
+    return tuple(1 for _ in shape)
+
+
+def _largest_divisor(n: int, most: int) -> int:
+    small = [d for d in range(1, isqrt(n) + 1) if n % d == 0]
+    return max(d for d in (*small, *(n // d for d in small)) if d <= most)

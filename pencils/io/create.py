@@ -14,11 +14,10 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.io.changing import changing
+from pencils.io.captured_file import CapturedFile, changing
 from pencils.io.checksum import checksum
 from pencils.io.chunks import chunk_box
 from pencils.io.dataset_info import FORMAT, RESERVED, DatasetInfo
-from pencils.io.overlay import Overlay
 from pencils.io.values import COORDINATE, Stored
 
 Ints = NDArray[np.int64]
@@ -97,12 +96,12 @@ def lay_out(
         return fields, values
 
 
-def seal(path: str | Overlay, sums: Mapping[str, int]) -> None:
+def seal(path: str | CapturedFile, sums: Mapping[str, int]) -> None:
     """Note that a file is complete, and the checksums of its fields, where room was made for them.
 
     Parameters
     ----------
-    path : str or Overlay
+    path : str or CapturedFile
         The file, or what is to become of it.
     sums : mapping of str to int
         Checksums by name.
@@ -145,14 +144,14 @@ def place_chunks(path: str, entry: DatasetInfo, table: Ints, *, align: int) -> I
     """
     sizes, masks = table
     dummy = np.zeros(sizes.max(), np.uint8)
-    with Overlay(path, dummy) as overlay:
-        with changing(overlay, **_aligned(align)) as file:
+    with CapturedFile(path, dummy) as captured:
+        with changing(captured, **_aligned(align)) as file:
             dataset = file[entry.name].id
             for index in np.ndindex(*sizes.shape):
                 start = chunk_box(index, entry.chunks, entry.shape).start
                 dataset.write_direct_chunk(start, dummy[: sizes[index]], int(masks[index]))
-        overlay.apply()
-        return np.array(overlay.placed, np.int64).reshape(sizes.shape)
+        captured.apply()
+        return np.array(captured.placed, np.int64).reshape(sizes.shape)
 
 
 def make_chunked(file: Any, entry: DatasetInfo, compression: Mapping[str, Any]) -> Any:

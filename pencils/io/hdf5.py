@@ -22,7 +22,6 @@ from pencils.io.checksum import checksum
 from pencils.io.dataset_info import FORMAT, RESERVED, DatasetInfo, damaged
 from pencils.io.file_info import Access, FileInfo, Identity
 from pencils.io.hdf5_datasets import (
-    address_of,
     describe_dataset,
     external_links,
     find_anywhere,
@@ -33,8 +32,9 @@ from pencils.io.hdf5_datasets import (
     outside,
 )
 from pencils.io.hdf5_errors import number_of, reading, system
-from pencils.io.manifest import TRIES, Listed, Record, broken, check_manifest, lost
+from pencils.io.manifest import Checked, Listed, broken, check_manifest, lost
 from pencils.io.plain import open_regular
+from pencils.io.seal import committed
 from pencils.io.values import COORDINATE, Stored
 
 _MOST_NAMES = 20
@@ -131,18 +131,13 @@ def open_whole(path: str, access: Access = _ORDINARY) -> Iterator[HDF5File]:
     OSError
         If the file cannot be read.
     """
-    for _ in range(TRIES):
-        record = check_manifest(path, edited=access.edited) if access.verify else None
-        with reading(path), opened(path) as file:
-            if record is not None and record.root != address_of(file["/"]):
-                continue  # a series has written its next state in between
-            _check_state(path, file)
-            marked = RESERVED + "format" in file.attrs
-            if access.verify and record is None and not access.edited and marked:
-                raise lost(path)
-            yield HDF5File(path, file, record, access.external)
-            return
-    raise broken(path, "where its contents begin is")
+    record = check_manifest(path, edited=access.edited) if access.verify else None
+    with reading(path), opened(path) as file:
+        _check_state(path, file)
+        marked = RESERVED + "format" in file.attrs
+        if access.verify and record is None and not access.edited and marked:
+            raise lost(path)
+        yield HDF5File(path, file, record, access.external)
 
 
 class HDF5File(NamedTuple):
@@ -154,7 +149,7 @@ class HDF5File(NamedTuple):
         The file.
     file : h5py.File
         The same, open.
-    record : Record or None
+    record : Checked or None
         Its manifest, if it has one and it was compared.
     external : bool
         Whether data may be in other files.
@@ -162,13 +157,13 @@ class HDF5File(NamedTuple):
 
     path: str
     file: Any
-    record: Record | None
+    record: Checked | None
     external: bool
 
     @property
     def listed(self) -> Mapping[str, Listed] | None:
         """The datasets in its manifest, by name; None if it has none."""
-        return None if self.record is None else self.record.manifest.datasets
+        return None if self.record is None else self.record.record.manifest.datasets
 
     def names(self) -> list[str]:
         """Return the names of all datasets."""
@@ -307,7 +302,7 @@ def _is_hdf5(path: str) -> bool:
 
 def _open(path: str) -> Any:
     try:
-        return h5py.File(path, "r", locking=False)
+        return h5py.File(committed(path), "r", locking=False)
     except OSError:  # for example, this process has it open with locks
         return h5py.File(path, "r")
 

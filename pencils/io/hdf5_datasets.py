@@ -24,7 +24,7 @@ from pencils.io.values import COORDINATE
 # Soft links that refer to each other; HDF5 itself follows as many.
 _MOST_LINKS = 16
 # The files of a series; the index in the same folder refers to them.
-_SNAPSHOT = re.compile(r"snapshot-\d{6,}\.h5")
+_SNAPSHOT = re.compile(r"snapshot-(\d+-)?\d{6,}\.h5")
 _SAME_FILE = "."
 
 
@@ -83,11 +83,6 @@ def kind_of(dataset: Any) -> str:
         return ""
     kind: str = dataset.attrs.get(RESERVED + "value", COORDINATE)
     return kind
-
-
-def address_of(thing: Any) -> int:
-    """Return the address of the object header of a group or a dataset."""
-    return int(h5py.h5o.get_info(thing.id).addr)
 
 
 def is_array(dataset: Any) -> bool:

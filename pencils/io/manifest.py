@@ -1,35 +1,26 @@
-r"""What an HDF5 file holds, listed and summed up outside HDF5, where plain reads can compare it.
+r"""The list of contents of an HDF5 file, stored behind HDF5's part of the file.
 
-HDF5 believes what a file says of itself: of a damaged one it may list less than was stored, or
-never return. So a file of pencils says once more what it holds, and whoever reads it compares
-before HDF5 sees a byte. Tools that know nothing of this open the file as any other.
+HDF5 may find less in a damaged file than was stored, or never return. So every file of pencils has
+a *record* of its contents, which is read and compared by plain system calls before HDF5 parses a
+byte. Other tools ignore it. ::
 
-A *record* has two parts. The *manifest*, text in JSON, lists all fields, values and coordinates
-with their types, shapes and checksums, and the extents of all other bytes of the file with the sum
-of their digests. The *trailer*, of fixed size, says where its manifest is and which state of the
-file it is about. ::
+    0      superblock of HDF5, version 0; its bytes 40 to 48 hold `end`
+    ...    everything else of HDF5
+    end    header: mark, end, length and digest of the manifest, digest of this header
+           manifest: JSON text, filled up to a multiple of 8 bytes
+           mark
 
-    0      superblock of HDF5, version 0
-    ...    all else of HDF5, up to the end that the superblock names
-    end    manifest, filled up to a multiple of 8 bytes
-           trailer: start and length of the manifest, end, root, number, digest of the manifest,
-           digest of these numbers, b"\x89pencil\n"
+The *manifest* lists the fields, values and coordinates with their types, shapes and checksums. It
+also holds the sum of the digests of all other bytes that HDF5 has written. The extents outside this
+sum are data that have checksums, and older records.
 
-The superblock says where the trailers of the last two records are, in 16 bytes that HDF5 neither
-reads nor writes there (the scratch-pad of a root entry without cached information). The record that
-counts is that with the highest number, of those that are about the root group the superblock names:
-so one write of eight bytes, of an address of a record or of the root group, changes the file from
-one state to the next, and a process that dies before or after it leaves a record that is true.
+`pencils.io.seal` changes a file from one state to the next: it writes a new record behind the old
+one and then the new `end` into the superblock, by one write of eight bytes. The bytes that HDF5
+changes in place are written last. The manifest lists them as *patches*: the state that a record
+describes is the file with its patches, whether these were written yet or not.
 
-In a file that grows (`pencils.io.series.one_file`) the end that the superblock names is beyond its
-record. Extents that later states have in common are in *pages*, each of which names the one before.
-
-When a program opens the file for writing by HDF5, this cuts off what lies behind its end, and
-writes its superblock anew: such a file ends where its superblock says. One that is damaged does
-not, or its record does not fit.
-
-*Patches* are changes of bytes in place. What a record sums up is the file with its patches, whether
-they have reached it or not.
+When another program opens the file for writing, HDF5 cuts the file off at `end`: such a file has
+lost its record and ends there. A damaged file does not end there, or its record does not fit.
 """
 
 from __future__ import annotations
@@ -37,7 +28,8 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -45,34 +37,29 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pencils.errors import CheckpointError
+from pencils.io.captured_file import CapturedFile
 from pencils.io.dataset_info import DatasetInfo
-from pencils.io.plain import open_regular, read, write
+from pencils.io.plain import open_regular, read
 
-# Of the superblock: what it begins with, the size of addresses and lengths, and its fields.
-HEAD = 96
+# Of the superblock: what it begins with, the size of addresses and lengths, its own size, and
+# where it holds the end of the file.
 _SIGNATURE = b"\x89HDF\r\n\x1a\n\0"
 _SIZES = (13, b"\x08\x08")
-_END, _ROOT, _CACHED, _PLACES = 40, 64, 72, (80, 88)
+_HEAD = 96
+END_AT = 40
 
-# What a trailer says, and this followed by its own digest and the end.
-_BODY = struct.Struct("<6Q")
-_TRAILER = struct.Struct("<6QQ8s")
-_MAGIC = b"\x89pencil\n"
+_HEADER = struct.Struct("<8s4Q")
+_MARK = b"\x89pencil\n"
 _FORMAT = 1
-# Offset, length and digest of a page; of the first one, zeros. A page is one of these, and extents.
-_PAGE = struct.Struct("<3Q")
-_EXTENT = struct.Struct("<2Q")
-# Bytes that are held in memory at once.
-_PIECE_BYTES = 2**24
-# The superblock may change while it is read.
-TRIES = 10
+# Digests are of pages, so that a change of a large file costs only those it touches.
+_PAGE = 4096
 
 Extent = tuple[int, int]
 Patch = tuple[int, bytes]
 
 
 class Listed(NamedTuple):
-    """What a manifest says of a dataset."""
+    """What a manifest states about a dataset."""
 
     kind: str
     dtype: str
@@ -88,44 +75,49 @@ class Listed(NamedTuple):
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a file holds.
+    """The contents of a file.
 
     Parameters
     ----------
     datasets : mapping of str to Listed
         Fields, values and coordinates.
-    covered : sequence of (int, int)
-        Extents that are summed up, besides the superblock.
+    size : int
+        Where HDF5's part of the file ends.
     total : int
-        Sum of the digests of the superblock, of these extents and of those in pages.
-    page : tuple of int
-        Offset, length and digest of the last page; zeros if there is none.
+        Sum of the digests of that part, without `outside`.
+    outside : sequence of (int, int)
+        Extents that are not in the sum, sorted.
+    earlier : tuple of int
+        Offset, length and digest of an earlier manifest, whose `outside` holds here too; zeros if
+        there is none.
     patches : sequence of (int, bytes)
         Bytes that the file has, or is about to have, at some offsets.
     """
 
     datasets: Mapping[str, Listed]
-    covered: Sequence[Extent]
+    size: int
     total: int
-    page: tuple[int, int, int] = (0, 0, 0)
+    outside: Sequence[Extent]
+    earlier: tuple[int, int, int] = (0, 0, 0)
     patches: Sequence[Patch] = ()
 
     def encode(self) -> bytes:
-        """Write it as text."""
+        """Return it as text."""
         parts = {
             "format": _FORMAT,
             "datasets": [[name, *listed] for name, listed in self.datasets.items()],
-            "covered": self.covered,
+            "size": self.size,
             "total": self.total,
-            "page": self.page,
+            "outside": self.outside,
+            "earlier": self.earlier,
             "patches": [[offset, data.hex()] for offset, data in self.patches],
         }
         text = json.dumps(parts, separators=(",", ":")).encode()
-        return text.ljust(-(-len(text) // 8) * 8)
+        return text.ljust(aligned(len(text)))
 
     @classmethod
     def decode(cls, path: str, text: bytes) -> Manifest:
-        """Read it from text that is as it was written.
+        """Make it from its text.
 
         Raises
         ------
@@ -141,90 +133,82 @@ class Manifest:
                 name: Listed(kind, dtype, tuple(shape), total)
                 for name, kind, dtype, shape, total in parts["datasets"]
             },
-            [(offset, count) for offset, count in parts["covered"]],
+            parts["size"],
             parts["total"],
-            tuple(parts["page"]),
+            [(offset, count) for offset, count in parts["outside"]],
+            tuple(parts["earlier"]),
             [(offset, bytes.fromhex(data)) for offset, data in parts["patches"]],
         )
 
 
 class Record(NamedTuple):
-    """A manifest in a file: about which end and root, its number, where it is, who names it."""
+    """A manifest in a file, and where its record begins and ends."""
 
     manifest: Manifest
-    end: int
-    root: int
-    number: int
     start: int
     stop: int
-    place: int
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """Offset, length and digest of the manifest, for `Manifest.earlier`."""
+        text = self.manifest.encode()
+        start = self.start + _HEADER.size
+        return start, len(text), digest(start, text)
 
 
-FIRST_PLACE = _PLACES[0]
+class Checked(NamedTuple):
+    """A record that fits its file: all extents outside the sum, and the digests of all pages."""
+
+    record: Record
+    outside: list[Extent]
+    pages: dict[int, int]
 
 
-def other_place(place: int) -> int:
-    """Where the superblock can name the record that follows the one it names at a place."""
-    return next(other for other in _PLACES if other != place)
-
-
-def compose(manifest: Manifest, start: int, *, end: int, root: int, number: int) -> bytes:
-    """Make a record for a place in a file; its trailer is at the end of it."""
+def compose(manifest: Manifest, start: int) -> bytes:
+    """Make the record of a manifest, for the place `start` in a file."""
     text = manifest.encode()
-    body = _BODY.pack(start, len(text), end, root, number, digest(start, text))
-    return text + body + struct.pack("<Q8s", digest(start + len(text), body), _MAGIC)
+    header = _HEADER.pack(_MARK, start, len(text), digest(start + _HEADER.size, text), 0)[:-8]
+    return header + struct.pack("<Q", digest(start, header)) + text + _MARK
 
 
-def naming(place: int, stop: int) -> tuple[bytes, int]:
-    """Return what to write where in the superblock, to name the record that ends at `stop`."""
-    return struct.pack("<Q", stop - _TRAILER.size), place
+def aligned(address: int) -> int:
+    """Return the next multiple of eight."""
+    return -(-address // 8) * 8
 
 
 def digest(offset: int, data: bytes | bytearray) -> int:
-    """Sum up bytes that lie at an offset of a file; such numbers are added modulo ``2**64``."""
-    return _digest_all(offset, len(data), [data])
+    """Sum up bytes at an offset of a file; such numbers are added modulo ``2**64``."""
+    salt = struct.pack("<QQ", offset, len(data))
+    return int.from_bytes(blake2b(data, digest_size=8, salt=salt).digest(), "little")
 
 
-def _digest_all(offset: int, count: int, pieces: Iterable[bytes | bytearray]) -> int:
-    made = blake2b(digest_size=8, salt=_EXTENT.pack(offset, count))
-    for piece in pieces:
-        made.update(piece)
-    return int.from_bytes(made.digest(), "little")
+def page_digests(
+    file: CapturedFile, outside: Sequence[Extent], start: int, stop: int
+) -> dict[int, int]:
+    """Sum up the pages that have bytes between `start` and `stop`, by number.
 
-
-def sum_up(handle: int, extents: Iterable[Extent], patches: Sequence[Patch] = ()) -> int:
-    """Sum up the superblock and extents of an open file, as they are with some patches.
-
-    Raises
-    ------
-    OSError
-        If they cannot be read.
+    Parameters
+    ----------
+    file : CapturedFile
+        The file, with its patches.
+    outside : sequence of (int, int)
+        Extents that are left out, sorted.
+    start, stop : int
+        The bytes. Of the first and the last page, bytes beyond these are left out.
     """
-    total = digest(0, mask_head(read(handle, HEAD, 0)))
-    for offset, count in extents:
-        total += _digest_all(offset, count, _pieces(handle, offset, count, patches))
-    return total % 2**64
+    near = outside[max(0, bisect(outside, (start,)) - 1) : bisect(outside, (stop,))]
+    found: dict[int, int] = {}
+    for offset, count in complement(near, start, stop):
+        for page in range(offset // _PAGE, -(-(offset + count) // _PAGE)):
+            at = max(offset, page * _PAGE)
+            data = file.peek(at, min(offset + count, (page + 1) * _PAGE) - at)
+            found[page] = (found.get(page, 0) + digest(at, data)) % 2**64
+    return found
 
 
-def mask_head(head: bytes) -> bytes:
-    """Leave out of a superblock what changes from one state of a file to the next."""
-    masked = bytearray(head)
-    for at in (_END, _ROOT, *_PLACES):
-        masked[at : at + 8] = bytes(8)
-    return bytes(masked)
-
-
-def _pieces(
-    handle: int, offset: int, count: int, patches: Sequence[Patch]
-) -> Iterator[bytes | bytearray]:
-    near = [(at, data) for at, data in patches if at < offset + count and at + len(data) > offset]
-    for start in range(offset, offset + count, _PIECE_BYTES):
-        piece = bytearray(read(handle, min(_PIECE_BYTES, offset + count - start), start))
-        for at, data in near:
-            first, last = max(at, start), min(at + len(data), start + len(piece))
-            if first < last:
-                piece[first - start : last - start] = data[first - at : last - at]
-        yield piece
+def changed_pages(offset: int, count: int) -> tuple[int, int]:
+    """Return where the pages of these bytes begin and end."""
+    return offset // _PAGE * _PAGE, -(-(offset + count) // _PAGE) * _PAGE
 
 
 def complement(extents: Iterable[Extent], start: int, stop: int) -> list[Extent]:
@@ -238,35 +222,37 @@ def complement(extents: Iterable[Extent], start: int, stop: int) -> list[Extent]
     gaps = []
     for offset, count in sorted(extent for extent in extents if extent[1]):
         if offset > start:
-            gaps.append((start, offset - start))
+            gaps.append((start, min(offset, stop) - start))
         start = max(start, offset + count)
-    if start < stop:
-        gaps.append((start, stop - start))
+        if start >= stop:
+            return gaps
+    gaps.append((start, stop - start))
     return gaps
 
 
-def make_page(previous: tuple[int, int, int], extents: Iterable[Extent]) -> bytes:
-    """Make a page that lists extents, and names the one before."""
-    return _PAGE.pack(*previous) + b"".join(_EXTENT.pack(*extent) for extent in extents)
+def end_of(head: bytes) -> int | None:
+    """Return the end of the file by a superblock; None if pencils does not write such superblocks.
 
-
-def clear_cached_root(handle: int) -> None:
-    """Let the superblock say of the root group where it is and nothing else: no records, either."""
-    write(handle, bytes(HEAD - _CACHED), _CACHED)
-
-
-def parse_head(head: bytes) -> tuple[int, int] | None:
-    """End and root of a superblock of the version that pencils writes; None of another."""
+    Parameters
+    ----------
+    head : bytes
+        The first bytes of the file, 96 or more.
+    """
     at, sizes = _SIZES
-    known = head.startswith(_SIGNATURE) and head[at : at + 2] == sizes and len(head) == HEAD
-    if not known:
+    if not head.startswith(_SIGNATURE) or head[at : at + 2] != sizes or len(head) < _HEAD:
         return None
-    end, root = struct.unpack_from("<Q16xQ", head, _END)
-    return int(end), int(root)
+    return int.from_bytes(head[END_AT : END_AT + 8], "little")
 
 
-def check_manifest(path: str, *, edited: bool = False) -> Record | None:
-    """Compare all that a file holds besides data with its record, by plain reads.
+def read_head(handle: int) -> bytes:
+    """Read the superblock, and the header of the record, if there is one."""
+    head = read(handle, _HEAD, 0)
+    end = end_of(head)
+    return head if end is None else head + read(handle, _HEADER.size, min(end, 2**62))
+
+
+def check_manifest(path: str, *, edited: bool = False) -> Checked | None:
+    """Compare all bytes of a file, but data that have checksums, with its record.
 
     Parameters
     ----------
@@ -277,9 +263,9 @@ def check_manifest(path: str, *, edited: bool = False) -> Record | None:
 
     Returns
     -------
-    Record or None
-        The record; None if the file ends where its superblock says, or is no HDF5 file as pencils
-        writes them: then it is of another tool, or another tool has written to it.
+    Checked or None
+        None if the file ends where its superblock states, or is no HDF5 file as pencils writes
+        them: then it is of another program, or another program has written to it.
 
     Raises
     ------
@@ -294,84 +280,66 @@ def check_manifest(path: str, *, edited: bool = False) -> Record | None:
         if record is None:
             return None
         manifest = record.manifest
-        extents = [*manifest.covered, *_read_pages(path, handle, manifest.page)]
-        total = sum_up(handle, extents, manifest.patches)
+        outside = sorted(_outside(path, handle, manifest))
+        with CapturedFile(path) as file:
+            for patch in manifest.patches:
+                file.poke(*patch)
+            pages = page_digests(file, outside, 0, manifest.size)
     except OSError as error:
         raise OSError(error.errno, f"cannot read: {error.strerror}", path) from error
     finally:
         os.close(handle)
-    if total != manifest.total:
-        raise broken(path, "what it says of its contents is")
-    return record
+    if sum(pages.values()) % 2**64 != manifest.total:
+        raise broken(path, "the part that HDF5 reads is")
+    return Checked(record, outside, pages)
 
 
 def find_record(path: str, handle: int, *, edited: bool = False) -> Record | None:
-    """Find the record that counts in an open file; as `check_manifest`, but for the sum."""
-    for _ in range(TRIES):
-        head, size = read(handle, HEAD, 0), os.fstat(handle).st_size
-        known = parse_head(head)
-        if known is None:
-            break
-        found = [_read_record(path, handle, size, head, place) for place in _PLACES]
-        fitting = [record for record in found if record is not None and record.root == known[1]]
-        if fitting:
-            record = max(fitting, key=lambda record: record.number)
-            if record.end <= known[0] <= size:
-                return record
-        elif not _is_named(head) and known[0] >= size:
-            return None
-        if read(handle, HEAD, 0) == head:
-            break  # nobody is changing it
-    if edited or (known is None and not _ends_with_trailer(handle)):
+    """Find the record of an open file; as `check_manifest`, but without the sum."""
+    head = read(handle, _HEAD, 0)
+    end, size = end_of(head), os.fstat(handle).st_size
+    if end is not None and end >= size:
+        return None  # HDF5 finds out if something is missing
+    record = None if end is None else _read_record(path, handle, end)
+    if record is not None:
+        return record
+    if edited or (end is None and read(handle, len(_MARK), max(0, size - len(_MARK))) != _MARK):
         return None
-    what = "its list of contents, which is to lie behind the end of HDF5's part, is"
+    what = "its list of contents, which begins at the end of HDF5's part, is"
     hint = "; if another program has appended something to the file, edited=True reads it"
     raise broken(path, what, hint)
 
 
-def _read_record(path: str, handle: int, size: int, head: bytes, place: int) -> Record | None:
-    """Read the record that is named at a place of the superblock, if there is a whole one."""
-    at = struct.unpack_from("<Q", head, place)[0]
-    if not (_is_named(head) and HEAD < at <= size - _TRAILER.size):
+def _read_record(path: str, handle: int, start: int) -> Record | None:
+    header = read(handle, _HEADER.size, start)
+    if len(header) < _HEADER.size:
         return None
-    data = read(handle, _TRAILER.size, at)
-    if len(data) < _TRAILER.size:
+    mark, at, length, text_digest, own_digest = _HEADER.unpack(header)
+    if mark != _MARK or at != start or own_digest != digest(start, header[:-8]):
         return None
-    start, length, end, root, number, text_digest, own_digest, magic = _TRAILER.unpack(data)
-    whole = magic == _MAGIC and own_digest == digest(at, data[: _BODY.size])
-    if not whole or start + length != at:
+    at += _HEADER.size
+    text = read(handle, length, at)
+    if digest(at, text) != text_digest or read(handle, len(_MARK), at + length) != _MARK:
         return None
-    text = read(handle, length, start)
-    if digest(start, text) != text_digest:
-        return None
-    manifest = Manifest.decode(path, text)
-    return Record(manifest, end, root, number, start, at + _TRAILER.size, place)
+    return Record(Manifest.decode(path, text), start, at + length + len(_MARK))
 
 
-def _is_named(head: bytes) -> bool:
-    """Whether a superblock has room for names of records, and one is there."""
-    return not any(head[_CACHED : _PLACES[0]]) and any(head[_PLACES[0] : HEAD])
-
-
-def _ends_with_trailer(handle: int) -> bool:
-    size = os.fstat(handle).st_size
-    return size > HEAD and read(handle, len(_MAGIC), size - len(_MAGIC)) == _MAGIC
-
-
-def _read_pages(path: str, handle: int, page: tuple[int, int, int]) -> Iterator[Extent]:
-    while any(page):
-        offset, count, sum_ = page
-        data = read(handle, count, offset)
-        if digest(offset, data) != sum_:
+def _outside(path: str, handle: int, manifest: Manifest) -> Iterable[Extent]:
+    """Yield the extents outside the sum, those of earlier manifests included."""
+    yield from manifest.outside
+    while any(manifest.earlier):
+        offset, length, expected = manifest.earlier
+        text = read(handle, length, offset)
+        if digest(offset, text) != expected:
             raise broken(path, "its list of contents is")
-        page = _PAGE.unpack_from(data)
-        yield from _EXTENT.iter_unpack(data[_PAGE.size :])
+        manifest = Manifest.decode(path, text)
+        yield from manifest.outside
 
 
 def broken(path: str, what: str, hint: str = "") -> CheckpointError:
-    """Make the error for a file whose record does not fit."""
+    """Make the error for a file that does not fit its record."""
     msg = (
-        f"{path} is damaged: {what} no longer as written; go back to an older checkpoint, or see "
+        f"{path} is damaged: {what} no longer as written; go back to an older checkpoint, or read "
         f"what HDF5 still finds with load(..., verify=False){hint}"
     )
     return CheckpointError(msg)
@@ -380,14 +348,15 @@ def broken(path: str, what: str, hint: str = "") -> CheckpointError:
 def lost(path: str) -> CheckpointError:
     """Make the error for a file by pencils that has no record."""
     msg = (
-        f"{path} was written by pencils, and then changed or rewritten by another program: its "
-        "list of contents is gone, so damage cannot be found; edited=True reads it as it is"
+        f"{path} was written by pencils, and then changed or rewritten by another program, or cut "
+        "off: its list of contents is gone, so damage cannot be found; edited=True reads it as it "
+        "is"
     )
     return CheckpointError(msg)
 
 
 def _type_text(dtype: np.dtype[Any]) -> str:
-    """Text that is the same for types whose elements are the same, byte for byte."""
+    """Make a text that is equal for types whose elements are equal, byte for byte."""
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
         return f"{_type_text(base)}{list(shape)}"

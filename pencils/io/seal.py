@@ -1,36 +1,50 @@
-"""Give files the records by which damage in them is found. No communication."""
+"""Give files the records by which damage is found, and change files in place. No communication.
+
+A file in use is changed in this order, so that a process that is killed leaves the old state or the
+new one:
+
+1. New bytes and the new record go behind the old record, where no reader looks; then `os.fsync`.
+2. One write of eight bytes makes the superblock refer to the new record; then `os.fsync`.
+3. The patches, which the new record lists, are written in place.
+
+If the process is killed during step 3, `committed` shows readers the file with its patches, and
+`repair` writes them.
+"""
 
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
+import numpy as np
+
+from pencils.io.captured_file import CapturedFile, Change
 from pencils.io.dataset_info import DatasetInfo
 from pencils.io.manifest import (
-    FIRST_PLACE,
-    HEAD,
+    END_AT,
     Extent,
     Listed,
     Manifest,
     Patch,
-    Record,
-    clear_cached_root,
-    complement,
+    aligned,
+    check_manifest,
     compose,
+    end_of,
     find_record,
-    naming,
-    other_place,
-    parse_head,
-    sum_up,
+    page_digests,
+    read_head,
 )
-from pencils.io.overlay import Overlay
-from pencils.io.plain import read, write
+from pencils.io.plain import open_regular, read, write
+
+# The end of the file in the superblock is not summed up: it changes with every record.
+END_FIELD: Extent = (END_AT, 8)
 
 
 def seal_new(path: str, entries: Iterable[DatasetInfo], raw: Iterable[Extent]) -> None:
-    """Add a record to a file that HDF5 has just written, and which has not got its name yet.
+    """Add a record to a file that h5py has just written.
 
     Parameters
     ----------
@@ -46,26 +60,21 @@ def seal_new(path: str, entries: Iterable[DatasetInfo], raw: Iterable[Extent]) -
     OSError
         If the file cannot be written.
     """
-    with open_to_write(path) as handle:
-        clear_cached_root(handle)
-        found = parse_head(read(handle, HEAD, 0))
-        if found is None:
-            msg = "this version of HDF5 begins files in another way than pencils knows"
+    with open_to_write(path) as handle, CapturedFile(path) as file:
+        size = end_of(read_head(handle))
+        if size is None:
+            msg = "this version of HDF5 begins files in another way than pencils expects"
             raise RuntimeError(msg)
-        end, root = found
-        covered = complement(raw, HEAD, end)
+        outside = sorted([END_FIELD, *raw])
+        total = sum(page_digests(file, outside, 0, size).values()) % 2**64
         datasets = {entry.name: Listed.of(entry) for entry in entries}
-        manifest = Manifest(datasets, covered, sum_up(handle, covered))
-        start = aligned(end)
-        data = compose(manifest, start, end=end, root=root, number=1)
-        write(handle, data, start)
-        write(handle, *naming(FIRST_PLACE, start + len(data)))
+        start = aligned(size)
+        write(handle, compose(Manifest(datasets, size, total, outside), start), start)
+        _refer(handle, start)
 
 
 def reseal(path: str, sums: Mapping[str, int]) -> None:
     """Correct the checksums of fields, all at once; afterwards the file is on the disk.
-
-    A process that dies meanwhile leaves all of the old ones or all of the new ones.
 
     Parameters
     ----------
@@ -76,79 +85,149 @@ def reseal(path: str, sums: Mapping[str, int]) -> None:
 
     Raises
     ------
+    CheckpointError
+        If the file is damaged.
     OSError
         If the file cannot be written.
     """
     from pencils.io import create
 
+    repair(path)
+    checked = check_manifest(path, edited=True)
+    if checked is None:
+        create.seal(path, sums)
     with open_to_write(path) as handle:
-        record = find_record(path, handle, edited=True)
-        if record is None:
-            create.seal(path, sums)
+        if checked is None:
             os.fsync(handle)
             return
-        _apply(handle, record.manifest.patches)  # unless whoever wrote the record has
-        with Overlay(path) as overlay:
-            create.seal(overlay, sums)
-            changes = overlay.changes()
-        patches = [
-            patch
-            for offset, data in changes
-            for patch in _differences(offset, read(handle, len(data), offset), data)
-            if HEAD <= patch[0] < record.end
-        ]
-        _switch(handle, record, _with_sums(handle, record.manifest, sums, patches))
-        _apply(handle, patches)
+        (old, start, stop), outside, _ = checked
+        with CapturedFile(path) as file:
+            create.seal(file, sums)
+            patches = differences(handle, file.changes(), old.size)
+            pages = page_digests(file, outside, 0, old.size)
+        datasets = {
+            name: listed._replace(checksum=sums.get(name, listed.checksum))
+            for name, listed in old.datasets.items()
+        }
+        total = sum(pages.values()) % 2**64
+        manifest = replace(old, datasets=datasets, total=total, patches=patches)
+        place = aligned(old.size)  # records alternate between two places
+        if place + len(compose(manifest, place)) > start:
+            place = aligned(stop)
+        switch(handle, manifest, place)
         os.fsync(handle)
 
 
-def _with_sums(
-    handle: int, manifest: Manifest, sums: Mapping[str, int], patches: list[Patch]
-) -> Manifest:
-    datasets = {
-        name: listed._replace(checksum=sums.get(name, listed.checksum))
-        for name, listed in manifest.datasets.items()
-    }
-    total = sum_up(handle, manifest.covered, patches)
-    return replace(manifest, datasets=datasets, total=total, patches=patches)
+def switch(handle: int, manifest: Manifest, start: int, changes: Iterable[Change] = ()) -> int:
+    """Bring an open file to its next state; patches may reach the disk later.
 
+    Parameters
+    ----------
+    handle : int
+        The file.
+    manifest : Manifest
+        Of the next state.
+    start : int
+        Where its record goes; the old one must stay as it is.
+    changes : iterable of Change
+        Bytes that the old state does not use.
 
-def _switch(handle: int, record: Record, manifest: Manifest) -> None:
-    """Let another record count from one moment to the next, the old one staying where it is."""
-    start, number = aligned(record.end), record.number + 1
-    facts = {"end": record.end, "root": record.root, "number": number}
-    data = compose(manifest, start, **facts)
-    if start + len(data) > record.start:
-        start = aligned(record.stop)
-        data = compose(manifest, start, **facts)
-    write(handle, data, start)
-    os.fsync(handle)
-    write(handle, *naming(other_place(record.place), start + len(data)))
-    os.fsync(handle)
+    Returns
+    -------
+    int
+        Where the record ends.
 
-
-def _apply(handle: int, patches: Iterable[Patch]) -> None:
-    for offset, data in patches:
+    Raises
+    ------
+    OSError
+        If the file cannot be written.
+    """
+    record = compose(manifest, start)
+    for offset, data in changes:
         write(handle, data, offset)
+    write(handle, record, start)
+    os.fsync(handle)
+    _refer(handle, start)
+    os.fsync(handle)
+    for offset, data in manifest.patches:
+        write(handle, data, offset)
+    return start + len(record)
 
 
-def _differences(offset: int, old: bytes, new: bytes) -> Iterator[Patch]:
-    """Where bytes differ, in words of eight."""
-    for at in range(0, len(new), 8):
-        if old[at : at + 8] != new[at : at + 8]:
-            yield offset + at, new[at : at + 8]
+def differences(handle: int, changes: Iterable[Change], stop: int) -> list[Patch]:
+    """List changes below `stop` that differ from an open file, in words of eight bytes.
+
+    The end of the file in the superblock is left out.
+    """
+    found: list[Patch] = []
+    for offset, data in changes:
+        new = np.frombuffer(data, np.uint8)
+        old = np.frombuffer(read(handle, len(data), offset).ljust(len(data), b"\0"), np.uint8)
+        words = np.unique((np.flatnonzero(old != new) + offset) // 8)
+        words = words[(words * 8 != END_AT) & (words * 8 < stop)]
+        for run in np.split(words, np.flatnonzero(np.diff(words) > 1) + 1) if words.size else ():
+            first, last = max(0, 8 * int(run[0]) - offset), 8 * int(run[-1]) + 8 - offset
+            found.append((offset + first, data[first:last]))
+    return found
+
+
+def repair(path: str) -> None:
+    """Write the patches that a process left behind when it was killed.
+
+    Raises
+    ------
+    CheckpointError
+        If it is not a regular file.
+    OSError
+        If the file cannot be read or written.
+    """
+    patches = _pending(path)
+    if patches:
+        with open_to_write(path) as handle:
+            for offset, data in patches:
+                write(handle, data, offset)
+            os.fsync(handle)
+
+
+def committed(path: str) -> str | CapturedFile:
+    """Return what h5py opens to read the last committed state: the path, if it is in place.
+
+    Raises
+    ------
+    CheckpointError
+        If it is not a regular file.
+    OSError
+        If the file cannot be read.
+    """
+    patches = _pending(path)
+    if not patches:
+        return path
+    file = CapturedFile(path)
+    for patch in patches:
+        file.poke(*patch)
+    return file
+
+
+def _pending(path: str) -> list[Patch]:
+    handle = open_regular(path)
+    try:
+        record = find_record(path, handle, edited=True)
+        patches = () if record is None else record.manifest.patches
+        return [(at, data) for at, data in patches if read(handle, len(data), at) != data]
+    finally:
+        os.close(handle)
+
+
+def _refer(handle: int, start: int) -> None:
+    """Make the superblock refer to a record: eight bytes in one sector, which change at once."""
+    write(handle, struct.pack("<Q", start), END_AT)
 
 
 @contextmanager
 def open_to_write(path: str) -> Iterator[int]:
-    """Open a file for reading and writing by the system's calls."""
+    """Open a file for reading and writing by system calls."""
     handle = os.open(path, os.O_RDWR)
     try:
         yield handle
     finally:
         os.close(handle)
-
-
-def aligned(address: int) -> int:
-    """Say where the next word of eight bytes begins."""
-    return -(-address // 8) * 8

@@ -41,6 +41,18 @@ class Run(NamedTuple):
     block: Array
 
 
+class Place(NamedTuple):
+    """Where a field is in a file: pieces of `nbytes` bytes, in C order, begin at `starts`."""
+
+    starts: tuple[int, ...]
+    nbytes: int
+
+    def find(self, offset: int) -> int:
+        """Return where the byte at `offset` of the field is in the file."""
+        number, rest = divmod(offset, self.nbytes)
+        return self.starts[number] + rest
+
+
 def slab_dimension(shape: tuple[int, ...]) -> int:
     """First dimension with more than one point: the one along which a slab is cut."""
     return next((dim for dim, points in enumerate(shape) if points > 1), 0)
@@ -85,12 +97,18 @@ def runs(field: PencilArray) -> Iterator[Run]:
             yield Run(origin + step, field.local[component + index])
 
 
-def pieces(run: Run) -> Iterator[Run]:
-    """Cut a run whose block is contiguous into views of bounded size."""
-    flat = run.block.reshape(-1)
-    most = max(1, PIECE_BYTES // flat.dtype.itemsize)
-    for at in range(0, flat.size, most):
-        yield Run(run.offset + at * flat.dtype.itemsize, flat[at : at + most])
+def pieces(run: Run, nbytes: int) -> Iterator[Run]:
+    """Cut a run whose block is contiguous into views of bounded size.
+
+    None contains the bytes before and after a multiple of `nbytes`, the bytes of a chunk.
+    """
+    flat, at = run.block.reshape(-1), 0
+    itemsize = flat.dtype.itemsize
+    while at < flat.size:
+        offset = run.offset + at * itemsize
+        most = max(1, min(PIECE_BYTES, nbytes - offset % nbytes) // itemsize)
+        yield Run(offset, flat[at : at + most])
+        at += most
 
 
 class Slabs:

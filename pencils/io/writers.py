@@ -27,7 +27,7 @@ from pencils.comm.file import SharedFile
 from pencils.io.checksum import checksum
 from pencils.io.dataset_info import DatasetInfo
 from pencils.io.progress import Told, ignore
-from pencils.io.slabs import Run, Slabs, pieces, runs
+from pencils.io.slabs import Place, Run, Slabs, pieces, runs
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -87,7 +87,8 @@ class ContiguousWriter:
 
     def take(self, field: PencilArray, entry: DatasetInfo) -> Part:
         """Move a field to slabs. *Collective*."""
-        return _Slab(self, self._slabs.of(field), entry.offset or 0)
+        place = Place((entry.offset or 0,), entry.nbytes)
+        return _Slab(self, self._slabs.of(field), place)
 
     def close(self) -> None:
         """Release the memory of slabs."""
@@ -97,9 +98,9 @@ class ContiguousWriter:
 class _Slab:
     """One slab; its memory is released when it is written."""
 
-    def __init__(self, writer: ContiguousWriter, slab: PencilArray, offset: int) -> None:
+    def __init__(self, writer: ContiguousWriter, slab: PencilArray, place: Place) -> None:
         self._writer = writer
-        self._offset = offset
+        self._place = place
         self._sum = 0
         mine = slab.extent.layout.is_first_replica(slab.pencil.rank)
         self._runs = deque(runs(slab) if mine else ())
@@ -109,7 +110,7 @@ class _Slab:
         while self._runs:
             run = self._runs.popleft()
             self._sum += write_run(
-                writer.file, self._offset, run, summed=writer.summed, moved=writer.moved
+                writer.file, self._place, run, summed=writer.summed, moved=writer.moved
             )
         writer.file.complain()
 
@@ -147,14 +148,14 @@ def write_each(
 
 def write_run(
     file: SharedFile,
-    start: int,
+    place: Place,
     run: Run,
     *,
     first: int = 0,
     summed: bool = True,
     moved: Told = ignore,
 ) -> int:
-    """Write a run of a field whose bytes begin at `start`, piece by piece. Local.
+    """Write a run of a field that has its place in the file, piece by piece. Local.
 
     Returns
     -------
@@ -163,8 +164,8 @@ def write_run(
         zero with ``summed=False``.
     """
     total = 0
-    for offset, piece in pieces(Run(run.offset, np.ascontiguousarray(run.block))):
-        file.write(start + offset, piece)
+    for offset, piece in pieces(Run(run.offset, np.ascontiguousarray(run.block)), place.nbytes):
+        file.write(place.find(offset), piece)
         if summed:
             total += checksum(piece, first + offset // piece.dtype.itemsize)
         moved(piece.nbytes)

@@ -287,7 +287,7 @@ def test_two_writers_are_told(lab, mpi_tmp_path, storage):
     one.append(0, {"u": u})
     kind, text = lab.raised(two.append, 0, {"u": 2 * u})
     assert kind is CheckpointError
-    assert "someone else" in text
+    assert "another process" in text
     one.append(1, {"u": u})
     assert np.array_equal(stored(lab, shown(path, storage))["u"], np.ones((2, 4, 5)))
 

@@ -19,7 +19,7 @@ from pencils.io.options import already_there
 from pencils.io.series.column import SUMS, TIME
 from pencils.io.series.ledger import Ledger
 from pencils.io.series.one_file import OneFile, create
-from pencils.io.slabs import Slabs, runs
+from pencils.io.slabs import Place, Slabs, runs
 from pencils.io.values import Stored
 from pencils.io.writers import write_run
 
@@ -77,7 +77,7 @@ class InFile:
         values: Mapping[str, Stored],
     ) -> None:
         """Add a snapshot."""
-        found: tuple[str, dict[str, int]] | None = None
+        found: tuple[str, dict[str, Place]] | None = None
         with agreed(self._comm, "append"):
             if self._file is not None:
                 found = self._file.path, self._file.place()
@@ -88,8 +88,7 @@ class InFile:
                 row: dict[str, Any] = {name: value.data for name, value in values.items()}
                 row |= {SUMS + name: sums[name] for name in fields}
                 with self._file.ledger.changing(), self._taking_place(self._file):
-                    self._file.ledger.record({TIME: time, **row})
-                    self._file.commit(places)
+                    self._file.commit({TIME: time, **row}, places)
 
     def truncate(self, count: int) -> None:
         """Keep the first snapshots only."""
@@ -155,17 +154,17 @@ def _write(
     path: str,
     step: int,
     fields: Mapping[str, PencilArray],
-    places: Mapping[str, int],
+    places: Mapping[str, Place],
 ) -> dict[str, int]:
     """Write fields where nobody looks yet; return their checksums, as part of all snapshots."""
     sums = np.zeros(len(places), np.uint64)
     with closing(Slabs()) as slabs, SharedFile(comm, path, write=True) as file:
-        for number, (name, start) in enumerate(places.items()):
+        for number, (name, place) in enumerate(places.items()):
             slab = slabs.of(fields[name])
             with agreed(comm, "append"):
                 if slab.extent.layout.is_first_replica(slab.pencil.rank):
                     first = step * slab.size
-                    written = (write_run(file, start, run, first=first) for run in runs(slab))
+                    written = (write_run(file, place, run, first=first) for run in runs(slab))
                     sums[number] = sum(written) % 2**64
                 file.complain()
     totals = allreduce(comm, sums, np.add)

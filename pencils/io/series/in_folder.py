@@ -205,8 +205,8 @@ class InFolder:
     def _check_alone(self) -> None:
         if self.ledger is not None and _identity(self.path) != self._seen:
             msg = (
-                f"someone else has written to {self.path}; let one program at a time append to a "
-                "series, and make a new TimeSeries to continue it"
+                f"another process has written to {self.path}; let one program at a time append "
+                "to a series, and make a new TimeSeries to continue it"
             )
             raise CheckpointError(msg)
 

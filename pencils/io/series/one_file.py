@@ -1,62 +1,68 @@
-"""A series in one HDF5 file, to which is only ever added.
+"""The HDF5 file of a series in one file, on rank 0.
 
-A step goes to the end of the file, where nobody looks: first the points of all fields, written by
-all ranks, then a new root group with new headers for all datasets, which list the old chunks and
-the new ones. When all that is on disk, one number at the beginning of the file is changed: where
-its root group is. Until then, and for whoever has the file open, everything is as it was.
-
-Who opens the file asks for its length, reads where it ends, and then where its root is. What comes
-later must not be beyond what was said before: so the file is made longer a step before its end
-moves, and its end moves a step before there is a root. A process that dies leaves the room for that
-step unused, as a hole in the file.
-
-Besides the points a step takes some 10 kB, and 8 kB for each field; coordinates are written once.
+Every dataset has an unlimited time axis, and a chunk holds one snapshot of a field or a part of it.
+To append, h5py extends the datasets of a `CapturedFile`; HDF5 allocates the new chunks at once and
+tells their addresses, where all ranks write the points. Then h5py writes the values, the time among
+them, and `pencils.io.seal.switch` brings the file to its next state. New bytes go behind the record
+of the old state; of the old bytes only those change that HDF5 changes.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from bisect import bisect
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from math import prod
+from typing import Any
 
+import h5py
 import numpy as np
 
 from pencils.errors import CheckpointError
+from pencils.io import hdf5
+from pencils.io.captured_file import CapturedFile, Change, changing
+from pencils.io.chunks import chunk_in_order, count_chunks
+from pencils.io.dataset_info import RESERVED
 from pencils.io.file_info import Access
-from pencils.io.manifest import HEAD, Listed, Record, clear_cached_root
-from pencils.io.overlay import Change, Overlay
-from pencils.io.plain import open_regular, read, write
-from pencils.io.seal import aligned
-from pencils.io.series.chunk_index import ChunkIndex, chunk_shape
-from pencils.io.series.column import Column
-from pencils.io.series.kept import Kept
-from pencils.io.series.ledger import Ledger
-from pencils.io.series.superblock import (
-    Superblock,
+from pencils.io.manifest import (
+    END_AT,
+    Checked,
+    Extent,
+    Listed,
+    Manifest,
+    Record,
+    aligned,
+    changed_pages,
+    check_manifest,
+    complement,
     end_of,
-    read_superblock,
-    set_address,
-    set_end,
-    set_root,
-    start_blank,
+    page_digests,
+    read_head,
 )
+from pencils.io.plain import open_regular
+from pencils.io.seal import END_FIELD, differences, open_to_write, repair, seal_new, switch
+from pencils.io.series.column import Column
+from pencils.io.series.ledger import Ledger
+from pencils.io.series.tree import list_entries, make_chunked, read_tree, write_facts, write_tree
+from pencils.io.slabs import Place
 
 # Readers before HDF5 2.0 take chunks below 4 GiB.
 CHUNK_BYTES = 2**30
 # Values of that many bytes, of several times, share a chunk.
 _BATCH_BYTES = 1024
-# Bytes that a root group and its headers are likely to take, before there has been one.
-_ROOM = 2**19
+# A record lists that many extents outside its sum, and refers to an earlier record for others.
+_LISTED = 64
 
 
 class OneFile:
-    """The file of a series, as rank 0 has it.
+    """The file of a series.
 
     Parameters
     ----------
     path : str
-        The file, which `create` has made.
+        The file, which `create` has made. If a process was killed while it changed the file, the
+        change is completed.
     edited : bool, optional
         Whether to continue what another program has changed.
 
@@ -70,262 +76,224 @@ class OneFile:
 
     def __init__(self, path: str, *, edited: bool = False) -> None:
         self.path = path
-        self.indices: dict[str, ChunkIndex] = {}
-        self.points: dict[str, int] = {}  # where coordinates lie
-        self.ledger, self._block, record = self._read(edited=edited)
-        self._kept = self._collect(record)
-        self._sealed = record is not None
-        # Of what is written, and of it without the record; the superblock is going to be ahead.
-        self._end = max(self._block.end, 0 if record is None else record.stop)
-        self._inner = self._block.end
-        self._besides = _ROOM  # bytes of the last step that were no fields
-        self._step = 0  # bytes that the next step is likely to take; none before there is room
+        repair(path)
+        with hdf5.open_whole(path, Access(edited=edited)) as source:
+            self.ledger = read_tree(path, source.file)
+            checked = source.record
+            for column in self.ledger.columns.values():
+                _check_layout(path, source.file[column.name], column)
+            raw = () if checked else _raw_extents(source.file, self.ledger)
+        if checked is None:
+            checked = self._seal_again(raw)
+        self._head = self._read_head()
+        self._record = checked.record
+        self._pages = checked.pages
+        self._outside = checked.outside  # all extents outside the sum
+        self._listed = list(checked.record.manifest.outside)  # those that the record lists
+        self._earlier = checked.record.manifest.earlier
+        self._change = ExitStack()  # what h5py has open between `place` and `commit`
+        self._captured: CapturedFile | None = None
+        self._file: Any = None
 
-    def place(self) -> dict[str, int]:
-        """Say where a new snapshot of every field goes: beyond the end of the file.
+    def place(self) -> dict[str, Place]:
+        """Extend all datasets in memory; return where the new snapshot of every field goes.
 
         Raises
         ------
         CheckpointError
-            If someone else has written to the file.
+            If another process has written to the file.
+        OSError
+            If the file cannot be read.
         """
-        self._check_alone()
-        if not self.ledger.times:
-            self.indices.clear()
-            self.points.clear()
-        end, places = self._end, {}
-        for column in self.ledger.fields:
-            index = self._index(column)
-            places[column.name] = end = aligned(end)
-            end += index.per_row * index.nbytes
-        self._make_room(end)
-        return places
+        count = len(self.ledger.times)
+        if count == 0:
+            write_datasets(self._begin(), self.ledger)
+            self._end(())
+        file = self._begin()
+        for column in self.ledger.columns.values():
+            file[column.name].resize(count + 1, axis=0)
+        return {column.name: self._find(column, count) for column in self.ledger.fields}
 
-    def close(self) -> None:
-        """Give back the room behind the last snapshot, if it was made here."""
-        if self._step and read_superblock(self.path) == self._block:
-            with _opened(self.path) as handle:
-                set_end(handle, self._inner)
-                os.fsync(handle)
-                os.ftruncate(handle, self._end)
+    def commit(self, row: Mapping[str, Any], places: Mapping[str, Place]) -> None:
+        """Add a snapshot whose fields are written at `places`: its time, values and checksums.
 
-    def _check_alone(self) -> None:
-        if read_superblock(self.path) != self._block:
-            msg = f"{self.path} was changed by someone else; make a new TimeSeries to continue it"
-            raise CheckpointError(msg)
-
-    def _make_room(self, end: int) -> None:
-        """Let the file be longer than the superblock is going to say after the next snapshot."""
-        self._step = end - self._end + 2 * self._besides
-        with _opened(self.path) as handle:
-            _lengthen(handle, self._end + 3 * self._step)
-
-    def commit(self, places: Mapping[str, int]) -> None:
-        """Let everybody see the ledger as it is now, with new snapshots at these places."""
-        ends = [self._end]
-        for name, start in places.items():
-            index = self._index(self.ledger.columns[name])
-            for number in range(index.per_row):
-                index.add(start + number * index.nbytes)
-            ends.append(start + index.per_row * index.nbytes)
-        self._write(max(ends))
+        Raises
+        ------
+        CheckpointError
+            If another process has written to the file.
+        OSError
+            If the file cannot be written.
+        """
+        count = len(self.ledger.times)
+        self.ledger.record(row)
+        for name, value in row.items():
+            if np.size(value):
+                self._file[name][count] = np.asarray(value, self.ledger.columns[name].dtype)
+        self._write_sums()
+        self._end([(start, place.nbytes) for place in places.values() for start in place.starts])
 
     def cut(self, count: int) -> None:
-        """Let everybody see the first snapshots only."""
+        """Keep the first snapshots only."""
+        file = self._begin()
         self.ledger.cut(count)
         for column in self.ledger.columns.values():
-            index = self._index(column)
-            index.cut(count // index.chunk[0] * index.per_row)
-        self._write(self._end)
+            file[column.name].resize(count, axis=0)
+        self._write_sums()
+        self._end(())
 
-    def _read(self, *, edited: bool) -> tuple[Ledger, Superblock, Record | None]:
-        from pencils.io import hdf5  # of all ranks, only this one needs h5py
-        from pencils.io.hdf5_datasets import address_of
-        from pencils.io.series.tree import read_tree
+    def close(self) -> None:
+        """Release what an append that has failed has left."""
+        self._change.close()
 
-        with hdf5.open_whole(self.path, Access(edited=edited)) as source:
-            file = source.file
-            ledger = read_tree(self.path, file)
-            for column in ledger.columns.values():
-                index = self._index(column)
-                self._read_addresses(file[column.name], index, len(ledger.times))
-            for name in ledger.coordinates:
-                address = file[name].id.get_offset()
-                if address is not None:
-                    self.points[name] = address
-            # someone may have switched to another root since
-            block = read_superblock(self.path)._replace(root=address_of(file["/"]))
-            return ledger, block, source.record
+    def _begin(self) -> Any:
+        """Open the file for changes in memory; new bytes get places behind the record."""
+        self._change.close()
+        self._check_alone()
+        self._captured = self._change.enter_context(CapturedFile(self.path))
+        self._captured.poke(END_AT, aligned(self._record.stop).to_bytes(8, "little"))
+        self._file = self._change.enter_context(changing(self._captured))
+        return self._file
 
-    def _collect(self, record: Record | None) -> Kept:
-        """Sum up what is in the file and stays: values of all times, and coordinates."""
-        kept = Kept(record)
-        values = [column.name for column in self.ledger.columns.values() if not column.is_field]
-        extents = [(at, self.indices[name].nbytes) for name in values for at in self.indices[name]]
-        points = self.ledger.coordinates
-        extents += [(at, points[name].nbytes) for name, at in self.points.items()]
+    def _write_sums(self) -> None:
+        for column in self.ledger.fields:
+            total = np.uint64(self.ledger.checksum(column.name))
+            self._file[column.name].attrs.modify(RESERVED + "checksum", total)
+
+    def _end(self, raw: Iterable[Extent]) -> None:
+        """Write the changes; `raw` are extents of the points of fields that were added."""
+        self._file.close()
+        captured = self._captured
+        assert captured is not None
+        old, behind = self._record.manifest, aligned(self._record.stop)
+        size = end_of(captured.peek(0, 96)) or 0
+        changes = captured.changes()
+        self._leave_out([(old.size, behind - old.size), *raw])
+        self._take_in([change for change in changes if change.offset < behind])
+        spans = [changed_pages(change.offset, len(change.data)) for change in changes]
+        for start, stop in [*spans, changed_pages(old.size, size - old.size)]:
+            self._pages |= page_digests(captured, self._outside, start, min(stop, size))
+        with open_to_write(self.path) as handle:
+            self._check_alone()
+            manifest = Manifest(
+                {entry.name: Listed.of(entry) for entry in list_entries(self.ledger)},
+                size,
+                sum(self._pages.values()) % 2**64,
+                self._listed,
+                self._earlier,
+                differences(handle, changes, behind),
+            )
+            start = aligned(size)
+            new = [change for change in changes if change.offset >= behind]
+            stop = switch(handle, manifest, start, new)
+        self._record = Record(manifest, start, stop)
+        self._head = self._read_head()
+        self._change.close()
+
+    def _leave_out(self, extents: Iterable[Extent]) -> None:
+        """Take extents, which lie behind all others, out of the sum."""
+        if len(self._listed) >= _LISTED:
+            self._earlier, self._listed = self._record.place, []
+        joined: list[Extent] = []
+        for offset, count in sorted(extents):
+            start = joined.pop()[0] if joined and sum(joined[-1]) == offset else offset
+            joined.append((start, offset + count - start))
+        self._listed = [*self._listed, *joined]
+        self._outside += joined
+
+    def _take_in(self, changes: Iterable[Change]) -> None:
+        """Sum up changes of extents that were out of the sum: HDF5 has used freed space again."""
+        changed = [(change.offset, len(change.data)) for change in changes]
+        if any(self._overlaps(*extent) for extent in changed):
+            rest = [extent for extent in self._outside if extent != END_FIELD]
+            found = [gap for at, count in rest for gap in complement(changed, at, at + count)]
+            self._outside = [END_FIELD, *found]
+            self._listed, self._earlier = self._outside, (0, 0, 0)
+
+    def _overlaps(self, offset: int, count: int) -> bool:
+        near = self._outside[: bisect(self._outside, (offset + count,))][-2:]
+        return any(sum(extent) > offset and extent != END_FIELD for extent in near)
+
+    def _find(self, column: Column, count: int) -> Place:
+        """Find the chunks of a new snapshot."""
+        if not column.nbytes:
+            return Place((), 1)
+        dataset, chunk = self._file[column.name].id, _chunk(column)
+        starts = []
+        for index in np.ndindex(*count_chunks(column.shape, chunk[1:])):
+            at = count, *(i * extent for i, extent in zip(index, chunk[1:], strict=True))
+            starts.append(dataset.get_chunk_info_by_coord(at).byte_offset)
+        if min(starts) < self._record.stop:
+            msg = "this version of HDF5 allocates chunks in another way than pencils expects"
+            raise RuntimeError(msg)
+        return Place(tuple(starts), prod(chunk) * column.dtype.itemsize)
+
+    def _seal_again(self, raw: Iterable[Extent]) -> Checked:
+        """Give a file that another program has changed a record."""
+        seal_new(self.path, list_entries(self.ledger), raw)
+        checked = check_manifest(self.path)
+        if checked is None:
+            raise _rewritten(self.path)
+        return checked
+
+    def _check_alone(self) -> None:
+        if self._read_head() != self._head:
+            msg = (
+                f"{self.path} was changed by another process; make a new TimeSeries to continue it"
+            )
+            raise CheckpointError(msg)
+
+    def _read_head(self) -> bytes:
         handle = open_regular(self.path)
         try:
-            for at, count in extents:
-                kept.add(at, read(handle, count, at))
+            return read_head(handle)
         finally:
             os.close(handle)
-        return kept
-
-    def _read_addresses(self, dataset: Any, index: ChunkIndex, count: int) -> None:
-        if dataset.chunks != index.chunk or dataset.id.get_create_plist().get_nfilters():
-            msg = f"{self.path} was rewritten by another tool; it can be read, but not be continued"
-            raise CheckpointError(msg)
-        for number in range(count // index.chunk[0] * index.per_row):
-            found = dataset.id.get_chunk_info_by_coord(index.offsets(number)[:-1])
-            index.add(found.byte_offset)
-
-    def _index(self, column: Column) -> ChunkIndex:
-        if column.name not in self.indices:
-            chunk = _chunk(column)
-            self.indices[column.name] = ChunkIndex(column.shape, chunk, column.dtype.itemsize)
-        return self.indices[column.name]
-
-    def _write(self, end: int) -> None:
-        self._check_alone()
-        if not self._sealed:  # by HDF5, which has filled in what is left out here
-            _forget_cached_root(self.path)
-        with Overlay(self.path) as overlay:
-            tail = _Tail(overlay, end, self._kept)
-            for name, points in self.ledger.coordinates.items():
-                if points.size and name not in self.points:
-                    self.points[name] = tail.place(points.tobytes(), stays=True)
-            roots = {
-                name: self._write_index(column, tail)
-                for name, column in self.ledger.columns.items()
-            }
-            step = _add_root(tail, self.ledger, self.indices, roots | self.points)
-        self._besides = max(_ROOM, step.stop - end)
-        self._make_room(end)
-        block = Superblock(max(self._block.end, step.stop + self._step), step.root)
-        _apply(self.path, step, end, block)
-        self._kept.turn()
-        self._sealed = True
-        self._end, self._inner, self._block = step.stop, step.end, block
-
-    def _write_index(self, column: Column, tail: _Tail) -> int | None:
-        """Write the values of a column, if it has any here, and the index of its chunks."""
-        index, more = self._index(column), []
-        if not column.is_field and column.nbytes:
-            batch, history = index.chunk[0], self.ledger.values[column.name]
-            for first in range(len(index) * batch, len(history), batch):
-                data = np.array(history[first : first + batch], column.dtype).tobytes()
-                stays = first + batch <= len(history)
-                address = tail.place(data.ljust(index.nbytes, b"\0"), stays=stays)
-                if stays:
-                    index.add(address)
-                else:
-                    more.append(address)
-        return index.write(tail.place, more)
-
-
-class _Tail:
-    """The end of a file that grows."""
-
-    def __init__(self, overlay: Overlay, end: int, kept: Kept) -> None:
-        self.overlay = overlay
-        self.start = self.end = aligned(end)
-        self.kept = kept
-
-    def place(self, data: bytes, stays: bool = False) -> int:  # noqa: FBT001, FBT002
-        """Write bytes at the end, and say where that was; later steps have them too if it stays."""
-        start = aligned(self.end)
-        self.overlay.seek(start)
-        self.overlay.write(data)
-        self.end = start + len(data)
-        if stays:
-            self.kept.add(start, data)
-        return start
-
-
-class _Step(NamedTuple):
-    """What a step writes: where it ends without and with its record, and how that is named."""
-
-    root: int
-    end: int
-    stop: int
-    naming: tuple[bytes, int]
-    changes: list[Change]
-
-
-def _chunk(column: Column) -> tuple[int, ...]:
-    if column.is_field:
-        return 1, *chunk_shape(column.shape, column.dtype.itemsize, CHUNK_BYTES)
-    batch = max(1, _BATCH_BYTES // max(1, column.nbytes))
-    return batch, *(max(1, n) for n in column.shape)
-
-
-def _add_root(
-    tail: _Tail,
-    ledger: Ledger,
-    indices: Mapping[str, ChunkIndex],
-    addresses: Mapping[str, int | None],
-) -> _Step:
-    """Let HDF5 add a root group at the end, and a record; `addresses` are of data or indices."""
-    from pencils.io.series import tree
-
-    overlay = tail.overlay
-    head = overlay.peek(range(HEAD))
-    tail.kept.write_pages(tail.place)
-    start_blank(overlay, aligned(tail.end))
-    root, headers = tree.add_root(overlay, ledger, indices)
-    for name, address in addresses.items():
-        if address is not None:
-            set_address(overlay, headers[name], address)
-    end = end_of(overlay)
-    datasets = {entry.name: Listed.of(entry) for entry in tree.list_entries(ledger)}
-    written = tail.start, overlay.peek(range(tail.start, end))
-    start, record, naming = tail.kept.compose(datasets, head, written, root)
-    changes = [*overlay.changes(), Change(start, record)]
-    return _Step(root, end, start + len(record), naming, changes)
-
-
-def _apply(path: str, step: _Step, end: int, new: Superblock) -> None:
-    """Write what lies beyond `end`, and when that is on disk, switch to the new root."""
-    with _opened(path) as handle:
-        _lengthen(handle, new.end)
-        set_end(handle, new.end)
-        for offset, data in step.changes:  # what is before is about the blank root
-            write(handle, data[max(0, end - offset) :], max(offset, end))
-        write(handle, *step.naming)
-        os.fsync(handle)
-        set_root(handle, new.root)
-        os.fsync(handle)
-
-
-def _forget_cached_root(path: str) -> None:
-    with _opened(path) as handle:
-        clear_cached_root(handle)
-
-
-def _lengthen(handle: int, size: int) -> None:
-    """Let a file have this length at least, also after a loss of power."""
-    if os.fstat(handle).st_size < size:
-        os.ftruncate(handle, size)
-        os.fsync(handle)
-
-
-@contextmanager
-def _opened(path: str) -> Iterator[int]:
-    handle = os.open(path, os.O_RDWR)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
 
 
 def create(path: str, ledger: Ledger) -> None:
     """Overwrite `path` with a series that has no snapshots."""
-    from pencils.io.series import tree
+    with changing(path, "w") as file:
+        write_facts(file, ledger)
+    seal_new(path, (), ())
 
-    tree.create_blank(path)
-    _forget_cached_root(path)
-    with Overlay(path) as overlay:
-        end = overlay.size
-        step = _add_root(_Tail(overlay, end, Kept()), ledger, {}, {})
-    _apply(path, step, end, Superblock(step.end, step.root))
+
+def write_datasets(file: Any, ledger: Ledger) -> None:
+    """Make all datasets of a series without snapshots, instead of those that there are."""
+    for name in list(file):
+        del file[name]
+
+    def make(group: Any, column: Column) -> Any:
+        return make_chunked(group, column, _chunk(column))
+
+    write_tree(file, ledger, make)
+
+
+def _chunk(column: Column) -> tuple[int, ...]:
+    if column.is_field:
+        return 1, *chunk_in_order(column.shape, column.dtype.itemsize, CHUNK_BYTES)
+    batch = max(1, _BATCH_BYTES // max(1, column.nbytes))
+    return batch, *(max(1, n) for n in column.shape)
+
+
+def _check_layout(path: str, dataset: Any, column: Column) -> None:
+    """Raise if another program has stored a dataset in a way that cannot be continued."""
+    layout = dataset.id.get_create_plist()
+    early = layout.get_alloc_time() == h5py.h5d.ALLOC_TIME_EARLY
+    if dataset.chunks != _chunk(column) or layout.get_nfilters() or early < column.is_field:
+        raise _rewritten(path)
+
+
+def _rewritten(path: str) -> CheckpointError:
+    msg = f"{path} was rewritten by another tool; it can be read, but not be continued"
+    return CheckpointError(msg)
+
+
+def _raw_extents(file: Any, ledger: Ledger) -> list[Extent]:
+    """List the chunks of all fields."""
+    found = []
+    for column in ledger.fields:
+        dataset = file[column.name].id
+        chunks = range(dataset.get_num_chunks() if column.nbytes else 0)
+        infos = (dataset.get_chunk_info(number) for number in chunks)
+        found += [(int(info.byte_offset), int(info.size)) for info in infos]
+    return found

@@ -1,24 +1,19 @@
-"""A ledger as HDF5: attributes, values, coordinates and their names, and back. No communication."""
+"""Write the datasets and attributes of a series by h5py, and read them. No communication."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import h5py
 import numpy as np
 
-from pencils.array.allocation import Array
 from pencils.errors import CheckpointError
-from pencils.io.changing import changing
-from pencils.io.checksum import checksum
+from pencils.io.captured_file import changing
 from pencils.io.create import file_type, label, store_attribute, store_value
 from pencils.io.dataset_info import FORMAT, RESERVED, DatasetInfo
-from pencils.io.hdf5_datasets import address_of
-from pencils.io.overlay import Overlay
 from pencils.io.seal import seal_new
-from pencils.io.series.chunk_index import ChunkIndex
 from pencils.io.series.column import SOURCE, SUMS, TIME, Column
 from pencils.io.series.ledger import Ledger
 from pencils.io.values import COORDINATE, Stored
@@ -32,42 +27,27 @@ _SUM = RESERVED + "checksum"
 _OF_SCALES = {"CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "_Netcdf4Dimid"}
 
 Make = Callable[[Any, Column], Any]
-Place = Callable[[Any, str, Array], None]
 
 
-def write_tree(group: Any, ledger: Ledger, make: Make, place: Place) -> None:
-    """Write what a ledger says into an empty group.
-
-    Parameters
-    ----------
-    group : h5py.Group
-        The group; it is, or will be, the root of a file.
-    ledger : Ledger
-        What to write.
-    make : callable
-        Makes the dataset for a column in the group.
-    place : callable
-        Makes the dataset for a coordinate in the group.
-    """
+def write_facts(file: Any, ledger: Ledger) -> None:
+    """Write the attributes of a series."""
     facts: dict[str, object] = {"format": FORMAT, "complete": 1, "series": _VERSION}
     facts |= {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
     for name, value in facts.items():
-        group.attrs[RESERVED + name] = value
+        file.attrs[RESERVED + name] = value
     for name, value in ledger.attrs.items():
-        store_attribute(group, name, value)
-    made = {name: make(group, column) for name, column in ledger.columns.items()}
+        store_attribute(file, name, value)
+
+
+def write_tree(file: Any, ledger: Ledger, make: Make) -> None:
+    """Make the datasets of a series in a file that has none; ``make(file, column)`` makes one."""
+    made = {name: make(file, column) for name, column in ledger.columns.items()}
     for name, points in ledger.coordinates.items():
-        place(group, name, points)
+        store_value(file, name, Stored(COORDINATE, points), summed=True)
     if made:
         made[TIME].make_scale(TIME)
     for name, column in ledger.columns.items():
-        _describe(group, made[name], column, ledger)
-
-
-def create_blank(path: str) -> None:
-    """Overwrite `path` with a file that holds nothing."""
-    with changing(path, "w"):
-        pass
+        _describe(file, made[name], column, ledger)
 
 
 def create_index(path: str, ledger: Ledger, files: Sequence[str]) -> None:
@@ -79,11 +59,9 @@ def create_index(path: str, ledger: Ledger, files: Sequence[str]) -> None:
         history = np.array(ledger.values[column.name], column.dtype)
         return group.create_dataset(column.name, data=history.reshape(len(files), *column.shape))
 
-    def place(group: Any, name: str, points: Array) -> None:
-        store_value(group, name, Stored(COORDINATE, points), summed=True)
-
     with changing(path, "w") as file:
-        write_tree(file, ledger, make, place)
+        write_facts(file, ledger)
+        write_tree(file, ledger, make)
     seal_new(path, list_entries(ledger), ())
 
 
@@ -101,36 +79,6 @@ def list_entries(ledger: Ledger) -> list[DatasetInfo]:
     return entries
 
 
-def add_root(
-    overlay: Overlay, ledger: Ledger, indices: Mapping[str, ChunkIndex]
-) -> tuple[int, dict[str, int]]:
-    """Write a ledger into a new group of a file, which could be its root.
-
-    Returns
-    -------
-    int, dict of str to int
-        Addresses of the headers of the group and of all datasets, which have no data yet.
-    """
-    headers = {}
-
-    def make(group: Any, column: Column) -> Any:
-        made = make_chunked(group, column, len(ledger.times), indices[column.name].chunk)
-        headers[column.name] = address_of(made)
-        return made
-
-    def place(group: Any, name: str, points: Array) -> None:
-        made = group.create_dataset(name, points.shape, points.dtype)
-        made.attrs[RESERVED + "value"] = COORDINATE
-        made.make_scale(name)
-        made.attrs[_SUM] = np.uint64(checksum(points))
-        headers[name] = address_of(made)
-
-    with changing(overlay) as file:
-        group = file.create_group(RESERVED + "root")
-        write_tree(group, ledger, make, place)
-        return address_of(group), headers
-
-
 def _describe(group: Any, dataset: Any, column: Column, ledger: Ledger) -> None:
     for key, value in column.attrs.items():
         store_attribute(dataset, key, value)
@@ -141,20 +89,21 @@ def _describe(group: Any, dataset: Any, column: Column, ledger: Ledger) -> None:
         label(group, dataset, (TIME, *column.labels))
 
 
-def make_chunked(group: Any, column: Column, count: int, chunk: tuple[int, ...]) -> Any:
-    """Make an extensible dataset without any chunks."""
+def make_chunked(file: Any, column: Column, chunk: tuple[int, ...]) -> Any:
+    """Make an extensible dataset without snapshots; chunks of fields get places when it grows."""
     layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     layout.set_chunk(chunk)
-    layout.set_alloc_time(h5py.h5d.ALLOC_TIME_INCR)
-    layout.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     layout.set_obj_track_times(False)
+    if column.is_field:
+        layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        layout.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
     links.set_create_intermediate_group(True)
     links.set_char_encoding(h5py.h5t.CSET_UTF8)
     most = (h5py.h5s.UNLIMITED, *column.shape)
-    space = h5py.h5s.create_simple((count, *column.shape), most)
+    space = h5py.h5s.create_simple((0, *column.shape), most)
     kind = file_type(DatasetInfo(column.name, column.shape, column.dtype))
-    made = h5py.h5d.create(group.id, column.name.encode(), kind, space, dcpl=layout, lcpl=links)
+    made = h5py.h5d.create(file.id, column.name.encode(), kind, space, dcpl=layout, lcpl=links)
     return h5py.Dataset(made)
 
 

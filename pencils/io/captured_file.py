@@ -1,46 +1,56 @@
-"""A file whose changes stay in memory, so that they can be made all at once or by others."""
+"""Change HDF5 files in memory; the caller writes the changed bytes to the file.
+
+A write by HDF5 itself that fails raises only when objects are closed, where the error may get
+lost, and leaves a library that may crash later. So h5py changes a `CapturedFile`, and the bytes
+that result are written by plain system calls: by `CapturedFile.apply`, or as `pencils.io.seal`
+describes.
+"""
 
 from __future__ import annotations
 
 import io
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import h5py
 import numpy as np
 
 from pencils.comm.memory import address
 
 _PAGE = 4096
+# What HDF5 since 1.10 reads; newer forms would be unreadable for installed tools.
+LIBVER = ("earliest", "v110")
 
 
 class Change(NamedTuple):
-    """Bytes to be written at one position of a file."""
+    """Bytes to write at an offset of a file."""
 
     offset: int
     data: bytes
 
 
-class Overlay(io.RawIOBase):
-    """An existing file, for h5py to open and modify, that is only read.
+class CapturedFile(io.RawIOBase):
+    """An existing file that h5py can open and modify, while the file itself is only read.
 
-    HDF5 then decides where everything goes, the chunks of datasets included, and what has to be
-    written for that is in `changes`. Bytes from the memory of `dummy` have a place in the file but
-    no contents: whoever has these writes them there.
+    HDF5 thus decides where everything goes, chunks of datasets included. Bytes that HDF5 writes
+    from the memory of `dummy` get a place in the file but no contents; the caller writes those.
 
     Parameters
     ----------
     path : str
         The file.
     dummy : numpy.ndarray, optional
-        Contiguous memory that stands for data of others.
+        Contiguous memory that represents data of other ranks.
 
     Attributes
     ----------
     placed : list of int
-        Where such data have their places, in the order in which they were written.
+        The offsets at which HDF5 wrote parts of `dummy`, in order.
     size : int
-        How long the file shall be.
+        The length that the file will have.
 
     Examples
     --------
@@ -48,10 +58,10 @@ class Overlay(io.RawIOBase):
     >>> with tempfile.NamedTemporaryFile(suffix=".h5") as made:
     ...     with h5py.File(made.name, "w") as file:
     ...         file.attrs["step"] = 1
-    ...     with Overlay(made.name) as overlay, h5py.File(overlay, "r+") as file:
+    ...     with CapturedFile(made.name) as captured, h5py.File(captured, "r+") as file:
     ...         file.attrs["step"] = 2
     ...         file.flush()
-    ...         changes = overlay.changes()
+    ...         changes = captured.changes()
     ...     with h5py.File(made.name) as file:
     ...         print(file.attrs["step"], len(changes) > 0)
     1 True
@@ -70,10 +80,10 @@ class Overlay(io.RawIOBase):
         self._dummy = range(start, start + (0 if dummy is None else dummy.nbytes))
 
     def changes(self) -> list[Change]:
-        """Say what has been written, in as few pieces as possible.
+        """Return what has been written, in as few pieces as possible.
 
-        What lies beyond the end of the old file comes first: until the rest is there, the old
-        contents are as they were.
+        What lies beyond the end of the old file comes first: until the rest is written, the old
+        contents stay as they were.
         """
         joined: list[range] = []
         for piece in sorted(self._written, key=lambda piece: piece.start):
@@ -81,21 +91,28 @@ class Overlay(io.RawIOBase):
                 joined[-1] = range(joined[-1].start, max(joined[-1].stop, piece.stop))
             else:
                 joined.append(piece)
-        changes = [Change(piece.start, self.peek(piece)) for piece in joined]
+        changes = [Change(piece.start, self.peek(piece.start, len(piece))) for piece in joined]
         return sorted(changes, key=lambda change: change.offset < self._old_size)
 
-    def peek(self, piece: range) -> bytes:
-        """Read a piece of what the file shall be."""
-        self.seek(piece.start)
-        return self.read(len(piece))
+    def peek(self, offset: int, count: int) -> bytes:
+        """Return bytes of the changed file; those beyond its end are zero."""
+        first, last = offset // _PAGE, -(-(offset + count) // _PAGE)
+        data = b"".join(self._look_up(page) for page in range(first, last))
+        at = offset - first * _PAGE
+        return data[at : at + count]
+
+    def poke(self, offset: int, data: bytes) -> None:
+        """Change bytes, as HDF5 would."""
+        self.seek(offset)
+        self.write(data)
 
     def apply(self) -> None:
-        """Make the changes in the file, which then is as long as it shall be.
+        """Write the changes to the file, and give it the length that HDF5 wants.
 
         Raises
         ------
         OSError
-            If it cannot be written.
+            If the file cannot be written.
         """
         with Path(self._path).open("r+b") as file:
             for change in self.changes():
@@ -103,30 +120,34 @@ class Overlay(io.RawIOBase):
                 file.write(change.data)
             file.truncate(self.size)
 
+    def __repr__(self) -> str:
+        """Return a path to the file in ASCII: h5py uses it as the name of the file."""
+        return f"/dev/fd/{self._file}"
+
     def readable(self) -> bool:
-        """Whether it can be read: it can."""
+        """Return True."""
         return True
 
     def writable(self) -> bool:
-        """Whether it can be written to: it can."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Whether it has positions: it has."""
+        """Return True."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a position."""
+        """Set the position."""
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.size}[whence]
         self._position = base + offset
         return self._position
 
     def tell(self) -> int:
-        """Say where it is."""
+        """Return the position."""
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        """Read what has been written, or else what is in the file."""
+        """Read bytes of the changed file."""
         target = memoryview(buffer).cast("B")
         count = max(0, min(len(target), self.size - self._position))
         done = 0
@@ -139,7 +160,7 @@ class Overlay(io.RawIOBase):
         return count
 
     def write(self, data: Any) -> int:
-        """Keep what is written."""
+        """Keep bytes in memory; of parts of `dummy` only the place."""
         source = memoryview(data).cast("B")
         end = self._position + len(source)
         self.size = max(self.size, end)
@@ -160,15 +181,15 @@ class Overlay(io.RawIOBase):
         return len(source)
 
     def truncate(self, size: int | None = None) -> int:
-        """Remember how long the file shall be."""
+        """Set the length that the file will have."""
         self.size = self._position if size is None else size
         return self.size
 
     def flush(self) -> None:
-        """Leave everything in memory."""
+        """Do nothing: changes stay in memory."""
 
     def close(self) -> None:
-        """Give the file back; what has been written is lost unless someone took `changes`."""
+        """Close the file; changes that the caller has not taken are lost."""
         if not self.closed:
             os.close(self._file)
         super().close()
@@ -177,3 +198,33 @@ class Overlay(io.RawIOBase):
         if page in self._pages:
             return self._pages[page]
         return os.pread(self._file, _PAGE, page * _PAGE).ljust(_PAGE, b"\0")
+
+
+@contextmanager
+def changing(
+    file: str | CapturedFile, mode: Literal["r+", "w"] = "r+", **options: Any
+) -> Iterator[Any]:
+    """Open a file for changes by h5py in a ``with`` block, and write them at its end.
+
+    Parameters
+    ----------
+    file : str or CapturedFile
+        The file, which exists; the changes of a `CapturedFile` are left to the caller.
+    mode : {"r+", "w"}, optional
+        Whether to keep the contents.
+    **options
+        Others of `h5py.File`.
+
+    Raises
+    ------
+    OSError
+        If the file can be neither read nor written.
+    """
+    if isinstance(file, CapturedFile):
+        with h5py.File(file, mode, libver=LIBVER, **options) as opened:
+            yield opened
+        return
+    with CapturedFile(file) as captured:
+        with changing(captured, mode, **options) as opened:
+            yield opened
+        captured.apply()
