@@ -1,4 +1,4 @@
-"""Messages between any ranks at any time, without anybody waiting for them."""
+"""Messages between any ranks at any time: sends and receives that are polled, not waited for."""
 
 from __future__ import annotations
 
@@ -14,47 +14,47 @@ from pencils.comm.memory import Array, byte_chunks
 from pencils.comm.mpi import MPI
 from pencils.comm.topology import topology_of
 
-MOST_AT_ONCE = 64  # messages that are looked at by one call of MPI
+MOST_AT_ONCE = 64  # requests that one call of MPI tests
 
 _yield = getattr(os, "sched_yield", partial(sleep, 0))
 
 
-class Letter:
-    """An array that is to be filled by a message.
+class Receive:
+    """A receive that is posted, or has completed.
 
     Parameters
     ----------
     key : object
-        By which the receiver knows it.
+        Anything by which the caller identifies it.
     array : numpy.ndarray
-        Contiguous.
+        Contiguous; the message fills it.
     source : int
         Rank that sends.
     tag : int
-        Of the message.
+        Tag of the message.
 
     Attributes
     ----------
-    refused : bool
-        Whether the sender had nothing to send; the array is not filled then.
+    failed : bool
+        Whether the sender called `Mailbox.send_failure`; the array is not filled then.
     """
 
-    __slots__ = ("array", "key", "left", "refused", "source", "tag")
+    __slots__ = ("array", "failed", "key", "left", "source", "tag")
 
     def __init__(self, key: Any, array: Array, source: int, tag: int) -> None:
         self.key = key
         self.array = array
         self.source = source
         self.tag = tag
-        self.left = 0  # pieces that have not arrived
-        self.refused = False
+        self.left = 0  # chunks that have not arrived
+        self.failed = False
 
 
 class Mailbox:
-    """Messages of one computation on a communicator of its own.
+    """Messages of one computation on a private communicator.
 
-    Of messages with the same sender, receiver and tag, the first one sent is the first one to
-    arrive. Messages of no bytes arrive without being sent.
+    Messages with the same sender, receiver and tag arrive in the order in which they were sent.
+    Receives of no bytes complete without a message.
 
     Parameters
     ----------
@@ -66,71 +66,71 @@ class Mailbox:
         topology = topology_of(comm)
         self._comm = topology.in_order("mailbox", topology.rank)
         self.rank = topology.rank
-        # All that is under way, in either direction, and to which letter it belongs; None: a send.
-        self.requests: deque[tuple[MPI.Request, Letter | None]] = deque()
-        self._arrived: list[Letter] = []
+        # Pending requests, and the receive that each belongs to; None: a send.
+        self.requests: deque[tuple[MPI.Request, Receive | None]] = deque()
+        self._arrived: list[Receive] = []
         self._statuses = [MPI.Status() for _ in range(MOST_AT_ONCE)]
-        self.expected = 0  # letters that were not handed over yet
+        self.expected = 0  # receives that were not returned yet
 
     def send(self, array: Array, dest: int, tag: int) -> None:
         """Send an array, which must not change until `close`."""
         for chunk in byte_chunks(np.ascontiguousarray(array)):
             self._put(self._comm.Isend([chunk, MPI.BYTE], dest, tag), None)
 
-    def refuse(self, nbytes: int, dest: int, tag: int) -> None:
-        """Tell who waits for so many bytes that they do not come."""
+    def send_failure(self, nbytes: int, dest: int, tag: int) -> None:
+        """Send empty chunks in place of an array of `nbytes` bytes."""
         for _ in byte_chunks(np.broadcast_to(np.uint8(0), nbytes)):
             self._put(self._comm.Isend([np.empty(0, np.uint8), MPI.BYTE], dest, tag), None)
 
-    def expect(self, letter: Letter) -> None:
-        """Receive what `send` sends."""
+    def expect(self, receive: Receive) -> None:
+        """Post a receive."""
         self.expected += 1
-        for chunk in byte_chunks(letter.array):
-            letter.left += 1
-            self._put(self._comm.Irecv([chunk, MPI.BYTE], letter.source, letter.tag), letter)
-        if not letter.left:
-            self._arrived.append(letter)
+        for chunk in byte_chunks(receive.array):
+            receive.left += 1
+            self._put(self._comm.Irecv([chunk, MPI.BYTE], receive.source, receive.tag), receive)
+        if not receive.left:
+            self._arrived.append(receive)
 
-    def poll(self) -> list[Letter]:
-        """Let MPI go on, and hand over what has arrived.
+    def poll(self) -> list[Receive]:
+        """Let MPI progress, and return the receives that have completed.
 
-        Where much is under way, one call looks at some of it, the next one at others: MPI moves
-        little in each call, and whoever looks at everything each time pays for the square of it.
+        Each call tests some of many requests, and the next call tests others: MPI moves little in
+        each call, and the cost of testing all of them each time would grow quadratically.
         """
         arrived, self._arrived = self._arrived, []
-        looked_at = [self.requests.popleft() for _ in range(min(MOST_AT_ONCE, len(self.requests)))]
-        completed = MPI.Request.Testsome([request for request, _ in looked_at], self._statuses)
+        tested = [self.requests.popleft() for _ in range(min(MOST_AT_ONCE, len(self.requests)))]
+        completed = MPI.Request.Testsome([request for request, _ in tested], self._statuses)
         for index, status in zip(completed or (), self._statuses, strict=False):
-            letter = looked_at[index][1]
-            if letter is not None and self._complete(letter, status):
-                arrived.append(letter)
-        self.requests.extend(each for each in looked_at if each[0])
+            receive = tested[index][1]
+            if receive is not None and self._complete(receive, status):
+                arrived.append(receive)
+        self.requests.extend(each for each in tested if each[0])
         self.expected -= len(arrived)
         return arrived
 
-    def wait(self) -> list[Letter]:
-        """Wait until something arrives, and hand it over."""
-        # Waitsome would keep the processor from ranks that share it, and that are waited for.
-        while not (letters := self.poll()) and self.requests:
+    def wait(self) -> list[Receive]:
+        """Wait until a receive completes; return all that have completed."""
+        # Waitsome would keep the processor busy, which the sending rank may share.
+        while not (receives := self.poll()) and self.requests:
             _yield()
-        return letters
+        return receives
 
     def close(self) -> None:
-        """Wait for all that is under way, and forget what arrives."""
+        """Wait for all requests, and drop the arrays that arrive."""
         MPI.Request.Waitall([request for request, _ in self.requests])
         self.requests.clear()
         self._arrived.clear()
         self.expected = 0
 
-    def _put(self, request: MPI.Request, letter: Letter | None) -> None:
-        self.requests.append((request, letter))
+    def _put(self, request: MPI.Request, receive: Receive | None) -> None:
+        self.requests.append((request, receive))
 
     @staticmethod
-    def _complete(letter: Letter, status: MPI.Status) -> bool:
-        """Note that a piece of a letter has arrived; tell whether it was the last one."""
-        letter.left -= 1
-        letter.refused = letter.refused or status.Get_count(MPI.BYTE) == 0
-        return not letter.left
+    def _complete(receive: Receive, status: MPI.Status) -> bool:
+        """Count a chunk of a receive as arrived; return whether it was the last one."""
+        receive.left -= 1
+        receive.failed = receive.failed or status.Get_count(MPI.BYTE) == 0
+        return not receive.left
 
 
 def largest_tag() -> int:

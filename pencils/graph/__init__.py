@@ -17,7 +17,7 @@ from pencils.graph.errors import (
     MissingSendError,
     PartitionInducedCycleError,
 )
-from pencils.graph.executing import execute_distributed_partition, generate_code_for_partition
+from pencils.graph.execute import execute_distributed_partition, generate_code_for_partition
 from pencils.graph.fields import halo_exchange, take, transpose
 from pencils.graph.find import find_distributed_partition
 from pencils.graph.messages import (

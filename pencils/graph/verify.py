@@ -12,7 +12,6 @@ from pencils.comm.agree import agreed
 from pencils.comm.mailbox import largest_tag
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
-from pencils.graph.compiling import compile_nodes
 from pencils.graph.errors import PartitionInducedCycleError
 from pencils.graph.messages import CommunicationOpIdentifier
 from pencils.graph.partition import (
@@ -21,6 +20,7 @@ from pencils.graph.partition import (
     check_names,
     needs_of,
 )
+from pencils.graph.program import program_of_nodes
 from pencils.graph.reports import (
     Endpoint,
     MessageReport,
@@ -68,7 +68,7 @@ def verify_distributed_partition(
         reports = [pickle.loads(data) for data in every]  # noqa: S301 - from our own ranks
     check(reports)
     with agreed(comm, "verify_distributed_partition"):
-        program = compile_nodes(partition, comm.rank)
+        program = program_of_nodes(partition, comm.rank)
     topology.programs[partition] = program
 
 

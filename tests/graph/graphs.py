@@ -4,7 +4,7 @@ import numpy as np
 from mpi4py import MPI
 
 from pencils import graph
-from pencils.graph.executing import generate_code_for_partition
+from pencils.graph.execute import generate_code_for_partition
 from pencils.graph.find import trace
 from pencils.graph.parts import partition_graph
 from pencils.graph.reports import order_messages

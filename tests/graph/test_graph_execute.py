@@ -14,7 +14,7 @@ from pencils import graph
 from pencils.comm import mailbox
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError, RankDisagreementError
-from pencils.graph.executing import generate_code_for_partition
+from pencils.graph.execute import generate_code_for_partition
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 several = pytest.mark.parallel([2, 3, 4, 6])
@@ -156,11 +156,11 @@ def test_receives_are_asked_for_shortly_before_they_are_due(comm, monkeypatch):
     posted = []
 
     class Spied(mailbox.Mailbox):
-        def expect(self, letter):
-            super().expect(letter)
+        def expect(self, receive):
+            super().expect(receive)
             posted.append(self.expected)
 
-    monkeypatch.setattr("pencils.graph.executing.Mailbox", Spied)
+    monkeypatch.setattr("pencils.graph.execute.Mailbox", Spied)
     node = graph.make_placeholder("x", (3,))
     for lap in range(40):
         held = graph.staple_distributed_send(node, (comm.rank + 1) % comm.size, lap, node)
@@ -337,7 +337,7 @@ def test_inputs_of_programs_are_checked(comm):
 def test_names_of_inputs_of_programs(name):
     outputs = {"y": 2 * graph.make_placeholder(name, ())}
     if name == "allocator":
-        with pytest.raises(ArgumentError, match="elsewhere: rename it"):
+        with pytest.raises(ArgumentError, match="argument of all programs: rename it"):
             execute(MPI.COMM_SELF, outputs, "programs", **{name: 2.0})
         return
     assert execute(MPI.COMM_SELF, outputs, "programs", **{name: 2.0})["y"] == 4

@@ -12,7 +12,7 @@ from together import named, raise_together, ranks_at_fault
 from pencils import graph
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
-from pencils.graph.executing import generate_code_for_partition
+from pencils.graph.execute import generate_code_for_partition
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

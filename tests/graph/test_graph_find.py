@@ -260,7 +260,7 @@ SCRIPT = """
 import sys
 sys.path.insert(0, {folder!r})
 from test_graph_find import *
-from pencils.graph.compiling import compile_nodes
+from pencils.graph.program import program_of_nodes
 x = placeholder()
 shared, tag = np.sin(x), frozenset({{"p", "q"}})
 both = [
@@ -273,7 +273,7 @@ for rank, partition in enumerate(partition_all(*both)):
         print(sorted(part.output_names))
         print(list(part.name_to_recv_node), list(part.name_to_send_nodes))
         print(partition.nodes_of(part))
-    program = compile_nodes(partition, rank)
+    program = program_of_nodes(partition, rank)
     print([step[1:] for step in program.steps], program.inputs, program.outputs)
 """
 

@@ -6,7 +6,7 @@ from together import everywhere
 
 import pencils
 from pencils import graph
-from pencils.graph.executing import generate_code_for_partition
+from pencils.graph.execute import generate_code_for_partition
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

@@ -1,0 +1,357 @@
+"""Execute partitions: steps are computed while messages are under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+from heapq import heappop, heappush
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pencils.array.operands import check_type
+from pencils.comm.agree import agreed
+from pencils.comm.mailbox import Mailbox, Receive
+from pencils.comm.topology import Topology, topology_of
+from pencils.errors import ArgumentError
+from pencils.graph.array import Array, Call, DataWrapper, Placeholder
+from pencils.graph.errors import ExecutionError
+from pencils.graph.partition import DistributedGraphPartition
+from pencils.graph.program import (
+    GraphProgram,
+    PartProgram,
+    SlotMessage,
+    program_of_nodes,
+    program_of_parts,
+)
+from pencils.graph.rules import DType, Function, name_of
+
+if TYPE_CHECKING:
+    from pencils.comm.mpi import MPI
+
+POLL = 20e-6  # seconds between two polls for messages, while there are steps to compute
+
+
+def execute_distributed_partition(
+    partition: DistributedGraphPartition,
+    prg_per_partition: Mapping[Hashable, PartProgram] | None,
+    queue: Any,
+    mpi_communicator: MPI.Intracomm,
+    *,
+    allocator: Any = None,
+    input_args: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Compute the outputs of a graph. *Collective*: every rank executes its partition.
+
+    Without programs, NumPy computes node by node: values that other ranks wait for come first, and
+    nodes are computed while messages are under way. Values are freed after their last use, and
+    memory for messages is allocated shortly before they are due. Messages use a private
+    communicator. A partition may be executed any number of times. Many MPI libraries move data only
+    when they are called, which is between two nodes: several short nodes hide more than a long one.
+
+    If one rank fails, all ranks that wait for its messages raise `ExecutionError`; the partition
+    can be executed again. The first time, all ranks agree that their partitions can be executed;
+    a partition that is changed later on some ranks only has to be verified by all.
+
+    Parameters
+    ----------
+    partition : DistributedGraphPartition
+        From `find_distributed_partition`.
+    prg_per_partition : mapping of pid to callable, or None
+        ``program(queue, allocator=allocator, **inputs)`` returns an event, which is ignored, and
+        a dict of all outputs of the part. Each is called when all earlier parts are computed, and
+        all messages for it have arrived. None: NumPy.
+    queue, allocator : object
+        Passed to the programs.
+    mpi_communicator : mpi4py.MPI.Intracomm
+        The communicator for which the partition was made.
+    input_args : mapping of str to array_like, optional
+        A value for every `Placeholder`, of its shape and type. Others are ignored.
+
+    Returns
+    -------
+    dict of str to numpy.ndarray
+        The outputs, by name. They may share memory with inputs and with each other, and those that
+        hold one value everywhere, like `zeros`, cannot be written to.
+
+    Raises
+    ------
+    ArgumentError, TypeError
+        If an input is missing or has another shape or type than its placeholder, or a program does
+        not return all outputs. On every rank, if a partition cannot be executed.
+    ExecutionError
+        If another rank failed, or no progress is possible.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mpi4py import MPI
+    >>> from pencils.graph import find_distributed_partition, make_placeholder
+    >>> x = make_placeholder("x", (3,))
+    >>> partition = find_distributed_partition(MPI.COMM_SELF, {"y": np.sqrt(x) + 1})
+    >>> inputs = {"x": np.array([0.0, 4.0, 9.0])}
+    >>> execute_distributed_partition(partition, None, None, MPI.COMM_SELF, input_args=inputs)
+    {'y': array([1., 3., 4.])}
+    """
+    topology = topology_of(mpi_communicator)
+    program = _prepared(partition, topology)
+    if prg_per_partition is not None:
+        options = {"queue": queue, "allocator": allocator}
+        program = program_of_parts(partition, topology.rank, prg_per_partition, **options)
+    return _run(program, Mailbox(mpi_communicator), {} if input_args is None else input_args)
+
+
+def _prepared(partition: DistributedGraphPartition, topology: Topology) -> GraphProgram:
+    """Prepare a partition for repeated execution node by node. *Collective* the first time."""
+    if partition not in topology.programs:
+        with agreed(topology.comm, "execute_distributed_partition"):
+            check_type("partition", partition, DistributedGraphPartition)
+            program = program_of_nodes(partition, topology.rank)
+        topology.programs[partition] = program
+    prepared: GraphProgram = topology.programs[partition]
+    return prepared
+
+
+def generate_code_for_partition(
+    partition: DistributedGraphPartition,
+) -> dict[Hashable, Callable[..., tuple[None, dict[str, Any]]]]:
+    """Make a NumPy program of every part, for ``prg_per_partition``.
+
+    A program made by other means computes ``partition.name_to_output[name]`` for all
+    ``output_names`` of its part.
+
+    Examples
+    --------
+    >>> from mpi4py import MPI
+    >>> from pencils.graph import find_distributed_partition, make_placeholder
+    >>> x = make_placeholder("x", ())
+    >>> partition = find_distributed_partition(MPI.COMM_SELF, {"y": 2 * x})
+    >>> generate_code_for_partition(partition)[0](None, x=21.0)
+    (None, {'y': np.float64(42.0)})
+    """
+    programs = {}
+    for pid, part in partition.parts.items():
+        outputs = {name: partition.name_to_output[name] for name in sorted(part.output_names)}
+        programs[pid] = partial(_compute_part, partition.nodes_of(part), outputs)
+    return programs
+
+
+def _compute_part(
+    nodes: Sequence[Array],
+    outputs: Mapping[str, Array],
+    _queue: Any,
+    /,
+    *,
+    allocator: Any = None,
+    **inputs: Any,
+) -> tuple[None, dict[str, Any]]:
+    """Compute the outputs of a part node by node."""
+    del allocator
+    values: dict[Array, Any] = {}
+    for node in nodes:
+        if isinstance(node, Placeholder):
+            values[node] = inputs[node.name]
+        elif isinstance(node, DataWrapper):
+            values[node] = node.data
+        elif isinstance(node, Call):
+            args = [values[arg] if isinstance(arg, Array) else arg for arg in node.args]
+            values[node] = node.func(*args, **node.options)
+    return None, {name: values[node] for name, node in outputs.items()}
+
+
+# One execution.
+
+
+def _run(program: GraphProgram, mailbox: Mailbox, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Execute a program once.
+
+    If it fails, this rank sends a failure in place of each message that it has not sent, so that
+    the receivers fail, too, and do not wait; and it receives all messages for it, so that none is
+    left for a later execution.
+    """
+    execution = _Execution(program, mailbox)
+    try:
+        return execution.results(inputs)
+    except BaseException:  # also KeyboardInterrupt: other ranks must not wait
+        execution.give_up()
+        raise
+
+
+class _Execution:
+    """The state of one execution of a program."""
+
+    def __init__(self, program: GraphProgram, mailbox: Mailbox) -> None:
+        self._program = program
+        self._mailbox = mailbox
+        self._values = program.values.copy()
+        self._waiting = program.waiting.copy()
+        self._uses = program.uses.copy()
+        self._ready = program.ready.copy()
+        self._unsent = program.sends.copy()
+        self._locks = [batch.locks for batch in program.batches]
+        self._missing = [len(batch.recvs) for batch in program.batches]
+        self._closed = set(range(len(self._locks)))
+        self._failure: ExecutionError | None = None
+
+    def results(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Compute all outputs."""
+        check_type("input_args", inputs, Mapping)
+        for name, (slot, kind) in self._program.inputs.items():
+            self._values[slot] = _read_input(name, kind, inputs)
+        self._open([number for number, locks in enumerate(self._locks) if locks == 0])
+        for slot in self._program.early:
+            self._send(slot, self._values[slot])
+        self._compute()
+        self._mailbox.close()
+        outputs = self._program.outputs
+        return {name: np.asarray(self._values[slot]) for name, slot in outputs.items()}
+
+    def _compute(self) -> None:
+        """Execute all steps; between them, poll for messages."""
+        steps, values, uses, ready = self._program.steps, self._values, self._uses, self._ready
+        mailbox, requests = self._mailbox, self._mailbox.requests
+        left = len(steps)
+        due = 0.0
+        while True:
+            while ready:
+                func, args, out = steps[heappop(ready)]
+                try:
+                    value = func(*[values[slot] for slot in args])
+                except Exception as error:
+                    error.add_note(_call_of(func, [values[slot] for slot in args]))
+                    raise
+                for slot in args:
+                    uses[slot] -= 1
+                    if not uses[slot]:
+                        values[slot] = None
+                self._settle(out, value)
+                left -= 1
+                if requests and perf_counter() > due:
+                    self._take(mailbox.poll())
+                    due = perf_counter() + POLL
+            if self._failure is not None:  # all messages that do not depend on it are sent
+                raise self._failure
+            if not mailbox.expected:
+                break
+            self._take(mailbox.wait())
+        if left:
+            msg = (
+                f"{left} steps of this graph wait for each other or for messages without a "
+                "receive; verify_distributed_partition finds the cause"
+            )
+            raise ExecutionError(msg)
+
+    def _settle(self, slot: int, value: Any) -> None:
+        """Send a new value to other ranks, then mark the steps that wait for it."""
+        if slot in self._unsent:
+            self._send(slot, value)
+        if self._uses[slot]:
+            self._values[slot] = value
+        waiting = self._waiting
+        for step in self._program.users[slot]:
+            waiting[step] -= 1
+            if not waiting[step]:
+                heappush(self._ready, step)
+
+    def _send(self, slot: int, value: Any) -> None:
+        array = np.asarray(value)
+        for message in self._unsent[slot]:
+            if (array.shape, array.dtype) != (message.shape, message.dtype):
+                msg = (
+                    f"message {message.name!r} to rank {message.peer} has shape {array.shape} and "
+                    f"dtype {array.dtype}, expected {message.shape} and {message.dtype}"
+                )
+                raise ArgumentError(msg)
+        for message in self._unsent.pop(slot):
+            self._mailbox.send(array, message.peer, message.number)
+
+    def _open(self, numbers: Sequence[int]) -> None:
+        """Post the receives of batches, and of those that only wait for batches without any."""
+        todo = list(numbers)
+        while todo:
+            number = todo.pop()
+            self._closed.discard(number)
+            for message in self._program.batches[number].recvs:
+                self._expect(number, message)
+            if not self._missing[number]:
+                todo += self._complete(number)
+
+    def _expect(self, number: int, message: SlotMessage) -> None:
+        array = np.empty(message.shape, message.dtype)
+        self._mailbox.expect(Receive((number, message), array, message.peer, message.number))
+
+    def _complete(self, number: int) -> list[int]:
+        """List the batches that waited for this one last."""
+        opened = []
+        for other in self._program.batches[number].unlocks:
+            self._locks[other] -= 1
+            if not self._locks[other]:
+                opened.append(other)
+        return opened
+
+    def _take(self, receives: Sequence[Receive]) -> None:
+        for receive in receives:
+            number, message = receive.key
+            if receive.failed:
+                msg = (
+                    f"message {message.name!r} was not sent, because rank {message.peer} failed; "
+                    "see the error of that rank"
+                )
+                self._failure = ExecutionError(msg)
+                continue
+            self._settle(message.slot, receive.array)
+            self._missing[number] -= 1
+            if not self._missing[number]:
+                self._open(self._complete(number))
+
+    def give_up(self) -> None:
+        """Send failures in place of all messages that were not sent, and receive all others."""
+        for messages in self._unsent.values():
+            for message in messages:
+                self._mailbox.send_failure(message.nbytes, message.peer, message.number)
+        for number in self._closed:
+            for message in self._program.batches[number].recvs:
+                self._expect(number, message)
+        self._mailbox.close()
+
+
+def _call_of(func: Function, args: Sequence[Any]) -> str:
+    """Describe the call that failed; the traceback does not contain the line that made it."""
+    called = func.func if isinstance(func, partial) else func
+    shown = (f"{x.dtype} of shape {x.shape}" if hasattr(x, "shape") else repr(x) for x in args)
+    return f"in a node of a graph: {name_of(called)}({', '.join(shown)})"
+
+
+def _read_input(name: str, kind: Placeholder | None, inputs: Mapping[str, Any]) -> Any:
+    if name not in inputs:
+        msg = f"input_args has no {name!r}, which the graph needs; it has {sorted(inputs)}"
+        raise ArgumentError(msg)
+    if kind is None:
+        return inputs[name]
+    value = inputs[name]
+    array = np.asarray(_converted(value, kind.dtype) if _is_number(value) else value)
+    if (array.shape, array.dtype) != (kind.shape, kind.dtype):
+        msg = (
+            f"input {name!r} has shape {array.shape} and dtype {array.dtype}, but was announced "
+            f"with {kind.shape} and {kind.dtype}"
+        )
+        raise ArgumentError(msg)
+    return array
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | complex)
+
+
+def _converted(value: Any, dtype: DType) -> Any:
+    """Convert a Python number or ``numpy.float64`` to a type that can represent it, or raise."""
+    number = value.item() if isinstance(value, np.generic) else value
+    if dtype.kind not in "biufc" or np.result_type(number, dtype).kind != dtype.kind:
+        return value
+    try:
+        with np.errstate(over="raise"):
+            return np.asarray(number, dtype)
+    except (OverflowError, FloatingPointError) as error:
+        msg = f"{number!r} is too large for {dtype}"
+        raise ArgumentError(msg) from error
