@@ -237,10 +237,9 @@ def overhead(n, repeat):
 
 
 def overlap(n, repeat):
-    """Tell what an exchange costs that is under way during a computation, over the longer of both.
+    """Print what an exchange costs that is under way during a computation, over the longer of both.
 
-    The computation is a stencil on the interior, which needs the core, or sleep, which leaves it to
-    a thread (as work on a device would).
+    The computation is a stencil on the interior, which needs the core, or sleep.
     """
     pencil = pencils.Pencil((n, n, n), decomp=0, periodic=True)
     field, result = pencils.ones(pencil, halo=2, shared=True), np.empty(pencil.local_shape)
@@ -248,21 +247,20 @@ def overlap(n, repeat):
     up, down = field.shift((1, 0, 0)).local[inside], field.shift((-1, 0, 0)).local[inside]
     stencil = partial(np.add, up, down, out=result[inside])
     tell(f"\n{n}^3, width 2, shared arrays, exchange during a computation")
-    for progress in (False, True):
-        plan = pencils.HaloExchange(field, check=False, progress=progress)
-        exchange = partial(plan, field)
-        alone = time_of([exchange], repeat, 1)[0]
-        for name, compute in (
-            ("stencil", stencil),
-            *((f"sleep {k} x as long", partial(sleep, k * alone / 1e6)) for k in (1, 2, 4)),
-        ):
-            both = partial(during, plan, field, compute)
-            one, other, together = time_of([exchange, compute, both], repeat, 1)
-            tell(
-                f"  progress={progress!s:5} {name:18} exchange {one:8.1f} us, computation "
-                f"{other:8.1f}, both {together:8.1f}: {together / max(one, other):5.2f}"
-            )
-        plan.free()
+    plan = pencils.HaloExchange(field, check=False)
+    exchange = partial(plan, field)
+    alone = time_of([exchange], repeat, 1)[0]
+    for name, compute in (
+        ("stencil", stencil),
+        *((f"sleep {k} x as long", partial(sleep, k * alone / 1e6)) for k in (1, 2, 4)),
+    ):
+        both = partial(during, plan, field, compute)
+        one, other, together = time_of([exchange, compute, both], repeat, 1)
+        tell(
+            f"  {name:18} exchange {one:8.1f} us, computation "
+            f"{other:8.1f}, both {together:8.1f}: {together / max(one, other):5.2f}"
+        )
+    plan.free()
 
 
 def during(plan, field, compute):

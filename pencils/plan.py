@@ -32,6 +32,8 @@ from pencils.errors import ArgumentError
 T = TypeVar("T")
 P = TypeVar("P")
 
+# Calls that a plan remembers as prepared.
+MOST_BOUND = 16
 # Plans that are kept for each communicator; the least recently used one is freed first.
 MOST_PLANS = 32
 
@@ -94,7 +96,7 @@ class FieldPlan(Freeable, Generic[T]):
         The ranks that take part.
     """
 
-    most_bound = 16
+    most_bound = MOST_BOUND
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology

@@ -49,9 +49,9 @@ def exchange_halo(u: PencilArray, *, corners: bool = True) -> None:
     >>> abs(laplacian[1:-1, 1:-1]).max()
     np.float64(0.0)
     """
-    from pencils.halo import verbs
+    from pencils.halo import exchange
 
-    verbs.exchange_halo(u, corners=corners)
+    exchange.exchange_halo(u, corners=corners)
 
 
 def start_halo_exchange(u: PencilArray, *, corners: bool = True) -> Handle[None]:
@@ -77,9 +77,9 @@ def start_halo_exchange(u: PencilArray, *, corners: bool = True) -> Handle[None]
     ArgumentError, RankDisagreementError
         As `exchange_halo`.
     """
-    from pencils.halo import verbs
+    from pencils.halo import exchange
 
-    return verbs.start_halo_exchange(u, corners=corners)
+    return exchange.start_halo_exchange(u, corners=corners)
 
 
 def accumulate_halo(u: PencilArray, *, corners: bool = True) -> None:
@@ -109,9 +109,9 @@ def accumulate_halo(u: PencilArray, *, corners: bool = True) -> None:
     >>> u.sum() / u.pencil.size  # each rank had two ghosts
     np.float64(6.0)
     """
-    from pencils.halo import verbs
+    from pencils.halo import exchange
 
-    verbs.accumulate_halo(u, corners=corners)
+    exchange.accumulate_halo(u, corners=corners)
 
 
 def fill_boundary(

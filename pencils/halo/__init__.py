@@ -1,7 +1,12 @@
-"""Halos: ghost points filled by neighbours, and boundary points by rules."""
+"""Halos: ghost points filled with copies of other ranks' points, and boundary points by rules.
 
-from pencils.halo.plan import HaloExchange
-from pencils.halo.verbs import (
+Imports fields (`pencils.array`), the base of plans and what is below. Begin with `exchange`: the
+plan `HaloExchange`. `schedule` lists its steps, `options` checks arguments, and `boundary` fills
+the points outside the domain, without communication.
+"""
+
+from pencils.halo.exchange import (
+    HaloExchange,
     accumulate_halo,
     exchange_halo,
     exchange_halos,

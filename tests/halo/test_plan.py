@@ -519,7 +519,7 @@ def test_unknown_routes_and_methods_on_one_rank(comm, pen, wrong):
             comm,
             ArgumentError,
             named(comm, rank),
-            f"{name} {value!r} is unknown",
+            f"unknown {name} {value!r}",
             call=lambda m=mine: HaloExchange(u, **m),
         )
     known = "auto, direct, sweeps" if name == "route" else "auto, shared, hybrid, messages"

@@ -33,9 +33,7 @@ import pencils
 from pencils import HaloExchange, Pencil, dap, exchange_halos, gather, transpose
 from pencils.comm import limits
 from pencils.errors import ArgumentError, RankDisagreementError
-from pencils.halo.arguments import read_kinds
-from pencils.halo.block import Block
-from pencils.halo.rounds import ROUTES
+from pencils.halo.schedule import ROUTES, HaloSpec, PaddedBlock
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -173,14 +171,14 @@ def test_large_pieces_travel_alone(comm, method, route, alone, monkeypatch):
             check_exchange(fields, lambda p=plan, f=fields: p(*f))
 
 
-def test_faces_as_wide_as_a_trimmed_block_are_straight(comm, monkeypatch):
-    """So that they travel by messages, without packing."""
+def test_faces_as_wide_as_a_trimmed_block_are_contiguous(comm, monkeypatch):
+    """They are sent without packing."""
     monkeypatch.setattr(limits, "ALONE", 1)
     pen = Pencil((3 * comm.size, 4), comm, decomp=0)
     u = trim(pencils.zeros(pen, halo=2), {0, 1})
-    (kind,) = read_kinds([u])
-    (faces,) = ROUTES["sweeps"]([0], [1])
-    cargo = Block(kind, comm.rank, straight=True).cargo(faces, backwards=False)
+    (phase,) = ROUTES["sweeps"]([0], [1])
+    block = PaddedBlock(HaloSpec.of(u), comm.rank, contiguous=True)
+    cargo = block.cargo(phase, adjoint=False)
     pieces = [*cargo.sends, *cargo.recvs]
     assert everywhere(comm, len(pieces) == sum(u.halo_room[0]))
     assert everywhere(comm, all(piece.straight for piece in pieces))

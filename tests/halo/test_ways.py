@@ -1,18 +1,16 @@
-"""What plans choose by themselves, and exchanges that a thread completes."""
+"""What plans choose by themselves, and several exchanges under way."""
 
 import numpy as np
 import pytest
-from halos import check_exchange, fill, has_ghosts, random_field, random_grid, random_shape, routes
+from halos import check_exchange, fill, has_ghosts, random_field, random_grid, random_shape
 from mpi4py import MPI
-from together import everywhere, on_nodes, raise_together
+from together import everywhere, on_nodes
 
 import pencils
 from pencils import HaloExchange, Pencil
 from pencils.comm import limits
 from pencils.comm.methods import messages
 from pencils.comm.topology import topology_of
-from pencils.errors import ArgumentError
-from pencils.halo import arguments
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -168,82 +166,6 @@ def test_buffers_find_their_way_back_to_their_requests(comm):
             counts.append(len(list(method.wires)))
             check_exchange([u], lambda: plan(u))
         assert everywhere(comm, len(set(counts)) == 1)
-
-
-@routes
-@pytest.mark.parametrize("shared", [True, False], ids=["shared", "private"])
-def test_a_thread_completes_what_was_started(comm, route, shared):
-    pencil = Pencil((9, 8, 7), comm, periodic=(True, False, True))
-    fields = [pencils.zeros(pencil, halo=2, shared=shared, dtype=kind) for kind in ("f8", "c8")]
-    other = pencils.ones(pencil, halo=1, shared=True)
-    with HaloExchange(fields, route=route, progress=True) as plan:
-        for seed in range(3):
-            known = [fill(field, seed) for field in fields]
-            handle = plan.start(*fields)
-            total = other.sum()  # agrees and reduces on other communicators meanwhile
-            more = pencils.zeros(pencil, halo=1, shared=True)
-            handle.wait()
-            assert total == other.size
-            assert everywhere(comm, not more.padded.any())
-            pairs = zip(fields, known, strict=True)
-            assert everywhere(comm, all(has_ghosts(field, *one) for field, one in pairs))
-        check_exchange(fields, lambda: plan(*fields))
-
-
-def test_exchanges_of_a_thread_and_others_are_completed_in_turn(comm):
-    pencil = Pencil((9, 8), comm, periodic=True)
-    u, v, w = (pencils.zeros(pencil, halo=1) for _ in range(3))
-    known = [fill(field, seed) for seed, field in enumerate((u, v, w))]
-    with HaloExchange(u, progress=True) as plan, HaloExchange(v) as another:
-        first = another.start(v)
-        handles = [plan.start(u), plan.start(w)]
-        last = v.start_halo_exchange()
-        for handle in (*handles[:: 1 if comm.rank % 2 else -1], last, first):
-            handle.wait()
-        for field, one in zip((u, v, w), known, strict=True):
-            assert everywhere(comm, has_ghosts(field, *one))
-        plan.start(u)  # and is freed under way
-
-
-def test_plans_are_made_while_a_thread_is_at_work(comm):
-    pencil = Pencil((16, 40, 30), comm, periodic=True)
-    u, v = (pencils.zeros(pencil, halo=1) for _ in range(2))
-    known = fill(u)
-    with HaloExchange(u, progress=True) as plan:
-        handle = plan.start(u)
-        with HaloExchange(v, progress=True, route="measure") as another:
-            handle.wait()
-            assert everywhere(comm, has_ghosts(u, *known))
-            handle = plan.start(u)
-            another.accumulate(v)
-        handle.wait()
-        handle = plan.start(u)
-        plan.accumulate(v)  # makes what it needs now
-        handle.wait()
-        assert everywhere(comm, has_ghosts(u, *known))
-
-
-def test_the_thread_goes_with_the_communicator(comm):
-    own = comm.Dup()
-    pencil = Pencil((6, 5), own, periodic=True)
-    u = pencils.ones(pencil, halo=1)
-    plan = HaloExchange(u, progress=True)
-    plan.start(u).wait()
-    apart = topology_of(own).apart
-    assert topology_of(own).communicators >= apart.communicators > 1
-    own.Free()
-    assert apart.freed
-    raise_together(comm, RuntimeError, "shutdown", call=lambda: apart.worker.submit(print))
-    raise_together(comm, ArgumentError, "freed", call=lambda: plan(u))
-
-
-def test_a_thread_needs_an_mpi_library_that_allows_it(comm, monkeypatch):
-    monkeypatch.setattr(arguments, "allows_threads", lambda: False)
-    u = pencils.ones(Pencil((6, 5), comm), halo=1)
-    raise_together(
-        comm, ArgumentError, "THREAD_MULTIPLE", call=lambda: HaloExchange(u, progress=True)
-    )
-    HaloExchange(u).free()
 
 
 def test_staggered_fields_travel_together(comm):

@@ -1,0 +1,363 @@
+"""What a halo exchange does, step by step; the adjoint does the same steps in reverse.
+
+1. Copy the ghosts that stay on this rank: periodic dimensions that are not decomposed. They come
+   first, so that the messages include them, in long runs of memory.
+2. For each phase: send own points to the ranks that need them, receive ghosts.
+
+The adjoint adds ghosts to the points they are copies of, then sets them to zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from pencils.array.allocation import Array, Widths, memory_axes
+from pencils.array.pencil_array import PencilArray
+from pencils.comm import limits
+from pencils.comm.buffers import Buffers
+from pencils.comm.exchange import Bound, Exchange, Handle
+from pencils.comm.methods import Cargo, Piece, nothing
+from pencils.comm.pack import Additions, Copies
+from pencils.comm.topology import Topology
+from pencils.layout import Box, Layout, halo_room
+from pencils.layout import halo as layout_halo
+from pencils.layout.halo import HaloMessage
+from pencils.layout.halo import Round as Phase
+
+T = TypeVar("T")
+Key = tuple[slice, ...]
+
+# Bytes of a padded block whose periodic copies are made at once; the lines touched are fewer.
+SLAB = 2**20
+ROUTES = {"direct": layout_halo.direct, "sweeps": layout_halo.sweeps}
+
+
+class HaloSpec(NamedTuple):
+    """What a plan depends on of each field it exchanges.
+
+    Parameters
+    ----------
+    layout : Layout
+        Of the pencil.
+    singletons : frozenset of int
+        Dimensions along which the field has extent 1.
+    halo : tuple of (int, int)
+        Widths along each dimension.
+    trimmed : frozenset of int
+        Dimensions along which padded blocks end where the domain ends.
+    components : tuple of int
+        Shape of the component axes.
+    dtype : numpy.dtype
+        Element type.
+    """
+
+    layout: Layout
+    singletons: frozenset[int]
+    halo: Widths
+    trimmed: frozenset[int]
+    components: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+
+    @classmethod
+    def of(cls, u: PencilArray) -> HaloSpec:
+        """Return the spec of a field."""
+        return cls(u.pencil.layout, u.singletons, u.halo, u.trimmed, u.components, u.dtype)
+
+    def in_memory_order(self, padded: Array) -> Array:
+        """View a padded block with its axes in memory order."""
+        return padded.transpose(memory_axes(self.layout.order, len(self.components)))
+
+
+class PaddedBlock:
+    """The padded block of a rank, and the slices of it that are exchanged, in memory order.
+
+    Parameters
+    ----------
+    spec : HaloSpec
+        Of the field.
+    rank : int
+        The rank.
+    contiguous : bool
+        Whether to mark large contiguous pieces, which are better sent by messages of their own.
+    """
+
+    def __init__(self, spec: HaloSpec, rank: int, *, contiguous: bool) -> None:
+        self._mark_contiguous = contiguous
+        # Along trimmed dimensions there is no room for ghosts across the periodic boundary.
+        self._layout = spec.layout.with_singletons(spec.singletons).without_wrapping(spec.trimmed)
+        self._spec = spec
+        self._rank = rank
+        self._messages: dict[Phase, tuple[list[HaloMessage], list[HaloMessage]]] = {}
+
+    def local_phases(self, *, corners: bool) -> list[Phase]:
+        """List the phases without messages, the same for all ranks.
+
+        The slowest dimension comes last, so that the others can be copied slab by slab.
+        """
+        dims = [d for d in reversed(self._layout.order) if self._layout.process_shape[d] == 1]
+        return layout_halo.sweeps(dims) if corners else layout_halo.star(dims)
+
+    def local_copies(self, phase: Phase) -> list[tuple[Key, Key]]:
+        """List ghosts, and the points of this block that they are copies of."""
+        return [(self._here(g.box), self._here(g.box.shift(g.wrap))) for g in self._arriving(phase)]
+
+    def ghosts(self, phase: Phase) -> list[Key]:
+        """List the ghosts that a phase fills."""
+        return [self._here(g.box) for g in self._arriving(phase)]
+
+    def cargo(self, phase: Phase, *, adjoint: bool) -> Cargo:
+        """List what a phase sends and receives of this block."""
+        sends, recvs = self._ghosts_of(phase)
+        owned = [self._piece(g.dest, g.box.shift(g.wrap), g.box) for g in sends]
+        filled = [self._piece(g.source, g.box, g.box.shift(g.wrap)) for g in recvs]
+        away, home = (filled, owned) if adjoint else (owned, filled)
+        return Cargo(away, home, self._spec.components, self._spec.dtype)
+
+    def _ghosts_of(self, phase: Phase) -> tuple[list[HaloMessage], list[HaloMessage]]:
+        if phase not in self._messages:
+            found = layout_halo.exchange(self._layout, self._spec.halo, self._rank, phase)
+            self._messages[phase] = found
+        return self._messages[phase]
+
+    def _arriving(self, phase: Phase) -> list[HaloMessage]:
+        return self._ghosts_of(phase)[1]
+
+    def _piece(self, peer: int, here: Box, there: Box) -> Piece:
+        """Make one piece, whose points have other global indices on the peer."""
+        contiguous = self._mark_contiguous and all(
+            self._is_large_run(here.shape, rank) for rank in (self._rank, peer)
+        )
+        return Piece(peer, self._here(here), self._start(there, peer), straight=contiguous)
+
+    def _is_large_run(self, shape: Sequence[int], rank: int) -> bool:
+        """Whether part of the block of a rank is one large contiguous run of memory."""
+        spec, layout = self._spec, self._layout
+        if spec.dtype.itemsize * prod(shape) < limits.ALONE or prod(spec.components) != 1:
+            return False
+        whole = self._padded(rank).shape
+        return is_run([shape[dim] for dim in layout.order], [whole[dim] for dim in layout.order])
+
+    def _here(self, box: Box) -> Key:
+        """Index the padded block of this rank for a box of global indices."""
+        slices = self._within(box, self._rank)
+        return tuple(slices[dim] for dim in self._layout.order)
+
+    def _start(self, box: Box, rank: int) -> tuple[int, ...]:
+        """Return where a box begins in the padded block of another rank."""
+        slices = self._within(box, rank)
+        return tuple(slices[dim].start for dim in self._layout.order)
+
+    def _within(self, box: Box, rank: int) -> tuple[slice, ...]:
+        return box.slices(self._padded(rank).start)
+
+    def _padded(self, rank: int) -> Box:
+        """Return the padded block of a rank, in global indices."""
+        own, spec = self._layout.box(rank), self._spec
+        return own.grow(halo_room(own, self._layout.shape, spec.halo, spec.trimmed))
+
+
+class HaloSchedule:
+    """The steps for fields of given specs. Making one is *Collective*.
+
+    Parameters
+    ----------
+    topology : Topology
+        The ranks.
+    specs : sequence of HaloSpec
+        Of each field.
+    route : str
+        Key of `ROUTES`: how messages reach corners.
+    corners : bool
+        Whether ghosts beyond several dimensions are filled.
+    method : str
+        How data move between ranks.
+    buffers : Buffers
+        Where to take memory from.
+    contiguous : bool
+        Whether large contiguous pieces are better sent by messages than by shared memory.
+    adjoint : bool
+        Whether ghosts are added to the points they are copies of, last phase first.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        specs: Sequence[HaloSpec],
+        *,
+        route: str,
+        corners: bool,
+        method: str,
+        buffers: Buffers,
+        contiguous: bool,
+        adjoint: bool,
+    ) -> None:
+        self._specs = specs
+        self._adjoint = adjoint
+        self._topology = topology
+        blocks = [PaddedBlock(spec, topology.rank, contiguous=contiguous) for spec in specs]
+        local = [block.local_phases(corners=corners) for block in blocks]
+        far = message_phases(specs[0].layout, route, corners=corners)
+        self._local = [
+            [pair for phase in phases for pair in block.local_copies(phase)]
+            for block, phases in zip(blocks, local, strict=True)
+        ]
+        self._ghosts: list[list[Key]] = []
+        if adjoint:
+            self._ghosts = [
+                [key for phase in (*phases, *far) for key in block.ghosts(phase)]
+                for block, phases in zip(blocks, local, strict=True)
+            ]
+        self.exchanges = [
+            Exchange(
+                topology,
+                [block.cargo(phase, adjoint=adjoint) for block in blocks],
+                axes=specs[0].layout.ndim,
+                method=method,
+                buffers=buffers,
+                arrive=Additions if adjoint else Copies,
+            )
+            for phase in (reversed(far) if adjoint else far)
+        ]
+
+    def bind(self, blocks: Sequence[Array]) -> PreparedHalo:
+        """Prepare the steps for padded blocks, in logical order; local."""
+        arrays = [
+            spec.in_memory_order(block) for spec, block in zip(self._specs, blocks, strict=True)
+        ]
+        local = zip(self._specs, arrays, self._local, strict=True)
+        pairs = [
+            (_part(array, into), _part(array, out))
+            for spec, array, keys in local
+            for into, out in by_slabs(keys, slab_rows(array, len(spec.components)))
+        ]
+        phases = [exchange.bind(arrays, arrays, disjoint=True) for exchange in self.exchanges]
+        if not self._adjoint:
+            return PreparedHalo(self._topology, phases, before=Copies(pairs))
+        filled = zip(arrays, self._ghosts, strict=True)
+        cleared = [_part(a, key) for a, keys in filled for key in keys]
+        add = Additions([(out, into) for into, out in reversed(pairs)])
+        return PreparedHalo(self._topology, phases, after=lambda: _add_and_clear(add, cleared))
+
+    @property
+    def method(self) -> str:
+        """How data move between ranks; phases along different dimensions may differ."""
+        return " and ".join(dict.fromkeys(exchange.method for exchange in self.exchanges))
+
+    def free(self) -> None:
+        """Release what the exchanges hold. *Collective* if anything is under way."""
+        for exchange in self.exchanges:
+            exchange.free()
+
+
+class PreparedHalo:
+    """The steps and the fields they work on."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        phases: Sequence[Bound],
+        *,
+        before: Callable[[], None] = nothing,
+        after: Callable[[], None] = nothing,
+    ) -> None:
+        self._topology = topology
+        self._before = before
+        self._after = after
+        self._first, *self._others = phases
+
+    def reserve(self) -> None:
+        """Allocate what the next call needs; local."""
+        every = (self._first, *self._others)
+        # Two buffers that are large enough for all phases, before one takes smaller ones.
+        buffers, most = self._first.exchange.buffers, max(bound.nbytes for bound in every)
+        for buffer in [buffers.take(most) for _ in range(2 if most and self._others else 0)]:
+            buffers.give(buffer)
+        for bound in every:
+            bound.reserve()
+
+    def run(self) -> None:
+        """Do all steps. *Collective*."""
+        self._topology.complete()
+        self._before()
+        self._first.move()
+        self._finish()
+
+    def start(self, result: T) -> Handle[T]:
+        """Start; the fields may be read, not written, before ``wait`` is called. *Collective*."""
+        self._before()
+        return self._first.start(result, self._finish)
+
+    def _finish(self) -> None:
+        for bound in self._others:
+            bound.move()
+        self._after()
+
+
+def message_phases(layout: Layout, route: str, *, corners: bool) -> list[Phase]:
+    """List the phases between ranks for fields of a pencil; there is at least one."""
+    local = [dim for dim in range(layout.ndim) if layout.process_shape[dim] == 1]
+    decomposed = [dim for dim in range(layout.ndim) if dim not in local]
+    return (ROUTES[route](decomposed, local) or [()]) if corners else layout_halo.star(decomposed)
+
+
+def is_run(shape: Sequence[int], whole: Sequence[int]) -> bool:
+    """Whether part of a block is contiguous: whole along all axes faster than its first one.
+
+    Examples
+    --------
+    >>> is_run((1, 2, 8), (4, 4, 8)), is_run((2, 2, 8), (4, 4, 8))
+    (True, False)
+    """
+    full = True
+    for points, every in zip(reversed(shape), reversed(whole), strict=True):
+        if not full and points != 1:
+            return False
+        full = full and points == every
+    return True
+
+
+def slab_rows(array: Array, axis: int) -> int:
+    """Points along the slowest dimension, axis number `axis`, that make a slab."""
+    rows: int = SLAB * array.shape[axis] // max(1, array.nbytes)
+    return max(1, rows)
+
+
+def by_slabs(pairs: Sequence[tuple[Key, Key]], rows: int) -> list[tuple[Key, Key]]:
+    """Cut copies along the slowest dimension, so that each line is still in cache for the next one.
+
+    Where no copy is along the fastest dimension, nothing is cut.
+
+    Parameters
+    ----------
+    pairs : sequence of (key, key)
+        Targets and sources. Those along the slowest dimension stay whole and come last.
+    rows : int
+        Points along the slowest dimension that make a slab.
+    """
+    along = [pair for pair in pairs if pair[0][0] == pair[1][0]]
+    if all(into[-1] == out[-1] for into, out in along):
+        return list(pairs)
+    across = [pair for pair in pairs if pair[0][0] != pair[1][0]]
+    whole = along[0][0][0]
+    slabs = [slice(i, min(i + rows, whole.stop)) for i in range(whole.start, whole.stop, rows)]
+    return [((slab, *into[1:]), (slab, *out[1:])) for slab in slabs for into, out in along] + list(
+        across
+    )
+
+
+def _part(array: Array, key: Key) -> Array:
+    """Index the last axes."""
+    every: Any = (..., *key)
+    part: Array = array[every]
+    return part
+
+
+def _add_and_clear(add: Additions, cleared: Sequence[Array]) -> None:
+    """Add ghosts to own points of this rank, and set all ghosts to zero."""
+    add()
+    for ghost in cleared:
+        ghost[...] = 0
