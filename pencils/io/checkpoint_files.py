@@ -155,7 +155,7 @@ def read_newest(
     files : CheckpointFiles
         Where they are.
     steps : iterable of int
-        Steps to try, newest first; the same on every rank.
+        Steps to try; the same on every rank.
     read : callable
         Reads one file. *Collective*; it raises the same on every rank.
     comm : mpi4py.MPI.Intracomm
@@ -175,7 +175,7 @@ def read_newest(
     """
     logs = comm.rank == 0
     skipped: dict[str, str] = {}
-    for step in steps:
+    for step in sorted(steps, reverse=True):
         path = files.path(step)
         try:
             result = read(path)

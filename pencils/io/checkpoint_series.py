@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from inspect import signature
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from pencils.comm.agree import agreed
 from pencils.comm.leaving import LeftTogether
-from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError
 from pencils.io.checkpoint import Checkpoint
 from pencils.io.checkpoint_files import LOG, CheckpointFiles, nothing_good, read_newest
@@ -32,6 +31,7 @@ from pencils.io.options import (
     read_seconds,
     read_step,
 )
+from pencils.io.root_io import on_root
 from pencils.io.save import save
 from pencils.io.saving import Saving
 from pencils.io.stopping import SIGNALS, Clock, Listener, read_signals
@@ -40,8 +40,6 @@ from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
-
-T = TypeVar("T")
 
 
 class CheckpointSeries(LeftTogether):
@@ -124,11 +122,9 @@ class CheckpointSeries(LeftTogether):
             seconds, numbers = read_seconds("stop_after", stop_after), read_signals(signals)
             same(directory=given, mode=mode, keep=self._keep, every=self._every)
             same(stop_after=seconds, signals=numbers)
-        found: CheckpointFiles | None = None
-        with agreed(self._comm, "CheckpointSeries"):
-            if self._comm.rank == 0:
-                found = CheckpointFiles.opened(given, self._mode)
-        self._files: CheckpointFiles = self._comm.bcast(found)
+        self._files = on_root(
+            self._comm, "CheckpointSeries", lambda: CheckpointFiles.opened(given, self._mode)
+        )
         self._known: set[int] = set()  # steps that this run has written or loaded
         self._skipped: dict[str, str] = {}
         self._stops = False
@@ -202,8 +198,6 @@ class CheckpointSeries(LeftTogether):
         fields: Mapping[str, Any],
         *,
         time: float | None = None,
-        grid: LocalGrid | None = None,
-        attrs: Mapping[str, Any] | None = None,
         wait: bool = True,
         **options: Any,
     ) -> None:
@@ -219,12 +213,12 @@ class CheckpointSeries(LeftTogether):
             As in `pencils.save`; at least one field over the processes of the series.
         time : float, optional
             Time of the run; `resume` needs it to truncate outputs.
-        grid, attrs, **options : optional
-            As in `pencils.save`.
         wait : bool, optional
             Whether to return only when the checkpoint is complete. Otherwise a thread writes a copy
             of the fields, and the next `save`, `wait`, `latest`, `resume` or `close` completes it
             or raises its error.
+        **options : optional
+            ``grid``, ``attrs`` and so on, as in `pencils.save`.
 
         Raises
         ------
@@ -232,13 +226,11 @@ class CheckpointSeries(LeftTogether):
             On every rank, if the new file does not verify; no other is removed then.
         OSError
             On every rank, if the file cannot be written.
-        ArgumentError
+        ArgumentError, PencilMismatchError, RankDisagreementError, TypeError
             On every rank, if the directory has checkpoints that this run has neither written nor
-            loaded, or of later steps.
-        PencilMismatchError, RankDisagreementError, TypeError
-            On every rank, if another argument is not allowed or differs between ranks.
+            loaded, or of later steps, or an argument is not allowed or differs between ranks.
         """
-        options |= {"time": time, "grid": grid, "attrs": attrs}
+        options["time"] = time
         with agreed(self._comm, "save") as same:
             number = read_step(step)
             check_fields(fields, self._ranks)
@@ -286,7 +278,9 @@ class CheckpointSeries(LeftTogether):
         """
         self.wait()
         ranks = self._ranks.comm
-        found = self._newest(self._list(), lambda path: verify(path, ranks))
+        found, self._skipped = read_newest(
+            self._files, self._find_steps(), lambda path: verify(path, ranks), ranks
+        )
         return None if found is None else self._files.path(found[0])
 
     def resume(
@@ -340,29 +334,31 @@ class CheckpointSeries(LeftTogether):
             signature(load).bind("", template, chosen, **options)
             same(step=wanted, outputs=len(cut))
         self.wait()
-        steps = self._list()
+        steps = self._find_steps()
         if not steps and wanted is None:
             check_empty(cut, self.directory)
             return None
         check_continued(cut)
-        found = self._newest(
-            [number for number in steps if wanted in (None, number)],
+        candidates = [number for number in steps if wanted in (None, number)]
+        found, self._skipped = read_newest(
+            self._files,
+            candidates,
             lambda path: load(path, template, chosen, **options),
+            self._ranks.comm,
         )
         if found is None:
             raise nothing_good(self.directory, wanted, self._skipped)
         number, state = found
-        time = state.time
-        if cut and time is None:
+        if cut and state.time is None:
             msg = f"{state.path} has no time to cut off outputs at; save(..., time=...)"
             raise ArgumentError(msg)
         with agreed(self._comm, "resume"):
             if self._comm.rank == 0:
                 self._files.set_aside(number)
         self._known = {one for one in steps if one <= number}
-        if time is not None:
+        if state.time is not None:
             for output in cut:
-                output.truncate(time)
+                output.truncate(state.time)
         return state
 
     def close(self) -> None:
@@ -396,14 +392,9 @@ class CheckpointSeries(LeftTogether):
         every += " steps" if isinstance(self._every, int) else ""
         return f"<CheckpointSeries {self.directory}, keeps {keep}{every}>"
 
-    def _list(self) -> list[int]:
+    def _find_steps(self) -> list[int]:
         """Return the steps that rank 0 finds. *Collective*."""
-        found: list[int] = []
-        with agreed(self._comm, "list checkpoints"):
-            if self._comm.rank == 0:
-                found = self._files.steps()
-        steps: list[int] = self._comm.bcast(found)
-        return steps
+        return on_root(self._comm, "list checkpoints", self._files.steps)
 
     def _settle(self, path: Path, step: int) -> None:
         """Verify a file that was written, and remove old ones. *Collective*."""
@@ -413,8 +404,3 @@ class CheckpointSeries(LeftTogether):
                 self._files.replace(step)
                 self._files.rotate(self._keep)
         self._files.settle()
-
-    def _newest(self, steps: list[int], read: Callable[[Path], T]) -> tuple[int, T] | None:
-        """Read the files of these steps, newest first, until one is valid. *Collective*."""
-        found, self._skipped = read_newest(self._files, reversed(steps), read, self._ranks.comm)
-        return found

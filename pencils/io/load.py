@@ -24,7 +24,7 @@ from pencils.io.dataset_info import DatasetInfo, damaged
 from pencils.io.file_info import Access, FileInfo
 from pencils.io.options import read_names, read_path
 from pencils.io.progress import Told, shown
-from pencils.io.root_io import format_of, inspect_on_root
+from pencils.io.root_io import format_of, on_root
 from pencils.io.slabs import PIECE_BYTES, Slabs, runs
 from pencils.io.targets import read_targets
 from pencils.io.values import decode
@@ -136,11 +136,10 @@ def load(
         same(path=given, names=wanted, dtype=kind, **access._asdict())
         targets = read_targets(template, into, wanted, halo, comm.size)
         same(template=targets)
-    file = inspect_on_root(
+    file = on_root(
         comm,
         "load",
-        given,
-        lambda real: format_of(real).describe(real, wanted, targets.names, access),
+        lambda: format_of(given).describe(os.path.realpath(given), wanted, targets.names, access),
     )
     with agreed(comm, "load"):
         fields = [targets.find(one.name).make(one, kind, file.path) for one in file.datasets]

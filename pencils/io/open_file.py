@@ -16,7 +16,7 @@ from pencils.comm.reduce import allreduce
 from pencils.errors import ArgumentError
 from pencils.io.file_info import Access, FileInfo, Identity
 from pencils.io.options import read_path
-from pencils.io.root_io import format_of, inspect_on_root
+from pencils.io.root_io import format_of, on_root
 from pencils.io.seal import reseal
 from pencils.io.stored_field import StoredField
 from pencils.pencil import Pencil
@@ -82,8 +82,10 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
             raise ArgumentError(msg)
         access = Access(edited=bool(edited), external=bool(external))
         same(path=given, mode=mode, edited=access.edited, external=access.external)
-    file = inspect_on_root(
-        private, "open", given, lambda real: format_of(real).describe_fields(real, access)
+    file = on_root(
+        private,
+        "open",
+        lambda: format_of(given).describe_fields(os.path.realpath(given), access),
     )
     return OpenFile(file, ranks, writable=mode == "r+")
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -26,12 +26,14 @@ from pencils.pencil import Pencil
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
 
+T = TypeVar("T")
+
 
 class Format(Protocol):
-    """Functions that read files of one format; a module has them. None communicates.
+    """Functions of a module that reads files of one format. None communicates.
 
-    All raise CheckpointError if the file is damaged or of another format, OSError if the system
-    cannot read it.
+    Paths are real paths. All functions raise CheckpointError if the file is damaged or of another
+    format, OSError if the system cannot read it.
     """
 
     def describe(
@@ -62,38 +64,34 @@ def format_of(_path: str) -> Format:
     return hdf5
 
 
-def inspect_on_root(
-    comm: MPI.Intracomm, call: str, path: str, look: Callable[[str], FileInfo]
-) -> FileInfo:
-    """Let rank 0 describe a file, for all ranks. *Collective*.
+def on_root(comm: MPI.Intracomm, call: str, work: Callable[[], T]) -> T:
+    """Call a function on rank 0, and return its result on all ranks. *Collective*.
 
     Parameters
     ----------
     comm : MPI.Intracomm
         Private communicator.
     call : str
-        The public function that reads the file.
-    path : str
-        The file, as rank 0 finds it.
-    look : callable
-        Describes the file whose real path it gets.
+        The public function that needs the result, for error texts.
+    work : callable
+        Called on rank 0 only.
 
     Returns
     -------
-    FileInfo
-        The same on every rank.
+    object
+        What `work` returned.
 
     Raises
     ------
-    CheckpointError, OSError
-        On every rank, what `look` raises.
+    Exception
+        On every rank, what `work` raises.
     """
-    seen: FileInfo | None = None
+    made: T | None = None
     with agreed(comm, call):
         if comm.rank == 0:
-            seen = look(os.path.realpath(path))
-    everywhere: FileInfo = comm.bcast(seen)
-    return everywhere
+            made = work()
+    result: T = comm.bcast(made)
+    return result
 
 
 def open_on_root(

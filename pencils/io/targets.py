@@ -63,8 +63,11 @@ class Target:
             self.pencil, kind, components, singletons, halo, zero=any(map(any, halo))
         )
 
+    def canonical_form(self) -> object:
+        """Return what must be the same on all ranks: of `like` shape and dtype, not data."""
+        return repr(self)
+
     def __repr__(self) -> str:
-        """Text that is the same on ranks that agree."""
         text = f"{self.pencil!r} halo={self.halo}"
         if self.like is None:
             return text

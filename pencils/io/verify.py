@@ -17,7 +17,7 @@ from pencils.io.chunks import chunk_box, count_chunks, enlarge
 from pencils.io.dataset_info import DatasetInfo, damaged
 from pencils.io.file_info import Access, FileInfo
 from pencils.io.options import read_path
-from pencils.io.root_io import format_of, inspect_on_root
+from pencils.io.root_io import format_of, on_root
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
@@ -77,8 +77,10 @@ def verify(
         given = read_path(path)
         access = Access(edited=bool(edited), external=bool(external))
         same(path=given, edited=access.edited, external=access.external)
-    file = inspect_on_root(
-        private, "verify", given, lambda real: format_of(real).describe_summed(real, access)
+    file = on_root(
+        private,
+        "verify",
+        lambda: format_of(given).describe_summed(os.path.realpath(given), access),
     )
     totals = allreduce(private, _sum_shares(private, file), np.add)
     pairs = zip(file.datasets, totals, strict=True)

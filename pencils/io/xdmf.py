@@ -24,6 +24,7 @@ from pencils.io.commit import made
 from pencils.io.dataset_info import RESERVED
 from pencils.io.hdf5_errors import reading
 from pencils.io.options import read_path
+from pencils.io.root_io import on_root
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
@@ -83,12 +84,7 @@ def write_xdmf(path: str | os.PathLike[str], comm: MPI.Intracomm | None = None) 
     with agreed(private, "write_xdmf") as same:
         given = read_path(path)
         same(path=given)
-    made: str | None = None
-    with agreed(private, "write_xdmf"):
-        if private.rank == 0:
-            made = write_sidecar(os.path.realpath(given))
-    written: str = private.bcast(made)
-    return written
+    return on_root(private, "write_xdmf", lambda: write_sidecar(os.path.realpath(given)))
 
 
 def write_sidecar(path: str, count: int | None = None) -> str:
