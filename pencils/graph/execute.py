@@ -130,7 +130,7 @@ def generate_code_for_partition(
     >>> generate_code_for_partition(partition)[0](None, x=21.0)
     (None, {'y': np.float64(42.0)})
     """
-    programs = {}
+    programs: dict[Hashable, Callable[..., tuple[None, dict[str, Any]]]] = {}
     for pid, part in partition.parts.items():
         outputs = {name: partition.name_to_output[name] for name in sorted(part.output_names)}
         programs[pid] = partial(_compute_part, partition.nodes_of(part), outputs)
