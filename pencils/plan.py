@@ -33,7 +33,7 @@ T = TypeVar("T")
 P = TypeVar("P")
 
 # Calls that a plan remembers as prepared.
-MOST_BOUND = 16
+MOST_REMEMBERED = 16
 # Plans that are kept for each communicator; the least recently used one is freed first.
 MOST_PLANS = 32
 
@@ -87,46 +87,7 @@ class Freeable(Uncopied, ABC):
         self.free()
 
 
-class FieldPlan(Freeable, Generic[T]):
-    """A cache of prepared calls, by the identity of their arrays; `Plan` adds the rest.
-
-    Parameters
-    ----------
-    topology : Topology
-        The ranks that take part.
-    """
-
-    most_bound = MOST_BOUND
-
-    def __init__(self, topology: Topology) -> None:
-        self._topology = topology
-        self._bound: dict[tuple[Any, ...], tuple[T, list[Any]]] = {}
-
-    def _found(self, key: tuple[Any, ...]) -> T | None:
-        """Find the prepared call of arrays with these ids, unless the communicator was freed."""
-        found = self._bound.get(key)
-        return None if found is None or self._topology.freed else found[0]
-
-    def _remember(self, key: tuple[Any, ...], prepared: T, arrays: Sequence[object | None]) -> None:
-        """Keep a prepared call while all the arrays live; their ids mean nothing afterwards."""
-        if len(self._bound) >= self.most_bound:
-            self._bound.clear()
-        # No reference cycle: the memory of a dropped plan is released at once.
-        forget = weakref.WeakMethod(self._forget)
-
-        def gone(_: object) -> None:
-            living = forget()
-            if living is not None:
-                living(key)
-
-        refs = [weakref.ref(array, gone) for array in arrays if array is not None]
-        self._bound[key] = prepared, refs
-
-    def _forget(self, key: tuple[Any, ...]) -> None:
-        self._bound.pop(key, None)
-
-
-class Plan(FieldPlan[T]):
+class Plan(Freeable, Generic[T]):
     """Base class of reusable plans. A subclass sets what `_describe` reads before ``__init__``.
 
     Parameters
@@ -137,10 +98,13 @@ class Plan(FieldPlan[T]):
         Whether all ranks agree on every call, so that an error on one rank raises on all.
     """
 
+    most_remembered = MOST_REMEMBERED
+
     def __init__(self, topology: Topology, *, check: bool) -> None:
-        super().__init__(topology)
+        self._topology = topology
         self._check = check
         self._freed = False
+        self._remembered: dict[tuple[Any, ...], tuple[T, list[Any]]] = {}
         self._text = self._describe()
 
     @abstractmethod
@@ -161,7 +125,7 @@ class Plan(FieldPlan[T]):
         """
         if not self._freed:
             self._freed = True
-            self._bound.clear()
+            self._remembered.clear()
             self._release()
 
     def _agreement(self, call: str) -> Agreement:
@@ -218,6 +182,29 @@ class Plan(FieldPlan[T]):
     @property
     def _freed_text(self) -> str:
         return f"this {type(self).__name__}, or its communicator, was freed; make a new one"
+
+    def _found(self, key: tuple[Any, ...]) -> T | None:
+        """Find the prepared call of arrays with these ids, unless the communicator was freed."""
+        found = self._remembered.get(key)
+        return None if found is None or self._topology.freed else found[0]
+
+    def _remember(self, key: tuple[Any, ...], prepared: T, arrays: Sequence[object | None]) -> None:
+        """Keep a prepared call while all the arrays live; their ids mean nothing afterwards."""
+        if len(self._remembered) >= self.most_remembered:
+            self._remembered.clear()
+        # No reference cycle: the memory of a dropped plan is released at once.
+        forget = weakref.WeakMethod(self._forget)
+
+        def gone(_: object) -> None:
+            living = forget()
+            if living is not None:
+                living(key)
+
+        refs = [weakref.ref(array, gone) for array in arrays if array is not None]
+        self._remembered[key] = prepared, refs
+
+    def _forget(self, key: tuple[Any, ...]) -> None:
+        self._remembered.pop(key, None)
 
 
 def kept_plan(topology: Topology, key: object, make: Callable[[], Any]) -> Any:

@@ -53,7 +53,7 @@ class CollectionPlan(Plan[Request[Any]]):
         As for `GlobalMultiIndexer`.
     """
 
-    most_bound = MOST_HELD
+    most_remembered = MOST_HELD
     # The names of the lists of indices, and of the arguments with an entry for each list.
     _indices_name: ClassVar[str]
     _data_name: ClassVar[str]

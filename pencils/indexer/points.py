@@ -73,7 +73,7 @@ class PointIndexer(Plan[Request[Any]]):
            [31, 35]])
     """
 
-    most_bound = MOST_HELD
+    most_remembered = MOST_HELD
     _copies = True  # the coordinates, which may change before they are used
 
     def __init__(

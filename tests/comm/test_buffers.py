@@ -228,10 +228,10 @@ def test_fields_come_and_go(comm, method, check):
                 v = pencils.empty(pair[1])
             plan(u, v)
             assert everywhere(comm, holds(v, values + turn))
-            assert len(plan._bound) <= 1
+            assert len(plan._remembered) <= 1
             u = None
-            assert not plan._bound
-        assert not plan._bound
+            assert not plan._remembered
+        assert not plan._remembered
 
 
 @ways
@@ -260,18 +260,18 @@ def test_what_is_remembered_does_not_keep_fields_alive(comm, method):
     plan = Transposition(*pair, method=method)
     u, v = pencils.zeros(pair[0]), pencils.zeros(pair[1])
     plan(u, v)
-    assert len(plan._bound) == 1
+    assert len(plan._remembered) == 1
     gone = weakref.ref(u), weakref.ref(v)
     u = v = None
     gc.collect()
     assert everywhere(comm, gone[0]() is gone[1]() is None)
-    assert not plan._bound
+    assert not plan._remembered
     held = [(pencils.zeros(pair[0]), pencils.zeros(pair[1])) for _ in range(40)]
     for pair_of_fields in held:
         plan(*pair_of_fields)
-    assert 0 < len(plan._bound) <= 16
+    assert 0 < len(plan._remembered) <= 16
     plan.free()
-    assert not plan._bound
+    assert not plan._remembered
 
 
 @ways

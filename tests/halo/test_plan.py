@@ -24,7 +24,7 @@ from together import (
 import pencils
 from pencils import HaloExchange, Pencil, PencilArray, exchange_halos
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
-from pencils.plan import MOST_BOUND, MOST_PLANS
+from pencils.plan import MOST_PLANS, MOST_REMEMBERED
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -57,11 +57,11 @@ def test_other_fields_of_the_same_kind(comm, pen, method, route, check):
         for _ in range(2):
             for field in fields:
                 check_exchange([field], lambda f=field: plan(f))
-        many = [pencils.zeros(pen, halo=2) for _ in range(MOST_BOUND + 3)]
+        many = [pencils.zeros(pen, halo=2) for _ in range(MOST_REMEMBERED + 3)]
         for field in (*many, *many[:2]):
             plan(field)
         check_exchange([fields[0]], lambda: plan(fields[0]))
-        assert everywhere(comm, len(plan._bound) <= MOST_BOUND)
+        assert everywhere(comm, len(plan._remembered) <= MOST_REMEMBERED)
 
 
 def test_a_field_that_takes_the_place_of_another_is_not_mistaken_for_it(comm, pen):
@@ -71,7 +71,7 @@ def test_a_field_that_takes_the_place_of_another_is_not_mistaken_for_it(comm, pe
             field = pencils.zeros(pen, halo=1)
             check_exchange([field], lambda f=field: plan(f))
             del field
-        assert everywhere(comm, not plan._bound)
+        assert everywhere(comm, not plan._remembered)
 
 
 @routes

@@ -88,7 +88,7 @@ def test_deposits_use_one_array_again_and_again(comm):
     with Interpolation(pencil, ([0.5], [1.25]), check=False) as plan:
         for _ in range(5):
             plan.deposit(u, 1.0)
-        assert everywhere(comm, len(plan._indexer._bound) == 1)
+        assert everywhere(comm, len(plan._indexer._remembered) == 1)
     assert np.isclose(u.sum(), 5.0 * comm.size)
     gone = weakref.ref(plan._sums)
     del plan
