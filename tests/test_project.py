@@ -12,3 +12,10 @@ def test_the_citation_gives_the_version_of_the_package():
     version = re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
     assert version
     assert version[1] == pencils.__version__
+
+
+def test_the_guide_for_contributors_names_existing_files():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = re.findall(r"`((?:pencils|tests|docs|benchmarks)/[\w./]*)`", text)
+    assert named
+    assert [path for path in named if not (ROOT / path).exists()] == []
