@@ -1,8 +1,13 @@
-"""Checkpoints: fields in genuine HDF5 files, written and read by all ranks."""
+"""Fields in HDF5 files, which all ranks write and read: checkpoints, output over time, parts.
 
-from pencils.io.checkpoint import Checkpoint
+May import all folders up to `array`, `distribute` and `transposition`. Only this folder imports
+h5py, and only where it is used, because most ranks never need it. Begin with `save` and `load`;
+`file_info` describes what a file holds, `manifest` how damage is found. Another file format has its
+place in `root_io.Format`.
+"""
+
 from pencils.io.checkpoint_series import CheckpointSeries
-from pencils.io.load import load
+from pencils.io.load import Checkpoint, load
 from pencils.io.open_file import OpenFile, open  # noqa: A004 - as in h5py
 from pencils.io.save import save
 from pencils.io.saving import Saving

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pencils.comm.agree import agreed
 from pencils.comm.leaving import LeftTogether
 from pencils.errors import ArgumentError
-from pencils.io.checkpoint import Checkpoint
 from pencils.io.checkpoint_files import LOG, CheckpointFiles, nothing_good, read_newest
-from pencils.io.load import load
+from pencils.io.load import Checkpoint, load
 from pencils.io.options import (
     Truncatable,
     check_continued,

@@ -20,8 +20,8 @@ from pencils.distribute.gather import gather
 from pencils.distribute.partition import partition
 from pencils.io.checksum import checksum_box
 from pencils.io.chunks import chunk_box, count_chunks, cut_points, whole_chunks
-from pencils.io.dataset_info import DatasetInfo
 from pencils.io.draft import Draft
+from pencils.io.file_info import DatasetInfo
 from pencils.io.progress import Told, ignore
 from pencils.io.slabs import STAGING_BYTES
 from pencils.io.writers import Part

@@ -11,7 +11,7 @@ from numpy.lib.recfunctions import repack_fields
 
 from pencils.errors import ArgumentError
 from pencils.io.chunks import MOST_BYTES, choose_chunk
-from pencils.io.dataset_info import DatasetInfo
+from pencils.io.file_info import DatasetInfo
 from pencils.layout.integers import as_ints, to_int
 
 Extents = tuple[int, ...]

@@ -14,7 +14,7 @@ from pencils.distribute.localgrid import LocalGrid, localgrid
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.io.boundary import boundary_widths, widened, with_boundary
 from pencils.io.chunking import Chunking
-from pencils.io.dataset_info import DatasetInfo
+from pencils.io.file_info import DatasetInfo
 from pencils.io.options import read_name
 from pencils.io.values import COORDINATE, Stored, encode
 from pencils.pencil import Pencil

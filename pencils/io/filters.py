@@ -14,7 +14,7 @@ import numpy as np
 from pencils.array.allocation import Array
 from pencils.errors import ArgumentError
 from pencils.io.create import make_chunked
-from pencils.io.dataset_info import DatasetInfo
+from pencils.io.file_info import DatasetInfo
 
 
 class Packed(NamedTuple):

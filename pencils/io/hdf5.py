@@ -19,8 +19,7 @@ from pencils.array.allocation import Array
 from pencils.distribute.partition import ArrayLike
 from pencils.errors import CheckpointError
 from pencils.io.checksum import checksum
-from pencils.io.dataset_info import FORMAT, RESERVED, DatasetInfo, damaged
-from pencils.io.file_info import Access, FileInfo, Identity
+from pencils.io.file_info import FORMAT, RESERVED, Access, DatasetInfo, FileInfo, Identity, damaged
 from pencils.io.hdf5_datasets import (
     describe_dataset,
     external_links,

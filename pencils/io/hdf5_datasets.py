@@ -18,7 +18,7 @@ import numpy as np
 
 from pencils.array.normalize import as_dtype
 from pencils.errors import CheckpointError
-from pencils.io.dataset_info import RESERVED, DatasetInfo
+from pencils.io.file_info import RESERVED, DatasetInfo
 from pencils.io.values import COORDINATE
 
 # Soft links that refer to each other; HDF5 itself follows as many.

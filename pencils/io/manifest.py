@@ -38,7 +38,7 @@ import numpy as np
 
 from pencils.errors import CheckpointError
 from pencils.io.captured_file import CapturedFile
-from pencils.io.dataset_info import DatasetInfo
+from pencils.io.file_info import DatasetInfo
 from pencils.io.plain import open_regular, read
 
 # Of the superblock: what it begins with, the size of addresses and lengths, its own size, and

@@ -15,8 +15,8 @@ from pencils.distribute.localgrid import LocalGrid
 from pencils.io.chunked import ChunkedWriter
 from pencils.io.chunking import read_chunking
 from pencils.io.contents import Contents, gather_contents, whole_grid
-from pencils.io.dataset_info import RESERVED
 from pencils.io.draft import Draft, Header
+from pencils.io.file_info import RESERVED
 from pencils.io.options import read_align, read_attrs, read_facts, read_grid, read_path
 from pencils.io.progress import Told, shown
 from pencils.io.saving import Saving

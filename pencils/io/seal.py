@@ -22,7 +22,7 @@ from dataclasses import replace
 import numpy as np
 
 from pencils.io.captured_file import CapturedFile, Change
-from pencils.io.dataset_info import DatasetInfo
+from pencils.io.file_info import DatasetInfo
 from pencils.io.manifest import (
     END_AT,
     Extent,

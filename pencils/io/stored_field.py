@@ -18,8 +18,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.checksum import checksum
-from pencils.io.dataset_info import DatasetInfo
-from pencils.io.file_info import FileInfo
+from pencils.io.file_info import DatasetInfo, FileInfo
 from pencils.io.root_io import format_of
 from pencils.io.slabs import Slabs
 from pencils.io.targets import Target

@@ -13,7 +13,7 @@ from pencils.array.normalize import HaloLike, as_halo
 from pencils.array.pencil_array import PencilArray
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.boundary import boundary_widths
-from pencils.io.dataset_info import DatasetInfo
+from pencils.io.file_info import DatasetInfo
 from pencils.io.options import read_name
 from pencils.io.values import encode
 from pencils.pencil import Pencil

@@ -14,8 +14,7 @@ from pencils.comm.file import SharedFile
 from pencils.comm.reduce import allreduce
 from pencils.io.checksum import checksum, checksum_box
 from pencils.io.chunks import chunk_box, count_chunks, enlarge
-from pencils.io.dataset_info import DatasetInfo, damaged
-from pencils.io.file_info import Access, FileInfo
+from pencils.io.file_info import Access, DatasetInfo, FileInfo, damaged
 from pencils.io.options import read_path
 from pencils.io.root_io import format_of, on_root
 from pencils.pencil import Pencil

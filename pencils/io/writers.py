@@ -25,7 +25,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.io.checksum import checksum
-from pencils.io.dataset_info import DatasetInfo
+from pencils.io.file_info import DatasetInfo
 from pencils.io.progress import Told, ignore
 from pencils.io.slabs import Place, Run, Slabs, pieces, runs
 

@@ -6,7 +6,7 @@ import pytest
 
 from pencils.errors import ArgumentError
 from pencils.io.create import Plan, lay_out, place_chunks
-from pencils.io.dataset_info import DatasetInfo
+from pencils.io.file_info import DatasetInfo
 from pencils.io.filters import Packer, check_filters
 
 FILTERS = [{}, {"compression": "gzip", "shuffle": True}, {"fletcher32": True}, {"scaleoffset": 1}]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pencils.io.dataset_info import RESERVED
+from pencils.io.file_info import RESERVED
 
 # The dataset of times, and the dimension along which everything grows.
 TIME = "time"

@@ -23,8 +23,7 @@ from pencils.errors import CheckpointError
 from pencils.io import hdf5
 from pencils.io.captured_file import CapturedFile, Change, changing
 from pencils.io.chunks import chunk_in_order, count_chunks
-from pencils.io.dataset_info import RESERVED
-from pencils.io.file_info import Access
+from pencils.io.file_info import RESERVED, Access
 from pencils.io.manifest import (
     END_AT,
     Checked,

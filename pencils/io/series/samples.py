@@ -14,7 +14,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.io.contents import check_groups
-from pencils.io.dataset_info import RESERVED
+from pencils.io.file_info import RESERVED
 from pencils.io.options import read_name
 from pencils.io.series.column import SELECTED, SOURCE, TIME, Column
 from pencils.io.values import Stored, encode

@@ -20,7 +20,7 @@ from pencils.comm.topology import congruent, user_comm
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.contents import are_fields, whole_grid
-from pencils.io.dataset_info import RESERVED
+from pencils.io.file_info import RESERVED
 from pencils.io.options import read_attrs, read_facts, read_grid, read_mode, read_path
 from pencils.io.save import save
 from pencils.io.series.column import Column

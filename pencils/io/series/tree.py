@@ -12,7 +12,7 @@ import numpy as np
 from pencils.errors import CheckpointError
 from pencils.io.captured_file import changing
 from pencils.io.create import file_type, label, store_attribute, store_value
-from pencils.io.dataset_info import FORMAT, RESERVED, DatasetInfo
+from pencils.io.file_info import FORMAT, RESERVED, DatasetInfo
 from pencils.io.seal import seal_new
 from pencils.io.series.column import SOURCE, SUMS, TIME, Column
 from pencils.io.series.ledger import Ledger
