@@ -208,8 +208,8 @@ def test_different_arguments_on_one_rank_are_named(comm):
     data = numbered((7, 6, 1))
     u = spread(pen, data)
     others = [
-        (spread(pen.with_(decomp=1), data), "field"),
-        (spread(pen.with_(splits="last"), data), "field"),
+        (spread(pen.with_(decomp=1), data), "pencil"),
+        (spread(pen.with_(splits="last"), data), "pencil"),
         (spread(pen, data[None]), "shape"),
         (spread(pen, data, dims=(0, 1)), "singletons"),
         (spread(pen, data.astype("f4")), "dtype"),

@@ -243,7 +243,7 @@ def here(comm):
 
 REDUCTIONS = {
     **{
-        name: (getattr(PencilArray, name), {"field": The("u")})
+        name: (getattr(PencilArray, name), {"u": The("u")})
         for name in (
             *("sum", "prod", "min", "max", "mean", "var", "std", "any", "all"),
             *("argmin", "argmax", "norm"),
@@ -251,8 +251,8 @@ REDUCTIONS = {
     },
     **{
         name: (
-            lambda field, _function=function, **rest: _function(field, **rest),
-            {"field": The("u")},
+            lambda u, _function=function, **rest: _function(u, **rest),
+            {"u": The("u")},
         )
         for name, function in (
             ("count_nonzero", np.count_nonzero),
@@ -324,8 +324,8 @@ def make_halo_plan(fields, **rest):
         pass
 
 
-def fill_and_wait(field, **rest):
-    PencilArray.start_halo_exchange(field, **rest).wait()
+def fill_and_wait(u, **rest):
+    PencilArray.start_halo_exchange(u, **rest).wait()
 
 
 def make_indexer(pencil, coords, **rest):
@@ -479,7 +479,7 @@ CALLS = {
         pencils.partition,
         {"pencil": The("pen"), "data": The("mine"), "root": The("wrong")},
     ),
-    "gather": (pencils.gather, {"field": The("u"), "root": The("wrong")}),
+    "gather": (pencils.gather, {"u": The("u"), "root": The("wrong")}),
     "transpose": (pencils.transpose, {"u": The("u"), "pencil": The("across")}),
     "Transposition": (make_plan, {"source": The("pen"), "target": The("across")}),
     "plan": (call_plan, {"plan": The("plan"), "u": The("u")}),
@@ -491,11 +491,11 @@ CALLS = {
     "fft.forward": (calling("forward", "u"), {"plan": The("fft"), "u": The("u")}),
     "fft.backward": (calling("backward", "u"), {"plan": The("fft"), "u": The("u_hat")}),
     "alias": (pencils.alias, {"pens": The("pair"), "shared": True}),
-    "verify_replicas": (pencils.verify_replicas, {"field": The("u")}),
+    "verify_replicas": (pencils.verify_replicas, {"u": The("u")}),
     "exchange_halos": (pencils.exchange_halos, {"fields": The("hs")}),
-    "exchange_halo": (PencilArray.exchange_halo, {"field": The("h")}),
-    "start_halo_exchange": (fill_and_wait, {"field": The("h")}),
-    "accumulate_halo": (PencilArray.accumulate_halo, {"field": The("h")}),
+    "exchange_halo": (PencilArray.exchange_halo, {"u": The("h")}),
+    "start_halo_exchange": (fill_and_wait, {"u": The("h")}),
+    "accumulate_halo": (PencilArray.accumulate_halo, {"u": The("h")}),
     "HaloExchange": (make_halo_plan, {"fields": The("hs")}),
     "halo plan": (call_halo_plan, {"plan": The("halo_plan"), "fields": The("hs")}),
     "halo start": (start_halo_plan, {"plan": The("halo_plan"), "fields": The("hs")}),
@@ -579,7 +579,7 @@ WRONG = [
     ("partition", "dims", *NO_DIMS),
     ("partition", "halo", *NO_NUMBERS, (1, 2)),
     ("partition", "data", TOO_SMALL, "x", OBJECT, The("u")),
-    ("gather", "field", None, The("data"), "x", The("pen")),
+    ("gather", "u", None, The("data"), "x", The("pen")),
     ("gather", "root", 9, -1, "x", 1.5),
     ("gather", "key", 99, "x", [0, 1], (1, 2, 3, 4), (None, 1), 1.5, slice("x")),
     ("gather", "dims", 0, *NO_DIMS),
@@ -625,12 +625,9 @@ WRONG = [
     ("alias", "dtype", *NO_DTYPE, OBJECT),
     ("alias", "components", *NO_NUMBERS),
     ("alias", "dims", *NO_DIMS),
-    ("verify_replicas", "field", None, The("data"), "x"),
-    *(
-        (name, "field", None, The("data"), "x", The("pen"), The("h_readonly"))
-        for name in HALO_VERBS
-    ),
-    ("accumulate_halo", "field", The("h_mask")),
+    ("verify_replicas", "u", None, The("data"), "x"),
+    *((name, "u", None, The("data"), "x", The("pen"), The("h_readonly")) for name in HALO_VERBS),
+    ("accumulate_halo", "u", The("h_mask")),
     *((name, "corners", np.ones(2)) for name in (*HALO_VERBS, *HALO_GROUPS)),
     *((name, "fields", None, 3, "x", The("data"), The("pen"), [], [3]) for name in HALO_GROUPS),
     *(
@@ -841,7 +838,7 @@ DIFFERENT = [
     ("partition", "root", The("next")),
     ("partition", "halo", 1),
     ("partition", "dims", (0, 1, 2)),
-    ("gather", "field", The("u_across"), The("short"), The("vector"), The("plane")),
+    ("gather", "u", The("u_across"), The("short"), The("vector"), The("plane")),
     ("gather", "root", None, The("next")),
     ("gather", "key", np.s_[1, ::2]),
     ("gather", "dims", (2, 1, 0)),
@@ -860,10 +857,10 @@ DIFFERENT = [
     ("start", "u", The("u_across")),
     ("many", "us", The("us_across"), The("us_three")),
     *(
-        (name, "field", *map(The, ("h_wide", "h_short", "h_vector", "h_plane", "h_across")))
+        (name, "u", *map(The, ("h_wide", "h_short", "h_vector", "h_plane", "h_across")))
         for name in HALO_VERBS
     ),
-    *((name, "field", The("h_turned"), The("h_larger")) for name in HALO_VERBS),
+    *((name, "u", The("h_turned"), The("h_larger")) for name in HALO_VERBS),
     *((name, "corners", False) for name in (*HALO_VERBS, *HALO_GROUPS)),
     *(
         (name, "fields", *map(The, ("h", "hs_one", "hs_three", "hs_swapped", "hs_wide")))
@@ -892,7 +889,7 @@ DIFFERENT = [
     ("alias", "dtype", "f4"),
     ("alias", "components", 3),
     ("alias", "dims", (0, 1)),
-    *((name, "field", The("u_across"), The("short"), The("vector"), The("plane"), The("u_larger"))
+    *((name, "u", The("u_across"), The("short"), The("vector"), The("plane"), The("u_larger"))
       for name in ("verify_replicas", *REDUCTIONS)),
     *((name, "axis", 1) for name in AXES),
     *((name, "keepdims", True) for name in AXES),

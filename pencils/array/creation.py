@@ -142,41 +142,39 @@ def full(
     return _create(pencil, dtype, components, halo, dims, fill_value=fill_value, shared=shared)
 
 
-def empty_like(field: PencilArray, *, dtype: DTypeLike | None = None) -> PencilArray:
+def empty_like(u: PencilArray, *, dtype: DTypeLike | None = None) -> PencilArray:
     """Make a field like another one (pencil, components, halo, singletons), values not set.
 
     Parameters
     ----------
-    field : PencilArray
+    u : PencilArray
         The pattern.
     dtype : dtype, optional
-        Element type, default that of `field`.
+        Element type, default that of `u`.
 
     Raises
     ------
     TypeError
-        If `field` is not a PencilArray, or the dtype is not allowed.
+        If `u` is not a PencilArray, or the dtype is not allowed.
     """
-    check_type("field", field, PencilArray)
-    return field.blank(dtype)
+    check_type("u", u, PencilArray)
+    return u.blank(dtype)
 
 
-def zeros_like(field: PencilArray, *, dtype: DTypeLike | None = None) -> PencilArray:
+def zeros_like(u: PencilArray, *, dtype: DTypeLike | None = None) -> PencilArray:
     """Make a field of zeros like another one; parameters as in `empty_like`."""
-    check_type("field", field, PencilArray)
-    return cast("PencilArray", np.zeros_like(field, dtype=dtype))
+    check_type("u", u, PencilArray)
+    return cast("PencilArray", np.zeros_like(u, dtype=dtype))
 
 
-def ones_like(field: PencilArray, *, dtype: DTypeLike | None = None) -> PencilArray:
+def ones_like(u: PencilArray, *, dtype: DTypeLike | None = None) -> PencilArray:
     """Make a field of ones like another one; parameters as in `empty_like`."""
-    return full_like(field, 1, dtype=dtype)
+    return full_like(u, 1, dtype=dtype)
 
 
-def full_like(
-    field: PencilArray, fill_value: object, *, dtype: DTypeLike | None = None
-) -> PencilArray:
+def full_like(u: PencilArray, fill_value: object, *, dtype: DTypeLike | None = None) -> PencilArray:
     """Make a field of one value like another one; parameters as in `empty_like`."""
-    like = empty_like(field, dtype=dtype)
+    like = empty_like(u, dtype=dtype)
     like.fill(fill_value)
     return like
 

@@ -12,7 +12,7 @@ from pencils.comm.reduce import combine
 from pencils.errors import ReplicaError
 
 
-def verify_replicas(field: PencilArray) -> None:
+def verify_replicas(u: PencilArray) -> None:
     """Check that all copies of a field with singleton dimensions are equal, bit by bit.
 
     *Collective*. Replicas drift apart when code treats ranks differently, for instance by writing
@@ -20,7 +20,7 @@ def verify_replicas(field: PencilArray) -> None:
 
     Parameters
     ----------
-    field : PencilArray
+    u : PencilArray
         The field; without singleton dimensions there is nothing to find.
 
     Raises
@@ -28,24 +28,24 @@ def verify_replicas(field: PencilArray) -> None:
     ReplicaError
         On every rank, naming the ranks whose copies differ from that of the first one.
     TypeError
-        If `field` is not a PencilArray.
+        If `u` is not a PencilArray.
     """
-    topology = topology_among(field)
+    topology = topology_among(u)
     with agreed(topology.comm, "verify_replicas") as agree:
-        check_type("field", field, PencilArray)
-        agree(**signature(field))
-        mine = np.ascontiguousarray(field.local)
+        check_type("u", u, PencilArray)
+        agree(**signature(u))
+        mine = np.ascontiguousarray(u.local)
         first = mine.copy()
-    layout = field.extent.layout
+    layout = u.extent.layout
     group = topology.along(layout.grid, layout.replicated_axes)
     group.Bcast(first.reshape(-1).view(np.uint8), 0)
     with agreed(topology.comm, "verify_replicas"):
-        strayed = [] if _same_bits(first, mine) else [field.pencil.rank]
+        strayed = [] if _same_bits(first, mine) else [u.pencil.rank]
     everyone = combine(topology.comm, strayed, _joined)
     ranks = sorted(everyone)
     if ranks:
         msg = (
-            f"copies of the singleton dimensions {sorted(field.singletons)} on ranks {ranks} "
+            f"copies of the singleton dimensions {sorted(u.singletons)} on ranks {ranks} "
             "differ from the first copy; compute them alike on all ranks, or partition() again"
         )
         raise ReplicaError(msg)

@@ -1,8 +1,8 @@
-"""From global arrays to fields: views of replicated data, or blocks streamed from one rank."""
+"""partition: fields from global data, as views of replicated arrays or sent by one rank."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple, Protocol
 
@@ -12,12 +12,12 @@ from pencils.array.allocation import Array, Widths
 from pencils.array.normalize import HaloLike, as_dtype, as_halo
 from pencils.array.operands import check_type, plain_array, topology_among
 from pencils.array.pencil_array import PencilArray
+from pencils.comm import stream
 from pencils.comm.agree import agreed
 from pencils.comm.stream import WINDOW, Room, recv_stream, send_stream
-from pencils.distribute.blocks import block_points, inside, read_root, room_for
 from pencils.errors import ArgumentError
 from pencils.layout import Box, scatter
-from pencils.layout.integers import as_dims
+from pencils.layout.integers import as_dims, as_ints
 from pencils.pencil import Pencil
 
 
@@ -37,7 +37,7 @@ class ArrayLike(Protocol):
 
 
 class Placement(NamedTuple):
-    """How the axes of global data lie on the dimensions of a pencil."""
+    """Which axes of global data are components, and the dimensions of the others."""
 
     components: tuple[int, ...]
     dims: tuple[int, ...]
@@ -73,17 +73,17 @@ def partition(
 
     With ``root=None`` every rank passes the same global data and gets a field that *views* its
     part of it: writing to the field writes to the data. Nothing is communicated. With ``root=r``
-    rank r passes the data, the others None, and blocks are streamed to their owners (*Collective*).
+    rank r passes the data, the others None, and root sends each block to its owner (*Collective*).
 
     Parameters
     ----------
     pencil : Pencil
-        Where the points go.
+        The decomposition of the result.
     data : array_like or None
         Global data with one axis per dimension, and component axes before them. Axes of extent 1
-        become singleton dimensions, unless the pencil has extent 1 there, too. Anything with
-        ``shape`` and ``__getitem__`` will do (``numpy.memmap``, HDF5, netCDF, zarr): only what is
-        needed is read.
+        become singleton dimensions, unless the pencil has extent 1 there, too. Any object with
+        ``shape`` and ``__getitem__`` is accepted (``numpy.memmap``, HDF5, netCDF, zarr); only the
+        parts that are needed are read.
     root : int, optional
         The rank that has the data.
     dims : int or sequence of int, optional
@@ -118,7 +118,7 @@ def partition(
     return _scatter(pencil, data, root, dims, halo)
 
 
-# Placing data on dimensions.
+# The dimensions of data.
 
 
 def _place(pencil: Pencil, data: ArrayLike, dims: Sequence[int] | int | None) -> Placement:
@@ -144,7 +144,7 @@ def _place(pencil: Pencil, data: ArrayLike, dims: Sequence[int] | int | None) ->
 
 
 class _Typed:
-    """Data that do not say their element type, as a netCDF variable of SciPy, with it."""
+    """Data without an attribute ``dtype``, like netCDF variables of SciPy, with one."""
 
     def __init__(self, data: Any) -> None:
         self._data = data
@@ -161,7 +161,7 @@ def readable(data: Any) -> ArrayLike:
     Raises
     ------
     TypeError
-        If they cannot, or are a field, or nothing.
+        If they cannot, or are a field or None.
     """
     if isinstance(data, PencilArray):
         msg = "data are distributed already; use transpose() to move them to another pencil"
@@ -179,13 +179,13 @@ def readable(data: Any) -> ArrayLike:
 
 
 def _read(source: ArrayLike, place: Placement, box: Box) -> Array:
-    """Read the part of data inside a box; what comes back must be what `source` announced."""
+    """Read the part of data inside a box, which must have the announced shape and dtype."""
     part = plain_array(source[place.key(box) or ...])
     announced = place.shape(box), np.dtype(source.dtype)
     if (part.shape, part.dtype) != announced:
         msg = (
             f"data announce {announced[1]} of shape {announced[0]} for the part "
-            f"{place.key(box)}, but reading gives {part.dtype} of shape {part.shape}; turn "
+            f"{place.key(box)}, but reading gives {part.dtype} of shape {part.shape}; switch "
             "conversion on reading off (as of scaled netCDF variables), or pass a NumPy array"
         )
         raise ArgumentError(msg)
@@ -226,7 +226,7 @@ def _scatter(
     place, dtype, source = None, None, None
     with agreed(comm, "partition") as agree:
         check_type("pencil", pencil, Pencil)
-        sender = read_root(root, comm.size)
+        sender = as_root(root, comm.size)
         dims = None if dims is None else as_dims("dims", dims, pencil.ndim)
         widths = as_halo(halo, pencil.ndim)
         agree(root=sender, dims=dims, halo=widths, pencil=pencil)
@@ -238,50 +238,50 @@ def _scatter(
             raise ArgumentError(msg)
     place, dtype = comm.bcast((place, dtype), root=sender)
     with agreed(comm, "partition"):
-        field = _field(pencil, dtype, place, as_halo(halo, pencil.ndim, place.singletons))
-        stream_blocks = _streamer(field, source, place, sender)
+        u = _field(pencil, dtype, place, as_halo(halo, pencil.ndim, place.singletons))
+        stream_blocks = _streamer(u, source, place, sender)
     fault = stream_blocks()
     with agreed(comm, "partition"):
         if fault is not None:
             raise fault
-    return field
+    return u
 
 
 def _streamer(
-    field: PencilArray, source: ArrayLike | None, place: Placement, root: int
+    u: PencilArray, source: ArrayLike | None, place: Placement, root: int
 ) -> Callable[[], Exception | None]:
-    """Prepare to send from root piece by piece. What is returned is *Collective*.
+    """Prepare to send from root piece by piece. The returned function is *Collective*.
 
-    A piece that cannot be read is sent as garbage, and told.
+    If reading a piece fails, meaningless values are sent in its place, and root returns the error.
     """
-    comm, layout = field.pencil.topology.comm, field.extent.layout
-    most = block_points(field)
-    own = field.extent.box
+    comm, layout = u.pencil.topology.comm, u.extent.layout
+    most = points_per_piece(u)
+    own = u.extent.box
     if source is None:
-        parts = ((root, field.local[inside(piece, own.start)]) for piece in own.pieces(most))
-        room = room_for(field.local, [own], most, own.start)
+        parts = ((root, u.local[piece_index(piece, own.start)]) for piece in own.pieces(most))
+        room = packing_memory(u.local, [own], most, own.start)
         return lambda: recv_stream(comm, parts, room)
     faults: list[Exception] = []
     messages = list(scatter(layout, root))
     largest = max((message.box.volume for message in messages), default=0)
-    nbytes = field.dtype.itemsize * prod(field.components) * min(largest, most)
+    nbytes = u.dtype.itemsize * prod(u.components) * min(largest, most)
     room = Room(nbytes, len(messages) if largest <= most else WINDOW + 1)
     garbage = Room(nbytes, 1)
 
     def read(piece: Box) -> Array:
-        shape = field.components + piece.shape
+        shape = u.components + piece.shape
         if not faults:
             try:
                 return place.expand(_read(source, place, piece), layout.ndim)
-            except Exception as error:  # noqa: BLE001 - told to all ranks once they are through
+            except Exception as error:  # noqa: BLE001 - raised on all ranks afterwards
                 faults.append(error)
-        return garbage.take(shape, field.dtype)
+        return garbage.take(shape, u.dtype)
 
     def blocks() -> Iterator[tuple[int, Array]]:
         for message in messages:
             for piece in message.box.pieces(most):
                 if message.dest == root:
-                    field.local[inside(piece, own.start)] = read(piece)
+                    u.local[piece_index(piece, own.start)] = read(piece)
                 else:
                     yield message.dest, read(piece)
 
@@ -290,3 +290,53 @@ def _streamer(
         return faults[0] if faults else None
 
     return send
+
+
+# Pieces of blocks that travel to or from one rank.
+
+
+def as_root(root: Any, size: int) -> int:
+    """Normalize a rank, which must be below `size`.
+
+    Raises
+    ------
+    ArgumentError, TypeError
+        If it is not one.
+    """
+    ranks = as_ints("root", root)
+    if len(ranks) != 1 or not 0 <= ranks[0] < size:
+        msg = f"root={root} is not one of the ranks 0..{size - 1}"
+        raise ArgumentError(msg)
+    return ranks[0]
+
+
+def piece_index(box: Box, origin: tuple[int, ...] | None = None) -> Any:
+    """Index an array that has component axes before the dimensions of the box."""
+    return (..., *box.slices(origin))
+
+
+def packing_memory(
+    array: Array,
+    boxes: Iterable[Box],
+    most: int,
+    origin: tuple[int, ...] | None = None,
+) -> Room:
+    """Allocate memory to pack those pieces of boxes of an array that are not contiguous.
+
+    Only the first piece of each box is checked, because there may be many: it is the largest, and
+    contiguous only if all are.
+    """
+    nbytes = count = 0
+    for box in boxes:
+        first = next(box.pieces(most), None)
+        block = array[:0] if first is None else array[piece_index(first, origin)]
+        if first is not None and not block.flags.c_contiguous:
+            nbytes = max(nbytes, block.nbytes)
+            count += 1 if first.volume == box.volume else WINDOW + 1
+    return Room(nbytes, count)
+
+
+def points_per_piece(u: PencilArray) -> int:
+    """Points of one streamed piece, all components of each."""
+    per_point = u.dtype.itemsize * prod(u.components)
+    return max(1, stream.BLOCK_BYTES // max(1, per_point))
