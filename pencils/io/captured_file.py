@@ -75,6 +75,7 @@ class CapturedFile(io.RawIOBase):
         self._position = 0
         self._old_size = self.size = os.fstat(self._file).st_size
         self._pages: dict[int, bytearray] = {}
+        self._fault: OSError | None = None
         self._written: set[range] = set()
         start = 0 if dummy is None else address(dummy)
         self._dummy = range(start, start + (0 if dummy is None else dummy.nbytes))
@@ -84,7 +85,13 @@ class CapturedFile(io.RawIOBase):
 
         What lies beyond the end of the old file comes first: until the rest is written, the old
         contents stay as they were.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be read, now or in an earlier `write`.
         """
+        self.complain()
         joined: list[range] = []
         for piece in sorted(self._written, key=lambda piece: piece.start):
             if joined and piece.start <= joined[-1].stop:
@@ -93,6 +100,11 @@ class CapturedFile(io.RawIOBase):
                 joined.append(piece)
         changes = [Change(piece.start, self.peek(piece.start, len(piece))) for piece in joined]
         return sorted(changes, key=lambda change: change.offset < self._old_size)
+
+    def complain(self) -> None:
+        """Raise the error of the first read in `write` that has failed."""
+        if self._fault is not None:
+            raise self._fault
 
     def peek(self, offset: int, count: int) -> bytes:
         """Return bytes of the changed file; those beyond its end are zero."""
@@ -160,7 +172,10 @@ class CapturedFile(io.RawIOBase):
         return count
 
     def write(self, data: Any) -> int:
-        """Keep bytes in memory; of parts of `dummy` only the place."""
+        """Keep bytes in memory; of parts of `dummy` only the place.
+
+        Never fails: HDF5 could not close the file after that, and may crash later.
+        """
         source = memoryview(data).cast("B")
         end = self._position + len(source)
         self.size = max(self.size, end)
@@ -174,7 +189,7 @@ class CapturedFile(io.RawIOBase):
             page, at = divmod(self._position, _PAGE)
             most = min(len(source) - done, _PAGE - at)
             if page not in self._pages:
-                self._pages[page] = bytearray(self._look_up(page))
+                self._pages[page] = self._copy(page)
             self._pages[page][at : at + most] = source[done : done + most]
             self._position += most
             done += most
@@ -193,6 +208,13 @@ class CapturedFile(io.RawIOBase):
         if not self.closed:
             os.close(self._file)
         super().close()
+
+    def _copy(self, page: int) -> bytearray:
+        try:
+            return bytearray(self._look_up(page))
+        except OSError as error:
+            self._fault = self._fault or error
+            return bytearray(_PAGE)
 
     def _look_up(self, page: int) -> bytes | bytearray:
         if page in self._pages:
@@ -221,8 +243,12 @@ def changing(
         If the file can be neither read nor written.
     """
     if isinstance(file, CapturedFile):
-        with h5py.File(file, mode, libver=LIBVER, **options) as opened:
-            yield opened
+        try:
+            with h5py.File(file, mode, libver=LIBVER, **options) as opened:
+                yield opened
+        except Exception:
+            file.complain()  # of what HDF5 makes another error
+            raise
         return
     with CapturedFile(file) as captured:
         with changing(captured, mode, **options) as opened:

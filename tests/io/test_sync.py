@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import pencils
+from pencils.io.captured_file import CapturedFile
 from pencils.io.commit import commit, make_temporary
-from pencils.io.overlay import Overlay
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -50,8 +50,8 @@ def record(monkeypatch):
         monkeypatch.setattr(os, call, made.wrap("write", getattr(os, call), name_of))
     monkeypatch.setattr(os, "fsync", made.wrap("sync", os.fsync, name_of))
     monkeypatch.setattr(os, "replace", made.wrap("rename", os.replace, lambda *names: names))
-    apply = made.wrap("write", Overlay.apply, lambda overlay: [overlay._path])
-    monkeypatch.setattr(Overlay, "apply", apply)
+    apply = made.wrap("write", CapturedFile.apply, lambda captured: [captured._path])
+    monkeypatch.setattr(CapturedFile, "apply", apply)
     return made
 
 

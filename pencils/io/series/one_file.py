@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from bisect import bisect
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
 from math import prod
 from typing import Any
 
@@ -90,9 +89,7 @@ class OneFile:
         self._outside = checked.outside  # all extents outside the sum
         self._listed = list(checked.record.manifest.outside)  # those that the record lists
         self._earlier = checked.record.manifest.earlier
-        self._change = ExitStack()  # what h5py has open between `place` and `commit`
-        self._captured: CapturedFile | None = None
-        self._file: Any = None
+        self._captured: CapturedFile | None = None  # between `place` and `commit`
 
     def place(self) -> dict[str, Place]:
         """Extend all datasets in memory; return where the new snapshot of every field goes.
@@ -106,12 +103,13 @@ class OneFile:
         """
         count = len(self.ledger.times)
         if count == 0:
-            write_datasets(self._begin(), self.ledger)
+            with changing(self._begin()) as file:
+                write_datasets(file, self.ledger)
             self._end(())
-        file = self._begin()
-        for column in self.ledger.columns.values():
-            file[column.name].resize(count + 1, axis=0)
-        return {column.name: self._find(column, count) for column in self.ledger.fields}
+        with changing(self._begin()) as file:
+            for column in self.ledger.columns.values():
+                file[column.name].resize(count + 1, axis=0)
+            return {column.name: self._find(file, column) for column in self.ledger.fields}
 
     def commit(self, row: Mapping[str, Any], places: Mapping[str, Place]) -> None:
         """Add a snapshot whose fields are written at `places`: its time, values and checksums.
@@ -123,46 +121,51 @@ class OneFile:
         OSError
             If the file cannot be written.
         """
-        count = len(self.ledger.times)
         self.ledger.record(row)
-        for name, value in row.items():
-            if np.size(value):
-                self._file[name][count] = np.asarray(value, self.ledger.columns[name].dtype)
-        self._write_sums()
+        with changing(self._changed) as file:
+            for name, value in row.items():
+                if np.size(value):
+                    file[name][-1] = np.asarray(value, self.ledger.columns[name].dtype)
+            self._write_sums(file)
         self._end([(start, place.nbytes) for place in places.values() for start in place.starts])
 
     def cut(self, count: int) -> None:
         """Keep the first snapshots only."""
-        file = self._begin()
         self.ledger.cut(count)
-        for column in self.ledger.columns.values():
-            file[column.name].resize(count, axis=0)
-        self._write_sums()
+        with changing(self._begin()) as file:
+            for column in self.ledger.columns.values():
+                file[column.name].resize(count, axis=0)
+            self._write_sums(file)
         self._end(())
 
     def close(self) -> None:
         """Release what an append that has failed has left."""
-        self._change.close()
+        if self._captured is not None:
+            self._captured.close()
 
-    def _begin(self) -> Any:
-        """Open the file for changes in memory; new bytes get places behind the record."""
-        self._change.close()
+    @property
+    def _changed(self) -> CapturedFile:
+        if self._captured is None:
+            msg = "no snapshot has a place"
+            raise RuntimeError(msg)
+        return self._captured
+
+    def _begin(self) -> CapturedFile:
+        """Start to change the file in memory; new bytes get places behind the record."""
+        self.close()
         self._check_alone()
-        self._captured = self._change.enter_context(CapturedFile(self.path))
+        self._captured = CapturedFile(self.path)
         self._captured.poke(END_AT, aligned(self._record.stop).to_bytes(8, "little"))
-        self._file = self._change.enter_context(changing(self._captured))
-        return self._file
+        return self._captured
 
-    def _write_sums(self) -> None:
+    def _write_sums(self, file: Any) -> None:
         for column in self.ledger.fields:
             total = np.uint64(self.ledger.checksum(column.name))
-            self._file[column.name].attrs.modify(RESERVED + "checksum", total)
+            file[column.name].attrs.modify(RESERVED + "checksum", total)
 
     def _end(self, raw: Iterable[Extent]) -> None:
         """Write the changes; `raw` are extents of the points of fields that were added."""
-        self._file.close()
-        captured = self._captured
-        assert captured is not None
+        captured = self._changed
         old, behind = self._record.manifest, aligned(self._record.stop)
         size = end_of(captured.peek(0, 96)) or 0
         changes = captured.changes()
@@ -186,7 +189,7 @@ class OneFile:
             stop = switch(handle, manifest, start, new)
         self._record = Record(manifest, start, stop)
         self._head = self._read_head()
-        self._change.close()
+        self.close()
 
     def _leave_out(self, extents: Iterable[Extent]) -> None:
         """Take extents, which lie behind all others, out of the sum."""
@@ -212,14 +215,17 @@ class OneFile:
         near = self._outside[: bisect(self._outside, (offset + count,))][-2:]
         return any(sum(extent) > offset and extent != END_FIELD for extent in near)
 
-    def _find(self, column: Column, count: int) -> Place:
-        """Find the chunks of a new snapshot."""
+    def _find(self, file: Any, column: Column) -> Place:
+        """Find the chunks of the last snapshot of a field."""
         if not column.nbytes:
             return Place((), 1)
-        dataset, chunk = self._file[column.name].id, _chunk(column)
+        dataset, chunk = file[column.name].id, _chunk(column)
         starts = []
         for index in np.ndindex(*count_chunks(column.shape, chunk[1:])):
-            at = count, *(i * extent for i, extent in zip(index, chunk[1:], strict=True))
+            at = (
+                dataset.shape[0] - 1,
+                *(i * extent for i, extent in zip(index, chunk[1:], strict=True)),
+            )
             starts.append(dataset.get_chunk_info_by_coord(at).byte_offset)
         if min(starts) < self._record.stop:
             msg = "this version of HDF5 allocates chunks in another way than pencils expects"

@@ -51,14 +51,11 @@ _OWN = {"grid", "attrs", "step", "time", "wait"}
 class TimeSeries(LeftTogether):
     """Fields and values over time, as ``u(time, ...)`` in HDF5. *Collective*.
 
-    Every `append` adds one snapshot along the unlimited first axis of every dataset. In one file
-    nothing that is there is ever overwritten but the place of the root group, last of all: who
-    opens the file, at any moment and with any tool, finds as many snapshots in every dataset as in
-    ``time``, and keeps them while it is open; a process that dies at any moment, or a loss of
-    power, leaves the snapshots that were appended. The file grows by some 11 kB with each, and
-    8 kB for each field, besides the data. A file that another tool has changed is continued with
-    ``edited=True`` only; of what was added, only attributes of the file, of ``time`` and of what is
-    appended stay; those of coordinates and groups, and datasets, go with the next snapshot.
+    Every `append` adds one snapshot along the unlimited first axis of every dataset. A process that
+    is killed at any moment leaves the snapshots that were appended: pencils reads them at once,
+    other programs when a TimeSeries has opened the file again. Programs that read the series while
+    it grows need ``storage="files"``. Besides the data, the file grows by a few kB with each
+    snapshot. A file that another program has changed is continued with ``edited=True`` only.
 
     If a ``with`` block fails on any rank, all ranks raise at its end and the series is closed: what
     was appended stays; if that is nothing, so does what ``mode="w"`` was to replace.
@@ -193,7 +190,7 @@ class TimeSeries(LeftTogether):
             On every rank, if an argument is not allowed or differs between ranks or from what the
             series holds; nothing has changed then.
         CheckpointError
-            On every rank, if someone else has written to the file.
+            On every rank, if another process has written to the file.
         OSError
             On every rank, if the file cannot be written.
         """
