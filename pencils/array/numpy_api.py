@@ -30,6 +30,43 @@ Function = Callable[..., Any]
 _REDUCING_UFUNCS = {ufunc: name for name, ufunc in UFUNCS.items()}
 _FUNCTIONS: dict[Function, Function] = {}
 
+# What fields and graphs have in common: functions of elements, with their arguments that may be
+# fields,
+ELEMENTWISE: dict[Function, tuple[str, ...]] = {
+    np.angle: ("z",),
+    np.round: ("a",),
+    np.around: ("a",),
+    np.clip: ("a", "a_min", "a_max", "min", "max"),
+    np.isclose: ("a", "b"),
+    np.isposinf: ("x",),
+    np.isneginf: ("x",),
+    np.isreal: ("x",),
+    np.iscomplex: ("x",),
+    np.sinc: ("x",),
+    np.i0: ("x",),
+    np.interp: ("x",),
+}
+# reductions of one array, with their names in `reductions`,
+REDUCTIONS: dict[Function, str] = {
+    **{
+        getattr(np, name): name
+        for name in (
+            *("sum", "prod", "min", "max", "any", "all", "mean", "var", "std", "ptp"),
+            *("argmin", "argmax", "count_nonzero"),
+        )
+    },
+    np.amin: "min",
+    np.amax: "max",
+}
+# and functions that need no values.
+QUERIES: dict[Function, Function] = {
+    np.shape: lambda a: a.shape,
+    np.ndim: lambda a: a.ndim,
+    np.size: lambda a, axis=None: a.size if axis is None else a.shape[axis],
+    np.iscomplexobj: lambda x: x.dtype.kind == "c",
+    np.isrealobj: lambda x: x.dtype.kind != "c",
+}
+
 
 # Ufuncs.
 
@@ -165,20 +202,7 @@ def _register_elementwise(function: Function, operands: tuple[str, ...]) -> None
     _FUNCTIONS[function] = implementation
 
 
-for _function, _operands in (
-    (np.angle, ("z",)),
-    (np.round, ("a",)),
-    (np.around, ("a",)),
-    (np.clip, ("a", "a_min", "a_max", "min", "max")),
-    (np.isclose, ("a", "b")),
-    (np.isposinf, ("x",)),
-    (np.isneginf, ("x",)),
-    (np.isreal, ("x",)),
-    (np.iscomplex, ("x",)),
-    (np.sinc, ("x",)),
-    (np.i0, ("x",)),
-    (np.interp, ("x",)),
-):
+for _function, _operands in ELEMENTWISE.items():
     _register_elementwise(_function, _operands)
 
 
@@ -194,26 +218,17 @@ def _register_reduction(function: Function, reduction: Function) -> None:
     _FUNCTIONS[function] = implementation
 
 
-for _name in (
-    *("sum", "prod", "min", "max", "any", "all", "mean", "var", "std", "ptp"),
-    *("argmin", "argmax", "count_nonzero"),
-):
-    _register_reduction(getattr(np, _name), getattr(reductions, _name))
-_register_reduction(np.amin, reductions.min)
-_register_reduction(np.amax, reductions.max)
+for _function, _name in REDUCTIONS.items():
+    _register_reduction(_function, getattr(reductions, _name))
 
 _FUNCTIONS.update(
-    {
+    QUERIES
+    | {
         np.vdot: pairs.vdot,
         np.allclose: pairs.allclose,
         np.array_equal: pairs.array_equal,
-        np.shape: lambda a: a.shape,
-        np.ndim: lambda a: a.ndim,
-        np.size: lambda a, axis=None: a.size if axis is None else a.shape[axis],
         np.real: lambda val: val.real,
         np.imag: lambda val: val.imag,
-        np.iscomplexobj: lambda x: x.dtype.kind == "c",
-        np.isrealobj: lambda x: x.dtype.kind != "c",
         np.copy: lambda a: a.copy(),
     }
 )

@@ -14,6 +14,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import DTypeLike
 
 from pencils.array.normalize import as_dtype
+from pencils.array.numpy_api import QUERIES
 from pencils.graph import rules
 from pencils.graph.rules import (
     DType,
@@ -317,12 +318,7 @@ def in_order(outputs: Iterable[Array]) -> list[Array]:
     return list(found)
 
 
-_KNOWN: dict[Function, Function] = {
-    np.shape: lambda a: a.shape,
-    np.ndim: lambda a: a.ndim,
-    np.size: lambda a, axis=None: a.size if axis is None else a.shape[axis],
-    np.iscomplexobj: lambda x: x.dtype.kind == "c",
-    np.isrealobj: lambda x: x.dtype.kind != "c",
+_KNOWN: dict[Function, Function] = QUERIES | {
     np.result_type: lambda *args: np.result_type(*(x.dtype if is_node(x) else x for x in args)),
     np.zeros_like: partial(_like, 0),
     np.ones_like: partial(_like, 1),

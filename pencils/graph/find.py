@@ -24,7 +24,7 @@ from pencils.graph.parts import RankGraph, partition_graph
 from pencils.graph.reports import Endpoint, MessageReport, endpoint, order_messages, to_bytes
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
+    from pencils.comm.mpi import MPI
 
 START = 0  # the step of nodes that need no message
 

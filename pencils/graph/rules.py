@@ -17,6 +17,8 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from pencils.array.global_reduction import UFUNCS
+from pencils.array.numpy_api import ELEMENTWISE, REDUCTIONS
 from pencils.errors import ArgumentError
 
 Shape = tuple[int, ...]
@@ -219,12 +221,11 @@ def _convert(x: Any, dtype: DType) -> Any:
 # The table.
 
 _ELEMENTWISE: tuple[Function, ...] = (
-    *(np.where, np.clip, np.round, np.around, np.real, np.imag, np.angle, np.nan_to_num, np.sinc),
-    *(np.isclose, np.isposinf, np.isneginf, np.isreal, np.iscomplex, np.copy, np.i0),
+    *(func for func in ELEMENTWISE if func is not np.interp),  # whose tables do not broadcast
+    *(np.where, np.real, np.imag, np.nan_to_num, np.copy),
 )
 _OF_ONE_ARRAY: tuple[Function, ...] = (
-    *(np.sum, np.prod, np.min, np.max, np.amin, np.amax, np.mean, np.var, np.std, np.any, np.all),
-    *(np.argmin, np.argmax, np.count_nonzero, np.ptp, np.nansum, np.nanmin, np.nanmax, np.nanmean),
+    *(*REDUCTIONS, np.nansum, np.nanmin, np.nanmax, np.nanmean),
     *(np.roll, np.sort, np.argsort, np.cumsum, np.cumprod),
 )
 _VIEWS: tuple[Function, ...] = (
@@ -246,12 +247,7 @@ RULES: dict[Function, Rule] = {
     np.pad: _pad,
 }
 REDUCING_UFUNCS: dict[np.ufunc, Function] = {
-    np.add: np.sum,
-    np.multiply: np.prod,
-    np.minimum: np.min,
-    np.maximum: np.max,
-    np.logical_and: np.all,
-    np.logical_or: np.any,
+    ufunc: getattr(np, name) for name, ufunc in UFUNCS.items()
 }
 
 
