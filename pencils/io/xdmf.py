@@ -1,10 +1,10 @@
-"""XDMF: a text file beside an HDF5 file, by which ParaView and VisIt find grids and times in it.
+"""Write XDMF files: text that describes the grids and times of an HDF5 file to ParaView and VisIt.
 
-The axes of fields are listed as they are stored, slowest first; ParaView calls the fastest, which
-is the last one, its x. Vectors and tensors become one scalar for each component: the components
-are stored first, where these programs want them last. Planes, lines within planes and decimated
-fields have grids of their own. Complex, boolean and compound fields are left out, because XDMF has
-no such numbers, and so are fields of other than two or three dimensions.
+The axes of fields are listed as they are stored, slowest first; ParaView calls the last, fastest
+axis x. Vectors and tensors become one scalar for each component, because the components are stored
+first, and these programs want them last. Planes, lines within planes and decimated fields have
+grids of their own. Fields of complex, boolean and compound numbers are left out, because XDMF has
+no such numbers, and so are fields that have not two or three dimensions.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
 
 _TIME = "time"
-# Endings of HDF5 files, which that of the XDMF file replaces.
+# Endings that ".xdmf" replaces.
 _ENDINGS = (".h5", ".hdf5")
-# Kind and size of numbers, as XDMF calls the former.
+# Names of XDMF for kinds of numbers, and the sizes that it knows.
 _NUMBERS = {"f": "Float", "i": "Int", "u": "UInt"}
 _SIZES = {"f": (4, 8), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8)}
-# Number of dimensions: topology on equal and on other spacings, geometry of both.
+# By number of dimensions: topology and geometry for equal spacings, and for other ones.
 _MESHES = {
     2: ("2DCoRectMesh", "ORIGIN_DXDY", "2DRectMesh", "VXVY"),
     3: ("3DCoRectMesh", "ORIGIN_DXDYDZ", "3DRectMesh", "VXVYVZ"),
 }
-# How far steps of equal size may be apart, compared with the step.
+# Largest relative difference of spacings that are called equal.
 _TOLERANCE = 1e-6
 
 
 def write_xdmf(path: str | os.PathLike[str], comm: MPI.Intracomm | None = None) -> str:
-    """Write an XDMF file beside an HDF5 file, for ParaView. *Collective*.
+    """Write an XDMF file next to an HDF5 file, for ParaView. *Collective*.
 
     Parameters
     ----------
@@ -58,13 +58,13 @@ def write_xdmf(path: str | os.PathLike[str], comm: MPI.Intracomm | None = None) 
     Returns
     -------
     str
-        The file: `path` with the ending ``.xdmf``, in place of ``.h5`` or ``.hdf5`` and after
-        all others. It finds the HDF5 file in its own folder.
+        The file: `path` with the ending ``.xdmf``, which replaces ``.h5`` or ``.hdf5`` and follows
+        other endings. It refers to the HDF5 file in the same folder.
 
     Raises
     ------
     CheckpointError
-        On every rank, if `path` is not a whole HDF5 file.
+        On every rank, if `path` is not a complete HDF5 file.
     OSError
         On every rank, if a file cannot be read or written.
     ArgumentError, RankDisagreementError, TypeError
@@ -99,9 +99,11 @@ def write_sidecar(path: str, count: int | None = None) -> str:
     """
     from pencils.io import hdf5  # of all ranks, only this one needs h5py
 
-    target = _sidecar(Path(path))
+    source = Path(path)
+    # Other endings stay, because numbers after a dot can be parts of names.
+    target = source.with_suffix(".xdmf") if source.suffix in _ENDINGS else Path(f"{path}.xdmf")
     with reading(path), hdf5.opened(path) as file:
-        root = _describe(file, Path(path).name, count)
+        root = _describe(file, source.name, count)
     ET.indent(root)
     text = ET.tostring(root, encoding="unicode", xml_declaration=True)
     with made(target) as temporary:
@@ -109,13 +111,39 @@ def write_sidecar(path: str, count: int | None = None) -> str:
     return str(target)
 
 
-def _sidecar(path: Path) -> Path:
-    """Name the XDMF file; numbers after a dot tell files apart and stay."""
-    return path.with_suffix(".xdmf") if path.suffix in _ENDINGS else Path(f"{path}.xdmf")
+class _Axis(NamedTuple):
+    """A dimension: its name, number of points, and the dataset of coordinates, if there is one."""
+
+    name: str
+    points: int
+    scale: Any = None
+
+    @classmethod
+    def of(cls, dataset: Any, at: int) -> _Axis:
+        scales = list(dataset.dims[at].values())
+        points = dataset.shape[at]
+        if not scales:
+            return cls(f"dim{at}_{points}", points)
+        known = RESERVED + "value" in scales[0].attrs and _format(scales[0].dtype)
+        return cls(str(scales[0].name).lstrip("/"), points, scales[0] if known else None)
+
+    @property
+    def coordinates(self) -> Array:
+        return np.arange(self.points) if self.scale is None else self.scale[...]
+
+    @property
+    def spacing(self) -> float | None:
+        """Distance from each point to the next; None if it varies."""
+        steps = np.diff(self.coordinates.astype(float))
+        if steps.size == 0:
+            return 1.0
+        step = float(steps.mean())
+        even = np.isfinite(step) and np.all(np.abs(steps - step) <= _TOLERANCE * abs(step))
+        return step if even else None
 
 
 class _Stored(NamedTuple):
-    """A dataset of a field: how much of it is shown, and what its axes are."""
+    """The dataset of a field: its shape, with the times to list, and its axes."""
 
     dataset: Any
     shape: tuple[int, ...]
@@ -126,64 +154,41 @@ class _Stored(NamedTuple):
     def name(self) -> str:
         return str(self.dataset.name).lstrip("/")
 
-
-class _Axis(NamedTuple):
-    """A dimension: its name, how many points it has, and where they are, if that is known."""
-
-    name: str
-    points: int
-    scale: Any = None
-
     @property
-    def coordinates(self) -> Array:
-        return np.arange(self.points) if self.scale is None else self.scale[...]
-
-    @property
-    def spacing(self) -> float | None:
-        """Step from each point to the next, if it is always the same."""
-        points = self.coordinates.astype(float)
-        steps = np.diff(points)
-        if steps.size == 0:
-            return 1.0
-        step = float(steps.mean())
-        even = np.isfinite(step) and np.all(np.abs(steps - step) <= _TOLERANCE * abs(step))
-        return step if even else None
+    def is_shown(self) -> bool:
+        full = all(axis.points for axis in self.axes)
+        return len(self.axes) in _MESHES and full and bool(_format(self.dataset.dtype))
 
 
 def _describe(file: Any, name: str, count: int | None) -> ET.Element:
+    """Describe an open file: one grid, or collection of grids in time, for each set of axes."""
     root = ET.Element("Xdmf", Version="3.0")
-    domain = ET.SubElement(root, "Domain")
+    domain = _add(root, "Domain")
     times = file[_TIME][:count] if RESERVED + "series" in file.attrs and _TIME in file else None
     fields = list(_fields(file, None if times is None else len(times)))
-    left_out = sorted(field.name for field in fields if not _is_shown(field))
+    left_out = sorted(field.name for field in fields if not field.is_shown)
     if left_out:
-        ET.SubElement(domain, "Information", Name="left out", Value=", ".join(left_out))
-    for axes in dict.fromkeys(field.axes for field in fields if _is_shown(field)):
-        here = [field for field in fields if field.axes == axes and _is_shown(field)]
+        _add(domain, "Information", Name="left out", Value=", ".join(left_out))
+    shown = [field for field in fields if field.is_shown]
+    for axes in dict.fromkeys(field.axes for field in shown):
+        here = [field for field in shown if field.axes == axes]
         title = " ".join(axis.name for axis in axes)
         mesh = _make_mesh(name, axes)
         if times is None:
-            grid = _add_grid(domain, title, mesh)
-            _add_fields(grid, name, here, None)
-            _add_time(grid, file.attrs.get(RESERVED + "time"))
+            grid = _add_grid(domain, title, mesh, file.attrs.get(RESERVED + "time"))
+            _add_fields(grid, name, here, ())
             continue
-        collection = ET.SubElement(
+        collection = _add(
             domain, "Grid", Name=title, GridType="Collection", CollectionType="Temporal"
         )
         for number, time in enumerate(times):
-            grid = _add_grid(collection, title, mesh)
-            _add_fields(grid, name, here, number)
-            _add_time(grid, time)
+            grid = _add_grid(collection, title, mesh, time)
+            _add_fields(grid, name, here, (number,))
     return root
 
 
-def _add_time(grid: ET.Element, time: Any) -> None:
-    if time is not None:
-        ET.SubElement(grid, "Time", Value=repr(float(time)))
-
-
 def _fields(file: Any, count: int | None) -> Iterator[_Stored]:
-    """Find the datasets of fields; of a series, the first snapshots are shown."""
+    """Find the datasets of fields; of a series, list the first `count` snapshots."""
     found: list[Any] = []
     file.visititems(
         lambda _, thing: found.append(thing) if RESERVED + "components" in thing.attrs else None
@@ -191,45 +196,23 @@ def _fields(file: Any, count: int | None) -> Iterator[_Stored]:
     timed = () if count is None else (count,)
     for dataset in found:
         lead = int(dataset.attrs[RESERVED + "components"])
-        axes = (_axis(dataset, at) for at in range(lead, dataset.ndim))
+        axes = (_Axis.of(dataset, at) for at in range(lead, dataset.ndim))
         shape = timed + dataset.shape[len(timed) :]
         yield _Stored(dataset, shape, shape[len(timed) : lead], tuple(axes))
 
 
-def _axis(dataset: Any, at: int) -> _Axis:
-    scales = list(dataset.dims[at].values())
-    points = dataset.shape[at]
-    if not scales:
-        return _Axis(f"dim{at}_{points}", points)
-    name = str(scales[0].name).lstrip("/")
-    known = RESERVED + "value" in scales[0].attrs and _format(scales[0].dtype)
-    return _Axis(name, points, scales[0] if known else None)
-
-
-def _is_shown(field: _Stored) -> bool:
-    full = all(axis.points for axis in field.axes)
-    return len(field.axes) in _MESHES and full and bool(_format(field.dataset.dtype))
-
-
-def _format(dtype: np.dtype[Any]) -> dict[str, str]:
-    """Say in words of XDMF what numbers are; nothing, if it has no such."""
-    if dtype.itemsize not in _SIZES.get(dtype.kind, ()):
-        return {}
-    name = _NUMBERS[dtype.kind]
-    if dtype.itemsize == 1:
-        name = {"Int": "Char", "UInt": "UChar"}[name]
-    order = "Big" if dtype.str.startswith(">") else "Little"
-    return {"NumberType": name, "Precision": str(dtype.itemsize), "Endian": order}
-
-
-def _add_grid(parent: ET.Element, title: str, mesh: Sequence[ET.Element]) -> ET.Element:
-    grid = ET.SubElement(parent, "Grid", Name=title, GridType="Uniform")
+def _add_grid(parent: ET.Element, title: str, mesh: Sequence[ET.Element], time: Any) -> ET.Element:
+    grid = _add(parent, "Grid", Name=title, GridType="Uniform")
     grid.extend(mesh)
+    if time is not None:
+        _add(grid, "Time", Value=repr(float(time)))
     return grid
 
 
-def _add_fields(grid: ET.Element, file: str, fields: Sequence[_Stored], number: int | None) -> None:
-    """Describe the fields on a grid: those of a snapshot, or all that a checkpoint has."""
+def _add_fields(
+    grid: ET.Element, file: str, fields: Sequence[_Stored], snapshot: tuple[int, ...]
+) -> None:
+    """Add all components of fields, as separate scalars."""
     taken = {field.name for field in fields if not field.components}
     for field in fields:
         for index in product(*map(range, field.components)):
@@ -237,27 +220,25 @@ def _add_fields(grid: ET.Element, file: str, fields: Sequence[_Stored], number: 
             while index and name in taken:
                 name += "_"
             taken.add(name)
-            attribute = ET.SubElement(
-                grid, "Attribute", Name=name, AttributeType="Scalar", Center="Node"
-            )
-            at = index if number is None else (number, *index)
-            _add_slab(attribute, file, field, at)
+            attribute = _add(grid, "Attribute", Name=name, AttributeType="Scalar", Center="Node")
+            _add_slab(attribute, file, field, (*snapshot, *index))
 
 
 def _make_mesh(file: str, axes: Sequence[_Axis]) -> list[ET.Element]:
-    """Describe topology and geometry, which all snapshots share."""
+    """Make the topology and geometry, which all snapshots share."""
     even, origin_and_steps, uneven, coordinates = _MESHES[len(axes)]
     spacings = [axis.spacing for axis in axes]
+    is_even = None not in spacings
     dimensions = _join(axis.points for axis in axes)
-    if None not in spacings:
-        topology = ET.Element("Topology", TopologyType=even, Dimensions=dimensions)
-        geometry = ET.Element("Geometry", GeometryType=origin_and_steps)
+    topology = ET.Element(
+        "Topology", TopologyType=even if is_even else uneven, Dimensions=dimensions
+    )
+    geometry = ET.Element("Geometry", GeometryType=origin_and_steps if is_even else coordinates)
+    if is_even:
         for numbers in ([float(axis.coordinates[0]) for axis in axes], spacings):
             _add_numbers(geometry, numbers, "Float")
         return [topology, geometry]
-    topology = ET.Element("Topology", TopologyType=uneven, Dimensions=dimensions)
-    geometry = ET.Element("Geometry", GeometryType=coordinates)
-    for axis in reversed(axes):  # the fastest first
+    for axis in reversed(axes):  # XDMF wants the fastest first
         if axis.scale is None:
             _add_numbers(geometry, axis.coordinates.tolist(), "Int")
         else:
@@ -266,33 +247,40 @@ def _make_mesh(file: str, axes: Sequence[_Axis]) -> list[ET.Element]:
 
 
 def _add_slab(parent: ET.Element, file: str, field: _Stored, at: Sequence[int]) -> None:
-    """Take the points of one time and one component."""
-    space = [axis.points for axis in field.axes]
-    counts = [1] * len(at) + space
-    slab = ET.SubElement(parent, "DataItem", ItemType="HyperSlab", Dimensions=_join(space))
-    rows = [[*at, *(0 for _ in space)], [1] * len(field.shape), counts]
-    item = ET.SubElement(
-        slab, "DataItem", Dimensions=f"3 {len(field.shape)}", Format="XML", NumberType="Int"
-    )
-    item.text = "  ".join(map(_join, rows))
+    """Select the points of one time and one component."""
+    space, ndim = [axis.points for axis in field.axes], len(field.shape)
+    rows = [[*at, *(0 for _ in space)], [1] * ndim, [1] * len(at) + space]
+    slab = _add(parent, "DataItem", ItemType="HyperSlab", Dimensions=_join(space))
+    text = "  ".join(map(_join, rows))
+    _add(slab, "DataItem", text, Dimensions=f"3 {ndim}", Format="XML", NumberType="Int")
     _add_dataset(slab, file, field.dataset, field.shape)
 
 
 def _add_dataset(parent: ET.Element, file: str, dataset: Any, shape: Sequence[int]) -> None:
-    about = {"Dimensions": _join(shape), "Format": "HDF", **_format(dataset.dtype)}
-    ET.SubElement(parent, "DataItem", about).text = f"{file}:{dataset.name}"
+    form = {"Dimensions": _join(shape), "Format": "HDF", **_format(dataset.dtype)}
+    _add(parent, "DataItem", f"{file}:{dataset.name}", **form)
 
 
 def _add_numbers(parent: ET.Element, numbers: Sequence[Any], kind: str) -> None:
-    item = ET.SubElement(
-        parent,
-        "DataItem",
-        Dimensions=str(len(numbers)),
-        Format="XML",
-        NumberType=kind,
-        Precision="8",
-    )
-    item.text = " ".join(map(repr, numbers))
+    form = {"Dimensions": str(len(numbers)), "Format": "XML", "NumberType": kind, "Precision": "8"}
+    _add(parent, "DataItem", " ".join(map(repr, numbers)), **form)
+
+
+def _add(parent: ET.Element, tag: str, text: str | None = None, **attributes: str) -> ET.Element:
+    element = ET.SubElement(parent, tag, attributes)
+    element.text = text
+    return element
+
+
+def _format(dtype: np.dtype[Any]) -> dict[str, str]:
+    """Return the attributes of XDMF for a type of numbers; empty if XDMF has none."""
+    if dtype.itemsize not in _SIZES.get(dtype.kind, ()):
+        return {}
+    name = _NUMBERS[dtype.kind]
+    if dtype.itemsize == 1:
+        name = {"Int": "Char", "UInt": "UChar"}[name]
+    order = "Big" if dtype.str.startswith(">") else "Little"
+    return {"NumberType": name, "Precision": str(dtype.itemsize), "Endian": order}
 
 
 def _join(numbers: Any) -> str:
