@@ -40,8 +40,7 @@ from pencils.graph.nodes import (
     ones,
     zeros,
 )
-from pencils.graph.partition import DistributedGraphPart, DistributedGraphPartition
-from pencils.graph.pictures import to_dot
+from pencils.graph.partition import DistributedGraphPart, DistributedGraphPartition, to_dot
 from pencils.graph.verify import number_distributed_tags, verify_distributed_partition
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The parts of a graph, which messages separate from each other; checked, sorted and as text."""
+"""The parts of a graph, between which messages are sent and received; as data, text and drawing."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def in_turn(partition: DistributedGraphPartition) -> list[DistributedGraphPart]:
     return [partition.parts[pid] for pid in pids if pid in partition.parts]
 
 
-def every_part(partition: DistributedGraphPartition) -> list[DistributedGraphPart]:
+def _every_part(partition: DistributedGraphPartition) -> list[DistributedGraphPart]:
     """List all parts, first those that can be executed, in that order."""
     parts = {part.pid: part for part in in_turn(partition)} | dict(partition.parts)
     return list(parts.values())
@@ -164,17 +164,17 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 def _text(partition: DistributedGraphPartition) -> str:
     """Describe each part in a few lines: its receives, its nodes and its sends."""
-    parts = every_part(partition)
+    parts = _every_part(partition)
     recvs = sum(len(part.name_to_recv_node) for part in parts)
     sends = sum(len(many) for part in parts for many in part.name_to_send_nodes.values())
     outputs = ", ".join(partition.overall_output_names)
-    traffic = f"{count_of(recvs, 'message')} received, {sends} sent"
+    traffic = f"{_count_of(recvs, 'message')} received, {sends} sent"
     lines = [
-        f"<DistributedGraphPartition: {count_of(len(parts), 'part')}, {traffic}, outputs {outputs}"
+        f"<DistributedGraphPartition: {_count_of(len(parts), 'part')}, {traffic}, outputs {outputs}"
     ]
     for part in parts:
         lines.append(
-            f"  part {part.pid!r}: computes {count_of(count_calls(partition, part), 'node')}"
+            f"  part {part.pid!r}: computes {_count_of(_count_calls(partition, part), 'node')}"
         )
         lines += [f"    {line}" for line in _messages(part)]
     return "\n".join(lines) + ">"
@@ -182,19 +182,17 @@ def _text(partition: DistributedGraphPartition) -> str:
 
 def _messages(part: DistributedGraphPart) -> Iterator[str]:
     for recv in part.name_to_recv_node.values():
-        yield f"receives {recv.comm_tag!r} from rank {recv.src_rank}: {size_of(recv)}"
+        yield f"receives {recv.comm_tag!r} from rank {recv.src_rank}: {_size_of(recv)}"
     for sends in part.name_to_send_nodes.values():
         for send in sends:
-            yield f"sends {send.comm_tag!r} to rank {send.dest_rank}: {size_of(send.data)}"
+            yield f"sends {send.comm_tag!r} to rank {send.dest_rank}: {_size_of(send.data)}"
 
 
-def count_calls(partition: DistributedGraphPartition, part: DistributedGraphPart) -> int:
-    """Count the operations of a part."""
+def _count_calls(partition: DistributedGraphPartition, part: DistributedGraphPart) -> int:
     return sum(isinstance(node, Call) for node in partition.nodes_of(part))
 
 
-def size_of(node: Array) -> str:
-    """Describe the shape, type and bytes of an array."""
+def _size_of(node: Array) -> str:
     size: float = node.nbytes
     unit = 0
     while size >= 1024 and unit < len(_UNITS) - 1:  # noqa: PLR2004
@@ -203,6 +201,73 @@ def size_of(node: Array) -> str:
     return f"{node.shape} {node.dtype}, {size:.3g} {_UNITS[unit]}"
 
 
-def count_of(count: int, what: str) -> str:
-    """Write a number with its noun."""
+def _count_of(count: int, what: str) -> str:
     return f"{count} {what}" + "s" * (count != 1)
+
+
+# As a drawing.
+
+
+def to_dot(partition: DistributedGraphPartition) -> str:
+    r"""Draw the parts of this rank and their messages, in the language of Graphviz.
+
+    Parameters
+    ----------
+    partition : DistributedGraphPartition
+        The parts to draw.
+
+    Returns
+    -------
+    str
+        Input for ``dot -Tsvg``.
+
+    Examples
+    --------
+    >>> from mpi4py import MPI
+    >>> from pencils.graph import find_distributed_partition, make_placeholder
+    >>> x = make_placeholder("x", (3,))
+    >>> print(to_dot(find_distributed_partition(MPI.COMM_SELF, {"y": 2 * x})))
+    digraph partition {
+      node [shape=plain];
+      "part 0" [shape=box, label="part 0: 1 node"];
+      "input x" -> "part 0" [label="(3,) float64, 24 B"];
+      "part 0" -> "output y" [label="(3,) float64, 24 B"];
+    }
+    """
+    return "\n".join(["digraph partition {", "  node [shape=plain];", *_drawn(partition), "}"])
+
+
+def _drawn(partition: DistributedGraphPartition) -> Iterator[str]:
+    origins: dict[str, str] = {}  # of values that come from other parts or ranks
+    for part in _every_part(partition):
+        here = f"part {part.pid}"
+        label = f"{here}: {_count_of(_count_calls(partition, part), 'node')}"
+        yield f"  {_quoted(here)} [shape=box, label={_quoted(label)}];"
+        for name, recv in part.name_to_recv_node.items():
+            origins[name] = f"{recv.comm_tag!r} from rank {recv.src_rank}"
+        for node in partition.nodes_of(part):
+            if isinstance(node, Placeholder):
+                given = node.name in part.user_input_names
+                origin = f"input {node.name}" if given else origins.get(node.name, node.name)
+                yield _arrow(origin, here, node)
+        for name in sorted(part.output_names):
+            origins[name] = here
+        yield from _leaving(partition, part, here)
+
+
+def _leaving(
+    partition: DistributedGraphPartition, part: DistributedGraphPart, here: str
+) -> Iterator[str]:
+    for sends in part.name_to_send_nodes.values():
+        for send in sends:
+            yield _arrow(here, f"{send.comm_tag!r} to rank {send.dest_rank}", send.data)
+    for name in sorted(part.output_names.intersection(partition.overall_output_names)):
+        yield _arrow(here, f"output {name}", partition.name_to_output[name])
+
+
+def _arrow(tail: str, head: str, node: Array) -> str:
+    return f"  {_quoted(tail)} -> {_quoted(head)} [label={_quoted(_size_of(node))}];"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

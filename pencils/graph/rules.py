@@ -225,7 +225,8 @@ _ELEMENTWISE: tuple[Function, ...] = (
     *(np.where, np.real, np.imag, np.nan_to_num, np.copy),
 )
 _OF_ONE_ARRAY: tuple[Function, ...] = (
-    *(*REDUCTIONS, np.nansum, np.nanmin, np.nanmax, np.nanmean),
+    *REDUCTIONS,
+    *(np.nansum, np.nanmin, np.nanmax, np.nanmean),
     *(np.roll, np.sort, np.argsort, np.cumsum, np.cumprod),
 )
 _VIEWS: tuple[Function, ...] = (

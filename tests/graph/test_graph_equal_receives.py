@@ -8,7 +8,7 @@ from graphs import execute, partition_all
 from together import everywhere, raise_together
 
 from pencils import graph
-from pencils.graph.pictures import to_dot
+from pencils.graph.partition import to_dot
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
