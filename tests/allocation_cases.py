@@ -142,7 +142,10 @@ def _methods(*names):
 
 @each(
     _methods("shared", "messages", "alltoallv", "alltoallw")
-    | {"staging": {"staging": 5000, "method": "messages"}, "staging shared": {"staging": 5000}}
+    | {
+        "staging": {"max_buffer_bytes": 5000, "method": "messages"},
+        "staging shared": {"max_buffer_bytes": 5000},
+    }
 )
 def transposition(here, value):
     plan = Transposition(here.pen, here.across, **value)
@@ -157,7 +160,7 @@ def transposition_new_out(here, value):
     return lambda: plan(u), [u]
 
 
-@each(_methods("auto", "messages") | {"staging": {"staging": 5000}})
+@each(_methods("auto", "messages") | {"bounded": {"max_buffer_bytes": 5000}})
 def make_transposition(here, value):
     u, out = here.field(), here.field(here.across)
 
@@ -199,7 +202,7 @@ def aliased(here, value):
 def many(here, value):
     plan = Transposition(here.pen, here.across, **value)
     us = [here.field(), here.field()]
-    return lambda: plan.many(us), us
+    return lambda: plan.batch(us), us
 
 
 @case
@@ -207,7 +210,7 @@ def transposition_work(here):
     plan = Transposition(here.pen, here.across)
 
     def call():
-        u, out = plan.work()
+        u, out = plan.buffers()
         u.local[...] = 1.0
         return plan(u, out)
 

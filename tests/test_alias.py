@@ -137,7 +137,7 @@ def test_several_in_place_at_once(comm, method, shared):
                 for n in np.random.default_rng(comm.rank).permutation(3):
                     handles[n].wait()
             else:
-                plan.many(us, vs)
+                plan.batch(us, vs)
             ok = (holds(v, (factor + turn) * values) for factor, v in enumerate(vs))
             assert everywhere(comm, all(ok))
 
@@ -153,7 +153,7 @@ def test_in_place_next_to_fields_of_their_own(comm, method):
         for alone in (None, 0, comm.size - 1):
             u[...], w[...] = values, 2 * values
             in_place = alone in (None, comm.rank)
-            plan.many([u, w], [v if in_place else pencils.zeros(pens[1]), x])
+            plan.batch([u, w], [v if in_place else pencils.zeros(pens[1]), x])
             assert everywhere(comm, holds(x, 2 * values))
             assert everywhere(comm, holds(v, values) or not in_place)
 

@@ -286,7 +286,7 @@ def call_plan(plan, u, out=None):
 
 
 def call_many(plan, us, outs=None):
-    return plan.many(us, outs)
+    return plan.batch(us, outs)
 
 
 def start_and_wait(plan, u, out=None):
@@ -294,7 +294,7 @@ def start_and_wait(plan, u, out=None):
 
 
 def make_work(plan):
-    return plan.work()
+    return plan.buffers()
 
 
 def call_halo_plan(plan, fields):
@@ -484,8 +484,8 @@ CALLS = {
     "Transposition": (make_plan, {"source": The("pen"), "target": The("across")}),
     "plan": (call_plan, {"plan": The("plan"), "u": The("u")}),
     "start": (start_and_wait, {"plan": The("plan"), "u": The("u")}),
-    "many": (call_many, {"plan": The("plan"), "us": The("us"), "outs": The("outs")}),
-    "work": (make_work, {"plan": The("plan")}),
+    "batch": (call_many, {"plan": The("plan"), "us": The("us"), "outs": The("outs")}),
+    "buffers": (make_work, {"plan": The("plan")}),
     "reversed": (turn_around, {"plan": The("plan")}),
     "PencilFFT": (make_fft, {"pen": The("pen")}),
     "fft.forward": (calling("forward", "u"), {"plan": The("fft"), "u": The("u")}),
@@ -596,13 +596,13 @@ WRONG = [
     ("plan", "u", None, The("data"), The("u_larger"), The("short"), The("vector"), The("u_alone")),
     ("plan", "out", The("data"), "x", The("u_larger"), The("short_out"), The("readonly")),
     ("plan", "plan", The("freed")),
-    ("Transposition", "staging", 0, -1, "x", 1.5, (100,), OBJECT),
+    ("Transposition", "max_buffer_bytes", 0, -1, "x", 1.5, (100,), OBJECT),
     ("Transposition", "comm", 3, "x", MPI.COMM_NULL),
     ("start", "u", None, The("data"), The("u_larger"), The("short"), The("vector"), The("u_alone")),
     ("start", "out", The("data"), "x", The("u_larger"), The("short_out"), The("readonly")),
-    ("many", "us", None, 3, The("data"), The("us_short"), The("outs_none"), The("u"), []),
-    ("many", "outs", 3, The("outs_one"), The("outs_readonly"), The("us_three"), [None, 3], []),
-    *((name, "plan", The("freed")) for name in ("start", "many", "work", "reversed")),
+    ("batch", "us", None, 3, The("data"), The("us_short"), The("outs_none"), The("u"), []),
+    ("batch", "outs", 3, The("outs_one"), The("outs_readonly"), The("us_three"), [None, 3], []),
+    *((name, "plan", The("freed")) for name in ("start", "batch", "buffers", "reversed")),
     ("PencilFFT", "pen", None, "x", The("u")),
     ("PencilFFT", "dtype", *NO_DTYPE, int, "f2", np.dtype("f8").newbyteorder(), OBJECT),
     ("PencilFFT", "axes", *NO_DIMS),
@@ -850,12 +850,12 @@ DIFFERENT = [
     ("Transposition", "dims", (0, 1)),
     ("Transposition", "method", "alltoallv"),
     ("Transposition", "method", "messages", "hybrid", "alltoallw"),
-    ("Transposition", "staging", 100, 10**9),
+    ("Transposition", "max_buffer_bytes", 100, 10**9),
     ("Transposition", "check", False),
     ("plan", "u", The("u_across")),
-    *((name, "plan", The("other_plan")) for name in ("plan", "start", "many", "reversed")),
+    *((name, "plan", The("other_plan")) for name in ("plan", "start", "batch", "reversed")),
     ("start", "u", The("u_across")),
-    ("many", "us", The("us_across"), The("us_three")),
+    ("batch", "us", The("us_across"), The("us_three")),
     *(
         (name, "u", *map(The, ("h_wide", "h_short", "h_vector", "h_plane", "h_across")))
         for name in HALO_VERBS

@@ -93,7 +93,9 @@ def test_ten_thousand_plans(comm):
     held = None
     for n in range(up_to(350, 120)):
         method, way = methods[n % len(methods)], n // len(methods) % 5
-        plan = Transposition(source, target, method=method, staging=500 if way == 1 else None)
+        plan = Transposition(
+            source, target, method=method, max_buffer_bytes=500 if way == 1 else None
+        )
         if way == 0:
             plan(u, v)
         elif way == 1:
@@ -101,8 +103,8 @@ def test_ten_thousand_plans(comm):
         elif way == 2:
             plan.start(u, v).wait()
         elif way == 3:
-            plan.many([u, u])
-            assert plan.work()[0].pencil is source
+            plan.batch([u, u])
+            assert plan.buffers()[0].pencil is source
         if way != 4:
             plan.free()
         del plan
@@ -157,10 +159,10 @@ def test_shared_fields_of_plans_and_aliases(comm):
         if turn == 5:
             left = communicators_left()
         with Transposition(pen, turned) as plan:
-            plan(*plan.work())
+            plan(*plan.buffers())
             plan(*alias([pen, turned], shared=True))
             plan(*alias([pen, turned]))
-            plan.many(plan.work()[:1])
+            plan.batch(plan.buffers()[:1])
     assert everywhere(comm, windows_of(private)[1])
     assert everywhere(comm, windows_of(private)[0] <= 3)
     assert everywhere(comm, communicators_left() == left)
@@ -183,7 +185,7 @@ def test_memory_does_not_grow(comm):
         handle = Transposition(pen, v.pencil).start(u)  # neither waited for by name nor freed
         handle.wait()
         with Transposition(pen, v.pencil, method=methods[turn % len(methods)]) as plan:
-            plan.many([u, *plan.work()[:1]])
+            plan.batch([u, *plan.buffers()[:1]])
             plan.start(*alias([pen, v.pencil], shared=True)).wait()
             plan.start(u)
         return gather(w, None, key=np.s_[::2]), PencilArray(pen, u.local)

@@ -314,12 +314,14 @@ def test_a_plan_that_is_dropped_is_gone_at_once(comm, pair):
 
 
 def test_all_turns_meet_in_one_place(pair):
-    whole, cut = (Transposition(*pair, method="shared", staging=staging) for staging in (None, 100))
+    whole, cut = (
+        Transposition(*pair, method="shared", max_buffer_bytes=staging) for staging in (None, 100)
+    )
     groups = {id(method.meeting.group.shared) for method in cut._exchange._methods}
     assert len(groups) == 1
     assert groups == {id(whole._exchange._methods[0].meeting.group.shared)}
     for plan in (whole, cut):
-        assert plan.many([], []) == []
+        assert plan.batch([], []) == []
         plan.free()
 
 
@@ -557,13 +559,13 @@ def test_a_plan_freed_on_one_rank_raises_on_all(comm, pair):
     plan.free()
 
 
-@pytest.mark.parametrize("name", ["work", "reversed", "many"])
+@pytest.mark.parametrize("name", ["buffers", "reversed", "batch"])
 def test_whatever_a_plan_freed_on_one_rank_is_asked_raises_on_all(comm, pair, name):
     plan = plan_of(pair)
-    u, _ = plan.work()
+    u, _ = plan.buffers()
     if comm.rank == comm.size - 1:
         plan.free()
-    args = ([u],) if name == "many" else ()
+    args = ([u],) if name == "batch" else ()
     text = named(comm, comm.size - 1)
     raise_together(comm, ArgumentError, text, "freed", call=lambda: getattr(plan, name)(*args))
     plan.free()

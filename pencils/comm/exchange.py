@@ -150,7 +150,7 @@ class Exchange:
         if aliased and len(self._methods) > 1:
             msg = (
                 "source and target share memory, so all that leaves has to be packed before "
-                "anything arrives; leave out staging= for this"
+                "anything arrives; leave out max_buffer_bytes= for this"
             )
             raise ArgumentError(msg)
         pairs = list(zip(sources, targets, strict=True))

@@ -90,7 +90,7 @@ class _Strand:
         if here == place:
             return
         kind = FieldSpec(place.dtype, self._components, frozenset())
-        move = Transposition.for_kind(here.pencil, place.pencil, kind, AUTO, buffers=self._buffers)
+        move = Transposition.for_spec(here.pencil, place.pencil, kind, AUTO, buffers=self._buffers)
         self._moves.append(move)
         self.add(move, place, in_place=False)
 

@@ -109,7 +109,7 @@ def _bring(field: PencilArray, tiles: Pencil, extents: tuple[int, ...]) -> Penci
     }
     with agreed(pencil.topology.comm, "save"):  # one rank may have no memory for it
         block = empty(target, **kind)
-    with Transposition(pencil, target, **kind, staging=STAGING_BYTES, check=False) as plan:
+    with Transposition(pencil, target, **kind, max_buffer_bytes=STAGING_BYTES, check=False) as plan:
         return plan(field, block)
 
 

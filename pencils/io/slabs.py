@@ -180,7 +180,9 @@ def _find_plan(field: PencilArray, *, back: bool) -> Transposition:
         flat = field.pencil.with_(decomp=along, order=range(field.pencil.ndim))
         ends = (flat, field.pencil) if back else (field.pencil, flat)
         buffers = field.pencil.topology.buffers
-        return Transposition.for_kind(*ends, kind, AUTO, buffers=buffers, staging=STAGING_BYTES)
+        return Transposition.for_spec(
+            *ends, kind, AUTO, buffers=buffers, max_buffer_bytes=STAGING_BYTES
+        )
 
     key = ("slabs", field.pencil, kind, back)
     plan: Transposition = kept_plan(field.pencil.topology, key, make)

@@ -17,10 +17,16 @@ from pencils.comm.agree import agreed
 from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import AUTO, Bound, Exchange, Handle, check_method
 from pencils.errors import ArgumentError
+from pencils.layout.integers import to_int
 from pencils.pencil import Pencil
 from pencils.plan import Agreement, Plan
-from pencils.transposition.ends import End, make_exchange, read_ends, widest
-from pencils.transposition.options import PlanOptions, read_staging
+from pencils.transposition.sides import (
+    PlanOptions,
+    Side,
+    agree_on_sides,
+    make_exchange,
+    plan_communicator,
+)
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -29,34 +35,35 @@ if TYPE_CHECKING:
 class Transposition(Plan[Bound]):
     """Reusable plan that moves fields between two pencils. Making it is *Collective*.
 
-    The pencils may differ in decomposed dimensions, process grid, splits, memory order, and in the
-    processes they lie over. Sources and targets may have halos, which are neither read nor written,
-    and may share memory. Fields in shared memory (``shared=True``, or those of `work`) save a copy
-    on every node.
+    The pencils may differ in decomposed dimensions, process grid, splits, memory order and
+    processes. Sources and targets may have halos, which are neither read nor written, and may share
+    memory. Fields in shared memory (``shared=True``, or those of `buffers`) save a copy on every
+    node.
 
     Parameters
     ----------
     source, target : Pencil or None
-        Pencils of the same global shape. A process that has no part in one of them passes None.
+        Pencils of the same global shape. A process that a pencil does not include passes None.
     dtype : dtype, optional
         Element type.
     components : int or sequence of int, optional
-        Shape of the component axes; all components travel in one message.
+        Shape of the component axes; one message contains all components.
     dims : int or sequence of int, optional
         Dimensions along which the fields vary; they are singletons along the others.
     method : {"auto", "shared", "hybrid", "messages", "alltoallv", "alltoallw"}, optional
         Ranks of a node read from each other through shared memory; the same, with messages between
         nodes; point-to-point messages between the ranks that share points; one collective, packed
-        or with datatypes. "auto" takes what `tune` found fastest for these pencils, else shared
-        memory as far as it reaches, else messages.
-    staging : int, optional
-        Most bytes each rank packs at once; data then travel in several turns. Default: no bound,
-        which is one copy of what leaves a rank, and for messages one of what arrives.
+        or with datatypes. "auto" is the method that `tune` found fastest for these pencils, else
+        shared memory between ranks of one node and messages between nodes.
+    max_buffer_bytes : int, optional
+        Most bytes that each rank packs at once; data are then moved in several turns. Default: no
+        bound, which needs memory for all data that the rank sends, and for messages also for all
+        data that it receives.
     check : bool, optional
-        Whether every call agrees on its arguments over all ranks, so that a mistake on one rank
-        raises everywhere. Without it a call costs no communication but the data.
+        Whether all ranks agree on the arguments of every call, so that a mistake on one rank raises
+        on all. Without it, a call communicates nothing but the data.
     comm : mpi4py.MPI.Intracomm, optional
-        All processes that take part. Default: those of the pencil that has more.
+        All processes of both pencils. Default: those of the pencil that has more.
 
     Attributes
     ----------
@@ -89,69 +96,71 @@ class Transposition(Plan[Bound]):
         components: int | Sequence[int] = (),
         dims: Sequence[int] | int | None = None,
         method: str = AUTO,
-        staging: int | None = None,
+        max_buffer_bytes: int | None = None,
         check: bool = True,
         comm: MPI.Intracomm | None = None,
     ) -> None:
-        topology = widest(comm, source, target)
-        ends = read_ends(topology, source, target)
+        topology = plan_communicator(comm, source, target)
+        sides = agree_on_sides(topology, source, target)
         with agreed(topology.comm, "Transposition") as agree:
-            kind = FieldSpec(
+            spec = FieldSpec(
                 as_dtype(dtype),
                 as_components(components),
-                as_singletons(ends[0].layout.ndim, dims),
+                as_singletons(sides[0].layout.ndim, dims),
             )
-            options = PlanOptions(check_method(method), read_staging(staging), check)
-            agree(**kind.signature, **options._asdict())
-        exchange = make_exchange(ends, kind, options, topology, Buffers())
-        self._set((source, target), ends, kind, options, exchange)
+            options = PlanOptions(
+                check_method(method), as_max_buffer_bytes(max_buffer_bytes), check
+            )
+            agree(**spec.signature, **options._asdict())
+        exchange = make_exchange(sides, spec, options, topology, Buffers())
+        self._set((source, target), sides, spec, options, exchange)
 
     @classmethod
-    def for_kind(
+    def for_spec(
         cls,
         source: Pencil,
         target: Pencil,
-        kind: FieldSpec,
+        spec: FieldSpec,
         method: str,
         *,
         buffers: Buffers | None = None,
-        staging: int | None = None,
+        max_buffer_bytes: int | None = None,
     ) -> Transposition:
-        """Make a plan from arguments that all ranks agree on; it does not check. *Collective*."""
-        ends = End(source.layout, source.rank, None), End(target.layout, target.rank, None)
-        options = PlanOptions(method, staging, check=False)
-        exchange = make_exchange(ends, kind, options, source.topology, buffers or Buffers())
+        """Make a plan from arguments that all ranks agree on; calls do not check. *Collective*."""
+        sides = Side(source.layout, source.rank, None), Side(target.layout, target.rank, None)
+        options = PlanOptions(method, max_buffer_bytes, check=False)
+        exchange = make_exchange(sides, spec, options, source.topology, buffers or Buffers())
         plan = object.__new__(cls)
-        plan._set((source, target), ends, kind, options, exchange)
+        plan._set((source, target), sides, spec, options, exchange)
         return plan
 
     def _set(
         self,
         pencils: tuple[Pencil | None, Pencil | None],
-        ends: tuple[End, End],
-        kind: FieldSpec,
+        sides: tuple[Side, Side],
+        spec: FieldSpec,
         options: PlanOptions,
         exchange: Exchange,
     ) -> None:
         self.source, self.target = pencils
-        self._ends = ends
-        self._kind = kind
+        self._sides = sides
+        self._spec = spec
         self._options = options
-        self._axes = memory_axes(ends[1].layout.order, len(kind.components))
+        self._axes = memory_axes(sides[1].layout.order, len(spec.components))
         self._exchange = exchange
         self.method = exchange.method
-        self._work: tuple[PencilArray, PencilArray] | None = None
+        self._buffer_fields: tuple[PencilArray, PencilArray] | None = None
         super().__init__(exchange.topology, check=options.check)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Element type."""
-        return self._kind.dtype
+        return self._spec.dtype
 
     @property
     def components(self) -> tuple[int, ...]:
         """Shape of the component axes."""
-        return self._kind.components
+        return self._spec.components
 
     @property
     def memory(self) -> int:
@@ -165,14 +174,14 @@ class Transposition(Plan[Bound]):
         ----------
         u : PencilArray or None
             Field on the source pencil, with the dtype, components and singletons of the plan; None
-            on a process that has no part in that pencil.
+            on a process that this pencil does not include.
         out : PencilArray, optional
             Field on the target pencil to fill; default: a new one without halo.
 
         Returns
         -------
         PencilArray
-            `out`; None on a process that has no part in the target pencil.
+            `out`; None on a process that the target pencil does not include.
 
         Raises
         ------
@@ -180,7 +189,7 @@ class Transposition(Plan[Bound]):
             If a field does not fit the plan; on every rank, unless the plan does not check.
         """
         if not self._check:
-            # The same fields again have passed the checks: nothing is left but to move the data.
+            # The same fields have passed the checks before.
             found = self._found((id(u), id(out)))
             if found is not None:
                 _unset_ghosts([out])
@@ -195,17 +204,18 @@ class Transposition(Plan[Bound]):
 
         Neither field may be touched before ``wait()`` of the returned handle, which all ranks
         must call and which returns `out`. Several exchanges may be under way, of this plan and of
-        others; no other collective call should come between waits that ranks make in another order.
+        others; no other collective call should come between waits that ranks make in different
+        orders.
         """
         bound, (target,) = self._prepare_fields("start", [u], [out])
         return bound.start(cast("PencilArray", target))
 
-    def many(
+    def batch(
         self,
         us: Sequence[PencilArray | None],
         outs: Sequence[PencilArray | None] | None = None,
     ) -> list[PencilArray]:
-        """Move several fields in one exchange: ranks wait for each other once. *Collective*.
+        """Move several fields in one exchange, with one synchronization of ranks. *Collective*.
 
         Parameters
         ----------
@@ -224,56 +234,57 @@ class Transposition(Plan[Bound]):
         PencilMismatchError, ArgumentError, TypeError
             As a call, and if `outs` has another length than `us`.
         """
-        bound, targets = self._prepare_fields("many", us, outs)
+        bound, targets = self._prepare_fields("batch", us, outs)
         bound.run()
         return cast("list[PencilArray]", targets)
 
-    def work(self) -> tuple[PencilArray, PencilArray]:
-        """Give fields of the plan, one on each pencil, that it moves fastest. *Collective*.
+    def buffers(self) -> tuple[PencilArray, PencilArray]:
+        """Return fields of the plan, one on each pencil, that it moves fastest. *Collective*.
 
-        They lie in shared memory, and are made by the first call. Where a pencil has another
-        communicator than the plan, its field is packed like a private one.
+        They are in shared memory, and are made by the first call. If the communicator of a pencil
+        is not that of the plan, its field is packed like a private one.
 
         Returns
         -------
         source, target : PencilArray
-            The same ones every time, with values that are not set; None where this process has no
-            part in the pencil.
+            The same ones every time, with values that are not set; None where the pencil does not
+            include this process.
         """
-        with self._agreement("work"):
+        with self._agreement("buffers"):
             self._check_open()
-        if self._work is None:
+        if self._buffer_fields is None:
             pair = tuple(
-                None if pen is None else PencilArray.allocated(pen, *self._kind, shared=True)
+                None if pen is None else PencilArray.allocated(pen, *self._spec, shared=True)
                 for pen in (self.source, self.target)
             )
-            self._work = cast("tuple[PencilArray, PencilArray]", pair)
-        return self._work
+            self._buffer_fields = cast("tuple[PencilArray, PencilArray]", pair)
+        return self._buffer_fields
 
     def reversed(self) -> Transposition:
-        """Plan for the way back, which shares the memory of this one. *Collective*."""
+        """Return a plan from target to source that shares the memory of this one. *Collective*."""
         with self._agreement("reversed"):
             self._check_open()
-        pencils, ends = (self.target, self.source), (self._ends[1], self._ends[0])
+        pencils, sides = (self.target, self.source), (self._sides[1], self._sides[0])
         buffers = self._exchange.buffers
-        exchange = make_exchange(ends, self._kind, self._options, self._topology, buffers)
+        exchange = make_exchange(sides, self._spec, self._options, self._topology, buffers)
         back = object.__new__(Transposition)
-        back._set(pencils, ends, self._kind, self._options, exchange)
+        back._set(pencils, sides, self._spec, self._options, exchange)
         return back
 
     def _release(self) -> None:
-        self._work = None
+        self._buffer_fields = None
         self._exchange.free()
 
     def _describe(self) -> str:
-        dtype, components, singletons = self._kind
+        dtype, components, singletons = self._spec
         text = f"<Transposition of {dtype}"
         text += f", components={components}" if components else ""
         text += f", singleton along {sorted(singletons)}" if singletons else ""
         text += f" by {self.method}"
-        if self._options.staging is not None:
-            text += f" in {self._exchange.turns} turns, staging={self._options.staging}"
-        source, target = self._ends
+        most = self._options.max_buffer_bytes
+        if most is not None:
+            text += f" in {self._exchange.turns} turns, max_buffer_bytes={most}"
+        source, target = self._sides
         return f"{text}\n  from {source}\n  to   {target}>"
 
     def _prepare_fields(
@@ -307,15 +318,15 @@ class Transposition(Plan[Bound]):
         sources = list(us)
         targets: list[PencilArray | None] = [None] * len(sources) if outs is None else list(outs)
         if len(sources) != len(targets):
-            msg = f"many() got {len(sources)} fields to move, but {len(targets)} to fill"
+            msg = f"batch() got {len(sources)} fields to move, but {len(targets)} to fill"
             raise ArgumentError(msg)
         key = tuple(map(id, (*sources, *targets)))
         found = self._found(key)
         if found is not None:
             return found, targets
         for u, out in zip(sources, targets, strict=True):
-            check_source(u, self.source, self._kind)
-            check_out(out, self.target, self._kind)
+            check_source(u, self.source, self._spec)
+            check_out(out, self.target, self._spec)
         filled = [self._allocated() if out is None else out for out in targets]
         bound = self._exchange.bind(list(map(self._block, sources)), list(map(self._block, filled)))
         if all(one is other for one, other in zip(filled, targets, strict=True)):
@@ -323,18 +334,32 @@ class Transposition(Plan[Bound]):
         return bound, filled
 
     def _allocated(self) -> PencilArray | None:
-        return None if self.target is None else PencilArray.allocated(self.target, *self._kind)
+        return None if self.target is None else PencilArray.allocated(self.target, *self._spec)
 
     def _block(self, field: PencilArray | None) -> Array:
         """Own block, axes in the memory order of the target."""
         if field is None:
-            return np.empty((*self.components, *(0,) * self._ends[0].layout.ndim), self.dtype)
+            return np.empty((*self.components, *(0,) * self._sides[0].layout.ndim), self.dtype)
         return field.local.transpose(self._axes)
 
 
 def _unset_ghosts(targets: Sequence[PencilArray | None]) -> None:
-    """Make ghosts of fields that are about to be filled unusable, if that is asked for."""
+    """Unset the ghosts of fields that are about to be filled, inside `debug_ghosts`."""
     if checks.on:
         for target in targets:
             if target is not None:
                 target.mark_written()
+
+
+def as_max_buffer_bytes(value: int | None) -> int | None:
+    """Check a bound on the size of buffers."""
+    if value is None:
+        return None
+    nbytes = to_int(value)
+    if nbytes is None:
+        msg = f"max_buffer_bytes={value!r} must be a number of bytes, or None for no bound"
+        raise TypeError(msg)
+    if nbytes < 1:
+        msg = f"max_buffer_bytes={value!r} must be at least 1 byte, or None for no bound"
+        raise ArgumentError(msg)
+    return nbytes

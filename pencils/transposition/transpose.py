@@ -1,4 +1,4 @@
-"""Move fields from one pencil to another of the same shape, by plans that are kept."""
+"""The function `transpose`: agree on the arguments, find the kept plan, and run it."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from pencils.comm.exchange import AUTO
 from pencils.errors import PencilMismatchError
 from pencils.pencil import Pencil
 from pencils.plan import kept_plan
-from pencils.transposition.options import method_key
 from pencils.transposition.plan import Transposition
+from pencils.transposition.sides import method_key
 
 
 def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) -> PencilArray:
     """Move a field to another pencil of the same shape. *Collective*.
 
-    Plans are kept and found again, so calling this in a loop is fine; `Transposition` gives control
-    over the method, overlap and checks.
+    Plans are kept, so calls in a loop are cheap; `Transposition` gives control over the method,
+    overlap and checks.
 
     Parameters
     ----------
     u : PencilArray
-        The field; its halo is left behind.
+        The field; its halo is not moved.
     pencil : Pencil
-        Where to; same global shape and processes, anything else may differ.
+        The target: same global shape and processes; anything else may differ.
     out : PencilArray, optional
         Field on `pencil` to fill; it may have a halo, which is not touched. It may share memory
         with `u`. Default: a new field without halo.
@@ -51,38 +51,38 @@ def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) ->
     with agreed(topology.comm, "transpose") as agree:
         check_type("u", u, PencilArray)
         check_type("pencil", pencil, Pencil)
-        kind = FieldSpec(u.dtype, u.components, u.singletons)
-        agree(source=u.pencil, target=pencil, **kind.signature)
+        spec = FieldSpec(u.dtype, u.components, u.singletons)
+        agree(source=u.pencil, target=pencil, **spec.signature)
         _check_pair(u.pencil, pencil)
-        check_out(out, pencil, kind)
-        target = PencilArray.allocated(pencil, *kind) if out is None else out
-        known = topology.plans.get((u.pencil, pencil, kind))
+        check_out(out, pencil, spec)
+        target = PencilArray.allocated(pencil, *spec) if out is None else out
+        known = topology.plans.get((u.pencil, pencil, spec))
         if known is not None:
             known.prepared([u], [target])
         agree.defer(up=known is None)
-    plan = _find_plan(u, pencil, kind)
+    plan = _find_plan(u, pencil, spec)
     if agree.deferred:
         with agreed(topology.comm, "transpose"):
             plan.prepared([u], [target])
     return plan(u, target)
 
 
-def _find_plan(u: PencilArray, pencil: Pencil, kind: FieldSpec) -> Transposition:
-    """Find the plan for a field, or make it; all of them share their memory."""
+def _find_plan(u: PencilArray, pencil: Pencil, spec: FieldSpec) -> Transposition:
+    """Return the kept plan for a field; all kept plans share their memory. *Collective*."""
     topology = u.pencil.topology
     found: Transposition = kept_plan(
         topology,
-        (u.pencil, pencil, kind),
-        lambda: Transposition.for_kind(u.pencil, pencil, kind, AUTO, buffers=topology.buffers),
+        (u.pencil, pencil, spec),
+        lambda: Transposition.for_spec(u.pencil, pencil, spec, AUTO, buffers=topology.buffers),
     )
     return found
 
 
-def remember_method(source: Pencil, target: Pencil, kind: FieldSpec, method: str) -> None:
-    """Have plans that choose for themselves take this method. *Collective*."""
+def remember_method(source: Pencil, target: Pencil, spec: FieldSpec, method: str) -> None:
+    """Set the method that ``method="auto"`` uses. *Collective*."""
     topology = source.topology
-    topology.methods[method_key(source.layout, target.layout, kind)] = method
-    while topology.plans:  # they were chosen without knowing
+    topology.methods[method_key(source.layout, target.layout, spec)] = method
+    while topology.plans:  # made before this was known
         topology.plans.popitem()[1].free()
 
 

@@ -88,8 +88,8 @@ def tune(
 ) -> Tuning:
     """Measure how fields move fastest from each pencil to the next. *Collective*.
 
-    Plans made with ``method="auto"`` afterwards, for the same pencils and kind of field on the same
-    communicator, and `transpose`, use what was found.
+    Afterwards `transpose`, and plans made with ``method="auto"``, use the fastest method for the
+    same pencils, dtype, components and singletons on the same communicator.
 
     Parameters
     ----------
@@ -136,24 +136,24 @@ def tune(
     topology = topology_among(pens)
     with agreed(topology.comm, "tune") as agree:
         given = _read_pencils(pens, grids=grids)
-        kind = FieldSpec(
+        spec = FieldSpec(
             as_dtype(dtype), as_components(components), as_singletons(given[0].ndim, dims)
         )
         samples = _read_repeat(repeat)
         path = None if file is None else Path(file)
         agree(
             pencils=given,
-            **kind.signature,
+            **spec.signature,
             options=(shared, grids, samples, show),
             file=path is not None,
         )
-    key = _key(given, kind, shared=shared, grids=grids)
+    key = _key(given, spec, shared=shared, grids=grids)
     chains = _chains(given, grids=grids)
     known = None if path is None else _recall(path, key, chains, topology)
-    rows = known or list(_measure(chains, kind, samples, shared=shared))
+    rows = known or list(_measure(chains, spec, samples, shared=shared))
     tuning = _decide(chains, rows)
     for (source, target), method in zip(pairwise(tuning.pencils), tuning.methods, strict=True):
-        remember_method(source, target, kind, method)
+        remember_method(source, target, spec, method)
     if show and topology.rank == 0:
         print(tuning)  # noqa: T201 - what it was asked for
     if path is not None and known is None:
@@ -170,7 +170,7 @@ def _chains(pens: Sequence[Pencil], *, grids: bool) -> list[list[Pencil]]:
 
 
 def _measure(
-    chains: Sequence[Sequence[Pencil]], kind: FieldSpec, repeat: int, *, shared: bool
+    chains: Sequence[Sequence[Pencil]], spec: FieldSpec, repeat: int, *, shared: bool
 ) -> Iterator[Row]:
     """Time every method on every step of every chain. *Collective*."""
     topology = chains[0][0].topology
@@ -178,10 +178,10 @@ def _measure(
     for chain in chains:
         for step, (source, target) in enumerate(pairwise(chain)):
             u, out = (
-                PencilArray.allocated(pen, *kind, zero=True, shared=shared)
+                PencilArray.allocated(pen, *spec, zero=True, shared=shared)
                 for pen in (source, target)
             )
-            plans = [Transposition.for_kind(source, target, kind, name) for name in names]
+            plans = [Transposition.for_spec(source, target, spec, name) for name in names]
             calls = [partial(plan, u, out) for plan in plans]
             times = time_in_turn(topology.comm, calls, repeat)
             for plan, seconds in zip(plans, times, strict=True):
@@ -207,12 +207,12 @@ def _seconds(row: Row) -> float:
     return row.seconds
 
 
-def _key(pens: Sequence[Pencil], kind: FieldSpec, *, shared: bool, grids: bool) -> str:
+def _key(pens: Sequence[Pencil], spec: FieldSpec, *, shared: bool, grids: bool) -> str:
     """Everything a result depends on. *Collective*."""
     machine = describe_machine(pens[0].comm)
     facts = {
         "pencils": list(map(repr, pens)),
-        **kind.signature,
+        **spec.signature,
         "shared": shared,
         "grids": grids,
         "nodes": machine.nodes,

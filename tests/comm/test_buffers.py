@@ -152,7 +152,7 @@ def test_a_bound_is_kept(comm, method, staging):
     pair = pair_on(comm)
     values = numbered(SHAPE)
     u = spread(pair[0], values)
-    with Transposition(*pair, method=method, staging=staging) as plan:
+    with Transposition(*pair, method=method, max_buffer_bytes=staging) as plan:
         turns = plan._exchange.turns
         for call in (plan, lambda field: plan.start(field).wait()):
             assert everywhere(comm, holds(call(u), values))
@@ -167,7 +167,7 @@ def test_a_bound_is_kept(comm, method, staging):
         assert turns >= most // staging
         one, other = pencils.alias(pair)
         if turns > 1:
-            text = "leave out staging="
+            text = "leave out max_buffer_bytes="
             raise_together(comm, ArgumentError, text, call=lambda: plan(one, other))
         assert everywhere(comm, holds(plan(u), values))
 
@@ -279,10 +279,10 @@ def test_work_fields_are_made_once(comm, method):
     pair = pair_on(comm)
     values = numbered(SHAPE)
     with Transposition(*pair, components=2, method=method) as plan:
-        u, v = plan.work()
+        u, v = plan.buffers()
         assert (u.pencil, v.pencil) == pair
         assert u.components == v.components == (2,)
-        again = plan.work()
+        again = plan.buffers()
         assert again[0] is u
         assert again[1] is v
         u[...] = values
@@ -359,7 +359,7 @@ def test_some_ranks_have_shared_sources(comm, method, who):
         for u in us * 2:
             assert everywhere(comm, holds(plan(u), values))
             assert everywhere(comm, holds(plan.start(u).wait(), values))
-        assert everywhere(comm, all(holds(v, values) for v in plan.many(us)))
+        assert everywhere(comm, all(holds(v, values) for v in plan.batch(us)))
 
 
 # No room.
@@ -373,7 +373,7 @@ def test_a_plan_without_any_room_uses_messages(private, method, monkeypatch):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         plan = Transposition(*pair, method=method)
-        u, v = plan.work()
+        u, v = plan.buffers()
     if private.size > 1:
         assert everywhere(private, warned(caught) == (private.rank == 0))
         assert plan.method == "messages"
@@ -404,7 +404,7 @@ def test_no_room_for_staging(private, method, monkeypatch):
             handles = [plan.start(u) for _ in range(3)]
             ok = [holds(handles[n].wait(), values) for n in ((2, 0, 1), (1, 0, 2))[source.rank % 2]]
             assert everywhere(private, all(ok))
-            assert everywhere(private, all(holds(v, values) for v in plan.many([u, known, u])))
+            assert everywhere(private, all(holds(v, values) for v in plan.batch([u, known, u])))
             assert everywhere(private, holds(back(plan(u)), values))
     monkeypatch.undo()
     assert everywhere(private, holds(plan(u), values))
@@ -460,7 +460,7 @@ def test_no_room_for_more_than_one_field_at_a_time(private, method, monkeypatch)
                 hoard.append(block)
                 size = size // 2 if block is None else size
         assert everywhere(private, holds(plan(u), values))
-        assert everywhere(private, all(holds(v, values) for v in plan.many([u, u, u])))
+        assert everywhere(private, all(holds(v, values) for v in plan.batch([u, u, u])))
         handles = [plan.start(u) for _ in range(3)]
         assert everywhere(private, all(holds(handle.wait(), values) for handle in handles))
     plan.free()

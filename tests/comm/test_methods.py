@@ -132,7 +132,7 @@ def test_moves_as_numpy_does(comm, method, data):
     count = draw(st.integers(1, 3))
     staging = draw(st.none() | st.integers(1, 2000))
     with Transposition(
-        case.source, case.target, **case.kind, method=method, staging=staging
+        case.source, case.target, **case.kind, method=method, max_buffer_bytes=staging
     ) as plan:
         sources = [draw_field(draw, case, case.source) for _ in range(count)]
         targets = [draw_field(draw, case, case.target) for _ in range(count)]
@@ -141,9 +141,9 @@ def test_moves_as_numpy_does(comm, method, data):
             fill(u, values)
             fill(v, case.data(7))
         before = [field.padded.tobytes() for field in sources], [around(v) for v in targets]
-        how = draw(st.sampled_from(["call", "start", "many"]))
-        if how == "many":
-            plan.many(sources, targets)
+        how = draw(st.sampled_from(["call", "start", "batch"]))
+        if how == "batch":
+            plan.batch(sources, targets)
         elif how == "call":
             for u, v in zip(sources, targets, strict=True):
                 plan(u, v)
@@ -156,7 +156,7 @@ def test_moves_as_numpy_does(comm, method, data):
         after = [field.padded.tobytes() for field in sources], [around(v) for v in targets]
         assert everywhere(comm, before == after)
         with plan.reversed() as back:
-            returned = back.many(targets)
+            returned = back.batch(targets)
             assert everywhere(comm, all(map(holds, returned, known)))
 
 
@@ -184,9 +184,9 @@ def test_moves_in_place_as_numpy_does(comm, method, data):
                 for handle in [plan.start(*pair) for pair in pairs]:
                     handle.wait()
             else:
-                plan.many(us, vs)
+                plan.batch(us, vs)
             assert everywhere(comm, all(map(holds, vs, known)))
-            back.many(vs, us)
+            back.batch(vs, us)
             assert everywhere(comm, all(map(holds, us, known)))
 
 
@@ -201,9 +201,9 @@ def test_counts_beyond_what_one_call_can_move(comm, method, most, monkeypatch):
     target = source.with_(decomp=(2, 0), order=(1, 0, 2))
     u = spread(source, values)
     for staging in (None, 1000):
-        kind = {"dtype": "c16", "components": 2, "method": method, "staging": staging}
+        kind = {"dtype": "c16", "components": 2, "method": method, "max_buffer_bytes": staging}
         with Transposition(source, target, **kind) as plan:
-            assert everywhere(comm, all(holds(v, values) for v in plan.many([u, u])))
+            assert everywhere(comm, all(holds(v, values) for v in plan.batch([u, u])))
             assert everywhere(comm, holds(plan.start(u).wait(), values))
             if staging is None:
                 one, other = pencils.alias([source, target], "c16", components=2)
@@ -261,8 +261,11 @@ def test_the_method_that_was_asked_for_is_in_use(comm, method):
 def test_a_plan_tells_in_how_many_turns_it_works(comm, method):
     rows = Pencil((12, 12), comm, decomp=0)
     nbytes = max(prod(rows.box(rank).shape) for rank in range(comm.size)) * 8
-    with Transposition(rows, rows.with_(decomp=1), method=method, staging=nbytes) as plan:
+    columns = rows.with_(decomp=1)
+    with Transposition(rows, columns, method=method, max_buffer_bytes=nbytes) as plan:
         assert "in 1 turns" in repr(plan)
-    with Transposition(rows, rows.with_(decomp=1), method=method, staging=nbytes // 3) as plan:
-        assert "turns, staging=" in repr(plan)
+    with Transposition(
+        rows, rows.with_(decomp=1), method=method, max_buffer_bytes=nbytes // 3
+    ) as plan:
+        assert "turns, max_buffer_bytes=" in repr(plan)
         assert "in 1 turns" not in repr(plan)

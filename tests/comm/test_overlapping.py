@@ -55,7 +55,7 @@ KINDS = {
     "halo by a thread": lambda comm: halo(comm, progress=True),
     "transposition": swap,
     "transposition by messages": lambda comm: swap(comm, method="messages"),
-    "transposition in turns": lambda comm: swap(comm, method="messages", staging=64),
+    "transposition in turns": lambda comm: swap(comm, method="messages", max_buffer_bytes=64),
 }
 kinds = pytest.mark.parametrize("kind", list(KINDS))
 

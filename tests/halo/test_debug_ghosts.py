@@ -211,7 +211,7 @@ def test_transposes_into_a_field_unset_its_ghosts(comm):
             lambda: plan(u, out),
             lambda: plan(u, out),  # found again
             lambda: plan.start(u, out).wait(),
-            lambda: plan.many([u], [out]),
+            lambda: plan.batch([u], [out]),
         ]
         for call in calls:
             out.padded[...] = 7.0

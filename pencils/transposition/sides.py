@@ -1,11 +1,15 @@
-"""The two ends of a transposition, as all of its processes know them, and the exchange between."""
+"""The two sides of a transposition, and the messages between them.
+
+A pencil may be known to some of the processes only. All of them first agree on both sides; then
+each lists the boxes it sends and receives, and makes the exchange.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pencils.array.spec import FieldSpec
 from pencils.comm.agree import agreed
@@ -16,24 +20,31 @@ from pencils.comm.topology import Topology, congruent, meeting_place, topology_o
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout import Box, Layout, redistribution
 from pencils.pencil import Pencil
-from pencils.transposition.options import PlanOptions, method_key
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
 
 
+class PlanOptions(NamedTuple):
+    """How a plan works."""
+
+    method: str
+    max_buffer_bytes: int | None
+    check: bool
+
+
 @dataclass(frozen=True, slots=True)
-class End:
-    """Where fields come from, or go to.
+class Side:
+    """The pencil of the source or of the target, seen from the communicator of the plan.
 
     Parameters
     ----------
     layout : Layout
         Of the pencil.
     rank : int or None
-        Rank of this process in it; None if it has no part.
+        Rank of this process in the pencil; None if the pencil does not include this process.
     members : tuple of int or None
-        Rank on the communicator of the plan of every rank of the layout; None if it is the same.
+        Rank in the communicator of the plan of every rank of the pencil; None if the two are equal.
     """
 
     layout: Layout
@@ -42,32 +53,32 @@ class End:
 
     @property
     def box(self) -> Box:
-        """Own block; empty if this process has no part."""
+        """Own block; empty if the pencil does not include this process."""
         if self.rank is None:
             return Box.of_shape((0,) * self.layout.ndim)
         return self.layout.box(self.rank)
 
     def peer(self, rank: int) -> int:
-        """Rank on the communicator of the plan of a rank of the layout."""
+        """Return the rank in the communicator of the plan of a rank of the pencil."""
         return rank if self.members is None else self.members[rank]
 
     def __str__(self) -> str:
-        """Return the pencil, and where its processes are if that is not clear."""
+        """Return the pencil, and the ranks of its processes if they are not all ranks in order."""
         where = "" if self.members is None else f" on ranks {self.members}"
         return f"Pencil({self.layout}){where}"
 
-    def with_singletons(self, dims: frozenset[int]) -> End:
-        """Give some dimensions extent 1."""
+    def with_singletons(self, dims: frozenset[int]) -> Side:
+        """Return the same side with extent 1 along some dimensions."""
         return replace(self, layout=self.layout.with_singletons(dims)) if dims else self
 
 
-def widest(comm: MPI.Intracomm | None, *pencils: object) -> Topology:
-    """Find the communicator of a plan: `comm`, or that of the pencil with the most processes.
+def plan_communicator(comm: MPI.Intracomm | None, *pencils: object) -> Topology:
+    """Return the communicator of a plan: `comm`, or that of the pencil with the most processes.
 
     Raises
     ------
     ArgumentError, TypeError
-        If `comm` is no communicator; on every rank of that of the pencils.
+        If `comm` is not a communicator; on every rank of the communicator of the pencils.
     """
     known = [pencil for pencil in pencils if isinstance(pencil, Pencil)]
     default = max(known, key=lambda pencil: pencil.size).topology if known else None
@@ -80,13 +91,13 @@ def widest(comm: MPI.Intracomm | None, *pencils: object) -> Topology:
             raise
 
 
-def read_ends(topology: Topology, source: object, target: object) -> tuple[End, End]:
-    """Learn both ends from the processes that know them. *Collective*.
+def agree_on_sides(topology: Topology, source: object, target: object) -> tuple[Side, Side]:
+    """Return both sides, also on processes that passed None. *Collective*.
 
     Raises
     ------
     TypeError
-        On every rank, if one passed no pencil though it has a part.
+        On every rank, if one passed None for a pencil that includes it.
     PencilMismatchError
         On every rank, if the pencils do not fit each other or the communicator.
     RankDisagreementError
@@ -94,19 +105,19 @@ def read_ends(topology: Topology, source: object, target: object) -> tuple[End, 
     """
     given = {"source": source, "target": target}
     with agreed(topology.comm, "Transposition"):
-        mine = {name: _read_end(name, pencil, topology) for name, pencil in given.items()}
-    partial = topology.any_of([end is None for end in mine.values()])
+        mine = {name: _as_side(name, pencil, topology) for name, pencil in given.items()}
+    partial = topology.any_of([side is None for side in mine.values()])
     with agreed(topology.comm, "Transposition") as agree:
         agree(
             **{
-                name: str(end)
-                for (name, end), some in zip(mine.items(), partial, strict=True)
+                name: str(side)
+                for (name, side), some in zip(mine.items(), partial, strict=True)
                 if not some
             }
         )
     here, there = (
-        _tell_end(name, end, topology) if some or end is None else end
-        for (name, end), some in zip(mine.items(), partial, strict=True)
+        _share_side(name, side, topology) if some or side is None else side
+        for (name, side), some in zip(mine.items(), partial, strict=True)
     )
     if here.layout.shape != there.layout.shape:
         msg = f"both pencils must have the same global shape:\n{here}\n{there}"
@@ -114,58 +125,58 @@ def read_ends(topology: Topology, source: object, target: object) -> tuple[End, 
     return here, there
 
 
-def _read_end(name: str, pencil: object, topology: Topology) -> End | None:
-    """Check what this process knows of one end; None if it has to learn it from others."""
+def _as_side(name: str, pencil: object, topology: Topology) -> Side | None:
+    """Check the pencil given for one side; None if this process was given None."""
     if pencil is None:
         return None
     if not isinstance(pencil, Pencil):
         msg = f"{name} must be a Pencil, not {type(pencil).__name__}"
         raise TypeError(msg)
     if pencil.topology is topology or congruent(pencil.topology.comm, topology.comm):
-        return End(pencil.layout, pencil.rank, None)
+        return Side(pencil.layout, pencil.rank, None)
     members = translate(pencil.topology.comm, topology.comm)
     if members is None:
         msg = (
-            f"{name} lies over processes that are not among those of the plan; pass comm=, a "
+            f"{name} has processes that are not among those of the plan; pass comm=, a "
             f"communicator that has the processes of both pencils:\n{pencil!r}"
         )
         raise PencilMismatchError(msg)
-    return End(pencil.layout, pencil.rank, members)
+    return Side(pencil.layout, pencil.rank, members)
 
 
-def _tell_end(name: str, end: End | None, topology: Topology) -> End:
-    """Tell processes that have no part in a pencil what it is. *Collective*."""
+def _share_side(name: str, side: Side | None, topology: Topology) -> Side:
+    """Broadcast a side to the processes that passed None. *Collective*."""
     comm = topology.comm
-    first = topology.first_of(present=end is not None)
+    first = topology.first_of(present=side is not None)
     if first is None:
         msg = f"{name} must be a Pencil on the processes that have a part in it, but is None on all"
         raise TypeError(msg)
-    known = comm.bcast((end.layout, end.members) if end and comm.rank == first else None, first)
+    known = comm.bcast((side.layout, side.members) if side and comm.rank == first else None, first)
     layout: Layout = known[0]
     members: tuple[int, ...] | None = known[1]
     with agreed(comm, "Transposition"):
-        if end is not None and (end.layout, end.members) != known:
-            msg = f"{name} is Pencil({end.layout}), but Pencil({layout}) on rank {first}"
+        if side is not None and (side.layout, side.members) != known:
+            msg = f"{name} is Pencil({side.layout}), but Pencil({layout}) on rank {first}"
             raise PencilMismatchError(msg)
-        if end is None and (members is None or comm.rank in members):
+        if side is None and (members is None or comm.rank in members):
             msg = f"{name} must be a Pencil, not None, on a process that has a part in it"
             raise TypeError(msg)
-    return End(layout, None, members) if end is None else end
+    return Side(layout, None, members) if side is None else side
 
 
-def pieces(
-    source: End, target: End, order: Sequence[int], turns: int
+def _pieces(
+    source: Side, target: Side, order: Sequence[int], turns: int
 ) -> tuple[list[Piece], list[Piece]]:
     """List what this process sends and what it receives.
 
     Parameters
     ----------
-    source, target : End
-        Ends of equal shape, singleton dimensions included.
+    source, target : Side
+        Sides of equal shape, singleton dimensions included.
     order : sequence of int
         Order of the axes of the arrays.
     turns : int
-        Messages are cut into at least so many pieces, as equal as whole lines permit.
+        Number of pieces, at least, into which messages are cut; pieces consist of whole lines.
     """
 
     def cut(whole: Box, own: Box, other: Box, peer: int) -> Iterator[Piece]:
@@ -190,29 +201,34 @@ def pieces(
 
 
 def make_exchange(
-    ends: tuple[End, End],
-    kind: FieldSpec,
+    sides: tuple[Side, Side],
+    spec: FieldSpec,
     options: PlanOptions,
     topology: Topology,
     buffers: Buffers,
 ) -> Exchange:
     """Slice the own blocks for every message, axes in the memory order of the target."""
-    method, order = options.method, ends[1].layout.order
+    method, order = options.method, sides[1].layout.order
     if method == AUTO:
-        method = topology.methods.get(method_key(ends[0].layout, ends[1].layout, kind), AUTO)
-    source, target = (end.with_singletons(kind.singletons) for end in ends)
+        method = topology.methods.get(method_key(sides[0].layout, sides[1].layout, spec), AUTO)
+    source, target = (side.with_singletons(spec.singletons) for side in sides)
     turns = 1
-    if options.staging is not None:
-        block = max(source.box.volume, target.box.volume) * prod(kind.components)
-        turns = topology.most(max(1, -(-block * kind.dtype.itemsize // options.staging)))
-    sends, recvs = pieces(source, target, order, turns)
+    if options.max_buffer_bytes is not None:
+        block = max(source.box.volume, target.box.volume) * prod(spec.components)
+        turns = topology.most(max(1, -(-block * spec.dtype.itemsize // options.max_buffer_bytes)))
+    sends, recvs = _pieces(source, target, order, turns)
     if turns > 1:
         turns = topology.most(1 + max((piece.turn for piece in (*sends, *recvs)), default=0))
     return Exchange(
         topology,
-        [Cargo(sends, recvs, kind.components, kind.dtype)],
+        [Cargo(sends, recvs, spec.components, spec.dtype)],
         axes=len(order),
         method=method,
         turns=turns,
         buffers=buffers,
     )
+
+
+def method_key(source: Layout, target: Layout, spec: FieldSpec) -> tuple[str, str, FieldSpec]:
+    """Return what the fastest method depends on, on a given communicator."""
+    return str(source), str(target), spec

@@ -99,13 +99,13 @@ def test_to_fewer_ranks_and_back(comm, subset, method, part):
         assert there(u, v) is v
         assert everywhere(comm, holds_or_none(coarse, v, values))
         assert there.start(u, v).wait() is v
-        several = there.many([u, u])
+        several = there.batch([u, u])
         assert everywhere(comm, all(holds_or_none(coarse, w, values) for w in several))
         with there.reversed() as back:
             assert (back.source, back.target) == (coarse, fine)
-            for w in (back(v), back.start(v).wait(), *back.many([v, v])):
+            for w in (back(v), back.start(v).wait(), *back.batch([v, v])):
                 assert everywhere(comm, holds(w, values))
-        one, other = there.work()
+        one, other = there.buffers()
         assert (one is None, other is None) == (False, coarse is None)
         one[...] = values + 1
         assert there(one, other) is other
@@ -117,7 +117,7 @@ def test_to_fewer_ranks_and_back(comm, subset, method, part):
                 v[...] = values + turn
             assert back(v, w) is w
             assert everywhere(comm, holds(w, values + turn))
-    with Transposition(fine, coarse, method=method, staging=200) as slow:
+    with Transposition(fine, coarse, method=method, max_buffer_bytes=200) as slow:
         assert everywhere(comm, holds_or_none(coarse, slow(u), values))
 
 
@@ -295,7 +295,7 @@ def test_wrong_fields_where_there_should_be_none(comm, subset):
             (back, (3 if comm.rank == 0 else v, u), TypeError, "u must be a PencilArray"),
         ]
         for each, fields, kind, text in cases:
-            for call in (each, each.start, lambda *f, each=each: each.many([f[0]], [f[1]])):
+            for call in (each, each.start, lambda *f, each=each: each.batch([f[0]], [f[1]])):
                 raise_together(comm, kind, "rank 0", text, call=lambda c=call, f=fields: c(*f))
         missing = None if comm.rank == comm.size - 1 else v
         text = f"rank {comm.size - 1}: u must be a PencilArray"
