@@ -7,10 +7,9 @@ from together import raise_together
 import pencils
 from pencils import Pencil
 from pencils.errors import ArgumentError
-from pencils.indexer.arguments import read_count
 from pencils.io.options import read_step
 from pencils.layout import build_layout
-from pencils.layout.integers import as_dims, as_ints
+from pencils.layout.integers import as_dims, as_int, as_ints
 
 pytestmark = pytest.mark.parallel([1, 2, 3])
 
@@ -37,7 +36,7 @@ def test_more_than_64_bits(comm, huge):
         ("dims", lambda: pencils.zeros(pen, dims=huge)),
         ("index", lambda: pen.owner((0, huge))),
         ("offset", lambda: pen.neighbor((0, huge))),
-        ("count", lambda: read_count(huge)),
+        ("count", lambda: as_int("count", huge, least=1)),
         ("step", lambda: read_step(huge)),
     ):
         text = f"{name} holds an integer of more than 64 bits"

@@ -25,7 +25,7 @@ from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.graph.array import Array, Call
 from pencils.graph.messages import make_distributed_recv, staple_distributed_send
 from pencils.graph.rules import Shape
-from pencils.indexer.arguments import read_coords
+from pencils.indexer.arguments import as_coords
 from pencils.indexer.gather_scatter import GatherScatter
 from pencils.indexer.requests import locate
 from pencils.layout import redistribution
@@ -241,7 +241,7 @@ def take(
         same(pencil=pen, dims=sorted(singletons), components=components, dtype=x.dtype)
         ranks = _ranks_on(comm, pen)
         extent = pen.extent(singletons)
-        shape, index = read_coords(coords, extent.shape, copy=False)
+        shape, index = as_coords(coords, extent.shape, copy=False)
     find = partial(locate, extent.layout, index, extent.layout.parts(pen.rank))
     plan = GatherScatter(pen.topology, find, extent.box.volume)
     plan.free()  # only its arrays are used; the messages are nodes of the graph

@@ -1,4 +1,4 @@
-"""Arguments of the indexers, read and checked on one rank."""
+"""Check the arguments of indexers, and convert them: all of it local to a rank."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ from pencils.comm.combining import ReduceOp
 from pencils.comm.rows import Ints
 from pencils.errors import ArgumentError
 from pencils.indexer.ragged import Ragged
-from pencils.layout.integers import check_64_bits, to_int
 
 _SHOWN = 16  # bounds of a distribution that an error spells out
 
 
 def int_array(name: str, value: object) -> NDArray[Any]:
-    """Read a one-dimensional array of integers of any size; an empty one may be of any type.
+    """Return a one-dimensional array of integers of any size; an empty one may have any type.
 
     Raises
     ------
     ArgumentError, TypeError
-        If it has other axes, or holds anything else, booleans included.
+        If it has other axes or items; booleans are refused.
     """
     array = plain_array(value)
     if array.ndim != 1:
@@ -40,13 +39,13 @@ def int_array(name: str, value: object) -> NDArray[Any]:
     return array if array.size else np.empty(0, np.int64)
 
 
-def read_distri(distri: object, size: int) -> Ints:
-    """Read where the section of every process begins, and where the last one ends.
+def as_distri(distri: object, size: int) -> Ints:
+    """Return where the section of every process begins, and where the last one ends.
 
     Raises
     ------
     ArgumentError, TypeError
-        If it is no such list for `size` processes.
+        If this is no such list for `size` processes.
     """
     cuts = int_array("distri", distri).astype(np.int64)
     if len(cuts) != size + 1:
@@ -69,13 +68,13 @@ def summary(cuts: Ints) -> str:
     return f"[{cuts[0]}, {cuts[1]}, ..., {cuts[-1]}] ({digest})"
 
 
-def read_indices(name: str, value: object, stop: int, *, copy: bool = True) -> Ints:
-    """Read indices in ``[0, stop)``; without `copy`, arrays that are right are not copied.
+def as_indices(name: str, value: object, stop: int, *, copy: bool = True) -> Ints:
+    """Return indices in ``[0, stop)``; without `copy`, an array of the right type is not copied.
 
     Raises
     ------
     IndexError
-        If one is outside; negative ones do not count from the end.
+        If one is outside; negative indices are not allowed.
     """
     index = int_array(name, value)
     if index.size and not 0 <= index.min() <= index.max() < stop:
@@ -85,24 +84,25 @@ def read_indices(name: str, value: object, stop: int, *, copy: bool = True) -> I
     return index.astype(np.int64) if copy else np.require(index, np.int64, "A")
 
 
-def read_coords(
+def as_coords(
     coords: object, shape: tuple[int, ...], *, copy: bool
 ) -> tuple[tuple[int, ...], list[Ints]]:
-    """Read coordinates along every dimension, which broadcast to each other.
+    """Return coordinates along every dimension, broadcast to each other.
 
-    Without `copy`, arrays that are right are not copied.
+    Without `copy`, arrays of the right type and shape are not copied.
 
     Returns
     -------
     shape : tuple of int
-        What they broadcast to.
+        Their common shape.
     coords : list of numpy.ndarray
         The coordinates of all points along each dimension, one-dimensional.
 
     Raises
     ------
     ArgumentError, IndexError, TypeError
-        If there is not one entry for each dimension, they do not broadcast, or one is outside.
+        If there is not one entry for each dimension, they do not broadcast, or one is outside the
+        global shape.
     """
     if not _is_list(coords) or len(coords) != len(shape):
         msg = f"coords must have an entry for each of {len(shape)} dimensions, like (i, j, k)"
@@ -110,18 +110,18 @@ def read_coords(
     along = []
     for dim, (entry, stop) in enumerate(zip(coords, shape, strict=True)):
         array = plain_array(entry)
-        index = read_indices(f"dimension {dim}", array.reshape(-1), stop, copy=copy)
+        index = as_indices(f"dimension {dim}", array.reshape(-1), stop, copy=copy)
         along.append(index.reshape(array.shape))
     return spread_out("coords", along)
 
 
 def spread_out(name: str, along: Sequence[Array]) -> tuple[tuple[int, ...], list[Array]]:
-    """Broadcast arrays to each other; returns their common shape, and each of them flat.
+    """Broadcast arrays to each other; return their common shape, and each of them flat.
 
     Raises
     ------
     ArgumentError
-        If they do not.
+        If they do not broadcast.
     """
     try:
         points = np.broadcast_arrays(*along)
@@ -132,13 +132,13 @@ def spread_out(name: str, along: Sequence[Array]) -> tuple[tuple[int, ...], list
     return points[0].shape, [np.ravel(array) for array in points]
 
 
-def read_lists(name: str, value: object, count: int | None = None) -> Sequence[Any]:
-    """Read one argument for each list of indices.
+def as_entries(name: str, value: object, count: int | None = None) -> Sequence[Any]:
+    """Return the entries of an argument, one for each list of indices.
 
     Raises
     ------
     ArgumentError, TypeError
-        If it is no sequence, or not of `count` entries.
+        If it is not a sequence of `count` entries.
     """
     if not _is_list(value):
         msg = f"{name} must be a list with an entry for each list of indices, not {value!r:.40}"
@@ -149,34 +149,21 @@ def read_lists(name: str, value: object, count: int | None = None) -> Sequence[A
     return value
 
 
-def read_count(count: object) -> int:
-    """Read how many values an index stands for."""
-    number = to_int(count)
-    if number is None:
-        msg = f"count must be an integer, not {count!r}"
-        raise TypeError(msg)
-    check_64_bits("count", [number])
-    if number < 1:
-        msg = f"count={number} must be at least 1"
-        raise ArgumentError(msg)
-    return number
-
-
-def read_reduce(reduce: object) -> ReduceOp | None:
-    """Read how values are combined, if they are."""
+def as_reduce(reduce: object) -> ReduceOp | None:
+    """Return how values are combined, or None."""
     if reduce is not None and not isinstance(reduce, ReduceOp):
         msg = f"reduce must be a ReduceOp or None, not {reduce!r}"
         raise TypeError(msg)
     return reduce
 
 
-def read_buffer(name: str, value: object, size: int) -> Array:
-    """Read a contiguous buffer of `size` values, in any shape.
+def as_buffer(name: str, value: object, size: int) -> Array:
+    """Return a contiguous buffer of `size` values, in any shape, as an array.
 
     Raises
     ------
     ArgumentError, TypeError
-        If it is no buffer, holds Python objects, has gaps or another size.
+        If it is not a buffer, holds Python objects, is not contiguous or has another size.
     """
     array = _as_array(name, value)
     as_dtype(array.dtype)
@@ -189,35 +176,35 @@ def read_buffer(name: str, value: object, size: int) -> Array:
     return array
 
 
-def read_output(name: str, value: object, size: int) -> Array:
-    """Read a buffer that will be written; see `read_buffer`.
+def as_output(name: str, value: object, size: int) -> Array:
+    """Return a buffer that will be written; see `as_buffer`.
 
     Raises
     ------
     ArgumentError
-        If it cannot be.
+        If it is read-only.
     """
-    array = read_buffer(name, value, size)
+    array = as_buffer(name, value, size)
     _check_writeable(name, array)
     return array
 
 
-def read_array(name: str, value: object, shape: tuple[int, ...]) -> Array:
-    """Read a contiguous array of some shape that will be written; see `read_output`."""
-    array = read_output(name, value, prod(shape))
+def as_output_array(name: str, value: object, shape: tuple[int, ...]) -> Array:
+    """Return a contiguous array of a given shape that will be written; see `as_output`."""
+    array = as_output(name, value, prod(shape))
     if array.shape != shape:
         msg = f"{name} has shape {array.shape}, but {shape} is needed"
         raise ArgumentError(msg)
     return array
 
 
-def read_values(name: str, value: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Read values that broadcast to a shape, converted to an element type, contiguous.
+def as_values(name: str, value: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return values broadcast to a shape, converted to an element type, contiguous.
 
     Raises
     ------
     ArgumentError, TypeError
-        If they do not, or lose more than precision.
+        If they do not broadcast, or the conversion loses more than precision.
     """
     array = plain_array(value)
     whole = not isinstance(value, np.ndarray | np.generic) and _holds_integers(array, dtype)
@@ -233,19 +220,19 @@ def read_values(name: str, value: object, shape: tuple[int, ...], dtype: np.dtyp
 
 
 def _holds_integers(array: Array, dtype: np.dtype[Any]) -> bool:
-    """Whether an element type has room for integers of Python, whose own type is NumPy's guess."""
+    """Whether an element type holds Python integers, for which NumPy has only chosen a type."""
     if array.dtype.kind not in "bi" or dtype.kind not in "biu":
         return False
     return bool((array.astype(dtype) == array).all())
 
 
-def read_ragged(name: str, value: object, rows: int) -> Ragged:
-    """Read a pair of counts and values.
+def as_ragged(name: str, value: object, rows: int) -> Ragged:
+    """Return a pair of counts and values as rows.
 
     Raises
     ------
     ArgumentError, TypeError
-        If it is no pair, there are not `rows` counts, or they do not sum up to the values.
+        If it is not a pair, there are not `rows` counts, or their sum is not the number of values.
     """
     if not isinstance(value, tuple | list) or len(value) != 2:  # noqa: PLR2004 - a pair
         msg = f"{name} must be a pair of counts and values, not {value!r:.40}"
@@ -258,25 +245,25 @@ def read_ragged(name: str, value: object, rows: int) -> Ragged:
         msg = f"{name} has the negative count {counts.min()}"
         raise ArgumentError(msg)
     if counts.sum(dtype=float) > _MOST:
-        msg = f"{name} has counts of more values than there can be"
+        msg = f"{name} has counts with a sum above {_MOST}"
         raise ArgumentError(msg)
-    return Ragged(counts, read_buffer(f"values of {name}", value[1], int(counts.sum())).reshape(-1))
+    return Ragged(counts, as_buffer(f"values of {name}", value[1], int(counts.sum())).reshape(-1))
 
 
-def read_ragged_output(name: str, value: object, rows: int) -> Ragged:
-    """Read a pair of counts and values, of which the values will be written; see `read_ragged`."""
-    ragged = read_ragged(name, value, rows)
+def as_ragged_output(name: str, value: object, rows: int) -> Ragged:
+    """Return a pair of counts and values that will be written; see `as_ragged`."""
+    ragged = as_ragged(name, value, rows)
     _check_writeable(f"values of {name}", ragged.values)
     return ragged
 
 
-def read_items(name: str, value: object, size: int) -> Sequence[Any]:
-    """Read a list of `size` Python objects.
+def as_items(name: str, value: object, size: int) -> Sequence[Any]:
+    """Return a list of `size` Python objects.
 
     Raises
     ------
     ArgumentError, TypeError
-        If it is no list, or of another length.
+        If it is not a list, or has another length.
     """
     if not _is_list(value):
         msg = f"{name} must be a list, not {type(value).__name__}"
@@ -287,23 +274,23 @@ def read_items(name: str, value: object, size: int) -> Sequence[Any]:
     return value
 
 
-def read_slots(name: str, value: object, size: int) -> list[Any]:
-    """Read a list that will be filled with `size` Python objects.
+def as_slots(name: str, value: object, size: int) -> list[Any]:
+    """Return a list that will be filled with `size` Python objects.
 
     Raises
     ------
     ArgumentError, TypeError
-        If it is no list, or of another length.
+        If it is not a list, or has another length.
     """
     if not isinstance(value, list):
         msg = f"{name} must be a list, which can be filled, not {type(value).__name__}"
         raise TypeError(msg)
-    read_items(name, value, size)
+    as_items(name, value, size)
     return value
 
 
 def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
-    """Whether a value has a length and entries; strings are meant as one thing."""
+    """Whether a value has a length and entries; a string is one value."""
     return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
 
 

@@ -19,22 +19,22 @@ from pencils.comm.agree import agreed, read_comm
 from pencils.comm.rows import Points, locate
 from pencils.comm.topology import topology_of
 from pencils.indexer.arguments import (
-    read_buffer,
-    read_count,
-    read_distri,
-    read_indices,
-    read_items,
-    read_output,
-    read_ragged,
-    read_ragged_output,
-    read_reduce,
-    read_slots,
+    as_buffer,
+    as_distri,
+    as_indices,
+    as_items,
+    as_output,
+    as_ragged,
+    as_ragged_output,
+    as_reduce,
+    as_slots,
     summary,
 )
 from pencils.indexer.gather_scatter import MOST_HELD, GatherScatter, Request
 from pencils.indexer.ragged import Ragged, extended, pickled, replaced, row_type, unpickled
 from pencils.indexer.requests import bounds_of
 from pencils.indexer.values import BufferTypes, blank, check_counts, put_steps, take_steps
+from pencils.layout.integers import as_int
 from pencils.plan import Agreement, Plan
 
 if TYPE_CHECKING:
@@ -65,10 +65,10 @@ class CollectionPlan(Plan[Request[Any]]):
         topology = topology_of(read_comm(comm, owner))
         size, rank = topology.comm.size, topology.rank
         with agreed(topology.comm, owner) as agree:
-            cuts = read_distri(distri, size)
+            cuts = as_distri(distri, size)
             agree(distri=summary(cuts), check=bool(check))
             lists = [
-                read_indices(self._entry_name(self._indices_name, number), index, int(cuts[-1]))
+                as_indices(self._entry_name(self._indices_name, number), index, int(cuts[-1]))
                 for number, index in enumerate(self._entries(self._indices_name, indices))
             ]
             index = np.concatenate([np.empty(0, np.int64), *lists])
@@ -126,10 +126,10 @@ class CollectionPlan(Plan[Request[Any]]):
         self, call: str, dist_data: object, local: Any, *, count: object, reduce: object
     ) -> Request[Any]:
         def read(agree: Agreement, types: BufferTypes) -> Callable[[DType], Request[Any]]:
-            width, op = read_count(count), read_reduce(reduce)
+            width, op = as_int("count", count, least=1), as_reduce(reduce)
             agree(count=width, reduce=op)
-            dist = read_buffer("dist_data", dist_data, width * self._rows.rows)
-            given = [] if local is None else self._read(local, read_output, width)
+            dist = as_buffer("dist_data", dist_data, width * self._rows.rows)
+            given = [] if local is None else self._read(local, as_output, width)
             types.read([("dist_data", dist)], self._named(given), op)
 
             def make(dtype: DType) -> Request[Any]:
@@ -149,12 +149,12 @@ class CollectionPlan(Plan[Request[Any]]):
         self, call: str, local: object, dist_data: Any, *, count: object, reduce: object
     ) -> Request[Any]:
         def read(agree: Agreement, types: BufferTypes) -> Callable[[DType], Request[Any]]:
-            width, op = read_count(count), read_reduce(reduce)
+            width, op = as_int("count", count, least=1), as_reduce(reduce)
             agree(count=width, reduce=op)
-            parts = self._read(local, read_buffer, width)
+            parts = self._read(local, as_buffer, width)
             size, outs = width * self._rows.rows, []
             if dist_data is not None:
-                outs = [("dist_data", read_output("dist_data", dist_data, size))]
+                outs = [("dist_data", as_output("dist_data", dist_data, size))]
             types.read(self._named(parts), outs, op)
 
             def make(dtype: DType) -> Request[Any]:
@@ -175,8 +175,8 @@ class CollectionPlan(Plan[Request[Any]]):
         given: list[Ragged] = []
 
         def read(_: Agreement, types: BufferTypes) -> Callable[[DType], Callable[[], Ragged]]:
-            dist = read_ragged("dist_data", dist_data, self._rows.rows)
-            given[:] = [] if local is None else self._read(local, read_ragged_output)
+            dist = as_ragged("dist_data", dist_data, self._rows.rows)
+            given[:] = [] if local is None else self._read(local, as_ragged_output)
             outs = self._named(out.values for out in given)
             types.read([("dist_data", dist.values)], outs)
 
@@ -202,9 +202,9 @@ class CollectionPlan(Plan[Request[Any]]):
 
         def read(agree: Agreement, types: BufferTypes) -> Callable[[DType], Callable[[], Ragged]]:
             agree(extend=bool(extend))
-            parts = self._read(local, read_ragged)
+            parts = self._read(local, as_ragged)
             if dist_data is not None:
-                given[:] = [read_ragged("dist_data", dist_data, self._rows.rows)]
+                given[:] = [as_ragged("dist_data", dist_data, self._rows.rows)]
             named = self._named(part.values for part in parts)
             types.read([*(("dist_data", part.values) for part in given), *named])
 
@@ -228,8 +228,8 @@ class CollectionPlan(Plan[Request[Any]]):
         slots: list[list[Any]] = []
 
         def bind(_: Agreement) -> Callable[[], Ragged]:
-            items = read_items("dist_data", dist_data, self._rows.rows)
-            slots[:] = [] if local is None else self._read(local, read_slots)
+            items = as_items("dist_data", dist_data, self._rows.rows)
+            slots[:] = [] if local is None else self._read(local, as_slots)
             requested, where = np.unique(self._rows.requested, return_inverse=True)
             rows = pickled([items[number] for number in requested.tolist()]).pick(where)
             return self._rows.to_requesters.prepare_ragged(rows, agree_again)
@@ -249,9 +249,9 @@ class CollectionPlan(Plan[Request[Any]]):
 
         def bind(_: Agreement) -> Callable[[], Ragged]:
             nonlocal out
-            parts = self._read(local, read_items)
+            parts = self._read(local, as_items)
             given = dist_data is not None
-            out = read_slots("dist_data", dist_data, size) if given else [None] * size
+            out = as_slots("dist_data", dist_data, size) if given else [None] * size
             rows = pickled([item for part in parts for item in part]).pick(self._rows.order)
             return self._rows.to_owners.prepare_ragged(rows, agree_again)
 

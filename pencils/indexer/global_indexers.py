@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pencils.comm.combining import ReduceOp
 from pencils.comm.exchange import Handle
-from pencils.indexer.arguments import read_lists
+from pencils.indexer.arguments import as_entries
 from pencils.indexer.collection import CollectionPlan
 
 if TYPE_CHECKING:
@@ -397,7 +397,7 @@ class GlobalMultiIndexer(_CollectionIndexer):
         super().__init__(distri, g_idx_l, comm, check=check)
 
     def _entries(self, name: str, value: Any, count: int | None = None) -> Sequence[Any]:
-        return read_lists(name, value, count)
+        return as_entries(name, value, count)
 
     def _entry_name(self, name: str, number: int) -> str:
         return f"{name}[{number}]"

@@ -17,7 +17,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.combining import ReduceOp
 from pencils.comm.rows import Ints
 from pencils.errors import ArgumentError
-from pencils.indexer.arguments import read_array, read_values, spread_out
+from pencils.indexer.arguments import as_output_array, as_values, spread_out
 from pencils.indexer.gather_scatter import Request
 from pencils.indexer.points import PointIndexer
 from pencils.layout import Layout
@@ -234,7 +234,7 @@ class Interpolation(Plan[Any]):
         def bind(agree: Agreement) -> Request[None] | None:
             self._check_field(u, agree)
             _check_target(u)
-            given = read_values("values", values, (*u.components, *self.shape), u.dtype)
+            given = as_values("values", values, (*u.components, *self.shape), u.dtype)
             if not self._indexer.can_put:
                 return None
             return self._indexer.put_request(u, self._shares(given, u), ReduceOp.SUM)
@@ -272,7 +272,7 @@ class Interpolation(Plan[Any]):
 
     def _read_out(self, u: PencilArray, out: Any) -> Array:
         shape, dtype = (*u.components, *self.shape), self._result(u.dtype)
-        found = np.empty(shape, dtype) if out is None else read_array("out", out, shape)
+        found = np.empty(shape, dtype) if out is None else as_output_array("out", out, shape)
         if found.dtype != dtype:
             msg = f"out has type {found.dtype}, but the results have type {dtype}"
             raise TypeError(msg)

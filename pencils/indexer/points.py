@@ -22,7 +22,7 @@ from pencils.comm.exchange import Handle
 from pencils.comm.rows import Ints, mover
 from pencils.comm.rows import locate as locate_points
 from pencils.errors import ArgumentError
-from pencils.indexer.arguments import read_array, read_coords, read_reduce, read_values
+from pencils.indexer.arguments import as_coords, as_output_array, as_reduce, as_values
 from pencils.indexer.blocks import Block
 from pencils.indexer.gather_scatter import MOST_HELD, GatherScatter, Request, RowBuffers, Steps
 from pencils.indexer.requests import locate_replicas, points_on
@@ -90,7 +90,7 @@ class PointIndexer(Plan[Request[Any]]):
             self._singletons = as_singletons(pencil.ndim, dims)
             agree(pencil=pencil, dims=sorted(self._singletons), check=bool(check))
             self._layout = pencil.extent(self._singletons).layout
-            self.shape, self._coords = read_coords(coords, self._layout.shape, copy=self._copies)
+            self.shape, self._coords = as_coords(coords, self._layout.shape, copy=self._copies)
         self.pencil = pencil
         self._number = next(topology.numbers)
         super().__init__(topology, check=check)
@@ -233,7 +233,7 @@ class PointIndexer(Plan[Request[Any]]):
     def _read_out(self, u: PencilArray, out: Any, agree: Agreement) -> Array:
         self._check_field(u, agree)
         shape = (*u.components, *self.shape)
-        found = np.empty(shape, u.dtype) if out is None else read_array("out", out, shape)
+        found = np.empty(shape, u.dtype) if out is None else as_output_array("out", out, shape)
         if found.dtype != u.dtype:
             msg = f"out has type {found.dtype}, but the field has type {u.dtype}"
             raise TypeError(msg)
@@ -264,9 +264,9 @@ class PointIndexer(Plan[Request[Any]]):
 
         def bind(agree: Agreement) -> Request[None] | None:
             self._check_field(u, agree)
-            op = read_reduce(reduce)
+            op = as_reduce(reduce)
             agree(reduce=op)
-            given = read_values("values", values, (*u.components, *self.shape), u.dtype)
+            given = as_values("values", values, (*u.components, *self.shape), u.dtype)
             check_writeable(u)
             if op is not None:
                 op.result(u.dtype)  # if there is any

@@ -44,7 +44,7 @@ def test_counts_whose_sum_overflows_are_refused(comm):
             comm,
             ArgumentError,
             named(comm, rank),
-            "more values than there can be",
+            "counts with a sum above",
             call=lambda: indexer.Take_v(mine),  # noqa: B023
         )
     indexer.free()

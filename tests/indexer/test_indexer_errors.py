@@ -174,7 +174,7 @@ CALLS = {
         [
             ((ones(ROWS), None), {}, ArgumentError, "has 3 values, but 6 are needed"),
             ((ones(2 * ROWS), None), {"count": 0}, ArgumentError, "at least 1"),
-            ((ones(2 * ROWS), None), {"count": 1.5}, TypeError, "must be an integer"),
+            ((ones(2 * ROWS), None), {"count": 1.5}, TypeError, "must be one integer"),
         ],
     ),
     "Take_start": (
