@@ -1,8 +1,9 @@
 """Distributed expression graphs: written once, verified once, executed with overlap many times.
 
-NumPy expressions on nodes build a graph on every rank, and compute nothing. Sends and receives are
-nodes of it. `find_distributed_partition` checks that the graphs of all ranks fit together, and
-`execute_distributed_partition` computes while messages are under way.
+NumPy expressions on nodes build a graph on every rank, and compute nothing; sends and receives are
+nodes, too. This folder may import all layers up to `indexer`. Begin reading with `array`, then
+`messages`; `find` splits the graph into the parts of `partition`, `program` prepares these, and
+`execute` computes them while messages are under way. `fields` has halo exchange, transpose, take.
 """
 
 from pencils.graph.array import Array, Call, DataWrapper, Placeholder, Tag

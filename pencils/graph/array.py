@@ -1,4 +1,4 @@
-"""The nodes of an expression graph that are arrays, and how NumPy expressions build them."""
+"""Nodes of an expression graph that are arrays, and the NumPy expressions that build them."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def _method(func: Function, summary: str) -> Callable[..., Array]:
 
 
 class Array(Node, NDArrayOperatorsMixin):
-    """A node of a graph that stands for an array.
+    """A node of a graph that represents an array.
 
     NumPy's operators, ufuncs and many of its functions, indexing and the usual methods make new
     nodes, and compute nothing. Arrays among the operands are not copied: as with `DataWrapper`,
-    their values are looked at when the graph is executed. Nodes are equal to themselves only, so
-    that they can be keys; ``numpy.equal`` compares elements.
+    their values are read when the graph is executed. A node is equal to itself only, so that it can
+    be a key; ``numpy.equal`` compares elements.
     """
 
     __slots__ = ()
@@ -79,7 +79,7 @@ class Array(Node, NDArrayOperatorsMixin):
 
     @property
     def inputs(self) -> tuple[Array, ...]:
-        """Nodes this one is computed from."""
+        """Nodes that this one is computed from."""
         return ()
 
     @property
@@ -135,7 +135,7 @@ class Array(Node, NDArrayOperatorsMixin):
     def __pow__(self, other: Any) -> Array:
         if not isinstance(other, int | float):
             return super().__pow__(other)  # type: ignore[no-any-return]
-        # NumPy's operator is not always its ufunc: the square of a boolean is a small integer.
+        # NumPy's operator may differ from its ufunc: the square of a boolean is a small integer.
         return Call(*rules.elementwise(operator.pow, (self, other), {}))
 
     # ``x += y`` makes a new node, and x its name.
@@ -210,7 +210,7 @@ class Array(Node, NDArrayOperatorsMixin):
     argmin = _method(np.argmin, "Index of the smallest element, along an axis.")
     argmax = _method(np.argmax, "Index of the largest element, along an axis.")
 
-    # What a value is needed for.
+    # Conversions, which need a value.
 
     def _no_value(self, *_args: object, **_options: object) -> NoReturn:
         msg = (
@@ -232,7 +232,7 @@ class Array(Node, NDArrayOperatorsMixin):
 def _another(other: object) -> Array:
     if not isinstance(other, Array):
         msg = (
-            "== and != tell whether two nodes are the same one; numpy.equal and numpy.not_equal "
+            "== and != compare the identity of two nodes; numpy.equal and numpy.not_equal "
             "compare elements"
         )
         raise TypeError(msg)
@@ -245,7 +245,7 @@ def _apply(func: Function, *args: Any, **options: Any) -> Array:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Placeholder(Array):
-    """An input of the graph, known by name; its value is given at execution."""
+    """An input of the graph, identified by its name; its value is passed at execution."""
 
     name: str
     shape: Shape
@@ -279,7 +279,7 @@ class Call(Array):
 
     @property
     def inputs(self) -> tuple[Array, ...]:
-        """Nodes this one is computed from."""
+        """Nodes that this one is computed from."""
         return tuple(arg for arg in self.args if isinstance(arg, Array))
 
     def _what(self) -> str:

@@ -1,4 +1,4 @@
-"""What can be wrong with the messages of a graph, seen over all ranks."""
+"""Errors in the messages of a graph, as all ranks see them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pencils.errors import PencilsError
 
 
 class DistributedPartitionVerificationError(PencilsError, ValueError):
-    """The graphs of all ranks do not fit together."""
+    """The messages in the graphs of all ranks do not match."""
 
 
 class DuplicateSendError(DistributedPartitionVerificationError):
@@ -18,15 +18,15 @@ class DuplicateRecvError(DistributedPartitionVerificationError):
 
 
 class MissingSendError(DistributedPartitionVerificationError):
-    """Nobody sends what is to be received."""
+    """A receive has no matching send."""
 
 
 class MissingRecvError(DistributedPartitionVerificationError):
-    """Nobody receives what is sent."""
+    """A send has no matching receive."""
 
 
 class MessageMismatchError(DistributedPartitionVerificationError):
-    """What is sent has another shape or type than what is to be received."""
+    """A send and its receive have different shapes or types."""
 
 
 class CycleError(DistributedPartitionVerificationError):

@@ -1,4 +1,4 @@
-"""The nodes of an expression graph that communicate, and what one message between ranks is."""
+"""Nodes of an expression graph that send and receive, and the identifier of a message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pencils.layout.integers import to_int
 
 
 class CommunicationOpIdentifier(NamedTuple):
-    """What tells one message from all others: a send and its receive have the same."""
+    """Identifies a message: equal for a send and its receive, unique otherwise."""
 
     src_rank: int
     dest_rank: int
@@ -30,18 +30,18 @@ class CommunicationOpIdentifier(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class DistributedSend:
-    """Values on their way to another rank. It is not an array, and has no value of its own.
+    """A send to another rank. It is not an array, and has no value.
 
     `DistributedSendRefHolder` makes it part of a graph.
 
     Parameters
     ----------
     data : Array
-        What is sent.
+        The values to send.
     dest_rank : int
         Rank that receives.
     comm_tag : hashable
-        Only a `DistributedRecv` with an equal tag receives it. It must be possible to pickle it.
+        Only a `DistributedRecv` with an equal tag receives the values. The tag must be picklable.
     tags : frozenset of Tag, optional
         Marks for the user's own purposes.
     """
@@ -57,12 +57,12 @@ class DistributedSend:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class DistributedSendRefHolder(Array):
-    """The same values as `passthrough_data`; where they are needed, `send` is part of the graph.
+    """An array with the values of `passthrough_data`, which makes `send` part of the graph.
 
     Parameters
     ----------
     send : DistributedSend
-        What is to be sent. When it is sent depends on its own data only.
+        A send that is executed if this array is needed. It starts once its own data are computed.
     passthrough_data : Array
         The value of this node.
     tags, non_equality_tags : frozenset of Tag, optional
@@ -88,21 +88,21 @@ class DistributedSendRefHolder(Array):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class DistributedRecv(Array):
-    """Values that come from another rank.
+    """An array received from another rank.
 
-    Nodes that are equal in everything but `non_equality_tags` are one receive, however often they
-    were made. Otherwise there may be only one for each message.
+    Nodes that are equal in everything but `non_equality_tags` are one receive. Otherwise there may
+    be only one for each message.
 
     Parameters
     ----------
     shape : tuple of int
-        Shape of what is received.
+        Shape of the array.
     dtype : numpy.dtype
         Its element type.
     src_rank : int
         Rank that sends.
     comm_tag : hashable
-        Equal to that of the `DistributedSend`.
+        Tag of the `DistributedSend`.
     axes : tuple, optional
         Anything about the axes, for the user's own purposes.
     tags, non_equality_tags : frozenset of Tag, optional
@@ -122,7 +122,7 @@ class DistributedRecv(Array):
         object.__setattr__(self, "dtype", as_dtype(self.dtype))
 
     def equals(self, other: DistributedRecv) -> bool:
-        """Whether another receive on the same rank is the same; ``==`` is for elements."""
+        """Whether two receives on one rank are the same; ``==`` compares nodes by identity."""
         return all(
             getattr(self, name) == getattr(other, name)
             for name in ("src_rank", "comm_tag", "shape", "dtype", "axes", "tags")
@@ -135,12 +135,12 @@ class DistributedRecv(Array):
 def make_distributed_send(
     sent_data: Array, dest_rank: int, comm_tag: Hashable, send_tags: Tags = NO_TAGS
 ) -> DistributedSend:
-    """Make a `DistributedSend`; it has no effect unless it is stapled to something.
+    """Make a `DistributedSend`; it has no effect unless a `DistributedSendRefHolder` holds it.
 
     Raises
     ------
     TypeError, ArgumentError
-        If `sent_data` is no node, the rank no number of a rank, or the tag not hashable.
+        If `sent_data` is no node, the rank is negative or no integer, or the tag is not hashable.
     """
     check_type("sent_data", sent_data, Array)
     rank, tag = _address("dest_rank", dest_rank, comm_tag)
@@ -158,7 +158,7 @@ def make_distributed_send_ref_holder(
     Raises
     ------
     TypeError
-        If the arguments are no send and no node.
+        If `send` is no send, or `passthrough_data` no node.
     """
     check_type("send", send, DistributedSend)
     check_type("passthrough_data", passthrough_data, Array)
@@ -176,16 +176,16 @@ def staple_distributed_send(
     send_tags: Tags = NO_TAGS,
     ref_holder_tags: Tags = NO_TAGS,
 ) -> DistributedSendRefHolder:
-    """Make a `DistributedSend` that takes place if the result is needed.
+    """Make a `DistributedSend` that is executed if the result of this function is needed.
 
     Parameters
     ----------
     sent_data : Array
-        What is sent.
+        The values to send.
     dest_rank : int
         Rank that receives.
     comm_tag : hashable
-        Names the message, together with both ranks.
+        Identifies the message, together with both ranks.
     stapled_to : Array
         The value of the result.
     send_tags, ref_holder_tags : frozenset of Tag, optional
@@ -216,18 +216,18 @@ def make_distributed_recv(  # noqa: PLR0917
     axes: Any = None,
     tags: Tags = NO_TAGS,
 ) -> DistributedRecv:
-    """Make a node whose values another rank sends; equal ones are one receive.
+    """Make a node whose values another rank sends; equal nodes are one receive.
 
     Parameters
     ----------
     src_rank : int
         Rank that sends.
     comm_tag : hashable
-        Equal to that of the `DistributedSend`.
+        Tag of the `DistributedSend`.
     shape : int or sequence of int
-        Shape of what is sent.
+        Shape of the values.
     dtype : dtype
-        Its element type.
+        Their element type.
     axes : sequence, optional
         Anything about the axes, for the user's own purposes.
     tags : frozenset of Tag, optional
@@ -236,7 +236,7 @@ def make_distributed_recv(  # noqa: PLR0917
     Raises
     ------
     TypeError, ArgumentError
-        If the rank is no number of a rank, the tag not hashable, or shape or type none.
+        If the rank is negative or no integer, the tag is not hashable, or shape or type is invalid.
     """
     rank, tag = _address("src_rank", src_rank, comm_tag)
     kind = as_dtype(dtype)
@@ -249,7 +249,7 @@ def _address(name: str, rank: object, tag: Hashable) -> tuple[int, Hashable]:
         msg = f"{name} must be an integer, not {rank!r}"
         raise TypeError(msg)
     if number < 0:
-        msg = f"{name} must be the number of a rank, not {number}"
+        msg = f"{name}={number} must be a rank, 0 or more"
         raise ArgumentError(msg)
     try:
         hash(tag)

@@ -1,4 +1,4 @@
-"""How graphs begin, end, and call what NumPy does not know."""
+"""Inputs, constants and outputs of graphs, and nodes of any function."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pencils.layout.integers import as_ints
 
 
 class DictOfNamedArrays(Mapping[str, Array]):
-    """The outputs of a graph, by name, in the order in which they are given."""
+    """The outputs of a graph, by name, in the order of the mapping."""
 
     __slots__ = ("_arrays",)
 
@@ -49,7 +49,7 @@ def make_placeholder(
     Parameters
     ----------
     name : str
-        What the value is called in ``input_args`` of `execute_distributed_partition`.
+        Name of the value in ``input_args`` of `execute_distributed_partition`.
     shape : int or sequence of int
         Shape of the value on this rank.
     dtype : dtype, optional
@@ -68,7 +68,7 @@ def make_placeholder(
 
 
 def make_data_wrapper(data: Any, *, tags: Tags = NO_TAGS) -> DataWrapper:
-    """Make a node of an array; its values are looked at when the graph is executed.
+    """Make a node of an array; its values are read when the graph is executed.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def make_data_wrapper(data: Any, *, tags: Tags = NO_TAGS) -> DataWrapper:
     tags : frozenset of Tag, optional
         Marks for the user's own purposes.
     """
-    array = np.asarray(data)  # which a node refuses to become
+    array = np.asarray(data)  # raises for nodes
     as_dtype(array.dtype)
     return DataWrapper(array, array.shape, array.dtype, frozenset(tags))
 
@@ -88,19 +88,19 @@ def make_dict_of_named_arrays(arrays: Mapping[str, Array]) -> DictOfNamedArrays:
 
 
 def full(shape: Any, value: object, dtype: DTypeLike | None = None) -> DataWrapper:
-    """Make a node that holds one value everywhere, and takes no memory."""
+    """Make a node whose elements are all equal; it needs no memory."""
     element = np.asarray(value, dtype)
     as_dtype(element.dtype)
     return filled(read_shape(shape), element)
 
 
 def zeros(shape: Any, dtype: DTypeLike = float) -> DataWrapper:
-    """Make a node of zeros, which takes no memory."""
+    """Make a node of zeros; it needs no memory."""
     return full(shape, 0, dtype)
 
 
 def ones(shape: Any, dtype: DTypeLike = float) -> DataWrapper:
-    """Make a node of ones, which takes no memory."""
+    """Make a node of ones; it needs no memory."""
     return full(shape, 1, dtype)
 
 
@@ -115,9 +115,9 @@ def call(
         Called with the values of `arrays` when the graph is executed. It returns a new array, or
         a view of an argument, and leaves its arguments as they are.
     *arrays : Array
-        Nodes; anything else is handed to `func` as it is.
+        Nodes; anything else is passed to `func` unchanged.
     shape : int or sequence of int, optional
-        Shape of what `func` returns; default: that of the first node.
+        Shape of the result of `func`; default: that of the first node.
     dtype : dtype, optional
         Its element type; default: that of the first node.
 
@@ -129,7 +129,7 @@ def call(
     """
     first = next(filter(is_node, arrays), None)
     if first is None:
-        msg = "call() needs a node among its arrays; make_data_wrapper makes one of known values"
+        msg = "call() needs a node among its arrays; make_data_wrapper(array) makes one"
         raise ArgumentError(msg)
     extents = first.shape if shape is None else read_shape(shape)
     kind = first.dtype if dtype is None else as_dtype(dtype)
@@ -137,7 +137,7 @@ def call(
 
 
 class _Checked:
-    """A function of the user, whose result must be what was promised: others allocate for it."""
+    """A function whose result must have a known shape and type, for which receivers allocate."""
 
     __slots__ = ("__name__", "_func", "_promised")
 
@@ -152,20 +152,14 @@ class _Checked:
             shape, dtype = self._promised
             msg = (
                 f"call({self.__name__}) returned shape {result.shape} and dtype {result.dtype}, "
-                f"but shape={shape}, dtype={dtype} were promised"
+                f"expected shape={shape}, dtype={dtype}; correct one of both"
             )
             raise ArgumentError(msg)
         return result
 
 
 def read_shape(shape: Any) -> Shape:
-    """Read the extents of an array.
-
-    Raises
-    ------
-    ArgumentError, TypeError
-        If they are no integers, or negative.
-    """
+    """Normalize the shape of an array; its extents must be integers, not negative."""
     extents = as_ints("shape", shape)
     if any(n < 0 for n in extents):
         msg = f"shape {extents} must not have negative extents"

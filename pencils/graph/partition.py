@@ -139,15 +139,15 @@ def check_names(partition: DistributedGraphPartition) -> None:
     for pid, part in parts.items():
         missing = [repr(need) for need in part.needed_pids if need not in parts]
         missing += [name for name in part.partition_input_names if name not in given]
-        _check_none(f"part {pid!r} needs what does not exist", missing)
+        _check_none(f"part {pid!r} needs parts or values that do not exist", missing)
         unsent = part.name_to_send_nodes.keys() - part.output_names
-        _check_none(f"part {pid!r} sends what is none of its outputs", unsent)
+        _check_none(f"part {pid!r} sends values that are none of its outputs", unsent)
         unknown = [name for name in part.output_names if name not in partition.name_to_output]
         _check_none(f"part {pid!r} has outputs without an expression", unknown)
     twice = [name for name, count in given.items() if count > 1]
     _check_none("there are several outputs or messages of the same name", twice)
     absent = set(partition.overall_output_names) - given.keys()
-    _check_none("no part gives what is wanted as a result", absent)
+    _check_none("no part computes the result", absent)
 
 
 def _check_none(what: str, names: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Receives that are equal are one receive, wherever a graph is looked at."""
+"""Equal receives are one receive, in partitions, executions and texts."""
 
 from dataclasses import replace
 

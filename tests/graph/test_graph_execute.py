@@ -1,4 +1,4 @@
-"""Partitions are executed by all ranks, with everything that MPI has to do with it."""
+"""Partitions are executed by all ranks: messages, overlap, programs and tags."""
 
 import weakref
 from functools import partial
@@ -39,7 +39,7 @@ def test_any_type_can_be_sent(comm, dtype):
 
 
 @pytest.mark.parametrize("programs", [False, True], ids=["nodes", "programs"])
-def test_everybody_to_everybody_and_back(comm, programs):
+def test_all_ranks_to_all_ranks_and_back(comm, programs):
     x = graph.make_placeholder("x", (2,))
     total, held = x, x
     for peer in range(comm.size):
@@ -52,7 +52,7 @@ def test_everybody_to_everybody_and_back(comm, programs):
     assert everywhere(comm, same(found["y"], np.full(2, factor * (comm.rank + 1.0))))
 
 
-def test_messages_to_oneself_share_tags_with_others(comm):
+def test_messages_to_the_own_rank_may_have_tags_of_others(comm):
     """Rank 0 sends to itself what all others send to it, by the same tags in another order."""
     held = x = graph.make_placeholder("x", (2,))
     for n, tag in enumerate("abc" if comm.rank == 0 else "cba"):
@@ -152,7 +152,7 @@ def test_values_are_dropped_after_their_last_use(comm):
     assert x.name == "x"
 
 
-def test_receives_are_asked_for_shortly_before_they_are_due(comm, monkeypatch):
+def test_receives_are_posted_shortly_before_they_are_due(comm, monkeypatch):
     posted = []
 
     class Spied(mailbox.Mailbox):
@@ -172,20 +172,20 @@ def test_receives_are_asked_for_shortly_before_they_are_due(comm, monkeypatch):
 # Overlap.
 
 
-class Word:
-    """Lets one rank go on when another one has come to some step, as long as it comes there."""
+class Signal:
+    """A message outside of the graph, from a step of one rank to a step of another."""
 
     def __init__(self, comm):
         self.comm = comm.Dup()
-        self.heard = []
+        self.received = []
 
-    def hear(self, values, *, rank, source):
-        """Wait on a rank for word from another one."""
+    def wait(self, values, *, rank, source):
+        """Wait on a rank for the signal of another one, for a minute at most."""
         if self.comm.rank == rank:
             end = monotonic() + 60
             while not self.comm.iprobe(source) and monotonic() < end:
                 sleep(0.001)
-            self.heard.append(self.comm.iprobe(source))
+            self.received.append(self.comm.iprobe(source))
         return values
 
     def send(self, values, *, rank, dest):
@@ -194,45 +194,45 @@ class Word:
             self.comm.send(None, dest)
         return values
 
-    def was_heard(self, *, rank):
-        """Whether it came in time."""
-        heard = self.comm.bcast(self.heard, rank)
+    def arrived(self, *, rank):
+        """Whether it arrived in time."""
+        received = self.comm.bcast(self.received, rank)
         while self.comm.iprobe():
             self.comm.recv()
         self.comm.Free()
-        return heard == [True]
+        return received == [True]
 
 
 @several
 def test_independent_work_is_done_while_messages_are_under_way(comm):
-    """Rank 0 sends when rank 1, which waits for that, has done all it can do without."""
-    word = Word(comm)
+    """Rank 0 sends when rank 1 has computed everything that does not need the message."""
+    signal = Signal(comm)
     x = graph.make_placeholder("x", (3,))
-    slow = graph.call(partial(word.hear, rank=0, source=1), x)
+    slow = graph.call(partial(signal.wait, rank=0, source=1), x)
     held = graph.staple_distributed_send(slow, (comm.rank + 1) % comm.size, "late", x)
     got = graph.make_distributed_recv((comm.rank - 1) % comm.size, "late", (3,), float)
-    work = graph.call(partial(word.send, rank=1, dest=0), 3 * x)
+    work = graph.call(partial(signal.send, rank=1, dest=0), 3 * x)
     execute(comm, {"y": got + held + work}, x=np.ones(3))
-    assert word.was_heard(rank=0)
+    assert signal.arrived(rank=0)
 
 
 @several
-def test_what_others_wait_for_is_computed_first(comm):
-    """Rank 0 begins its work when rank 1 has what it waits for from there."""
-    word = Word(comm)
+def test_values_that_other_ranks_wait_for_are_computed_first(comm):
+    """Rank 0 begins its own work when its message has arrived at rank 1."""
+    signal = Signal(comm)
     x = graph.make_placeholder("x", (3,))
-    work = graph.call(partial(word.hear, rank=0, source=1), x)  # comes first in the expression
+    work = graph.call(partial(signal.wait, rank=0, source=1), x)  # comes first in the expression
     held = graph.staple_distributed_send(2 * x, (comm.rank + 1) % comm.size, 0, x)
     got = graph.make_distributed_recv((comm.rank - 1) % comm.size, 0, (3,), float)
-    noted = graph.call(partial(word.send, rank=1, dest=0), got)
+    noted = graph.call(partial(signal.send, rank=1, dest=0), got)
     execute(comm, {"work": work, "y": noted + held}, x=np.ones(3))
-    assert word.was_heard(rank=0)
+    assert signal.arrived(rank=0)
 
 
 # Programs.
 
 
-def test_programs_get_what_is_documented(comm):
+def test_arguments_of_programs(comm):
     partition = graph.find_distributed_partition(comm, ring(comm))
     seen = []
 

@@ -1,4 +1,4 @@
-"""NumPy expressions on nodes compute what NumPy computes, and say its shape and type before."""
+"""NumPy expressions on nodes compute what NumPy computes, with shapes and types known before."""
 
 import operator
 import pickle
@@ -99,7 +99,7 @@ EXPRESSIONS = {
 @pytest.mark.parametrize("name", EXPRESSIONS)
 @pytest.mark.filterwarnings("ignore:invalid value")
 @pytest.mark.filterwarnings("ignore:divide by zero")
-def test_expressions_are_what_numpy_makes_of_them(name, dtype):
+def test_expressions_are_those_of_numpy(name, dtype):
     values = A.astype(dtype), (B + 0.5).astype(dtype)
     nodes = [graph.make_placeholder(key, A.shape, dtype) for key in "ab"]
     expected = np.asarray(EXPRESSIONS[name](*values))
@@ -135,9 +135,9 @@ def test_call_runs_any_function():
     np.testing.assert_array_equal(found["same"], values)
 
 
-def test_call_must_keep_its_promise():
+def test_results_of_call_are_checked():
     x = graph.make_placeholder("x", (8,))
-    with pytest.raises(ArgumentError, match=r"rfft.*returned shape \(5,\).*promised"):
+    with pytest.raises(ArgumentError, match=r"rfft.*returned shape \(5,\).*expected shape"):
         compute(graph.call(np.fft.rfft, x, shape=4, dtype=complex), x=np.ones(8))
     with pytest.raises(ArgumentError, match="node"):
         graph.call(np.zeros, 3, shape=3, dtype=float)
@@ -180,7 +180,7 @@ def test_nodes_have_no_value_yet(use):
         use(graph.make_placeholder("x", ()))
 
 
-def test_what_nodes_look_like():
+def test_texts_of_nodes():
     x = graph.make_placeholder("x", (3, 4))
     assert repr(x) == "<Placeholder 'x' (3, 4) float64>"
     assert repr(np.sin(x)) == "<Call sin (3, 4) float64>"
@@ -252,7 +252,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_raises_where_it_is_written(name):
+def test_mistakes_raise_when_the_graph_is_built(name):
     func, kind, text = WRONG[name]
     with pytest.raises(kind, match=text):
         func()
@@ -270,7 +270,7 @@ def test_a_hundred_thousand_nodes_need_no_recursion():
     assert compute(wide, x=1.0) == 2**20
 
 
-def test_errors_say_in_which_node():
+def test_errors_name_the_node():
     def fail(values, factor):
         return values @ factor / 0
 

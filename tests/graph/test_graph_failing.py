@@ -1,4 +1,4 @@
-"""What goes wrong on one rank reaches those who wait for it, and leaves nothing behind."""
+"""Errors on one rank reach the ranks that wait for it, and leave no messages behind."""
 
 from dataclasses import replace
 from time import sleep
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 
 @pytest.mark.parametrize("programs", [False, True], ids=["nodes", "programs"])
-def test_who_waits_for_a_rank_that_failed_fails_too(comm, programs):
+def test_ranks_that_wait_for_a_failed_rank_fail_too(comm, programs):
     def break_down(values):
         if broken:
             msg = "out of order"
@@ -96,7 +96,7 @@ def big(partition, rank):
         (lambda _partition, _rank: None, TypeError, "must be a DistributedGraphPartition"),
         (lambda p, _rank: replace(p, numbers={}), ArgumentError, "number_distributed_tags"),
         (lambda p, rank: replace(p, numbers=big(p, rank)), ArgumentError, "MPI permits no tag"),
-        (lambda p, _rank: replace(p, overall_output_names=("z",)), ArgumentError, "result: z"),
+        (lambda p, _rank: replace(p, overall_output_names=("z",)), ArgumentError, "the result: z"),
     ],
     ids=["no partition", "no numbers", "large numbers", "no such output"],
 )
@@ -117,8 +117,8 @@ def test_a_partition_that_one_rank_cannot_execute(comm, change, kind, text):
 
 
 @pytest.mark.parametrize("wrong", ["programs", "inputs", "interrupted"])
-def test_who_waits_is_told_what_ever_is_wrong(comm, wrong):
-    """Nobody else is: what does not depend on the failure is still sent by those who know of it."""
+def test_all_errors_reach_the_ranks_that_wait(comm, wrong):
+    """No other rank fails: messages that do not depend on the failure are still sent."""
 
     def work(values):
         if wrong == "interrupted" and comm.rank == 0:
@@ -155,7 +155,7 @@ def test_no_progress_is_an_error(comm):
         )
 
 
-# What one rank gets wrong when the graph is cut.
+# Mistakes of one rank when the graph is partitioned.
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_messages_that_do_not_fit_raise_the_same_everywhere(comm, kind, text, wr
 
 
 class Alone:
-    """Equal to nothing but itself, and to no copy."""
+    """Equal to itself only, and to no copy."""
 
 
 class Local:
@@ -264,8 +264,8 @@ def test_errors_show_tags_alike_on_all_ranks(comm):
 
 def test_a_partition_that_was_broken_on_one_rank(comm):
     partition = graph.find_distributed_partition(comm, ring(comm))
-    mute = replace(partition.parts[0], name_to_send_nodes={})
-    broken = replace(partition, parts=partition.parts | {0: mute})
+    silent = replace(partition.parts[0], name_to_send_nodes={})
+    broken = replace(partition, parts=partition.parts | {0: silent})
     for culprit in ranks_at_fault(comm):
         mine = broken if comm.rank == culprit else partition
         text = f"'ring' from rank {culprit} to rank {(culprit + 1) % comm.size}"

@@ -1,4 +1,4 @@
-"""Halo exchanges and transposes in graphs give what they give outside of graphs."""
+"""Halo exchanges and transposes in graphs have the results of those of fields."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def test_halos_are_those_of_fields(comm, halo, periodic, corners):
         padded = graph.halo_exchange(x, pen, halo, corners=corners)
         found = execute(comm, {"padded": padded}, x=u.local)["padded"]
         mine = np.ones(expected.shape, bool)
-        if not corners:  # outside they are whatever the routes of fields bring along
+        if not corners:  # the corners of fields depend on the route
             mine = sum_of_sides(pen, u) <= 1
         assert everywhere(comm, found.shape == expected.shape)
         assert everywhere(comm, np.array_equal(found[mine], expected[mine]))
@@ -50,7 +50,7 @@ def sum_of_sides(pen, u):
 
 
 @pytest.mark.parametrize("piece", ["halo_exchange", "transpose"])
-def test_a_piece_that_failed_on_one_rank_leaves_tags_in_step(comm, piece):
+def test_tags_agree_after_an_error_on_one_rank(comm, piece):
     pen = pencils.Pencil((7, 5), comm, periodic=True)
     more = 1 if piece == "halo_exchange" else pen.with_(decomp=1)
     build = getattr(graph, piece)

@@ -1,4 +1,4 @@
-"""Graphs of several ranks are cut into parts; all ranks are played by one process."""
+"""Graphs of several ranks are split into parts, all of them in one process."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ def staple(data, dest, tag, onto):
 
 
 def check_invariants(partitions):
-    """Check what has to hold of any graph that was cut."""
+    """Check the properties of all partitions."""
     check([describe(partition, rank) for rank, partition in enumerate(partitions)])
     for partition in partitions:
         given, received = set(), set()
@@ -184,7 +184,7 @@ def test_messages_between_two_ranks_are_numbered_from_zero():
     assert partitions[0].numbers == partitions[1].numbers
 
 
-# What does not fit together.
+# Messages that do not match.
 
 x2 = placeholder()
 
@@ -248,7 +248,7 @@ def test_ranks_must_exist():
 
 def test_long_chains_of_messages_stay_linear():
     node = x2
-    for n in range(2_000):  # whoever copies sets of messages from node to node copies 2 million
+    for n in range(2_000):  # sets of messages, copied from node to node, would be 2 million
         node = staple(node, 0, n, node) * recv(0, n)
     traced = trace({"y": node}, 0, 1)
     assert sum(map(len, traced.report.needs.values())) < 10_000

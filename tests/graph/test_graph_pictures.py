@@ -14,7 +14,7 @@ def halves():
     )
 
 
-def test_texts_say_what_is_computed_and_what_travels():
+def test_texts_show_nodes_and_messages():
     one, two = halves()
     assert str(one) == repr(one)
     assert str(one).splitlines() == [
@@ -40,7 +40,7 @@ def test_drawings_are_graphs():
         assert text.count("{") == text.count("}") == 1
 
 
-def test_drawings_show_what_goes_from_part_to_part():
+def test_drawings_show_values_between_parts():
     x = graph.make_placeholder("x", (3,))
     shared = x + 1
     node = graph.staple_distributed_send(shared * 2, 0, 0, shared)

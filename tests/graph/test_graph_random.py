@@ -1,4 +1,4 @@
-"""Random graphs over all ranks compute what NumPy does with the arrays of all ranks at hand."""
+"""Random graphs over all ranks compute what NumPy computes from the arrays of all ranks."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def draw(seed, comm, broken=None):
     values = [[data] for data in rng.random((comm.size, POINTS))]
     start = values[comm.rank][0]
     nodes = [graph.make_placeholder("x", POINTS)]
-    ends = [graph.zeros(POINTS)]  # what keeps messages in the graph
+    ends = [graph.zeros(POINTS)]  # these keep messages in the graph
     culprit, place = rng.integers(comm.size), rng.integers(60)
     for n in range(60):
         if broken and comm.rank == culprit and n == place:
@@ -72,7 +72,7 @@ def test_random_graphs(comm, seed):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random_graphs_that_break_down(comm, seed):
-    """Nobody waits for ever, and nothing is left over for the next execution."""
+    """No rank hangs, and no message is left for the next execution."""
 
     def break_down(values):
         if again % 2 == 0:

@@ -1,4 +1,4 @@
-"""Points taken in a graph are those of the global array, and what fields give at once."""
+"""Points taken in a graph are those of the global array, and those of `PencilArray.take`."""
 
 import numpy as np
 import pytest
@@ -66,17 +66,17 @@ def test_probes_lines_and_planes(comm):
         assert everywhere(comm, np.shape(found) == np.shape(expected))
 
 
-def test_one_rank_asks_and_the_others_do_not(comm):
+def test_only_one_rank_takes_points(comm):
     data = numbered((3, 7, 2))
     u = spread(pencils.Pencil((7, 2), comm, decomp=0), data)
     none = np.empty((2, 0), int)
-    for asking in ranks_at_fault(comm):
-        coords = np.indices((7, 2)) if comm.rank == asking else (none, none)
+    for taking in ranks_at_fault(comm):
+        coords = np.indices((7, 2)) if comm.rank == taking else (none, none)
         expected = data[(..., *coords)]
         found = execute(comm, {"it": graph.take(node_of(u), u.pencil, coords)}, x=u.local)["it"]
         assert everywhere(comm, same(found, expected))
-    nobody = graph.take(node_of(u), u.pencil, (none, none))
-    found = execute(comm, {"it": nobody, "more": nobody + 1}, x=u.local)
+    nothing = graph.take(node_of(u), u.pencil, (none, none))
+    found = execute(comm, {"it": nothing, "more": nothing + 1}, x=u.local)
     assert everywhere(comm, found["it"].shape == found["more"].shape == (3, 2, 0))
 
 
@@ -92,7 +92,7 @@ def test_fields_without_components_or_points(comm):
 
 
 def test_one_message_from_each_owner(comm):
-    """And none where nobody asks: every rank asks for all points of the rank before it."""
+    """Every rank takes points of the rank before it; no other rank sends messages."""
     pen = pencils.Pencil((3 * comm.size,), comm)
     before = (comm.rank - 1) % comm.size
     x = graph.make_placeholder("x", pen.local_shape)

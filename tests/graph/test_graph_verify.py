@@ -1,4 +1,4 @@
-"""Partitions that were changed by hand are seen through, each fault by its own error."""
+"""Faults of partitions that were changed by hand are found, each raises its own error."""
 
 import subprocess
 import sys
@@ -47,7 +47,7 @@ def recvs_of(part, **fields):
     return {name: replace(recv, **fields) for name, recv in part.name_to_recv_node.items()}
 
 
-def test_what_was_found_is_right():
+def test_partitions_are_valid():
     verify(pair())
 
 
@@ -110,9 +110,9 @@ def test_cycles_on_one_rank():
 
 def test_what_does_not_exist():
     one, two = pair()
-    with pytest.raises(ArgumentError, match=r"part 1 needs what does not exist: 7"):
+    with pytest.raises(ArgumentError, match=r"part 1 needs parts or values that do not exist: 7"):
         verify([changed(one, 1, needed_pids=frozenset({7})), two])
-    with pytest.raises(ArgumentError, match="does not exist: nothing"):
+    with pytest.raises(ArgumentError, match="do not exist: nothing"):
         verify([changed(one, 1, partition_input_names=frozenset({"nothing"})), two])
 
 
@@ -121,8 +121,8 @@ def test_names_that_do_not_fit():
     (name,) = one.parts[0].output_names
     again = one.parts[1].output_names | {name}
     for bad, text in (
-        (replace(one, overall_output_names=("zzz",)), "wanted as a result: zzz"),
-        (changed(one, 0, output_names=frozenset()), "sends what is none of its outputs"),
+        (replace(one, overall_output_names=("zzz",)), "computes the result: zzz"),
+        (changed(one, 0, output_names=frozenset()), "sends values that are none of its outputs"),
         (changed(one, 1, output_names=again), f"several outputs.*same name: {name}"),
         (replace(one, name_to_output={}), "outputs without an expression"),
     ):
