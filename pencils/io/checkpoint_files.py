@@ -53,10 +53,7 @@ class CheckpointFiles:
     def opened(cls, given: str, mode: str) -> CheckpointFiles:
         """Make the directory, unless it exists, and find the checkpoints to replace.
 
-        Raises
-        ------
-        OSError
-            If it cannot be made; FileExistsError with mode "x", if there are checkpoints.
+        Raises OSError if it cannot be made; FileExistsError with mode "x", if it has checkpoints.
         """
         files = cls(make_directory(given))
         steps = files.steps()
@@ -81,13 +78,7 @@ class CheckpointFiles:
         return path.with_name(f"{path.name}.new") if self._old else path
 
     def check_next(self, step: int, known: Collection[int]) -> None:
-        """Check that a run which wrote or loaded the steps `known` may save this one.
-
-        Raises
-        ------
-        ArgumentError
-            If there are checkpoints of another run, or of later steps.
-        """
+        """Raise ArgumentError if there are checkpoints of later steps, or of none in `known`."""
         steps = self.steps()
         others = [other for other in steps if other not in known]
         if others:
@@ -146,32 +137,11 @@ class CheckpointFiles:
 def read_newest(
     files: CheckpointFiles, steps: Iterable[int], read: Callable[[Path], T], comm: MPI.Intracomm
 ) -> tuple[tuple[int, T] | None, dict[str, str]]:
-    """Read files, newest first, until one is valid. *Collective*.
+    """Call `read` for the files of some steps, newest first, until one is valid. *Collective*.
 
-    Files that are damaged or missing are skipped.
-
-    Parameters
-    ----------
-    files : CheckpointFiles
-        Where they are.
-    steps : iterable of int
-        Steps to try; the same on every rank.
-    read : callable
-        Reads one file. *Collective*; it raises the same on every rank.
-    comm : mpi4py.MPI.Intracomm
-        The processes that read; rank 0 logs what happens.
-
-    Returns
-    -------
-    tuple of (int, object) or None, dict of str to str
-        The step, and what `read` returned; for files that were skipped the reason, by name.
-
-    Raises
-    ------
-    Exception
-        What `read` raises for a file that is not damaged.
-    OSError
-        If the system cannot read a file, so that it may be valid.
+    Returns the step and the result, or None, and the reasons for which files were skipped, by name:
+    they are damaged or missing. Raises what `read` raises for other files, and OSError if the
+    system cannot read one.
     """
     logs = comm.rank == 0
     skipped: dict[str, str] = {}
@@ -221,13 +191,7 @@ def _time_of(path: Path) -> str:
 
 
 def make_directory(given: str) -> Path:
-    """Make a directory, unless it exists; its parent must exist.
-
-    Raises
-    ------
-    OSError
-        If the parent is missing, or `given` is a file.
-    """
+    """Make a directory, unless it exists; raise OSError without its parent, or if it is a file."""
     path = Path(os.path.realpath(given))
     if not path.parent.is_dir():
         msg = f"cannot create {path}: {path.parent} is not a directory; create it first"

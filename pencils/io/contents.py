@@ -91,11 +91,8 @@ def gather_contents(
 ) -> Contents:
     """Check what to store, on `size` processes.
 
-    Raises
-    ------
-    ArgumentError, PencilMismatchError, TypeError
-        If names are not allowed or used twice, a value cannot be stored, or fields are on
-        different processes.
+    Raises an error if names are not allowed or used twice, a value cannot be stored, or fields are
+    on different processes.
     """
     if not isinstance(fields, Mapping):
         msg = f"fields must be a mapping like {{'u': u}}, not {type(fields).__name__}"
@@ -196,20 +193,8 @@ def whole_grid(comm: MPI.Intracomm, call: str, grid: Any) -> LocalGrid | None:
 def label_axes(entry: DatasetInfo, names: Sequence[str], extents: Sequence[int]) -> tuple[str, ...]:
     """Name the axes of a field for a grid with these coordinates.
 
-    Parameters
-    ----------
-    entry : DatasetInfo
-        The field, or a value that has no components.
-    names : sequence of str
-        Names of the coordinates.
-    extents : sequence of int
-        Numbers of coordinates along each dimension.
-
-    Returns
-    -------
-    tuple of str
-        Different names: those of coordinates along dimensions of the same extent, others for
-        components, singletons and dimensions of other extents.
+    An axis has the name of the coordinates along it, if `extents` has the same number of them.
+    Components, singletons and dimensions of other extents have names of their own.
 
     Examples
     --------

@@ -35,12 +35,7 @@ def number_of(error: BaseException | None) -> int | None:
 def system(verb: str, path: object) -> Iterator[None]:
     """Use h5py in a ``with`` block; raise errors of the system as OSError with their errno.
 
-    Parameters
-    ----------
-    verb : str
-        What the block does, for the error text.
-    path : object
-        The file.
+    The error text is "cannot `verb` `path`" and the reason.
     """
     try:
         yield
@@ -56,14 +51,9 @@ def system(verb: str, path: object) -> Iterator[None]:
 
 @contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Read by h5py in a ``with`` block.
+    """Read by h5py in a ``with`` block; other errors than those of the system mean damage.
 
-    Raises
-    ------
-    OSError
-        If the system cannot read the file, with its number.
-    CheckpointError
-        For any other error: the file is damaged.
+    Raises OSError with its errno, or CheckpointError.
     """
     try:
         with system("read", path):

@@ -32,13 +32,7 @@ class Truncatable(Protocol):
 
 
 def read_path(path: object) -> str:
-    """Return a path as text.
-
-    Raises
-    ------
-    TypeError, ArgumentError
-        If it is neither text nor path-like, or empty.
-    """
+    """Return a path as text; raise TypeError or ArgumentError if it names no file."""
     if not isinstance(path, str | os.PathLike):
         msg = f"path must be a str or a path-like object, not {path!r}"
         raise TypeError(msg)
@@ -50,13 +44,7 @@ def read_path(path: object) -> str:
 
 
 def read_mode(mode: object) -> str:
-    """Return the mode of a series.
-
-    Raises
-    ------
-    ArgumentError
-        If it is none of `MODES`.
-    """
+    """Return the mode of a series; raise ArgumentError if it is none of `MODES`."""
     if not isinstance(mode, str) or mode not in MODES:
         msg = (
             f"mode={mode!r} must be 'a' to continue what is there, 'w' to start anew in its place, "
@@ -76,13 +64,7 @@ def already_there(path: object) -> FileExistsError:
 
 
 def read_name(name: object) -> str:
-    """Return the name of a dataset: text, with '/' between groups.
-
-    Raises
-    ------
-    TypeError, ArgumentError
-        If it is not text, or HDF5 cannot have a dataset of that name.
-    """
+    """Return the name of a dataset, like 'fluid/u'; raise TypeError or ArgumentError for others."""
     if not isinstance(name, str):
         msg = f"names of fields must be str, not {name!r}"
         raise TypeError(msg)
@@ -96,13 +78,7 @@ def read_name(name: object) -> str:
 
 
 def read_names(names: object) -> list[str] | None:
-    """Return a list of names; None means all. Sets are sorted: each rank has its own order.
-
-    Raises
-    ------
-    TypeError, ArgumentError
-        If `names` is not iterable, or one of them cannot be the name of a dataset.
-    """
+    """Return names as a list; None means all. Sets are sorted: each rank has its own order."""
     if names is None:
         return None
     if not isinstance(names, Iterable):
@@ -113,13 +89,7 @@ def read_names(names: object) -> list[str] | None:
 
 
 def read_attrs(attrs: object, reserved: str) -> dict[str, Any]:
-    """Return attributes; only HDF5 can find out whether it can store the values.
-
-    Raises
-    ------
-    TypeError, ArgumentError
-        If they are no mapping of str, or a name is empty or reserved.
-    """
+    """Return attributes; raise TypeError or ArgumentError for empty or reserved names."""
     if attrs is None:
         return {}
     if not isinstance(attrs, Mapping) or not all(isinstance(name, str) for name in attrs):
@@ -133,13 +103,7 @@ def read_attrs(attrs: object, reserved: str) -> dict[str, Any]:
 
 
 def read_facts(step: object, time: object) -> dict[str, Any]:
-    """Return the step and the time of a run, as far as they are given.
-
-    Raises
-    ------
-    TypeError, ArgumentError
-        If `step` is not an integer of 64 bits, or `time` not a real number.
-    """
+    """Return step and time of a run, as far as they are given; raise TypeError or ArgumentError."""
     facts: dict[str, Any] = {}
     if step is not None:
         facts["step"] = _integer("step", step)
@@ -152,13 +116,7 @@ def read_facts(step: object, time: object) -> dict[str, Any]:
 
 
 def read_align(align: object) -> int:
-    """Return an alignment in bytes; None means 1.
-
-    Raises
-    ------
-    ArgumentError
-        If it is not a positive integer.
-    """
+    """Return an alignment in bytes; None means 1. Raise ArgumentError if it is not positive."""
     if align is None:
         return 1
     number = to_int(align)
@@ -169,13 +127,7 @@ def read_align(align: object) -> int:
 
 
 def read_grid(grid: object) -> LocalGrid | None:
-    """Return the coordinates to store.
-
-    Raises
-    ------
-    TypeError
-        If they are not a `LocalGrid`.
-    """
+    """Return the coordinates to store; raise TypeError if they are no `LocalGrid`."""
     if grid is None:
         return None
     check_type("grid", grid, LocalGrid)
@@ -184,24 +136,12 @@ def read_grid(grid: object) -> LocalGrid | None:
 
 
 def read_keep(keep: object) -> int | None:
-    """Return how many checkpoints to keep; None means all.
-
-    Raises
-    ------
-    ArgumentError
-        If it is not a positive integer.
-    """
+    """Return how many checkpoints to keep; None means all. Raise ArgumentError for others."""
     return None if keep is None else _count("keep", keep)
 
 
 def read_every(every: object) -> int | timedelta | None:
-    """Return how often to save: number of steps, or time between two saves; None means never.
-
-    Raises
-    ------
-    ArgumentError
-        If it is not a positive integer or timedelta.
-    """
+    """Return the interval of saves, in steps or time; None means never. Raise ArgumentError."""
     if every is None:
         return None
     if not isinstance(every, timedelta):
@@ -213,13 +153,7 @@ def read_every(every: object) -> int | timedelta | None:
 
 
 def read_seconds(name: str, value: object) -> float:
-    """Return a time span in seconds; None is endless.
-
-    Raises
-    ------
-    TypeError, ArgumentError
-        If it is not a number or a timedelta, or NaN.
-    """
+    """Return a time span in seconds; None is endless. Raise TypeError or ArgumentError."""
     if value is None:
         return inf
     if isinstance(value, timedelta):
@@ -235,13 +169,7 @@ def read_seconds(name: str, value: object) -> float:
 
 
 def read_step(step: object) -> int:
-    """Return the number of a step.
-
-    Raises
-    ------
-    TypeError, ArgumentError
-        If it is not an integer of 64 bits, or negative.
-    """
+    """Return the number of a step; raise TypeError or ArgumentError if it is negative."""
     number = _integer("step", step)
     if number < 0:
         msg = f"{step=} must not be negative"
@@ -250,13 +178,7 @@ def read_step(step: object) -> int:
 
 
 def read_outputs(outputs: object) -> list[Truncatable]:
-    """Return outputs that can be truncated.
-
-    Raises
-    ------
-    TypeError, ArgumentError
-        If `outputs` is not iterable, or one of them has no method `truncate` or is closed.
-    """
+    """Return outputs; raise TypeError or ArgumentError if one cannot be truncated."""
     found: list[Any] = list(outputs) if isinstance(outputs, Iterable) else [None]
     if not all(callable(getattr(output, "truncate", None)) for output in found):
         msg = f"outputs={outputs!r:.80} must be several that can be cut off, like [series]"
@@ -269,13 +191,7 @@ def read_outputs(outputs: object) -> list[Truncatable]:
 
 
 def check_empty(outputs: Iterable[Truncatable], directory: Path) -> None:
-    """Check that the outputs of a run without checkpoints are empty, too.
-
-    Raises
-    ------
-    ArgumentError
-        If one has snapshots.
-    """
+    """Raise ArgumentError if an output has snapshots although there is no checkpoint."""
     for output in outputs:
         if len(getattr(output, "times", ())):
             msg = (
@@ -286,13 +202,7 @@ def check_empty(outputs: Iterable[Truncatable], directory: Path) -> None:
 
 
 def check_continued(outputs: Iterable[Truncatable]) -> None:
-    """Check that a run which continues from a checkpoint continues its outputs, too.
-
-    Raises
-    ------
-    ArgumentError
-        If one was opened with ``mode="w"``.
-    """
+    """Raise ArgumentError if an output was opened with mode "w", which drops earlier output."""
     for output in outputs:
         if getattr(output, "mode", "a") == "w":
             msg = (
@@ -303,13 +213,7 @@ def check_continued(outputs: Iterable[Truncatable]) -> None:
 
 
 def check_fields(fields: object, ranks: Pencil) -> None:
-    """Check that there is a field to save, on the processes of `ranks`.
-
-    Raises
-    ------
-    TypeError, ArgumentError, PencilMismatchError
-        If `fields` is not a mapping, has no field, or one on other processes.
-    """
+    """Raise an error unless there is a field to save, and all are on the processes of `ranks`."""
     if not isinstance(fields, Mapping):
         msg = f"fields must be a mapping like {{'u': u}}, not {type(fields).__name__}"
         raise TypeError(msg)
@@ -317,13 +221,7 @@ def check_fields(fields: object, ranks: Pencil) -> None:
 
 
 def check_processes(ranks: Pencil, *given: object) -> None:
-    """Check that fields and pencils, given alone or by name, are on the processes of `ranks`.
-
-    Raises
-    ------
-    ArgumentError, PencilMismatchError
-        If there are none, or one is on other processes.
-    """
+    """Raise an error unless the fields and pencils in `given` are on the processes of `ranks`."""
     found = list(_pencils(given))
     if not found:
         msg = "pass at least one field of these processes, or a pencil to load onto"

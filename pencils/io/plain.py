@@ -18,19 +18,9 @@ _KINDS = {
 
 
 def open_regular(path: str) -> int:
-    """Open a regular file for reading. Never waits.
+    """Open a regular file for reading, and return its descriptor. Never waits.
 
-    Returns
-    -------
-    int
-        The file descriptor; the caller closes it.
-
-    Raises
-    ------
-    CheckpointError
-        If it is a FIFO, a socket or a device.
-    OSError
-        If the file cannot be opened.
+    Raises CheckpointError for a FIFO, a socket or a device, OSError if the file cannot be opened.
     """
     try:
         _check_kind(path, Path(path).stat().st_mode)  # before: opening a device can change it
@@ -63,13 +53,7 @@ def _check_kind(path: str, mode: int) -> None:
 
 
 def read(handle: int, count: int, offset: int) -> bytes:
-    """Read up to `count` bytes at a position of an open file; fewer only where it ends.
-
-    Raises
-    ------
-    OSError
-        If they cannot be read.
-    """
+    """Read `count` bytes at a position of an open file; fewer only at its end."""
     data = os.pread(handle, count, offset)
     while 0 < len(data) < count:
         more = os.pread(handle, count - len(data), offset + len(data))
@@ -80,13 +64,7 @@ def read(handle: int, count: int, offset: int) -> bytes:
 
 
 def write(handle: int, data: bytes, offset: int) -> None:
-    """Write all bytes to a position of an open file, in several calls if the system needs them.
-
-    Raises
-    ------
-    OSError
-        If they cannot be written.
-    """
+    """Write all bytes to a position of an open file, in several calls if the system needs them."""
     done = 0
     while done < len(data):
         done += os.pwrite(handle, data[done:], offset + done)

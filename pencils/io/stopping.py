@@ -46,11 +46,6 @@ class Listener:
     Handlers that the program has set before are called, too, except Python's own of SIGINT, which
     would interrupt a step.
 
-    Parameters
-    ----------
-    numbers : sequence of int
-        The signals, as `read_signals` returns them.
-
     Examples
     --------
     >>> listener = Listener([signal.SIGTERM])
@@ -93,10 +88,7 @@ class Listener:
 def read_signals(signals: object) -> list[int]:
     """Return the numbers of signals.
 
-    Raises
-    ------
-    TypeError, ArgumentError
-        If one is not a signal or cannot be caught, or this is not the main thread.
+    Raises TypeError or ArgumentError if one cannot be caught, or this is not the main thread.
     """
     if not isinstance(signals, Iterable):
         msg = f"signals={signals!r} must be several, like (signal.SIGTERM,), or () for none"

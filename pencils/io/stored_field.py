@@ -209,12 +209,7 @@ class StoredField:
 def own_ranges(selection: Selection, part: Sequence[slice]) -> list[range]:
     """Return the indices along every axis of the array that a part of a selection takes.
 
-    Parameters
-    ----------
-    selection : Selection
-        The selection of the array.
-    part : sequence of slice
-        The part of the selection, one slice for each axis that it keeps.
+    The part is one slice for each axis that the selection keeps.
 
     Examples
     --------
@@ -229,19 +224,9 @@ def own_ranges(selection: Selection, part: Sequence[slice]) -> list[range]:
 def consecutive(
     ranges: Sequence[range], shape: Sequence[int]
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Cut a box, which may have strides, into runs that are consecutive in C order.
+    """Cut a box of an array, which may have strides, into runs that are consecutive in C order.
 
-    Parameters
-    ----------
-    ranges : sequence of range
-        Indices along every axis of the array.
-    shape : sequence of int
-        Shape of the array.
-
-    Yields
-    ------
-    int, tuple of int
-        Position of the first element of a run in the array, and index of the run in the box.
+    Yields the position of the first element of each run in the array, and its index in the box.
 
     Examples
     --------
