@@ -482,5 +482,5 @@ def test_as_a_function(comm):
     from pencils.halo.boundary import fill_boundary
 
     raise_together(
-        comm, TypeError, "field must be a PencilArray", call=lambda: fill_boundary([1], "edge")
+        comm, TypeError, "u must be a PencilArray", call=lambda: fill_boundary([1], "edge")
     )
