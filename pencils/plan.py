@@ -24,7 +24,7 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 
 from pencils.comm.agree import agreed
-from pencils.comm.methods import nothing
+from pencils.comm.pack_plan import no_op
 from pencils.comm.topology import Topology
 from pencils.comm.uncopied import Uncopied
 from pencils.errors import ArgumentError
@@ -145,7 +145,7 @@ class Plan(Freeable, Generic[T]):
         self,
         call: str,
         bind: Callable[[Agreement], P | None],
-        make_missing: Callable[[], object] = nothing,
+        make_missing: Callable[[], object] = no_op,
     ) -> P:
         """Agree on a call and prepare it. *Collective* if the plan checks.
 

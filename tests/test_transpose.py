@@ -317,9 +317,9 @@ def test_all_turns_meet_in_one_place(pair):
     whole, cut = (
         Transposition(*pair, method="shared", max_buffer_bytes=staging) for staging in (None, 100)
     )
-    groups = {id(method.meeting.group.shared) for method in cut._exchange._methods}
+    groups = {id(method.group.pool) for method in cut._exchange._methods}
     assert len(groups) == 1
-    assert groups == {id(whole._exchange._methods[0].meeting.group.shared)}
+    assert groups == {id(whole._exchange._methods[0].group.pool)}
     for plan in (whole, cut):
         assert plan.batch([], []) == []
         plan.free()

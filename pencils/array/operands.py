@@ -10,7 +10,7 @@ import numpy as np
 
 from pencils.array.allocation import Array
 from pencils.array.base import Field
-from pencils.comm.topology import Topology, meeting_place
+from pencils.comm.topology import Topology, default_topology
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.pencil import Pencil
 
@@ -44,7 +44,7 @@ def topology_among(*arguments: object) -> Topology:
     for pencil in known:
         if pencil.size > 1:
             return pencil.topology
-    return known[0].topology if known else meeting_place()
+    return known[0].topology if known else default_topology()
 
 
 def as_pencils(pens: object) -> list[Pencil]:

@@ -11,7 +11,7 @@ import numpy as np
 from pencils.comm.canonical import encoded, encoded_call
 from pencils.comm.fault import Fault, shown
 from pencils.comm.mpi import MPI
-from pencils.comm.topology import meeting_place, user_comm
+from pencils.comm.topology import default_topology, user_comm
 from pencils.errors import ArgumentError, RankDisagreementError, TypeDisagreementError
 
 # Less than any digest and its negative: what a rank that has no data says of their type.
@@ -196,5 +196,5 @@ def read_comm(comm: MPI.Intracomm | None, call: str) -> MPI.Intracomm:
     try:
         return user_comm(comm)
     except TypeError:
-        with agreed(meeting_place().comm, call):
+        with agreed(default_topology().comm, call):
             raise

@@ -1,8 +1,42 @@
-"""The one executor of schedules on raw NumPy arrays.
+"""Exchanges: move blocks of source arrays to blocks of target arrays on other ranks.
 
-An `Exchange` knows which slices of a source array go to which rank and which slices of a target
-array come from whom. How the bytes travel is a method from the table `METHODS`; a new method is a
-class in `pencils.comm.methods` and an entry in that table.
+All communication of transposes, halos, indexers and imported arrays goes through this file.
+
+Glossary
+--------
+message block
+    A rectangular block of a local array, and the rank to which it is sent or from which it is
+    received: `MessageBlock`.
+message spec
+    All blocks that this rank sends and receives of arrays of one shape and dtype: `MessageSpec`.
+pack plan
+    Shapes of the blocks of one direction and their offsets in a buffer: `PackPlan`.
+chunk
+    Part of an exchange that is completed before the next part is packed, so that buffers stay
+    small: `ChunkPlan`. Usually there is one.
+exchange
+    The plan: message specs and a method, for any arrays that fit. *Collective* to make.
+prepared exchange
+    An exchange for given arrays: all blocks are sliced, all copies prepared. Local to make.
+method
+    How blocks are moved: by messages, collectives, or shared memory. `pencils.comm.methods` has
+    the table `METHODS`, and a file for each.
+handle
+    An exchange that was started, and must be completed by `wait`.
+
+What happens
+------------
+A schedule (`pencils.layout`) lists boxes of global indices. Its caller makes message blocks of
+them. `Exchange` divides these by chunk into pack plans, and chooses a method. `prepare` slices the
+arrays. Then each call does this:
+
+1. *Complete* older exchanges among the same processes (`PreparedExchange.run`).
+2. *Save* blocks that stay on this rank, if the target may overwrite them.
+3. *Pack and send*: write blocks to a buffer and start its messages, or publish the address of the
+   source if other ranks can read it (`PreparedMethod.start`).
+4. *Copy* blocks that stay on this rank.
+5. *Receive and unpack*: wait, and write blocks to the target; or copy them from the memory of
+   other ranks (the function that `PreparedMethod.start` returns).
 """
 
 from __future__ import annotations
@@ -17,21 +51,19 @@ from numpy.typing import NDArray
 from pencils.comm.agree import agreed
 from pencils.comm.buffers import Buffers
 from pencils.comm.memory import same_view
-from pencils.comm.methods import (
-    METHODS,
-    Arrival,
-    Call,
-    Cargo,
-    Flow,
-    Method,
-    Packing,
-    Piece,
-    Plan,
-    each_of,
-    is_near,
-    nothing,
-)
+from pencils.comm.methods import METHODS, Hybrid, Messages, Method, Shared
+from pencils.comm.methods.method import PreparedMethod
+from pencils.comm.methods.shared import is_near
 from pencils.comm.pack import Copies
+from pencils.comm.pack_plan import (
+    ChunkPlan,
+    MessageBlock,
+    MessageSpec,
+    PackPlan,
+    Unpacker,
+    no_op,
+    one_each,
+)
 from pencils.comm.topology import Topology
 from pencils.comm.uncopied import Uncopied
 from pencils.errors import ArgumentError
@@ -42,56 +74,25 @@ T = TypeVar("T")
 AUTO = "auto"
 
 
-class Handle(Uncopied, Generic[T]):
-    """An exchange under way; `wait` completes it and returns its result."""
-
-    __slots__ = ("_complete", "_result", "exchange")
-
-    def __init__(self, exchange: Exchange, complete: Callable[[], None], result: T) -> None:
-        self.exchange = exchange
-        self._complete: Callable[[], None] | None = complete
-        self._result = result
-        exchange.topology.under_way.append(self)
-
-    def wait(self) -> T:
-        """Complete the exchange; a second call returns at once. *Collective*.
-
-        Exchanges among the same processes complete in the order in which they were started, which
-        must be the same on all of them, so that ranks may wait for them in any order. Those among
-        other processes are left alone, even if some take part in both.
-        """
-        under_way = self.exchange.topology.under_way
-        while self._complete is not None:
-            under_way.popleft().finish()
-        return self._result
-
-    def finish(self) -> None:
-        """Complete this exchange, the oldest one on its communicator. *Collective*."""
-        complete, self._complete = self._complete, None
-        assert complete is not None
-        complete()
-
-
 class Exchange:
-    """Reusable plan that moves slices of source arrays into slices of other ranks' targets.
+    """Plan of an exchange, for any arrays that fit.
 
     Parameters
     ----------
     topology : Topology
-        Whose private communicator to use. Making, starting and waiting are *Collective* over it.
-    cargoes : sequence of Cargo
-        What is moved of each array. One alone serves any number of arrays that are alike.
+        Its ranks. Making, starting and waiting are *Collective*.
+    specs : sequence of MessageSpec
+        What is moved of each array. A single one is for any number of arrays.
     axes : int
-        Number of axes that pieces slice: the last ones of the arrays.
+        Number of axes that blocks slice: the last ones of the arrays.
     method : str
-        A name from `METHODS`, or "auto": what is fastest as a rule, given where the ranks run.
-    turns : int
-        Pieces travel in so many turns, one after the other, the same number on all ranks; with one
-        cargo only.
+        A name from `METHODS`, or "auto": usually the fastest one for the nodes of the ranks.
+    chunks : int
+        Number of chunks, equal on all ranks; more than one for a single spec only.
     buffers : Buffers
-        Where to take memory from; plans that are used in turn may share them.
-    arrive : Arrival
-        What is made of pieces that arrive: they are copied, or `Additions`.
+        Where to take memory from; plans that do not run at the same time may share them.
+    unpack : Unpacker
+        How received blocks are written to the targets: `Copies` or `Additions`.
 
     Raises
     ------
@@ -102,35 +103,35 @@ class Exchange:
     def __init__(
         self,
         topology: Topology,
-        cargoes: Sequence[Cargo],
+        specs: Sequence[MessageSpec],
         *,
         axes: int,
         method: str = AUTO,
-        turns: int = 1,
+        chunks: int = 1,
         buffers: Buffers | None = None,
-        arrive: Arrival = Copies,
+        unpack: Unpacker = Copies,
     ) -> None:
         rank = topology.comm.rank
         self.topology = topology
         self.buffers = Buffers() if buffers is None else buffers
-        self._arrive = arrive
-        self._own = [_pairs_on(rank, cargo) for cargo in cargoes]
-        columns = axes + max(len(cargo.lead) for cargo in cargoes)
-        away, home = zip(*(_packings(topology, cargo, turns) for cargo in cargoes), strict=True)
+        self._unpack = unpack
+        self._own = [_pairs_on(rank, spec) for spec in specs]
+        columns = axes + max(len(spec.lead) for spec in specs)
+        sends, recvs = zip(*(_pack_plans(topology, spec, chunks) for spec in specs), strict=True)
         plans = [
-            Plan(topology, leaving, arriving, columns, self.buffers, arrive)
+            ChunkPlan(topology, leaving, arriving, columns, self.buffers, unpack)
             for leaving, arriving in zip(
-                zip(*away, strict=True), zip(*home, strict=True), strict=True
+                zip(*sends, strict=True), zip(*recvs, strict=True), strict=True
             )
         ]
         self._methods = _make_methods(check_method(method), plans)
         self.method = self._methods[0].name
-        self.turns = turns
+        self.chunks = chunks
         topology.exchanges.add(self)
 
-    def bind(
+    def prepare(
         self, sources: Sequence[Array], targets: Sequence[Array], *, disjoint: bool = False
-    ) -> Bound:
+    ) -> PreparedExchange:
         """Prepare to move ``sources[i]`` to ``targets[i]``, all at once; local.
 
         Parameters
@@ -138,12 +139,12 @@ class Exchange:
         sources, targets : sequence of numpy.ndarray
             Arrays of any strides; a target may share memory with any source.
         disjoint : bool
-            Whether nothing that is read is written, even if arrays share memory.
+            Whether no element is both read and written, even if arrays share memory.
 
         Raises
         ------
         ArgumentError
-            If they share memory and the exchange takes several turns.
+            If they share memory and the exchange has several chunks.
         """
         every = product(sources, targets)
         aliased = not disjoint and any(np.may_share_memory(*pair) for pair in every)
@@ -154,16 +155,18 @@ class Exchange:
             )
             raise ArgumentError(msg)
         pairs = list(zip(sources, targets, strict=True))
-        calls = [Call(sources, targets, aliased)]
+        calls = [(sources, targets)]
         if len(self._methods) > 1:  # one array after the other, to stay within the bound
-            calls = [Call([source], [target], aliased) for source, target in pairs] or calls
-        flows = [method.bind(call) for call in calls for method in self._methods]
+            calls = [([source], [target]) for source, target in pairs] or calls
+        prepared = [
+            method.prepare(*arrays, aliased=aliased) for arrays in calls for method in self._methods
+        ]
         own = [
             (target[into], source[key])
-            for (source, target), keys in zip(pairs, each_of(self._own, targets), strict=True)
+            for (source, target), keys in zip(pairs, one_each(self._own, targets), strict=True)
             for key, into in keys
         ]
-        return Bound(self, own, flows, self._arrive, aliased=aliased)
+        return PreparedExchange(self, own, prepared, self._unpack, aliased=aliased)
 
     def free(self) -> None:
         """Complete what was started here, and release MPI objects. *Collective* if anything was."""
@@ -174,70 +177,84 @@ class Exchange:
         self._methods = []
 
 
-class Bound:
-    """An exchange and the arrays it moves: as often as wanted, and at little cost each time."""
+class PreparedExchange:
+    """An exchange for given arrays; runs any number of times.
+
+    Parameters
+    ----------
+    exchange : Exchange
+        The plan.
+    own : sequence of (numpy.ndarray, numpy.ndarray)
+        Blocks that stay on this rank: where they are written, and where they are read.
+    prepared : sequence of PreparedMethod
+        One for each chunk.
+    unpack : Unpacker
+        How blocks are written.
+    aliased : bool
+        Whether some target shares memory with some source.
+    """
 
     def __init__(
         self,
         exchange: Exchange,
         own: Sequence[tuple[Array, Array]],
-        flows: Sequence[Flow],
-        arrive: Arrival,
+        prepared: Sequence[PreparedMethod],
+        unpack: Unpacker,
         *,
         aliased: bool,
     ) -> None:
         self.exchange = exchange
-        # What stays on this rank must be saved if the target may be written before it is read.
+        # Blocks that stay here must be saved if the target may be written before they are read.
         self._kept = [pair for pair in own if not same_view(*pair)] if aliased else []
         self._room: list[Array] | None = None  # for what is saved
-        self._own = arrive([] if aliased else own)
-        self._first, *self._others = flows
+        self._own = unpack([] if aliased else own)
+        self._first, *self._others = prepared
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the larger one of two buffers that messages take."""
-        return max(flow.nbytes for flow in (self._first, *self._others))
+        """Bytes of the larger one of the buffers to send from and to receive in."""
+        return max(prepared.nbytes for prepared in (self._first, *self._others))
 
     def reserve(self) -> None:
-        """Allocate what the next call needs, while ranks can still give up together; local."""
+        """Allocate what the next call needs; local. Ranks can still agree that one has failed."""
         if self._kept and self._room is None:
             self._room = self._room_for_kept()
         self._first.reserve()
-        for flow in self._others:
-            flow.reserve()
+        for prepared in self._others:
+            prepared.reserve()
 
     def run(self) -> None:
-        """Complete what is under way, and move the data. *Collective*."""
+        """Complete older exchanges, and move the data. *Collective*."""
         self.exchange.topology.complete()
         self.move()
 
     def move(self) -> None:
-        """Move the data; nothing is under way, or it does not matter. *Collective*."""
+        """Move the data; the caller has completed older exchanges if needed. *Collective*."""
         saved = self._save() if self._kept else None
         self._first.run(self._own)
-        for flow in self._others:
-            flow.run(nothing)
+        for prepared in self._others:
+            prepared.run(no_op)
         if saved is not None:
             saved()
 
-    def start(self, result: T, after: Callable[[], None] = nothing) -> Handle[T]:
-        """Start; no array may be touched before ``wait`` of the returned handle. *Collective*.
+    def start(self, result: T, after: Callable[[], None] = no_op) -> Handle[T]:
+        """Start; no array may be used before ``wait`` of the returned handle. *Collective*.
 
         Parameters
         ----------
         result : object
             What ``wait`` returns.
         after : callable
-            What ``wait`` does in the end.
+            What ``wait`` calls last.
         """
-        saved = self._save() if self._kept else nothing
+        saved = self._save() if self._kept else no_op
         complete = self._first.start()
         self._own()
 
         def finish() -> None:
             complete()
-            for flow in self._others:
-                flow.run(nothing)
+            for prepared in self._others:
+                prepared.run(no_op)
             saved()
             after()
 
@@ -253,79 +270,112 @@ class Bound:
         return [np.empty(part.shape, part.dtype) for _, part in self._kept]
 
 
+class Handle(Uncopied, Generic[T]):
+    """An exchange that was started; `wait` completes it and returns its result."""
+
+    __slots__ = ("_complete", "_result", "exchange")
+
+    def __init__(self, exchange: Exchange, complete: Callable[[], None], result: T) -> None:
+        self.exchange = exchange
+        self._complete: Callable[[], None] | None = complete
+        self._result = result
+        exchange.topology.under_way.append(self)
+
+    def wait(self) -> T:
+        """Complete the exchange; a second call returns at once. *Collective*.
+
+        Exchanges among the same processes complete in the order in which they were started, which
+        must be the same on all of them; ranks may wait for them in any order. Exchanges among other
+        processes are not affected, even if some processes take part in both.
+        """
+        under_way = self.exchange.topology.under_way
+        while self._complete is not None:
+            under_way.popleft().finish()
+        return self._result
+
+    def finish(self) -> None:
+        """Complete this exchange, the oldest one among its processes. *Collective*."""
+        complete, self._complete = self._complete, None
+        assert complete is not None
+        complete()
+
+
 def check_method(method: str) -> str:
     """Return `method` if it is a name from `METHODS` or "auto", or raise."""
-    if method not in [AUTO, *METHODS]:  # a list takes what cannot be hashed for unknown, too
+    if method not in [AUTO, *METHODS]:  # a list also accepts values that cannot be hashed
         msg = f"method {method!r} is unknown; methods are {', '.join((AUTO, *METHODS))}"
         raise ArgumentError(msg)
     return method
 
 
-def _make_methods(name: str, plans: Sequence[Plan]) -> Sequence[Method]:
-    """Make the method of every turn; without room for shared memory, messages. *Collective*."""
-    if name == "messages":  # nothing is asked of the others
-        return METHODS[name].for_turns(plans)
+def _make_methods(name: str, plans: Sequence[ChunkPlan]) -> Sequence[Method]:
+    """Make the method of each chunk; messages if there is no shared memory. *Collective*."""
+    if name == Messages.name:  # no agreement with other ranks is needed
+        return Messages.for_chunks(plans)
     topology = plans[0].topology
     on_node = topology.on_node
     with agreed(topology.comm, "Exchange"):
-        if name == "shared":
+        if name == Shared.name:
             _check_reach(plans, on_node)
         if name != AUTO and not METHODS[name].versatile:
             _check_simple(name, plans)
-    methods = METHODS[_rule(plans) if name == AUTO else name].for_turns(plans)
-    return methods if methods[0].has_room() else METHODS["messages"].for_turns(plans)
+    kind = _fastest(plans) if name == AUTO else METHODS[name]
+    methods = kind.for_chunks(plans)
+    return methods if methods[0].has_room() else Messages.for_chunks(plans)
 
 
-def _pairs_on(rank: int, cargo: Cargo) -> list[tuple[Any, Any]]:
-    """List what stays on this rank: where it is read, and where it is written."""
-    sends = [(..., *piece.key) for piece in cargo.sends if piece.peer == rank]
-    recvs = [(..., *piece.key) for piece in cargo.recvs if piece.peer == rank]
+def _pairs_on(rank: int, spec: MessageSpec) -> list[tuple[Any, Any]]:
+    """List where blocks that stay on this rank are read, and where they are written."""
+    sends = [(..., *block.key) for block in spec.sends if block.peer == rank]
+    recvs = [(..., *block.key) for block in spec.recvs if block.peer == rank]
     return list(zip(sends, recvs, strict=True))
 
 
-def _packings(topology: Topology, cargo: Cargo, turns: int) -> tuple[list[Packing], list[Packing]]:
-    """Divide what leaves this rank, and what arrives, by turn."""
+def _pack_plans(
+    topology: Topology, spec: MessageSpec, chunks: int
+) -> tuple[list[PackPlan], list[PackPlan]]:
+    """Make the pack plans for sending, and for receiving, of each chunk."""
     rank, size = topology.rank, topology.comm.size
-    away = [piece for piece in cargo.sends if piece.peer != rank]
-    home = [piece for piece in cargo.recvs if piece.peer != rank]
-    # Everyone starts with another neighbour, so that no rank is flooded.
-    away.sort(key=lambda piece: (piece.peer - rank) % size)
-    home.sort(key=lambda piece: (rank - piece.peer) % size)
+    sends = [block for block in spec.sends if block.peer != rank]
+    recvs = [block for block in spec.recvs if block.peer != rank]
+    # Each rank starts with another peer, so that no rank is flooded.
+    sends.sort(key=lambda block: (block.peer - rank) % size)
+    recvs.sort(key=lambda block: (rank - block.peer) % size)
     leaving, arriving = (
-        [Packing(pieces, cargo.lead, cargo.dtype) for pieces in _by_turn(direction, turns)]
-        for direction in (away, home)
+        [PackPlan(blocks, spec.lead, spec.dtype) for blocks in _by_chunk(direction, chunks)]
+        for direction in (sends, recvs)
     )
     return leaving, arriving
 
 
-def _by_turn(pieces: Sequence[Piece], turns: int) -> list[list[Piece]]:
-    found: list[list[Piece]] = [[] for _ in range(turns)]
-    for piece in pieces:
-        found[piece.turn].append(piece)
+def _by_chunk(blocks: Sequence[MessageBlock], chunks: int) -> list[list[MessageBlock]]:
+    found: list[list[MessageBlock]] = [[] for _ in range(chunks)]
+    for block in blocks:
+        found[block.chunk].append(block)
     return found
 
 
-def _rule(plans: Sequence[Plan]) -> str:
-    """Shared memory wherever there is any: it saves a copy even where packing is needed."""
+def _fastest(plans: Sequence[ChunkPlan]) -> type[Method]:
+    """Shared memory wherever possible: it saves a copy even if packing is needed. *Collective*."""
     topology = plans[0].topology
     on_node = topology.on_node
-    leaving = [piece for plan in plans for away in plan.away for piece in away.pieces]
-    near = [is_near(piece, on_node) for piece in leaving]
+    leaving = [block for plan in plans for sends in plan.sends for block in sends.blocks]
+    near = [is_near(block, on_node) for block in leaving]
     some_near, some_far = topology.any_of([any(near), not all(near)])
     if not some_near:
-        return "messages"
-    return "hybrid" if some_far or topology.nodes > 1 else "shared"
+        return Messages
+    return Hybrid if some_far or topology.nodes > 1 else Shared
 
 
-def _check_reach(plans: Sequence[Plan], on_node: Collection[int]) -> None:
-    packings = [packing for plan in plans for packing in (*plan.away, *plan.home)]
-    far = {peer for packing in packings for peer in packing.peers if peer not in on_node}
+def _check_reach(plans: Sequence[ChunkPlan], on_node: Collection[int]) -> None:
+    pack_plans = [pack_plan for plan in plans for pack_plan in (*plan.sends, *plan.recvs)]
+    far = {peer for pack_plan in pack_plans for peer in pack_plan.peers if peer not in on_node}
     if far:
         msg = f"method 'shared' does not reach rank {min(far)} on another node; use 'hybrid'"
         raise ArgumentError(msg)
 
 
-def _check_simple(name: str, plans: Sequence[Plan]) -> None:
-    if any(len(plan.away) != 1 or plan.arrive is not Copies for plan in plans):
+def _check_simple(name: str, plans: Sequence[ChunkPlan]) -> None:
+    if any(len(plan.sends) != 1 or plan.unpack is not Copies for plan in plans):
         msg = f"method {name!r} copies, and treats all arrays alike; use another one"
         raise ArgumentError(msg)

@@ -8,7 +8,6 @@ pencil, freed together with it.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -63,8 +62,6 @@ class Topology:
         self._along: dict[tuple[tuple[int, ...], tuple[int, ...]], MPI.Intracomm] = {}
         self._in_order: dict[object, MPI.Intracomm] = {}
         self._lent: dict[tuple[tuple[int, ...], int], MPI.Intracomm] = {}
-        self._apart: Topology | None = None
-        self.worker: ThreadPoolExecutor | None = None  # the only one who communicates here, if any
 
     def along(self, grid: ProcessGrid, axes: Collection[int]) -> MPI.Intracomm:
         """Communicator of the ranks that differ from this one along `axes` of the grid only.
@@ -104,16 +101,6 @@ class Topology:
         return self._in_order[key]
 
     @property
-    def apart(self) -> Topology:
-        """The same ranks with communicators of their own, for a `worker` thread.
-
-        Collectives of two threads must not meet on one communicator. *Collective* the first time.
-        """
-        if self._apart is None:
-            self._apart = _Apart(self)
-        return self._apart
-
-    @property
     def node(self) -> MPI.Intracomm:
         """Communicator of the ranks on this node. *Collective* the first time."""
         if self._node is None:
@@ -142,11 +129,6 @@ class Topology:
         if self._shared is None:
             self._shared = SharedPool(self.node)
         return self._shared
-
-    @property
-    def staging(self) -> SharedPool:
-        """Shared memory for the library's own use. *Collective* the first time."""
-        return self.shared
 
     def is_shared(self, array: NDArray[Any]) -> bool:
         """Whether other ranks of the node can read an array."""
@@ -184,7 +166,6 @@ class Topology:
     @property
     def communicators(self) -> int:
         """Number of communicators held here."""
-        apart = 0 if self._apart is None else self._apart.communicators
         return (
             1
             + len(self._along)
@@ -192,7 +173,6 @@ class Topology:
             + len(self._lent)
             + len(self.groups)
             + (self._node is not None)
-            + apart
         )
 
     def free(self) -> None:
@@ -202,8 +182,6 @@ class Topology:
         """
         self.freed = True
         self.complete()  # one exchange may go on by another: before any is freed
-        if self._apart is not None:
-            self._apart.free()
         for exchange in list(self.exchanges):
             exchange.free()
         self.plans.clear()
@@ -221,28 +199,6 @@ class Topology:
         self._along.clear()
         self._in_order.clear()
         self._lent.clear()
-
-
-class _Apart(Topology):
-    """Communicators for a thread; fields lie in the memory of the topology that it belongs to."""
-
-    def __init__(self, whole: Topology) -> None:
-        super().__init__(whole.comm)
-        self.under_way = whole.under_way  # the same ranks, in the same order
-        self._node = _split(whole.node, 0)
-        self._shared = whole.shared
-        self._staging = SharedPool(self._node)
-        self.worker = ThreadPoolExecutor(1, "pencils")
-
-    @property
-    def staging(self) -> SharedPool:
-        return self._staging
-
-    def free(self) -> None:
-        self._shared = self._staging  # that of the fields stays
-        super().free()
-        if self.worker is not None:
-            self.worker.shutdown()
 
 
 def topology_of(comm: MPI.Intracomm | None) -> Topology:
@@ -266,7 +222,7 @@ def topology_of(comm: MPI.Intracomm | None) -> Topology:
     return topology
 
 
-def meeting_place() -> Topology:
+def default_topology() -> Topology:
     """Private communicator of the world if any pencil lives there, else of this rank alone; local.
 
     Nearly all pencils live on the world. A rank whose arguments are so wrong that they name no

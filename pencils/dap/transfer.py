@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from pencils.array.allocation import Array, memory_axes
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import Exchange
-from pencils.comm.methods import Cargo, Piece
+from pencils.comm.pack_plan import MessageBlock, MessageSpec
 from pencils.comm.topology import Topology
 from pencils.dap.global_maps import GlobalBlockMap, GlobalCyclicMap, GlobalDimMap
 from pencils.layout import Layout, ProcessGrid, Split
@@ -160,13 +160,13 @@ class TransferSide(NamedTuple):
         Memory order of the pencil; the views have their axes in it.
     views : sequence of tuple of AxisView
         One for each dimension, in logical order.
-    pieces : sequence of list of Piece
+    pieces : sequence of list of MessageBlock
         For each view, the boxes to exchange.
     """
 
     order: tuple[int, ...]
     views: Sequence[tuple[AxisView, ...]]
-    pieces: Sequence[list[Piece]]
+    pieces: Sequence[list[MessageBlock]]
 
     def arrays(self, array: Array) -> list[Array]:
         """Make the views of an array with leading component axes; nothing is copied."""
@@ -254,13 +254,13 @@ class ArrayTransfer:
         (sends, sources), (recvs, targets) = (of_block, of_part) if back else (of_part, of_block)
         axes = 2 * len(self.dims)
         specs = [
-            Cargo(away, home, view.shape[: view.ndim - axes], view.dtype)
+            MessageSpec(away, home, view.shape[: view.ndim - axes], view.dtype)
             for away, home, view in zip(sends, recvs, targets, strict=True)
         ]
         exchange = Exchange(topology, specs, axes=axes)
         try:
             with agreed(topology.comm, "redistribution"):
-                bound = exchange.bind(sources, targets, disjoint=True)
+                bound = exchange.prepare(sources, targets, disjoint=True)
                 bound.reserve()
             bound.run()
         finally:
@@ -285,8 +285,10 @@ class ArrayTransfer:
         by_view = [tuple(v[n] for v, n in zip(views, numbers, strict=True)) for numbers in chosen]
         return TransferSide(self.layout.order, by_view, pieces)
 
-    def _piece(self, overlaps: Sequence[Overlap], rank_of: Callable[[Sequence[int]], int]) -> Piece:
+    def _piece(
+        self, overlaps: Sequence[Overlap], rank_of: Callable[[Sequence[int]], int]
+    ) -> MessageBlock:
         order = self.layout.order
         key = tuple(part for dim in order for part in overlaps[dim].here)
         start = tuple(part.start for dim in order for part in overlaps[dim].there)
-        return Piece(rank_of([overlap.peer for overlap in overlaps]), key, start)
+        return MessageBlock(rank_of([overlap.peer for overlap in overlaps]), key, start)

@@ -19,9 +19,9 @@ from pencils.array.allocation import Array, Widths, memory_axes
 from pencils.array.pencil_array import PencilArray
 from pencils.comm import limits
 from pencils.comm.buffers import Buffers
-from pencils.comm.exchange import Bound, Exchange, Handle
-from pencils.comm.methods import Cargo, Piece, nothing
+from pencils.comm.exchange import Exchange, Handle, PreparedExchange
 from pencils.comm.pack import Additions, Copies
+from pencils.comm.pack_plan import MessageBlock, MessageSpec, no_op
 from pencils.comm.topology import Topology
 from pencils.layout import Box, Layout, halo_room
 from pencils.layout import halo as layout_halo
@@ -109,13 +109,13 @@ class PaddedBlock:
         """List the ghosts that a phase fills."""
         return [self._here(g.box) for g in self._arriving(phase)]
 
-    def cargo(self, phase: Phase, *, adjoint: bool) -> Cargo:
+    def message_spec(self, phase: Phase, *, adjoint: bool) -> MessageSpec:
         """List what a phase sends and receives of this block."""
         sends, recvs = self._ghosts_of(phase)
         owned = [self._piece(g.dest, g.box.shift(g.wrap), g.box) for g in sends]
         filled = [self._piece(g.source, g.box, g.box.shift(g.wrap)) for g in recvs]
         away, home = (filled, owned) if adjoint else (owned, filled)
-        return Cargo(away, home, self._spec.components, self._spec.dtype)
+        return MessageSpec(away, home, self._spec.components, self._spec.dtype)
 
     def _ghosts_of(self, phase: Phase) -> tuple[list[HaloMessage], list[HaloMessage]]:
         if phase not in self._messages:
@@ -126,12 +126,12 @@ class PaddedBlock:
     def _arriving(self, phase: Phase) -> list[HaloMessage]:
         return self._ghosts_of(phase)[1]
 
-    def _piece(self, peer: int, here: Box, there: Box) -> Piece:
+    def _piece(self, peer: int, here: Box, there: Box) -> MessageBlock:
         """Make one piece, whose points have other global indices on the peer."""
         contiguous = self._mark_contiguous and all(
             self._is_large_run(here.shape, rank) for rank in (self._rank, peer)
         )
-        return Piece(peer, self._here(here), self._start(there, peer), straight=contiguous)
+        return MessageBlock(peer, self._here(here), self._start(there, peer), contiguous=contiguous)
 
     def _is_large_run(self, shape: Sequence[int], rank: int) -> bool:
         """Whether part of the block of a rank is one large contiguous run of memory."""
@@ -214,11 +214,11 @@ class HaloSchedule:
         self.exchanges = [
             Exchange(
                 topology,
-                [block.cargo(phase, adjoint=adjoint) for block in blocks],
+                [block.message_spec(phase, adjoint=adjoint) for block in blocks],
                 axes=specs[0].layout.ndim,
                 method=method,
                 buffers=buffers,
-                arrive=Additions if adjoint else Copies,
+                unpack=Additions if adjoint else Copies,
             )
             for phase in (reversed(far) if adjoint else far)
         ]
@@ -234,7 +234,7 @@ class HaloSchedule:
             for spec, array, keys in local
             for into, out in by_slabs(keys, slab_rows(array, len(spec.components)))
         ]
-        phases = [exchange.bind(arrays, arrays, disjoint=True) for exchange in self.exchanges]
+        phases = [exchange.prepare(arrays, arrays, disjoint=True) for exchange in self.exchanges]
         if not self._adjoint:
             return PreparedHalo(self._topology, phases, before=Copies(pairs))
         filled = zip(arrays, self._ghosts, strict=True)
@@ -259,10 +259,10 @@ class PreparedHalo:
     def __init__(
         self,
         topology: Topology,
-        phases: Sequence[Bound],
+        phases: Sequence[PreparedExchange],
         *,
-        before: Callable[[], None] = nothing,
-        after: Callable[[], None] = nothing,
+        before: Callable[[], None] = no_op,
+        after: Callable[[], None] = no_op,
     ) -> None:
         self._topology = topology
         self._before = before

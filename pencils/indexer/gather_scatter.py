@@ -16,10 +16,10 @@ import numpy as np
 
 from pencils.array.allocation import Array
 from pencils.comm.agree import agreed
-from pencils.comm.exchange import Bound, Exchange, Handle
-from pencils.comm.methods import Cargo, Piece
-from pencils.comm.neighbours import incoming
+from pencils.comm.exchange import Exchange, Handle, PreparedExchange
+from pencils.comm.pack_plan import MessageBlock, MessageSpec
 from pencils.comm.rows import Ints, mover
+from pencils.comm.sparse import sparse_exchange
 from pencils.comm.topology import Topology
 from pencils.indexer.blocks import Block
 from pencils.indexer.ragged import Ragged, as_rows, row_type
@@ -43,13 +43,13 @@ class RowBuffers(NamedTuple):
         Rows that leave this rank, grouped by rank.
     target : numpy.ndarray
         Rows that arrive, grouped by rank.
-    bound : Bound
+    bound : PreparedExchange
         Moves the source to the targets of other ranks.
     """
 
     source: Array
     target: Array
-    bound: Bound
+    bound: PreparedExchange
 
 
 class RowExchange(Freeable):
@@ -154,12 +154,12 @@ class RowExchange(Freeable):
     def _bind(self, source: Array) -> RowBuffers:
         target = np.empty(self.arriving.total, source.dtype)
         exchange = self._exchanges.get(source.dtype) or self._make_exchange(source.dtype)
-        return RowBuffers(source, target, exchange.bind([source], [target], disjoint=True))
+        return RowBuffers(source, target, exchange.prepare([source], [target], disjoint=True))
 
     def _make_exchange(self, row: np.dtype[Any]) -> Exchange:
         rank = self._topology.rank
-        cargo = Cargo(_pieces(self.leaving, rank), _pieces(self.arriving, rank), (), row)
-        made = Exchange(self._topology, [cargo], axes=1, method="messages")
+        spec = MessageSpec(_pieces(self.leaving, rank), _pieces(self.arriving, rank), (), row)
+        made = Exchange(self._topology, [spec], axes=1, method="messages")
         self._exchanges[row] = made
         return made
 
@@ -256,7 +256,9 @@ class GatherScatter:
             owners, offsets = locate()
             self.order, self._sent = group(owners, topology.comm.size)
             offsets = self._by_owner(offsets)
-        self._received = Segments.of(*incoming(topology.comm, self._sent.peers, self._sent.counts))
+        self._received = Segments.of(
+            *sparse_exchange(topology.comm, self._sent.peers, self._sent.counts)
+        )
         self.to_requesters = RowExchange(topology, self._received, self._sent)
         self.to_owners = RowExchange(topology, self._sent, self._received)
         with agreed(topology.comm, "indexer"):
@@ -382,11 +384,13 @@ def _joined(calls: Sequence[Call]) -> Call:
     return every
 
 
-def _pieces(segments: Segments, rank: int) -> list[Piece]:
+def _pieces(segments: Segments, rank: int) -> list[MessageBlock]:
     """Return the segments of other ranks as pieces of an exchange.
 
     They are contiguous, so that their place on the other rank does not matter.
     """
     return [
-        Piece(peer, (rows,), (), straight=True) for peer, rows in segments.ranges if peer != rank
+        MessageBlock(peer, (rows,), (), contiguous=True)
+        for peer, rows in segments.ranges
+        if peer != rank
     ]

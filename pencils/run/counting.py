@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 from mpi4py import MPI
 
-from pencils.comm import neighbours
+from pencils.comm import sparse
 from pencils.comm.mailbox import Mailbox
 from pencils.comm.topology import Topology
 
@@ -29,7 +29,7 @@ _MESSAGES = "Bsend Mprobe Probe Recv Rsend Send Sendrecv Sendrecv_replace Ssend"
 
 
 # Functions in which the library looks again and again, without a call that could be counted.
-POLLING = frozenset({Mailbox.wait.__code__, neighbours.incoming.__code__})
+POLLING = frozenset({Mailbox.wait.__code__, sparse.sparse_exchange.__code__})
 
 
 class Call(NamedTuple):

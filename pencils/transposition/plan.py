@@ -15,7 +15,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.array.spec import FieldSpec, check_out, check_source
 from pencils.comm.agree import agreed
 from pencils.comm.buffers import Buffers
-from pencils.comm.exchange import AUTO, Bound, Exchange, Handle, check_method
+from pencils.comm.exchange import AUTO, Exchange, Handle, PreparedExchange, check_method
 from pencils.errors import ArgumentError
 from pencils.layout.integers import to_int
 from pencils.pencil import Pencil
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
 
 
-class Transposition(Plan[Bound]):
+class Transposition(Plan[PreparedExchange]):
     """Reusable plan that moves fields between two pencils. Making it is *Collective*.
 
     The pencils may differ in decomposed dimensions, process grid, splits, memory order and
@@ -56,7 +56,7 @@ class Transposition(Plan[Bound]):
         or with datatypes. "auto" is the method that `tune` found fastest for these pencils, else
         shared memory between ranks of one node and messages between nodes.
     max_buffer_bytes : int, optional
-        Most bytes that each rank packs at once; data are then moved in several turns. Default: no
+        Most bytes that each rank packs at once; data are then moved in several chunks. Default: no
         bound, which needs memory for all data that the rank sends, and for messages also for all
         data that it receives.
     check : bool, optional
@@ -283,7 +283,7 @@ class Transposition(Plan[Bound]):
         text += f" by {self.method}"
         most = self._options.max_buffer_bytes
         if most is not None:
-            text += f" in {self._exchange.turns} turns, max_buffer_bytes={most}"
+            text += f" in {self._exchange.chunks} chunks, max_buffer_bytes={most}"
         source, target = self._sides
         return f"{text}\n  from {source}\n  to   {target}>"
 
@@ -292,10 +292,10 @@ class Transposition(Plan[Bound]):
         call: str,
         us: Sequence[PencilArray | None],
         outs: Sequence[PencilArray | None] | None,
-    ) -> tuple[Bound, list[PencilArray | None]]:
+    ) -> tuple[PreparedExchange, list[PencilArray | None]]:
         """Check and slice fields; all ranks agree, if the plan does that."""
 
-        def bind(agree: Agreement) -> tuple[Bound, list[PencilArray | None]]:
+        def bind(agree: Agreement) -> tuple[PreparedExchange, list[PencilArray | None]]:
             prepared = self.prepared(us, outs)
             agree(fields=len(prepared[1]))
             return prepared
@@ -306,7 +306,7 @@ class Transposition(Plan[Bound]):
 
     def prepared(
         self, us: Sequence[PencilArray | None], outs: Sequence[PencilArray | None] | None
-    ) -> tuple[Bound, list[PencilArray | None]]:
+    ) -> tuple[PreparedExchange, list[PencilArray | None]]:
         """Check and slice fields, and allocate all that moving them takes; local."""
         bound, targets = self._bind(us, outs)
         bound.reserve()
@@ -314,7 +314,7 @@ class Transposition(Plan[Bound]):
 
     def _bind(
         self, us: Sequence[PencilArray | None], outs: Sequence[PencilArray | None] | None
-    ) -> tuple[Bound, list[PencilArray | None]]:
+    ) -> tuple[PreparedExchange, list[PencilArray | None]]:
         sources = list(us)
         targets: list[PencilArray | None] = [None] * len(sources) if outs is None else list(outs)
         if len(sources) != len(targets):
@@ -328,7 +328,9 @@ class Transposition(Plan[Bound]):
             check_source(u, self.source, self._spec)
             check_out(out, self.target, self._spec)
         filled = [self._allocated() if out is None else out for out in targets]
-        bound = self._exchange.bind(list(map(self._block, sources)), list(map(self._block, filled)))
+        bound = self._exchange.prepare(
+            list(map(self._block, sources)), list(map(self._block, filled))
+        )
         if all(one is other for one, other in zip(filled, targets, strict=True)):
             self._remember(key, bound, [*sources, *targets])
         return bound, filled

@@ -15,8 +15,8 @@ from pencils.array.spec import FieldSpec
 from pencils.comm.agree import agreed
 from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import AUTO, Exchange
-from pencils.comm.methods import Cargo, Piece
-from pencils.comm.topology import Topology, congruent, meeting_place, topology_of, translate
+from pencils.comm.pack_plan import MessageBlock, MessageSpec
+from pencils.comm.topology import Topology, congruent, default_topology, topology_of, translate
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout import Box, Layout, redistribution
 from pencils.pencil import Pencil
@@ -83,11 +83,11 @@ def plan_communicator(comm: MPI.Intracomm | None, *pencils: object) -> Topology:
     known = [pencil for pencil in pencils if isinstance(pencil, Pencil)]
     default = max(known, key=lambda pencil: pencil.size).topology if known else None
     if comm is None:
-        return default or meeting_place()
+        return default or default_topology()
     try:
         return topology_of(comm)
     except (TypeError, ArgumentError):
-        with agreed((default or meeting_place()).comm, "Transposition"):
+        with agreed((default or default_topology()).comm, "Transposition"):
             raise
 
 
@@ -165,8 +165,8 @@ def _share_side(name: str, side: Side | None, topology: Topology) -> Side:
 
 
 def _pieces(
-    source: Side, target: Side, order: Sequence[int], turns: int
-) -> tuple[list[Piece], list[Piece]]:
+    source: Side, target: Side, order: Sequence[int], chunks: int
+) -> tuple[list[MessageBlock], list[MessageBlock]]:
     """List what this process sends and what it receives.
 
     Parameters
@@ -175,15 +175,15 @@ def _pieces(
         Sides of equal shape, singleton dimensions included.
     order : sequence of int
         Order of the axes of the arrays.
-    turns : int
+    chunks : int
         Number of pieces, at least, into which messages are cut; pieces consist of whole lines.
     """
 
-    def cut(whole: Box, own: Box, other: Box, peer: int) -> Iterator[Piece]:
-        for turn, box in enumerate(whole.pieces(max(1, whole.volume // turns))):
+    def cut(whole: Box, own: Box, other: Box, peer: int) -> Iterator[MessageBlock]:
+        for chunk, box in enumerate(whole.pieces(max(1, whole.volume // chunks))):
             here, there = box.slices(own.start), box.slices(other.start)
             start = tuple(there[dim].start for dim in order)
-            yield Piece(peer, tuple(here[dim] for dim in order), start, turn)
+            yield MessageBlock(peer, tuple(here[dim] for dim in order), start, chunk)
 
     schedule = redistribution(source.layout, target.layout, source.rank, target.rank)
     leaving, arriving = source.box, target.box
@@ -212,19 +212,19 @@ def make_exchange(
     if method == AUTO:
         method = topology.methods.get(method_key(sides[0].layout, sides[1].layout, spec), AUTO)
     source, target = (side.with_singletons(spec.singletons) for side in sides)
-    turns = 1
+    chunks = 1
     if options.max_buffer_bytes is not None:
         block = max(source.box.volume, target.box.volume) * prod(spec.components)
-        turns = topology.most(max(1, -(-block * spec.dtype.itemsize // options.max_buffer_bytes)))
-    sends, recvs = _pieces(source, target, order, turns)
-    if turns > 1:
-        turns = topology.most(1 + max((piece.turn for piece in (*sends, *recvs)), default=0))
+        chunks = topology.most(max(1, -(-block * spec.dtype.itemsize // options.max_buffer_bytes)))
+    sends, recvs = _pieces(source, target, order, chunks)
+    if chunks > 1:
+        chunks = topology.most(1 + max((block.chunk for block in (*sends, *recvs)), default=0))
     return Exchange(
         topology,
-        [Cargo(sends, recvs, spec.components, spec.dtype)],
+        [MessageSpec(sends, recvs, spec.components, spec.dtype)],
         axes=len(order),
         method=method,
-        turns=turns,
+        chunks=chunks,
         buffers=buffers,
     )
 

@@ -153,7 +153,7 @@ def test_a_bound_is_kept(comm, method, staging):
     values = numbered(SHAPE)
     u = spread(pair[0], values)
     with Transposition(*pair, method=method, max_buffer_bytes=staging) as plan:
-        turns = plan._exchange.turns
+        chunks = plan._exchange.chunks
         for call in (plan, lambda field: plan.start(field).wait()):
             assert everywhere(comm, holds(call(u), values))
         rounding = LINE * max(1, comm.size)
@@ -164,9 +164,9 @@ def test_a_bound_is_kept(comm, method, staging):
         assert everywhere(comm, len(private) <= 2)
         assert everywhere(comm, len(blocks) <= 1)
         most = max(8 * pen.box(rank).volume for pen in pair for rank in range(comm.size))
-        assert turns >= most // staging
+        assert chunks >= most // staging
         one, other = pencils.alias(pair)
-        if turns > 1:
+        if chunks > 1:
             text = "leave out max_buffer_bytes="
             raise_together(comm, ArgumentError, text, call=lambda: plan(one, other))
         assert everywhere(comm, holds(plan(u), values))

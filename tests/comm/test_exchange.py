@@ -21,8 +21,8 @@ from together import (
 from pencils.comm import limits
 from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import METHODS, Exchange
-from pencils.comm.methods import Cargo, Piece
 from pencils.comm.pack import Additions, Copies
+from pencils.comm.pack_plan import MessageBlock, MessageSpec
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
 
@@ -37,19 +37,19 @@ def _comm(request):
 
 
 def all_to_all(comm, method, *, dtype=float, lead=(), ranks=None, **rest):
-    """Plan in which each of `ranks` sends row r of its source to row `comm.rank` of rank r."""
+    """ChunkPlan in which each of `ranks` sends row r of its source to row `comm.rank` of rank r."""
     ranks = range(comm.size) if ranks is None else ranks
     peers = ranks if comm.rank in ranks else ()
     me = comm.rank, 0
-    pieces = [Piece(r, (slice(r, r + 1), slice(0, r + 2)), me) for r in peers]
-    home = [Piece(r, (slice(r, r + 1), slice(0, comm.rank + 2)), me) for r in peers]
+    pieces = [MessageBlock(r, (slice(r, r + 1), slice(0, r + 2)), me) for r in peers]
+    home = [MessageBlock(r, (slice(r, r + 1), slice(0, comm.rank + 2)), me) for r in peers]
     dtype = np.dtype(dtype)
-    cargo = Cargo(pieces, home, lead, dtype)
-    return Exchange(topology_of(comm), [cargo], axes=2, method=method, **rest)
+    spec = MessageSpec(pieces, home, lead, dtype)
+    return Exchange(topology_of(comm), [spec], axes=2, method=method, **rest)
 
 
 def move(plan, source, target):
-    plan.bind([source], [target]).run()
+    plan.prepare([source], [target]).run()
 
 
 def source_of(comm, rank, dtype=float, lead=()):
@@ -89,7 +89,7 @@ def test_every_element_type_arrives_byte_by_byte(comm, method, dtype):
         target = numbered(source.shape, dtype)
         expected = expected_on(comm, comm.rank, target, dtype, lead)
         plan = all_to_all(comm, method, dtype=dtype, lead=lead)
-        assert plan.bind([source], [target]).start("done").wait() == "done"
+        assert plan.prepare([source], [target]).start("done").wait() == "done"
         assert everywhere(comm, same(target, expected))
         plan.free()
 
@@ -136,16 +136,14 @@ def test_strides_may_differ_between_ranks_and_from_call_to_call(comm, method):
 @pytest.mark.parametrize("method", ["alltoallv", "alltoallw"])
 def test_collectives_over_all_ranks_copy_arrays_that_are_alike(method):
     comm = on_nodes("one node")
-    cargo = Cargo([], [], (), np.dtype(float))
-    for cargoes, rest in (([cargo, cargo], {}), ([cargo], {"arrive": Additions})):
+    spec = MessageSpec([], [], (), np.dtype(float))
+    for specs, rest in (([spec, spec], {}), ([spec], {"unpack": Additions})):
         raise_together(
             comm,
             ArgumentError,
             method,
             "use another one",
-            call=lambda c=cargoes, r=rest: Exchange(
-                topology_of(comm), c, axes=1, method=method, **r
-            ),
+            call=lambda c=specs, r=rest: Exchange(topology_of(comm), c, axes=1, method=method, **r),
         )
 
 
@@ -154,28 +152,28 @@ def test_collectives_over_all_ranks_copy_arrays_that_are_alike(method):
 def test_arrays_of_several_kinds_travel_together_and_add_up(comm, method, memory):
     """To the right neighbour go two ints of one array and a complex vector of another."""
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-    ints = Cargo(
-        [Piece(right, (slice(1, 3),), (0,))],
-        [Piece(left, (slice(0, 2),), (1,))],
+    ints = MessageSpec(
+        [MessageBlock(right, (slice(1, 3),), (0,))],
+        [MessageBlock(left, (slice(0, 2),), (1,))],
         (),
         np.dtype("i4"),
     )
-    vectors = Cargo(
-        [Piece(right, (slice(0, 1),), (2,))],
-        [Piece(left, (slice(2, 3),), (0,))],
+    vectors = MessageSpec(
+        [MessageBlock(right, (slice(0, 1),), (2,))],
+        [MessageBlock(left, (slice(2, 3),), (0,))],
         (2,),
         np.dtype("c16"),
     )
-    for arrive in (Copies, Additions):
-        plan = Exchange(topology_of(comm), [ints, vectors], axes=1, method=method, arrive=arrive)
+    for unpack in (Copies, Additions):
+        plan = Exchange(topology_of(comm), [ints, vectors], axes=1, method=method, unpack=unpack)
         sources = [numbered((4,), "i4") + comm.rank, numbered((2, 3), "c16") * (1 + comm.rank)]
         targets = [np.full(4, 7, "i4"), np.full((2, 3), 7j)]
-        before = 0 if arrive is Copies else 1
+        before = 0 if unpack is Copies else 1
         expected = [target.copy() for target in targets]
         expected[0][0:2] = before * expected[0][0:2] + (numbered((4,), "i4") + left)[1:3]
         theirs = numbered((2, 3), "c16") * (1 + left)
         expected[1][:, 2:3] = before * expected[1][:, 2:3] + theirs[:, 0:1]
-        plan.bind([lying(comm, source, memory) for source in sources], targets).run()
+        plan.prepare([lying(comm, source, memory) for source in sources], targets).run()
         assert everywhere(comm, all(map(same, targets, expected)))
         plan.free()
 
@@ -185,10 +183,12 @@ def test_several_pieces_for_the_same_rank_keep_their_order(comm, method):
     """Rows travel to the right neighbour, one piece each, and land in reversed order."""
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     rows = range(4)
-    sends = [Piece(right, (slice(i, i + 1), slice(0, i + 1)), (3 - i, 0)) for i in rows]
-    recvs = [Piece(left, (slice(3 - i, 4 - i), slice(0, i + 1)), (i, 0)) for i in rows]
+    sends = [MessageBlock(right, (slice(i, i + 1), slice(0, i + 1)), (3 - i, 0)) for i in rows]
+    recvs = [MessageBlock(left, (slice(3 - i, 4 - i), slice(0, i + 1)), (i, 0)) for i in rows]
     topology = topology_of(comm)
-    plan = Exchange(topology, [Cargo(sends, recvs, (), np.dtype("i4"))], axes=2, method=method)
+    plan = Exchange(
+        topology, [MessageSpec(sends, recvs, (), np.dtype("i4"))], axes=2, method=method
+    )
     source = numbered((4, 4), "i4") + 100 * comm.rank
     expected = np.zeros_like(source)
     for i in rows:
@@ -202,16 +202,19 @@ def test_several_pieces_for_the_same_rank_keep_their_order(comm, method):
 
 @ways
 def test_pieces_may_travel_in_turns(comm, method):
-    """Row i in turn i; some ranks have nothing to say in some turns."""
+    """Row i in chunk i; some ranks have no_op to say in some chunks."""
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     sends, recvs = (
-        [Piece(peer, (slice(i, i + 1), slice(0, i + 1)), (i, 0), i) for i in range(count + 1)]
+        [
+            MessageBlock(peer, (slice(i, i + 1), slice(0, i + 1)), (i, 0), i)
+            for i in range(count + 1)
+        ]
         for peer, count in ((right, comm.rank), (left, left))
     )
     topology = topology_of(comm)
-    cargo = Cargo(sends, recvs, (), np.dtype(float))
-    plan = Exchange(topology, [cargo], axes=2, method=method, turns=comm.size)
-    assert plan.turns == comm.size
+    spec = MessageSpec(sends, recvs, (), np.dtype(float))
+    plan = Exchange(topology, [spec], axes=2, method=method, chunks=comm.size)
+    assert plan.chunks == comm.size
     source = numbered((comm.size, comm.size)) + 100 * comm.rank
     expected = np.zeros_like(source)
     for i in range(left + 1):
@@ -219,12 +222,12 @@ def test_pieces_may_travel_in_turns(comm, method):
     for mine in (source, shared_copy(comm, source)):
         for start in (False, True):
             target = np.zeros_like(source)
-            bound = plan.bind([mine], [target])
+            bound = plan.prepare([mine], [target])
             bound.start(None).wait() if start else bound.run()
             assert everywhere(comm, np.array_equal(target, expected))
     if comm.size > 1:  # all that leaves would have to be packed at once
         with pytest.raises(ArgumentError, match="max_buffer_bytes"):
-            plan.bind([source], [source])
+            plan.prepare([source], [source])
     plan.free()
 
 
@@ -242,7 +245,7 @@ def test_counts_beyond_what_one_call_can_move(comm, method, most, monkeypatch):
         move(plan, source, target)
         assert everywhere(comm, same(target, expected))
     if method == "alltoallv":
-        counts = plan._methods[0].counts_away[0]
+        counts = plan._methods[0].send_counts[0]
         assert everywhere(comm, counts.sum() <= comm.size + 2)
     if method == "messages":
         assert everywhere(comm, all(nbytes <= most for _, nbytes in spy.sent))
@@ -263,7 +266,7 @@ def test_source_and_target_may_share_memory(comm, method, copies):
             source[...] = source_of(comm, comm.rank, lead=(copies,))
             expected = expected_on(comm, comm.rank, target, lead=(copies,))
             with one_after_the_other(comm):
-                handle = plan.bind([source], [target]).start(None)
+                handle = plan.prepare([source], [target]).start(None)
             handle.wait()
             assert everywhere(comm, np.array_equal(target, expected))
     plan.free()
@@ -287,13 +290,13 @@ def test_memory_may_be_shared_by_source_and_target_on_some_ranks_only(comm, meth
 def test_in_place_where_only_some_ranks_keep_something_for_themselves(comm, method, memory):
     """Rank 0 sends to itself and to its neighbours; the others pass on all they have."""
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-    sends = [Piece(right, (slice(0, 3),), (1,))]
-    recvs = [Piece(left, (slice(1, 4),), (0,))]
+    sends = [MessageBlock(right, (slice(0, 3),), (1,))]
+    recvs = [MessageBlock(left, (slice(1, 4),), (0,))]
     if comm.rank == 0:
-        sends.append(Piece(0, (slice(3, 4),), (0,)))
-        recvs.append(Piece(0, (slice(0, 1),), (3,)))
-    cargo = Cargo(sends, recvs, (), np.dtype(float))
-    plan = Exchange(topology_of(comm), [cargo], axes=1, method=method)
+        sends.append(MessageBlock(0, (slice(3, 4),), (0,)))
+        recvs.append(MessageBlock(0, (slice(0, 1),), (3,)))
+    spec = MessageSpec(sends, recvs, (), np.dtype(float))
+    plan = Exchange(topology_of(comm), [spec], axes=1, method=method)
     for _ in range(3):
         block = lying(comm, np.arange(4.0) + 10 * comm.rank, memory)
         move(plan, block, block)
@@ -311,14 +314,14 @@ def test_several_arrays_in_one_exchange(comm, method, memory):
     for count in (3, 1, 2, 3):
         sources = [lying(comm, f * source_of(comm, comm.rank), memory) for f in range(count)]
         targets = [np.zeros_like(source) for source in sources]
-        bound = plan.bind(sources, targets)
+        bound = plan.prepare(sources, targets)
         for start in (False, True):
             for target in targets:
                 target[...] = 0
             bound.start(None).wait() if start else bound.run()
             ok = all(np.array_equal(target, f * expected) for f, target in enumerate(targets))
             assert everywhere(comm, ok)
-    plan.bind([], []).run()
+    plan.prepare([], []).run()
     plan.free()
 
 
@@ -329,7 +332,7 @@ def test_many_under_way_and_waited_for_in_another_order(comm, method, memory):
     sources = [lying(comm, source_of(comm, comm.rank) * f, memory) for f in range(1, 7)]
     targets = [np.zeros_like(source) for source in sources]
     handles = [
-        plans[n % 2].bind([source], [target]).start(n)
+        plans[n % 2].prepare([source], [target]).start(n)
         for n, (source, target) in enumerate(zip(sources, targets, strict=True))
     ]
     order = np.random.default_rng(5 + comm.rank).permutation(6)
@@ -349,8 +352,8 @@ def test_a_call_while_others_are_under_way_completes_them_first(comm, method):
     plan = all_to_all(comm, method)
     source = source_of(comm, comm.rank)
     targets = [np.zeros_like(source) for _ in range(3)]
-    handle = plan.bind([source], [targets[0]]).start("first")
-    plan.bind([source], [targets[1]]).start("forgotten")
+    handle = plan.prepare([source], [targets[0]]).start("first")
+    plan.prepare([source], [targets[1]]).start("forgotten")
     gc.collect()
     move(plan, source, targets[2])
     expected = expected_on(comm, comm.rank, np.zeros_like(source))
@@ -366,7 +369,7 @@ def test_what_is_bound_once_moves_what_the_arrays_hold_then(comm, method):
     source = source_of(comm, comm.rank)
     target = np.zeros_like(source)
     expected = expected_on(comm, comm.rank, np.zeros_like(source))
-    bound = plan.bind([source], [target])
+    bound = plan.prepare([source], [target])
     for factor in range(1, 6):
         source[...] = factor * source_of(comm, comm.rank)
         bound.run() if factor % 2 else bound.start(None).wait()
@@ -420,8 +423,8 @@ def test_free_completes_what_was_forgotten(comm, method):
     source = source_of(comm, comm.rank)
     targets = [np.zeros_like(source) for _ in range(3)]
     for target in targets[:2]:
-        plan.bind([source], [target]).start(None)
-    late = other.bind([source], [targets[2]]).start("late")
+        plan.prepare([source], [target]).start(None)
+    late = other.prepare([source], [targets[2]]).start("late")
     plan.free()
     plan.free()
     expected = expected_on(comm, comm.rank, np.zeros_like(source))
@@ -461,9 +464,12 @@ def test_components_without_extent(comm, method):
 
 def test_messages_go_only_to_ranks_that_share_something(comm):
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-    sends, recvs = [Piece(right, (slice(0, 1),), (0,))], [Piece(left, (slice(0, 1),), (0,))]
-    cargo = Cargo(sends, recvs, (), np.dtype(float))
-    plan = Exchange(topology_of(comm), [cargo], axes=1, method="messages")
+    sends, recvs = (
+        [MessageBlock(right, (slice(0, 1),), (0,))],
+        [MessageBlock(left, (slice(0, 1),), (0,))],
+    )
+    spec = MessageSpec(sends, recvs, (), np.dtype(float))
+    plan = Exchange(topology_of(comm), [spec], axes=1, method="messages")
     spy = spy_on(plan)
     target = np.zeros(1)
     move(plan, np.full(1, float(comm.rank)), target)

@@ -193,7 +193,7 @@ def test_moves_in_place_as_numpy_does(comm, method, data):
 @ways
 @pytest.mark.parametrize("most", [1, 13, 500])
 def test_counts_beyond_what_one_call_can_move(comm, method, most, monkeypatch):
-    """As if MPI counted to a handful: in all directions, in one turn and in several, in place."""
+    """As if MPI counted to a handful: in all directions, in one chunk and in several, in place."""
     monkeypatch.setattr(limits, "MOST_BYTES", most)
     monkeypatch.setattr(limits, "MOST_UNITS", comm.size + 1)
     values = numbered((2, *SHAPE), "c16")
@@ -258,14 +258,14 @@ def test_the_method_that_was_asked_for_is_in_use(comm, method):
 
 
 @ways
-def test_a_plan_tells_in_how_many_turns_it_works(comm, method):
+def test_a_plan_tells_in_how_many_chunks_it_works(comm, method):
     rows = Pencil((12, 12), comm, decomp=0)
     nbytes = max(prod(rows.box(rank).shape) for rank in range(comm.size)) * 8
     columns = rows.with_(decomp=1)
     with Transposition(rows, columns, method=method, max_buffer_bytes=nbytes) as plan:
-        assert "in 1 turns" in repr(plan)
+        assert "in 1 chunks" in repr(plan)
     with Transposition(
         rows, rows.with_(decomp=1), method=method, max_buffer_bytes=nbytes // 3
     ) as plan:
-        assert "turns, max_buffer_bytes=" in repr(plan)
-        assert "in 1 turns" not in repr(plan)
+        assert "chunks, max_buffer_bytes=" in repr(plan)
+        assert "in 1 chunks" not in repr(plan)

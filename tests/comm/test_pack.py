@@ -55,14 +55,15 @@ def some_bytes(count):
 class Memory:
     """Bytes with an array somewhere inside, of any memory order, gaps and directions."""
 
-    def __init__(self, shape, dtype, *, order, gaps, turns, offset):
+    def __init__(self, shape, dtype, *, order, gaps, chunks, offset):
         dtype = np.dtype(dtype)
         extents = [(shape[axis] * gaps[axis], gaps[axis]) for axis in order]
         held = tuple(extent for extent, _ in extents)
         self.raw = some_bytes(offset + int(np.prod(held, dtype=int)) * dtype.itemsize + 64)
         array = np.ndarray(held, dtype, self.raw.data, offset).transpose(np.argsort(order))
         steps = (
-            slice(None, None, -gap if turn else gap) for gap, turn in zip(gaps, turns, strict=True)
+            slice(None, None, -gap if chunk else gap)
+            for gap, chunk in zip(gaps, chunks, strict=True)
         )
         self.array = array[(*steps, ...)]
         assert self.array.shape == shape
@@ -84,7 +85,7 @@ def blocks(draw):
             dtype,
             order=draw(st.permutations(range(ndim))),
             gaps=draw(st.lists(st.sampled_from([1, 1, 1, 2, 3]), min_size=ndim, max_size=ndim)),
-            turns=draw(st.lists(st.booleans(), min_size=ndim, max_size=ndim)),
+            chunks=draw(st.lists(st.booleans(), min_size=ndim, max_size=ndim)),
             offset=draw(st.integers(0, 70)),
         )
 
@@ -129,8 +130,8 @@ def test_large_and_odd_blocks_in_another_memory_order(name, stream_from):
 
 
 def check_order(name, stream_from, shape, order, size):
-    target = Memory(shape, f"V{size}", order=order, gaps=(1,) * 3, turns=(0,) * 3, offset=16)
-    source = Memory(shape, f"V{size}", order=range(3), gaps=(1,) * 3, turns=(0,) * 3, offset=24)
+    target = Memory(shape, f"V{size}", order=order, gaps=(1,) * 3, chunks=(0,) * 3, offset=16)
+    source = Memory(shape, f"V{size}", order=range(3), gaps=(1,) * 3, chunks=(0,) * 3, offset=24)
     _, after = expected(target, source)
     set_stream(stream_from)
     with pack.using(name):
@@ -182,8 +183,8 @@ def test_prepared_copies_see_new_data_and_keep_their_arrays(name):
     targets = np.zeros((40, 30)), np.zeros((30, 20))
     with pack.using(name):
         run = pack.Copies([(targets[0].T, source), (targets[1], source[:, ::2])])
-        nothing = pack.Copies([])
-    nothing()
+        no_op = pack.Copies([])
+    no_op()
     for value in (1, 2):
         source[:] = np.arange(1200).reshape(30, 40) * value
         run()

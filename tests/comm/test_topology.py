@@ -8,12 +8,18 @@ from mpi4py import MPI
 from together import NODES, everywhere, holds, numbered, pretend_nodes, raise_together, spread
 
 import pencils
-from pencils.comm.group import group_with
+from pencils.comm.buffers import Buffers
+from pencils.comm.shared_group import SharedMemoryGroup
 from pencils.comm.topology import congruent, topology_of, translate
 from pencils.errors import ArgumentError
 from pencils.layout import ProcessGrid
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+
+def group_of(topology, peers):
+    return SharedMemoryGroup(topology, peers, 1, Buffers())
+
 
 SHAPE = (5, 7, 4)
 
@@ -147,21 +153,21 @@ def test_ranks_of_a_node_that_wait_for_each_other(comm):
     private = comm.Dup()
     topology = topology_of(private)
     before = topology.communicators
-    whole = group_with(topology, range(comm.size))
+    whole = group_of(topology, range(comm.size))
     assert whole.comm is topology.node
-    ring = group_with(topology, [(comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size])
+    ring = group_of(topology, [(comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size])
     assert ring.comm.size in {comm.size} | ({1, 2, 3} if comm.size <= 3 else set())
     for row in (1, 2, 3):
         first = comm.rank // row * row
         peers = [rank for rank in range(first, first + row) if rank < comm.size]
-        group = group_with(topology, peers)
+        group = group_of(topology, peers)
         assert everywhere(
             comm, list(group.ranks) == (peers if row < comm.size else [*range(comm.size)])
         )
         assert everywhere(comm, group.comm.rank == group.ranks[comm.rank])
-        again = group_with(topology, [peer for peer in peers if peer != comm.rank])
+        again = group_of(topology, [peer for peer in peers if peer != comm.rank])
         assert again.comm is group.comm
-        assert again.shared is group.shared
+        assert again.pool is group.pool
     assert topology.communicators <= before + 4
     private.Free()
 
@@ -174,7 +180,7 @@ def test_not_more_groups_than_communicators_allow(comm):
     for _ in range(60):
         numbers = rng.integers(0, 3, comm.size).tolist()
         peers = [rank for rank, number in enumerate(numbers) if number == numbers[comm.rank]]
-        group = group_with(topology, peers)
+        group = group_of(topology, peers)
         assert everywhere(comm, set(peers) <= set(group.ranks))
         assert everywhere(comm, group.comm.allreduce(1) == len(group.ranks))
     assert len(topology.groups) <= 16

@@ -68,7 +68,7 @@ def in_shared_memory(topology):
 
 
 def pools(topology):
-    return [topology.shared, topology.staging, *(pool for _, pool in topology.groups.values())]
+    return [topology.shared, *(pool for _, pool in topology.groups.values())]
 
 
 @pytest.mark.parametrize("decomp", [(0,), (0, 1)])

@@ -232,7 +232,7 @@ WRONG = {
     "concatenate": (lambda: np.concatenate([x34, x34.T]), ArgumentError, "must be equal"),
     "stack": (lambda: np.stack([x34, x34.T]), ArgumentError, "must be equal"),
     "cumsum": (lambda: np.cumsum(x34), TypeError, "needs axis="),
-    "einsum letters": (lambda: np.einsum("ijk->i", x34), ValueError, "too many subscripts"),
+    "einsum messages": (lambda: np.einsum("ijk->i", x34), ValueError, "too many subscripts"),
     "einsum result": (lambda: np.einsum("ij->k", x34), ValueError, "never appeared in an input"),
     "einsum extents": (lambda: np.einsum("ij,ij", x34, x34.T), ValueError, r"\(4,3\)"),
     "einsum terms": (lambda: np.einsum("ij", x34, x34), ValueError, "operands provided to"),

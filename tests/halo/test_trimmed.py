@@ -178,10 +178,10 @@ def test_faces_as_wide_as_a_trimmed_block_are_contiguous(comm, monkeypatch):
     u = trim(pencils.zeros(pen, halo=2), {0, 1})
     (phase,) = ROUTES["sweeps"]([0], [1])
     block = PaddedBlock(HaloSpec.of(u), comm.rank, contiguous=True)
-    cargo = block.cargo(phase, adjoint=False)
-    pieces = [*cargo.sends, *cargo.recvs]
+    spec = block.message_spec(phase, adjoint=False)
+    pieces = [*spec.sends, *spec.recvs]
     assert everywhere(comm, len(pieces) == sum(u.halo_room[0]))
-    assert everywhere(comm, all(piece.straight for piece in pieces))
+    assert everywhere(comm, all(piece.contiguous for piece in pieces))
 
 
 @ends

@@ -163,7 +163,7 @@ def test_buffers_find_their_way_back_to_their_requests(comm):
             handles = plan.start(u), plan.start(v)
             for handle in handles:
                 handle.wait()
-            counts.append(len(list(method.wires)))
+            counts.append(len(list(method.requests)))
             check_exchange([u], lambda: plan(u))
         assert everywhere(comm, len(set(counts)) == 1)
 

@@ -1,6 +1,6 @@
-"""One nonblocking collective over all ranks: packed, or described by MPI datatypes.
+"""One nonblocking collective over all ranks: of packed blocks, or of MPI datatypes.
 
-For exchanges that treat all arrays alike, and copy what arrives.
+For exchanges with one message spec whose received blocks are copied, not added.
 """
 
 from __future__ import annotations
@@ -14,50 +14,59 @@ from numpy.typing import NDArray
 from pencils.comm import limits
 from pencils.comm.buffers import Buffers
 from pencils.comm.memory import LINE, Bytes, address, mpi_buffer
-from pencils.comm.methods.method import Array, Call, Flow, Method, Packing, Plan
+from pencils.comm.methods.method import Array, Method, PreparedMethod
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import copy
+from pencils.comm.pack_plan import ChunkPlan, PackPlan
 
 Strides = tuple[int, ...]
 
-# Sets of datatypes that a plan keeps, one for each pair of strides it meets.
+# Sets of datatypes that a method keeps, one for each set of strides.
 MOST_SETS = 8
 
 
 class Alltoallv(Method):
-    """Pieces are packed in the order of the ranks."""
+    """Blocks are packed in the order of the ranks."""
 
     name = "alltoallv"
     versatile = False
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ChunkPlan) -> None:
         super().__init__(plan)
-        (self.away,), (self.home,) = plan.away, plan.home
-        away, home, size = self.away, self.home, plan.topology.comm.size
-        largest = max(sum(away.nbytes), sum(home.nbytes))
+        (self.sends,), (self.recvs,) = plan.sends, plan.recvs
+        sends, recvs, size = self.sends, self.recvs, plan.topology.comm.size
+        largest = max(sum(sends.nbytes), sum(recvs.nbytes))
         most = plan.topology.comm.allreduce(largest, op=MPI.MAX)
         self.unit = LINE
         while most // self.unit + size > limits.MOST_UNITS:
             self.unit *= 2
         self.type = _bytes_type(self.unit)
-        self.offsets = away.offsets(self.unit), home.offsets(self.unit)
-        self.counts_away = _by_rank(away, self.offsets[0], size)
-        self.counts_home = _by_rank(home, self.offsets[1], size)
+        self.offsets = sends.offsets(self.unit), recvs.offsets(self.unit)
+        self.send_counts = _by_rank(sends, self.offsets[0], size)
+        self.recv_counts = _by_rank(recvs, self.offsets[1], size)
 
-    def bind(self, call: Call) -> Flow:
-        """Slice the arrays."""
-        return _AlltoallvFlow(self, call)
+    def prepare(
+        self,
+        sources: Sequence[Array],
+        targets: Sequence[Array],
+        *,
+        aliased: bool,  # noqa: ARG002
+    ) -> PreparedMethod:
+        """Slice the arrays; packing makes aliasing harmless."""
+        return _PreparedAlltoallv(self, sources, targets)
 
 
-class _AlltoallvFlow(Flow):
-    def __init__(self, method: Alltoallv, call: Call) -> None:
+class _PreparedAlltoallv(PreparedMethod):
+    def __init__(
+        self, method: Alltoallv, sources: Sequence[Array], targets: Sequence[Array]
+    ) -> None:
         self._method = method
-        self._away = [method.away.views(source) for source in call.sources]
-        self._home = [method.home.views(target) for target in call.targets]
+        self._sends = [method.sends.views(source) for source in sources]
+        self._recvs = [method.recvs.views(target) for target in targets]
 
     def start(self) -> Callable[[], None]:
         """Pack everything and start one collective for each array."""
-        finish = [self._start(*views) for views in zip(self._away, self._home, strict=True)]
+        finish = [self._start(*views) for views in zip(self._sends, self._recvs, strict=True)]
 
         def complete() -> None:
             for each in finish:
@@ -68,36 +77,37 @@ class _AlltoallvFlow(Flow):
     def reserve(self) -> None:
         """Allocate all buffers."""
         sizes = [self._method.unit * starts[-1] for starts in self._method.offsets]
-        _have_room(self._method.plan.buffers, sizes * len(self._away))
+        _have_room(self._method.plan.buffers, sizes * len(self._sends))
 
-    def _start(self, away: list[Array], home: list[Array]) -> Callable[[], None]:
+    def _start(self, sends: list[Array], recvs: list[Array]) -> Callable[[], None]:
         method, plan, unit = self._method, self._method.plan, self._method.unit
-        starts_away, starts_home = method.offsets
-        outbox = plan.buffers.take(unit * starts_away[-1])
-        inbox = plan.buffers.take(unit * starts_home[-1])
-        for number, view in enumerate(away):
-            copy(method.away.window(outbox, number, unit * starts_away[number]), view)
+        send_starts, recv_starts = method.offsets
+        packed = plan.buffers.take(unit * send_starts[-1])
+        received = plan.buffers.take(unit * recv_starts[-1])
+        for number, view in enumerate(sends):
+            copy(method.sends.window(packed, number, unit * send_starts[number]), view)
         request = plan.topology.comm.Ialltoallv(
-            [outbox, *method.counts_away, method.type], [inbox, *method.counts_home, method.type]
+            [packed, *method.send_counts, method.type],
+            [received, *method.recv_counts, method.type],
         )
 
         def complete() -> None:
             request.Wait()
-            for number, view in enumerate(home):
-                copy(view, method.home.window(inbox, number, unit * starts_home[number]))
-            plan.buffers.give(inbox)
-            plan.buffers.give(outbox)
+            for number, view in enumerate(recvs):
+                copy(view, method.recvs.window(received, number, unit * recv_starts[number]))
+            plan.buffers.give(received)
+            plan.buffers.give(packed)
 
         return complete
 
 
 def _by_rank(
-    packing: Packing, offsets: list[int], size: int
+    pack_plan: PackPlan, offsets: list[int], size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     counts = np.zeros(size, dtype=np.int64)
     starts = np.zeros(size, dtype=np.int64)
-    for peer, start, stop in zip(packing.peers, offsets[:-1], offsets[1:], strict=True):
-        if counts[peer] == 0:  # pieces for one peer lie one behind the other
+    for peer, start, stop in zip(pack_plan.peers, offsets[:-1], offsets[1:], strict=True):
+        if counts[peer] == 0:  # blocks for one peer follow each other
             starts[peer] = start
         counts[peer] += stop - start
     return counts, starts
@@ -105,37 +115,39 @@ def _by_rank(
 
 @cache
 def _bytes_type(nbytes: int) -> MPI.Datatype:
-    """Datatype of so many bytes: a few powers of two, kept, because plans come and go."""
+    """Datatype of `nbytes` bytes; never freed, because all plans use the same few powers of two."""
     return MPI.BYTE.Create_contiguous(nbytes).Commit()
 
 
 class Alltoallw(Method):
-    """Nothing is packed: MPI walks the strides of source and target itself."""
+    """Nothing is packed: MPI reads and writes blocks by their strides."""
 
     name = "alltoallw"
     versatile = False
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ChunkPlan) -> None:
         super().__init__(plan)
-        (self.away,), (self.home,) = plan.away, plan.home
+        (self.sends,), (self.recvs,) = plan.sends, plan.recvs
         self._made: dict[tuple[int, Strides], list[MPI.Datatype]] = {}
 
-    def bind(self, call: Call) -> Flow:
-        """Hold on to the arrays; datatypes depend on strides alone and are kept by the plan."""
-        return _AlltoallwFlow(self, call)
+    def prepare(
+        self, sources: Sequence[Array], targets: Sequence[Array], *, aliased: bool
+    ) -> PreparedMethod:
+        """Keep the arrays; datatypes depend on strides only, and are kept by the method."""
+        return _PreparedAlltoallw(self, sources, targets, aliased=aliased)
 
-    def types(self, packing: Packing, strides: Strides) -> list[MPI.Datatype]:
-        """Datatype of what each rank gets of an array, or sends for it."""
-        key = id(packing), strides
+    def types(self, pack_plan: PackPlan, strides: Strides) -> list[MPI.Datatype]:
+        """Datatype of the blocks of an array for each rank."""
+        key = id(pack_plan), strides
         if key not in self._made:
             if len(self._made) >= MOST_SETS:
                 self._free(next(iter(self._made)))
-            self._made[key] = _types_by_rank(packing, strides, self.plan.topology.comm.size)
-        self._made[key] = self._made.pop(key)  # the latest is the last to go
+            self._made[key] = _types_by_rank(pack_plan, strides, self.plan.topology.comm.size)
+        self._made[key] = self._made.pop(key)  # the most recently used is freed last
         return self._made[key]
 
     def free(self) -> None:
-        """Free the datatypes; what is under way still completes."""
+        """Free the datatypes; communication that uses them still completes."""
         for key in list(self._made):
             self._free(key)
 
@@ -145,23 +157,31 @@ class Alltoallw(Method):
                 kind.Free()
 
 
-class _AlltoallwFlow(Flow):
-    def __init__(self, method: Alltoallw, call: Call) -> None:
+class _PreparedAlltoallw(PreparedMethod):
+    def __init__(
+        self,
+        method: Alltoallw,
+        sources: Sequence[Array],
+        targets: Sequence[Array],
+        *,
+        aliased: bool,
+    ) -> None:
         self._method = method
-        self._call = call
+        self._sources = sources
+        self._targets = targets
         # Open MPI takes one address on both sides for a call in place, empty arrays or not.
-        pairs = zip(call.sources, call.targets, strict=True)
-        self._copy = call.aliased or any(address(u) == address(out) for u, out in pairs)
+        pairs = zip(sources, targets, strict=True)
+        self._copy = aliased or any(address(u) == address(out) for u, out in pairs)
 
     def start(self) -> Callable[[], None]:
         """Start one collective for each pair of arrays; sources that share memory are copied."""
         buffers = self._method.plan.buffers
         copies: list[Bytes] = []
-        sources = list(self._call.sources)
+        sources = list(self._sources)
         if self._copy:
             copies = [buffers.take(source.nbytes) for source in sources]
             sources = [_copy_into(*pair) for pair in zip(copies, sources, strict=True)]
-        requests = [self._start(*pair) for pair in zip(sources, self._call.targets, strict=True)]
+        requests = [self._start(*pair) for pair in zip(sources, self._targets, strict=True)]
 
         def complete() -> None:
             MPI.Request.Waitall(requests)
@@ -172,16 +192,16 @@ class _AlltoallwFlow(Flow):
 
     def reserve(self) -> None:
         """Allocate room for copies."""
-        sizes = [source.nbytes for source in self._call.sources] if self._copy else []
+        sizes = [source.nbytes for source in self._sources] if self._copy else []
         _have_room(self._method.plan.buffers, sizes)
 
     def _start(self, source: Array, target: Array) -> MPI.Request:
         plan = self._method.plan
-        types_away = self._method.types(self._method.away, source.strides)
-        types_home = self._method.types(self._method.home, target.strides)
+        send_types = self._method.types(self._method.sends, source.strides)
+        recv_types = self._method.types(self._method.recvs, target.strides)
         return plan.topology.comm.Ialltoallw(
-            [mpi_buffer(source), *_ones(types_away), types_away],
-            [mpi_buffer(target), *_ones(types_home), types_home],
+            [mpi_buffer(source), *_ones(send_types), send_types],
+            [mpi_buffer(target), *_ones(recv_types), recv_types],
         )
 
 
@@ -201,15 +221,16 @@ def _ones(types: list[MPI.Datatype]) -> tuple[list[int], list[int]]:
     return [int(kind != MPI.BYTE) for kind in types], [0] * len(types)
 
 
-def _types_by_rank(packing: Packing, strides: Strides, size: int) -> list[MPI.Datatype]:
+def _types_by_rank(pack_plan: PackPlan, strides: Strides, size: int) -> list[MPI.Datatype]:
     parts: dict[int, list[tuple[int, MPI.Datatype]]] = {}
-    skip = len(packing.lead)
-    for piece, shape, nbytes in zip(packing.pieces, packing.shapes, packing.nbytes, strict=True):
+    skip = len(pack_plan.lead)
+    every = zip(pack_plan.blocks, pack_plan.shapes, pack_plan.nbytes, strict=True)
+    for block, shape, nbytes in every:
         if nbytes == 0:
             continue
-        start = sum(s.start * stride for s, stride in zip(piece.key, strides[skip:], strict=True))
-        kind = _strided(shape, strides, packing.dtype.itemsize)
-        parts.setdefault(piece.peer, []).append((start, kind))
+        start = sum(s.start * stride for s, stride in zip(block.key, strides[skip:], strict=True))
+        kind = _strided(shape, strides, pack_plan.dtype.itemsize)
+        parts.setdefault(block.peer, []).append((start, kind))
     return [_joined(parts[rank]) if rank in parts else MPI.BYTE for rank in range(size)]
 
 
@@ -222,7 +243,7 @@ def _joined(parts: list[tuple[int, MPI.Datatype]]) -> MPI.Datatype:
 
 
 def _strided(shape: tuple[int, ...], strides: Strides, itemsize: int) -> MPI.Datatype:
-    """Datatype of the elements of an array, from its first one on; contiguous axes become one."""
+    """Datatype of the elements of an array from its first one on; contiguous axes are merged."""
     run = itemsize
     axes = list(zip(shape, strides, strict=True))
     while axes and (axes[-1][1] == run or axes[-1][0] == 1):
@@ -235,7 +256,7 @@ def _strided(shape: tuple[int, ...], strides: Strides, itemsize: int) -> MPI.Dat
 
 
 def _repeated(kind: MPI.Datatype, count: int, stride: int) -> MPI.Datatype:
-    """Datatype of `count` times `kind`, `stride` bytes apart, in counts that MPI takes."""
+    """Datatype of `count` times `kind`, `stride` bytes apart, with counts that MPI allows."""
     most = limits.MOST_UNITS
     if count <= most:
         return _vector(kind, count, stride)
@@ -249,6 +270,6 @@ def _repeated(kind: MPI.Datatype, count: int, stride: int) -> MPI.Datatype:
 
 
 def _vector(kind: MPI.Datatype, count: int, stride: int) -> MPI.Datatype:
-    if kind.Get_extent() == (0, stride):  # which MPI libraries do not notice by themselves
+    if kind.Get_extent() == (0, stride):  # MPI libraries do not detect this
         return kind.Create_contiguous(count)
     return kind.Create_hvector(count, 1, stride)

@@ -1,4 +1,4 @@
-"""Nonblocking point-to-point messages between the ranks that have something to say."""
+"""Nonblocking point-to-point messages between ranks that exchange blocks."""
 
 from __future__ import annotations
 
@@ -9,169 +9,155 @@ from typing import NamedTuple
 from pencils.comm import limits
 from pencils.comm.buffers import Buffers
 from pencils.comm.memory import Bytes, byte_chunks, round_up
-from pencils.comm.methods.method import (
-    Array,
-    Arrival,
-    Call,
-    Flow,
-    Method,
-    Packing,
-    Plan,
-    nothing,
-)
+from pencils.comm.methods.method import Array, Method, PreparedMethod
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import Copies
+from pencils.comm.pack_plan import ChunkPlan, PackPlan, Unpacker, no_op
 
 TAG = 1
 
 
 class Messages(Method):
-    """One message for each rank there is something for, and others for large pieces.
+    """One message for each peer, and others for large blocks.
 
-    Pieces travel together, packed into one buffer. One that is alone, or large, travels straight
-    from the source and into the target where it is contiguous.
+    Small blocks for one peer are packed into one buffer. A block that is large, or the only one, is
+    sent from the source, or received in the target, without packing if it is contiguous there.
     """
 
     name = "messages"
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ChunkPlan) -> None:
         super().__init__(plan)
         self.comm = plan.topology.comm
-        self.wires: weakref.WeakSet[_Wires] = weakref.WeakSet()
+        self.requests: weakref.WeakSet[_Requests] = weakref.WeakSet()
 
-    def bind(self, call: Call) -> Flow:
+    def prepare(
+        self, sources: Sequence[Array], targets: Sequence[Array], *, aliased: bool
+    ) -> PreparedMethod:
         """Slice the arrays."""
-        return _MessagesFlow(self, call)
+        return _PreparedMessages(self, sources, targets, aliased=aliased)
 
     def free(self) -> None:
-        """Free all requests: MPI libraries want that before the communicator goes."""
-        for wires in self.wires:
-            wires.free()
+        """Free all requests: MPI libraries require that before a communicator is freed."""
+        for requests in self.requests:
+            requests.free()
 
 
-class _Parcel(NamedTuple):
-    """Pieces that travel together, each with its shape and place in the buffer."""
+class _Message(NamedTuple):
+    """Blocks sent together: a view of each, its offset in the buffer, and the end of the last."""
 
     peer: int
     views: list[Array]
-    places: list[int]
+    offsets: list[int]
     nbytes: int
     in_place: bool
 
 
-class _Wire(NamedTuple):
-    """A parcel as MPI sees it, and what packs it before it leaves or unpacks what has arrived."""
+class _Requests:
+    """Persistent requests for messages in one buffer, with what packs or unpacks them.
 
-    requests: list[MPI.Prequest]
-    copies: Callable[[], None]
-
-
-class _Wires:
-    """Parcels laid out in a buffer, with requests that can be started again and again.
-
-    Small ones make one batch, which costs fewer calls. Each large one is a batch of its own: one
-    is packed, or unpacked, while others are on their way.
+    Small buffers make one batch, which needs fewer calls of MPI. Each message of a large buffer is
+    a batch of its own: one is packed, or unpacked, while others are on their way.
     """
 
-    def __init__(self, buffer: Bytes, wires: list[_Wire]) -> None:
+    def __init__(
+        self, buffer: Bytes, each: list[tuple[list[MPI.Prequest], Callable[[], None]]]
+    ) -> None:
         self.buffer = buffer
-        self.requests = [request for wire in wires for request in wire.requests]
-        self.batches = [(self.requests, wires)]
+        self.all = [request for requests, _ in each for request in requests]
+        self.batches = [(self.all, [copies for _, copies in each])]
         if buffer.nbytes >= limits.ALONE:
-            self.batches = [(wire.requests, [wire]) for wire in wires]
-        self.free = weakref.finalize(self, _free, self.requests)
-
-    def start(self) -> None:
-        """Start all of them."""
-        MPI.Prequest.Startall(self.requests)
+            self.batches = [(requests, [copies]) for requests, copies in each]
+        self.free = weakref.finalize(self, _free, self.all)
 
 
-class _Parcels:
-    """All parcels of one direction; what does not travel straight has its place in a buffer.
+class _Direction:
+    """All messages of one direction, and the layout of the buffer for those not sent in place.
 
     Parameters
     ----------
-    pairs : sequence of (Packing, numpy.ndarray)
-        What travels of each array.
+    pairs : sequence of (PackPlan, numpy.ndarray)
+        What is moved of each array.
     method : Messages
-        Keeps an eye on the requests.
+        Keeps the requests, to free them.
     init : callable
-        Makes a request of a buffer, a rank and a tag.
-    prepare : callable
-        Makes what packs, or unpacks, of pairs of views and their places in the buffer.
+        Makes a persistent request of a buffer, a rank and a tag.
+    copy : callable
+        Prepares to pack, or unpack, pairs of a block of the array and one of the buffer.
     in_place : bool
-        Whether contiguous pieces need no buffer.
+        Whether contiguous blocks need no buffer.
     """
 
     def __init__(
         self,
-        pairs: Sequence[tuple[Packing, Array]],
+        pairs: Sequence[tuple[PackPlan, Array]],
         method: Messages,
         init: Callable[[Bytes, int, int], MPI.Prequest],
-        prepare: Arrival,
+        copy: Unpacker,
         *,
         in_place: bool,
     ) -> None:
         self._method = method
         self._init = init
-        self._prepare = prepare
-        self.parcels: list[_Parcel] = []
+        self._copy = copy
+        self.messages: list[_Message] = []
         self.nbytes = 0
-        for peer, views in _together(pairs):
+        for peer, views in _by_message(pairs):
             alone = in_place and len(views) == 1 and views[0].flags.c_contiguous
             self._add(peer, views, in_place=alone)
-        self._made: _Wires | None = None
+        self._made: _Requests | None = None
 
     def _add(self, peer: int, views: list[Array], *, in_place: bool) -> None:
-        places, end = [], 0
+        offsets, end = [], 0
         for view in views:
-            places.append(round_up(end))
-            end = places[-1] + view.nbytes
+            offsets.append(round_up(end))
+            end = offsets[-1] + view.nbytes
         start, self.nbytes = self.nbytes, self.nbytes + (0 if in_place else round_up(end))
-        places = [start + place for place in places]
-        self.parcels.append(_Parcel(peer, views, places, end, in_place))
+        offsets = [start + offset for offset in offsets]
+        self.messages.append(_Message(peer, views, offsets, end, in_place))
 
-    def lay_out(self, buffers: Buffers) -> _Wires:
-        """Lay the parcels out in a buffer, the same one as before if that is idle."""
+    def requests(self, buffers: Buffers) -> _Requests:
+        """Take a buffer and its requests: the same ones as before if that buffer is idle."""
         buffer = buffers.take(self.nbytes, None if self._made is None else self._made.buffer)
         if self._made is None or self._made.buffer is not buffer:
-            wires = [self._wire(parcel, buffer) for parcel in self.parcels]
-            self._made = _Wires(buffer, wires)
-            self._method.wires.add(self._made)
+            each = [self._request(message, buffer) for message in self.messages]
+            self._made = _Requests(buffer, each)
+            self._method.requests.add(self._made)
         return self._made
 
-    def is_laid_out(self, buffers: Buffers) -> bool:
-        """Whether nothing has to be allocated to lay the parcels out."""
+    def is_ready(self, buffers: Buffers) -> bool:
+        """Whether `requests` allocates nothing."""
         return self._made is not None and buffers.has(self._made.buffer)
 
-    def _wire(self, parcel: _Parcel, buffer: Bytes) -> _Wire:
-        memory, copies = parcel.views[0], nothing
-        if not parcel.in_place:
-            start = parcel.places[0]
-            memory = buffer[start : start + parcel.nbytes]
+    def _request(
+        self, message: _Message, buffer: Bytes
+    ) -> tuple[list[MPI.Prequest], Callable[[], None]]:
+        memory, copies = message.views[0], no_op
+        if not message.in_place:
+            start = message.offsets[0]
+            memory = buffer[start : start + message.nbytes]
             windows = [
-                buffer[place : place + view.nbytes].view(view.dtype).reshape(view.shape)
-                for place, view in zip(parcel.places, parcel.views, strict=True)
+                buffer[offset : offset + view.nbytes].view(view.dtype).reshape(view.shape)
+                for offset, view in zip(message.offsets, message.views, strict=True)
             ]
-            copies = self._prepare(list(zip(parcel.views, windows, strict=True)))
-        requests = [self._init(chunk, parcel.peer, TAG) for chunk in byte_chunks(memory)]
-        return _Wire(requests, copies)
+            copies = self._copy(list(zip(message.views, windows, strict=True)))
+        return [self._init(part, message.peer, TAG) for part in byte_chunks(memory)], copies
 
 
-def _together(pairs: Sequence[tuple[Packing, Array]]) -> list[tuple[int, list[Array]]]:
-    """Parcel what goes to, or comes from, each rank; both sides decide alike, by sizes."""
-    parcels: list[tuple[int, list[Array]]] = []
+def _by_message(pairs: Sequence[tuple[PackPlan, Array]]) -> list[tuple[int, list[Array]]]:
+    """Group blocks by message, with equal results on both sides, because only sizes decide."""
+    messages: list[tuple[int, list[Array]]] = []
     small: dict[int, list[Array]] = {}
-    for packing, array in pairs:
-        for peer, view in zip(packing.peers, packing.views(array), strict=True):
+    for pack_plan, array in pairs:
+        for peer, view in zip(pack_plan.peers, pack_plan.views(array), strict=True):
             if view.nbytes >= limits.ALONE:
-                parcels.append((peer, [view]))
+                messages.append((peer, [view]))
                 continue
             if peer not in small:
                 small[peer] = []
-                parcels.append((peer, small[peer]))
+                messages.append((peer, small[peer]))
             small[peer].append(view)
-    return parcels
+    return messages
 
 
 def _pack(pairs: Sequence[tuple[Array, Array]]) -> Callable[[], None]:
@@ -179,55 +165,61 @@ def _pack(pairs: Sequence[tuple[Array, Array]]) -> Callable[[], None]:
 
 
 def _free(requests: Sequence[MPI.Prequest]) -> None:
-    """Free requests that are not under way; local."""
+    """Free inactive requests; local."""
     if not MPI.Is_finalized():
         for request in requests:
             request.Free()
 
 
-class _MessagesFlow(Flow):
-    def __init__(self, method: Messages, call: Call) -> None:
+class _PreparedMessages(PreparedMethod):
+    def __init__(
+        self,
+        method: Messages,
+        sources: Sequence[Array],
+        targets: Sequence[Array],
+        *,
+        aliased: bool,
+    ) -> None:
         plan, comm = method.plan, method.comm
         self._buffers = plan.buffers
-        in_place = not call.aliased
-        self._away = _Parcels(
-            plan.leaving(call.sources), method, comm.Send_init, _pack, in_place=in_place
-        )
-        in_place = in_place and plan.arrive is Copies
-        arriving = plan.arriving(call.targets)
-        self._home = _Parcels(arriving, method, comm.Recv_init, plan.arrive, in_place=in_place)
-        self._idle = not (self._home.parcels or self._away.parcels)
-        self.nbytes = max(self._home.nbytes, self._away.nbytes)
+        in_place = not aliased
+        sends, recvs = plan.sends_of(sources), plan.recvs_of(targets)
+        self._sends = _Direction(sends, method, comm.Send_init, _pack, in_place=in_place)
+        in_place = in_place and plan.unpack is Copies
+        self._recvs = _Direction(recvs, method, comm.Recv_init, plan.unpack, in_place=in_place)
+        self._idle = not (self._recvs.messages or self._sends.messages)
+        self.nbytes = max(self._recvs.nbytes, self._sends.nbytes)
 
     def reserve(self) -> None:
-        """Lay out all parcels."""
-        directions = self._home, self._away
-        if self._idle or all(parcels.is_laid_out(self._buffers) for parcels in directions):
+        """Allocate buffers and make requests."""
+        directions = self._recvs, self._sends
+        if self._idle or all(direction.is_ready(self._buffers) for direction in directions):
             return
-        for wires in [parcels.lay_out(self._buffers) for parcels in directions]:
-            self._buffers.give(wires.buffer)
+        for requests in [direction.requests(self._buffers) for direction in directions]:
+            self._buffers.give(requests.buffer)
 
     def start(self) -> Callable[[], None]:
         """Post all receives, pack and post all sends.
 
-        What is under way keeps its buffers, and requests belong to them: none is started again.
+        Exchanges that are under way keep their buffers, and with them their requests: no active
+        request is started.
         """
         if self._idle:
-            return nothing
-        home, away = self._home.lay_out(self._buffers), self._away.lay_out(self._buffers)
-        home.start()
-        for requests, wires in away.batches:
-            for wire in wires:
-                wire.copies()
+            return no_op
+        recvs, sends = self._recvs.requests(self._buffers), self._sends.requests(self._buffers)
+        MPI.Prequest.Startall(recvs.all)
+        for requests, packs in sends.batches:
+            for pack in packs:
+                pack()
             MPI.Prequest.Startall(requests)
 
         def complete() -> None:
-            for requests, wires in home.batches:
+            for requests, unpacks in recvs.batches:
                 MPI.Request.Waitall(requests)
-                for wire in wires:
-                    wire.copies()
-            MPI.Request.Waitall(away.requests)
-            self._buffers.give(away.buffer)
-            self._buffers.give(home.buffer)
+                for unpack in unpacks:
+                    unpack()
+            MPI.Request.Waitall(sends.all)
+            self._buffers.give(sends.buffer)
+            self._buffers.give(recvs.buffer)
 
         return complete

@@ -14,7 +14,7 @@ MOST_DENSE = 1024
 TAG = 3
 
 
-def incoming(comm: MPI.Intracomm, peers: Ints, counts: Ints) -> tuple[Ints, Ints]:
+def sparse_exchange(comm: MPI.Intracomm, peers: Ints, counts: Ints) -> tuple[Ints, Ints]:
     """Learn which ranks want something from this one, and how much. *Collective*.
 
     Parameters
@@ -33,7 +33,7 @@ def incoming(comm: MPI.Intracomm, peers: Ints, counts: Ints) -> tuple[Ints, Ints
 
     Examples
     --------
-    >>> incoming(MPI.COMM_SELF, np.array([0]), np.array([3]))
+    >>> sparse_exchange(MPI.COMM_SELF, np.array([0]), np.array([3]))
     (array([0]), array([3]))
     """
     find = _by_table if comm.size <= MOST_DENSE else _by_consensus

@@ -5,8 +5,8 @@ import pytest
 from mpi4py import MPI
 from together import everywhere
 
-from pencils.comm import neighbours
-from pencils.comm.neighbours import incoming
+from pencils.comm import sparse
+from pencils.comm.sparse import sparse_exchange
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -15,7 +15,7 @@ ways = pytest.mark.parametrize("most_dense", [0, 1024], ids=["consensus", "table
 
 @ways
 def test_every_rank_learns_who_wants_how_much(comm, monkeypatch, most_dense):
-    monkeypatch.setattr(neighbours, "MOST_DENSE", most_dense)
+    monkeypatch.setattr(sparse, "MOST_DENSE", most_dense)
     rng = np.random.default_rng(3)
     private = comm.Dup()
     for density in (0, 0.3, 1) * 7:  # round after round: none is taken for another
@@ -23,7 +23,7 @@ def test_every_rank_learns_who_wants_how_much(comm, monkeypatch, most_dense):
             rng.random((comm.size, comm.size)) < density
         )
         peers = np.flatnonzero(wants[comm.rank])
-        found = incoming(private, peers, wants[comm.rank, peers])
+        found = sparse_exchange(private, peers, wants[comm.rank, peers])
         asking = np.flatnonzero(wants[:, comm.rank])
         assert everywhere(comm, found[0].tolist() == asking.tolist())
         assert everywhere(comm, found[1].tolist() == wants[asking, comm.rank].tolist())
@@ -31,7 +31,7 @@ def test_every_rank_learns_who_wants_how_much(comm, monkeypatch, most_dense):
 
 
 def test_consensus_sends_to_neighbours_only(comm, monkeypatch):
-    monkeypatch.setattr(neighbours, "MOST_DENSE", 0)
+    monkeypatch.setattr(sparse, "MOST_DENSE", 0)
     sent = []
 
     class Counting:
@@ -46,11 +46,11 @@ def test_consensus_sends_to_neighbours_only(comm, monkeypatch):
             raise NotImplementedError
 
     ahead = (comm.rank + 1) % comm.size
-    found = incoming(Counting(), np.array([ahead]), np.array([5]))
+    found = sparse_exchange(Counting(), np.array([ahead]), np.array([5]))
     assert everywhere(comm, sent == [ahead])
     assert everywhere(comm, found[0].tolist() == [(comm.rank - 1) % comm.size])
 
 
 def test_one_rank_alone():
-    peers, counts = incoming(MPI.COMM_SELF, np.array([], int), np.array([], int))
+    peers, counts = sparse_exchange(MPI.COMM_SELF, np.array([], int), np.array([], int))
     assert peers.size == counts.size == 0

@@ -1,0 +1,368 @@
+"""Shared memory: each rank of a node copies blocks from the memory of its peers.
+
+Each rank writes to an address table, which is in shared memory itself, where its source is: in
+place if the array is in shared memory, else in a staging block into which the rank packs its
+blocks. The table is read after a barrier, so ranks need not agree whose array is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pencils.comm.memory import Bytes, array_at, fence, round_up
+from pencils.comm.methods.messages import Messages
+from pencils.comm.methods.method import Array, Method, PreparedMethod
+from pencils.comm.mpi import MPI
+from pencils.comm.pack import Copies
+from pencils.comm.pack_plan import ChunkPlan, MessageBlock, PackPlan, no_op, one_each
+from pencils.comm.shared import Place
+from pencils.comm.shared_group import (
+    IN_PLACE,
+    NEEDS_STAGING,
+    STAGED,
+    STATE,
+    AddressTable,
+    SharedMemoryGroup,
+)
+
+
+class Shared(Method):
+    """For blocks between ranks of one node only.
+
+    Parameters
+    ----------
+    plan : ChunkPlan
+        What to move.
+    group : SharedMemoryGroup
+        Ranks that wait for each other.
+    starts : sequence of sequence of int
+        For each pack plan, where blocks for this rank begin in the staging block of their sender.
+    staging_bytes : sequence of int
+        For each pack plan, size of a staging block for one array, equal on all ranks of the group.
+    """
+
+    name = "shared"
+
+    def __init__(
+        self,
+        plan: ChunkPlan,
+        group: SharedMemoryGroup,
+        starts: Sequence[Sequence[int]],
+        staging_bytes: Sequence[int],
+    ) -> None:
+        super().__init__(plan)
+        self.group = group
+        self.starts = starts
+        self.staging_bytes = staging_bytes
+        self._fallback: Messages | None = None
+
+    @classmethod
+    def for_chunks(cls, plans: Sequence[ChunkPlan]) -> list[Shared]:
+        """Make a method for each chunk; all have the same group. *Collective*."""
+        first = plans[0]
+        pack_plans = [pack_plan for plan in plans for pack_plan in (*plan.sends, *plan.recvs)]
+        peers = {peer for pack_plan in pack_plans for peer in pack_plan.peers}
+        group = SharedMemoryGroup(first.topology, peers, first.axes, first.buffers)
+        nbytes = np.array([[sends.packed for sends in plan.sends] for plan in plans], np.int64)
+        group.comm.Allreduce(MPI.IN_PLACE, nbytes, op=MPI.MAX)
+        starts = _starts_at_peers(plans, group)
+        made = zip(plans, starts, nbytes.tolist(), strict=True)
+        return [cls(plan, group, begins, most) for plan, begins, most in made]
+
+    def prepare(
+        self, sources: Sequence[Array], targets: Sequence[Array], *, aliased: bool
+    ) -> PreparedMethod:
+        """Find the sources in shared memory."""
+        return _PreparedShared(self, sources, targets, aliased=aliased)
+
+    def has_room(self) -> bool:
+        """Whether there is shared memory; equal on all ranks. *Collective*."""
+        return self.group.has_room()
+
+    def free(self) -> None:
+        """Free the messages used instead."""
+        if self._fallback is not None:
+            self._fallback.free()
+
+    @property
+    def fallback(self) -> Messages:
+        """Messages, for calls that find no room for staging blocks."""
+        if self._fallback is None:
+            self._fallback = Messages(self.plan)
+        return self._fallback
+
+
+class _PreparedShared(PreparedMethod):
+    def __init__(
+        self,
+        method: Shared,
+        sources: Sequence[Array],
+        targets: Sequence[Array],
+        *,
+        aliased: bool,
+    ) -> None:
+        pool = method.plan.topology.shared
+        self._method = method
+        self._group = method.group
+        self._barrier = method.group.comm.Barrier
+        self._arrays = sources, targets
+        self._aliased = aliased
+        self._places = [None if aliased else pool.place(source) for source in sources]
+        self._number = len(self._places)
+        self._sends = method.plan.sends_of(sources)
+        # Where the staging block of each array begins in that of all of them, and where that ends.
+        sizes = one_each(method.staging_bytes, sources)
+        self._bases = np.cumsum([0, *sizes]).tolist()
+        self._starts = one_each(method.starts, targets)
+        self._token = object()  # identifies the contents of the rows of this rank
+        # Valid while the table has the contents for which they were made.
+        self._seen = b""
+        self._window = 0
+        self._unpack: Callable[[], None] = no_op
+        # Valid for one staging block.
+        self._staging: Bytes | None = None
+        self._pack = Copies([])
+
+    def run(self, own: Callable[[], None]) -> None:
+        """Pack and publish addresses, barrier, copy from peers, barrier."""
+        table = self._group.take_table(self._number)
+        if table is None:
+            self._prepared_fallback().run(own)
+            return
+        own()
+        self._publish(table)
+        self._synchronize()
+        self._finish(table)
+
+    def start(self) -> Callable[[], None]:
+        """Pack and publish addresses; completing waits for the peers."""
+        table = self._group.take_table(self._number)
+        if table is None:
+            return self._prepared_fallback().start()
+        self._publish(table)
+        fence()
+        request = self._group.comm.Ibarrier()
+
+        def complete() -> None:
+            request.Wait()
+            fence()
+            self._finish(table)
+
+        return complete
+
+    def _prepared_fallback(self) -> PreparedMethod:
+        return self._method.fallback.prepare(*self._arrays, aliased=self._aliased)
+
+    def _publish(self, table: AddressTable) -> None:
+        if self._group.stages:
+            table.staging = self._take_staging()
+        self._write(table)
+
+    def _synchronize(self) -> None:
+        """Barrier; stores of any rank before it are visible to all ranks after it."""
+        fence()
+        self._barrier()
+        fence()
+
+    def _write(self, table: AddressTable) -> None:
+        """Pack sources that are not in shared memory, and write the rows of this rank."""
+        if table.staging is not self._staging:
+            self._staging = table.staging
+            self._pack = self._prepare_packing(table.staging)
+            self._token = object()
+        self._pack()
+        if table.writer is not self._token:
+            table.writer = self._token
+            rows = np.array(list(self._rows(table)), np.int64)
+            table.rows[self._group.comm.rank] = rows.reshape(table.rows.shape[1:])
+
+    def _take_staging(self) -> Bytes | None:
+        return self._group.take_staging(self._bases[-1])
+
+    def _prepare_packing(self, staging: Bytes | None) -> Copies:
+        """Prepare to pack the blocks of each source that other ranks cannot read."""
+        if staging is None:
+            return Copies([])
+        pairs = []
+        for base, place, (sends, source) in self._sources():
+            for number, view in enumerate(sends.views(source) if place is None else []):
+                pairs.append((sends.window(staging, number, base + sends.starts[number]), view))
+        return Copies(pairs)
+
+    def _sources(self) -> Iterator[tuple[int, Place | None, tuple[PackPlan, Array]]]:
+        """Offset in the staging block, place in shared memory if any, and each source itself."""
+        return zip(self._bases[:-1], self._places, self._sends, strict=True)
+
+    def _rows(self, table: AddressTable) -> Iterator[tuple[int, ...]]:
+        """Yield the row of each source."""
+        staging = None if table.staging is None else self._group.pool.place(table.staging)
+        for base, place, (sends, source) in self._sources():
+            strides = (*source.strides, *(0,) * (self._method.plan.axes - source.ndim))
+            if not sends.packed:
+                yield STAGED, table.window, 0, *strides  # not read by any rank
+            elif place is not None:
+                yield IN_PLACE, place.window, place.offset, *strides
+            elif staging is None:
+                yield NEEDS_STAGING, table.window, 0, *strides
+            else:
+                yield STAGED, staging.window, staging.offset + base, *strides
+
+    def _finish(self, table: AddressTable) -> None:
+        """Copy from the peers, after all of them have written their rows."""
+        known = table.rows.tobytes() == self._seen and table.window == self._window
+        unpack = self._unpack if known else self._prepare_unpacking(table)
+        unpack()
+        fence()
+        self._barrier()  # all have read; memory of peers is not read after it
+        self._group.give_table(table)
+
+    def _prepare_unpacking(self, table: AddressTable) -> Callable[[], None]:
+        """Find the blocks in the memory of the peers, after a change of the table."""
+        method = self._method
+        if (table.rows[..., STATE] == NEEDS_STAGING).any() and not self._stage(table):
+            prepared = self._prepared_fallback()
+            return lambda: prepared.run(no_op)
+        pairs = []
+        for number, (recvs, target) in enumerate(method.plan.recvs_of(self._arrays[1])):
+            rows = table.rows[:, number].tolist()
+            for block, view in enumerate(recvs.views(target)):
+                if view.size:
+                    start = self._starts[number][block]
+                    pairs.append((view, self._at_peer(recvs, block, start, rows)))
+        self._unpack = method.plan.unpack(pairs)
+        self._seen, self._window = table.rows.tobytes(), table.window
+        return self._unpack
+
+    def _at_peer(self, recvs: PackPlan, block: int, staged: int, rows: list[list[int]]) -> Array:
+        """View block number `block` at its sender; `staged` is its offset there if packed."""
+        shape = recvs.shapes[block]
+        topology, group, peer = self._method.plan.topology, self._group, recvs.peers[block]
+        state, window, offset, *strides = rows[group.ranks[peer]]
+        if state == STAGED:
+            memory = group.pool.memory(group.ranks[peer], window)
+            return array_at(memory, shape, recvs.dtype, offset + staged)
+        memory = topology.shared.memory(topology.on_node[peer], window)
+        strides = strides[: len(shape)]
+        steps = zip(recvs.blocks[block].start, strides[len(recvs.lead) :], strict=True)
+        start = offset + sum(i * stride for i, stride in steps)
+        return array_at(memory, shape, recvs.dtype, start, strides)
+
+    def _stage(self, table: AddressTable) -> bool:
+        """Take staging blocks on all ranks, because one needs it; False if there is no room."""
+        table.staging = self._take_staging()
+        if table.staging is None:
+            return False
+        self._group.stages = True
+        self._barrier()  # all have read the table; now it may change
+        self._write(table)
+        self._synchronize()
+        return True
+
+
+class _PreparedHybrid(PreparedMethod):
+    def __init__(self, near: PreparedMethod, far: PreparedMethod) -> None:
+        self._near = near
+        self._far = far
+
+    def reserve(self) -> None:
+        """Allocate what both need."""
+        self._near.reserve()
+        self._far.reserve()
+
+    def run(self, own: Callable[[], None]) -> None:
+        """Send, copy on the node while messages are on their way, and receive."""
+        complete = self._far.start()
+        self._near.run(own)
+        complete()
+
+    def start(self) -> Callable[[], None]:
+        """Start both."""
+        far, near = self._far.start(), self._near.start()
+
+        def complete() -> None:
+            near()
+            far()
+
+        return complete
+
+
+class Hybrid(Method):
+    """Shared memory between ranks of a node; messages between nodes and for contiguous blocks."""
+
+    name = "hybrid"
+
+    def __init__(self, plan: ChunkPlan, near: Shared, far: Messages) -> None:
+        super().__init__(plan)
+        self._near = near
+        self._far = far
+
+    @classmethod
+    def for_chunks(cls, plans: Sequence[ChunkPlan]) -> list[Hybrid]:
+        """Make a method for each chunk. *Collective*."""
+        near = Shared.for_chunks([_part(plan, near=True) for plan in plans])
+        return [
+            cls(plan, shared, Messages(_part(plan, near=False)))
+            for shared, plan in zip(near, plans, strict=True)
+        ]
+
+    def has_room(self) -> bool:
+        """Whether there is shared memory on all nodes. *Collective*."""
+        return self._near.has_room()
+
+    def free(self) -> None:
+        """Free both."""
+        self._near.free()
+        self._far.free()
+
+    def prepare(
+        self, sources: Sequence[Array], targets: Sequence[Array], *, aliased: bool
+    ) -> PreparedMethod:
+        """Prepare both."""
+        return _PreparedHybrid(
+            self._near.prepare(sources, targets, aliased=aliased),
+            self._far.prepare(sources, targets, aliased=aliased),
+        )
+
+
+def is_near(block: MessageBlock, on_node: Collection[int]) -> bool:
+    """Whether `Hybrid` moves a block through shared memory."""
+    return block.peer in on_node and not block.contiguous
+
+
+def _part(plan: ChunkPlan, *, near: bool) -> ChunkPlan:
+    """Plan of the blocks that are moved through shared memory, or of the other ones."""
+    on_node = plan.topology.on_node
+
+    def select(pack_plan: PackPlan) -> PackPlan:
+        blocks = [block for block in pack_plan.blocks if is_near(block, on_node) == near]
+        return PackPlan(blocks, pack_plan.lead, pack_plan.dtype)
+
+    return plan._replace(sends=list(map(select, plan.sends)), recvs=list(map(select, plan.recvs)))
+
+
+def _starts_at_peers(plans: Sequence[ChunkPlan], group: SharedMemoryGroup) -> list[list[list[int]]]:
+    """For each chunk, where blocks begin in the staging blocks of their senders. *Collective*."""
+    first = np.zeros((group.comm.size, len(plans), len(plans[0].sends)), np.int64)
+    for chunk, plan in enumerate(plans):
+        for number, sends in enumerate(plan.sends):
+            for peer, start in reversed(list(zip(sends.peers, sends.starts, strict=True))):
+                first[group.ranks[peer], chunk, number] = (
+                    start  # those for one peer are consecutive
+                )
+    ahead = np.empty_like(first)
+    group.comm.Alltoall(first, ahead)
+    return [
+        [_starts(recvs, group, ahead[:, chunk, number]) for number, recvs in enumerate(plan.recvs)]
+        for chunk, plan in enumerate(plans)
+    ]
+
+
+def _starts(recvs: PackPlan, group: SharedMemoryGroup, ahead: NDArray[np.int64]) -> list[int]:
+    starts = []
+    for peer, nbytes in zip(recvs.peers, recvs.nbytes, strict=True):
+        starts.append(int(ahead[group.ranks[peer]]))
+        ahead[group.ranks[peer]] += round_up(nbytes)
+    return starts
