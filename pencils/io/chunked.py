@@ -20,10 +20,10 @@ from pencils.distribute.gather import gather
 from pencils.distribute.partition import partition
 from pencils.io.checksum import checksum_box
 from pencils.io.chunks import chunk_box, count_chunks, cut_points, whole_chunks
-from pencils.io.draft import Draft
 from pencils.io.file_info import DatasetInfo
 from pencils.io.progress import Told, ignore
 from pencils.io.slabs import STAGING_BYTES
+from pencils.io.temp_file import TempFile
 from pencils.io.writers import Part
 from pencils.pencil import Pencil
 from pencils.transposition.plan import Transposition
@@ -44,15 +44,15 @@ class ChunkedWriter:
     ----------
     file : SharedFile
         Where to write.
-    draft : Draft
+    temp_file : TempFile
         What has been laid out there.
     moved : callable, optional
         Told how many bytes were filtered, now and then.
     """
 
-    def __init__(self, file: SharedFile, draft: Draft, moved: Told = ignore) -> None:
+    def __init__(self, file: SharedFile, temp_file: TempFile, moved: Told = ignore) -> None:
         self.file = file
-        self.draft = draft
+        self.temp_file = temp_file
         self.moved = moved
 
     def take(self, field: PencilArray, entry: DatasetInfo) -> Part:
@@ -136,12 +136,12 @@ class _ChunkedPart:
         entry = self._entry
         components = (0,) * len(self._components)
         origin, first = components + block.extent.box.start, components + self._tiles.box().start
-        with Packer(entry, self._writer.draft.compression) as packer:
+        with Packer(entry, self._writer.temp_file.compression) as packer:
             for index in np.ndindex(*self._components, *self._tiles.local_shape):
                 chunk = tuple(map(sum, zip(first, index, strict=True)))
                 box = chunk_box(chunk, entry.chunks, entry.shape)
                 self._packed.append(packer.pack(block.local[box.slices(origin)]))
-                if self._writer.draft.summed:
+                if self._writer.temp_file.summed:
                     found = packer.unpack()[tuple(map(slice, box.shape))]
                     self._sum += checksum_box(found, box.start, entry.shape)
                 self._writer.moved(box.volume * entry.dtype.itemsize)
@@ -156,10 +156,12 @@ class _ChunkedPart:
             if table is not None:
                 from pencils.io import create
 
-                draft = writer.draft
-                places = create.place_chunks(draft.path, self._entry, table, align=draft.align)
+                temp_file = writer.temp_file
+                places = create.place_chunks(
+                    temp_file.path, self._entry, table, align=temp_file.align
+                )
                 sizes = table[0].ravel().tolist()
-                draft.note_chunks(zip(places.ravel().tolist(), sizes, strict=True))
+                temp_file.note_chunks(zip(places.ravel().tolist(), sizes, strict=True))
         mine = partition(self._tiles, places, root=0)
         chunks = (packed.data for packed in self._packed)
         for place, data in _joined(zip(mine.local.flat, chunks, strict=True)):

@@ -1,30 +1,32 @@
-"""Write fields to one HDF5 file, all ranks together."""
+"""Write fields to one HDF5 file, all ranks together.
+
+`save` checks its arguments on all ranks; rank 0 lays the file out under a temporary name
+(`TempFile`, `create`); all ranks write their points (`HDF5Writer`); rank 0 adds the checksums and
+the list of contents and gives the file its name (`TempFile.finish`, `seal`, `commit`).
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, overload
 
 from pencils.array.operands import topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.distribute.localgrid import LocalGrid
-from pencils.io.chunked import ChunkedWriter
-from pencils.io.chunking import read_chunking
+from pencils.io.chunks import read_chunking
 from pencils.io.contents import Contents, gather_contents, whole_grid
-from pencils.io.draft import Draft, Header
 from pencils.io.file_info import RESERVED
+from pencils.io.hdf5_writer import HDF5Writer
 from pencils.io.options import read_align, read_attrs, read_facts, read_grid, read_path
-from pencils.io.progress import Told, shown
+from pencils.io.progress import shown
 from pencils.io.saving import Saving
 from pencils.io.slabs import Slabs
-from pencils.io.writers import ContiguousWriter, write_each
-
-if TYPE_CHECKING:
-    from pencils.comm.mpi import MPI
+from pencils.io.temp_file import Header, TempFile
+from pencils.io.writers import write_each
 
 Compression = str | int | Mapping[str, Any] | None
 Chunks = int | Sequence[int] | Mapping[str, Sequence[int]] | None
@@ -169,26 +171,18 @@ def save(
         with agreed(comm, "save"):
             _check_filters(contents)
     header = Header(given, facts, room, summed=bool(checksum))
-    with Draft(comm, target, contents, header) as draft:
+    with TempFile(comm, target, contents, header) as temp_file:
         if not wait:
-            return Saving(comm, draft, contents.fields)
-        share = sum(entry.nbytes for entry in draft.entries) // comm.size
-        with shown("save", target, share, rank=comm.rank) as moved:
-            sums = _write(comm, draft, contents.fields, moved)
-        draft.finish(sums)
+            return Saving(comm, temp_file, contents.fields)
+        share = sum(entry.nbytes for entry in temp_file.entries) // comm.size
+        with (
+            shown("save", target, share, rank=comm.rank) as moved,
+            SharedFile(comm, temp_file.path, write=True) as file,
+            closing(HDF5Writer(file, temp_file, Slabs(), moved)) as writer,
+        ):
+            sums = write_each(comm, writer, contents.fields, temp_file.entries)
+        temp_file.finish(sums)
     return None
-
-
-def _write(
-    comm: MPI.Intracomm, draft: Draft, fields: Mapping[str, PencilArray], moved: Told
-) -> dict[str, int]:
-    """Write all fields; return this rank's parts of the checksums, by name. *Collective*."""
-    whole = [entry for entry in draft.entries if not entry.chunks]
-    chunked = [entry for entry in draft.entries if entry.chunks]
-    with SharedFile(comm, draft.path, write=True) as file:
-        with closing(ContiguousWriter(file, Slabs(), summed=draft.summed, moved=moved)) as writer:
-            sums = write_each(comm, writer, fields, whole)
-        return sums | write_each(comm, ChunkedWriter(file, draft, moved), fields, chunked)
 
 
 def _check_filters(contents: Contents) -> None:

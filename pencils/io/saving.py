@@ -14,10 +14,10 @@ from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.comm.leaving import LeftTogether
 from pencils.errors import ArgumentError
-from pencils.io.chunked import ChunkedWriter
-from pencils.io.draft import Draft
+from pencils.io.hdf5_writer import HDF5Writer
 from pencils.io.slabs import Copies
-from pencils.io.writers import ContiguousWriter, Part, Writer
+from pencils.io.temp_file import TempFile
+from pencils.io.writers import Part
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -35,7 +35,7 @@ class Saving(LeftTogether):
     ----------
     comm : mpi4py.MPI.Intracomm
         Private communicator. *Collective*.
-    draft : Draft
+    temp_file : TempFile
         The file, laid out.
     fields : mapping of str to PencilArray
         The fields; they are copied.
@@ -52,36 +52,34 @@ class Saving(LeftTogether):
     """
 
     def __init__(
-        self, comm: MPI.Intracomm, draft: Draft, fields: Mapping[str, PencilArray]
+        self, comm: MPI.Intracomm, temp_file: TempFile, fields: Mapping[str, PencilArray]
     ) -> None:
         self._comm = comm
-        self._draft = draft
-        self._file = SharedFile(comm, draft.path, write=True)
+        self._temp_file = temp_file
+        self._file = SharedFile(comm, temp_file.path, write=True)
         self._parts: dict[str, Part] = {}
         self._error: BaseException | None = None
         self._written: Future[None] = Future()
         self._written.set_result(None)  # as long as there is no thread
         stop = Event()
         try:
-            with closing(ContiguousWriter(self._file, Copies(), summed=draft.summed)) as whole:
-                chunked = ChunkedWriter(self._file, draft)
-                for entry in draft.entries:
+            with closing(HDF5Writer(self._file, temp_file, Copies())) as writer:
+                for entry in temp_file.entries:
                     if entry.nbytes:
-                        writer: Writer = chunked if entry.chunks else whole
                         self._parts[entry.name] = writer.take(fields[entry.name], entry)
             with agreed(comm, "save"):  # one rank may have no thread for it
                 worker = ThreadPoolExecutor(1, "pencils-save")
                 self._written = worker.submit(_write, tuple(self._parts.values()), self._file, stop)
                 worker.shutdown(wait=False)
         except BaseException:
-            _give_up(self._written, self._file, stop, draft)
+            _give_up(self._written, self._file, stop, temp_file)
             raise
-        self._end = weakref.finalize(self, _give_up, self._written, self._file, stop, draft)
+        self._end = weakref.finalize(self, _give_up, self._written, self._file, stop, temp_file)
 
     @property
     def path(self) -> str:
         """The file that is to be."""
-        return self._draft.target
+        return self._temp_file.target
 
     @property
     def done(self) -> bool:
@@ -107,7 +105,7 @@ class Saving(LeftTogether):
         if not self._end.alive:
             return
         with agreed(self._comm, "wait") as same:
-            same(path=self.path, draft=self._draft.path)
+            same(path=self.path, temp_file=self._temp_file.path)
         try:
             self._finish()
         except BaseException as error:
@@ -148,7 +146,7 @@ class Saving(LeftTogether):
             self._written.result()
         with self._file:
             sums = {name: part.finish() for name, part in self._parts.items()}
-        self._draft.finish(sums)
+        self._temp_file.finish(sums)
         self._parts.clear()
 
 
@@ -161,9 +159,9 @@ def _write(parts: Iterable[Part], file: SharedFile, stop: Event) -> None:
     file.sync()
 
 
-def _give_up(written: Future[None], file: SharedFile, stop: Event, draft: Draft) -> bool:
+def _give_up(written: Future[None], file: SharedFile, stop: Event, temp_file: TempFile) -> bool:
     """End a saving that nobody will wait for. Local."""
     stop.set()
     written.add_done_callback(lambda _: file.close())
-    draft.discard()
+    temp_file.discard()
     return True

@@ -1,21 +1,21 @@
-"""Write the points of fields into a file whose layout is known.
+"""How the points of fields get into a file whose layout is known.
 
-`save` writes each field in three steps:
+Each field takes three steps:
 
 1. `Writer.take` moves the values to the ranks that write them. It communicates.
 2. `Part.work` computes and writes. It never waits for another rank, so it may run in a thread.
 3. `Part.finish` communicates again and returns the checksum of this rank's points.
 
-`write_each` runs all steps for one field before it takes the next field, so that only one field at
-a time exists twice. A save in the background (`pencils.io.saving`) takes all fields first, runs the
-second step in a thread, and finishes them in `Saving.wait`; there `take` copies the values.
+`write_each`, of `save`, runs all steps for one field before it takes the next field: only one field
+at a time exists twice. `pencils.io.saving` takes all fields first, works on them in a thread, and
+finishes them in `Saving.wait`.
 
-`ContiguousWriter` writes datasets of one piece, `pencils.io.chunked.ChunkedWriter` chunked ones.
+A file format is a `TempFile` that lays out its file, and a `Writer`. Today there is one:
+`pencils.io.hdf5_writer`. For reading see `pencils.io.root_io.Format`.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,7 +27,7 @@ from pencils.comm.file import SharedFile
 from pencils.io.checksum import checksum
 from pencils.io.file_info import DatasetInfo
 from pencils.io.progress import Told, ignore
-from pencils.io.slabs import Place, Run, Slabs, pieces, runs
+from pencils.io.slabs import Place, Run, pieces
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -60,62 +60,6 @@ class Writer(Protocol):
 
     def take(self, field: PencilArray, entry: DatasetInfo) -> Part:
         """Move a field, which has points, to the ranks that write it. *Collective*."""
-
-
-class ContiguousWriter:
-    """Writes datasets of one piece as slabs: every rank writes one run of bytes per component.
-
-    Parameters
-    ----------
-    file : SharedFile
-        The file.
-    slabs : Slabs
-        Moves fields to slabs.
-    summed : bool
-        Whether to compute checksums.
-    moved : callable, optional
-        Called with the number of bytes after every piece.
-    """
-
-    def __init__(
-        self, file: SharedFile, slabs: Slabs, *, summed: bool, moved: Told = ignore
-    ) -> None:
-        self.file = file
-        self.summed = summed
-        self.moved = moved
-        self._slabs = slabs
-
-    def take(self, field: PencilArray, entry: DatasetInfo) -> Part:
-        """Move a field to slabs. *Collective*."""
-        place = Place((entry.offset or 0,), entry.nbytes)
-        return _Slab(self, self._slabs.of(field), place)
-
-    def close(self) -> None:
-        """Release the memory of slabs."""
-        self._slabs.close()
-
-
-class _Slab:
-    """One slab; its memory is released when it is written."""
-
-    def __init__(self, writer: ContiguousWriter, slab: PencilArray, place: Place) -> None:
-        self._writer = writer
-        self._place = place
-        self._sum = 0
-        mine = slab.extent.layout.is_first_replica(slab.pencil.rank)
-        self._runs = deque(runs(slab) if mine else ())
-
-    def work(self) -> None:
-        writer = self._writer
-        while self._runs:
-            run = self._runs.popleft()
-            self._sum += write_run(
-                writer.file, self._place, run, summed=writer.summed, moved=writer.moved
-            )
-        writer.file.complain()
-
-    def finish(self) -> int:
-        return self._sum % 2**64
 
 
 def write_each(

@@ -13,7 +13,7 @@ import pytest
 
 import pencils
 from pencils.errors import CheckpointError
-from pencils.io import commit, draft
+from pencils.io import commit, temp_file
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -157,7 +157,7 @@ def test_a_file_that_is_being_written(path, pencil, lab, monkeypatch):
         raise InterruptedError(msg)
 
     with monkeypatch.context() as patch:
-        patch.setattr(draft, "_finish", keep)
+        patch.setattr(temp_file, "_finish", keep)
         assert lab.raised(pencils.save, path, {"u": pencils.ones(pencil)})[0] is InterruptedError
     half = path.with_name("half.h5")
     for call in (lambda: pencils.load(half, pencil), lambda: pencils.verify(half)):
@@ -209,14 +209,14 @@ def test_what_dead_saves_left_is_removed_and_nothing_else(path, pencil, lab):
 
 
 def test_two_saves_of_one_file_at_a_time_do_not_disturb_each_other(path, pencil, monkeypatch):
-    begin = draft._begin
+    begin = temp_file._begin
 
     def begin_twice(target, *args, **kwargs):
         made = begin(target, *args, **kwargs)
         commit.clean(target)  # as a save of another process would
         return made
 
-    monkeypatch.setattr(draft, "_begin", begin_twice)
+    monkeypatch.setattr(temp_file, "_begin", begin_twice)
     pencils.save(path, {"u": pencils.ones(pencil)})
     assert pencils.load(path, pencil)["u"].sum() == 120
 

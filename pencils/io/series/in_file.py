@@ -16,9 +16,8 @@ from pencils.comm.file import SharedFile
 from pencils.comm.reduce import allreduce
 from pencils.io.commit import clean, commit, discard, made, make_temporary
 from pencils.io.options import already_there
-from pencils.io.series.column import SUMS, TIME
-from pencils.io.series.ledger import Ledger
 from pencils.io.series.one_file import OneFile, create
+from pencils.io.series.state import SUMS, TIME, SeriesState
 from pencils.io.slabs import Place, Slabs, runs
 from pencils.io.values import Stored
 from pencils.io.writers import write_run
@@ -65,9 +64,9 @@ class InFile:
                 self._file = self._open(attrs, mode, edited=edited)
 
     @property
-    def ledger(self) -> Ledger | None:
+    def state(self) -> SeriesState | None:
         """What the series holds, on rank 0."""
-        return None if self._file is None else self._file.ledger
+        return None if self._file is None else self._file.state
 
     def append(
         self,
@@ -87,14 +86,14 @@ class InFile:
             if self._file is not None:
                 row: dict[str, Any] = {name: value.data for name, value in values.items()}
                 row |= {SUMS + name: sums[name] for name in fields}
-                with self._file.ledger.changing(), self._taking_place(self._file):
+                with self._file.state.changing(), self._taking_place(self._file):
                     self._file.commit({TIME: time, **row}, places)
 
     def truncate(self, count: int) -> None:
         """Keep the first snapshots only."""
         with agreed(self._comm, "truncate"):
             if self._file is not None:
-                with self._file.ledger.changing():
+                with self._file.state.changing():
                     self._file.cut(count)
 
     def close(self) -> None:
@@ -110,23 +109,23 @@ class InFile:
             self._remove()
 
     def _open(self, attrs: Mapping[str, Any], mode: str, *, edited: bool) -> OneFile:
-        target, ledger = Path(self.path), Ledger(dict(attrs))
+        target, state = Path(self.path), SeriesState(dict(attrs))
         if not target.exists():
             with made(target) as temporary:
-                create(str(temporary), ledger)
+                create(str(temporary), state)
         elif mode == "x":
             raise already_there(self.path)
         elif mode == "w":
-            return self._start_beside(target, ledger)
+            return self._start_beside(target, state)
         return OneFile(self.path, edited=edited)
 
-    def _start_beside(self, target: Path, ledger: Ledger) -> OneFile:
+    def _start_beside(self, target: Path, state: SeriesState) -> OneFile:
         """Start a series under a temporary name, as long as it has nothing to replace another."""
         clean(target)
         temporary = make_temporary(target)
         self._remove = weakref.finalize(self, discard, temporary)
         try:
-            create(str(temporary), ledger)
+            create(str(temporary), state)
             return OneFile(str(temporary))
         except BaseException:
             self._remove()

@@ -17,8 +17,7 @@ from pencils.io.commit import made
 from pencils.io.file_info import Access
 from pencils.io.options import already_there
 from pencils.io.save import save
-from pencils.io.series.column import TIME
-from pencils.io.series.ledger import Ledger
+from pencils.io.series.state import TIME, SeriesState
 from pencils.io.values import Stored, decode
 
 if TYPE_CHECKING:
@@ -70,13 +69,13 @@ class InFolder:
         self._folder = Path(path)
         self._saving = {"attrs": attrs, **saving}
         self._grid = grid
-        self.ledger: Ledger | None = None
+        self.state: SeriesState | None = None
         self._seen: tuple[int, ...] = ()  # the index as rank 0 has read or written it
         self._run = 0  # tells its snapshots from those of a series that it replaces
         self._replaced: list[str] | None = None  # snapshots of that, until this one has an index
         with agreed(comm, "TimeSeries"):
             if comm.rank == 0:
-                self.ledger = self._open(attrs, mode)
+                self.state = self._open(attrs, mode)
         self._run = comm.bcast(self._run)
 
     @property
@@ -100,36 +99,36 @@ class InFolder:
             path = self._folder / _name(self._run, step)
             save(path, contents, grid=self._grid, time=time, **self._saving)
         with agreed(self._comm, "append"):
-            if self.ledger is not None:
+            if self.state is not None:
                 self._check_alone()
                 row = {name: value.data for name, value in values.items()}
-                with self.ledger.changing():
-                    self.ledger.record({TIME: time, **row})
-                    self._write_index(self.ledger)
+                with self.state.changing():
+                    self.state.record({TIME: time, **row})
+                    self._write_index(self.state)
 
     def truncate(self, keep: int) -> None:
         """Keep the first snapshots only; the files of the others go when the index is written."""
         with agreed(self._comm, "truncate"):
-            if self.ledger is not None:
+            if self.state is not None:
                 self._check_alone()
                 surplus = self._names[keep:]
-                with self.ledger.changing():
-                    self.ledger.cut(keep)
-                    self._write_index(self.ledger)
+                with self.state.changing():
+                    self.state.cut(keep)
+                    self._write_index(self.state)
                 self._drop(surplus)
 
     def close(self) -> None:
         """End appending: a new series without snapshots, too, now replaces the old one."""
         with agreed(self._comm, "close"):
-            if self.ledger is not None and self._replaced is not None and self.ledger.whole:
+            if self.state is not None and self._replaced is not None and self.state.whole:
                 self._check_alone()
-                self._write_index(self.ledger)
+                self._write_index(self.state)
 
     def abandon(self) -> None:
         """Leave what was there before, if there is nothing to replace it. Local."""
         self._replaced = None
 
-    def _open(self, attrs: Mapping[str, Any], mode: str) -> Ledger:
+    def _open(self, attrs: Mapping[str, Any], mode: str) -> SeriesState:
         if not self._folder.parent.is_dir():
             msg = f"cannot make {self._folder}: {self._folder.parent} is not a directory"
             raise FileNotFoundError(msg)
@@ -146,20 +145,20 @@ class InFolder:
                 "empty folder"
             )
             raise CheckpointError(msg)
-        ledger = Ledger(dict(attrs))
-        self._write_index(ledger)
-        return ledger
+        state = SeriesState(dict(attrs))
+        self._write_index(state)
+        return state
 
-    def _continue(self) -> Ledger:
+    def _continue(self) -> SeriesState:
         from pencils.io import hdf5  # of all ranks, only this one needs h5py
         from pencils.io.series import tree
 
         with hdf5.open_whole(self.path, Access(edited=self._edited)) as source:
-            ledger = tree.read_tree(self.path, source.file)
+            state = tree.read_tree(self.path, source.file)
             self._run = next(filter(None, map(_run_of, tree.sources(source.file))), 0)
-        return ledger
+        return state
 
-    def _start_beside(self, attrs: Mapping[str, Any]) -> Ledger:
+    def _start_beside(self, attrs: Mapping[str, Any]) -> SeriesState:
         """Start a series whose snapshots have other names than those that there are."""
         from pencils.io import hdf5
         from pencils.io.series import tree
@@ -176,14 +175,14 @@ class InFolder:
                 raise tree.no_series(self.path)
         runs = set(map(_run_of, taken))
         self._run = next(run for run in count() if run not in runs)
-        return Ledger(dict(attrs))
+        return SeriesState(dict(attrs))
 
-    def _write_index(self, ledger: Ledger) -> None:
+    def _write_index(self, state: SeriesState) -> None:
         from pencils.io.series import tree
 
         target = Path(self.path)
         with made(target) as temporary:
-            tree.create_index(str(temporary), ledger, self._names)
+            tree.create_index(str(temporary), state, self._names)
         self._seen = _identity(self.path)
         replaced, self._replaced = self._replaced, None
         self._drop(replaced or ())
@@ -191,7 +190,7 @@ class InFolder:
     @property
     def _names(self) -> list[str]:
         """Names of the files of all snapshots, on rank 0."""
-        times = () if self.ledger is None else self.ledger.times
+        times = () if self.state is None else self.state.times
         return [_name(self._run, number) for number in range(len(times))]
 
     def _drop(self, names: Iterable[str]) -> None:
@@ -203,7 +202,7 @@ class InFolder:
                 LOG.warning("cannot remove an old snapshot: %s", error)
 
     def _check_alone(self) -> None:
-        if self.ledger is not None and _identity(self.path) != self._seen:
+        if self.state is not None and _identity(self.path) != self._seen:
             msg = (
                 f"another process has written to {self.path}; let one program at a time append "
                 "to a series, and make a new TimeSeries to continue it"

@@ -40,8 +40,7 @@ from pencils.io.manifest import (
 )
 from pencils.io.plain import open_regular
 from pencils.io.seal import END_FIELD, differences, open_to_write, repair, seal_new, switch
-from pencils.io.series.column import Column
-from pencils.io.series.ledger import Ledger
+from pencils.io.series.state import Column, SeriesState
 from pencils.io.series.tree import list_entries, make_chunked, read_tree, write_facts, write_tree
 from pencils.io.slabs import Place
 
@@ -76,11 +75,11 @@ class OneFile:
         self.path = path
         repair(path)
         with hdf5.open_whole(path, Access(edited=edited)) as source:
-            self.ledger = read_tree(path, source.file)
+            self.state = read_tree(path, source.file)
             checked = source.record
-            for column in self.ledger.columns.values():
+            for column in self.state.columns.values():
                 _check_layout(path, source.file[column.name], column)
-            raw = () if checked else _raw_extents(source.file, self.ledger)
+            raw = () if checked else _raw_extents(source.file, self.state)
         if checked is None:
             checked = self._seal_again(raw)
         self._head = self._read_head()
@@ -101,15 +100,15 @@ class OneFile:
         OSError
             If the file cannot be read.
         """
-        count = len(self.ledger.times)
+        count = len(self.state.times)
         if count == 0:
             with changing(self._begin()) as file:
-                write_datasets(file, self.ledger)
+                write_datasets(file, self.state)
             self._end(())
         with changing(self._begin()) as file:
-            for column in self.ledger.columns.values():
+            for column in self.state.columns.values():
                 file[column.name].resize(count + 1, axis=0)
-            return {column.name: self._find(file, column) for column in self.ledger.fields}
+            return {column.name: self._find(file, column) for column in self.state.fields}
 
     def commit(self, row: Mapping[str, Any], places: Mapping[str, Place]) -> None:
         """Add a snapshot whose fields are written at `places`: its time, values and checksums.
@@ -121,19 +120,19 @@ class OneFile:
         OSError
             If the file cannot be written.
         """
-        self.ledger.record(row)
+        self.state.record(row)
         with changing(self._changed) as file:
             for name, value in row.items():
                 if np.size(value):
-                    file[name][-1] = np.asarray(value, self.ledger.columns[name].dtype)
+                    file[name][-1] = np.asarray(value, self.state.columns[name].dtype)
             self._write_sums(file)
         self._end([(start, place.nbytes) for place in places.values() for start in place.starts])
 
     def cut(self, count: int) -> None:
         """Keep the first snapshots only."""
-        self.ledger.cut(count)
+        self.state.cut(count)
         with changing(self._begin()) as file:
-            for column in self.ledger.columns.values():
+            for column in self.state.columns.values():
                 file[column.name].resize(count, axis=0)
             self._write_sums(file)
         self._end(())
@@ -159,8 +158,8 @@ class OneFile:
         return self._captured
 
     def _write_sums(self, file: Any) -> None:
-        for column in self.ledger.fields:
-            total = np.uint64(self.ledger.checksum(column.name))
+        for column in self.state.fields:
+            total = np.uint64(self.state.checksum(column.name))
             file[column.name].attrs.modify(RESERVED + "checksum", total)
 
     def _end(self, raw: Iterable[Extent]) -> None:
@@ -177,7 +176,7 @@ class OneFile:
         with open_to_write(self.path) as handle:
             self._check_alone()
             manifest = Manifest(
-                {entry.name: Listed.of(entry) for entry in list_entries(self.ledger)},
+                {entry.name: Listed.of(entry) for entry in list_entries(self.state)},
                 size,
                 sum(self._pages.values()) % 2**64,
                 self._listed,
@@ -234,7 +233,7 @@ class OneFile:
 
     def _seal_again(self, raw: Iterable[Extent]) -> Checked:
         """Give a file that another program has changed a record."""
-        seal_new(self.path, list_entries(self.ledger), raw)
+        seal_new(self.path, list_entries(self.state), raw)
         checked = check_manifest(self.path)
         if checked is None:
             raise _rewritten(self.path)
@@ -255,14 +254,14 @@ class OneFile:
             os.close(handle)
 
 
-def create(path: str, ledger: Ledger) -> None:
+def create(path: str, state: SeriesState) -> None:
     """Overwrite `path` with a series that has no snapshots."""
     with changing(path, "w") as file:
-        write_facts(file, ledger)
+        write_facts(file, state)
     seal_new(path, (), ())
 
 
-def write_datasets(file: Any, ledger: Ledger) -> None:
+def write_datasets(file: Any, state: SeriesState) -> None:
     """Make all datasets of a series without snapshots, instead of those that there are."""
     for name in list(file):
         del file[name]
@@ -270,7 +269,7 @@ def write_datasets(file: Any, ledger: Ledger) -> None:
     def make(group: Any, column: Column) -> Any:
         return make_chunked(group, column, _chunk(column))
 
-    write_tree(file, ledger, make)
+    write_tree(file, state, make)
 
 
 def _chunk(column: Column) -> tuple[int, ...]:
@@ -293,10 +292,10 @@ def _rewritten(path: str) -> CheckpointError:
     return CheckpointError(msg)
 
 
-def _raw_extents(file: Any, ledger: Ledger) -> list[Extent]:
+def _raw_extents(file: Any, state: SeriesState) -> list[Extent]:
     """List the chunks of all fields."""
     found = []
-    for column in ledger.fields:
+    for column in state.fields:
         dataset = file[column.name].id
         chunks = range(dataset.get_num_chunks() if column.nbytes else 0)
         infos = (dataset.get_chunk_info(number) for number in chunks)

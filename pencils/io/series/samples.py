@@ -16,7 +16,7 @@ from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.io.contents import check_groups
 from pencils.io.file_info import RESERVED
 from pencils.io.options import read_name
-from pencils.io.series.column import SELECTED, SOURCE, TIME, Column
+from pencils.io.series.state import SELECTED, SOURCE, TIME, Column
 from pencils.io.values import Stored, encode
 from pencils.layout import Box, Selection
 from pencils.layout.selection import positions

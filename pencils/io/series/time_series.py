@@ -23,7 +23,6 @@ from pencils.io.contents import are_fields, whole_grid
 from pencils.io.file_info import RESERVED
 from pencils.io.options import read_attrs, read_facts, read_grid, read_mode, read_path
 from pencils.io.save import save
-from pencils.io.series.column import Column
 from pencils.io.series.in_file import InFile
 from pencils.io.series.in_folder import InFolder
 from pencils.io.series.samples import (
@@ -35,6 +34,7 @@ from pencils.io.series.samples import (
     describe_value,
     read_samples,
 )
+from pencils.io.series.state import Column
 from pencils.io.values import COORDINATE, Stored
 from pencils.io.xdmf import write_sidecar
 from pencils.pencil import Pencil
@@ -143,8 +143,8 @@ class TimeSeries(LeftTogether):
             self._storage = InFile(self._comm, real, known, **way)
         else:
             self._storage = InFolder(self._comm, real, known, self._grid, options, **way)
-        ledger = self._storage.ledger
-        self._times: list[float] = self._comm.bcast(ledger and [*map(float, ledger.times)])
+        state = self._storage.state
+        self._times: list[float] = self._comm.bcast(state and [*map(float, state.times)])
         self._selector = Selector()
         self._xdmf = bool(xdmf)
         self._listed = 0  # snapshots in the sidecar
@@ -207,7 +207,7 @@ class TimeSeries(LeftTogether):
             if isinstance(sample, FieldSample)
         }
         with agreed(self._comm, "append"):
-            if self._storage.ledger is not None:
+            if self._storage.state is not None:
                 self._compare(*_describe(samples, taken, self._grid))
         values = {one.name: one.value for one in samples if isinstance(one, ValueSample)}
         self._failed = True
@@ -286,8 +286,8 @@ class TimeSeries(LeftTogether):
         if self._closed:
             msg = f"{self!r} is closed; make a new TimeSeries to continue it"
             raise ArgumentError(msg)
-        ledger = self._storage.ledger
-        if ledger is not None and not ledger.whole:
+        state = self._storage.state
+        if state is not None and not state.whole:
             msg = f"writing to {self.path} failed before; make a new TimeSeries to continue it"
             raise CheckpointError(msg)
 
@@ -307,13 +307,13 @@ class TimeSeries(LeftTogether):
 
     def _compare(self, columns: Sequence[Column], coordinates: Mapping[str, Array]) -> None:
         """Fix what the series holds, or compare with it; on rank 0."""
-        ledger = self._storage.ledger
-        if ledger is None:
+        state = self._storage.state
+        if state is None:
             return
-        if ledger.times:
-            ledger.check(columns, coordinates)
+        if state.times:
+            state.check(columns, coordinates)
         else:
-            ledger.start(columns, coordinates, summed=self._storage.summed)
+            state.start(columns, coordinates, summed=self._storage.summed)
 
     def _write_sidecar(self, count: int) -> None:
         with agreed(self._comm, "TimeSeries"):

@@ -14,8 +14,7 @@ from pencils.io.captured_file import changing
 from pencils.io.create import file_type, label, store_attribute, store_value
 from pencils.io.file_info import FORMAT, RESERVED, DatasetInfo
 from pencils.io.seal import seal_new
-from pencils.io.series.column import SOURCE, SUMS, TIME, Column
-from pencils.io.series.ledger import Ledger
+from pencils.io.series.state import SOURCE, SUMS, TIME, Column, SeriesState
 from pencils.io.values import COORDINATE, Stored
 
 # Attribute of files that are series, with the version of what only those have.
@@ -29,62 +28,62 @@ _OF_SCALES = {"CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "_Netcdf4Dimi
 Make = Callable[[Any, Column], Any]
 
 
-def write_facts(file: Any, ledger: Ledger) -> None:
+def write_facts(file: Any, state: SeriesState) -> None:
     """Write the attributes of a series."""
     facts: dict[str, object] = {"format": FORMAT, "complete": 1, "series": _VERSION}
     facts |= {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
     for name, value in facts.items():
         file.attrs[RESERVED + name] = value
-    for name, value in ledger.attrs.items():
+    for name, value in state.attrs.items():
         store_attribute(file, name, value)
 
 
-def write_tree(file: Any, ledger: Ledger, make: Make) -> None:
+def write_tree(file: Any, state: SeriesState, make: Make) -> None:
     """Make the datasets of a series in a file that has none; ``make(file, column)`` makes one."""
-    made = {name: make(file, column) for name, column in ledger.columns.items()}
-    for name, points in ledger.coordinates.items():
+    made = {name: make(file, column) for name, column in state.columns.items()}
+    for name, points in state.coordinates.items():
         store_value(file, name, Stored(COORDINATE, points), summed=True)
     if made:
         made[TIME].make_scale(TIME)
-    for name, column in ledger.columns.items():
-        _describe(file, made[name], column, ledger)
+    for name, column in state.columns.items():
+        _describe(file, made[name], column, state)
 
 
-def create_index(path: str, ledger: Ledger, files: Sequence[str]) -> None:
+def create_index(path: str, state: SeriesState, files: Sequence[str]) -> None:
     """Overwrite `path` with a series whose fields lie in other files, one for each snapshot."""
 
     def make(group: Any, column: Column) -> Any:
         if column.is_field:
             return make_virtual(group, column, files)
-        history = np.array(ledger.values[column.name], column.dtype)
+        history = np.array(state.values[column.name], column.dtype)
         return group.create_dataset(column.name, data=history.reshape(len(files), *column.shape))
 
     with changing(path, "w") as file:
-        write_facts(file, ledger)
-        write_tree(file, ledger, make)
-    seal_new(path, list_entries(ledger), ())
+        write_facts(file, state)
+        write_tree(file, state, make)
+    seal_new(path, list_entries(state), ())
 
 
-def list_entries(ledger: Ledger) -> list[DatasetInfo]:
+def list_entries(state: SeriesState) -> list[DatasetInfo]:
     """Describe what the file of a series holds."""
-    count = len(ledger.times)
+    count = len(state.times)
     entries = []
-    for name, column in ledger.columns.items():
+    for name, column in state.columns.items():
         kind = "" if column.is_field else column.attrs.get(RESERVED + "value", COORDINATE)
-        total = ledger.checksum(name) if SUMS + name in ledger.values else None
+        total = state.checksum(name) if SUMS + name in state.values else None
         shape = count, *column.shape
         entries.append(DatasetInfo(name, shape, column.dtype, kind=kind, checksum=total))
-    for name, points in ledger.coordinates.items():
+    for name, points in state.coordinates.items():
         entries.append(DatasetInfo(name, points.shape, points.dtype, kind=COORDINATE))
     return entries
 
 
-def _describe(group: Any, dataset: Any, column: Column, ledger: Ledger) -> None:
+def _describe(group: Any, dataset: Any, column: Column, state: SeriesState) -> None:
     for key, value in column.attrs.items():
         store_attribute(dataset, key, value)
     dataset.attrs[_DIMS] = json.dumps(column.labels)
-    if SUMS + column.name in ledger.values:
-        dataset.attrs[_SUM] = np.uint64(ledger.checksum(column.name))
+    if SUMS + column.name in state.values:
+        dataset.attrs[_SUM] = np.uint64(state.checksum(column.name))
     if column.name != TIME and column.nbytes:
         label(group, dataset, (TIME, *column.labels))
 
@@ -120,7 +119,7 @@ def make_virtual(group: Any, column: Column, files: Sequence[str]) -> Any:
     return group.create_virtual_dataset(column.name, layout)
 
 
-def read_tree(path: str, file: Any) -> Ledger:
+def read_tree(path: str, file: Any) -> SeriesState:
     """Read what a series holds.
 
     Raises
@@ -135,18 +134,18 @@ def read_tree(path: str, file: Any) -> Ledger:
         msg = f"{path} is a series of version {version}, written by a newer pencils; install that"
         raise CheckpointError(msg)
     attrs = {name: file.attrs[name] for name in file.attrs if not name.startswith(RESERVED)}
-    ledger = Ledger({name: value for name, value in attrs.items() if name not in _OF_SCALES})
+    state = SeriesState({name: value for name, value in attrs.items() if name not in _OF_SCALES})
     names: list[str] = []
     file.visititems(lambda name, thing: names.append(name) if _is_data(thing) else None)
     for name in sorted(names, key=lambda name: (name != TIME, name.startswith(SUMS), name)):
         dataset = file[name]
         if _DIMS in dataset.attrs:
-            column = ledger.columns[name] = _read_column(name, dataset)
+            column = state.columns[name] = _read_column(name, dataset)
             if not column.is_field:
-                ledger.values[name] = list(dataset[...])
+                state.values[name] = list(dataset[...])
         elif dataset.attrs.get(RESERVED + "value") == COORDINATE:
-            ledger.coordinates[name] = dataset[...]
-    return ledger
+            state.coordinates[name] = dataset[...]
+    return state
 
 
 def is_series(file: Any) -> bool:

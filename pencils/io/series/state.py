@@ -1,4 +1,4 @@
-"""What rank 0 knows of a series: everything but the points of its fields."""
+"""What a series contains: its datasets, and on rank 0 everything but the points of fields."""
 
 from __future__ import annotations
 
@@ -6,17 +6,87 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from pencils.array.allocation import Array
 from pencils.errors import ArgumentError
-from pencils.io.series.column import SUMS, TIME, Column, sum_column, time_column
+from pencils.io.file_info import RESERVED
+
+# The dataset of times, and the dimension along which everything grows.
+TIME = "time"
+# Checksums of the snapshots of fields, by name in this group.
+SUMS = RESERVED + "checksum/"
+# Attribute: shape that a snapshot has in a file of its own.
+SOURCE = RESERVED + "snapshot_shape"
+
+# Attribute: which points of a field are stored.
+SELECTED = RESERVED + "selection"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What a series holds under one name.
+
+    Parameters
+    ----------
+    name : str
+        Name of the dataset.
+    shape : tuple of int
+        Shape of one snapshot.
+    dtype : numpy.dtype
+        Element type.
+    labels : tuple of str
+        Names of the axes of a snapshot.
+    attrs : mapping of str to object
+        Attributes of the dataset.
+    is_field : bool
+        Whether it is a field, and no value that all ranks have alike.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    labels: tuple[str, ...]
+    attrs: Mapping[str, Any]
+    is_field: bool
+
+    @property
+    def size(self) -> int:
+        """Elements of one snapshot."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one snapshot."""
+        return self.size * self.dtype.itemsize
+
+    def differs(self, other: Column) -> str | None:
+        """Say in what another one differs, if it does."""
+        for what in ("shape", "dtype", "is_field"):
+            mine, its = getattr(self, what), getattr(other, what)
+            if mine != its:
+                return f"{self.name!r} has {what} {mine} in the series, not {its}"
+        mine, its = self.attrs.get(SELECTED), other.attrs.get(SELECTED)
+        if mine != its:
+            return f"{self.name!r} is the selection {mine} in the series, not {its}"
+        return None
+
+
+def time_column() -> Column:
+    """Describe the dataset of times."""
+    return Column(TIME, (), np.dtype(float), (), {RESERVED + "value": "numpy"}, is_field=False)
+
+
+def sum_column(name: str) -> Column:
+    """Describe the dataset of the checksums of a field."""
+    return Column(SUMS + name, (), np.dtype(np.uint64), (), {}, is_field=False)
 
 
 @dataclass
-class Ledger:
+class SeriesState:
     """Datasets, coordinates and attributes of a series, and its values at all times.
 
     Parameters
@@ -97,7 +167,7 @@ class Ledger:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Change ledger and file together; after a failure neither can be trusted."""
+        """Change state and file together; after a failure neither can be trusted."""
         self.whole = False
         yield
         self.whole = True

@@ -46,7 +46,7 @@ class Header(NamedTuple):
     summed: bool
 
 
-class Draft:
+class TempFile:
     """A file under a temporary name; a ``with`` block removes it if something goes wrong.
 
     Parameters
