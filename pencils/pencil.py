@@ -1,4 +1,4 @@
-"""Pencil: a layout and the communicator whose ranks it is laid over."""
+"""Pencil: a layout and the communicator of its ranks, immutable."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Extent(NamedTuple):
-    """What a field covers: the layout of its dimensions and the own block of this rank."""
+    """The layout of a field, singleton dimensions included, and the own block of this rank."""
 
     layout: Layout
     box: Box
@@ -33,9 +33,9 @@ class Extent(NamedTuple):
 class Pencil:
     """A global grid, decomposed in blocks over the processes of a communicator.
 
-    A pencil is frozen and holds no field data. Two pencils are equal if they cut the same shape in
-    the same way over the same processes. *Collective*: all ranks of `comm` construct it together,
-    with the same arguments; afterwards nothing here communicates.
+    A pencil is frozen and holds no field data. Two pencils are equal if they distribute the same
+    shape in the same way over the same processes. *Collective*: all ranks of `comm` construct it
+    with the same arguments; its methods do not communicate unless they are marked *Collective*.
 
     Parameters
     ----------
@@ -54,13 +54,13 @@ class Pencil:
     order : sequence of int, optional
         Memory order of the dimensions, slowest first. Default: C order.
     splits : str, sequence of int, or one of these per dimension, optional
-        How points are dealt to processes: "first" (the default: the first ``N % P`` get one
+        How points are distributed over processes: "first" (the default: the first ``N % P`` get one
         more), "last", "floor", "ceil", or explicit bounds ``(0, ..., N)``.
 
     Raises
     ------
     ArgumentError, TypeError
-        On every rank, if an argument does not fit; the text says what would.
+        On every rank, if an argument does not fit; the message names what is allowed.
     RankDisagreementError
         On every rank, if ranks passed different arguments.
 
@@ -145,9 +145,9 @@ class Pencil:
     ) -> Pencil:
         """Return a pencil that differs in the given arguments, on the same communicator.
 
-        *Collective*. What is not given stays: `periodic`, `order` and split rules always, `grid`
-        unless the number of decomposed dimensions changes, explicit bounds unless shape,
-        decomposition or grid do.
+        *Collective*. Arguments that are not given keep their values: `periodic`, `order` and split
+        rules always, `grid` unless the number of decomposed dimensions changes, explicit bounds
+        unless shape, decomposition or grid change.
 
         Parameters
         ----------
@@ -196,14 +196,14 @@ class Pencil:
         Face ``i`` is on the low side of point ``i``, and the last one on the high side of the last
         point: there is one face more than points. Blocks are shared: on every rank they begin at
         the same index, and the last one that is not empty has the additional face, so that
-        ``u.shift(..., onto=...)`` leads from points to faces and back without communication. Along
+        ``u.shift(..., onto=...)`` moves from points to faces and back without communication. Along
         a periodic axis the last face is the first one, hence there are as many as points and
         nothing changes. *Collective*.
 
         Parameters
         ----------
         axis : int or sequence of int
-            Dimensions along which to lie between the points.
+            Dimensions along which the new points are between the old ones.
 
         Returns
         -------
@@ -228,7 +228,7 @@ class Pencil:
         return self._sibling(layout)
 
     def _sibling(self, layout: Layout) -> Pencil:
-        """Lay another layout over the same processes."""
+        """Make a pencil of another layout on the same communicator."""
         pencil = object.__new__(Pencil)
         pencil._set(self._comm, self._topology, layout)
         return pencil
@@ -250,12 +250,12 @@ class Pencil:
 
     @property
     def topology(self) -> Topology:
-        """The private communicators behind this pencil."""
+        """The private communicators of this pencil."""
         return self._topology
 
     @property
     def layout(self) -> Layout:
-        """The arithmetic of this pencil, without communicator; it answers for any rank."""
+        """The layout: the arithmetic of this pencil for any rank, without communicator."""
         return self._layout
 
     @property
@@ -340,7 +340,7 @@ class Pencil:
         Raises
         ------
         NotLocalError
-            If this rank does not own it; the text names the owner.
+            If this rank does not own it; the message names the owner.
         """
         here = as_ints("index", index)
         owner = self.owner(here)
@@ -380,7 +380,7 @@ class Pencil:
         return self._layout.neighbor(self.rank, steps)
 
     def extent(self, singletons: frozenset[int]) -> Extent:
-        """Return what a field of this pencil with the given singleton dimensions covers."""
+        """Return layout and own block of fields with the given singleton dimensions."""
         extent = self._extents.get(singletons)
         if extent is None:
             layout = self._layout.with_singletons(singletons)
@@ -401,13 +401,13 @@ class Pencil:
         return self._layout.shares_blocks(other._layout) and self.same_ranks(other)
 
     def same_ranks(self, other: Pencil) -> bool:
-        """Whether both lie over the same processes in the same order."""
+        """Whether both use the same processes in the same order."""
         return self._topology is other._topology or congruent(
             self._topology.comm, other._topology.comm
         )
 
     def canonical_form(self) -> object:
-        """Return what is the same for pencils that are equal but for their communicator."""
+        """Return the encoded layout, the same for equal layouts on any communicator."""
         if not self._encoded:
             self._encoded.append(encoded(self._layout))
         return self._encoded[0]
@@ -431,7 +431,7 @@ class Pencil:
         raise AttributeError(msg)
 
     def __reduce__(self) -> NoReturn:
-        msg = "a Pencil cannot be pickled: its communicator lives in this process only"
+        msg = "a Pencil cannot be pickled: its communicator exists in this process only"
         raise TypeError(msg)
 
     def __copy__(self) -> Pencil:

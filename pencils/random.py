@@ -1,7 +1,7 @@
 """Random fields that are the same on every process grid.
 
-Every row of the global array (its points along the last axis) has its own stretch of the counter
-of NumPy's Philox generator, so any rank can draw any part of it without drawing the rest.
+Every row of the global array (its points along the last axis) has its own range of the counter of
+NumPy's Philox generator, so that each rank draws its own block only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def uniform(
     Parameters
     ----------
     pencil : Pencil
-        Where the points live.
+        The decomposed grid.
     seed : int
         Key of the generator, at least 0; the same seed gives the same global field on any number
         of processes.

@@ -190,11 +190,11 @@ def test_wrong_arguments(comm):
         (((),), ArgumentError, "at least one pencil"),
         ((3,), TypeError, "sequence of pencils"),
         (("rows",), TypeError, "must be a Pencil"),
-        (((pens[0], None),), TypeError, "pens[1] must be a Pencil"),
+        (((pens[0], None),), TypeError, "pencils[1] must be a Pencil"),
         ((pens, object), TypeError, "object"),
     ]
     if comm.size > 1:
-        wrong.append((((pens[0], alone),), PencilMismatchError, "over other processes"))
+        wrong.append((((pens[0], alone),), PencilMismatchError, "other processes"))
     for args, kind, text in wrong:
         for shared in (False, True):
             raise_together(

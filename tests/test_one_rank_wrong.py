@@ -365,8 +365,8 @@ def make_fft(pen, **rest):
 
 POINTS = ([0, 5], 1, [2, 0])
 POINTWISE = {
-    "u.take": (PencilArray.take, {"self": The("u"), "coords": POINTS}),
-    "u.put": (PencilArray.put, {"self": The("target"), "coords": POINTS, "values": 1}),
+    "u.take": (PencilArray.take, {"u": The("u"), "coords": POINTS}),
+    "u.put": (PencilArray.put, {"u": The("target"), "coords": POINTS, "values": 1}),
     "indexer": (make_indexer, {"pencil": The("pen"), "coords": POINTS}),
     "indexer.take": (calling("take", "u"), {"plan": The("indexer"), "u": The("u")}),
     "indexer.put": (
@@ -490,7 +490,7 @@ CALLS = {
     "PencilFFT": (make_fft, {"pen": The("pen")}),
     "fft.forward": (calling("forward", "u"), {"plan": The("fft"), "u": The("u")}),
     "fft.backward": (calling("backward", "u"), {"plan": The("fft"), "u": The("u_hat")}),
-    "alias": (pencils.alias, {"pens": The("pair"), "shared": True}),
+    "alias": (pencils.alias, {"pencils": The("pair"), "shared": True}),
     "verify_replicas": (pencils.verify_replicas, {"u": The("u")}),
     "exchange_halos": (pencils.exchange_halos, {"fields": The("hs")}),
     "exchange_halo": (PencilArray.exchange_halo, {"u": The("h")}),
@@ -620,8 +620,8 @@ WRONG = [
     ("fft.forward", "out", 3, "x", *map(The, ("u", "u_hat_short", "u_hat_vector"))),
     ("fft.backward", "u", None, "x", *map(The, ("u", "u_hat_short", "u_hat_vector"))),
     ("fft.backward", "out", 3, "x", The("u_hat"), The("short"), The("u_readonly")),
-    ("alias", "pens", None, 3, (), "x", The("pen"), The("pair_fields"), [None]),
-    ("alias", "pens", The("pair_not_alone")),
+    ("alias", "pencils", None, 3, (), "x", The("pen"), The("pair_fields"), [None]),
+    ("alias", "pencils", The("pair_not_alone")),
     ("alias", "dtype", *NO_DTYPE, OBJECT),
     ("alias", "components", *NO_NUMBERS),
     ("alias", "dims", *NO_DIMS),
@@ -713,7 +713,7 @@ WRONG = [
         for name in ("u.put", "indexer.put", "deposit")
     ),
     *((name, "reduce", "sum", 3, np.add, ReduceOp.BOR) for name in ("u.put", "indexer.put")),
-    ("u.put", "self", The("u_readonly")),
+    ("u.put", "u", The("u_readonly")),
     *(
         (name, "u", None, "x", The("data"), The("u_larger"), The("plane"), The("u_across"))
         for name in POINT_PLANS
@@ -885,7 +885,7 @@ DIFFERENT = [
     ("PencilFFT", "output", The("waves"), The("waves_across")),
     ("PencilFFT", "check", False),
     *((name, "plan", The("fft_other")) for name in ("fft.forward", "fft.backward")),
-    ("alias", "pens", The("pair_other")),
+    ("alias", "pencils", The("pair_other")),
     ("alias", "dtype", "f4"),
     ("alias", "components", 3),
     ("alias", "dims", (0, 1)),
@@ -925,9 +925,9 @@ DIFFERENT = [
     ("to_pencil", "halo", 1),
     ("to_pencil", "reduce", "sum", "max"),
     *((name, field, The("short"), The("vector"))
-      for name, field in (("u.take", "self"), ("u.put", "self"), ("interpolate", "u"))),
+      for name, field in (("u.take", "u"), ("u.put", "self"), ("interpolate", "u"))),
     *((name, field, The("u_across"), The("u_larger"), The("plane"))
-      for name, field in (("u.take", "self"), ("u.put", "self"), ("interpolate", "u"))),
+      for name, field in (("u.take", "u"), ("u.put", "self"), ("interpolate", "u"))),
     *((name, "u", The("short"), The("vector")) for name in POINT_PLANS),
     *((name, "plan", The(f"{plan}_other")) for name, plan in (POINT_PLANS | LIST_PLANS).items()),
     *((name, "reduce", ReduceOp.SUM) for name in ("u.put", "indexer.put", *LIST_PLANS)),

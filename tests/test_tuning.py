@@ -131,9 +131,9 @@ def test_fields_in_shared_memory_and_singletons(stages):
 @pytest.mark.parametrize(
     ("wrong", "kind", "text"),
     [
-        ({"pens": []}, ArgumentError, "at least one"),
-        ({"pens": None}, TypeError, "sequence of pencils"),
-        ({"pens": "stages"}, TypeError, "pens[0]"),
+        ({"pencils": []}, ArgumentError, "at least one"),
+        ({"pencils": None}, TypeError, "sequence of pencils"),
+        ({"pencils": "stages"}, TypeError, "pencils[0]"),
         ({"repeat": 0}, ArgumentError, "repeat=0"),
         ({"repeat": "often"}, ArgumentError, "often"),
         ({"dtype": object}, TypeError, "object"),
@@ -146,7 +146,9 @@ def test_fields_in_shared_memory_and_singletons(stages):
 def test_wrong_arguments_on_one_rank(comm, wrong, kind, text):
     stages = [Pencil(SHAPE, comm), Pencil(SHAPE, comm, decomp=(1, 2))]
     for rank in ranks_at_fault(comm):
-        mine = {"pens": stages, "show": False, "repeat": 1} | (wrong if comm.rank == rank else {})
+        mine = {"pencils": stages, "show": False, "repeat": 1} | (
+            wrong if comm.rank == rank else {}
+        )
         raise_together(comm, kind, named(comm, rank), text, call=lambda mine=mine: tune(**mine))
 
 

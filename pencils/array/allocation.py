@@ -1,4 +1,4 @@
-"""Local memory of fields: shapes with halo, memory order, element types."""
+"""Local memory of fields: padded shapes, memory order, allocation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def of_view(view: memoryview) -> Array:
     Raises
     ------
     Exception
-        Of some kind, if NumPy has no such type.
+        Of any type, if NumPy has no such element type.
     """
     dtype = _ctypes_type(view)
     with warnings.catch_warnings():
@@ -77,8 +77,7 @@ def allocate(
 ) -> Array:
     """Allocate a padded block: contiguous in the pencil's memory order, viewed in logical order.
 
-    *Collective* if `shared`: the block then lies where the other ranks of the node can read it,
-    unless there is no room.
+    *Collective* if `shared`: the block is then in shared memory of the node, if there is enough.
     """
     _check_size(pencil, dtype, components, singletons, halo)
     shape = padded_shape(pencil, components, singletons, halo)

@@ -74,7 +74,7 @@ class Field:
         halo: Widths | None = None,
         **memory: bool,
     ) -> Self:
-        """Make a field from arguments that are normalised; `memory` as in `storage.allocate`."""
+        """Make a field from arguments that are normalized; `memory` as in `allocation.allocate`."""
         widths = halo or ((0, 0),) * pencil.ndim
         block = allocate(pencil, dtype, components, singletons, widths, **memory)
         return cls.from_block(pencil, block, singletons, widths)
@@ -106,12 +106,12 @@ class Field:
 
     @property
     def pencil(self) -> Pencil:
-        """Where the points live."""
+        """The decomposed grid."""
         return self._pencil
 
     @property
     def extent(self) -> Extent:
-        """Layout and own block of this field, its singleton dimensions included."""
+        """Layout and own block, singleton dimensions included; for the library's own plans."""
         return self._extent
 
     @property
@@ -151,16 +151,16 @@ class Field:
 
     @property
     def trimmed(self) -> frozenset[int]:
-        """Space dimensions along which padded blocks end where the domain ends.
+        """Space dimensions along which padded blocks end with the domain.
 
-        Fields that were imported have no room there for boundary points and wrapped ghosts; what
-        pencils makes itself, ``u.copy()`` too, is trimmed nowhere.
+        Imported fields may have no memory there for boundary points and wrapped ghosts. Fields that
+        pencils makes, ``u.copy()`` too, are not trimmed.
         """
         return self._trimmed
 
     @property
     def halo_room(self) -> Widths:
-        """Room of `padded` around the own block: `halo`, if not cut off because of `trimmed`."""
+        """Widths of `padded` around the own block: `halo`, but 0 where the field is `trimmed`."""
         return self._halo_room
 
     @property
@@ -192,7 +192,7 @@ class Field:
 
     @property
     def local_slices(self) -> tuple[slice, ...]:
-        """Where the own block lies: ``global_array[u.local_slices]`` equals ``u.local``."""
+        """Global indices of the own block: ``global_array[u.local_slices]`` equals ``u.local``."""
         return (*(slice(0, n) for n in self.components), *self._extent.box.slices())
 
     @property
@@ -238,7 +238,7 @@ class Field:
         return [self.component(i) for i in range(self.components[0])]
 
     def copy(self) -> Self:
-        """Copy of the field, halo included; where this is trimmed, the copy has unset points."""
+        """Copy of the field, halo included; where the field is trimmed, points of the copy are unset."""
         new = self.blank()
         np.copyto(self._room_in(new), self._padded)
         return new
@@ -267,7 +267,7 @@ class Field:
         )
 
     def _room_in(self, blank: Field) -> Array:
-        """View that part of a field like this one, trimmed nowhere, for which this has room."""
+        """View the part of a field like this one, not trimmed, that this field stores, too."""
         return blank.padded[padded_slices(self._extent.local_shape, self._halo, self._halo_room)]
 
     def mark_written(self) -> None:

@@ -39,7 +39,7 @@ def empty(
     Parameters
     ----------
     pencil : Pencil
-        Where the points live.
+        The decomposed grid.
     dtype : dtype, optional
         Element type; any of fixed size without Python objects.
     components : int or sequence of int, optional
@@ -49,9 +49,9 @@ def empty(
     dims : int or sequence of int, optional
         Dimensions along which the field varies; it is a singleton along the others.
     shared : bool, optional
-        Whether to put the block where the other ranks of the node can read it, which saves copies
-        in communication. The call is then *Collective*. Without room for it on the node, memory is
-        private and a warning says so.
+        Whether to allocate the block in shared memory of the node, which saves copies in
+        communication. The call is then *Collective*. If the node has too little shared memory, the
+        memory is private, and a warning is given.
 
     Returns
     -------
@@ -191,7 +191,7 @@ def from_function(
     Parameters
     ----------
     pencil : Pencil
-        Where the points live.
+        The decomposed grid.
     function : callable
         Called once as ``function(i, j, ...)`` with one integer array per dimension: the global
         indices of the own block, shaped to broadcast against each other. What it returns must
@@ -238,7 +238,7 @@ def from_function(
 
 
 class _Request(NamedTuple):
-    """What a field shall be, in the terms of `PencilArray.allocated`, and its value."""
+    """Arguments of `PencilArray.allocated`, normalized, and the value of all points."""
 
     dtype: np.dtype[Any]
     components: tuple[int, ...]
@@ -258,7 +258,7 @@ def _create(
     zero: bool = False,
     shared: bool = False,
 ) -> PencilArray:
-    """Make a field of zeros, or of `fill_value` unless that is None, or of nothing yet."""
+    """Make a field of zeros or of `fill_value`; without either its values are not set."""
 
     def read() -> _Request:
         check_type("pencil", pencil, Pencil)
@@ -285,6 +285,6 @@ def _create(
 
 
 def _number_dtype(value: object) -> np.dtype[Any]:
-    """Type for a value: at least float for numbers, so that fields of them can be computed with."""
+    """Type of fields of a value: at least float for numbers."""
     dtype = np.asarray(value).dtype
     return np.result_type(float, dtype) if dtype.kind in "biufc" else dtype

@@ -1,8 +1,8 @@
-"""Stale ghosts made visible: as long as checks are on, every write to a field unsets its ghosts.
+"""Checks of ghosts: while they are on, every write to a field sets its ghosts to NaN.
 
-After ``u[...] = v`` the ghosts of `u` are copies of what neighbours had before. A stencil that
-forgets to exchange them reads values which are only slightly wrong; with checks on it reads NaN.
-``PENCILS_CHECK=1`` in the environment turns them on for a whole program, `debug_ghosts` for a part.
+After ``u[...] = v`` the ghosts of `u` are copies of older values. A stencil before the next exchange
+reads values that are only slightly wrong; with checks on it reads NaN. ``PENCILS_CHECK=1`` in the
+environment turns checks on for a whole program, `debug_ghosts` for a part.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pencils.layout import ghost_box
 from pencils.pencil import Extent
 
 VARIABLE = "PENCILS_CHECK"
-# What marks a ghost, by kind of element type; complex ones in both parts, which have views.
+# The value of unset ghosts, by kind of element type; both parts of complex numbers have views.
 _UNSET = {"f": "nan", "c": complex("nan+nanj"), "M": "NaT", "m": "NaT"}
 
 
@@ -34,17 +34,16 @@ checks = _Checks()
 
 @contextmanager
 def debug_ghosts() -> Iterator[None]:
-    """Show forgotten exchanges: inside the ``with`` block, writing to a field makes its ghosts NaN.
+    """Show missing exchanges: inside the ``with`` block, writing to a field sets its ghosts to NaN.
 
-    Writes are ``u[...] = v`` and any other key, ``u.local = v``, ``u.local += v``, ``u += v`` and
-    whatever else has ``out=u``, transposes included, and `numpy.copyto`, also to views such as
-    ``u.component(0)``. What
-    is written through ``u.local[...]`` cannot be seen. ``u.padded = v``, ``u.fill(v)`` and the
-    functions that make fields set the halo on purpose, and leave it. Boundary points, outside the
-    domain along a dimension that is not periodic, are left alone: nobody exchanges them. Times
-    become NaT; integers, booleans, text and records have no such value, and are not checked.
+    Writes are ``u[...] = v`` and any other key, ``u.local = v``, ``u.local += v``, ``u += v``, calls
+    with ``out=u``, transposes included, and `numpy.copyto`, also to views such as ``u.component(0)``.
+    Writes through ``u.local[...]`` are not noticed. ``u.padded = v``, ``u.fill(v)`` and the functions
+    that make fields set the halo, too, and are no such writes. Boundary points, outside the domain
+    along a dimension that is not periodic, keep their values, because no exchange fills them. Times
+    become NaT; integers, booleans, text and records have no such value and are not checked.
 
-    Local; turn it on for all ranks alike. ``PENCILS_CHECK=1`` in the environment turns it on for
+    Nothing is communicated; use it on all ranks alike. ``PENCILS_CHECK=1`` in the environment turns it on for
     the whole program. Blocks may be nested.
 
     Examples

@@ -1,4 +1,4 @@
-"""Reading and writing parts of a field by global basic indices, without communication."""
+"""Read and write parts of a field by global basic indices, without communication."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def get_selection(field: Field, key: object) -> Any:
     Raises
     ------
     NotLocalError
-        If a single element is asked for that another rank owns.
+        If the key names a single element that another rank owns.
     IndexError, TypeError
         If the index is out of the global range, or not basic.
     """
@@ -34,7 +34,7 @@ def get_selection(field: Field, key: object) -> Any:
         owner = field.extent.layout.owner(index[len(field.components) :])
         msg = (
             f"element {index} is owned by rank {owner}, not by rank {field.pencil.rank}; "
-            "gather(u, root=None, key=...) brings it to all ranks"
+            "gather(u, root=None, key=...) copies it to all ranks"
         )
         raise NotLocalError(msg)
     return _nothing(field, selection, box)

@@ -1,4 +1,4 @@
-"""What NumPy's own functions do with a PencilArray.
+"""NumPy functions of PencilArrays.
 
 Ufuncs and the elementwise functions run on the local blocks and never communicate. Operands that
 are NumPy arrays are replicated global data: each rank takes the part of its own block. Functions
@@ -74,7 +74,7 @@ QUERIES: dict[Function, Function] = {
 def apply_ufunc(
     ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Carry out ``ufunc.method(*inputs, **kwargs)`` where some operand is a PencilArray.
+    """Apply ``ufunc.method(*inputs, **kwargs)`` where some operand is a PencilArray.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def elementwise(func: Function, inputs: Sequence[Any], kwargs: dict[str, Any]) -
         raise TypeError(msg)
     fields = [operand for operand in (*inputs, where, *targets) if isinstance(operand, Field)]
     if not fields:
-        msg = "a PencilArray stands where a number or a NumPy array must: take u.local there"
+        msg = "this argument must be a number or a NumPy array, not a PencilArray; pass u.local"
         raise TypeError(msg)
     pencil = common_pencil(fields)
     parts = []
@@ -164,7 +164,7 @@ def _not_defined(name: str) -> str:
 
 
 def apply_function(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Carry out a NumPy function that is in the table.
+    """Apply a NumPy function that is in the table.
 
     Raises
     ------

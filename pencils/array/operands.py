@@ -1,4 +1,4 @@
-"""What stands beside a field in an expression: other fields, replicated arrays, scalars."""
+"""Normalize the operands of elementwise operations: fields, replicated arrays, scalars."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SCALARS = (int, float, complex, str, bytes, np.generic)
 
 
 def check_type(name: str, value: object, kind: type) -> None:
-    """Check that an argument is what it must be.
+    """Check the type of an argument.
 
     Raises
     ------
@@ -31,10 +31,10 @@ def check_type(name: str, value: object, kind: type) -> None:
 
 
 def topology_among(*arguments: object) -> Topology:
-    """Find a communicator to agree on, in arguments good or bad.
+    """Return the topology on which ranks agree about these arguments, valid or not.
 
-    That of the first pencil or field among them which this rank does not have for itself alone.
-    Sequences of such are looked into.
+    It is that of the first pencil or field with more than one rank, else that of the first one, else
+    the default. Lists and tuples are searched, too.
     """
     flat: list[object] = []
     for argument in arguments:
@@ -47,30 +47,32 @@ def topology_among(*arguments: object) -> Topology:
     return known[0].topology if known else default_topology()
 
 
-def as_pencils(pens: object) -> list[Pencil]:
-    """Read a sequence of pencils over the same processes.
+def as_pencils(pencils: object) -> list[Pencil]:
+    """Check a sequence of pencils, which must use the same processes.
 
     Raises
     ------
     ArgumentError, TypeError, PencilMismatchError
         If it is empty, no sequence, or holds anything else.
     """
-    if not isinstance(pens, Sequence):
-        msg = f"pens must be a sequence of pencils, not {type(pens).__name__}"
+    if not isinstance(pencils, Sequence):
+        msg = f"pencils must be a sequence of pencils, not {type(pencils).__name__}"
         raise TypeError(msg)
-    if not pens:
-        msg = "pens must hold at least one pencil"
+    if not pencils:
+        msg = "pencils must hold at least one pencil"
         raise ArgumentError(msg)
-    for number, pen in enumerate(pens):
-        check_type(f"pens[{number}]", pen, Pencil)
-        if not pen.same_ranks(pens[0]):
-            msg = f"pens[{number}] lies over other processes than pens[0]:\n{pen!r}\n{pens[0]!r}"
+    for number, pen in enumerate(pencils):
+        check_type(f"pencils[{number}]", pen, Pencil)
+        if not pen.same_ranks(pencils[0]):
+            msg = (
+                f"pencils[{number}] uses other processes than pencils[0]:\n{pen!r}\n{pencils[0]!r}"
+            )
             raise PencilMismatchError(msg)
-    return list(pens)
+    return list(pencils)
 
 
 def signature(field: Field) -> dict[str, object]:
-    """Name what all ranks must agree on before they communicate about a field."""
+    """Return what all ranks must agree on about a field before they communicate."""
     return {
         "pencil": field.pencil,
         "shape": field.shape,
@@ -92,7 +94,7 @@ def common_pencil(fields: Sequence[Field]) -> Pencil:
         if field.pencil is not pencil and not field.pencil.same_blocks(pencil):
             hint = "transpose() one of them to the pencil of the other"
             if not field.pencil.same_ranks(pencil):
-                hint = "they lie over different processes, or over the same in another order"
+                hint = "they use different processes, or the same in another order"
             elif field.pencil.shape != pencil.shape:
                 hint = "their global shapes differ, so that transpose() cannot help"
                 if field.pencil.shares_blocks(pencil):
@@ -108,7 +110,7 @@ def common_pencil(fields: Sequence[Field]) -> Pencil:
 def local_part(operand: Any, pencil: Pencil) -> tuple[Any, frozenset[int]]:
     """Local part of an operand, and the dimensions along which it is a singleton.
 
-    An array is one where it has extent 1, even if this is the extent of the pencil.
+    An array is a singleton where it has extent 1, even if this is the extent of the pencil.
 
     Raises
     ------
@@ -143,7 +145,7 @@ def _array_part(array: Array, pencil: Pencil) -> tuple[Array, frozenset[int]]:
 
 
 def plain_array(operand: object) -> Array:
-    """Read replicated data as a NumPy array.
+    """Return replicated data as a NumPy array.
 
     Raises
     ------
@@ -176,22 +178,22 @@ def check_fits(singletons: frozenset[int], out: Field, pencil: Pencil) -> None:
     apart = [dim for dim in replicated if dim in pencil.decomp]
     if apart:
         msg = (
-            f"values that lie only on the ranks that own the one point along dimensions {apart} "
-            f"do not fit into a field of shape {out.shape} that all ranks hold there; {hint}"
+            f"values that only the ranks have that own the one point along dimensions {apart} "
+            f"do not fit into a field of shape {out.shape} that all ranks store there; {hint}"
         )
         raise ArgumentError(msg)
 
 
 @cache
 def everywhere(ndim: int) -> frozenset[int]:
-    """All dimensions: along which a scalar is a singleton."""
+    """All dimensions: a scalar is a singleton along each."""
     return frozenset(range(ndim))
 
 
 def does_not_broadcast(
     given: tuple[int, ...], shape: tuple[int, ...], local: tuple[int, ...]
 ) -> str:
-    """Explain that data are too large or too small, and what they may have been meant for."""
+    """Explain that data do not broadcast, and whether they fit the own block."""
     hint = "; it fits the own block: write u.local for that" if _ends_with(given, local) else ""
     return (
         f"NumPy data of shape {given} are taken as global and do not broadcast to the global shape "

@@ -30,10 +30,10 @@ class PencilArray(Field, NDArrayOperatorsMixin):
     Parameters
     ----------
     pencil : Pencil
-        Where the points live.
+        The decomposed grid.
     local_data : array_like
         The block of this rank, of shape ``components + own block + halo`` in logical order, of any
-        strides. It is adopted, not copied.
+        strides. It is used without a copy.
     halo : int, sequence of int, or sequence of (int, int), optional
         Widths of the halo that `local_data` includes.
     dims : int or sequence of int, optional
@@ -106,7 +106,7 @@ class PencilArray(Field, NDArrayOperatorsMixin):
 
     def __iter__(self) -> NoReturn:
         msg = (
-            "a PencilArray is not iterable: its planes live on different ranks. Loop over "
+            "a PencilArray is not iterable: its planes are on different ranks. Loop over "
             "u.unstack() for components, over u.local for the own block"
         )
         raise TypeError(msg)
@@ -118,7 +118,7 @@ class PencilArray(Field, NDArrayOperatorsMixin):
 
     def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
         msg = (
-            "a PencilArray does not turn into a NumPy array by itself: take u.local for the own "
+            "a PencilArray is not converted to a NumPy array implicitly: use u.local for the own "
             "block, or gather(u) for the global array"
         )
         raise TypeError(msg)

@@ -1,4 +1,4 @@
-"""Copies of singleton dimensions, which every process along them holds."""
+"""Check that the copies of fields with singleton dimensions are equal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def verify_replicas(u: PencilArray) -> None:
     Parameters
     ----------
     u : PencilArray
-        The field; without singleton dimensions there is nothing to find.
+        The field; without singleton dimensions there are no copies to compare.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Fields moved by a few points, as views of their padded blocks: what stencils are made of."""
+"""Stencils: views of fields shifted by a few points; interior and shells of the own block."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Field)
 _KEPT = 64  # pairs of pencils: those of one program that fields are shifted between
 
 
-def shift(self: F, offsets: Sequence[int], onto: Pencil | None = None) -> F:
+def shift(u: F, offsets: Sequence[int], onto: Pencil | None = None) -> F:
     """View the field moved by `offsets`: point ``i`` of the result is point ``i + offsets``.
 
     Parameters
@@ -28,7 +28,7 @@ def shift(self: F, offsets: Sequence[int], onto: Pencil | None = None) -> F:
     offsets : sequence of int
         Steps along each space dimension, at most as far as the halo reaches.
     onto : Pencil, optional
-        Where the result lives: a pencil that shares its blocks with that of the field, like
+        Pencil of the result, one that shares its blocks with that of the field, like
         ``pen.staggered(0)`` with ``pen``. Default: the pencil of the field. Where it has `m` more
         points along a dimension, the last ones are read from the halo: a step there is at most
         its width less `m`.
@@ -36,8 +36,8 @@ def shift(self: F, offsets: Sequence[int], onto: Pencil | None = None) -> F:
     Returns
     -------
     PencilArray
-        A view without halo; no data are copied, so ghosts must be up to date. Made once, before a
-        loop, it shows what the field has become. It may be written, ghosts included: see
+        A view without halo; no data are copied, so ghosts must be up to date. A view made
+        before a loop shows later values, too. It may be written, ghosts included: see
         `accumulate_halo`.
 
     Raises
@@ -50,8 +50,8 @@ def shift(self: F, offsets: Sequence[int], onto: Pencil | None = None) -> F:
 
     Examples
     --------
-    The difference quotient of a field on the points lives on the faces between them, and reads
-    boundary points at both ends:
+    The difference quotient of a field on the points is a field on the faces between them; at both
+    ends it uses boundary points:
 
     >>> import numpy as np, pencils
     >>> pen = pencils.Pencil(4)
@@ -62,34 +62,34 @@ def shift(self: F, offsets: Sequence[int], onto: Pencil | None = None) -> F:
     >>> gradient.local
     array([  0.,   3.,   5.,   7., -15.])
     """
-    pencil, halo = self.pencil, self.halo
+    pencil, halo = u.pencil, u.halo
     steps = as_ints("offsets", offsets)
     if len(steps) != len(halo):
         msg = f"offsets={steps} must have one entry for each of {len(halo)} dimensions"
         raise ArgumentError(msg)
     if onto is None or onto is pencil:
-        onto, extent, surplus = pencil, self.extent, (0,) * len(halo)
+        onto, extent, surplus = pencil, u.extent, (0,) * len(halo)
     else:
         check_type("onto", onto, Pencil)
-        extent = onto.extent(self.singletons)
-        surplus = _surplus(pencil, onto, self.singletons)
-    for dim in self.trimmed:
+        extent = onto.extent(u.singletons)
+        surplus = _surplus(pencil, onto, u.singletons)
+    for dim in u.trimmed:
         if steps[dim] or surplus[dim]:
             raise ArgumentError(_no_room(dim, steps[dim], surplus[dim]))
     key: list[Any] = [Ellipsis]
-    along = zip(steps, halo, self.halo_room, extent.local_shape, surplus, strict=True)
+    along = zip(steps, halo, u.halo_room, extent.local_shape, surplus, strict=True)
     for step, (lo, hi), (start, _), n, more in along:
         if not -lo <= step <= hi - more:
             raise ArgumentError(_too_far(len(key) - 1, step, (lo, hi), more))
         key.append(slice(start + step, start + step + n))
-    return self.from_block(onto, self.padded[tuple(key)], self.singletons)
+    return u.from_block(onto, u.padded[tuple(key)], u.singletons)
 
 
 @lru_cache(_KEPT)
 def _surplus(pencil: Pencil, onto: Pencil, singletons: frozenset[int]) -> tuple[int, ...]:
     """How many points a field has more on `onto`, along each dimension.
 
-    This asks for the last rank, whichever rank asks: all have to come to the same verdict.
+    It compares global shapes, so that all ranks get the same result.
     """
     if not pencil.shares_blocks(onto):
         msg = (
@@ -124,11 +124,11 @@ def _no_room(dim: int, step: int, more: int) -> str:
     )
 
 
-def interior(self: Field) -> Key:
+def interior(u: Field) -> Key:
     """Index of `local` for the points whose stencil stays in the own block.
 
     The stencil is as wide as the halo. These points need no ghosts, so that they can be computed
-    while an exchange is under way; `shells` are the rest. The interior is empty where the block is
+    during an exchange; `shells` are the rest. The interior is empty where the block is
     too thin.
 
     Examples
@@ -141,11 +141,11 @@ def interior(self: Field) -> Key:
     >>> for part in (u.interior, *u.shells):
     ...     new[part] = u.shift((1, 0)).local[part]
     """
-    return (Ellipsis, *inner_box(self.extent.local_shape, self.halo).slices())
+    return (Ellipsis, *inner_box(u.extent.local_shape, u.halo).slices())
 
 
-def shells(self: Field) -> list[Key]:
+def shells(u: Field) -> list[Key]:
     """List indices of `local` for the points outside the `interior`: each once, none empty."""
-    shape = self.extent.local_shape
-    outside = Box.of_shape(shape).without(inner_box(shape, self.halo))
+    shape = u.extent.local_shape
+    outside = Box.of_shape(shape).without(inner_box(shape, u.halo))
     return [(Ellipsis, *box.slices()) for box in outside]

@@ -57,10 +57,9 @@ def exchange_halo(u: PencilArray, *, corners: bool = True) -> None:
 def start_halo_exchange(u: PencilArray, *, corners: bool = True) -> Handle[None]:
     """Start filling the ghosts, and return before it is done. *Collective*.
 
-    Until ``wait()`` of the returned handle, which all ranks must call, the field may be read where
-    it is owned, but not written: compute on `interior` meanwhile, on the `shells` afterwards. With
-    several exchanges under way, no other collective call should come between waits that ranks make
-    in another order.
+    Until ``wait()`` of the returned handle, which all ranks must call, own points may be read but
+    not written: compute on `interior` before, on the `shells` after it. If ranks wait for several
+    exchanges in different orders, make no other collective call between these waits.
 
     Parameters
     ----------
@@ -70,7 +69,7 @@ def start_halo_exchange(u: PencilArray, *, corners: bool = True) -> Handle[None]
     Returns
     -------
     Handle
-        The exchange under way.
+        The started exchange.
 
     Raises
     ------
@@ -87,7 +86,7 @@ def accumulate_halo(u: PencilArray, *, corners: bool = True) -> None:
 
     The exact adjoint of `exchange_halo`: for blocks x, y with halo, the scalar products of
     (x with its ghosts filled) and y, and of x and (y accumulated), are equal up to rounding. It
-    brings home what was deposited beyond the own block: particles, finite elements, gradients.
+    adds contributions outside the own block to their owners: particles, finite elements, gradients.
 
     Parameters
     ----------
@@ -136,7 +135,7 @@ def fill_boundary(
     u : PencilArray
         The field; its boundary points are overwritten, nothing else.
     mode : {"constant", "edge", "linear_ramp", "reflect", "symmetric", "antisymmetric"} or callable
-        What to fill in, in the words of `numpy.pad`; ramps may differ from its in the last bit.
+        Values to fill in, by the names of `numpy.pad`; ramps may differ in the last bit.
         ``"antisymmetric"``, which NumPy does not have, is twice `value` less what ``"symmetric"``
         gives: half a cell outside of the last points the field is `value`. A
         callable is called as ``f(i, j, ...)`` once for each dimension and side, with the global
@@ -189,7 +188,7 @@ def fill_boundary(
 
 
 def take(u: PencilArray, coords: Sequence[Any], out: Any = None) -> Array:
-    """Read any points, wherever they live: ``global_array[..., i, j, k]``. *Collective*.
+    """Read any points, on any rank: ``global_array[..., i, j, k]``. *Collective*.
 
     A plan for the same points again and again is `PointIndexer`.
 
@@ -197,7 +196,7 @@ def take(u: PencilArray, coords: Sequence[Any], out: Any = None) -> Array:
     ----------
     coords : sequence of array_like of int
         Global coordinates along each space dimension, in ``[0, shape)``, which broadcast to
-        each other. Other ones on every process, perhaps none; points may come twice.
+        each other. They differ between processes and may be empty; points may be repeated.
     out : numpy.ndarray, optional
         Contiguous array to fill, of shape ``u.components`` + that of the coordinates.
 
@@ -225,18 +224,18 @@ def take(u: PencilArray, coords: Sequence[Any], out: Any = None) -> Array:
 def put(
     u: PencilArray, coords: Sequence[Any], values: Any, *, reduce: ReduceOp | None = None
 ) -> None:
-    """Write to any points, wherever they live. *Collective*.
+    """Write to any points, on any rank. *Collective*.
 
     Parameters
     ----------
     coords : sequence of array_like of int
         Global coordinates, as for `take`.
     values : array_like
-        What broadcasts to ``u.components`` + the shape of the coordinates.
+        Values that broadcast to ``u.components`` + the shape of the coordinates.
     reduce : ReduceOp, optional
-        How values for one point, and the one that is there, are combined; the type of the field
-        stays, see `ReduceOp`. Default: the last one stays, in the order of ranks and, on each of
-        them, of coordinates.
+        How several values for one point and its old value are combined; the type of the field is
+        kept, see `ReduceOp`. Default: the last value is kept, in the order of ranks and, on each
+        rank, of coordinates.
 
     Raises
     ------
@@ -282,18 +281,18 @@ def from_distarray(
 ) -> PencilArray:
     """Import an array by the Distributed Array Protocol onto a pencil. *Collective*.
 
-    It must have the blocks of the pencil; then it mixes with the other fields there. What
-    is periodic is a matter of the pencil. Dimensions before its own become components, dimensions
-    of extent 1 singletons.
-    `pencils.dap.import_array` makes the pencil that fits.
+    The array must have the blocks of the pencil; the result mixes with other fields of the pencil.
+    Periodicity is that of the pencil. Leading dimensions beyond those of the pencil become
+    components, dimensions of extent 1 singletons. `pencils.dap.import_array` makes a pencil that
+    fits.
 
     Parameters
     ----------
     pencil : Pencil
-        Where the points live.
+        The decomposed grid.
     obj, halo, lenient
-        As in `pencils.dap.import_array`. The exports of all processes are taken in the row-major
-        order of their coordinates: see `pencils.dap.comm`.
+        As in `pencils.dap.import_array`. The exports of all processes are ordered by their
+        coordinates, row-major: see `pencils.dap.comm`.
 
     Returns
     -------

@@ -18,7 +18,7 @@ from pencils.pencil import Pencil
 
 
 def alias(
-    pens: Sequence[Pencil],
+    pencils: Sequence[Pencil],
     dtype: DTypeLike = float,
     *,
     components: int | Sequence[int] = (),
@@ -32,7 +32,7 @@ def alias(
 
     Parameters
     ----------
-    pens : sequence of Pencil
+    pencils : sequence of Pencil
         Pencils over the same processes, such as the stages of a Fourier transform.
     dtype : dtype, optional
         Element type.
@@ -65,41 +65,41 @@ def alias(
     np.float64(48.0)
     """
     if not shared:
-        return _make(_read(pens, dtype, components, dims), shared=False)
-    with agreed(topology_among(pens).comm, "alias") as agree:
-        wanted = _read(pens, dtype, components, dims)
-        agree(pencils=wanted.pens, dtype=wanted.dtype)
+        return _make(_read(pencils, dtype, components, dims), shared=False)
+    with agreed(topology_among(pencils).comm, "alias") as agree:
+        wanted = _read(pencils, dtype, components, dims)
+        agree(pencils=wanted.pencils, dtype=wanted.dtype)
         agree(components=wanted.components, singletons=list(map(sorted, wanted.singletons)))
     return _make(wanted, shared=True)
 
 
 class _Wanted(NamedTuple):
-    pens: list[Pencil]
+    pencils: list[Pencil]
     dtype: np.dtype[Any]
     components: tuple[int, ...]
     singletons: list[frozenset[int]]
 
 
 def _read(
-    pens: Sequence[Pencil],
+    pencils: Sequence[Pencil],
     dtype: DTypeLike,
     components: int | Sequence[int],
     dims: Sequence[int] | int | None,
 ) -> _Wanted:
-    given = as_pencils(pens)
+    given = as_pencils(pencils)
     singletons = [as_singletons(pen.ndim, dims) for pen in given]
     return _Wanted(given, as_dtype(dtype), as_components(components), singletons)
 
 
 def _make(wanted: _Wanted, *, shared: bool) -> tuple[PencilArray, ...]:
-    no_halos = [((0, 0),) * pen.ndim for pen in wanted.pens]
+    no_halos = [((0, 0),) * pen.ndim for pen in wanted.pencils]
     shapes = [
         padded_shape(pen, wanted.components, singletons, halo)
-        for pen, singletons, halo in zip(wanted.pens, wanted.singletons, no_halos, strict=True)
+        for pen, singletons, halo in zip(wanted.pencils, wanted.singletons, no_halos, strict=True)
     ]
     nbytes = wanted.dtype.itemsize * max(map(prod, shapes))
-    memory = allocate_bytes(wanted.pens[0], nbytes, shared=shared)
+    memory = allocate_bytes(wanted.pencils[0], nbytes, shared=shared)
     return tuple(
         PencilArray.from_block(pen, arrange(memory, pen, wanted.dtype, shape), singletons)
-        for pen, shape, singletons in zip(wanted.pens, shapes, wanted.singletons, strict=True)
+        for pen, shape, singletons in zip(wanted.pencils, shapes, wanted.singletons, strict=True)
     )

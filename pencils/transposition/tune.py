@@ -75,7 +75,7 @@ class Tuning:
 
 
 def tune(
-    pens: Sequence[Pencil],
+    pencils: Sequence[Pencil],
     dtype: DTypeLike = float,
     *,
     components: int | Sequence[int] = (),
@@ -93,7 +93,7 @@ def tune(
 
     Parameters
     ----------
-    pens : sequence of Pencil
+    pencils : sequence of Pencil
         Two or more pencils of the same global shape and processes, in the order in which fields
         pass through them.
     dtype : dtype, optional
@@ -133,9 +133,9 @@ def tune(
     >>> found.methods[0] in ("shared", "messages", "alltoallv", "alltoallw")
     True
     """
-    topology = topology_among(pens)
+    topology = topology_among(pencils)
     with agreed(topology.comm, "tune") as agree:
-        given = _read_pencils(pens, grids=grids)
+        given = _read_pencils(pencils, grids=grids)
         spec = FieldSpec(
             as_dtype(dtype), as_components(components), as_singletons(given[0].ndim, dims)
         )
@@ -161,12 +161,12 @@ def tune(
     return tuning
 
 
-def _chains(pens: Sequence[Pencil], *, grids: bool) -> list[list[Pencil]]:
+def _chains(pencils: Sequence[Pencil], *, grids: bool) -> list[list[Pencil]]:
     """List the pencils as they are, or on every process grid. *Collective*."""
     if not grids:
-        return [list(pens)]
-    shapes = factorizations(pens[0].size, (0,) * len(pens[0].grid))
-    return [[pen.with_(grid=shape) for pen in pens] for shape in shapes]
+        return [list(pencils)]
+    shapes = factorizations(pencils[0].size, (0,) * len(pencils[0].grid))
+    return [[pen.with_(grid=shape) for pen in pencils] for shape in shapes]
 
 
 def _measure(
@@ -207,11 +207,11 @@ def _seconds(row: Row) -> float:
     return row.seconds
 
 
-def _key(pens: Sequence[Pencil], spec: FieldSpec, *, shared: bool, grids: bool) -> str:
+def _key(pencils: Sequence[Pencil], spec: FieldSpec, *, shared: bool, grids: bool) -> str:
     """Everything a result depends on. *Collective*."""
-    machine = describe_machine(pens[0].comm)
+    machine = describe_machine(pencils[0].comm)
     facts = {
-        "pencils": list(map(repr, pens)),
+        "pencils": list(map(repr, pencils)),
         **spec.signature,
         "shared": shared,
         "grids": grids,
@@ -280,8 +280,8 @@ def _not_ours(path: Path) -> str:
     return f"{path} is not a file that tune() wrote; remove it, or name another one"
 
 
-def _read_pencils(pens: Sequence[Pencil], *, grids: bool) -> list[Pencil]:
-    given = as_pencils(pens)
+def _read_pencils(pencils: Sequence[Pencil], *, grids: bool) -> list[Pencil]:
+    given = as_pencils(pencils)
     if len(given) < 2:  # noqa: PLR2004
         msg = f"tune() needs two pencils or more to move between, not {len(given)}"
         raise ArgumentError(msg)
