@@ -238,7 +238,7 @@ class Field:
         return [self.component(i) for i in range(self.components[0])]
 
     def copy(self) -> Self:
-        """Copy of the field, halo included; where the field is trimmed, points of the copy are unset."""
+        """Copy of the field, halo included; where it is trimmed, the copy has unset points."""
         new = self.blank()
         np.copyto(self._room_in(new), self._padded)
         return new

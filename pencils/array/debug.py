@@ -1,8 +1,8 @@
 """Checks of ghosts: while they are on, every write to a field sets its ghosts to NaN.
 
-After ``u[...] = v`` the ghosts of `u` are copies of older values. A stencil before the next exchange
-reads values that are only slightly wrong; with checks on it reads NaN. ``PENCILS_CHECK=1`` in the
-environment turns checks on for a whole program, `debug_ghosts` for a part.
+After ``u[...] = v`` the ghosts of `u` are copies of older values. A stencil before the next
+exchange reads values that are only slightly wrong; with checks on it reads NaN. ``PENCILS_CHECK=1``
+in the environment turns checks on for a whole program, `debug_ghosts` for a part.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ checks = _Checks()
 def debug_ghosts() -> Iterator[None]:
     """Show missing exchanges: inside the ``with`` block, writing to a field sets its ghosts to NaN.
 
-    Writes are ``u[...] = v`` and any other key, ``u.local = v``, ``u.local += v``, ``u += v``, calls
-    with ``out=u``, transposes included, and `numpy.copyto`, also to views such as ``u.component(0)``.
-    Writes through ``u.local[...]`` are not noticed. ``u.padded = v``, ``u.fill(v)`` and the functions
-    that make fields set the halo, too, and are no such writes. Boundary points, outside the domain
-    along a dimension that is not periodic, keep their values, because no exchange fills them. Times
-    become NaT; integers, booleans, text and records have no such value and are not checked.
+    Writes are ``u[...] = v`` and any other key, ``u.local = v``, ``u.local += v``, ``u += v``,
+    calls with ``out=u``, transposes included, and `numpy.copyto`, also to views such as
+    ``u.component(0)``. Writes through ``u.local[...]`` are not noticed. ``u.padded = v``,
+    ``u.fill(v)`` and functions that make fields set the halo as well, and do not count as writes.
+    Boundary points, outside the domain along a dimension that is not periodic, keep their values,
+    because no exchange fills them. Times become NaT; integers, booleans, text and records have no
+    such value and are not checked.
 
-    Nothing is communicated; use it on all ranks alike. ``PENCILS_CHECK=1`` in the environment turns it on for
-    the whole program. Blocks may be nested.
+    Nothing is communicated; use it on all ranks alike. ``PENCILS_CHECK=1`` in the environment turns
+    it on for the whole program. Blocks may be nested.
 
     Examples
     --------

@@ -33,8 +33,8 @@ def check_type(name: str, value: object, kind: type) -> None:
 def topology_among(*arguments: object) -> Topology:
     """Return the topology on which ranks agree about these arguments, valid or not.
 
-    It is that of the first pencil or field with more than one rank, else that of the first one, else
-    the default. Lists and tuples are searched, too.
+    It is that of the first pencil or field with more than one rank, else that of the first one,
+    else the default. Lists and tuples are searched, too.
     """
     flat: list[object] = []
     for argument in arguments:
@@ -178,7 +178,7 @@ def check_fits(singletons: frozenset[int], out: Field, pencil: Pencil) -> None:
     apart = [dim for dim in replicated if dim in pencil.decomp]
     if apart:
         msg = (
-            f"values that only the ranks have that own the one point along dimensions {apart} "
+            f"values that lie only on the ranks that own the one point along dimensions {apart} "
             f"do not fit into a field of shape {out.shape} that all ranks store there; {hint}"
         )
         raise ArgumentError(msg)

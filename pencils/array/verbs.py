@@ -190,7 +190,7 @@ def fill_boundary(
 def take(u: PencilArray, coords: Sequence[Any], out: Any = None) -> Array:
     """Read any points, on any rank: ``global_array[..., i, j, k]``. *Collective*.
 
-    A plan for the same points again and again is `PointIndexer`.
+    `PointIndexer` is the plan for repeated calls with the same points.
 
     Parameters
     ----------
