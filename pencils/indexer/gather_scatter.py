@@ -1,8 +1,8 @@
 """Move rows between the ranks that own them and the ranks that request them.
 
 `GatherScatter` is the plan: which rows travel between which ranks. Each of its two directions is a
-`RowExchange`; a `Request` is one call on it, prepared. A plan holds no data and knows no element
-types: of a row only its size in bytes matters.
+`RowExchange`; a `Request` is one call on it, prepared. A plan holds no data; of a row only its
+size in bytes matters.
 """
 
 from __future__ import annotations

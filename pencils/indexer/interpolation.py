@@ -24,17 +24,17 @@ from pencils.layout import Layout
 from pencils.pencil import Pencil
 from pencils.plan import Agreement, Plan
 
-# A table of all points in the box of those that are asked for is faster than sorting, if it has
-# not many more entries than there are requests.
+# A table of all points in the bounding box of the requests is faster than sorting, if it has at
+# most so many entries for each request.
 _SPARSE = 8
 
 
 def interpolate(
     u: PencilArray, points: Sequence[Any], *, out: Any = None, fill_value: complex | None = None
 ) -> Array:
-    """Interpolate a field between its points, multilinearly, wherever they live. *Collective*.
+    """Interpolate a field multilinearly between its points, on any rank. *Collective*.
 
-    A plan for the same positions again and again is an `Interpolation`.
+    To use the same positions many times, make an `Interpolation`.
 
     Parameters
     ----------
@@ -42,14 +42,14 @@ def interpolate(
         A field of numbers, with any components.
     points : sequence of array_like
         Positions in units of the index along each space dimension, which broadcast to each other:
-        at 2.25, three quarters of the value at index 2 and a quarter of that at 3; also at 2.0 both
-        count, so that a NaN in one of them shows. Other ones on
-        every process, perhaps none. Any number is allowed along periodic dimensions, ``0 .. n - 1``
-        along the other ones, and anything, ignored, along singletons.
+        at 2.25, three quarters of the value at index 2 and a quarter of that at 3; at 2.0 both are
+        used, too, so that a NaN in one of them gives NaN. Different ones on every process, perhaps
+        none. Any number is allowed along periodic dimensions, ``0 .. n - 1`` along the other ones,
+        and anything, ignored, along singletons.
     out : numpy.ndarray, optional
         Contiguous array to fill, of shape ``u.components`` + that of the positions.
     fill_value : number, optional
-        What the field is outside. Default: nobody may ask for that.
+        Value outside the field. Default: positions outside raise IndexError.
 
     Returns
     -------
@@ -88,19 +88,19 @@ def interpolate(
 class Interpolation(Plan[Any]):
     """Reusable plan that interpolates fields at some positions. Making one is *Collective*.
 
-    It serves all fields of a pencil, whatever their type, components and halo.
+    It serves all fields of a pencil, with any type, components and halo.
 
     Parameters
     ----------
     pencil : Pencil
-        Where the fields live.
+        Pencil of the fields.
     points : sequence of array_like
         Positions, as for `interpolate`.
     dims : int or sequence of int, optional
         Dimensions along which the fields vary; along the others they are singletons, and the
         position is ignored. Default: all.
     fill_value : number, optional
-        What fields are outside. Default: nobody may ask for that.
+        Value outside the fields. Default: positions outside raise IndexError.
     check : bool, optional
         Whether every call agrees on its arguments over all ranks, so that a mistake on one rank
         raises everywhere.
@@ -108,7 +108,7 @@ class Interpolation(Plan[Any]):
     Attributes
     ----------
     shape : tuple of int
-        What the positions of this rank broadcast to.
+        Common shape of the positions of this rank.
 
     Raises
     ------
@@ -137,15 +137,15 @@ class Interpolation(Plan[Any]):
         with agreed(topology.comm, "Interpolation") as agree:
             check_type("pencil", pencil, Pencil)
             self._singletons = as_singletons(pencil.ndim, dims)
-            self._fill = _read_fill(fill_value)
+            self._fill = _as_fill_value(fill_value)
             facts = {"dims": sorted(self._singletons), "check": bool(check)}
             fill = None if self._fill is None else complex(self._fill)
             agree(pencil=pencil, fill_value=fill, **facts)
             layout = pencil.extent(self._singletons).layout
-            self.shape, positions = _read_points(points, pencil.ndim, self._singletons)
+            self.shape, positions = _as_positions(points, pencil.ndim, self._singletons)
             self._inside = _inside(positions, layout, self.shape, strict=self._fill is None)
             along = [
-                _ends(position[self._inside], extent, wraps=wraps)
+                _neighbours(position[self._inside], extent, wraps=wraps)
                 for position, extent, wraps in zip(
                     positions, layout.shape, layout.periodic, strict=True
                 )
@@ -182,7 +182,7 @@ class Interpolation(Plan[Any]):
 
         def bind(agree: Agreement) -> tuple[Request[Array], Array, list[Array]]:
             self._check_field(u, agree)
-            found = self._read_out(u, out)
+            found = self._as_out(u, out)
             request = self._indexer.take_request("interpolate", u, None)
             inside = np.zeros((prod(u.components), self._where.shape[1]), found.dtype)
             values = np.empty_like(inside, u.dtype)
@@ -203,15 +203,15 @@ class Interpolation(Plan[Any]):
     def deposit(self, u: PencilArray, values: Any) -> None:
         """Add values at the positions to the points around them. *Collective*.
 
-        The points take the shares that interpolation would give them, as in the deposition of
-        particles by *cloud in cell*: this is the adjoint of interpolation, and the sum over a field
-        grows by that of the values. What is outside is lost.
+        The weights are those of interpolation, as in the deposition of particles by *cloud in
+        cell*: this is the adjoint of interpolation, and the sum over a field grows by that of the
+        values. Values outside the field are ignored.
 
         Parameters
         ----------
         u : PencilArray
-            A field of floating point numbers on the pencil, with any components. Its halo is left
-            alone.
+            A field of floating point numbers on the pencil, with any components. Its halo is not
+            changed.
         values : array_like
             What broadcasts to ``u.components + shape`` and can be converted to the type of `u`.
 
@@ -242,7 +242,7 @@ class Interpolation(Plan[Any]):
         self._prepare("deposit", bind, self._indexer.plan_put).run()
 
     def _shares(self, given: Array, u: PencilArray) -> Array:
-        """Sum up the shares of the points around all positions."""
+        """Return the sum of the weighted values at each point that is used."""
         columns = _columns(given, u.components)[:, self._inside]
         sums = self._zeros((*u.components, *self._indexer.shape), u.dtype.newbyteorder("="))
         for total, column in zip(_columns(sums, u.components), columns, strict=True):
@@ -251,7 +251,10 @@ class Interpolation(Plan[Any]):
         return sums
 
     def _zeros(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """Give the same array again for fields of the same kind, so that it is known below."""
+        """Return an array of zeros: the same one for the same shape and type.
+
+        The indexer then finds the prepared call for this array.
+        """
         if (self._sums.shape, self._sums.dtype) != (shape, dtype):
             self._sums = np.empty(shape, dtype)
         self._sums[...] = 0
@@ -270,7 +273,7 @@ class Interpolation(Plan[Any]):
             raise TypeError(msg)
         agree(dtype=u.dtype, components=u.components)
 
-    def _read_out(self, u: PencilArray, out: Any) -> Array:
+    def _as_out(self, u: PencilArray, out: Any) -> Array:
         shape, dtype = (*u.components, *self.shape), self._result(u.dtype)
         found = np.empty(shape, dtype) if out is None else as_output_array("out", out, shape)
         if found.dtype != dtype:
@@ -279,7 +282,7 @@ class Interpolation(Plan[Any]):
         return found
 
     def _result(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """Element type of what comes out for a field of another one, and may be filled in."""
+        """Return the element type of the results for a field of element type `dtype`."""
         result = dtype.newbyteorder("=") if dtype.kind in "fc" else np.dtype(float)
         if self._fill is not None and not np.can_cast(self._fill.dtype, result, "same_kind"):
             msg = f"fill_value={self._fill} does not fit values of type {result}"
@@ -294,8 +297,8 @@ def _check_target(u: PencilArray) -> None:
     check_writeable(u)
 
 
-def _read_fill(value: object) -> Any:
-    """Read one number, or None, as a scalar of NumPy."""
+def _as_fill_value(value: object) -> Any:
+    """Return one number as a scalar of NumPy, or None."""
     if value is None:
         return None
     number = np.asarray(value)
@@ -305,15 +308,15 @@ def _read_fill(value: object) -> Any:
     return number[()]
 
 
-def _read_points(
+def _as_positions(
     points: object, ndim: int, ignored: frozenset[int]
 ) -> tuple[tuple[int, ...], list[Array]]:
-    """Read positions along every dimension, which broadcast to each other.
+    """Return positions along every dimension, broadcast to each other.
 
     Returns
     -------
     shape : tuple of int
-        What they broadcast to.
+        Their common shape.
     positions : list of numpy.ndarray
         The positions of all points along each dimension, one-dimensional; 0 where ignored.
     """
@@ -339,7 +342,7 @@ def _inside(
     Raises
     ------
     IndexError
-        If some are elsewhere, and that is not allowed.
+        If some are outside, and `strict`.
     """
     good = np.ones(prod(shape), bool)
     for dim, (at, extent) in enumerate(zip(positions, layout.shape, strict=True)):
@@ -357,12 +360,12 @@ def _inside(
     return slice(None) if good.all() else np.flatnonzero(good)
 
 
-def _ends(at: Array, extent: int, *, wraps: bool) -> tuple[Ints, Array]:
-    """Find the points on both sides of positions along a dimension, and how much each one weighs.
+def _neighbours(at: Array, extent: int, *, wraps: bool) -> tuple[Ints, Array]:
+    """Find the points on both sides of positions along a dimension, and their weights.
 
     Examples
     --------
-    >>> _ends(np.array([0.25, -0.5]), 4, wraps=True)
+    >>> _neighbours(np.array([0.25, -0.5]), 4, wraps=True)
     (array([[0, 3],
            [1, 0]]), array([[0.75, 0.5 ],
            [0.25, 0.5 ]]))
@@ -371,35 +374,35 @@ def _ends(at: Array, extent: int, *, wraps: bool) -> tuple[Ints, Array]:
         return np.zeros((1, len(at)), np.int64), np.ones((1, len(at)))
     here = np.mod(at, extent) if wraps else at
     below = np.floor(here)
-    ends = np.stack([below, below + 1]).astype(np.int64)
-    # The last point has no upper end, and what is just below 0 may be rounded to `extent`.
-    ends = ends % extent if wraps else np.minimum(ends, extent - 1)
-    return ends, np.stack([1 - (here - below), here - below])
+    pair = np.stack([below, below + 1]).astype(np.int64)
+    # The last point has no neighbour above, and a position just below 0 may be rounded to `extent`.
+    pair = pair % extent if wraps else np.minimum(pair, extent - 1)
+    return pair, np.stack([1 - (here - below), here - below])
 
 
 def _corners(along: Sequence[tuple[Ints, Array]]) -> tuple[list[Ints], Ints, Array]:
-    """Find the corners of the cells around positions, each one once.
+    """Find the distinct corners of the cells around positions.
 
     Parameters
     ----------
     along : sequence of (array, array)
-        For each dimension, the ends and weights of all positions.
+        For each dimension, the neighbours and weights of all positions.
 
     Returns
     -------
     coords : list of numpy.ndarray
         Coordinates of the corners along each dimension.
     where, weights : numpy.ndarray
-        For each corner of a cell and each position: which of the corners it is, and its weight.
+        For each corner of a cell and each position: the number of the corner, and its weight.
     """
     count = along[0][0].shape[1]
     numbers, weights = np.zeros((1, count), np.int64), np.ones((1, count))
-    lows = [int(ends.min(initial=np.iinfo(np.int64).max)) for ends, _ in along]
+    lows = [int(pair.min(initial=np.iinfo(np.int64).max)) for pair, _ in along]
     box = []
-    for (ends, shares), low in zip(along, lows, strict=True):
-        box.append(int(ends.max(initial=low)) - low + 1)
-        corners = len(weights) * len(ends)
-        numbers = (numbers[:, None] * box[-1] + (ends - low)).reshape(corners, count)
+    for (pair, shares), low in zip(along, lows, strict=True):
+        box.append(int(pair.max(initial=low)) - low + 1)
+        corners = len(weights) * len(pair)
+        numbers = (numbers[:, None] * box[-1] + (pair - low)).reshape(corners, count)
         weights = (weights[:, None] * shares).reshape(corners, count)
     distinct, where = _distinct(numbers, prod(box))
     coords = np.unravel_index(distinct, box)
@@ -407,7 +410,7 @@ def _corners(along: Sequence[tuple[Ints, Array]]) -> tuple[list[Ints], Ints, Arr
 
 
 def _distinct(numbers: Ints, size: int) -> tuple[Ints, Ints]:
-    """Find which of the numbers below `size` come at all, rising, and each number among these.
+    """Return the distinct numbers, all of them below `size`, and the index of each number in them.
 
     Examples
     --------

@@ -41,7 +41,7 @@ class OneShotIndexer(PointIndexer):
     def take(self, u: PencilArray, out: Any = None) -> Array:
         """Read the points of a field; see `PointIndexer.take`. *Collective*."""
         with self._agreement("take") as agree:
-            found = self._read_out(u, out, agree)
+            found = self._as_out(u, out, agree)
             agree.flag(up=not self._topology.is_shared(u.padded))
         table = None if agree.flagged else _table_for(self._topology, u.ndim)
         if table is None:

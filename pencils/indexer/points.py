@@ -225,12 +225,12 @@ class PointIndexer(Plan[Request[Any]]):
         """Prepare a `take`. *Collective*, if ranks agree or the plan is to be made."""
 
         def bind(agree: Agreement) -> Request[Array] | None:
-            found = self._read_out(u, out, agree)
+            found = self._as_out(u, out, agree)
             return self._take_request(u, found, starts=starts) if self.can_take else None
 
         return self._prepare(call, bind, self.plan_take)
 
-    def _read_out(self, u: PencilArray, out: Any, agree: Agreement) -> Array:
+    def _as_out(self, u: PencilArray, out: Any, agree: Agreement) -> Array:
         self._check_field(u, agree)
         shape = (*u.components, *self.shape)
         found = np.empty(shape, u.dtype) if out is None else as_output_array("out", out, shape)

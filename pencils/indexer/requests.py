@@ -197,7 +197,9 @@ def points_on(layout: Layout, coords: Sequence[Ints], parts: Sequence[int]) -> P
 
 
 def locate_replicas(layout: Layout, coords: Sequence[Ints]) -> tuple[Ints, Ints]:
-    """Find all replicas of points; see `locate`. The first replicas of all points come first.
+    """Find all replicas of points; see `locate`.
+
+    The first replicas of all points precede the second ones.
 
     Examples
     --------

@@ -23,8 +23,8 @@ Named = tuple[str, Array]
 class BufferTypes:
     """Element types of the buffers of a call, whose values have one type on all ranks.
 
-    A buffer without values may have any type. A rank without values does not know the type: `find`
-    then asks the others.
+    A buffer without values may have any type. If a rank has no values, `find`
+    finds the type on the others.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class BufferTypes:
 
     @property
     def chosen(self) -> DType | None:
-        """Type of the values, if this rank knows it or `find` found it."""
+        """Type of the values, on this rank, or found by `find`."""
         return self.known or self._found
 
     @property
