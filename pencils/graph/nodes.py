@@ -133,10 +133,10 @@ def call(
         raise ArgumentError(msg)
     extents = first.shape if shape is None else read_shape(shape)
     kind = first.dtype if dtype is None else as_dtype(dtype)
-    return Call(_Checked(func, extents, kind), arrays, {}, extents, kind)
+    return Call(_CheckedFunction(func, extents, kind), arrays, {}, extents, kind)
 
 
-class _Checked:
+class _CheckedFunction:
     """A function whose result must have a known shape and type, for which receivers allocate."""
 
     __slots__ = ("__name__", "_func", "_promised")

@@ -80,7 +80,7 @@ def of_one_array(func: Function, args: Arguments, options: Options) -> Operation
 
 
 def of_arrays(count: int, func: Function, args: Arguments, options: Options) -> Operation:
-    """Functions of so many arrays, each extent of whose result is an extent of one of them."""
+    """Functions of `count` arrays, each extent of whose result is an extent of one of them."""
     return _same_extents(func, (*map(_array, args[:count]), *args[count:]), options)
 
 
