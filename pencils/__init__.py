@@ -16,30 +16,28 @@ from pencils.array.debug import debug_ghosts
 from pencils.array.pencil_array import PencilArray
 from pencils.array.replicas import verify_replicas
 from pencils.distribute.gather import gather
-from pencils.distribute.localgrid import LocalGrid, localgrid
+from pencils.distribute.localgrid import localgrid
 from pencils.distribute.partition import partition
 from pencils.errors import PencilsError
 from pencils.halo import HaloExchange, exchange_halos
 from pencils.indexer import GlobalIndexer, GlobalMultiIndexer, PointIndexer, ReduceOp
 from pencils.indexer.interpolation import Interpolation, interpolate
-from pencils.io import Checkpoint, CheckpointSeries, TimeSeries, load, save, verify, write_xdmf
+from pencils.io import CheckpointSeries, TimeSeries, load, save, verify, write_xdmf
 from pencils.io import open as open  # noqa: A004 - not in __all__: hides no builtin
 from pencils.pencil import Pencil
 from pencils.transposition.alias import alias
 from pencils.transposition.plan import Transposition
 from pencils.transposition.transpose import transpose
-from pencils.transposition.tune import Tuning, tune
+from pencils.transposition.tune import tune
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Checkpoint",
     "CheckpointSeries",
     "GlobalIndexer",
     "GlobalMultiIndexer",
     "HaloExchange",
     "Interpolation",
-    "LocalGrid",
     "Pencil",
     "PencilArray",
     "PencilsError",
@@ -47,7 +45,6 @@ __all__ = [
     "ReduceOp",
     "TimeSeries",
     "Transposition",
-    "Tuning",
     "__version__",
     "alias",
     "dap",

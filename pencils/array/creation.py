@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pencils.array.allocation import Widths
-from pencils.array.base import Field
 from pencils.array.normalize import (
     HaloLike,
     as_components,
@@ -232,9 +231,9 @@ def from_function(
         )
         raise ArgumentError(msg) from None
     kind = values.dtype if dtype is None else dtype
-    field = zeros(pencil, dtype=kind, components=components, halo=halo)
-    field.local[...] = block
-    return field
+    u = zeros(pencil, dtype=kind, components=components, halo=halo)
+    u.local[...] = block
+    return u
 
 
 class _Request(NamedTuple):
@@ -259,29 +258,37 @@ def _create(
     shared: bool = False,
 ) -> PencilArray:
     """Make a field of zeros or of `fill_value`; without either its values are not set."""
-
-    def read() -> _Request:
-        check_type("pencil", pencil, Pencil)
-        if isinstance(fill_value, Field):
-            msg = "fill_value is a field; field.copy() makes one like it, u[...] = field assigns it"
-            raise TypeError(msg)
-        singletons = as_singletons(pencil.ndim, dims)
-        widths = as_halo(halo, pencil.ndim, singletons)
-        kind = as_dtype(_number_dtype(fill_value) if dtype is None else dtype)
-        value = None if fill_value is None else as_value("fill_value", fill_value, kind)
-        return _Request(kind, as_components(components), singletons, widths, value)
-
     if not shared:
-        wanted = read()
+        wanted = _normalized(pencil, dtype, components, halo, dims, fill_value=fill_value)
     else:
         with agreed(topology_among(pencil).comm, "shared field") as agree:
-            wanted = read()
+            wanted = _normalized(pencil, dtype, components, halo, dims, fill_value=fill_value)
             agree(pencil=pencil, wanted=wanted._replace(singletons=frozenset()))
             agree(singletons=sorted(wanted.singletons))
-    field = PencilArray.allocated(pencil, *wanted[:4], zero=zero, shared=shared)
+    u = PencilArray.allocated(pencil, *wanted[:4], zero=zero, shared=shared)
     if wanted.value is not None:
-        field.padded[...] = wanted.value
-    return field
+        u.padded[...] = wanted.value
+    return u
+
+
+def _normalized(
+    pencil: Pencil,
+    dtype: DTypeLike | None,
+    components: int | Sequence[int],
+    halo: HaloLike,
+    dims: Sequence[int] | int | None,
+    *,
+    fill_value: object,
+) -> _Request:
+    check_type("pencil", pencil, Pencil)
+    if isinstance(fill_value, PencilArray):
+        msg = "fill_value is a field; u.copy() makes one like it, v[...] = u assigns it"
+        raise TypeError(msg)
+    singletons = as_singletons(pencil.ndim, dims)
+    widths = as_halo(halo, pencil.ndim, singletons)
+    kind = as_dtype(_number_dtype(fill_value) if dtype is None else dtype)
+    value = None if fill_value is None else as_value("fill_value", fill_value, kind)
+    return _Request(kind, as_components(components), singletons, widths, value)
 
 
 def _number_dtype(value: object) -> np.dtype[Any]:

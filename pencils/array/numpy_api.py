@@ -230,6 +230,8 @@ _FUNCTIONS.update(
         np.real: lambda val: val.real,
         np.imag: lambda val: val.imag,
         np.copy: lambda a: a.copy(),
+        np.empty_like: lambda prototype, dtype=None: prototype.blank(dtype),
+        np.ones_like: lambda a, dtype=None: _full_like(a, 1, dtype),
     }
 )
 
@@ -327,25 +329,15 @@ def _check_subscripts(subscripts: object, operands: Sequence[Any]) -> None:
             raise ArgumentError(msg)
 
 
-@_implements(np.empty_like)
-def _empty_like(prototype: Field, dtype: DTypeLike | None = None) -> Field:
-    return prototype.blank(dtype)
-
-
-@_implements(np.zeros_like)
-def _zeros_like(a: Field, dtype: DTypeLike | None = None) -> Any:
-    like = a.blank(dtype)
-    like.fill(np.zeros((), like.dtype))
-    return like
-
-
-@_implements(np.ones_like)
-def _ones_like(a: Field, dtype: DTypeLike | None = None) -> Any:
-    return _full_like(a, 1, dtype)
-
-
 @_implements(np.full_like)
 def _full_like(a: Field, fill_value: object, dtype: DTypeLike | None = None) -> Field:
     like = a.blank(dtype)
     like.fill(fill_value)
+    return like
+
+
+@_implements(np.zeros_like)
+def _zeros_like(a: Field, dtype: DTypeLike | None = None) -> Field:
+    like = a.blank(dtype)
+    like.fill(np.zeros((), like.dtype))  # text and records, too
     return like
