@@ -925,9 +925,9 @@ DIFFERENT = [
     ("to_pencil", "halo", 1),
     ("to_pencil", "reduce", "sum", "max"),
     *((name, field, The("short"), The("vector"))
-      for name, field in (("u.take", "u"), ("u.put", "self"), ("interpolate", "u"))),
+      for name, field in (("u.take", "u"), ("u.put", "u"), ("interpolate", "u"))),
     *((name, field, The("u_across"), The("u_larger"), The("plane"))
-      for name, field in (("u.take", "u"), ("u.put", "self"), ("interpolate", "u"))),
+      for name, field in (("u.take", "u"), ("u.put", "u"), ("interpolate", "u"))),
     *((name, "u", The("short"), The("vector")) for name in POINT_PLANS),
     *((name, "plan", The(f"{plan}_other")) for name, plan in (POINT_PLANS | LIST_PLANS).items()),
     *((name, "reduce", ReduceOp.SUM) for name in ("u.put", "indexer.put", *LIST_PLANS)),
