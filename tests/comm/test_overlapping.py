@@ -52,7 +52,6 @@ def swap(comm, **options):
 KINDS = {
     "halo": halo,
     "halo by sweeps of messages": lambda comm: halo(comm, route="sweeps", method="messages"),
-    "halo by a thread": lambda comm: halo(comm, progress=True),
     "transposition": swap,
     "transposition by messages": lambda comm: swap(comm, method="messages"),
     "transposition in turns": lambda comm: swap(comm, method="messages", max_buffer_bytes=64),
@@ -132,7 +131,6 @@ def communicator_freed(pair):
     return good()
 
 
-@pytest.mark.parametrize("kind", ["halo", "halo by a thread", "transposition in turns"])
 @pytest.mark.parametrize("block", [call, sweep, verbs, shared_take, freed, communicator_freed])
 def test_a_call_leaves_what_is_under_way_elsewhere_alone(comm, kind, block):
     """Rank 0 completes its exchange with rank 1 only after rank 2 has met rank 1."""
