@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -24,8 +25,9 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 
 from pencils.comm.agree import agreed
+from pencils.comm.buffers import Buffers
 from pencils.comm.pack_plan import no_op
-from pencils.comm.topology import Topology
+from pencils.comm.topology import Attribute, Topology
 from pencils.comm.uncopied import Uncopied
 from pencils.errors import ArgumentError
 
@@ -207,9 +209,16 @@ class Plan(Freeable, Generic[T]):
         self._remembered.pop(key, None)
 
 
+# Of each communicator: plans that verbs keep, memory that these share, and the methods that were
+# fastest when measured, by what is moved.
+kept_plans = Attribute(OrderedDict[Any, Any])
+plan_buffers = Attribute(Buffers)
+fastest_methods = Attribute(dict[Any, Any])
+
+
 def kept_plan(topology: Topology, key: object, make: Callable[[], Any]) -> Any:
     """Find the plan that verbs keep under `key`, or make it. *Collective*."""
-    plans = topology.plans
+    plans = kept_plans(topology)
     if key not in plans:
         plans[key] = make()
         if len(plans) > MOST_PLANS:

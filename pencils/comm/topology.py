@@ -1,35 +1,68 @@
 """Private communicators: one duplicate per user communicator, and the sub-communicators of grids.
 
-The library never sends on a communicator of the user, so its messages cannot meet theirs. The
-duplicate hangs on the user's communicator as an MPI attribute: made once, found again by every
-pencil, freed together with it.
+The library never sends on a communicator of the user, so its messages cannot match theirs. The
+duplicate is an MPI attribute of the user's communicator: made once, found by every pencil, and
+freed with it. Higher layers keep their caches in it by an `Attribute`.
+
+State of the process, which simulated ranks need once each: `_queues` here, and the messages of
+`pencils.comm.leaving`. The choice of kernels in `pencils.comm.pack` is of the machine.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from functools import cache
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar
-from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from weakref import WeakSet, WeakValueDictionary
 
 import numpy as np
 
-from pencils.comm.buffers import Buffers
 from pencils.comm.mpi import MPI
 from pencils.comm.shared import SharedPool
 from pencils.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from numpy.typing import NDArray
 
     from pencils.layout import ProcessGrid
 
 
+V = TypeVar("V")
+
+
+class Attribute(Generic[V]):
+    """A value that each topology holds for a module of a higher layer, such as a cache.
+
+    Parameters
+    ----------
+    make : callable
+        Makes the value on first use. It needs a method ``clear``, which is called before the
+        communicators are freed.
+
+    Examples
+    --------
+    >>> sizes = Attribute(dict[str, int])
+    >>> sizes(topology_of(MPI.COMM_SELF))["step"] = 3
+    >>> sizes(topology_of(MPI.COMM_SELF))
+    {'step': 3}
+    """
+
+    def __init__(self, make: Callable[[], V]) -> None:
+        self._make = make
+
+    def __call__(self, topology: Topology) -> V:
+        """Return the value of a topology; local."""
+        found: V | None = topology.attributes.get(self)
+        if found is None:
+            found = topology.attributes[self] = self._make()
+        return found
+
+
 class Topology:
-    """The private communicators, and plans on them, behind one communicator of the user.
+    """The private communicators of one communicator of the user.
 
     Parameters
     ----------
@@ -45,15 +78,12 @@ class Topology:
         self.comm.Set_errhandler(MPI.ERRORS_RETURN)
         self.rank = self.comm.rank
         self.freed = False  # with the user's communicator
-        self.plans: OrderedDict[Any, Any] = OrderedDict()
+        self.attributes: dict[Attribute[Any], Any] = {}
         self.exchanges: WeakSet[Any] = WeakSet()  # what has to be freed before the communicators
-        # Handles, oldest first. MPI writes into buffers until an exchange completes, even if the
-        # user has dropped it.
+        # Handles of exchanges that were started, oldest first. MPI writes to buffers until an
+        # exchange completes, even if the user has dropped the handle.
         self.under_way = _queue(self.comm)
-        self.buffers = Buffers()  # of the plans kept here
-        self.programs: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # of graphs, by partition
-        self.numbers = count()  # that all ranks draw in the same order
-        self.methods: dict[Any, Any] = {}  # found fastest, by what is moved
+        self.numbers = count()  # equal on all ranks, which draw them in the same order
         self._node: MPI.Intracomm | None = None
         self._nodes = 0
         self._on_node: dict[int, int] | None = None
@@ -78,7 +108,7 @@ class Topology:
     def lent(self, grid: ProcessGrid) -> list[MPI.Intracomm]:
         """Communicators along each axis of a grid, and of this rank alone, for other libraries.
 
-        Those may free them: then there are new ones the next time. *Collective* the first time.
+        Communicators that a library has freed are made again. *Collective* the first time.
         """
         keys = [(grid.shape, axis) for axis in range(len(grid.shape) + 1)]
         for key in keys:
@@ -92,7 +122,7 @@ class Topology:
         return _split(self.comm, grid.rank(fixed))
 
     def in_order(self, key: object, place: int) -> MPI.Intracomm:
-        """Communicator of all ranks in another order, which `key` names: this one is at `place`.
+        """Communicator of all ranks in another order, named `key`: this rank is at `place`.
 
         *Collective* the first time.
         """
@@ -184,8 +214,8 @@ class Topology:
         self.complete()  # one exchange may go on by another: before any is freed
         for exchange in list(self.exchanges):
             exchange.free()
-        self.plans.clear()
-        self.buffers.clear()
+        for value in self.attributes.values():
+            value.clear()
         for group, pool in self.groups.values():
             pool.free()
             group.Free()
@@ -223,10 +253,10 @@ def topology_of(comm: MPI.Intracomm | None) -> Topology:
 
 
 def default_topology() -> Topology:
-    """Private communicator of the world if any pencil lives there, else of this rank alone; local.
+    """Topology of the world if it has one, else of this rank alone; local.
 
-    Nearly all pencils live on the world. A rank whose arguments are so wrong that they name no
-    communicator agrees there with the others that its call is wrong; else they would wait for it.
+    A rank whose arguments name no communicator agrees there with the other ranks, most of whose
+    pencils are on the world, that its call is wrong; else these would wait for it.
     """
     known = MPI.COMM_WORLD.Get_attr(_keyval()) is not None
     return topology_of(MPI.COMM_WORLD if known else MPI.COMM_SELF)

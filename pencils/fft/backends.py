@@ -11,6 +11,7 @@ from pencils.errors import ArgumentError
 from pencils.fft.fftw_kernel import FFTWKernel, suits_fftw, why_no_fftw
 from pencils.fft.passes import Job, Kernel, trial
 from pencils.fft.scipy_kernel import ScipyKernel
+from pencils.plan import fastest_methods
 
 AUTO = "auto"
 SCIPY, FFTW = "scipy", "fftw"
@@ -60,9 +61,10 @@ def choose_backend(backend: str, key: object, jobs: tuple[Job, Job], topology: T
     if backend == SCIPY:
         return SCIPY
     key = "fft", backend, key
-    if key not in topology.methods:
-        topology.methods[key] = _suitable(backend, jobs, topology)
-    found: str = topology.methods[key]
+    known = fastest_methods(topology)
+    if key not in known:
+        known[key] = _suitable(backend, jobs, topology)
+    found: str = known[key]
     return found
 
 

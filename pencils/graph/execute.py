@@ -24,6 +24,7 @@ from pencils.graph.program import (
     SlotMessage,
     program_of_nodes,
     program_of_parts,
+    programs,
 )
 from pencils.graph.rules import DType, Function, name_of
 
@@ -104,13 +105,13 @@ def execute_distributed_partition(
 
 def _prepared(partition: DistributedGraphPartition, topology: Topology) -> GraphProgram:
     """Prepare a partition for repeated execution node by node. *Collective* the first time."""
-    if partition not in topology.programs:
+    known = programs(topology)
+    if partition not in known:
         with agreed(topology.comm, "execute_distributed_partition"):
             check_type("partition", partition, DistributedGraphPartition)
             program = program_of_nodes(partition, topology.rank)
-        topology.programs[partition] = program
-    prepared: GraphProgram = topology.programs[partition]
-    return prepared
+        known[partition] = program
+    return known[partition]
 
 
 def generate_code_for_partition(

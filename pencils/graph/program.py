@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from pencils.array.operands import check_type
 from pencils.comm.mailbox import largest_tag
+from pencils.comm.topology import Attribute
 from pencils.errors import ArgumentError
 from pencils.graph.array import Array, Call, DataWrapper, Placeholder
 from pencils.graph.errors import PartitionInducedCycleError
@@ -350,3 +352,7 @@ def _check_number(number: object, name: Hashable) -> int:
         )
         raise ArgumentError(msg)
     return number
+
+
+# Of each communicator: programs of partitions that were executed before.
+programs = Attribute(WeakKeyDictionary[DistributedGraphPartition, GraphProgram])

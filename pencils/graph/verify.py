@@ -20,7 +20,7 @@ from pencils.graph.partition import (
     check_names,
     needs_of,
 )
-from pencils.graph.program import program_of_nodes
+from pencils.graph.program import program_of_nodes, programs
 from pencils.graph.reports import (
     Endpoint,
     MessageReport,
@@ -69,7 +69,7 @@ def verify_distributed_partition(
     check(reports)
     with agreed(comm, "verify_distributed_partition"):
         program = program_of_nodes(partition, comm.rank)
-    topology.programs[partition] = program
+    programs(topology)[partition] = program
 
 
 def describe(partition: DistributedGraphPartition, rank: int) -> MessageReport:

@@ -28,7 +28,7 @@ from pencils.halo.options import (
     signature,
 )
 from pencils.halo.schedule import ROUTES, HaloSchedule, HaloSpec, PreparedHalo
-from pencils.plan import Agreement, Plan, kept_plan
+from pencils.plan import Agreement, Plan, fastest_methods, kept_plan, kept_plans, plan_buffers
 
 # Of each route and method that is measured.
 SAMPLES = 7
@@ -143,7 +143,7 @@ class HaloExchange(Plan[PreparedHalo]):
     def _choose(self, fields: Sequence[PencilArray]) -> tuple[str, str]:
         """Return route and method: named, measured now or before, or by rule. *Collective*."""
         corners, route, method, _ = self._options
-        known = fields[0].pencil.topology.methods
+        known = fastest_methods(fields[0].pencil.topology)
         key = route_key(self._specs, corners=corners, private=self._private)
         if route == MEASURE:
             found = self._fastest([u.padded for u in fields])
@@ -358,7 +358,7 @@ def _prepared(
         private = are_private(given)
         agree.flag(up=private)
         topology = given[0].pencil.topology
-        known = topology.plans.get(
+        known = kept_plans(topology).get(
             _plan_key(topology, specs, corners=options.corners, private=private)
         )
         ready: PreparedHalo | None = (
@@ -369,7 +369,9 @@ def _prepared(
     plan: HaloExchange = kept_plan(
         topology,
         _plan_key(topology, specs, corners=options.corners, private=private),
-        lambda: HaloExchange.for_fields(given, options, buffers=topology.buffers, private=private),
+        lambda: HaloExchange.for_fields(
+            given, options, buffers=plan_buffers(topology), private=private
+        ),
     )
     if agree.deferred:
         if adjoint:
@@ -387,7 +389,7 @@ def _plan_key(
 ) -> tuple[object, object]:
     """Return the key of a kept plan."""
     key = route_key(specs, corners=corners, private=private)
-    return key, topology.methods.get(key)
+    return key, fastest_methods(topology).get(key)
 
 
 def route_key(specs: Sequence[HaloSpec], *, corners: bool, private: bool) -> tuple[object, ...]:

@@ -20,7 +20,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO
 from pencils.layout import Layout
 from pencils.pencil import Pencil
-from pencils.plan import kept_plan
+from pencils.plan import kept_plan, plan_buffers
 from pencils.transposition.plan import Transposition
 
 # Runs of this length are read one by one rather than as slabs (measured; see benchmarks/io.py).
@@ -179,7 +179,7 @@ def _find_plan(field: PencilArray, *, back: bool) -> Transposition:
         along = slab_dimension(field.extent.shape)
         flat = field.pencil.with_(decomp=along, order=range(field.pencil.ndim))
         ends = (flat, field.pencil) if back else (field.pencil, flat)
-        buffers = field.pencil.topology.buffers
+        buffers = plan_buffers(field.pencil.topology)
         return Transposition.for_spec(
             *ends, kind, AUTO, buffers=buffers, max_buffer_bytes=STAGING_BYTES
         )

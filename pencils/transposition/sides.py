@@ -20,6 +20,7 @@ from pencils.comm.topology import Topology, congruent, default_topology, topolog
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout import Box, Layout, redistribution
 from pencils.pencil import Pencil
+from pencils.plan import fastest_methods
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -210,7 +211,9 @@ def make_exchange(
     """Slice the own blocks for every message, axes in the memory order of the target."""
     method, order = options.method, sides[1].layout.order
     if method == AUTO:
-        method = topology.methods.get(method_key(sides[0].layout, sides[1].layout, spec), AUTO)
+        method = fastest_methods(topology).get(
+            method_key(sides[0].layout, sides[1].layout, spec), AUTO
+        )
     source, target = (side.with_singletons(spec.singletons) for side in sides)
     chunks = 1
     if options.max_buffer_bytes is not None:

@@ -9,7 +9,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO
 from pencils.errors import PencilMismatchError
 from pencils.pencil import Pencil
-from pencils.plan import kept_plan
+from pencils.plan import fastest_methods, kept_plan, kept_plans, plan_buffers
 from pencils.transposition.plan import Transposition
 from pencils.transposition.sides import method_key
 
@@ -56,7 +56,7 @@ def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) ->
         _check_pair(u.pencil, pencil)
         check_out(out, pencil, spec)
         target = PencilArray.allocated(pencil, *spec) if out is None else out
-        known = topology.plans.get((u.pencil, pencil, spec))
+        known = kept_plans(topology).get((u.pencil, pencil, spec))
         if known is not None:
             known.prepared([u], [target])
         agree.defer(up=known is None)
@@ -73,7 +73,9 @@ def _find_plan(u: PencilArray, pencil: Pencil, spec: FieldSpec) -> Transposition
     found: Transposition = kept_plan(
         topology,
         (u.pencil, pencil, spec),
-        lambda: Transposition.for_spec(u.pencil, pencil, spec, AUTO, buffers=topology.buffers),
+        lambda: Transposition.for_spec(
+            u.pencil, pencil, spec, AUTO, buffers=plan_buffers(topology)
+        ),
     )
     return found
 
@@ -81,9 +83,10 @@ def _find_plan(u: PencilArray, pencil: Pencil, spec: FieldSpec) -> Transposition
 def remember_method(source: Pencil, target: Pencil, spec: FieldSpec, method: str) -> None:
     """Set the method that ``method="auto"`` uses. *Collective*."""
     topology = source.topology
-    topology.methods[method_key(source.layout, target.layout, spec)] = method
-    while topology.plans:  # made before this was known
-        topology.plans.popitem()[1].free()
+    fastest_methods(topology)[method_key(source.layout, target.layout, spec)] = method
+    plans = kept_plans(topology)
+    while plans:  # made before this was known
+        plans.popitem()[1].free()
 
 
 def _check_pair(source: Pencil, target: Pencil) -> None:

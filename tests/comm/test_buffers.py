@@ -18,6 +18,7 @@ from pencils.comm.buffers import Buffers
 from pencils.comm.memory import LINE, aligned_empty, aligned_zeros
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
+from pencils.plan import kept_plans, plan_buffers
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -201,8 +202,10 @@ def test_plans_of_transpose_share_their_memory(private):
         v = transpose(u, pen.with_(decomp=decomp))
         assert everywhere(private, holds(v, values))
     topology = topology_of(private)
-    assert len({id(plan._exchange.buffers) for plan in topology.plans.values()}) == 1
-    assert everywhere(private, topology.buffers.nbytes <= 3 * u.local.nbytes + 64 * private.size)
+    assert len({id(plan._exchange.buffers) for plan in kept_plans(topology).values()}) == 1
+    assert everywhere(
+        private, plan_buffers(topology).nbytes <= 3 * u.local.nbytes + 64 * private.size
+    )
 
 
 # Fields and what is remembered of them.

@@ -13,6 +13,7 @@ from pencils.comm.shared_group import SharedMemoryGroup
 from pencils.comm.topology import congruent, topology_of, translate
 from pencils.errors import ArgumentError
 from pencils.layout import ProcessGrid
+from pencils.plan import kept_plans
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -198,7 +199,7 @@ def test_freed_with_the_communicator_of_the_user(comm):
     private.Free()
     assert topology.comm == MPI.COMM_NULL
     assert line == MPI.COMM_NULL or line is topology.comm
-    assert not topology.plans
+    assert not kept_plans(topology)
     assert everywhere(comm, holds(v, numbered(SHAPE)))  # fields outlive it
     assert everywhere(comm, f"rank {comm.rank} " in str(pen))
     assert pen != pencils.Pencil(SHAPE, comm)
