@@ -1,4 +1,4 @@
-"""Boundary points as points: fields together with what lies outside the domain."""
+"""Fields together with their boundary points, for files that store these."""
 
 from __future__ import annotations
 

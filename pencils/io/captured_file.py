@@ -83,7 +83,7 @@ class CapturedFile(io.RawIOBase):
     def changes(self) -> list[Change]:
         """Return what has been written, in as few pieces as possible.
 
-        What lies beyond the end of the old file comes first: until the rest is written, the old
+        Changes beyond the end of the old file come first: until the rest is written, the old
         contents stay as they were.
 
         Raises

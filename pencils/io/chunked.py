@@ -1,7 +1,7 @@
 """Chunks that every rank filters on its own, at the places that HDF5 gives them.
 
-HDF5 cannot say where a chunk will be before it has its bytes, and the bytes are known where the
-points are. So each rank runs the filters on its chunks in memory; rank 0 lets HDF5 write as many
+HDF5 assigns the place of a chunk when it has its bytes, and the bytes are on the rank that has the
+points. So each rank runs the filters on its chunks in memory; rank 0 lets HDF5 write as many
 bytes into a `CapturedFile`, which drops them; and all ranks write theirs to the places that result.
 """
 
@@ -21,7 +21,7 @@ from pencils.distribute.partition import partition
 from pencils.io.checksum import checksum_box
 from pencils.io.chunks import chunk_box, count_chunks, cut_points, whole_chunks
 from pencils.io.file_info import DatasetInfo
-from pencils.io.progress import Told, ignore
+from pencils.io.progress import OnProgress, ignore
 from pencils.io.slabs import STAGING_BYTES
 from pencils.io.temp_file import TempFile
 from pencils.io.writers import Part
@@ -31,7 +31,7 @@ from pencils.transposition.plan import Transposition
 if TYPE_CHECKING:
     from pencils.io.filters import Packed
 
-# Chunks that follow each other in the file are written together, up to about so many bytes.
+# Chunks that follow each other in the file are written together, up to about this number of bytes.
 _RUN_BYTES = 2**23
 
 
@@ -47,10 +47,10 @@ class ChunkedWriter:
     temp_file : TempFile
         What has been laid out there.
     moved : callable, optional
-        Told how many bytes were filtered, now and then.
+        Called with the number of bytes after every chunk.
     """
 
-    def __init__(self, file: SharedFile, temp_file: TempFile, moved: Told = ignore) -> None:
+    def __init__(self, file: SharedFile, temp_file: TempFile, moved: OnProgress = ignore) -> None:
         self.file = file
         self.temp_file = temp_file
         self.moved = moved

@@ -16,7 +16,7 @@ from pencils.layout.integers import as_ints, to_int
 
 Extents = tuple[int, ...]
 
-# Of a chunk, if nobody says how large they shall be: HDF5 looks up, and filters, each as a whole.
+# Of a chunk by default: HDF5 finds, and filters, each as a whole.
 GOOD_BYTES = 2**20
 # HDF5 keeps the size of a chunk in 32 bits.
 MOST_BYTES = 2**32 - 1
@@ -224,7 +224,7 @@ def read_chunking(compression: object, chunks: object) -> Chunking:
     Raises
     ------
     ArgumentError, TypeError
-        If they are not what `save` says; whether HDF5 has the filters is found out later.
+        If they are not as `save` documents; `check_filters` asks HDF5 for the filters.
     """
     filters = _read_compression(compression)
     if chunks is None:

@@ -15,11 +15,11 @@ from pathlib import Path
 
 # Characters of the name that its temporary keeps; file systems take 255 bytes.
 _KEPT = 40
-# Name of the target, where and by which process it is written, and something to tell saves apart.
+# Name of the target, where and by which process it is written, and random digits.
 _TEMPORARY = re.compile(r"\.(?P<kept>.*)\.(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{12}\.tmp")
-# A file that nobody has written to for so long, in seconds, belongs to no running save.
+# A file that was not written to for this time, in seconds, belongs to no running save.
 _FORGOTTEN = 24 * 3600.0
-# Temporaries of this process that nobody needs and that could not be removed.
+# Temporaries of this process that it could not remove.
 _DISCARDED: set[Path] = set()
 
 
@@ -52,7 +52,7 @@ def clean(target: Path) -> None:
     """Remove what earlier saves of `target`, which died, have left beside it.
 
     Those are the temporaries of processes that are gone from this machine; of other machines,
-    whose processes cannot be seen, those that nobody has written to for a day.
+    whose processes cannot be seen, those that were not written to for a day.
     """
     for _ in range(len(_DISCARDED)):
         discard(_DISCARDED.pop())
@@ -125,7 +125,7 @@ def made(target: Path) -> Iterator[Path]:
 
 
 def discard(temporary: Path) -> None:
-    """Remove a temporary, if it is still there; the error that led here is the one to tell.
+    """Remove a temporary, if it still exists; raises nothing, because the caller raises its error.
 
     One that cannot be removed now is removed by the next `clean`.
     """

@@ -22,12 +22,12 @@ from pencils.io.values import COORDINATE, Stored
 
 Ints = NDArray[np.int64]
 
-# By this name netCDF tells a dimension from a variable.
+# The name by which netCDF distinguishes a dimension from a variable.
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable. {:9d}"
 
 
 class Plan(NamedTuple):
-    """What shall be in a file.
+    """The contents of a new file.
 
     Parameters
     ----------
@@ -63,11 +63,11 @@ def lay_out(
     path : str
         The file.
     plan : Plan
-        What shall be in it.
+        Its contents.
     align : int
         Datasets of that many bytes and more begin at multiples of it.
     summed : bool
-        Whether there shall be checksums; those of fields are unknown until `seal`.
+        Whether to store checksums; those of fields are unknown until `seal`.
 
     Returns
     -------

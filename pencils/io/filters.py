@@ -82,7 +82,7 @@ class Packer:
 
 
 def check_filters(entries: Iterable[DatasetInfo], compression: Mapping[str, Any]) -> None:
-    """Let HDF5 say whether it can filter all chunked datasets.
+    """Check that HDF5 can filter all chunked datasets.
 
     Raises
     ------

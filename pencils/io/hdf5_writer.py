@@ -8,7 +8,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.file import SharedFile
 from pencils.io.chunked import ChunkedWriter
 from pencils.io.file_info import DatasetInfo
-from pencils.io.progress import Told, ignore
+from pencils.io.progress import OnProgress, ignore
 from pencils.io.slabs import Place, Slabs, runs
 from pencils.io.temp_file import TempFile
 from pencils.io.writers import Part, write_run
@@ -30,7 +30,7 @@ class HDF5Writer:
     """
 
     def __init__(
-        self, file: SharedFile, temp: TempFile, slabs: Slabs, moved: Told = ignore
+        self, file: SharedFile, temp: TempFile, slabs: Slabs, moved: OnProgress = ignore
     ) -> None:
         self.file = file
         self.summed = temp.summed

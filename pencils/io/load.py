@@ -21,7 +21,7 @@ from pencils.io.boundary import copy_common, has_room, widened, with_boundary
 from pencils.io.checksum import checksum, checksum_box
 from pencils.io.file_info import Access, DatasetInfo, FileInfo, damaged
 from pencils.io.options import read_names, read_path
-from pencils.io.progress import Told, shown
+from pencils.io.progress import OnProgress, shown
 from pencils.io.root_io import format_of, on_root
 from pencils.io.slabs import PIECE_BYTES, Slabs, runs
 from pencils.io.targets import read_targets
@@ -306,7 +306,7 @@ def _read_bytes(
     return sums
 
 
-def _read_slab(file: SharedFile, target: ReadTarget, moved: Told) -> int:
+def _read_slab(file: SharedFile, target: ReadTarget, moved: OnProgress) -> int:
     """Read what this rank has of a slab, piece by piece; return its part of the checksum."""
     dataset, summed = target.dataset, target.is_summed
     total, most = 0, max(1, PIECE_BYTES // dataset.dtype.itemsize)

@@ -212,7 +212,7 @@ def changed_pages(offset: int, count: int) -> tuple[int, int]:
 
 
 def complement(extents: Iterable[Extent], start: int, stop: int) -> list[Extent]:
-    """List what lies between extents, from `start` to `stop`.
+    """List the gaps between extents, from `start` to `stop`.
 
     Examples
     --------

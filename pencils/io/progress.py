@@ -1,4 +1,4 @@
-"""A bar that shows how far a long save or load has come."""
+"""A progress bar for long saves and loads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 _PATIENCE = 1.0
 
 # What is called with the number of bytes that a rank has moved.
-Told = Callable[[int], object]
+OnProgress = Callable[[int], object]
 
 
 def ignore(_nbytes: int) -> None:
@@ -20,8 +20,8 @@ def ignore(_nbytes: int) -> None:
 
 
 @contextmanager
-def shown(verb: str, path: str, nbytes: int, *, rank: int) -> Iterator[Told]:
-    """Show how many bytes this rank has moved, if it is rank 0 and somebody is looking. Local.
+def shown(verb: str, path: str, nbytes: int, *, rank: int) -> Iterator[OnProgress]:
+    """Show how many bytes this rank has moved, if it is rank 0 and has a terminal. Local.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def shown(verb: str, path: str, nbytes: int, *, rank: int) -> Iterator[Told]:
 
 
 def _make_bar(text: str, nbytes: int) -> Any:
-    """Make a bar; None if nobody is looking, or something is wrong with the terminal."""
+    """Make a bar; None without a terminal, or if the terminal fails."""
     with suppress(Exception):
         from tqdm import tqdm
 

@@ -94,7 +94,7 @@ def save(
     path : str or path-like
         The file; a relative path starts at the working directory of rank 0.
     fields : mapping of str to PencilArray, number, str, numpy.ndarray or random generator
-        Fields over the same processes, by name; ``"fluid/u"`` lies in a group. The others are
+        Fields over the same processes, by name; ``"fluid/u"`` is in a group. Other values are
         values that all ranks have alike: Python's and NumPy's numbers, text, small arrays,
         `numpy.random.Generator` and `numpy.random.BitGenerator`.
     grid : LocalGrid or sequence of PencilArray, optional
@@ -123,7 +123,7 @@ def save(
     chunks : sequence of int or mapping of str to sequence of int, optional
         Extents of chunks, one for each dimension, for all fields or by name. Components are in
         chunks of their own. Default: about 1 MiB, near to cubes, if there is compression; else
-        fields lie in one piece, which is faster to write and to read.
+        fields are stored in one piece, which is faster to write and to read.
     wait : bool, optional
         Whether to return only when the file is there. Otherwise the fields are copied, so that
         they may change at once, a thread writes them, and the file takes its name in

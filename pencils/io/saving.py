@@ -1,4 +1,4 @@
-"""Saves that go on in the background while the program computes."""
+"""Save in the background while the program computes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Saving(LeftTogether):
-    """A save that goes on in the background; made by `save` with ``wait=False``.
+    """A save in the background; made by `save` with ``wait=False``.
 
     The file takes its name in `wait`. Without it, and after any failure, a file of that name stays
     as it was. Of several savings to one file, the last to be waited for gives what stays. To leave
@@ -151,7 +151,7 @@ class Saving(LeftTogether):
 
 
 def _write(parts: Iterable[Part], file: SharedFile, stop: Event) -> None:
-    """Do what a thread can do of saving."""
+    """Write all parts; the thread runs this."""
     for part in parts:
         if stop.is_set():
             return
@@ -160,7 +160,7 @@ def _write(parts: Iterable[Part], file: SharedFile, stop: Event) -> None:
 
 
 def _give_up(written: Future[None], file: SharedFile, stop: Event, temp_file: TempFile) -> bool:
-    """End a saving that nobody will wait for. Local."""
+    """End a saving without `Saving.wait`. Local."""
     stop.set()
     written.add_done_callback(lambda _: file.close())
     temp_file.discard()

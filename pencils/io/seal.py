@@ -3,7 +3,7 @@
 A file in use is changed in this order, so that a process that is killed leaves the old state or the
 new one:
 
-1. New bytes and the new record go behind the old record, where no reader looks; then `os.fsync`.
+1. New bytes and the new record are written behind the old record; then `os.fsync`.
 2. One write of eight bytes makes the superblock refer to the new record; then `os.fsync`.
 3. The patches, which the new record lists, are written in place.
 
@@ -128,7 +128,7 @@ def switch(handle: int, manifest: Manifest, start: int, changes: Iterable[Change
     manifest : Manifest
         Of the next state.
     start : int
-        Where its record goes; the old one must stay as it is.
+        Offset of its record; the old record must not change.
     changes : iterable of Change
         Bytes that the old state does not use.
 

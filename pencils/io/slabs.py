@@ -124,14 +124,14 @@ class Slabs:
         self._slab: PencilArray | None = None
 
     def of(self, field: PencilArray) -> PencilArray:
-        """Return a field that lies in slabs, with the values of `field`; itself if it does."""
+        """Return `field` in slabs: itself if it is in slabs already."""
         if is_slab(field.extent.layout):
             return field
         plan = _find_plan(field, back=False)
         return plan(field, self._find_slab(plan.target, field))
 
     def into(self, field: PencilArray) -> PencilArray:
-        """Return a slab to be filled with what `field` shall hold.
+        """Return a slab to be filled with the values for `field`.
 
         If it is one, or has runs so long that reading them beats an exchange, it is `field` itself.
         """
@@ -161,10 +161,10 @@ class Slabs:
 
 
 class Copies(Slabs):
-    """Brings fields to slabs that are nobody else's: they keep the values. *Collective*."""
+    """Copies fields to slabs of their own, which keep the values. *Collective*."""
 
     def of(self, field: PencilArray) -> PencilArray:
-        """Return a new field that lies in slabs, with the values of `field`."""
+        """Return a new field in slabs, with the values of `field`."""
         slab = super().of(field)
         with agreed(field.pencil.topology.comm, "Slabs"):  # one rank may have no memory for it
             block = slab.local.copy()

@@ -1,4 +1,4 @@
-"""A file that is being made: laid out under a temporary name, to be filled, sealed and renamed."""
+"""A new file under a temporary name: rank 0 lays it out, seals it, and gives it its name."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Header(NamedTuple):
     align : int
         Datasets of that many bytes and more begin at multiples of it.
     summed : bool
-        Whether there shall be checksums.
+        Whether to store checksums.
     """
 
     attrs: Mapping[str, Any]
@@ -47,7 +47,7 @@ class Header(NamedTuple):
 
 
 class TempFile:
-    """A file under a temporary name; a ``with`` block removes it if something goes wrong.
+    """A file under a temporary name; a ``with`` block removes it after an error.
 
     Parameters
     ----------
@@ -56,9 +56,9 @@ class TempFile:
     path : str
         The name to be; that on rank 0 counts.
     contents : Contents
-        What shall be in it.
+        Fields, values and coordinates.
     header : Header
-        What else shall be in it.
+        Attributes and options.
 
     Raises
     ------

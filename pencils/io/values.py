@@ -1,7 +1,7 @@
-"""What stands beside the fields of a checkpoint: numbers, text, small arrays, random generators.
+"""Values of a checkpoint besides its fields: numbers, text, small arrays, random generators.
 
-All ranks hold the same, so the file has it once. A value is stored as an array of its own, and a
-word says what to make of it again.
+All ranks hold the same values, so the file has each once: as an array, with a word that names its
+type.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from pencils.array.allocation import Array
 from pencils.array.normalize import as_dtype
 
-# What `Stored.kind` says of coordinates, which `save` adds by itself.
+# `Stored.kind` of coordinates, which `save` adds by itself.
 COORDINATE = "coordinate"
 _ARRAY = "numpy"
 _PLAIN = {kind.__name__: kind for kind in (bool, int, float, complex)}
@@ -25,7 +25,7 @@ _BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
 
 
 class Stored(NamedTuple):
-    """A value as it stands in a file.
+    """A value as it is stored in a file.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.io.checksum import checksum
 from pencils.io.file_info import DatasetInfo
-from pencils.io.progress import Told, ignore
+from pencils.io.progress import OnProgress, ignore
 from pencils.io.slabs import Place, Run, pieces
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def write_run(
     *,
     first: int = 0,
     summed: bool = True,
-    moved: Told = ignore,
+    moved: OnProgress = ignore,
 ) -> int:
     """Write a run of a field that has its place in the file, piece by piece. Local.
 

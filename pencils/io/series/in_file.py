@@ -155,7 +155,7 @@ def _write(
     fields: Mapping[str, PencilArray],
     places: Mapping[str, Place],
 ) -> dict[str, int]:
-    """Write fields where nobody looks yet; return their checksums, as part of all snapshots."""
+    """Write fields at new places; return their checksums, as part of all snapshots."""
     sums = np.zeros(len(places), np.uint64)
     with closing(Slabs()) as slabs, SharedFile(comm, path, write=True) as file:
         for number, (name, place) in enumerate(places.items()):

@@ -71,7 +71,7 @@ class InFolder:
         self._grid = grid
         self.state: SeriesState | None = None
         self._seen: tuple[int, ...] = ()  # the index as rank 0 has read or written it
-        self._run = 0  # tells its snapshots from those of a series that it replaces
+        self._run = 0  # distinguishes its snapshots from those it replaces
         self._replaced: list[str] | None = None  # snapshots of that, until this one has an index
         with agreed(comm, "TimeSeries"):
             if comm.rank == 0:
@@ -216,7 +216,7 @@ def _name(run: int, number: int) -> str:
 
 
 def _run_of(name: str) -> int | None:
-    """Say which run has such snapshots."""
+    """Return the number of the run that has such snapshots."""
     found = _NAME.fullmatch(name)
     return int(found["run"] or 0) if found else None
 

@@ -1,10 +1,10 @@
 """The HDF5 file of a series in one file, on rank 0.
 
 Every dataset has an unlimited time axis, and a chunk holds one snapshot of a field or a part of it.
-To append, h5py extends the datasets of a `CapturedFile`; HDF5 allocates the new chunks at once and
-tells their addresses, where all ranks write the points. Then h5py writes the values, the time among
-them, and `pencils.io.seal.switch` brings the file to its next state. New bytes go behind the record
-of the old state; of the old bytes only those change that HDF5 changes.
+To append, h5py extends the datasets of a `CapturedFile`. HDF5 allocates the new chunks at once and
+returns their addresses, where all ranks write the points. Then h5py writes the values, the time
+among them, and `pencils.io.seal.switch` brings the file to its next state. New bytes are written
+behind the record of the old state; HDF5's own changes are the only ones in place.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class OneFile:
         self._captured: CapturedFile | None = None  # between `place` and `commit`
 
     def place(self) -> dict[str, Place]:
-        """Extend all datasets in memory; return where the new snapshot of every field goes.
+        """Extend all datasets in memory; return the places of the new snapshot of every field.
 
         Raises
         ------
@@ -191,7 +191,7 @@ class OneFile:
         self.close()
 
     def _leave_out(self, extents: Iterable[Extent]) -> None:
-        """Take extents, which lie behind all others, out of the sum."""
+        """Take extents, which are behind all others, out of the sum."""
         if len(self._listed) >= _LISTED:
             self._earlier, self._listed = self._record.place, []
         joined: list[Extent] = []

@@ -163,7 +163,7 @@ def describe_field(
     left = [dim for dim in range(taken.pencil.ndim) if not selection.dropped[axes.lead + dim]]
     lead = sum(not drop for drop in selection.dropped[: axes.lead])
     attrs: dict[str, Any] = {
-        RESERVED + "components": 1 + lead,  # time is one, to whoever loads all snapshots
+        RESERVED + "components": 1 + lead,  # time is one of them when all snapshots are loaded
         RESERVED + "singleton": np.array([dim in taken.singletons for dim in left], np.int8),
         RESERVED + "periodic": np.array([taken.pencil.periodic[dim] for dim in left], np.int8),
         SOURCE: np.array(taken.shape),

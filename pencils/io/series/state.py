@@ -64,7 +64,7 @@ class Column:
         return self.size * self.dtype.itemsize
 
     def differs(self, other: Column) -> str | None:
-        """Say in what another one differs, if it does."""
+        """Describe a difference from another one; None if there is none."""
         for what in ("shape", "dtype", "is_field"):
             mine, its = getattr(self, what), getattr(other, what)
             if mine != its:

@@ -42,7 +42,7 @@ from pencils.pencil import Pencil
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
 
-# A sidecar lists all snapshots; it is written again when they have become so many times more.
+# A sidecar lists all snapshots; it is written again when their number has grown by this factor.
 _GROWTH = 1.1
 # Arguments of `save` that the series passes on or decides on itself.
 _OWN = {"grid", "attrs", "step", "time", "wait"}

@@ -50,7 +50,7 @@ def write_tree(file: Any, state: SeriesState, make: Make) -> None:
 
 
 def create_index(path: str, state: SeriesState, files: Sequence[str]) -> None:
-    """Overwrite `path` with a series whose fields lie in other files, one for each snapshot."""
+    """Overwrite `path` with a series whose fields are in other files, one for each snapshot."""
 
     def make(group: Any, column: Column) -> Any:
         if column.is_field:
