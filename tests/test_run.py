@@ -21,10 +21,10 @@ import pencils
 from pencils.__main__ import _parser
 from pencils.run import coordinator, report
 from pencils.run.channel import Channel
-from pencils.run.ending import Ending
+from pencils.run.frames import CodePosition
 from pencils.run.member import Member
-from pencils.run.place import Place
-from pencils.run.program import NoProgramError, Program
+from pencils.run.program import NoProgramError, UserProgram
+from pencils.run.report import Ending
 from pencils.run.watch import Watch
 
 ROOT = Path(__file__).parents[1]
@@ -231,12 +231,12 @@ print(f.__annotations__)
 """
 DRIVER = """
 import os, sys
-from pencils.run.program import Program
+from pencils.run.program import UserProgram
 sys.path[0] = os.getcwd()  # as python -m has it
 for kind, name in eval(sys.argv.pop()):
     sys.stdout.flush()
     if os.fork() == 0:
-        Program(kind, name, ("--x", "y")).execute()
+        UserProgram(kind, name, ("--x", "y")).execute()
         sys.stdout.flush()
         os._exit(0)
     os.wait()
@@ -300,7 +300,7 @@ def test_what_comes_after_the_program_is_its_own(kind):
     flags = {"file": [], "module": ["-m"], "code": ["-c"]}[kind]
     rest = "--timeout", "4", "-m", "--", "-h", "--check", "-c", "x"
     args = parsed("--timeout", "2.5", *flags, "app", *rest)
-    assert args.program == Program(kind, "app", rest)
+    assert args.program == UserProgram(kind, "app", rest)
     assert (args.timeout, args.check, args.all_frames) == (2.5, False, False)
 
 
@@ -341,7 +341,7 @@ def test_a_limit_in_the_environment_is_checked_as_well(monkeypatch, capsys):
 def test_what_cannot_be_run_is_no_error_of_the_program(monkeypatch, kind, name):
     monkeypatch.setattr(sys, "argv", [])
     with pytest.raises(NoProgramError, match=name):
-        Program(kind, name, ()).execute()
+        UserProgram(kind, name, ()).execute()
 
 
 def caught(call):
@@ -451,8 +451,8 @@ def job(monkeypatch, capfd):
 
 
 DONE = Ending("finished", collectives=6)
-WORKS = Place("app.py:3", "work()", collectives=1)
-WAITS = Place("app.py:7", "u.sum()", "Allreduce", collective=True, collectives=7)
+WORKS = CodePosition("app.py:3", "work()", collectives=1)
+WAITS = CodePosition("app.py:7", "u.sum()", "Allreduce", collective=True, collectives=7)
 
 
 def test_an_error_of_all_ranks_lets_all_leave(job):

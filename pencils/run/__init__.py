@@ -21,10 +21,10 @@ from mpi4py import MPI
 
 from pencils.array.debug import VARIABLE, checks
 from pencils.run.counting import Counting
-from pencils.run.ending import Ending
 from pencils.run.joining import join
 from pencils.run.member import Member
-from pencils.run.program import Kind, Program
+from pencils.run.program import Kind, UserProgram
+from pencils.run.report import Ending
 from pencils.run.watch import Watch
 
 TIMEOUT = "PENCILS_TIMEOUT"
@@ -67,11 +67,15 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("-m", dest="module", nargs=rest, metavar="module", help="run a module")
     parser.add_argument("-c", dest="code", nargs=rest, metavar="code", help="run Python code")
     parser.add_argument(
-        "program", nargs=rest, action=_Program, metavar="app.py", help="file, and its arguments"
+        "program",
+        nargs=rest,
+        action=_ProgramAction,
+        metavar="app.py",
+        help="file, and its arguments",
     )
 
 
-class _Program(argparse.Action):
+class _ProgramAction(argparse.Action):
     """Turn what was given into a program; comes last, whatever was given."""
 
     def __call__(
@@ -89,7 +93,7 @@ class _Program(argparse.Action):
             kind, words = "code", namespace.code + words
         if not words:
             parser.error("what is to be run? Give a file, -m module or -c code")
-        namespace.program = Program(kind, words[0], tuple(words[1:]))
+        namespace.program = UserProgram(kind, words[0], tuple(words[1:]))
 
 
 def _seconds(text: str) -> float:

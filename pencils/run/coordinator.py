@@ -15,8 +15,8 @@ from mpi4py import MPI
 
 from pencils.run import report
 from pencils.run.channel import Channel
-from pencils.run.ending import Ending
-from pencils.run.place import Place
+from pencils.run.frames import CodePosition
+from pencils.run.report import Ending
 
 PATIENCE = 2.0  # seconds in which other ranks can fail, too, before the job is ended
 PATIENCE_IF_AGREED = 10.0  # if the library has raised on all of them
@@ -30,7 +30,7 @@ class _Rank:
 
     channel: Channel
     ending: Ending | None = None
-    place: Place | str = report.SILENT
+    place: CodePosition | str = report.SILENT
 
     @property
     def over(self) -> bool:
@@ -83,7 +83,7 @@ class Coordinator(threading.Thread):
                     patience = PATIENCE_IF_AGREED if rank.ending.agreed else PATIENCE
                     self._hurry(monotonic() + patience)
             else:
-                rank.place = Place(**message["place"])
+                rank.place = CodePosition(**message["place"])
                 if message["stuck"]:
                     self._hurry(monotonic())
         if not rank.channel.open:

@@ -32,7 +32,7 @@ _MESSAGES = "Bsend Mprobe Probe Recv Rsend Send Sendrecv Sendrecv_replace Ssend"
 POLLING = frozenset({Mailbox.wait.__code__, sparse.sparse_exchange.__code__})
 
 
-class Call(NamedTuple):
+class CountedCall(NamedTuple):
     """A method of a communicator, and how many collectives a call of it is."""
 
     name: str
@@ -45,7 +45,7 @@ class Calls:
     def __init__(self) -> None:
         self.begun = 0  # collectives, messages and waits: changes as long as the program goes on
         self.collectives = 0
-        self.latest = Call("", 0)
+        self.latest = CountedCall("", 0)
 
 
 class Counting:
@@ -92,7 +92,7 @@ class Counting:
         return make
 
     def _count(self, name: str, method: Callable[..., Any], step: int) -> Callable[..., Any]:
-        calls, call = self.calls, Call(name, step)
+        calls, call = self.calls, CountedCall(name, step)
 
         @wraps(method)
         def count(*args: Any, **kwargs: Any) -> Any:

@@ -13,7 +13,7 @@ from mpi4py import MPI
 
 from pencils.run.channel import Channel, Message
 from pencils.run.coordinator import PATIENCE_IF_AGREED, abort
-from pencils.run.ending import INTERRUPTED, Ending
+from pencils.run.report import INTERRUPTED, Ending
 from pencils.run.watch import Watch
 
 _VERDICT = PATIENCE_IF_AGREED + 20  # seconds after which a rank that failed decides by itself

@@ -24,7 +24,7 @@ class NoProgramError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class UserProgram:
     """What a user wants to run.
 
     Parameters

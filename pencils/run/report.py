@@ -1,12 +1,88 @@
-"""What is printed when a program fails or waits for ever: once, whatever the number of ranks."""
+"""How the program ended on each rank, and the text that is printed once for all ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
+from traceback import TracebackException, walk_tb
+from typing import Literal
 
-from pencils.run.ending import Ending
-from pencils.run.place import Place
+from pencils.comm import agree
+from pencils.run.frames import CodePosition, keep_users_frames
+from pencils.run.program import NoProgramError
+
+INTERRUPTED = 130  # what shells report of a process that SIGINT has ended
+_AGREE = str(Path(agree.__file__))
+
+
+Positions = Mapping[int, CodePosition | str]  # or why there is none, for each rank
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How the program ended on one rank.
+
+    Parameters
+    ----------
+    kind : {'finished', 'left', 'raised'}
+        Whether it came to its end, left by `sys.exit` with an error, or raised.
+    status : int
+        Exit status.
+    title : str
+        What is the same on ranks that ended in the same way.
+    text : str
+        What to print.
+    frames : int
+        How many frames of the user's the text shows.
+    agreed : bool
+        Whether the library raised on all ranks.
+    collectives : int or None
+        How many collectives the rank had begun; None if that was not counted.
+    """
+
+    kind: Literal["finished", "left", "raised"]
+    status: int = 0
+    title: str = ""
+    text: str = ""
+    frames: int = 0
+    agreed: bool = False
+    collectives: int | None = None
+
+    @classmethod
+    def of(cls, error: BaseException | None, *, full: bool = False) -> Ending:
+        """Describe what a program has raised; `full` keeps the frames that are not the user's."""
+        if error is None:
+            return cls("finished")
+        if isinstance(error, NoProgramError):
+            return cls("left", 2, str(error), f"error: {error}\n")
+        if isinstance(error, SystemExit):
+            return cls._left(error.code)
+        try:
+            return cls._raised(error, full=full)
+        except Exception as why:  # noqa: BLE001 - whatever stands in the way, the error is told
+            title = type(error).__qualname__
+            return cls("raised", 1, title, f"{title} (no traceback: {type(why).__name__})\n")
+
+    @classmethod
+    def _left(cls, code: object) -> Ending:
+        if code is None or code == 0:
+            return cls("finished")
+        if isinstance(code, int):
+            return cls("left", code & 0xFF or 1, f"exit status {code}")
+        text = str(code)
+        return cls("left", 1, text, text + "\n")
+
+    @classmethod
+    def _raised(cls, error: BaseException, *, full: bool) -> Ending:
+        report = TracebackException.from_exception(error)
+        title = "".join(report.format_exception_only())
+        agreed = any(f.f_code.co_filename == _AGREE for f, _ in walk_tb(error.__traceback__))
+        frames = 0 if full else keep_users_frames(report)
+        status = INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+        return cls("raised", status, title, "".join(report.format()), frames, agreed)
+
 
 _CONDITION = """\
 All ranks have to make the same collective calls in the same order. Look for one that only some of
@@ -57,7 +133,7 @@ def _group(those: Mapping[int, Ending], size: int) -> str:
     return f"pencils run: raised on {whom}:\n{best.text}"
 
 
-def unfinished(found: Mapping[int, Ending], places: Mapping[int, Place | str], size: int) -> str:
+def unfinished(found: Mapping[int, Ending], places: Positions, size: int) -> str:
     """Print how ranks have failed while others, at `places`, went on."""
     failed = {rank: ending for rank, ending in found.items() if ending.status}
     others = {rank: _ended(ending) for rank, ending in found.items() if rank not in failed}
@@ -71,9 +147,9 @@ def unfinished(found: Mapping[int, Ending], places: Mapping[int, Place | str], s
     )
 
 
-def hang(found: Mapping[int, Ending], places: Mapping[int, Place | str], seconds: float) -> str:
+def hang(found: Mapping[int, Ending], places: Positions, seconds: float) -> str:
     """Print where ranks wait that have waited for too long, and where the others are."""
-    known = [place for place in places.values() if isinstance(place, Place)]
+    known = [place for place in places.values() if isinstance(place, CodePosition)]
     waiting = [place for place in known if place.waits_in]
     advice = _CONDITION if all(place.collective for place in waiting) else _MESSAGE
     if len(waiting) < len(known):
@@ -94,7 +170,7 @@ def _after(number: int | None) -> str:
     return "" if number is None else f", after {number} collective{'s' * (number != 1)}"
 
 
-def _lines(places: Mapping[int, Place | str]) -> str:
+def _lines(places: Positions) -> str:
     groups: dict[str, list[int]] = {}
     for rank, place in sorted(places.items()):
         groups.setdefault(place if isinstance(place, str) else _text(place), []).append(rank)
@@ -105,7 +181,7 @@ def _lines(places: Mapping[int, Place | str]) -> str:
     return "".join(lines)
 
 
-def _text(place: Place) -> str:
+def _text(place: CodePosition) -> str:
     where = f"in {place.call} at {place.line}" if place.call else f"at {place.line}"
     after = _after(place.collectives)
     if not place.waits_in:

@@ -12,8 +12,7 @@ from types import FrameType
 from typing import NamedTuple
 
 from pencils.run.counting import POLLING, Counting
-from pencils.run.frames import stack
-from pencils.run.place import Place, called_name, line_of
+from pencils.run.frames import CodePosition, called_name, line_of, stack
 
 # Methods of requests, windows, files and the whole of MPI that wait for other ranks. Those of
 # communicators are counted where they are called.
@@ -58,14 +57,14 @@ class Watch:
         """Number of collectives so far; None if they are not counted."""
         return None if self._counting is None else self._counting.calls.collectives
 
-    def place(self) -> Place:
+    def place(self) -> CodePosition:
         """Find where the thread is now."""
         frames = sys._current_frames()  # noqa: SLF001 - the only way to see another thread
         line, call = line_of(frames[self._thread])
         wait = self._wait(frames)
         if wait is None:
-            return Place(line, call, collectives=self.collectives)
-        return Place(line, call, wait.name, wait.collective, self.collectives)
+            return CodePosition(line, call, collectives=self.collectives)
+        return CodePosition(line, call, wait.name, wait.collective, self.collectives)
 
     def waited(self) -> float:
         """Return for how many seconds the thread has been seen to wait in one and the same call."""
