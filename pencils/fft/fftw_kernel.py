@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from pencils.array.allocation import Array
-from pencils.fft.lines import COSINES, FOURIER, THREE_HALVES, TWO_THIRDS, Line
-from pencils.fft.passes import Job
-from pencils.fft.truncation import drop, pad, truncate
+from pencils.fft.kernels import Job, drop, pad, truncate
+from pencils.fft.options import COSINES, FOURIER, THREE_HALVES, TWO_THIRDS, AxisTransform
 
-Lines = Sequence[tuple[int, Line]]
+Lines = Sequence[tuple[int, AxisTransform]]
 
 # Seconds that FFTW may take to find out how to do one transform best: more gains little, and for
 # long lines it would take minutes.
@@ -114,7 +113,7 @@ class FFTWKernel:
             self._fftw.set_timelimit(UNLIMITED)  # plans of others are not bounded
         return there
 
-    def _kinds(self, line: Line) -> dict[int, int]:
+    def _kinds(self, line: AxisTransform) -> dict[int, int]:
         fftw = self._fftw
         cosines, sines = (
             (fftw.dct_type, fftw.dst_type) if self._forward else (fftw.idct_type, fftw.idst_type)
@@ -122,7 +121,7 @@ class FFTWKernel:
         found: dict[int, int] = cosines if line.transform in COSINES else sines
         return found
 
-    def _partner(self, here: Array, place: int, line: Line) -> Array:
+    def _partner(self, here: Array, place: int, line: AxisTransform) -> Array:
         """Make room for the waves of real values, or for real values of waves."""
         shape = list(here.shape)
         shape[place] = line.modes if self._forward else line.points
@@ -131,9 +130,9 @@ class FFTWKernel:
 
     def _changed(
         self,
-        change: Callable[[Array, int, Line, Array], None],
+        change: Callable[[Array, int, AxisTransform, Array], None],
         place: int,
-        line: Line,
+        line: AxisTransform,
         here: Array,
         extent: int,
     ) -> Array:

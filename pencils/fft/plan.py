@@ -15,23 +15,27 @@ from pencils.array.spec import FieldSpec, check_out, check_source
 from pencils.comm.agree import agreed
 from pencils.distribute.localgrid import LocalGrid, localgrid
 from pencils.errors import ArgumentError
-from pencils.fft.arguments import Axes, Choice, read_wanted
-from pencils.fft.backends import AUTO
-from pencils.fft.building import backend_of, build_programs
-from pencils.fft.lines import NORMS, PI
-from pencils.fft.program import Place, Program
-from pencils.fft.route import plan_route
-from pencils.fft.work import Work, find_work
+from pencils.fft.execute import (
+    AUTO,
+    Direction,
+    PreparedTransform,
+    check_backend,
+    choose_library,
+    find_work,
+    make_directions,
+)
+from pencils.fft.options import NORMS, PI, Axes, Choice, as_wanted
+from pencils.fft.stages import Place, plan_route
 from pencils.pencil import Pencil
-from pencils.plan import Freeable
+from pencils.plan import Agreement, Plan
 
 
-class PencilFFT(Freeable):
+class PencilFFT(Plan[PreparedTransform]):
     """Reusable plan of a transform over the whole grid. Making it is *Collective*.
 
-    Serial transforms along dimensions that lie whole on each process take turns with transposes.
-    Components are transformed together. A dimension that is the only one of its grid is transformed
-    on one process, where its waves stay unless `output` says otherwise.
+    Serial transforms along dimensions that are not decomposed alternate with transposes. Components
+    are transformed together. The one dimension of a 1-D grid is transformed on one process, where
+    its waves stay unless `output` is another pencil.
 
     Parameters
     ----------
@@ -61,10 +65,10 @@ class PencilFFT(Freeable):
         way every time. FFTW leaves orthogonal cosine and sine transforms, and precisions it was
         built without, to SciPy; ``repr(plan)`` tells.
     output : Pencil, optional
-        Where waves should lie; default: where the last serial transform needs them.
+        Pencil of the waves; default: the pencil of the last serial transform.
     check : bool, optional
-        Whether every call agrees on its arguments over all ranks, so that a mistake on one rank
-        raises everywhere. Without it a call costs no communication but the data.
+        Whether all ranks agree on the arguments of every call, so that a mistake on one rank raises
+        on all. Without it, a call communicates nothing but the data.
 
     Attributes
     ----------
@@ -107,9 +111,9 @@ class PencilFFT(Freeable):
         output: Pencil | None = None,
         check: bool = True,
     ) -> None:
-        self._topology = topology_among(pen, output)
-        with agreed(self._topology.comm, "PencilFFT") as agree:
-            wanted = read_wanted(
+        topology = topology_among(pen, output)
+        with agreed(topology.comm, "PencilFFT") as agree:
+            wanted = as_wanted(
                 pen,
                 dtype=dtype,
                 axes=axes,
@@ -117,25 +121,26 @@ class PencilFFT(Freeable):
                 components=components,
                 normalize=normalize,
                 dealias=dealias,
-                backend=backend,
+                backend=check_backend(backend),
                 output=output,
                 check=check,
             )
             agree(**wanted.facts)
         self._wanted = wanted
-        legs = plan_route(wanted)
-        self.input_pencil = legs[0].before
-        self.output_pencil = wanted.output or legs[-1].after
+        serials = plan_route(wanted)
+        self.input_pencil = serials[0].before
+        self.output_pencil = wanted.output or serials[-1].after
         self._physical = Place(self.input_pencil, wanted.dtype)
-        self._spectral = Place(self.output_pencil, legs[-1].dtype_after)
-        backends = [backend_of(leg, wanted) for leg in legs]
+        self._spectral = Place(self.output_pencil, serials[-1].dtype_after)
+        backends = [choose_library(serial, wanted) for serial in serials]
+        self._libraries = [b for serial, b in zip(serials, backends, strict=True) if serial.lines]
         ends = self._physical, self._spectral
-        self._forward, self._backward = build_programs(wanted, legs, ends, backends)
+        self._forward, self._backward = make_directions(wanted, serials, ends, backends)
         sizes = list(map(max, self._forward.sizes, self._backward.sizes))
-        self._works: list[Work] | None = find_work(pen, sizes)
+        self._works = find_work(pen, sizes)
         self._forward.use(self._works)
         self._backward.use(self._works)
-        self._text = self._describe([b for leg, b in zip(legs, backends, strict=True) if leg.lines])
+        super().__init__(topology, check=wanted.check)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -154,9 +159,9 @@ class PencilFFT(Freeable):
         They are for fields between steps, which all plans of one communicator use in turn, for what
         transposes pack, and for the pieces that FFTW transforms in memory of its own.
         """
-        if self._works is None:
+        if self._freed:
             return 0
-        work = sum(work.memory.nbytes for work in self._works)
+        work = sum(work.nbytes for work in self._works)
         return work + self._forward.packing + self._forward.kept + self._backward.kept
 
     def forward(self, u: PencilArray, out: PencilArray | None = None) -> PencilArray:
@@ -166,7 +171,7 @@ class PencilFFT(Freeable):
         ----------
         u : PencilArray
             Field on `input_pencil` with the dtype and components of the plan; it is not changed,
-            and its halo is left behind.
+            and its halo is not read.
         out : PencilArray, optional
             Field on `output_pencil` to fill; default: a new one. It may be `u`, or share memory
             with it, as fields made by `alias` do; `u` is then lost.
@@ -182,7 +187,7 @@ class PencilFFT(Freeable):
             If a field does not fit the plan; on every rank, unless the plan does not check.
         """
         ends = self._physical, self._spectral
-        return self._run("PencilFFT.forward", self._forward, ends, u, out)
+        return self._transform("forward", self._forward, ends, u, out)
 
     def backward(self, u_hat: PencilArray, out: PencilArray | None = None) -> PencilArray:
         """Transform waves to the field. *Collective*.
@@ -205,7 +210,7 @@ class PencilFFT(Freeable):
             As `forward`.
         """
         ends = self._spectral, self._physical
-        return self._run("PencilFFT.backward", self._backward, ends, u_hat, out)
+        return self._transform("backward", self._backward, ends, u_hat, out)
 
     def wavenumbers(self, lengths: float | Sequence[float] | None = None) -> LocalGrid:
         """Wave numbers of the entries of `output_pencil`, each a field along one dimension.
@@ -236,42 +241,46 @@ class PencilFFT(Freeable):
         names = [f"k{letter}" for letter, _ in zip(letters, shape, strict=False)]
         return localgrid(self.output_pencil, axes, names=names)
 
-    def free(self) -> None:
-        """Release memory and MPI objects; work memory when no other plan uses it."""
+    def _release(self) -> None:
         self._forward.free()
         self._backward.free()
-        self._works = None
+        self._works = []
 
-    def __repr__(self) -> str:
-        return self._text
-
-    def _run(
+    def _transform(
         self,
         call: str,
-        program: Program,
+        direction: Direction,
         ends: tuple[Place, Place],
         u: PencilArray,
         out: PencilArray | None,
     ) -> PencilArray:
-        if self._wanted.check:
-            with agreed(self._topology.comm, call) as agree:
-                agree(plan=self._text)
-                self._check(ends, u, out)
-                target = self._allocated(ends[1]) if out is None else out
-                program.reserve(u, target)
-        else:
-            self._check(ends, u, out)
+        def bind(_: Agreement) -> tuple[PreparedTransform, PencilArray]:
+            self._check_fields(ends, u, out)
             target = self._allocated(ends[1]) if out is None else out
-        program(u, target)
+            key = call, id(u), id(target)
+            prepared = self._found(key)
+            if prepared is None:
+                prepared = direction.bind(u, target)
+                if out is not None:
+                    self._remember(key, prepared, [u, out])
+            prepared.reserve()
+            return prepared, target
+
+        prepared, target = self._prepare(call, bind)
+        prepared.run()
         if checks.on:
             target.mark_written()
         return target
 
-    def _check(self, ends: tuple[Place, Place], u: PencilArray, out: PencilArray | None) -> None:
-        pencils = self.input_pencil, self.output_pencil
-        if self._works is None or any(pencil.topology.freed for pencil in pencils):
-            msg = "this PencilFFT, or a communicator of its pencils, was freed; make a new one"
-            raise ArgumentError(msg)
+    def _check_open(self) -> None:
+        """Raise if the plan or a communicator of its pencils was freed."""
+        super()._check_open()
+        if self.input_pencil.topology.freed or self.output_pencil.topology.freed:
+            raise ArgumentError(self._freed_text)
+
+    def _check_fields(
+        self, ends: tuple[Place, Place], u: PencilArray, out: PencilArray | None
+    ) -> None:
         source, target = ends
         none: frozenset[int] = frozenset()
         name = "u" if source is self._physical else "u_hat"
@@ -281,7 +290,7 @@ class PencilFFT(Freeable):
     def _allocated(self, place: Place) -> PencilArray:
         return PencilArray.allocated(place.pencil, place.dtype, self.components)
 
-    def _describe(self, backends: Sequence[str]) -> str:
+    def _describe(self) -> str:
         wanted = self._wanted
         lines = ", ".join(f"{line.transform} along {line.axis}" for line in wanted.lines)
         text = f"<PencilFFT of {wanted.dtype}: {lines or 'nothing'}"
@@ -289,7 +298,7 @@ class PencilFFT(Freeable):
         text += f", normalize={wanted.normalize!r}" if wanted.normalize != NORMS[0] else ""
         ways = {line.axis: line.dealias for line in wanted.lines if line.dealias}
         text += f", dealias={ways}" if ways else ""
-        text += f", by {' and '.join(dict.fromkeys(backends))}" if wanted.lines else ""
+        text += f", by {' and '.join(dict.fromkeys(self._libraries))}" if wanted.lines else ""
         return f"{text}\n  from {self.input_pencil!r}\n  to   {self.output_pencil!r}>"
 
 

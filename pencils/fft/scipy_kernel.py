@@ -10,9 +10,8 @@ from scipy import fft
 
 from pencils.array.allocation import Array
 from pencils.comm.memory import same_view
-from pencils.fft.lines import COSINES, THREE_HALVES, Line
-from pencils.fft.passes import Job
-from pencils.fft.truncation import drop, pad, truncate
+from pencils.fft.kernels import Job, drop, pad, truncate
+from pencils.fft.options import COSINES, THREE_HALVES, AxisTransform
 
 
 class ScipyKernel:
@@ -42,11 +41,11 @@ class ScipyKernel:
             out[...] = result
 
 
-def _step(place: int, line: Line, job: Job) -> Callable[..., Array]:
+def _step(place: int, line: AxisTransform, job: Job) -> Callable[..., Array]:
     return (_forward if job.forward else _backward)(place, line, job)
 
 
-def _forward(place: int, line: Line, job: Job) -> Callable[..., Array]:
+def _forward(place: int, line: AxisTransform, job: Job) -> Callable[..., Array]:
     transform = _serial(place, line, job)
     if line.dealias is None:
         return transform
@@ -61,7 +60,7 @@ def _forward(place: int, line: Line, job: Job) -> Callable[..., Array]:
     return run
 
 
-def _backward(place: int, line: Line, job: Job) -> Callable[..., Array]:
+def _backward(place: int, line: AxisTransform, job: Job) -> Callable[..., Array]:
     transform = _serial(place, line, job)
     if line.dealias != THREE_HALVES:
         return transform
@@ -71,10 +70,10 @@ def _backward(place: int, line: Line, job: Job) -> Callable[..., Array]:
 
 
 def _changed(
-    change: Callable[[Array, int, Line, Array], None],
+    change: Callable[[Array, int, AxisTransform, Array], None],
     x: Array,
     place: int,
-    line: Line,
+    line: AxisTransform,
     extent: int,
 ) -> Array:
     shape = list(x.shape)
@@ -84,7 +83,7 @@ def _changed(
     return changed
 
 
-def _serial(place: int, line: Line, job: Job) -> Callable[..., Array]:
+def _serial(place: int, line: AxisTransform, job: Job) -> Callable[..., Array]:
     """One transform, without any factor unless it is orthogonal."""
     fixed: dict[str, Any] = {"axis": place, "norm": "backward" if job.forward else "forward"}
     if line.transform == "c2c":

@@ -1,15 +1,26 @@
 """Which axes are transformed on which pencil, so that the fewest transposes are needed.
 
-Integers in, integers out: a plan for any number of processes can be looked at without them.
+`plan_stages` is integer arithmetic: a plan for any number of processes can be computed on one.
+`plan_route` makes the pencils of its stages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import combinations, count, permutations
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pencils.array.allocation import memory_axes
+from pencils.fft.kernels import Job
+from pencils.fft.options import AxisTransform, Wanted
+from pencils.pencil import Pencil
+
+# Bytes: transforms along several axes are done at once if a core has cache for what they need.
+TOGETHER = 2**20
 
 
 class Stage(NamedTuple):
@@ -107,7 +118,7 @@ def plan_stages(
 
 
 def _collected(start: _State, first: int | None, free: Sequence[int]) -> Stage:
-    """Put a line that nothing else can be cut along on one process."""
+    """Return the stage of a 1-D grid: all points are on one process."""
     whole = _State(start.decomp, (1,), start.remaining)
     return Stage(start.decomp, start.grid, _possible(whole, first, free))
 
@@ -154,3 +165,133 @@ def _moved(decomp: tuple[int, ...], moves: dict[int, int]) -> tuple[int, ...]:
         if axis not in moves and dim in moves.values():
             new[axis] = vacated.pop()
     return tuple(new)
+
+
+class Place(NamedTuple):
+    """The pencil and element type of values between two steps."""
+
+    pencil: Pencil
+    dtype: np.dtype[Any]
+
+
+class SerialTransform(NamedTuple):
+    """One serial transform, along `lines` at once, from fields of one pencil to another."""
+
+    before: Pencil
+    after: Pencil
+    dtype: np.dtype[Any]
+    dtype_after: np.dtype[Any]
+    lines: tuple[AxisTransform, ...]
+
+    @property
+    def start(self) -> Place:
+        """Where values are before."""
+        return Place(self.before, self.dtype)
+
+    @property
+    def end(self) -> Place:
+        """Where waves are after."""
+        return Place(self.after, self.dtype_after)
+
+
+def plan_route(wanted: Wanted) -> list[SerialTransform]:
+    """List the serial transforms between transposes, in forward order. *Collective*."""
+    here = wanted.pencil
+    if wanted.points != here.shape:
+        splits = _splits(here, wanted.points, here.process_shape, whole=())
+        here = here.with_(shape=wanted.points, splits=splits)
+    lines = {line.axis: line for line in wanted.lines}
+    stages = plan_stages(
+        wanted.waves,
+        here.decomp,
+        here.grid,
+        tuple(lines),
+        first=wanted.first,
+        free=[axis for axis, line in lines.items() if line.keeps_type],
+    )
+    serials: list[SerialTransform] = []
+    dtype = wanted.dtype
+    for number, stage in enumerate(stages):
+        here = _laid(here, stage) if number else here
+        for together in _groups([lines[axis] for axis in stage.axes], dtype):
+            serial = _serial_transform(here, dtype, together)
+            serials.append(serial)
+            here, dtype = serial.after, serial.dtype_after
+    return serials
+
+
+def _groups(lines: Sequence[AxisTransform], dtype: np.dtype[Any]) -> list[list[AxisTransform]]:
+    """Divide the lines of a stage into those that are transformed at once."""
+    groups: list[list[AxisTransform]] = [[]]
+    for line in lines:
+        nbytes = dtype.itemsize * prod(each.points for each in (*groups[-1], line))
+        if groups[-1] and nbytes > TOGETHER:
+            groups.append([])
+        groups[-1].append(line)
+    return groups
+
+
+def job_of(
+    serial: SerialTransform, wanted: Wanted, *, forward: bool, factor: np.longdouble | int
+) -> Job:
+    """Describe the work on the block of this rank."""
+    lead = len(wanted.components)
+    axes = memory_axes(serial.before.order, lead)
+    start, end = (serial.start, serial.end) if forward else (serial.end, serial.start)
+    shapes = [(*wanted.components, *place.pencil.local_shape) for place in (start, end)]
+    before, after = (tuple(shape[axis] for axis in axes) for shape in shapes)
+    lines = tuple((axes.index(lead + line.axis), line) for line in serial.lines)
+    orthogonal = wanted.normalize == "ortho"
+    scale = wanted.real.type(factor)
+    return Job(before, after, start.dtype, end.dtype, lines, forward, orthogonal, scale)
+
+
+def _serial_transform(
+    before: Pencil, dtype: np.dtype[Any], lines: Sequence[AxisTransform]
+) -> SerialTransform:
+    waves = {line.axis: line.waves for line in lines}
+    shape = tuple(waves.get(dim, n) for dim, n in enumerate(before.shape))
+    after = before
+    if shape != before.shape:
+        after = before.with_(
+            shape=shape, splits=_splits(before, shape, before.process_shape, waves)
+        )
+    halved = any(line.transform == "r2c" for line in lines)
+    return SerialTransform(
+        before, after, dtype, np.result_type(dtype, "F") if halved else dtype, tuple(lines)
+    )
+
+
+def _laid(here: Pencil, stage: Stage) -> Pencil:
+    """Return the pencil of a stage: the axes to transform are last in memory."""
+    rest = [dim for dim in here.order if dim not in stage.axes]
+    parts = dict(zip(stage.decomp, stage.grid, strict=True))
+    process_shape = [parts.get(dim, 1) for dim in range(here.ndim)]
+    return here.with_(
+        decomp=stage.decomp,
+        grid=stage.grid,
+        order=(*rest, *reversed(stage.axes)),
+        splits=_splits(here, here.shape, process_shape, stage.axes),
+    )
+
+
+def _splits(
+    here: Pencil,
+    shape: Sequence[int],
+    process_shape: Sequence[int],
+    whole: Collection[int],
+) -> list[str | tuple[int, ...]]:
+    """Keep cuts where the points and processes stay the same, and rules elsewhere.
+
+    Axes that should be `whole` though there are processes along them lie on the first of these.
+    """
+    layout = here.layout
+    splits: list[str | tuple[int, ...]] = []
+    for dim, (n, parts) in enumerate(zip(shape, process_shape, strict=True)):
+        if dim in whole and parts > 1:
+            splits.append((0, *(n,) * parts))
+        elif (n, parts) == (layout.shape[dim], layout.process_shape[dim]):
+            splits.append(layout.split_specs[dim])
+        else:
+            splits.append(layout.split_rules[dim])
+    return splits

@@ -1,4 +1,4 @@
-"""What a user says about a transform, checked and put into one form."""
+"""The arguments of `PencilFFT`, checked; for each axis its transform, an `AxisTransform`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,130 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 from pencils.array.normalize import as_components, as_dtype
 from pencils.array.operands import check_type
 from pencils.errors import ArgumentError, PencilMismatchError
-from pencils.fft.backends import check_backend
-from pencils.fft.lines import DEALIAS, FOURIER, NAMES, NORMS, Line, check_line
 from pencils.layout.integers import as_dims, to_int
 from pencils.pencil import Pencil
+
+COSINES = ("dct1", "dct2", "dct3", "dct4")
+SINES = ("dst1", "dst2", "dst3", "dst4")
+FOURIER = ("c2c", "r2c")
+# "fft" is one of the Fourier transforms, "none" leaves an axis alone.
+NAMES = ("fft", *FOURIER, *COSINES, *SINES, "none")
+
+NORMS = ("backward", "ortho", "forward")
+TWO_THIRDS, THREE_HALVES = "2/3", "3/2"
+DEALIAS = (TWO_THIRDS, THREE_HALVES)
+# In the longest precision that fields may have.
+PI = np.longdouble("3.14159265358979323846264338327950288")
+
+
+@dataclass(frozen=True, slots=True)
+class AxisTransform:
+    """The transform along one axis.
+
+    Parameters
+    ----------
+    axis : int
+        The dimension.
+    transform : str
+        One of `FOURIER`, `COSINES` and `SINES`.
+    resolution : int
+        Points of the pencil along the axis.
+    dealias : str or None
+        One of `DEALIAS`: short waves are zeroed, or there are half as many points more.
+    """
+
+    axis: int
+    transform: str
+    resolution: int
+    dealias: str | None = None
+
+    @property
+    def points(self) -> int:
+        """Points in physical space."""
+        return self.resolution * 3 // 2 if self.dealias == THREE_HALVES else self.resolution
+
+    @property
+    def modes(self) -> int:
+        """Waves that the serial transform gives."""
+        return self._waves_of(self.points)
+
+    @property
+    def waves(self) -> int:
+        """Waves that are kept."""
+        return self._waves_of(self.resolution)
+
+    @property
+    def keeps_type(self) -> bool:
+        """Whether real values stay real."""
+        return self.transform not in FOURIER
+
+    @property
+    def type(self) -> int:
+        """Which of the four cosine or sine transforms."""
+        return int(self.transform[-1])
+
+    @property
+    def dropped(self) -> slice:
+        """Waves that the 2/3 rule zeroes: products of the others do not alias to any of these."""
+        first = -(-self.resolution // 3)
+        last = self.resolution - first if self.transform == "c2c" else self.waves - 1
+        return slice(first, max(first, last + 1)) if self.dealias == TWO_THIRDS else slice(0, 0)
+
+    def scales(self, norm: str) -> tuple[np.longdouble, np.longdouble]:
+        """Factors of both directions, so that waves do not depend on padding.
+
+        Orthogonal cosine and sine transforms have none: they treat their ends in another way.
+        """
+        one = np.longdouble(1)
+        if norm == "ortho" and self.keeps_type:
+            return one, one
+        here, there = (self._period(n) * one for n in (self.resolution, self.points))
+        weight = {"backward": here, "ortho": np.sqrt(here), "forward": one}[norm]
+        return weight / there, one / weight
+
+    def wavenumbers(self, length: np.longdouble) -> NDArray[np.longdouble]:
+        """Wave numbers of the waves on a line of this length."""
+        counted = np.arange(self.waves)
+        if self.keeps_type:
+            first = 0.5 if self.type > 2 else float(self.transform in SINES)  # noqa: PLR2004
+            return PI / length * (counted + first)
+        if self.transform == "c2c":
+            counted[(self.waves + 1) // 2 :] -= self.waves
+        return 2 * PI / length * counted
+
+    def _waves_of(self, points: int) -> int:
+        return points // 2 + 1 if self.transform == "r2c" else points
+
+    def _period(self, points: int) -> int:
+        """Length after which the waves repeat: what a transform and its inverse multiply by."""
+        if self.transform in FOURIER:
+            return points
+        ends = {"dct1": -1, "dst1": 1}.get(self.transform, 0)
+        return 2 * (points + ends)
+
+
+def check_line(line: AxisTransform) -> AxisTransform:
+    """Check that there are points enough, and return the line.
+
+    Raises
+    ------
+    ArgumentError
+        If there are not.
+    """
+    least = 2 if line.transform == "dct1" else 1
+    if line.resolution < least:
+        msg = (
+            f"{line.transform} along axis {line.axis} needs at least {least} points, "
+            f"not {line.resolution}"
+        )
+        raise ArgumentError(msg)
+    return line
+
 
 Axes = Sequence[int] | int | None
 Choice = str | None | Sequence[str | None] | Mapping[int, str | None]
@@ -27,7 +142,7 @@ class Wanted:
 
     pencil: Pencil
     dtype: np.dtype[Any]
-    lines: tuple[Line, ...]
+    lines: tuple[AxisTransform, ...]
     components: tuple[int, ...]
     normalize: str
     backend: str
@@ -74,7 +189,7 @@ class Wanted:
         return tuple(changed.get(dim, n) for dim, n in enumerate(self.pencil.shape))
 
 
-def read_wanted(
+def as_wanted(
     pen: Pencil,
     *,
     dtype: DTypeLike,
@@ -100,10 +215,12 @@ def read_wanted(
         msg = f"dtype {element} cannot be transformed; use a real or complex type such as float32"
         raise ArgumentError(msg)
     dims = tuple(range(pen.ndim)) if axes is None else as_dims("axes", axes, pen.ndim)
-    names = _read_names(dims, transforms, pen.ndim, real=element.kind == "f")
-    ways = _read_each("dealias", dims, dealias, pen.ndim, (None, *DEALIAS))
+    names = _as_names(dims, transforms, pen.ndim, real=element.kind == "f")
+    ways = _as_each("dealias", dims, dealias, pen.ndim, (None, *DEALIAS))
     lines = tuple(
-        check_line(Line(dim, names[dim], pen.shape[dim], _way(dim, names[dim], ways, dealias)))
+        check_line(
+            AxisTransform(dim, names[dim], pen.shape[dim], _way(dim, names[dim], ways, dealias))
+        )
         for dim in reversed(dims)
         if names[dim] != "none"
     )
@@ -116,7 +233,7 @@ def read_wanted(
         lines=lines,
         components=as_components(components),
         normalize=normalize,
-        backend=check_backend(backend),
+        backend=backend,
         output=output,
         check=bool(check),
     )
@@ -124,11 +241,11 @@ def read_wanted(
     return wanted
 
 
-def _read_names(
+def _as_names(
     dims: tuple[int, ...], transforms: Choice, ndim: int, *, real: bool
 ) -> dict[int, str]:
     """Name the transform of every axis; Fourier ones as the type of the data demands."""
-    given = _read_each("transforms", dims, transforms, ndim, NAMES)
+    given = _as_each("transforms", dims, transforms, ndim, NAMES)
     names = {dim: name or "fft" for dim, name in given.items()}
     halved = [dim for dim in dims if names[dim] == "r2c"]
     open_ones = [dim for dim in dims if names[dim] == "fft"]
@@ -149,7 +266,7 @@ def _read_names(
     return names
 
 
-def _read_each(
+def _as_each(
     what: str, dims: tuple[int, ...], given: Choice, ndim: int, allowed: Iterable[str | None]
 ) -> dict[int, str | None]:
     """Read one choice for all axes, or one for each."""
