@@ -20,7 +20,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.array.spec import FieldSpec
 from pencils.comm.agree import agreed
 from pencils.comm.buffers import Buffers
-from pencils.comm.exchange import Bound
+from pencils.comm.exchange import PreparedExchange
 from pencils.comm.timing import time_in_turn
 from pencils.comm.topology import Attribute, Topology
 from pencils.errors import ArgumentError
@@ -285,7 +285,7 @@ class PreparedTransform(NamedTuple):
     """The steps of one direction for given fields."""
 
     calls: list[Callable[[], object]]
-    moves: list[Bound]
+    moves: list[PreparedExchange]
 
     def reserve(self) -> None:
         """Allocate what the transposes need; local."""

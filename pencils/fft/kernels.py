@@ -15,7 +15,7 @@ import numpy as np
 
 from pencils.array.allocation import Array, memory_axes
 from pencils.comm.memory import same_view
-from pencils.comm.methods import nothing
+from pencils.comm.pack_plan import no_op
 from pencils.fft.options import AxisTransform
 
 # Bytes of a piece: what is read, and what is written, shall stay in the cache of a core.
@@ -114,7 +114,7 @@ class BlockTransform:
     def bind(self, source: Array, target: Array) -> Callable[[], None]:
         """Prepare to transform one own block into another, which may share memory; local."""
         if self._kernel is None:
-            return nothing
+            return no_op
         if same_view(source, target):
             return partial(self._transform_in_place, target.transpose(self._axes))
         if np.may_share_memory(source, target):
