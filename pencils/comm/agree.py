@@ -14,7 +14,7 @@ from pencils.comm.mpi import MPI
 from pencils.comm.topology import default_topology, user_comm
 from pencils.errors import ArgumentError, RankDisagreementError, TypeDisagreementError
 
-# Less than any digest and its negative: what a rank that has no data says of their type.
+# Less than any digest and its negative: for a rank without data, which have no type.
 _NO_TYPE = -(2**62)
 
 
@@ -22,7 +22,7 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
     """Run checks that may fail on some ranks only, then continue on all ranks or on none.
 
     The body holds checks and nothing that communicates. If it raises on any rank, every rank
-    raises an error of that type which names the rank. Values recorded with `same` must be equal
+    raises an error of that type which names the rank. Values recorded by calling the object must be equal
     on all ranks. One small Allreduce, no objects, unless something is wrong.
 
     Parameters
@@ -30,13 +30,13 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
     comm : mpi4py.MPI.Intracomm
         Private communicator. Leaving the block is *Collective*.
     call : str
-        What is being called; ranks that call different things are told so.
+        What is being called; ranks that make different calls raise.
 
     Examples
     --------
     >>> from mpi4py import MPI
-    >>> with agreed(MPI.COMM_SELF, "gather") as same:
-    ...     same(root=0)
+    >>> with agreed(MPI.COMM_SELF, "gather") as agree:
+    ...     agree(root=0)
     """
 
     __slots__ = ("_call", "_comm", "_dtype", "_values", "deferred", "flagged")
@@ -60,17 +60,17 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
         self._values.update(values)
 
     def dtype(self, dtype: np.dtype[Any] | None) -> None:
-        """Record an element type that must be equal on all ranks but those that say None."""
+        """Record an element type that must be equal on all ranks that do not pass None."""
         self._dtype = dtype
 
     def flag(self, *, up: bool) -> None:
-        """Say something that all ranks are to know; `flagged` tells afterwards if any said so."""
+        """Set a flag that is OR-reduced over ranks; `flagged` has the result after the block."""
         self.flagged = up
 
     def defer(self, *, up: bool) -> None:
-        """Say that this rank cannot allocate yet; `deferred` tells afterwards if any said so.
+        """Set a second flag: this rank cannot allocate yet; `deferred` has the result.
 
-        Then ranks make what is missing together, and agree once more.
+        If it is set on any rank, ranks make what is missing together, and agree again.
         """
         self.deferred = up
 
@@ -115,7 +115,7 @@ class _Said(NamedTuple):
 
 
 class _Report(NamedTuple):
-    """What one rank has to say when something is wrong somewhere."""
+    """Values, element type and error of one rank, exchanged after a disagreement."""
 
     values: dict[str, _Said]
     dtype: _Said | None
@@ -191,7 +191,7 @@ def _both(first: int, one: _Said, rank: int, other: _Said) -> str:
 def read_comm(comm: MPI.Intracomm | None, call: str) -> MPI.Intracomm:
     """Check the communicator given to `call`; None means the world.
 
-    What is no communicator at all is told to all ranks, wherever they are.
+    An object that is no communicator raises on all ranks of the default topology.
     """
     try:
         return user_comm(comm)

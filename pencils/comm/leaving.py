@@ -1,8 +1,8 @@
-"""Leave a ``with`` block together: if its body fails on one rank, all ranks are told at its end.
+"""Leave a ``with`` block together: if its body fails on one rank, all ranks raise at its end.
 
-A rank that fails cannot wait for others, which may be anywhere in the body, waiting for it. So it
-leaves its message in a collective that it starts and does not complete. Ranks that reach the end
-wait there, and then know: all is well, or who failed, and why.
+A rank that fails cannot wait for the others, which may wait for it anywhere in the body. So it
+starts a nonblocking collective with its error, and does not wait for it. Ranks that reach the end
+complete the collective, and get the error of the first rank that failed, if any.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LeftTogether(Uncopied, ABC):
 
     If the body fails on some ranks only, those raise their own error and do not wait; the others
     raise one of the same type, which names the first rank that failed, at the end of the block.
-    Nobody then does what the end of the block does.
+    Then no rank executes the end of the block.
     """
 
     __slots__ = ()

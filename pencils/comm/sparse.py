@@ -1,4 +1,4 @@
-"""Who wants something from this rank: only the others know, and all find it out together."""
+"""Sparse data exchange: learn which ranks request data from this one, and how much."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TAG = 3
 
 
 def sparse_exchange(comm: MPI.Intracomm, peers: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """Learn which ranks want something from this one, and how much. *Collective*.
+    """Learn which ranks request data from this one, and how much. *Collective*.
 
     Parameters
     ----------
