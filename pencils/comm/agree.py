@@ -22,8 +22,8 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
     """Run checks that may fail on some ranks only, then continue on all ranks or on none.
 
     The body holds checks and nothing that communicates. If it raises on any rank, every rank
-    raises an error of that type which names the rank. Values recorded by calling the object must be equal
-    on all ranks. One small Allreduce, no objects, unless something is wrong.
+    raises an error of that type which names the rank. Values recorded by calling the object must be
+    equal on all ranks. One small Allreduce, no objects, unless something is wrong.
 
     Parameters
     ----------
