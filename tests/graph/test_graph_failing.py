@@ -13,6 +13,7 @@ from pencils import graph
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
 from pencils.graph.execute import generate_code_for_partition
+from pencils.graph.program import programs as prepared_programs
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -147,7 +148,7 @@ def test_all_errors_reach_the_ranks_that_wait(comm, wrong):
 def test_no_progress_is_an_error(comm):
     partition = graph.find_distributed_partition(comm, ring(comm))
     graph.verify_distributed_partition(comm, partition)
-    program = topology_of(comm).programs[partition]
+    program = prepared_programs(topology_of(comm))[partition]
     program.waiting[-1] += 1  # it waits for something that never comes
     with pytest.raises(graph.ExecutionError, match="1 steps"):
         graph.execute_distributed_partition(
