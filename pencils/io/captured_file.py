@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import h5py
 import numpy as np
 
 from pencils.comm.memory import address
@@ -242,6 +241,8 @@ def changing(
     OSError
         If the file can be neither read nor written.
     """
+    import h5py  # most ranks never need it
+
     if isinstance(file, CapturedFile):
         try:
             with h5py.File(file, mode, libver=LIBVER, **options) as opened:

@@ -16,7 +16,6 @@ from pencils.comm.file import SharedFile
 from pencils.comm.reduce import allreduce
 from pencils.io.commit import clean, commit, discard, made, make_temporary
 from pencils.io.options import already_there
-from pencils.io.series.one_file import OneFile, create
 from pencils.io.series.state import SUMS, TIME, SeriesState
 from pencils.io.slabs import Place, Slabs, runs
 from pencils.io.values import Stored
@@ -24,6 +23,7 @@ from pencils.io.writers import write_run
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
+    from pencils.io.series.one_file import OneFile
 
 
 class InFile:
@@ -109,6 +109,8 @@ class InFile:
             self._remove()
 
     def _open(self, attrs: Mapping[str, Any], mode: str, *, edited: bool) -> OneFile:
+        from pencils.io.series.one_file import OneFile, create  # only rank 0 needs h5py
+
         target, state = Path(self.path), SeriesState(dict(attrs))
         if not target.exists():
             with made(target) as temporary:
@@ -120,7 +122,9 @@ class InFile:
         return OneFile(self.path, edited=edited)
 
     def _start_beside(self, target: Path, state: SeriesState) -> OneFile:
-        """Start a series under a temporary name, as long as it has nothing to replace another."""
+        """Start a series under a temporary name, which it keeps until its first snapshot."""
+        from pencils.io.series.one_file import OneFile, create
+
         clean(target)
         temporary = make_temporary(target)
         self._remove = weakref.finalize(self, discard, temporary)
