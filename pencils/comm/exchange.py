@@ -175,6 +175,7 @@ class Exchange:
         for method in self._methods:
             method.free()
         self._methods = []
+        self.buffers = Buffers()  # a freed plan that is still referenced keeps no memory
 
 
 class PreparedExchange:

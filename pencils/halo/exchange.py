@@ -247,6 +247,7 @@ class HaloExchange(Plan[PreparedHalo]):
         self._filling.free()
         if self._adding is not None:
             self._adding.free()
+        self._buffers = Buffers()
 
     def _describe(self) -> str:
         specs = ", ".join(map(_shown, self._specs))

@@ -90,7 +90,9 @@ class Coordinator(threading.Thread):
             self._selector.unregister(rank.channel)
 
     def _hurry(self, deadline: float) -> None:
-        """Do what is next at a time, or as planned if that is earlier."""
+        """Do what is next at a time, or as planned if that is earlier; answers have their time."""
+        if self._asked:
+            return
         if self._deadline is None or deadline < self._deadline:
             self._deadline = deadline
 

@@ -131,6 +131,7 @@ def communicator_freed(pair):
     return good()
 
 
+@kinds
 @pytest.mark.parametrize("block", [call, sweep, verbs, shared_take, freed, communicator_freed])
 def test_a_call_leaves_what_is_under_way_elsewhere_alone(comm, kind, block):
     """Rank 0 completes its exchange with rank 1 only after rank 2 has met rank 1."""

@@ -94,7 +94,7 @@ def test_what_to_write_instead(lab):
     root = 3.0 if lab.comm.rank == 0 else None
     assert "pencils.full" in lab.raised(pencils.partition, pencil, root, root=0)[1]
     u = pencils.ones(pencil)
-    with pytest.raises(TypeError, match=r"field.copy\(\)"):
+    with pytest.raises(TypeError, match=r"u.copy\(\)"):
         pencils.full(pencil, u)
-    with pytest.raises(TypeError, match=r"field.copy\(\)"):
+    with pytest.raises(TypeError, match=r"u.copy\(\)"):
         pencils.full(pencil, u, dtype=int)
