@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import platform
 import re
 import secrets
 import shutil
+import threading
 import time
 from collections.abc import Iterator
+from errno import EDQUOT, EFBIG, ENOSPC
 from hashlib import blake2b
 from pathlib import Path
 
@@ -21,6 +24,12 @@ _TEMPORARY = re.compile(r"\.(?P<kept>.*)\.(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-[0
 _FORGOTTEN = 24 * 3600.0
 # Temporaries of this process that it could not remove.
 _DISCARDED: set[Path] = set()
+# To free a file of this many bytes takes longer than to start a thread.
+_LARGE = 2**23
+# Threads that free the disk space of files that were replaced.
+_FREEING: list[threading.Thread] = []
+# Errors of fallocate that mean a full disk; with others, the file system cannot allocate.
+_NO_ROOM = {EDQUOT, EFBIG, ENOSPC}
 
 
 def make_temporary(target: Path) -> Path:
@@ -54,6 +63,8 @@ def clean(target: Path) -> None:
     Those are the temporaries of processes that are gone from this machine; of other machines,
     whose processes cannot be seen, those that were not written to for a day.
     """
+    while _FREEING:
+        _FREEING.pop().join()  # this save may need the space
     for _ in range(len(_DISCARDED)):
         discard(_DISCARDED.pop())
     with contextlib.suppress(OSError):
@@ -102,7 +113,8 @@ def commit(temporary: Path, target: Path) -> None:
         with contextlib.suppress(OSError):
             shutil.copymode(target, temporary)
     sync(temporary)
-    temporary.replace(target)
+    with _freed_by_thread(target):
+        temporary.replace(target)
     # The file is whole and in place; not every file system lets a directory be synchronised.
     with contextlib.suppress(OSError):
         sync(target.parent)
@@ -122,6 +134,60 @@ def made(target: Path) -> Iterator[Path]:
     except BaseException:
         discard(temporary)
         raise
+
+
+def allocate(file: Path) -> None:
+    """Allocate the disk space of a file with holes, if the file system can do that.
+
+    A full disk is then found before data move, and writing is faster. `os.posix_fallocate` would
+    write to every block where the file system cannot allocate.
+
+    Raises
+    ------
+    OSError
+        If the disk is too full.
+    """
+    fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
+    if fallocate is None:  # as on macOS
+        return
+    handle = os.open(file, os.O_WRONLY)
+    try:
+        size = os.fstat(handle).st_size
+        failed = fallocate(handle, 0, ctypes.c_int64(0), ctypes.c_int64(size))
+        number = ctypes.get_errno() if failed else 0
+    finally:
+        os.close(handle)
+    if number in _NO_ROOM:
+        raise OSError(number, os.strerror(number), str(file))
+
+
+@contextlib.contextmanager
+def _freed_by_thread(target: Path) -> Iterator[None]:
+    """Let a thread free a large file that the block replaces: the system takes long to do that."""
+    try:
+        old = os.open(target, os.O_RDONLY)
+    except OSError:  # there is none, or it may not be read
+        yield
+        return
+    try:
+        yield
+    finally:
+        _free(old)
+
+
+def _free(handle: int) -> None:
+    if os.fstat(handle).st_size >= _LARGE:
+        thread = threading.Thread(target=_close, args=(handle,), name="pencils.free")
+        with contextlib.suppress(RuntimeError):  # no more threads
+            thread.start()
+            _FREEING.append(thread)
+            return
+    _close(handle)
+
+
+def _close(handle: int) -> None:
+    with contextlib.suppress(OSError):  # nothing was written by it
+        os.close(handle)
 
 
 def discard(temporary: Path) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import allreduce
-from pencils.io.commit import clean, commit, discard, make_temporary
+from pencils.io.commit import allocate, clean, commit, discard, make_temporary
 from pencils.io.contents import Contents
 from pencils.io.file_info import DatasetInfo
 from pencils.io.hdf5_errors import system
@@ -157,6 +157,7 @@ def _begin(
             contents.chunking.compression,
         )
         found = create.lay_out(str(temporary), plan, align=header.align, summed=header.summed)
+        allocate(temporary)
     except BaseException:
         discard(temporary)
         raise

@@ -1,9 +1,11 @@
 """Giving a file its name, in one process: what it replaces stays whole, nothing is left behind."""
 
+import threading
 from pathlib import Path
 
 import pytest
 
+from pencils.io import commit as module
 from pencils.io.commit import clean, commit, make_temporary
 
 
@@ -19,6 +21,20 @@ def open_files(folder):
     return [str(link.readlink()) for link in links if str(folder) in str(link.readlink())]
 
 
+@pytest.fixture(params=["it is small", "a thread frees it", "there are no more threads"])
+def threads(request, monkeypatch):
+    if request.param != "it is small":
+        monkeypatch.setattr(module, "_LARGE", 0)
+
+    def fail(_):
+        msg = "can't start new thread"
+        raise RuntimeError(msg)
+
+    if request.param == "there are no more threads":
+        monkeypatch.setattr(threading.Thread, "start", fail)
+
+
+@pytest.mark.usefixtures("threads")
 def test_nobody_holds_a_file_that_was_replaced(tmp_path):
     target = tmp_path / "a"
     for number in range(3):
