@@ -36,11 +36,6 @@ class Machine:
         return sum(count for _, count in self.nodes)
 
 
-def allows_threads() -> bool:
-    """Whether several threads may call MPI at once."""
-    return MPI.Query_thread() == MPI.THREAD_MULTIPLE
-
-
 def describe_machine(comm: MPI.Intracomm | None = None) -> Machine:
     """Look at the processes of a communicator (default: the world). *Collective*.
 

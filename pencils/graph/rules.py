@@ -84,6 +84,12 @@ def of_arrays(count: int, func: Function, args: Arguments, options: Options) -> 
     return _same_extents(func, (*map(_array, args[:count]), *args[count:]), options)
 
 
+def _two_arrays(func: Function, args: Arguments, options: Options) -> Operation:
+    """Functions of two arrays, which may also be passed by keyword."""
+    given = list(_arguments_of(func, args, options).items())
+    return of_arrays(2, func, tuple(value for _, value in given[:2]), dict(given[2:]))
+
+
 def _einsum(func: Function, args: Arguments, options: Options) -> Operation:
     if not isinstance(args[0], str):
         msg = "numpy.einsum in a graph takes its subscripts as a text, like 'ij,jk->ik'"
@@ -94,6 +100,9 @@ def _einsum(func: Function, args: Arguments, options: Options) -> Operation:
 def _same_extents(func: Function, args: Arguments, options: Options) -> Operation:
     """Apply a function to stand-ins, and read the extents of its result backwards."""
     _check_options(func, options)
+    arrays = {name for name, value in options.items() if isinstance(value, np.ndarray)}
+    if arrays:  # their extents are not those of stand-ins
+        raise TypeError(_not_an_option(func, arrays))
     small = {1: 1}  # extent of the stand-in for each real extent
     samples = [
         _sample(x, tuple(small.setdefault(n, len(small) + 1) for n in x.shape))
@@ -103,6 +112,8 @@ def _same_extents(func: Function, args: Arguments, options: Options) -> Operatio
     ]
     try:
         extents, dtype = _applied(func, samples, options)
+    except np.exceptions.AxisError:
+        raise  # stand-ins have as many axes; the real arrays might be copied before it is raised
     except ValueError:
         extents = None
     if extents is None:  # raise the same error again, now with the real extents in its text
@@ -238,7 +249,7 @@ RULES: dict[Function, Rule] = {
     **dict.fromkeys(_ELEMENTWISE, elementwise),
     **dict.fromkeys(_OF_ONE_ARRAY, of_one_array),
     **dict.fromkeys(_VIEWS, view),
-    **dict.fromkeys((np.take, np.tensordot), partial(of_arrays, 2)),
+    **dict.fromkeys((np.take, np.tensordot), _two_arrays),
     np.einsum: _einsum,
     np.ravel: _ravel,
     np.concatenate: _concatenate,

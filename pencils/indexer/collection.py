@@ -279,12 +279,15 @@ class CollectionPlan(Plan[Request[Any]]):
             values of a type.
         """
         types = BufferTypes(f"{type(self).__name__}.{call}")
+        made: list[T] = []  # once, even if ranks agree twice because others do not know the type
 
         def bind(agree: Agreement) -> T | None:
             make = read(agree, types)
             agree.dtype(types.known)
             dtype = types.chosen if self._check else types.unchecked
-            return None if dtype is None else make(dtype)
+            if dtype is not None and not made:
+                made.append(make(dtype))
+            return made[0] if made else None
 
         return self._prepare(call, bind, partial(types.find, self._topology))
 

@@ -26,7 +26,7 @@ def row_type(dtype: np.dtype[Any], count: int) -> np.dtype[Any]:
     """
     size = dtype.itemsize * count
     if size > np.iinfo(np.int32).max:
-        msg = f"count={count} of {dtype} exceeds 2 GiB per index; pass a smaller count"
+        msg = f"{count} values of {dtype} exceed 2 GiB per index or point; move fewer at once"
         raise ArgumentError(msg)
     return np.dtype(MOVES.get(size, f"V{size}"))
 

@@ -26,7 +26,7 @@ Ints = NDArray[np.int64]
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable. {:9d}"
 
 
-class Plan(NamedTuple):
+class FilePlan(NamedTuple):
     """The contents of a new file.
 
     Parameters
@@ -54,7 +54,7 @@ class Plan(NamedTuple):
 
 
 def lay_out(
-    path: str, plan: Plan, *, align: int, summed: bool
+    path: str, plan: FilePlan, *, align: int, summed: bool
 ) -> tuple[list[DatasetInfo], list[DatasetInfo]]:
     """Overwrite `path` with an HDF5 file that has room for all fields.
 
@@ -62,7 +62,7 @@ def lay_out(
     ----------
     path : str
         The file.
-    plan : Plan
+    plan : FilePlan
         Its contents.
     align : int
         Datasets of that many bytes and more begin at multiples of it.
@@ -171,7 +171,7 @@ def _aligned(align: int) -> dict[str, Any]:
     return {"alignment_threshold": align, "alignment_interval": align}
 
 
-def _place_field(file: Any, entry: DatasetInfo, plan: Plan, *, summed: bool) -> DatasetInfo:
+def _place_field(file: Any, entry: DatasetInfo, plan: FilePlan, *, summed: bool) -> DatasetInfo:
     made = make_chunked(file, entry, plan.compression) if entry.chunks else _reserve(file, entry)
     attrs = made.attrs
     attrs[RESERVED + "components"] = entry.components

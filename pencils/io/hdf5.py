@@ -94,7 +94,7 @@ def read_box(file: Any, name: str, key: tuple[Any, ...]) -> Array:
     except (KeyError, OSError, RuntimeError) as error:
         if number_of(error) is not None:
             raise  # to `opened`
-        raise damaged(file.filename, [name]) from error
+        raise damaged(os.path.realpath(file.filename), [name]) from error
 
 
 def open_dataset(path: str, name: str) -> ArrayLike:
@@ -239,6 +239,8 @@ class HDF5File(NamedTuple):
             If there is none, no field can hold it, or it differs from its line in the manifest.
         """
         info = describe_dataset(self.path, name, self.dataset(name))
+        if info.kind and self.file.driver == "fileobj":  # patches may change its bytes
+            info = replace(info, offset=None)
         listed = self._listed(name)
         if listed is None:
             return info
@@ -300,9 +302,12 @@ def _is_hdf5(path: str) -> bool:
 
 
 def _open(path: str) -> Any:
+    source = committed(path)
     try:
-        return h5py.File(committed(path), "r", locking=False)
+        return h5py.File(source, "r", locking=False)
     except OSError:  # for example, this process has it open with locks
+        if source is not path:  # patches are missing in the file itself
+            raise
         return h5py.File(path, "r")
 
 

@@ -3,7 +3,7 @@
 A file in use is changed in this order, so that a process that is killed leaves the old state or the
 new one:
 
-1. New bytes and the new record are written behind the old record; then `os.fsync`.
+1. New bytes and the new record are written where the old state has no bytes; then `os.fsync`.
 2. One write of eight bytes makes the superblock refer to the new record; then `os.fsync`.
 3. The patches, which the new record lists, are written in place.
 
@@ -60,17 +60,31 @@ def seal_new(path: str, entries: Iterable[DatasetInfo], raw: Iterable[Extent]) -
     OSError
         If the file cannot be written.
     """
-    with open_to_write(path) as handle, CapturedFile(path) as file:
-        size = end_of(read_head(handle))
-        if size is None:
-            msg = "this version of HDF5 begins files in another way than pencils expects"
-            raise RuntimeError(msg)
-        outside = sorted([END_FIELD, *raw])
-        total = sum(page_digests(file, outside, 0, size).values()) % 2**64
-        datasets = {entry.name: Listed.of(entry) for entry in entries}
-        start = aligned(size)
-        write(handle, compose(Manifest(datasets, size, total, outside), start), start)
+    with open_to_write(path) as handle:
+        manifest = _first_manifest(path, handle, entries, raw)
+        start = aligned(manifest.size)
+        write(handle, compose(manifest, start), start)
         _refer(handle, start)
+
+
+def seal_again(path: str, entries: Iterable[DatasetInfo], raw: Iterable[Extent]) -> None:
+    """Do what `seal_new` does to a file whose present state must survive a power failure."""
+    with open_to_write(path) as handle:
+        manifest = _first_manifest(path, handle, entries, raw)
+        switch(handle, manifest, aligned(manifest.size))
+
+
+def _first_manifest(
+    path: str, handle: int, entries: Iterable[DatasetInfo], raw: Iterable[Extent]
+) -> Manifest:
+    size = end_of(read_head(handle))
+    if size is None:
+        msg = "this version of HDF5 begins files in another way than pencils expects"
+        raise RuntimeError(msg)
+    outside = sorted([END_FIELD, *raw])
+    with CapturedFile(path) as file:
+        total = sum(page_digests(file, outside, 0, size).values()) % 2**64
+    return Manifest({entry.name: Listed.of(entry) for entry in entries}, size, total, outside)
 
 
 def reseal(path: str, sums: Mapping[str, int]) -> None:

@@ -148,7 +148,7 @@ def _begin(
     clean(target)
     temporary = make_temporary(target)
     try:
-        plan = create.Plan(
+        plan = create.FilePlan(
             contents.entries,
             contents.values,
             contents.scales,

@@ -250,7 +250,8 @@ class Transposition(Plan[PreparedExchange]):
             The same ones every time, with values that are not set; None where the pencil does not
             include this process.
         """
-        with self._agreement("buffers"):
+        with agreed(self._topology.comm, "Transposition.buffers") as agree:
+            agree(plan=self._text)
             self._check_open()
         if self._buffer_fields is None:
             pair = tuple(
@@ -262,7 +263,8 @@ class Transposition(Plan[PreparedExchange]):
 
     def reversed(self) -> Transposition:
         """Return a plan from target to source that shares the memory of this one. *Collective*."""
-        with self._agreement("reversed"):
+        with agreed(self._topology.comm, "Transposition.reversed") as agree:
+            agree(plan=self._text)
             self._check_open()
         pencils, sides = (self.target, self.source), (self._sides[1], self._sides[0])
         buffers = self._exchange.buffers

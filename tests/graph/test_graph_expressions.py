@@ -61,6 +61,8 @@ EXPRESSIONS = {
     "concatenate axis": lambda a, b: np.concatenate((a, b[:, :1] > 0), axis=-1),
     "stack": lambda a, b: np.stack([a, b], axis=-1),
     "take": lambda a, _: np.take(a, [1, 0], axis=1),
+    "take by keyword": lambda a, _: np.take(a, indices=[0, 1, 0], axis=0),
+    "tensordot by keyword": lambda a, b: np.tensordot(a, b=b.T, axes=1),
     "take flat": lambda a, _: np.take(a, a.astype(int)[0]),
     "pad": lambda a, _: np.pad(a, ((1, 0), (2, 1))) + np.pad(a, ((0, 1), (1, 2)), mode="edge"),
     "matmul": lambda a, b: (a @ b.T) @ a,

@@ -65,7 +65,7 @@ def test_rows_are_smaller_than_two_gibibytes(comm):
     raise_together(
         comm,
         ArgumentError,
-        "exceeds 2 GiB per index",
+        "exceed 2 GiB per index",
         call=lambda: indexer.Take(np.empty(0), count=2**28),
     )
     indexer.free()

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -194,3 +195,56 @@ def test_a_last_chunk_that_is_not_full(lab, mpi_tmp_path, monkeypatch):
 def test_chunks_of_any_shape_are_found_fast():
     assert chunk_in_order((30_000_001,), 8, 2**20) == (131_005,)  # 229 of them
     assert chunk_in_order((3, 1_000_000_000), 8, 2**30) == (1, 125_000_000)
+
+
+def test_a_first_snapshot_that_failed_does_not_damage_the_next(lab, mpi_tmp_path, monkeypatch):
+    path = mpi_tmp_path / "a.h5"
+    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
+
+    def fail(*_args):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    series = pencils.TimeSeries(path, comm=lab.comm)
+    with monkeypatch.context() as patch:
+        patch.setattr(one_file, "switch", fail)
+        kind, _ = lab.raised(series.append, 0, {f"f{number}": u for number in range(150)})
+    assert issubclass(kind, OSError)
+    lab.raised(series.append, 0, {"u": u})  # what memory holds is not what the file holds
+    with pencils.TimeSeries(path, comm=lab.comm) as again:
+        again.append(0, {"u": u})
+    pencils.verify(path, comm=lab.comm)
+    assert stored(lab, path, "u").sum() == 20
+
+
+def test_a_new_series_that_fails_keeps_no_deleted_file_open(lab, mpi_tmp_path, monkeypatch):
+    path = mpi_tmp_path / "a.h5"
+    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
+    pencils.save(path, {"u": u})
+
+    def fail(*_args):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    series = pencils.TimeSeries(path, "w", comm=lab.comm)
+    with monkeypatch.context() as patch:
+        patch.setattr(in_file, "_write", fail)
+        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)), series:
+            series.append(0, {"u": u})
+    handles = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    assert not [link for link in handles if str(mpi_tmp_path) in str(link.readlink())]
+
+
+def test_an_edited_series_with_snapshots_in_part_is_not_continued(lab, mpi_tmp_path):
+    path = mpi_tmp_path / "a.h5"
+    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
+    with pencils.TimeSeries(path, comm=lab.comm) as series:
+        for time in range(3):
+            series.append(time, {"u": u})
+
+    def shorten():
+        with h5py.File(path, "r+") as file:
+            file["u"].resize(2, axis=0)
+
+    lab.on_root(shorten)
+    kind, text = lab.raised(pencils.TimeSeries, path, comm=lab.comm, edited=True)
+    assert issubclass(kind, CheckpointError)
+    assert "not be continued" in text

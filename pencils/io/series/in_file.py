@@ -106,6 +106,8 @@ class InFile:
     def abandon(self) -> None:
         """Leave what was there before, if there is nothing to replace it. Local."""
         if self._remove is not None:
+            if self._file is not None:
+                self._file.close()
             self._remove()
 
     def _open(self, attrs: Mapping[str, Any], mode: str, *, edited: bool) -> OneFile:
@@ -145,6 +147,7 @@ class InFile:
             yield
             commit(Path(file.path), Path(self.path))
         except BaseException:
+            file.close()
             self._remove()
             raise
         file.path = self.path

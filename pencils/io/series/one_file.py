@@ -39,7 +39,15 @@ from pencils.io.manifest import (
     read_head,
 )
 from pencils.io.plain import open_regular
-from pencils.io.seal import END_FIELD, differences, open_to_write, repair, seal_new, switch
+from pencils.io.seal import (
+    END_FIELD,
+    differences,
+    open_to_write,
+    repair,
+    seal_again,
+    seal_new,
+    switch,
+)
 from pencils.io.series.state import Column, SeriesState
 from pencils.io.series.tree import list_entries, make_chunked, read_tree, write_facts, write_tree
 from pencils.io.slabs import Place
@@ -78,7 +86,10 @@ class OneFile:
             self.state = read_tree(path, source.file)
             checked = source.record
             for column in self.state.columns.values():
-                _check_layout(path, source.file[column.name], column)
+                dataset = source.file[column.name]
+                _check_layout(path, dataset, column)
+                if dataset.shape[0] != len(self.state.times):
+                    raise _rewritten(path)
             raw = () if checked else _raw_extents(source.file, self.state)
         if checked is None:
             checked = self._seal_again(raw)
@@ -102,9 +113,10 @@ class OneFile:
         """
         count = len(self.state.times)
         if count == 0:
-            with changing(self._begin()) as file:
-                write_datasets(file, self.state)
-            self._end(())
+            with self.state.changing():
+                with changing(self._begin()) as file:
+                    write_datasets(file, self.state)
+                self._end(())
         with changing(self._begin()) as file:
             for column in self.state.columns.values():
                 file[column.name].resize(count + 1, axis=0)
@@ -233,7 +245,7 @@ class OneFile:
 
     def _seal_again(self, raw: Iterable[Extent]) -> Checked:
         """Give a file that another program has changed a record."""
-        seal_new(self.path, list_entries(self.state), raw)
+        seal_again(self.path, list_entries(self.state), raw)
         checked = check_manifest(self.path)
         if checked is None:
             raise _rewritten(self.path)
