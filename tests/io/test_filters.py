@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from pencils.errors import ArgumentError
-from pencils.io.create import Plan, lay_out, place_chunks
+from pencils.io.create import FilePlan, lay_out, place_chunks
 from pencils.io.file_info import DatasetInfo
 from pencils.io.filters import Packer, check_filters
 
@@ -21,7 +21,7 @@ def test_a_file_put_together_from_packed_chunks(tmp_path, filters):
     array = np.random.default_rng(1).normal(size=(10, 7))
     path = tmp_path / "a.h5"
     path.touch()
-    lay_out(str(path), Plan([entry()], {}, {}, {}, {}, filters), align=1, summed=True)
+    lay_out(str(path), FilePlan([entry()], {}, {}, {}, {}, filters), align=1, summed=True)
     with Packer(entry(), filters) as packer:
         packed, seen = {}, np.empty_like(array)
         for i, j in np.ndindex(3, 3):
@@ -54,7 +54,7 @@ def test_short_chunks_are_filled_up_with_zeros():
 def test_places_are_aligned(tmp_path):
     path = tmp_path / "a.h5"
     path.touch()
-    lay_out(str(path), Plan([entry()], {}, {}, {}, {}, {}), align=256, summed=False)
+    lay_out(str(path), FilePlan([entry()], {}, {}, {}, {}, {}), align=256, summed=False)
     sizes = np.arange(220, 310, 10).reshape(3, 3)
     places = place_chunks(str(path), entry(), np.array([sizes, 0 * sizes]), align=256)
     assert ((places % 256 == 0) | (sizes < 256)).all()
