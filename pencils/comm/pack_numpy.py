@@ -48,12 +48,21 @@ class Copies:
         self._steps: list[Step] = []
         for target, source in pairs:
             check(target, source)
-            self._steps += steps(target, source)
+            for step in steps(target, source):
+                self._steps += _buffered(*step)
 
     def __call__(self) -> None:
         """Copy every source, as it is now, into its target."""
         for target, source in self._steps:
             np.copyto(target, source)
+
+
+def _buffered(target: Array, source: Array) -> list[Step]:
+    """Copy through a buffer if NumPy would allocate one for each copy: it could fail then."""
+    if target.ndim < 2 or not np.may_share_memory(target, source):  # noqa: PLR2004
+        return [(target, source)]
+    buffer = np.empty(source.shape, source.dtype)
+    return [(buffer, source), (target, buffer)]
 
 
 def check(target: Array, source: Array) -> None:
