@@ -1,6 +1,6 @@
 """N-dimensional grids distributed over MPI processes: global in meaning, local in storage."""
 
-from pencils import dap, random
+from pencils import dap, debug, random
 from pencils.array.creation import (
     empty,
     empty_like,
@@ -12,17 +12,15 @@ from pencils.array.creation import (
     zeros,
     zeros_like,
 )
-from pencils.array.debug import debug_ghosts
 from pencils.array.pencil_array import PencilArray
-from pencils.array.replicas import verify_replicas
 from pencils.distribute.gather import gather
 from pencils.distribute.localgrid import localgrid
 from pencils.distribute.partition import partition
 from pencils.errors import PencilsError
-from pencils.halo import HaloExchange, exchange_halos
+from pencils.halo import HaloExchange
 from pencils.indexer import GlobalIndexer, GlobalMultiIndexer, PointIndexer, ReduceOp
 from pencils.indexer.interpolation import Interpolation, interpolate
-from pencils.io import CheckpointSeries, TimeSeries, load, save, verify, write_xdmf
+from pencils.io import CheckpointSeries, TimeSeries, load, save, verify
 from pencils.io import open as open  # noqa: A004 - not in __all__: hides no builtin
 from pencils.pencil import Pencil
 from pencils.transposition.alias import alias
@@ -48,10 +46,9 @@ __all__ = [
     "__version__",
     "alias",
     "dap",
-    "debug_ghosts",
+    "debug",
     "empty",
     "empty_like",
-    "exchange_halos",
     "from_function",
     "full",
     "full_like",
@@ -67,8 +64,6 @@ __all__ = [
     "transpose",
     "tune",
     "verify",
-    "verify_replicas",
-    "write_xdmf",
     "zeros",
     "zeros_like",
 ]

@@ -248,7 +248,7 @@ def exchange_halos(here):
     us = [here.field(here.pen.with_(periodic=True), halo=1, dtype=kind) for kind in ("f8", "f4")]
 
     def call():
-        pencils.exchange_halos(us)
+        pencils.halo.exchange_halos(us)
         return [u.padded for u in us]
 
     return call, us
@@ -558,7 +558,7 @@ def reduction_where(here):
 @case
 def verify_replicas(here):
     u = pencils.zeros(here.pen, dims=(1, 2), components=30)
-    return lambda: pencils.verify_replicas(u), [u]
+    return lambda: pencils.debug.verify_replicas(u), [u]
 
 
 # ---- files ----

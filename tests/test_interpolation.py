@@ -115,7 +115,7 @@ def test_deposition_is_the_adjoint_and_keeps_the_sum(seed):
         assert np.isclose(here.sum(), COMM.allreduce(weights.sum()))
         plan.deposit(here, 2 * weights)  # on top
         assert np.isclose(here.sum(), 3 * COMM.allreduce(weights.sum()))
-        pencils.verify_replicas(here)
+        pencils.debug.verify_replicas(here)
 
 
 @pytest.mark.parametrize("count", [3, 500])  # far fewer points than the grid has, and far more
@@ -213,7 +213,7 @@ def test_one_plan_serves_any_field_of_the_pencil(comm):
 
 def test_ghosts_go_stale_where_that_is_watched(comm):
     u = pencils.zeros(Pencil((6, 4), comm, periodic=True), halo=1)
-    with pencils.debug_ghosts(), Interpolation(u.pencil, (0.5, 0.5)) as plan:
+    with pencils.debug.ghosts(), Interpolation(u.pencil, (0.5, 0.5)) as plan:
         plan.deposit(u, 1)
     assert everywhere(comm, np.isnan(u.padded).any() or not u.local.size)
 

@@ -2,14 +2,12 @@
 
 After ``u[...] = v`` the ghosts of `u` are copies of older values. A stencil before the next
 exchange reads values that are only slightly wrong; with checks on it reads NaN. ``PENCILS_CHECK=1``
-in the environment turns checks on for a whole program, `debug_ghosts` for a part.
+in the environment turns checks on for a whole program, `pencils.debug.ghosts` for a part.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from pencils.array.allocation import Array, Key, Widths
 from pencils.layout import ghost_box
@@ -30,38 +28,6 @@ class _Checks:
 
 
 checks = _Checks()
-
-
-@contextmanager
-def debug_ghosts() -> Iterator[None]:
-    """Show missing exchanges: inside the ``with`` block, writing to a field sets its ghosts to NaN.
-
-    Writes are ``u[...] = v`` and any other key, ``u.local = v``, ``u.local += v``, ``u += v``,
-    calls with ``out=u``, transposes included, and `numpy.copyto`, also to views such as
-    ``u.component(0)``. Writes through ``u.local[...]`` are not noticed. ``u.padded = v``,
-    ``u.fill(v)`` and functions that make fields set the halo as well, and do not count as writes.
-    Boundary points, outside the domain along a dimension that is not periodic, keep their values,
-    because no exchange fills them. Times become NaT; integers, booleans, text and records have no
-    such value and are not checked.
-
-    Nothing is communicated; use it on all ranks alike. ``PENCILS_CHECK=1`` in the environment turns
-    it on for the whole program. Blocks may be nested.
-
-    Examples
-    --------
-    >>> import pencils
-    >>> u = pencils.zeros(pencils.Pencil(4, periodic=True), halo=1)
-    >>> with pencils.debug_ghosts():
-    ...     u[...] = 1.0
-    >>> (u.shift((1,)) - u.shift((-1,))).local  # without an exchange of ghosts
-    array([nan,  0.,  0., nan])
-    """
-    before = checks.on
-    checks.on = True
-    try:
-        yield
-    finally:
-        checks.on = before
 
 
 def unset_ghosts(padded: Array, extent: Extent, room: Widths) -> None:

@@ -77,7 +77,7 @@ def write_xdmf(path: str | os.PathLike[str], comm: MPI.Intracomm | None = None) 
     >>> grid = pencils.localgrid(pen, (np.linspace(0, 1, 4), np.linspace(0, 2, 6)))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     pencils.save(f"{folder}/run.h5", {"u": pencils.ones(pen)}, grid=grid, time=0.5)
-    ...     os.path.basename(pencils.write_xdmf(f"{folder}/run.h5"))
+    ...     os.path.basename(pencils.io.write_xdmf(f"{folder}/run.h5"))
     'run.xdmf'
     """
     private = Pencil(1, comm).topology.comm

@@ -348,7 +348,7 @@ class Transposition(Plan[PreparedExchange]):
 
 
 def _unset_ghosts(targets: Sequence[PencilArray | None]) -> None:
-    """Unset the ghosts of fields that are about to be filled, inside `debug_ghosts`."""
+    """Unset the ghosts of fields that are about to be filled, inside `pencils.debug.ghosts`."""
     if checks.on:
         for target in targets:
             if target is not None:

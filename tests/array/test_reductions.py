@@ -246,7 +246,7 @@ def test_results_broadcast_back(pencil):
     assert_holds(centred, a - a.mean(axis=-1, keepdims=True), rtol=1e-12)
     total = u.sum(axis=0)
     assert total.singletons == {0}
-    pencils.verify_replicas(total)
+    pencils.debug.verify_replicas(total)
     np.testing.assert_allclose(total.sum(), a.sum(), rtol=1e-11)
 
 
@@ -259,7 +259,7 @@ def test_replicas_count_once(comm):
     for axis in (0, 1, 2, 3, (0, 2), (1, 3)):
         assert_agrees(u.sum(axis), kept(a, axis, 3, "sum"), rtol=1e-12)
         assert_agrees(u.max(axis), kept(a, axis, 3, "max"))
-        pencils.verify_replicas(u.sum(axis))
+        pencils.debug.verify_replicas(u.sum(axis))
     assert_agrees(u.argmin(1), kept(a, 1, 3, "argmin"))
     np.testing.assert_allclose(u.norm(), np.linalg.norm(a), rtol=1e-13)
     np.testing.assert_allclose(u.vdot(u), np.vdot(a, a), rtol=1e-13)

@@ -209,7 +209,7 @@ def test_a_plan_says_what_it_does(comm):
 
 def test_ghosts_of_what_was_filled_are_unset_under_checks(comm):
     pen = pencils.Pencil(SHAPE, comm, periodic=True)
-    with PencilFFT(pen) as plan, pencils.debug_ghosts():
+    with PencilFFT(pen) as plan, pencils.debug.ghosts():
         u = pencils.ones(pen, halo=1)
         plan.backward(plan.forward(pencils.ones(pen)), u)
         assert np.isnan(u.padded[0]).all()

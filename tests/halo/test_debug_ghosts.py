@@ -80,7 +80,7 @@ def test_every_write_unsets_the_ghosts_and_only_these(comm, write):
     expected = u.copy()
     WRITES[write](expected, v)
     assert everywhere(comm, BY_DEFAULT or not np.isnan(expected.padded).any())
-    with pencils.debug_ghosts():
+    with pencils.debug.ghosts():
         WRITES[write](u, v)
     assert everywhere(comm, unset(u))
     assert everywhere(comm, same(u.local, expected.local))
@@ -92,7 +92,7 @@ def test_every_write_unsets_the_ghosts_and_only_these(comm, write):
 @pytest.mark.parametrize("act", DELIBERATE)
 def test_what_sets_the_halo_on_purpose_or_writes_nothing_leaves_it(comm, act):
     u = pencils.ones(Pencil((5, 4), comm, periodic=True), halo=1)
-    with pencils.debug_ghosts():
+    with pencils.debug.ghosts():
         DELIBERATE[act](u)
         made = [pencils.zeros(u.pencil, halo=1), pencils.zeros_like(u), u.copy(), u.astype("f4")]
     assert everywhere(comm, not any(np.isnan(field.padded).any() for field in (u, *made)))
@@ -112,7 +112,7 @@ def test_any_field_has_its_own_ghosts(comm):
         ]
         dtype = rng.choice(["f4", "g", ">f8", "c16", "M8[s]", "m8[ns]"])
         u = pencils.zeros(pen, dtype=dtype, halo=halo, dims=dims, components=(2,) * rng.integers(2))
-        with pencils.debug_ghosts():
+        with pencils.debug.ghosts():
             u[...] = np.ones((), dtype)
         verdicts.append(unset(u))
         if u.dtype.kind == "c":
@@ -124,7 +124,7 @@ def test_any_field_has_its_own_ghosts(comm):
 def test_a_forgotten_exchange_shows_in_the_result(comm):
     pen = Pencil((2 * comm.size, 3), comm, decomp=0)
     u = pencils.zeros(pen, halo=[(1, 1), 0])
-    with pencils.debug_ghosts():
+    with pencils.debug.ghosts():
         u[...] = 1
         slope = u.shift((1, 0)) - u.shift((-1, 0))
     wrong = np.isnan(slope.local).all(axis=1)
@@ -137,7 +137,7 @@ def test_boundary_points_keep_what_they_were_given(comm):
     """Walls whose values are set once stay right, also beside the ghosts of another dimension."""
     pen = Pencil((4, 3), comm, decomp=1, periodic=(False, True))
     u = pencils.full(pen, 7.0, halo=1)
-    with pencils.debug_ghosts():
+    with pencils.debug.ghosts():
         u[...] = 1
     assert everywhere(comm, (u.padded[[0, -1]] == 7).all())
     assert everywhere(comm, np.isnan(u.padded[1:-1, [0, -1]]).all())
@@ -147,7 +147,7 @@ def test_boundary_points_keep_what_they_were_given(comm):
 def test_a_view_unsets_its_own_ghosts(comm):
     pen = Pencil((4, 3), comm, periodic=True)
     u = pencils.zeros(pen, dtype=complex, halo=1, components=2)
-    with pencils.debug_ghosts():
+    with pencils.debug.ghosts():
         u.component(1).imag[...] = 1
     assert everywhere(comm, not np.isnan(u.padded[0]).any())
     assert everywhere(comm, not np.isnan(u.padded[1].real).any())
@@ -159,7 +159,7 @@ def test_a_view_unsets_its_own_ghosts(comm):
 def test_types_without_nan_are_left_alone(comm, dtype):
     u = pencils.zeros(Pencil((4, 3), comm, periodic=True), dtype=dtype, halo=1)
     before = u.padded.copy()
-    with pencils.debug_ghosts():
+    with pencils.debug.ghosts():
         u.local = u.local.copy()
         u[...] = u.copy()
     assert everywhere(comm, same(u.padded, before))
@@ -168,18 +168,18 @@ def test_types_without_nan_are_left_alone(comm, dtype):
 @several
 def test_a_failed_write_changes_nothing(comm):
     u = pencils.ones(Pencil((4, 3), comm, periodic=True), halo=1)
-    with pencils.debug_ghosts(), pytest.raises(ValueError, match="broadcast"):
+    with pencils.debug.ghosts(), pytest.raises(ValueError, match="broadcast"):
         u[...] = np.ones((2, 2))
     assert everywhere(comm, (u.padded == 1).all())
 
 
 def test_blocks_nest_and_end_with_errors():
-    with pencils.debug_ghosts():
-        with pencils.debug_ghosts():
+    with pencils.debug.ghosts():
+        with pencils.debug.ghosts():
             assert checks.on
         assert checks.on
     assert checks.on == BY_DEFAULT
-    with pytest.raises(ZeroDivisionError), pencils.debug_ghosts():
+    with pytest.raises(ZeroDivisionError), pencils.debug.ghosts():
         1 / 0  # noqa: B018
     assert checks.on == BY_DEFAULT
 
@@ -205,7 +205,7 @@ def test_the_environment_turns_checks_on_for_the_whole_program(value, count):
 def test_transposes_into_a_field_unset_its_ghosts(comm):
     source = pencils.Pencil((6, 5), comm, decomp=0, periodic=True)
     u, out = pencils.ones(source), pencils.zeros(source.with_(decomp=1), halo=1)
-    with pencils.Transposition(source, out.pencil, check=False) as plan, pencils.debug_ghosts():
+    with pencils.Transposition(source, out.pencil, check=False) as plan, pencils.debug.ghosts():
         calls = [
             lambda: pencils.transpose(u, out.pencil, out),
             lambda: plan(u, out),
@@ -225,7 +225,7 @@ def test_loading_unsets_ghosts(comm, mpi_tmp_path):
     pencil = pencils.Pencil((6, 5), comm, periodic=(True, False))
     u = pencils.ones(pencil, halo=1)
     pencils.save(mpi_tmp_path / "u.h5", {"u": u})
-    with pencils.debug_ghosts():
+    with pencils.debug.ghosts():
         new = pencils.load(mpi_tmp_path / "u.h5", pencil, halo=1)["u"]
         pencils.load(mpi_tmp_path / "u.h5", into={"u": u})
     assert everywhere(comm, unset(u) and unset(new))

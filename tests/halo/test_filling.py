@@ -23,9 +23,10 @@ from tiers import up_to
 from together import DTYPES, everywhere, holds, numbered, on_nodes, spread
 
 import pencils
-from pencils import HaloExchange, Pencil, PencilArray, Transposition, exchange_halos, transpose
+from pencils import HaloExchange, Pencil, PencilArray, Transposition, transpose
 from pencils.comm import limits
 from pencils.comm.topology import topology_of
+from pencils.halo import exchange_halos
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

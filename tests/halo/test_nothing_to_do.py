@@ -4,8 +4,9 @@ import pytest
 from together import everywhere, raise_together
 
 import pencils
-from pencils import HaloExchange, exchange_halos
+from pencils import HaloExchange
 from pencils.errors import ArgumentError
+from pencils.halo import exchange_halos
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

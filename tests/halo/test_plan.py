@@ -22,8 +22,9 @@ from together import (
 )
 
 import pencils
-from pencils import HaloExchange, Pencil, PencilArray, exchange_halos
+from pencils import HaloExchange, Pencil, PencilArray
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
+from pencils.halo import exchange_halos
 from pencils.plan import MOST_PLANS, MOST_REMEMBERED, kept_plans, plan_buffers
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -647,7 +648,10 @@ def test_views_of_one_field_are_refused_in_a_group(comm):
     again = PencilArray(u.pencil, u.padded, halo=1)
     for fields in ([u, again], [u.component(0), u], [u, u]):
         raise_together(
-            comm, ArgumentError, "share memory", call=lambda f=fields: pencils.exchange_halos(f)
+            comm,
+            ArgumentError,
+            "share memory",
+            call=lambda f=fields: exchange_halos(f),
         )
     parts = u.unstack()
-    check_exchange(parts, lambda: pencils.exchange_halos(parts))
+    check_exchange(parts, lambda: pencils.halo.exchange_halos(parts))

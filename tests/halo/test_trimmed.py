@@ -30,9 +30,10 @@ from together import (
 )
 
 import pencils
-from pencils import HaloExchange, Pencil, dap, exchange_halos, gather, transpose
+from pencils import HaloExchange, Pencil, dap, gather, transpose
 from pencils.comm import limits
 from pencils.errors import ArgumentError, RankDisagreementError
+from pencils.halo import exchange_halos
 from pencils.halo.schedule import ROUTES, HaloSpec, PaddedBlock
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -348,7 +349,7 @@ def test_checks_unset_the_ghosts_that_there_are(comm):
         pen = random_grid(rng, comm, random_shape(rng, turn % 3 + 1))
         u = random_trimmed(rng, pen, "f8")
         u.padded[...] = 2.0
-        with pencils.debug_ghosts():
+        with pencils.debug.ghosts():
             u[...] = 1.0
         if u.extent.box.volume > 0:
             ghosts = (origins(u) >= 0) & (beyond(u) > 0)

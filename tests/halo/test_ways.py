@@ -30,7 +30,7 @@ def test_large_contiguous_faces_of_private_fields_travel_by_messages(comm, monke
     fields = [random_field(rng, pencil, dtype) for dtype in ("f8", "i2")]
     with HaloExchange(fields) as plan:
         check_exchange(fields, lambda: plan(*fields))
-    check_exchange(fields, lambda: pencils.exchange_halos(fields))
+    check_exchange(fields, lambda: pencils.halo.exchange_halos(fields))
 
 
 def test_the_method_depends_on_where_fields_lie_and_how_faces_run(monkeypatch):
@@ -179,7 +179,7 @@ def test_staggered_fields_travel_together(comm):
             (pencil.staggered((0, 1)), (1, 2), "c16"),
         )
     ]
-    check_exchange(fields, lambda: pencils.exchange_halos(fields))
+    check_exchange(fields, lambda: pencils.halo.exchange_halos(fields))
     with HaloExchange(fields, corners=False) as plan:
         check_exchange(fields, lambda: plan(*fields), corners=False)
 
@@ -188,4 +188,4 @@ def test_every_field_is_wrapped_in_its_own_memory_order(comm):
     pencil = Pencil((5, 4, 6), comm, decomp=1, periodic=True)
     orders = [(0, 1, 2), (2, 1, 0), (1, 2, 0), (2, 0, 1)]
     fields = [pencils.zeros(pencil.with_(order=order), halo=2) for order in orders]
-    check_exchange(fields, lambda: pencils.exchange_halos(fields))
+    check_exchange(fields, lambda: pencils.halo.exchange_halos(fields))

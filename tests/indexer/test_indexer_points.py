@@ -162,7 +162,7 @@ def test_values_broadcast_and_are_converted(comm, field):
 
 def test_ghosts_go_stale_where_that_is_watched(comm):
     u = pencils.zeros(Pencil((6, 4), comm, periodic=True), halo=1)
-    with pencils.debug_ghosts():
+    with pencils.debug.ghosts():
         u.put(([0], [0]), 1.0)
     assert everywhere(comm, np.isnan(u.padded).any() or not u.local.size)
 

@@ -356,7 +356,7 @@ def test_what_is_no_file_is_refused_at_once(mpi_tmp_path, pencil, lab):
         path = mpi_tmp_path / name
         calls = readers(path, pencil) | {
             "TimeSeries": lambda path=path: pencils.TimeSeries(path, comm=pencil.comm),
-            "xdmf": lambda path=path: pencils.write_xdmf(path, pencil.comm),
+            "xdmf": lambda path=path: pencils.io.write_xdmf(path, pencil.comm),
             "not verified": lambda path=path: pencils.load(path, pencil, verify=False),
         }
         for call in calls.values():

@@ -145,7 +145,7 @@ def test_checkpoint(lab, mpi_tmp_path):
     grid = pencils.localgrid(pencil, UNEVEN)
     mean = u.mean(axis=2)
     pencils.save(path, {"u": u, "g/q": u.component(1), "mean": mean}, grid=grid, time=0.25)
-    made = pencils.write_xdmf(path, lab.comm)
+    made = pencils.io.write_xdmf(path, lab.comm)
     assert lab.everywhere(made == str(path.with_suffix(".xdmf")))
 
     def look():
@@ -162,9 +162,11 @@ def test_checkpoint(lab, mpi_tmp_path):
 
 
 def test_mistakes(lab, mpi_tmp_path):
-    assert lab.raised(pencils.write_xdmf, mpi_tmp_path / "a.h5", lab.comm)[0] is FileNotFoundError
+    assert (
+        lab.raised(pencils.io.write_xdmf, mpi_tmp_path / "a.h5", lab.comm)[0] is FileNotFoundError
+    )
     lab.on_root((mpi_tmp_path / "b.h5").write_bytes, b"text")
-    assert lab.raised(pencils.write_xdmf, mpi_tmp_path / "b.h5", lab.comm)[0] is CheckpointError
+    assert lab.raised(pencils.io.write_xdmf, mpi_tmp_path / "b.h5", lab.comm)[0] is CheckpointError
 
 
 def test_no_file_of_data_is_overwritten(lab, mpi_tmp_path):
@@ -176,7 +178,7 @@ def test_no_file_of_data_is_overwritten(lab, mpi_tmp_path):
         ("b", "b.xdmf"),
     ]:
         pencils.save(mpi_tmp_path / name, {"u": u})
-        made = pencils.write_xdmf(mpi_tmp_path / name, lab.comm)
+        made = pencils.io.write_xdmf(mpi_tmp_path / name, lab.comm)
         assert made == str(mpi_tmp_path / sidecar)
         assert pencils.verify(mpi_tmp_path / name, lab.comm) == ["u"]
     with pencils.TimeSeries(mpi_tmp_path / "o.xdmf", comm=lab.comm, xdmf=True) as series:
@@ -203,7 +205,7 @@ def test_components_and_fields_of_one_name(lab, mpi_tmp_path):
     u = pencils.ones(pencil, components=2)
     fields = {"u": u, "u_0": 3 * u.component(0), "u_1": 5 * u}
     pencils.save(mpi_tmp_path / "a.h5", fields, grid=pencils.localgrid(pencil, EVEN))
-    made = pencils.write_xdmf(mpi_tmp_path / "a.h5", lab.comm)
+    made = pencils.io.write_xdmf(mpi_tmp_path / "a.h5", lab.comm)
 
     def look():
         (grid,) = ET.parse(made).getroot().find("Domain").findall("Grid")
@@ -222,5 +224,5 @@ def test_coordinates_are_read_once(lab, mpi_tmp_path, monkeypatch):
     with pencils.TimeSeries(mpi_tmp_path / "a.h5", comm=lab.comm) as series:
         for step in range(3):
             series.append(step, {"u": pencils.ones(pencil)})
-    pencils.write_xdmf(mpi_tmp_path / "a.h5", lab.comm)
+    pencils.io.write_xdmf(mpi_tmp_path / "a.h5", lab.comm)
     assert len(seen) == (lab.comm.rank == 0)

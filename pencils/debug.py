@@ -1,15 +1,51 @@
-"""Check that the copies of fields with singleton dimensions are equal."""
+"""Find mistakes in programs: ghosts that were not exchanged, copies that differ."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
 from pencils.array.allocation import Array
+from pencils.array.debug import checks
 from pencils.array.operands import check_type, signature, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import combine
 from pencils.errors import ReplicaError
+
+
+@contextmanager
+def ghosts() -> Iterator[None]:
+    """Show missing exchanges: inside the ``with`` block, writing to a field sets its ghosts to NaN.
+
+    Writes are ``u[...] = v`` and any other key, ``u.local = v``, ``u.local += v``, ``u += v``,
+    calls with ``out=u``, transposes included, and `numpy.copyto`, also to views such as
+    ``u.component(0)``. Writes through ``u.local[...]`` are not noticed. ``u.padded = v``,
+    ``u.fill(v)`` and functions that make fields set the halo as well, and do not count as writes.
+    Boundary points, outside the domain along a dimension that is not periodic, keep their values,
+    because no exchange fills them. Times become NaT; integers, booleans, text and records have no
+    such value and are not checked.
+
+    Nothing is communicated; use it on all ranks alike. ``PENCILS_CHECK=1`` in the environment turns
+    it on for the whole program. Blocks may be nested.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = pencils.zeros(pencils.Pencil(4, periodic=True), halo=1)
+    >>> with pencils.debug.ghosts():
+    ...     u[...] = 1.0
+    >>> (u.shift((1,)) - u.shift((-1,))).local  # without an exchange of ghosts
+    array([nan,  0.,  0., nan])
+    """
+    before = checks.on
+    checks.on = True
+    try:
+        yield
+    finally:
+        checks.on = before
 
 
 def verify_replicas(u: PencilArray) -> None:
