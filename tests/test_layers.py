@@ -16,6 +16,7 @@ HEIGHT = {
     "pencil": 30,
     "plan": 35,
     "array": 40,
+    "debug": 45,
     "random": 45,
     "halo": 50,
     "distribute": 51,
