@@ -6,8 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from mpi4py import MPI
-from tiers import up_to
-from together import (
+from mpi_helpers import (
     DTYPES,
     everywhere,
     holds,
@@ -19,6 +18,7 @@ from together import (
     ranks_at_fault,
     ways,
 )
+from tiers import up_to
 
 import pencils
 from pencils import Pencil, Transposition, alias, transpose

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from allocation_cases import CASES, Here
 from failing_memory import installed
-from together import ranks_at_fault
+from mpi_helpers import ranks_at_fault
 
 import pencils
 

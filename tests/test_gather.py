@@ -4,7 +4,7 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from together import (
+from mpi_helpers import (
     DTYPES,
     everywhere,
     named,

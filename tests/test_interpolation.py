@@ -5,9 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mpi4py import MPI
-from scipy.ndimage import map_coordinates
-from tiers import examples
-from together import (
+from mpi_helpers import (
     everywhere,
     holds,
     named,
@@ -19,6 +17,8 @@ from together import (
     same,
     spread,
 )
+from scipy.ndimage import map_coordinates
+from tiers import examples
 
 import pencils
 from pencils import Interpolation, Pencil, interpolate

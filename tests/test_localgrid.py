@@ -4,7 +4,7 @@ import copy
 
 import numpy as np
 import pytest
-from together import everywhere, same
+from mpi_helpers import everywhere, same
 
 import pencils
 from pencils import Pencil, PencilArray, gather, localgrid

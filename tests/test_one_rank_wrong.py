@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import tiers
 from mpi4py import MPI
-from together import everywhere, other_blocks, ranks_at_fault
+from mpi_helpers import everywhere, other_blocks, ranks_at_fault
 
 import pencils
 from pencils import (

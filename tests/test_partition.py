@@ -5,7 +5,7 @@ import tracemalloc
 import h5py
 import numpy as np
 import pytest
-from together import (
+from mpi_helpers import (
     DTYPES,
     everywhere,
     holds,

@@ -4,7 +4,7 @@ import copy
 
 import numpy as np
 import pytest
-from together import everywhere, named, raise_together, random_pencil, ranks_at_fault
+from mpi_helpers import everywhere, named, raise_together, random_pencil, ranks_at_fault
 
 from pencils import Pencil
 from pencils.errors import ArgumentError, NotLocalError, RankDisagreementError

@@ -7,8 +7,8 @@ import tracemalloc
 import numpy as np
 import pytest
 from mpi4py import MPI
+from mpi_helpers import everywhere, holds, numbered, spread
 from tiers import up_to
-from together import everywhere, holds, numbered, spread
 
 from pencils import (
     Pencil,

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from together import everywhere, holds, numbered, raise_together, spread
+from mpi_helpers import everywhere, holds, numbered, raise_together, spread
 
 import pencils
 from pencils import HaloExchange, Pencil, Transposition, dap, transpose

@@ -5,8 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from mpi4py import MPI
-from tiers import up_to
-from together import (
+from mpi_helpers import (
     everywhere,
     holds,
     named,
@@ -18,6 +17,7 @@ from together import (
     spread,
     ways,
 )
+from tiers import up_to
 
 import pencils
 from pencils import Pencil, Transposition, transpose

@@ -6,8 +6,7 @@ import weakref
 import numpy as np
 import pytest
 from mpi4py import MPI
-from tiers import up_to
-from together import (
+from mpi_helpers import (
     DTYPES,
     everywhere,
     holds,
@@ -23,6 +22,7 @@ from together import (
     spy_on,
     ways,
 )
+from tiers import up_to
 
 from pencils import Pencil, PencilArray, Transposition, empty, gather, transpose, zeros
 from pencils.comm import limits

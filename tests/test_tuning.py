@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from together import (
+from mpi_helpers import (
     everywhere,
     holds,
     named,

@@ -5,7 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
-from together import raise_together
+from mpi_helpers import raise_together
 
 import pencils
 from pencils import (

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from fields import assert_holds, draw, lay, spread
-from together import everywhere, other_blocks, raise_together
+from mpi_helpers import everywhere, other_blocks, raise_together
 
 import pencils
 from pencils.errors import ArgumentError, NotLocalError, PencilMismatchError

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from fields import assert_holds, draw, in_memory_order, lay, spread
-from together import everywhere, named, raise_together, ranks_at_fault
+from mpi_helpers import everywhere, named, raise_together, ranks_at_fault
 
 import pencils
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 from fields import draw
+from mpi_helpers import everywhere, holds, raise_together, same
 from tiers import up_to
-from together import everywhere, holds, raise_together, same
 
 import pencils
 from pencils.errors import ArgumentError

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from fields import draw, lay, spread
-from together import raise_together
+from mpi_helpers import raise_together
 
 import pencils
 from pencils.errors import RankDisagreementError, ReplicaError

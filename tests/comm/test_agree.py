@@ -5,7 +5,7 @@ import errno
 import numpy as np
 import pytest
 from mpi4py import MPI
-from together import everywhere, named, raise_together, ranks_at_fault
+from mpi_helpers import everywhere, named, raise_together, ranks_at_fault
 
 from pencils.comm.agree import agreed
 from pencils.errors import (

@@ -8,8 +8,8 @@ from itertools import chain
 import numpy as np
 import pytest
 from mpi4py import MPI
+from mpi_helpers import everywhere, holds, numbered, on_nodes, raise_together, spread, ways
 from tiers import up_to
-from together import everywhere, holds, numbered, on_nodes, raise_together, spread, ways
 
 import pencils
 from pencils import Pencil, PencilArray, Transposition, transpose

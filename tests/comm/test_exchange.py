@@ -6,7 +6,7 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from together import (
+from mpi_helpers import (
     DTYPES,
     everywhere,
     numbered,

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from together import everywhere
+from mpi_helpers import everywhere
 
 from pencils.comm import limits
 from pencils.comm.mailbox import MOST_AT_ONCE, Mailbox, Receive, largest_tag

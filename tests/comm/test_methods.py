@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mpi_helpers import DTYPES, everywhere, numbered, on_nodes, raise_together, same, spread, ways
 from tiers import examples
-from together import DTYPES, everywhere, numbered, on_nodes, raise_together, same, spread, ways
 
 import pencils
 from pencils import Pencil, PencilArray, Transposition

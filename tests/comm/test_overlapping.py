@@ -6,7 +6,7 @@ completes one for which its peers do not wait at that time would wait for ever.
 
 import numpy as np
 import pytest
-from together import everywhere
+from mpi_helpers import everywhere
 
 import pencils
 from pencils import HaloExchange, Pencil, Transposition, transpose

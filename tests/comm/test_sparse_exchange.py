@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from mpi4py import MPI
-from together import everywhere
+from mpi_helpers import everywhere
 
 from pencils.comm import sparse
 from pencils.comm.sparse import sparse_exchange

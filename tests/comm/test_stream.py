@@ -4,7 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from together import DTYPES, everywhere, numbered, same
+from mpi_helpers import DTYPES, everywhere, numbered, same
 
 from pencils.comm import limits
 from pencils.comm.stream import bcast_array, recv_stream, send_stream

@@ -5,7 +5,7 @@ from math import prod
 import numpy as np
 import pytest
 from mpi4py import MPI
-from together import NODES, everywhere, holds, numbered, pretend_nodes, raise_together, spread
+from mpi_helpers import NODES, everywhere, holds, numbered, pretend_nodes, raise_together, spread
 
 import pencils
 from pencils.comm.buffers import Buffers

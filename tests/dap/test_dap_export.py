@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from mpi4py import MPI
-from together import (
+from mpi_helpers import (
     DTYPES,
     everywhere,
     exported_array,

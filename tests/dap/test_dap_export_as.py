@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from distributed_cases import at, lists, maps_of, random_dist
-from together import (
+from mpi_helpers import (
     DTYPES,
     everywhere,
     holds,

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mpi4py import MPI
-from tiers import examples
-from together import (
+from mpi_helpers import (
     DTYPES,
     everywhere,
     holds,
@@ -23,6 +22,7 @@ from together import (
     same,
     spread,
 )
+from tiers import examples
 
 import pencils
 from pencils import Pencil, PencilArray, dap

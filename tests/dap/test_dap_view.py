@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from distributed_cases import at, lists, maps_of, random_dist, view_of
 from mpi4py import MPI
-from together import (
+from mpi_helpers import (
     DTYPES,
     NODES,
     everywhere,

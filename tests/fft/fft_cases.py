@@ -3,8 +3,8 @@
 from functools import cache
 
 import numpy as np
+from mpi_helpers import random_pencil
 from scipy import fft as serial
-from together import random_pencil
 
 import pencils
 

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 from fft_cases import draw
-from together import raise_together
+from mpi_helpers import raise_together
 
 import pencils
 from pencils.errors import ArgumentError

@@ -5,7 +5,7 @@ from math import prod
 import numpy as np
 import pytest
 from fft_cases import close, draw, forward, random_names, random_shape
-from together import random_pencil
+from mpi_helpers import random_pencil
 
 import pencils
 from pencils.fft import PencilFFT, kernels, stages

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fft_cases import close, draw
 from mpi4py import MPI
-from together import everywhere
+from mpi_helpers import everywhere
 
 import pencils
 from pencils.errors import ArgumentError, PencilMismatchError

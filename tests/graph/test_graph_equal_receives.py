@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from graphs import execute, partition_all
-from together import everywhere, raise_together
+from mpi_helpers import everywhere, raise_together
 
 from pencils import graph
 from pencils.graph.partition import to_dot

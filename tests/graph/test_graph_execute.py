@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from graphs import execute, expected, ring
 from mpi4py import MPI
-from together import everywhere, raise_together, same
+from mpi_helpers import everywhere, raise_together, same
 
 from pencils import graph
 from pencils.comm import mailbox

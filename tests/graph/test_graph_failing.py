@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from graphs import ring
 from mpi4py import MPI
-from together import named, raise_together, ranks_at_fault
+from mpi_helpers import named, raise_together, ranks_at_fault
 
 from pencils import graph
 from pencils.comm.topology import topology_of

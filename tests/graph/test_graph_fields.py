@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from mpi4py import MPI
-from together import everywhere, numbered, random_pencil, same, spread
+from mpi_helpers import everywhere, numbered, random_pencil, same, spread
 
 import pencils
 from pencils import graph

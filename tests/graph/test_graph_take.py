@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from graphs import execute
 from mpi4py import MPI
-from together import (
+from mpi_helpers import (
     DTYPES,
     everywhere,
     named,

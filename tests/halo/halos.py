@@ -4,7 +4,7 @@ from math import prod
 
 import numpy as np
 import pytest
-from together import everywhere, numbered, random_pencil, same, spy_on, ways_of
+from mpi_helpers import everywhere, numbered, random_pencil, same, spy_on, ways_of
 
 import pencils
 from pencils import PencilArray

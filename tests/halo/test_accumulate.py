@@ -13,8 +13,8 @@ from halos import (
     routes,
     ways,
 )
+from mpi_helpers import DTYPES, everywhere, on_nodes, same
 from tiers import up_to
-from together import DTYPES, everywhere, on_nodes, same
 
 import pencils
 from pencils import HaloExchange, Pencil, transpose

@@ -7,7 +7,7 @@ from functools import reduce
 
 import numpy as np
 import pytest
-from together import everywhere, numbered, random_pencil, same, spread
+from mpi_helpers import everywhere, numbered, random_pencil, same, spread
 
 import pencils
 from pencils import Pencil

@@ -19,8 +19,8 @@ from halos import (
     ways,
 )
 from mpi4py import MPI
+from mpi_helpers import DTYPES, everywhere, holds, numbered, on_nodes, spread
 from tiers import up_to
-from together import DTYPES, everywhere, holds, numbered, on_nodes, spread
 
 import pencils
 from pencils import HaloExchange, Pencil, PencilArray, Transposition, transpose

@@ -1,7 +1,7 @@
 """Calls that would do nothing to any field raise, on every rank, and say what to do."""
 
 import pytest
-from together import everywhere, raise_together
+from mpi_helpers import everywhere, raise_together
 
 import pencils
 from pencils import HaloExchange

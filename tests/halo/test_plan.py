@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from halos import METHODS, check_exchange, exchanged, few_ways, fill, has_ghosts, routes
 from mpi4py import MPI
-from tiers import up_to
-from together import (
+from mpi_helpers import (
     everywhere,
     named,
     numbered,
@@ -20,6 +19,7 @@ from together import (
     same,
     spread,
 )
+from tiers import up_to
 
 import pencils
 from pencils import HaloExchange, Pencil, PencilArray

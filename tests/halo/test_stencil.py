@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from together import everywhere, holds, numbered, raise_together, random_pencil, same
+from mpi_helpers import everywhere, holds, numbered, raise_together, random_pencil, same
 
 import pencils
 from pencils import Pencil

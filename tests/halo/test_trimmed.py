@@ -16,8 +16,7 @@ from halos import (
     trim,
     ways,
 )
-from tiers import up_to
-from together import (
+from mpi_helpers import (
     DTYPES,
     everywhere,
     exported_array,
@@ -28,6 +27,7 @@ from together import (
     same,
     spread,
 )
+from tiers import up_to
 
 import pencils
 from pencils import HaloExchange, Pencil, dap, gather, transpose

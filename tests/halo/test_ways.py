@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from halos import check_exchange, fill, has_ghosts, random_field, random_grid, random_shape
 from mpi4py import MPI
-from together import everywhere, on_nodes
+from mpi_helpers import everywhere, on_nodes
 
 import pencils
 from pencils import HaloExchange, Pencil

@@ -6,7 +6,7 @@ import weakref
 import numpy as np
 import pytest
 from mpi4py import MPI
-from together import everywhere, named, numbered, raise_together, ranks_at_fault, spread
+from mpi_helpers import everywhere, named, numbered, raise_together, ranks_at_fault, spread
 
 import pencils
 from pencils import GlobalIndexer, Interpolation, Pencil, PencilArray

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 from mpi4py import MPI
-from together import everywhere, named, raise_together, ranks_at_fault
+from mpi_helpers import everywhere, named, raise_together, ranks_at_fault
 
 from pencils import GlobalIndexer, GlobalMultiIndexer, ReduceOp
 from pencils.comm.topology import topology_of

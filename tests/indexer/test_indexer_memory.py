@@ -4,7 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from together import everywhere
+from mpi_helpers import everywhere
 
 import pencils
 from pencils import GlobalIndexer, ReduceOp

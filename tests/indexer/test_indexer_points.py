@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from indexer_worlds import put_with
 from mpi4py import MPI
-from tiers import examples
-from together import (
+from mpi_helpers import (
     DTYPES,
     everywhere,
     holds,
@@ -20,6 +19,7 @@ from together import (
     same,
     spread,
 )
+from tiers import examples
 
 import pencils
 from pencils import Pencil, ReduceOp

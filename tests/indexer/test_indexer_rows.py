@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from indexer_worlds import flat, put, put_rows, worlds
 from mpi4py import MPI
+from mpi_helpers import everywhere
 from tiers import examples
-from together import everywhere
 
 from pencils import GlobalIndexer, GlobalMultiIndexer
 

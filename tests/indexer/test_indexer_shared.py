@@ -5,9 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mpi4py import MPI
-from test_indexer_points import BAD, any_field, any_points
-from tiers import examples
-from together import (
+from mpi_helpers import (
     NODES,
     everywhere,
     holds,
@@ -18,6 +16,8 @@ from together import (
     ranks_at_fault,
     same,
 )
+from test_indexer_points import BAD, any_field, any_points
+from tiers import examples
 
 import pencils
 from pencils import Pencil

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from together import everywhere, holds, named, raise_together, ranks_at_fault, same
+from mpi_helpers import everywhere, holds, named, raise_together, ranks_at_fault, same
 
 from pencils import GlobalIndexer, GlobalMultiIndexer, Interpolation, Pencil, ReduceOp, dap, zeros
 from pencils.errors import ArgumentError

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from indexer_worlds import put, put_with, worlds
 from mpi4py import MPI
+from mpi_helpers import DTYPES, everywhere, numbered, same
 from tiers import examples
-from together import DTYPES, everywhere, numbered, same
 
 from pencils import GlobalIndexer, GlobalMultiIndexer, ReduceOp
 from pencils.comm import limits, sparse

@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from together import raise_together
+from mpi_helpers import raise_together
 
 import pencils
 from pencils.interop import mpi4py_fft as theirs

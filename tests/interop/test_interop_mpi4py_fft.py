@@ -5,7 +5,7 @@ import gc
 import numpy as np
 import pytest
 from mpi4py import MPI
-from together import everywhere, holds, numbered, raise_together, spread
+from mpi_helpers import everywhere, holds, numbered, raise_together, spread
 
 import pencils
 from pencils import Pencil, PencilArray, gather, transpose

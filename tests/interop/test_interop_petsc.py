@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from mpi4py import MPI
-from together import everywhere, holds, named, numbered, raise_together, ranks_at_fault, same
+from mpi_helpers import everywhere, holds, named, numbered, raise_together, ranks_at_fault, same
 
 import pencils
 from pencils import Pencil, PencilArray, gather, transpose

@@ -3,7 +3,7 @@
 import h5py
 import numpy as np
 import pytest
-from together import numbered, random_pencil, same, spread
+from mpi_helpers import numbered, random_pencil, same, spread
 
 import pencils
 from pencils.errors import ArgumentError, CheckpointError
