@@ -14,6 +14,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.leaving import LeftTogether
 from pencils.errors import ArgumentError
 from pencils.io.checkpoint_files import LOG, CheckpointFiles, nothing_good, read_newest
+from pencils.io.file_access import on_root
 from pencils.io.load import Checkpoint, load
 from pencils.io.options import (
     Truncatable,
@@ -30,7 +31,6 @@ from pencils.io.options import (
     read_seconds,
     read_step,
 )
-from pencils.io.root_io import on_root
 from pencils.io.save import save
 from pencils.io.saving import Saving
 from pencils.io.stopping import SIGNALS, Clock, Listener, read_signals

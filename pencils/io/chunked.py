@@ -20,8 +20,8 @@ from pencils.distribute.gather import gather
 from pencils.distribute.partition import partition
 from pencils.io.checksum import checksum_box
 from pencils.io.chunks import chunk_box, count_chunks, cut_points, whole_chunks
+from pencils.io.file_access import OnProgress, ignore
 from pencils.io.file_info import DatasetInfo
-from pencils.io.progress import OnProgress, ignore
 from pencils.io.slabs import STAGING_BYTES
 from pencils.io.temp_file import TempFile
 from pencils.io.writers import Part

@@ -12,11 +12,10 @@ from pencils.comm.agree import agreed
 from pencils.distribute.gather import gather
 from pencils.distribute.localgrid import LocalGrid, localgrid
 from pencils.errors import ArgumentError, PencilMismatchError
-from pencils.io.boundary import boundary_widths, widened, with_boundary
 from pencils.io.chunks import Chunking
-from pencils.io.file_info import DatasetInfo
+from pencils.io.file_info import COORDINATE, DatasetInfo, Stored, encode
 from pencils.io.options import read_name
-from pencils.io.values import COORDINATE, Stored, encode
+from pencils.io.slabs import boundary_widths, widened, with_boundary
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from pencils.io.captured_file import CapturedFile, changing
 from pencils.io.checksum import checksum
 from pencils.io.chunks import chunk_box
-from pencils.io.file_info import FORMAT, RESERVED, DatasetInfo
-from pencils.io.values import COORDINATE, Stored
+from pencils.io.file_info import COORDINATE, FORMAT, RESERVED, DatasetInfo, Stored
 
 Ints = NDArray[np.int64]
 

@@ -19,7 +19,18 @@ from pencils.array.allocation import Array
 from pencils.distribute.partition import ArrayLike
 from pencils.errors import CheckpointError
 from pencils.io.checksum import checksum
-from pencils.io.file_info import FORMAT, RESERVED, Access, DatasetInfo, FileInfo, Identity, damaged
+from pencils.io.file_access import number_of, open_regular, reading, system
+from pencils.io.file_info import (
+    COORDINATE,
+    FORMAT,
+    RESERVED,
+    Access,
+    DatasetInfo,
+    FileInfo,
+    Identity,
+    Stored,
+    damaged,
+)
 from pencils.io.hdf5_datasets import (
     describe_dataset,
     external_links,
@@ -30,11 +41,8 @@ from pencils.io.hdf5_datasets import (
     list_datasets,
     outside,
 )
-from pencils.io.hdf5_errors import number_of, reading, system
 from pencils.io.manifest import Checked, Listed, broken, check_manifest, lost
-from pencils.io.plain import open_regular
 from pencils.io.seal import committed
-from pencils.io.values import COORDINATE, Stored
 
 _MOST_NAMES = 20
 # The first bytes of HDF5, at the start of a file or behind a user block of 512, 1024, ... bytes.

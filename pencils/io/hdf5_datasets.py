@@ -18,8 +18,7 @@ import numpy as np
 
 from pencils.array.normalize import as_dtype
 from pencils.errors import CheckpointError
-from pencils.io.file_info import RESERVED, DatasetInfo
-from pencils.io.values import COORDINATE
+from pencils.io.file_info import COORDINATE, RESERVED, DatasetInfo
 
 # Soft links that refer to each other; HDF5 itself follows as many.
 _MOST_LINKS = 16

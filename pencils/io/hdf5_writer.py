@@ -7,9 +7,9 @@ from collections import deque
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.file import SharedFile
 from pencils.io.chunked import ChunkedWriter
+from pencils.io.file_access import OnProgress, ignore
 from pencils.io.file_info import DatasetInfo
-from pencils.io.progress import OnProgress, ignore
-from pencils.io.slabs import Place, Slabs, runs
+from pencils.io.slabs import FileBlocks, Slabs, runs
 from pencils.io.temp_file import TempFile
 from pencils.io.writers import Part, write_run
 
@@ -42,7 +42,7 @@ class HDF5Writer:
         """Move a field to the ranks that write it. *Collective*."""
         if entry.chunks:
             return self._chunked.take(field, entry)
-        return _Slab(self, self._slabs.of(field), Place((entry.offset or 0,), entry.nbytes))
+        return _Slab(self, self._slabs.of(field), FileBlocks((entry.offset or 0,), entry.nbytes))
 
     def close(self) -> None:
         """Release the memory of slabs."""
@@ -52,7 +52,7 @@ class HDF5Writer:
 class _Slab:
     """One slab; its memory is released when it is written."""
 
-    def __init__(self, writer: HDF5Writer, slab: PencilArray, place: Place) -> None:
+    def __init__(self, writer: HDF5Writer, slab: PencilArray, place: FileBlocks) -> None:
         self._writer = writer
         self._place = place
         self._sum = 0

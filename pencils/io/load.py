@@ -17,15 +17,13 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.comm.reduce import allreduce
-from pencils.io.boundary import copy_common, has_room, widened, with_boundary
 from pencils.io.checksum import checksum, checksum_box
-from pencils.io.file_info import Access, DatasetInfo, FileInfo, damaged
+from pencils.io.file_access import OnProgress, on_root, shown
+from pencils.io.file_info import Access, DatasetInfo, FileInfo, damaged, decode
 from pencils.io.options import read_names, read_path
-from pencils.io.progress import OnProgress, shown
-from pencils.io.root_io import format_of, on_root
-from pencils.io.slabs import PIECE_BYTES, Slabs, runs
+from pencils.io.root_io import format_of
+from pencils.io.slabs import PIECE_BYTES, Slabs, copy_common, has_room, runs, widened, with_boundary
 from pencils.io.targets import read_targets
-from pencils.io.values import decode
 from pencils.layout import Box
 from pencils.pencil import Pencil
 

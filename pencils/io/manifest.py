@@ -38,8 +38,8 @@ import numpy as np
 
 from pencils.errors import CheckpointError
 from pencils.io.captured_file import CapturedFile
+from pencils.io.file_access import open_regular, read
 from pencils.io.file_info import DatasetInfo
-from pencils.io.plain import open_regular, read
 
 # Of the superblock: what it begins with, the size of addresses and lengths, its own size, and
 # where it holds the end of the file.

@@ -14,9 +14,10 @@ from pencils.comm.file import SharedFile
 from pencils.comm.leaving import LeftTogether
 from pencils.comm.reduce import allreduce
 from pencils.errors import ArgumentError
+from pencils.io.file_access import on_root
 from pencils.io.file_info import Access, FileInfo, Identity
 from pencils.io.options import read_path
-from pencils.io.root_io import format_of, on_root
+from pencils.io.root_io import format_of
 from pencils.io.seal import reseal
 from pencils.io.stored_field import StoredField
 from pencils.pencil import Pencil

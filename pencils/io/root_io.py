@@ -1,32 +1,21 @@
-"""Work with files that rank 0 does for all; if it fails there, all ranks raise its error.
-
-`Format` is the place for other file formats: `load`, `open` and `verify` read files by its
-functions only. Today `pencils.io.hdf5` is the one module that has them.
-"""
+"""The place for other file formats: `load`, `open` and `verify` read files by `Format` only."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 
 from pencils.array.allocation import Array
-from pencils.comm.agree import agreed
 from pencils.distribute.partition import ArrayLike
 from pencils.errors import CheckpointError
 from pencils.io.commit import discard, make_temporary
+from pencils.io.file_access import on_root, open_regular
 from pencils.io.file_info import Access, FileInfo
-from pencils.io.plain import check_regular
 from pencils.pencil import Pencil
-
-if TYPE_CHECKING:
-    from pencils.comm.mpi import MPI
-
-T = TypeVar("T")
 
 
 class Format(Protocol):
@@ -64,90 +53,40 @@ def format_of(_path: str) -> Format:
     return hdf5
 
 
-def on_root(comm: MPI.Intracomm, call: str, work: Callable[[], T]) -> T:
-    """Call a function on rank 0, and return its result on all ranks. *Collective*.
-
-    Parameters
-    ----------
-    comm : MPI.Intracomm
-        Private communicator.
-    call : str
-        The public function that needs the result, for error texts.
-    work : callable
-        Called on rank 0 only.
-
-    Returns
-    -------
-    object
-        What `work` returned.
-
-    Raises
-    ------
-    Exception
-        On every rank, what `work` raises.
-    """
-    made: T | None = None
-    with agreed(comm, call):
-        if comm.rank == 0:
-            made = work()
-    result: T = comm.bcast(made)
-    return result
-
-
 def open_on_root(
     path: str, name: str
 ) -> tuple[ArrayLike | None, tuple[int, ...], np.dtype[np.generic]]:
-    """Open an array on rank 0, for `partition`. *Collective* over all processes.
+    """Open an array on rank 0, for `partition`; return it, its shape and dtype. *Collective*.
 
-    Parameters
-    ----------
-    path : str
-        An .npy or HDF5 file.
-    name : str
-        The dataset in an HDF5 file that has more than one.
-
-    Returns
-    -------
-    array_like or None, tuple of int, numpy.dtype
-        On rank 0 the array, to be read piece by piece; on all ranks its shape and type.
-
-    Raises
-    ------
-    CheckpointError
-        On every rank, if there is no such array in the file.
-    OSError
-        On every rank, if the file cannot be opened.
+    The file is an .npy file, or an HDF5 file with one dataset or the dataset `name`. The array is
+    None on other ranks. CheckpointError or OSError are raised on every rank.
     """
-    comm = Pencil(1).comm
     data: Any = None
-    with agreed(comm, "open_on_root"):
-        if comm.rank == 0:
-            data = _open_npy(path) if path.endswith(".npy") else _open_dataset(path, name)
-    return data, *comm.bcast(None if data is None else (data.shape, data.dtype))
+
+    def work() -> tuple[tuple[int, ...], np.dtype[np.generic]]:
+        nonlocal data
+        data = (
+            _open_npy(path) if path.endswith(".npy") else format_of(path).open_dataset(path, name)
+        )
+        return data.shape, data.dtype
+
+    found = on_root(Pencil(1).comm, "open_on_root", work)
+    return data, *found
 
 
 def check_target(path: str) -> None:
-    """Check that `save` can create a file. *Collective* over all processes.
+    """Raise OSError on every rank if `save` cannot create a file. *Collective*."""
 
-    Raises
-    ------
-    OSError
-        On every rank, if rank 0 cannot write to the directory, or `path` is not a file.
-    """
-    comm = Pencil(1).comm
-    with agreed(comm, "check_target"):
-        if comm.rank == 0:
-            discard(make_temporary(Path(os.path.realpath(path))))
+    def work() -> None:
+        discard(make_temporary(Path(os.path.realpath(path))))
+
+    on_root(Pencil(1).comm, "check_target", work)
 
 
 def _open_npy(path: str) -> ArrayLike:
-    check_regular(path)
+    os.close(open_regular(path))
     try:
         return np.lib.format.open_memmap(path, mode="r")
     except ValueError as error:
         msg = f"cannot read {path}: {error}"
         raise CheckpointError(msg) from None
-
-
-def _open_dataset(path: str, name: str) -> ArrayLike:
-    return format_of(path).open_dataset(path, name)

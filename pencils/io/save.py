@@ -19,10 +19,10 @@ from pencils.comm.file import SharedFile
 from pencils.distribute.localgrid import LocalGrid
 from pencils.io.chunks import read_chunking
 from pencils.io.contents import Contents, gather_contents, whole_grid
+from pencils.io.file_access import shown
 from pencils.io.file_info import RESERVED
 from pencils.io.hdf5_writer import HDF5Writer
 from pencils.io.options import read_align, read_attrs, read_facts, read_grid, read_path
-from pencils.io.progress import shown
 from pencils.io.saving import Saving
 from pencils.io.slabs import Slabs
 from pencils.io.temp_file import Header, TempFile

@@ -15,7 +15,7 @@ from pencils.comm.file import SharedFile
 from pencils.comm.leaving import LeftTogether
 from pencils.errors import ArgumentError
 from pencils.io.hdf5_writer import HDF5Writer
-from pencils.io.slabs import Copies
+from pencils.io.slabs import SlabCopies
 from pencils.io.temp_file import TempFile
 from pencils.io.writers import Part
 
@@ -63,7 +63,7 @@ class Saving(LeftTogether):
         self._written.set_result(None)  # as long as there is no thread
         stop = Event()
         try:
-            with closing(HDF5Writer(self._file, temp_file, Copies())) as writer:
+            with closing(HDF5Writer(self._file, temp_file, SlabCopies())) as writer:
                 for entry in temp_file.entries:
                     if entry.nbytes:
                         self._parts[entry.name] = writer.take(fields[entry.name], entry)

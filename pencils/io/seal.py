@@ -22,6 +22,7 @@ from dataclasses import replace
 import numpy as np
 
 from pencils.io.captured_file import CapturedFile, Change
+from pencils.io.file_access import open_regular, read, write
 from pencils.io.file_info import DatasetInfo
 from pencils.io.manifest import (
     END_AT,
@@ -37,7 +38,6 @@ from pencils.io.manifest import (
     page_digests,
     read_head,
 )
-from pencils.io.plain import open_regular, read, write
 
 # The end of the file in the superblock is not summed up: it changes with every record.
 END_FIELD: Extent = (END_AT, 8)

@@ -12,10 +12,9 @@ from pencils.array.allocation import Widths
 from pencils.array.normalize import HaloLike, as_halo
 from pencils.array.pencil_array import PencilArray
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
-from pencils.io.boundary import boundary_widths
-from pencils.io.file_info import DatasetInfo
+from pencils.io.file_info import DatasetInfo, encode
 from pencils.io.options import read_name
-from pencils.io.values import encode
+from pencils.io.slabs import boundary_widths
 from pencils.pencil import Pencil
 
 _NUMBERS = "biufc"  # kinds of dtypes that can be converted into each other

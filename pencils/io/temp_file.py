@@ -16,8 +16,8 @@ from pencils.comm.agree import agreed
 from pencils.comm.reduce import allreduce
 from pencils.io.commit import allocate, clean, commit, discard, make_temporary
 from pencils.io.contents import Contents
+from pencils.io.file_access import system
 from pencils.io.file_info import DatasetInfo
-from pencils.io.hdf5_errors import system
 from pencils.io.manifest import Extent
 from pencils.io.seal import seal_new
 

@@ -14,9 +14,10 @@ from pencils.comm.file import SharedFile
 from pencils.comm.reduce import allreduce
 from pencils.io.checksum import checksum, checksum_box
 from pencils.io.chunks import chunk_box, count_chunks, enlarge
+from pencils.io.file_access import on_root
 from pencils.io.file_info import Access, DatasetInfo, FileInfo, damaged
 from pencils.io.options import read_path
-from pencils.io.root_io import format_of, on_root
+from pencils.io.root_io import format_of
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.io.checksum import checksum
+from pencils.io.file_access import OnProgress, ignore
 from pencils.io.file_info import DatasetInfo
-from pencils.io.progress import OnProgress, ignore
-from pencils.io.slabs import Place, Run, pieces
+from pencils.io.slabs import FileBlocks, Run, pieces
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -92,7 +92,7 @@ def write_each(
 
 def write_run(
     file: SharedFile,
-    place: Place,
+    place: FileBlocks,
     run: Run,
     *,
     first: int = 0,

@@ -21,10 +21,9 @@ import numpy as np
 from pencils.array.allocation import Array
 from pencils.comm.agree import agreed
 from pencils.io.commit import made
+from pencils.io.file_access import on_root, reading
 from pencils.io.file_info import RESERVED
-from pencils.io.hdf5_errors import reading
 from pencils.io.options import read_path
-from pencils.io.root_io import on_root
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:

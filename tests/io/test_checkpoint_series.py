@@ -293,7 +293,7 @@ def test_a_disk_that_fails_for_a_while_is_no_damage(folder, pencil, series, monk
             assert kind is OSError
             assert "Input/output error" in text
     with monkeypatch.context() as patch:
-        patch.setattr("pencils.io.plain.os.open", fail)
+        patch.setattr("pencils.io.file_access.os.open", fail)
         if pencil.size == 1:
             assert lab.raised(checkpoints.resume, pencil)[0] is OSError
     assert checkpoints.steps == [1, 2]

@@ -9,7 +9,7 @@ import pytest
 from tqdm import tqdm
 
 import pencils
-from pencils.io import progress, slabs
+from pencils.io import file_access, slabs
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -23,8 +23,8 @@ class Terminal(io.StringIO):
 def terminal(monkeypatch):
     """Let everything take long."""
     terminal = Terminal()
-    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=terminal))
-    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    monkeypatch.setattr(file_access, "sys", SimpleNamespace(stderr=terminal))
+    monkeypatch.setattr(file_access, "_PATIENCE", 0.0)
     monkeypatch.setattr(slabs, "PIECE_BYTES", 64)
     monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)  # no thread that outlives the test
     return terminal
@@ -47,24 +47,24 @@ def test_rank_0_shows_its_share(mpi_tmp_path, u, terminal, lab):
 
 
 def test_it_moves(terminal, lab):
-    with progress.shown("save", "folder/run.h5", 100, rank=0) as moved:
+    with file_access.shown("save", "folder/run.h5", 100, rank=0) as moved:
         time.sleep(0.15)  # a bar is drawn ten times a second at most
         moved(40)
-    with progress.shown("save", "folder/run.h5", 100, rank=1) as moved:
+    with file_access.shown("save", "folder/run.h5", 100, rank=1) as moved:
         moved(70)
     assert lab.everywhere("save run.h5:  40%" in terminal.getvalue())
     assert lab.everywhere("70%" not in terminal.getvalue())
 
 
 def test_nothing_is_shown_of_what_is_short(mpi_tmp_path, u, terminal, monkeypatch, lab):
-    monkeypatch.setattr(progress, "_PATIENCE", 60.0)
+    monkeypatch.setattr(file_access, "_PATIENCE", 60.0)
     pencils.save(mpi_tmp_path / "run.h5", {"u": u})
     assert lab.everywhere(terminal.getvalue() == "")
 
 
 def test_nothing_is_shown_in_a_file(mpi_tmp_path, u, terminal, monkeypatch, lab):
     log = io.StringIO()
-    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=log))
+    monkeypatch.setattr(file_access, "sys", SimpleNamespace(stderr=log))
     pencils.save(mpi_tmp_path / "run.h5", {"u": u})
     assert lab.everywhere(log.getvalue() == terminal.getvalue() == "")
 
@@ -95,6 +95,6 @@ class Gone(Terminal):
 @pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("stderr", [None, SimpleNamespace(write=print), Gone()])
 def test_a_terminal_that_is_not_as_it_should_be(mpi_tmp_path, u, monkeypatch, stderr, lab):
-    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=stderr))
+    monkeypatch.setattr(file_access, "sys", SimpleNamespace(stderr=stderr))
     pencils.save(mpi_tmp_path / "run.h5", {"u": u})
     assert lab.everywhere(pencils.load(mpi_tmp_path / "run.h5", u.pencil)["u"].sum() == u.size)

@@ -230,7 +230,7 @@ def test_a_relative_path_is_that_of_the_beginning(path, pencil, monkeypatch):
 def test_no_room_for_the_copy_on_one_rank(path, pencil, monkeypatch, lab):
     from pencils.io import slabs
 
-    class Full(slabs.Copies):
+    class Full(slabs.SlabCopies):
         def of(self, field):
             slab = slabs.Slabs.of(self, field)
             with slabs.agreed(field.pencil.topology.comm, "Slabs"):
@@ -239,7 +239,7 @@ def test_no_room_for_the_copy_on_one_rank(path, pencil, monkeypatch, lab):
             return slab
 
     with monkeypatch.context() as patch:
-        patch.setattr("pencils.io.saving.Copies", Full)
+        patch.setattr("pencils.io.saving.SlabCopies", Full)
         error = lab.raised(pencils.save, path, {"u": pencils.ones(pencil)}, wait=False)[0]
     assert error is MemoryError
     assert lab.on_root(os.listdir, path.parent) == ["a.h5"]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pencils.io.values import Stored, decode, encode
+from pencils.io.file_info import Stored, decode, encode
 
 VALUES = [
     *(True, False, 0, -3, 2**63 - 1, 2**64 - 1, 0.1, float("inf"), 1 - 2j),

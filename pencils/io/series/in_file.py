@@ -15,10 +15,10 @@ from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.comm.reduce import allreduce
 from pencils.io.commit import clean, commit, discard, made, make_temporary
+from pencils.io.file_info import Stored
 from pencils.io.options import already_there
 from pencils.io.series.state import SUMS, TIME, SeriesState
-from pencils.io.slabs import Place, Slabs, runs
-from pencils.io.values import Stored
+from pencils.io.slabs import FileBlocks, Slabs, runs
 from pencils.io.writers import write_run
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class InFile:
         values: Mapping[str, Stored],
     ) -> None:
         """Add a snapshot."""
-        found: tuple[str, dict[str, Place]] | None = None
+        found: tuple[str, dict[str, FileBlocks]] | None = None
         with agreed(self._comm, "append"):
             if self._file is not None:
                 found = self._file.path, self._file.place()
@@ -160,7 +160,7 @@ def _write(
     path: str,
     step: int,
     fields: Mapping[str, PencilArray],
-    places: Mapping[str, Place],
+    places: Mapping[str, FileBlocks],
 ) -> dict[str, int]:
     """Write fields at new places; return their checksums, as part of all snapshots."""
     sums = np.zeros(len(places), np.uint64)

@@ -14,11 +14,10 @@ from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, CheckpointError
 from pencils.io.checkpoint_files import LOG
 from pencils.io.commit import made
-from pencils.io.file_info import Access
+from pencils.io.file_info import Access, Stored, decode
 from pencils.io.options import already_there
 from pencils.io.save import save
 from pencils.io.series.state import TIME, SeriesState
-from pencils.io.values import Stored, decode
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI

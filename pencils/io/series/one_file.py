@@ -22,6 +22,7 @@ from pencils.errors import CheckpointError
 from pencils.io import hdf5
 from pencils.io.captured_file import CapturedFile, Change, changing
 from pencils.io.chunks import chunk_in_order, count_chunks
+from pencils.io.file_access import open_regular
 from pencils.io.file_info import RESERVED, Access
 from pencils.io.manifest import (
     END_AT,
@@ -38,7 +39,6 @@ from pencils.io.manifest import (
     page_digests,
     read_head,
 )
-from pencils.io.plain import open_regular
 from pencils.io.seal import (
     END_FIELD,
     differences,
@@ -50,7 +50,7 @@ from pencils.io.seal import (
 )
 from pencils.io.series.state import Column, SeriesState
 from pencils.io.series.tree import list_entries, make_chunked, read_tree, write_facts, write_tree
-from pencils.io.slabs import Place
+from pencils.io.slabs import FileBlocks
 
 # Readers before HDF5 2.0 take chunks below 4 GiB.
 CHUNK_BYTES = 2**30
@@ -101,7 +101,7 @@ class OneFile:
         self._earlier = checked.record.manifest.earlier
         self._captured: CapturedFile | None = None  # between `place` and `commit`
 
-    def place(self) -> dict[str, Place]:
+    def place(self) -> dict[str, FileBlocks]:
         """Extend all datasets in memory; return the places of the new snapshot of every field.
 
         Raises
@@ -122,7 +122,7 @@ class OneFile:
                 file[column.name].resize(count + 1, axis=0)
             return {column.name: self._find(file, column) for column in self.state.fields}
 
-    def commit(self, row: Mapping[str, Any], places: Mapping[str, Place]) -> None:
+    def commit(self, row: Mapping[str, Any], places: Mapping[str, FileBlocks]) -> None:
         """Add a snapshot whose fields are written at `places`: its time, values and checksums.
 
         Raises
@@ -226,10 +226,10 @@ class OneFile:
         near = self._outside[: bisect(self._outside, (offset + count,))][-2:]
         return any(sum(extent) > offset and extent != END_FIELD for extent in near)
 
-    def _find(self, file: Any, column: Column) -> Place:
+    def _find(self, file: Any, column: Column) -> FileBlocks:
         """Find the chunks of the last snapshot of a field."""
         if not column.nbytes:
-            return Place((), 1)
+            return FileBlocks((), 1)
         dataset, chunk = file[column.name].id, _chunk(column)
         starts = []
         for index in np.ndindex(*count_chunks(column.shape, chunk[1:])):
@@ -241,7 +241,7 @@ class OneFile:
         if min(starts) < self._record.stop:
             msg = "this version of HDF5 allocates chunks in another way than pencils expects"
             raise RuntimeError(msg)
-        return Place(tuple(starts), prod(chunk) * column.dtype.itemsize)
+        return FileBlocks(tuple(starts), prod(chunk) * column.dtype.itemsize)
 
     def _seal_again(self, raw: Iterable[Extent]) -> Checked:
         """Give a file that another program has changed a record."""

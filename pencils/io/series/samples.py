@@ -14,10 +14,9 @@ from pencils.array.pencil_array import PencilArray
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.io.contents import check_groups
-from pencils.io.file_info import RESERVED
+from pencils.io.file_info import RESERVED, Stored, encode
 from pencils.io.options import read_name
 from pencils.io.series.state import SELECTED, SOURCE, TIME, Column
-from pencils.io.values import Stored, encode
 from pencils.layout import Box, Selection
 from pencils.layout.selection import positions
 from pencils.pencil import Pencil

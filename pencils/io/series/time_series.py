@@ -20,7 +20,7 @@ from pencils.comm.topology import congruent, user_comm
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.contents import are_fields, whole_grid
-from pencils.io.file_info import RESERVED
+from pencils.io.file_info import COORDINATE, RESERVED, Stored
 from pencils.io.options import read_attrs, read_facts, read_grid, read_mode, read_path
 from pencils.io.save import save
 from pencils.io.series.in_file import InFile
@@ -35,7 +35,6 @@ from pencils.io.series.samples import (
     read_samples,
 )
 from pencils.io.series.state import Column
-from pencils.io.values import COORDINATE, Stored
 from pencils.io.xdmf import write_sidecar
 from pencils.pencil import Pencil
 

@@ -12,10 +12,9 @@ import numpy as np
 from pencils.errors import CheckpointError
 from pencils.io.captured_file import changing
 from pencils.io.create import file_type, label, store_attribute, store_value
-from pencils.io.file_info import FORMAT, RESERVED, DatasetInfo
+from pencils.io.file_info import COORDINATE, FORMAT, RESERVED, DatasetInfo, Stored
 from pencils.io.seal import seal_new
 from pencils.io.series.state import SOURCE, SUMS, TIME, Column, SeriesState
-from pencils.io.values import COORDINATE, Stored
 
 # Attribute of files that are series, with the version of what only those have.
 _SERIES = RESERVED + "series"

@@ -1,0 +1,192 @@
+"""What reading and writing share: system calls, errors, work on rank 0, a progress bar."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pencils.comm.agree import agreed
+from pencils.errors import CheckpointError, PencilsError
+
+if TYPE_CHECKING:
+    from pencils.comm.mpi import MPI
+
+T = TypeVar("T")
+
+_KINDS = {
+    stat.S_IFIFO: "FIFO",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "device",
+    stat.S_IFBLK: "device",
+}
+# In the error texts of HDF5; h5py raises them as errors of many types.
+_NUMBER = re.compile(r"errno = (\d+)")
+# Saves and loads that take no longer than this number of seconds need no progress bar.
+_PATIENCE = 1.0
+
+# A function that is called with the number of bytes that a rank has moved.
+OnProgress = Callable[[int], object]
+
+
+def on_root(comm: MPI.Intracomm, call: str, work: Callable[[], T]) -> T:
+    """Return on all ranks what `work` returns on rank 0, or raise its error. *Collective*.
+
+    `call` is the public function that needs the result, for error texts.
+    """
+    made: T | None = None
+    with agreed(comm, call):
+        if comm.rank == 0:
+            made = work()
+    result: T = comm.bcast(made)
+    return result
+
+
+def open_regular(path: str) -> int:
+    """Open a regular file for reading, and return its descriptor. Never waits.
+
+    Raises CheckpointError for a FIFO, a socket or a device, OSError if the file cannot be opened.
+    """
+    try:
+        _check_kind(path, Path(path).stat().st_mode)  # before: opening a device can change it
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        where = f"; check the path, the working directory is {Path.cwd()}"
+        hint = where if isinstance(error, FileNotFoundError) else ""
+        msg = f"cannot load {path}: {error.strerror}{hint}"
+        raise OSError(error.errno, msg) from None  # of the same type
+    try:
+        _check_kind(path, os.fstat(handle).st_mode)  # after: another file may have the name now
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _check_kind(path: str, mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "special file")
+        msg = f"{path} is a {kind}, not a regular file; give the name of an HDF5 file"
+        raise CheckpointError(msg)
+
+
+def read(handle: int, count: int, offset: int) -> bytes:
+    """Read `count` bytes at a position of an open file; fewer only at its end."""
+    data = os.pread(handle, count, offset)
+    while 0 < len(data) < count:
+        more = os.pread(handle, count - len(data), offset + len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+def write(handle: int, data: bytes, offset: int) -> None:
+    """Write all bytes to a position of an open file, in several calls if the system needs them."""
+    done = 0
+    while done < len(data):
+        done += os.pwrite(handle, data[done:], offset + done)
+
+
+def number_of(error: BaseException | None) -> int | None:
+    """Return the errno of the system error that caused another error; None if there was none.
+
+    Examples
+    --------
+    >>> number_of(KeyError("Unable to open object (file read failed: errno = 5)"))
+    5
+    """
+    while error is not None:
+        if isinstance(error, OSError) and error.errno is not None:
+            return error.errno
+        found = _NUMBER.search(str(error))
+        if found and int(found[1]):
+            return int(found[1])
+        error = error.__cause__ or error.__context__
+    return None
+
+
+@contextmanager
+def system(verb: str, path: object) -> Iterator[None]:
+    """Use h5py in a ``with`` block; raise errors of the system as OSError with their errno.
+
+    The error text is "cannot `verb` `path`" and the reason.
+    """
+    try:
+        yield
+    except PencilsError:
+        raise
+    except Exception as error:
+        number = number_of(error)
+        if number is None:
+            raise
+        msg = f"cannot {verb} {path}: {os.strerror(number)}"
+        raise OSError(number, msg) from error
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Read by h5py in a ``with`` block; other errors than those of the system mean damage.
+
+    Raises OSError with its errno, or CheckpointError.
+    """
+    try:
+        with system("read", path):
+            yield
+    except (PencilsError, MemoryError):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        msg = f"{path} is a damaged HDF5 file: {error}"
+        raise CheckpointError(msg) from error
+
+
+def ignore(_nbytes: int) -> None:
+    """Show no progress."""
+
+
+@contextmanager
+def shown(verb: str, path: str, nbytes: int, *, rank: int) -> Iterator[OnProgress]:
+    """Show how many of about `nbytes` bytes are moved, if this is rank 0 and has a terminal. Local.
+
+    Yields a function to be called with the number of bytes that were moved since the last call.
+
+    Examples
+    --------
+    >>> with shown("save", "run.h5", 10, rank=0) as moved:  # too short for a bar
+    ...     moved(10)
+    """
+    bar = _make_bar(f"{verb} {Path(path).name}", nbytes) if rank == 0 else None
+    if bar is None:
+        yield ignore
+        return
+
+    def update(moved: int) -> None:
+        with suppress(Exception):  # a terminal that is gone; no reason to leave other ranks alone
+            bar.update(moved)
+
+    try:
+        yield update
+    finally:
+        with suppress(Exception):
+            bar.close()
+
+
+def _make_bar(text: str, nbytes: int) -> Any:
+    """Make a bar; None without a terminal, or if the terminal fails."""
+    form: dict[str, Any] = {"unit": "B", "unit_scale": True, "unit_divisor": 1024, "leave": False}
+    with suppress(Exception):
+        from tqdm import tqdm
+
+        if sys.stderr.isatty():
+            return tqdm(total=nbytes, desc=text, file=sys.stderr, delay=_PATIENCE, **form)
+    return None
