@@ -43,7 +43,7 @@ def row(shape, ranks, decomp, other):
         microseconds(layout.owner, index),
         microseconds(redistribution, layout, layout, rank, rank),
         microseconds(redistribution, layout, target, rank, rank),
-        len(redistribution(layout, target, rank, rank).sends),
+        len(redistribution(layout, target, rank, rank)[0]),
     )
 
 

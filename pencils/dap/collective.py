@@ -20,7 +20,7 @@ from pencils.dap.global_maps import GlobalDimMap, GlobalDist, GlobalUnstructured
 from pencils.dap.maps import BlockMap, DimMap, LocalDist, brief
 from pencils.dap.parse import is_old
 from pencils.dap.validate import Metadata, metadata, raise_first
-from pencils.layout.grid import ProcessGrid
+from pencils.layout import ProcessGrid
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI

@@ -24,7 +24,7 @@ from pencils.dap.maps import (
     check_present,
 )
 from pencils.errors import ArgumentError
-from pencils.layout.grid import ProcessGrid
+from pencils.layout import ProcessGrid
 
 
 @dataclass(frozen=True)

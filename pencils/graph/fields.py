@@ -173,11 +173,11 @@ def transpose(
         msg = f"both pencils must have the same global shape and processes:\n{pen!r}\n{pen2!r}"
         raise PencilMismatchError(msg)
     here, there = pen.extent(singletons), pen2.extent(singletons)
-    schedule = redistribution(here.layout, there.layout, pen.rank, pen2.rank)
+    leaving, arriving = redistribution(here.layout, there.layout, pen.rank, pen2.rank)
     sends, recvs = Keys(list), Keys(list)
-    for message in schedule.sends:
+    for message in leaving:
         sends[message.dest].append(message.box.slices(here.box.start))
-    for message in schedule.recvs:
+    for message in arriving:
         recvs[message.source].append(message.box.slices(there.box.start))
     shape = components + there.local_shape
     return _redistributed(x, sends, recvs, shape, pen2, ranks=_ranks_on(comm, pen), tag=tag)

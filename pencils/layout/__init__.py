@@ -5,13 +5,11 @@ their number. Imports `pencils.errors` only; no MPI, no arrays. Begin with `spli
 `layout` (all of them) and `redistribution` (from one layout to another).
 """
 
-from pencils.layout.box import Box
-from pencils.layout.build import build_layout
-from pencils.layout.grid import ProcessGrid, choose_grid
+from pencils.layout.box import Box, Selection
+from pencils.layout.build import build_layout, choose_grid
 from pencils.layout.halo import ghost_box, halo_room, interior
-from pencils.layout.layout import Layout
-from pencils.layout.redistribution import Message, Schedule, gather, redistribution, scatter
-from pencils.layout.selection import Selection
+from pencils.layout.layout import Layout, ProcessGrid
+from pencils.layout.redistribution import Message, gather, redistribution, scatter
 from pencils.layout.split import Split
 
 __all__ = [
@@ -19,7 +17,6 @@ __all__ = [
     "Layout",
     "Message",
     "ProcessGrid",
-    "Schedule",
     "Selection",
     "Split",
     "build_layout",

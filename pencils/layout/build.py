@@ -1,14 +1,15 @@
-"""Build a Layout from user arguments: defaults and checks."""
+"""Build a Layout from user arguments: defaults, checks and the choice of a process grid."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
+from math import isqrt, prod
 from typing import cast
 
 from pencils.errors import ArgumentError
-from pencils.layout.grid import ProcessGrid, choose_grid
 from pencils.layout.integers import as_dims, as_int, as_ints, items_of, to_int
-from pencils.layout.layout import Layout
+from pencils.layout.layout import Layout, ProcessGrid
 from pencils.layout.split import RULES, Rule, Split
 
 SplitSpec = str | Sequence[int]
@@ -34,18 +35,8 @@ def build_layout(
         Global points along each dimension, at least one dimension.
     ranks : int
         Number of ranks, at least 1.
-    decomp : int or sequence of int, optional
-        Decomposed dimensions; entry ``i`` lies on axis ``i`` of the process grid. Default: all
-        but the last, or dimension 0 of a 1-D grid. Negative ones count from the end.
-    grid : int or sequence of int, optional
-        Processes along each entry of `decomp`; 0 leaves the choice open (`choose_grid`).
-    periodic : bool or sequence of bool, optional
-        Whether dimensions wrap around, for all or for each.
-    order : sequence of int, optional
-        Memory order of the dimensions, slowest first. Default: C order.
-    splits : str, sequence of int, or one of these per dimension, optional
-        A rule name ("first", "last", "floor", "ceil"; see `Split`) or explicit bounds
-        ``(0, ..., points)``, one more than there are processes along the dimension.
+    decomp, grid, periodic, order, splits
+        As for `pencils.Pencil`; `choose_grid` chooses what `grid` leaves open.
 
     Returns
     -------
@@ -176,3 +167,88 @@ def _make_split(dim: int, points: int, parts: int, spec: SplitSpec) -> Split:
         )
         raise ArgumentError(msg)
     return Split.from_bounds(spec)
+
+
+def choose_grid(
+    points: Sequence[int], ranks: int, fixed: Sequence[int] = (), rules: Sequence[Rule] = ()
+) -> tuple[int, ...]:
+    """Choose how many processes go along each dimension of a grid of `points`.
+
+    Of all factorisations of `ranks`, takes those that leave the fewest ranks without points, then
+    the one whose cuts through the grid have the least surface; ties go to the smaller largest
+    block, then to more processes along the earlier (slower) dimensions.
+
+    Parameters
+    ----------
+    points : sequence of int
+        Points along each decomposed dimension.
+    ranks : int
+        Number of processes to place.
+    fixed : sequence of int, optional
+        Required number of processes along each dimension; 0 leaves the choice open.
+    rules : sequence of str, optional
+        Split rule of each dimension (see `Split`); "ceil" may leave more ranks without points
+        than "first", the default.
+
+    Returns
+    -------
+    tuple of int
+        Processes along each dimension; their product is `ranks`.
+
+    Raises
+    ------
+    ArgumentError
+        If the required numbers do not divide `ranks`.
+
+    Examples
+    --------
+    >>> choose_grid((64, 64), 6), choose_grid((4, 1000), 6), choose_grid((64, 64), 6, (0, 3))
+    ((3, 2), (1, 6), (2, 3))
+    """
+    wanted = tuple(fixed) or (0,) * len(points)
+    first: Sequence[Rule] = ["first"] * len(points)
+    cuts = [
+        {parts: Split(n, parts, rule) for parts in _divisors(ranks)}
+        for n, rule in zip(points, rules or first, strict=True)
+    ]
+    across = [prod(points[:axis]) * prod(points[axis + 1 :]) for axis in range(len(points))]
+
+    def cost(grid: tuple[int, ...]) -> tuple[int, int, int, tuple[int, ...]]:
+        splits = [along[parts] for along, parts in zip(cuts, grid, strict=True)]
+        blocks = [split.filled for split in splits]
+        surface = sum((count - 1) * area for count, area in zip(blocks, across, strict=True))
+        largest = prod(split.longest for split in splits)
+        return -prod(blocks), surface, largest, tuple(-parts for parts in grid)
+
+    best = min(factorizations(ranks, wanted), key=cost, default=None)
+    if best is None:
+        msg = (
+            f"grid {wanted} cannot hold {ranks} processes: the product of its entries must be "
+            f"{ranks} (0 leaves an entry open; explicit splits fix it)"
+        )
+        raise ArgumentError(msg)
+    return best
+
+
+def factorizations(number: int, wanted: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """All ways to write `number` as one factor per entry of `wanted`, 0 being any factor.
+
+    Examples
+    --------
+    >>> list(factorizations(6, (0, 0)))
+    [(1, 6), (2, 3), (3, 2), (6, 1)]
+    """
+    if len(wanted) == 1:
+        if wanted[0] in (0, number):
+            yield (number,)
+        return
+    for first in _divisors(number) if wanted[0] == 0 else wanted[:1]:
+        if first > 0 and number % first == 0:
+            for rest in factorizations(number // first, wanted[1:]):
+                yield (first, *rest)
+
+
+@cache
+def _divisors(number: int) -> list[int]:
+    small = [d for d in range(1, isqrt(number) + 1) if number % d == 0]
+    return sorted({*small, *(number // d for d in small)})

@@ -8,7 +8,7 @@ which are outside of the domain along a dimension that is not periodic, are not 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -50,23 +50,7 @@ def halo_room(
     halo: Sequence[tuple[int, int]],
     trimmed: Collection[int],
 ) -> tuple[tuple[int, int], ...]:
-    """Points of a padded block around its own ones: the halo, without trimmed boundary points.
-
-    Parameters
-    ----------
-    own : Box
-        The own block.
-    shape : sequence of int
-        Global shape.
-    halo : sequence of (int, int)
-        Widths ``(lo, hi)`` along every dimension.
-    trimmed : collection of int
-        Dimensions along which padded blocks hold no boundary points.
-
-    Returns
-    -------
-    tuple of (int, int)
-        Points before and after the own ones, along every dimension.
+    """Widths around an own block: the halo, but no boundary points along `trimmed` dimensions.
 
     Examples
     --------
@@ -165,26 +149,11 @@ def sweeps(dims: Sequence[int], reached: Sequence[int] = ()) -> list[Round]:
 def exchange(
     layout: Layout, widths: Widths, rank: int, faces: Round
 ) -> tuple[list[HaloMessage], list[HaloMessage]]:
-    """List the messages that a rank sends and receives in one round.
+    """List the messages that a rank sends and receives in one round, in the same order on both.
 
     The cost follows the number of messages of that rank. A halo may be wider than the blocks of the
     neighbours, and wrap around more than once. Ranks without points of their own have no ghosts.
-
-    Parameters
-    ----------
-    layout : Layout
-        Of the field, singleton dimensions included; those must have no halo.
-    widths : sequence of (int, int)
-        Halo widths ``(lo, hi)`` along each dimension.
-    rank : int
-        The rank.
-    faces : Round
-        Ghosts that the round fills.
-
-    Returns
-    -------
-    sends, recvs : list of Ghosts
-        Between any two ranks in the same order on both sides.
+    The layout is that of the field; its singleton dimensions must have no halo.
 
     Examples
     --------
@@ -194,44 +163,45 @@ def exchange(
     >>> [(g.source, g.box.slices(), g.wrap) for g in recvs]
     [(1, (slice(-1, 0, None),), (8,)), (1, (slice(4, 5, None),), (0,))]
     """
-    own = layout.box(rank)
-    if own.volume == 0:
+    if layout.box(rank).volume == 0:
         return [], []
     sends = [
         HaloMessage(rank, peer, box, wrap)
         for face in faces
-        for peer, box, wrap in _boxes(layout, widths, rank, face, outgoing=True)
+        for peer, box, wrap in _boxes(layout, widths, rank, face, _outgoing)
     ]
     recvs = [
         HaloMessage(peer, rank, box, wrap)
         for face in faces
-        for peer, box, wrap in _boxes(layout, widths, rank, face, outgoing=False)
+        for peer, box, wrap in _boxes(layout, widths, rank, face, _incoming)
     ]
-    return sorted(sends, key=_place), sorted(recvs, key=_place)
+    return sorted(sends, key=_start), sorted(recvs, key=_start)
 
 
-class _Segment(NamedTuple):
-    """Points ``[lo, hi)`` of one dimension, in the receiver's indices, of or for `part`."""
+def _start(message: HaloMessage) -> tuple[int, ...]:
+    return message.box.start
 
-    part: int
-    lo: int
-    hi: int
-    wrap: int
+
+# Part, first index, the one after the last, and wrap along one dimension, in the receiver's
+# indices.
+_Segment = tuple[int, int, int, int]
 
 
 def _boxes(
-    layout: Layout, widths: Widths, rank: int, face: Faces, *, outgoing: bool
+    layout: Layout,
+    widths: Widths,
+    rank: int,
+    face: Faces,
+    find: Callable[..., Iterator[_Segment]],
 ) -> Iterator[tuple[int, Box, tuple[int, ...]]]:
-    """Yield peer, box and wrap of all messages that a rank sends, or receives."""
+    """Yield peer, box and wrap of all messages whose segments `find` lists for each dimension."""
     parts = layout.parts(rank)
     reached = [width if dim in face.reached else (0, 0) for dim, width in enumerate(widths)]
     whole = ghost_box(layout.box(rank), layout.shape, layout.periodic, reached)
-    mine = [_Segment(*fixed, 0) for fixed in zip(parts, whole.start, whole.stop, strict=True)]
-    find = _outgoing if outgoing else _incoming
     along = [
         list(find(layout.splits[dim], parts[dim], widths[dim], periodic=layout.periodic[dim]))
         if dim in face.dims and any(widths[dim])
-        else [mine[dim]]
+        else [(parts[dim], whole.start[dim], whole.stop[dim], 0)]
         for dim in range(layout.ndim)
     ]
     for segments in product(*along):
@@ -245,10 +215,10 @@ def _incoming(
 ) -> Iterator[_Segment]:
     """Owners of a block and its ghosts along one dimension."""
     start, stop = split.bounds(part)
-    low, high = start - width[0], stop + width[1]
-    for shift in _shifts(split.points, low, high, periodic=periodic):
-        for peer, lo, hi in _overlaps(split, low - shift, high - shift):
-            yield _Segment(peer, lo + shift, hi + shift, -shift)
+    for peer, lo, hi, shift in _overlaps(
+        split, start - width[0], stop + width[1], periodic=periodic
+    ):
+        yield peer, lo, hi, -shift
 
 
 def _outgoing(
@@ -257,23 +227,15 @@ def _outgoing(
     """Blocks whose ghosts are points of this one, or of its periodic images."""
     start, stop = split.bounds(part)
     low, high = start - width[1], stop + width[0]
-    for shift in _shifts(split.points, low, high, periodic=periodic):
-        for peer, _, _ in _overlaps(split, low - shift, high - shift):
-            first, last = split.bounds(peer)
-            lo, hi = max(first - width[0], start - shift), min(last + width[1], stop - shift)
-            yield _Segment(peer, lo, hi, shift)
+    for peer, _, _, shift in _overlaps(split, low, high, periodic=periodic):
+        first, last = split.bounds(peer)
+        lo, hi = max(first - width[0], start - shift), min(last + width[1], stop - shift)
+        yield peer, lo, hi, shift
 
 
-def _shifts(points: int, low: int, high: int, *, periodic: bool) -> range:
-    """Shifts of the grid, one per period, that bring points into ``[low, high)``."""
-    if not periodic:
-        return range(1)
-    return range(low // points * points, high, points)
-
-
-def _overlaps(split: Split, low: int, high: int) -> Iterator[tuple[int, int, int]]:
-    return split.overlaps(max(low, 0), min(high, split.points))
-
-
-def _place(ghosts: HaloMessage) -> tuple[int, ...]:
-    return ghosts.box.start
+def _overlaps(split: Split, low: int, high: int, *, periodic: bool) -> Iterator[_Segment]:
+    """Blocks with points in ``[low, high)``, and the shift of the period that these are in."""
+    points = split.points
+    for shift in range(low // points * points, high, points) if periodic else (0,):
+        for part, lo, hi in split.overlaps(max(low - shift, 0), min(high - shift, points)):
+            yield part, lo + shift, hi + shift, shift

@@ -21,13 +21,7 @@ def to_int(value: object) -> int | None:
 
 
 def check_64_bits(name: str, numbers: Sequence[int]) -> None:
-    """Check that integers are of 64 bits.
-
-    Raises
-    ------
-    ArgumentError
-        If one is not.
-    """
+    """Raise an ArgumentError if one of the integers has more than 64 bits."""
     if numbers and not -MOST <= min(numbers) <= max(numbers) <= MOST:
         # Python refuses to print very long ones.
         msg = f"{name} holds an integer of more than 64 bits; the largest possible one is {MOST}"
@@ -35,24 +29,7 @@ def check_64_bits(name: str, numbers: Sequence[int]) -> None:
 
 
 def as_int(name: str, value: object, *, least: int | None = None) -> int:
-    """Return one integer of at most 64 bits as a Python int.
-
-    Parameters
-    ----------
-    name : str
-        Of the argument, for errors.
-    value : object
-        The argument.
-    least : int, optional
-        Smallest value allowed.
-
-    Raises
-    ------
-    TypeError
-        If it is not an integer; booleans are refused.
-    ArgumentError
-        If it is less than `least`, or has more than 64 bits.
-    """
+    """Return one integer of at most 64 bits, and at least `least`, as a Python int."""
     number = to_int(value)
     if number is None:
         msg = f"{name}={value!r} must be one integer"
@@ -65,15 +42,7 @@ def as_int(name: str, value: object, *, least: int | None = None) -> int:
 
 
 def as_ints(name: str, values: object) -> tuple[int, ...]:
-    """Return one integer, or a sequence of integers, as a tuple of Python ints.
-
-    Raises
-    ------
-    TypeError
-        If anything in it is not an integer; booleans are refused.
-    ArgumentError
-        If one has more than 64 bits.
-    """
+    """Return one integer, or a sequence of integers, as a tuple of Python ints."""
     if type(values) is tuple and {int}.issuperset(map(type, values)):  # as in every shift
         check_64_bits(name, values)
         return values
@@ -89,13 +58,7 @@ def as_ints(name: str, values: object) -> tuple[int, ...]:
 
 
 def as_dims(name: str, values: object, ndim: int) -> tuple[int, ...]:
-    """Return distinct dimension numbers in ``[-ndim, ndim)`` as non-negative ones.
-
-    Raises
-    ------
-    ArgumentError
-        If one is out of range or named twice.
-    """
+    """Return distinct dimension numbers in ``[-ndim, ndim)`` as non-negative ones."""
     given = as_ints(name, values)
     if any(not -ndim <= dim < ndim for dim in given):
         msg = (
@@ -111,13 +74,7 @@ def as_dims(name: str, values: object, ndim: int) -> tuple[int, ...]:
 
 
 def as_dim(name: str, value: object, ndim: int) -> int:
-    """Return one dimension number; see `as_dims`.
-
-    Raises
-    ------
-    ArgumentError
-        Also if there are several.
-    """
+    """Return one dimension number in ``[-ndim, ndim)`` as a non-negative one."""
     dims = as_dims(name, value, ndim)
     if len(dims) != 1:
         msg = f"{name}={value!r} must be one dimension"

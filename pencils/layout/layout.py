@@ -4,11 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
-from pencils.layout.box import Box
-from pencils.layout.grid import ProcessGrid
-from pencils.layout.selection import positions
+from pencils.layout.box import Box, positions
 from pencils.layout.split import Split
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessGrid:
+    """Ranks ``0 .. size - 1`` laid out in C order: the last axis of the grid is fastest.
+
+    Examples
+    --------
+    >>> grid = ProcessGrid((2, 3))
+    >>> grid.coords(4), grid.rank((1, 1))
+    ((1, 1), 4)
+    """
+
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return prod(self.shape)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Step in rank from one coordinate to the next, along every axis."""
+        return tuple(prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
+
+    def coords(self, rank: int) -> tuple[int, ...]:
+        """Coordinates of a rank."""
+        return tuple(
+            rank // stride % extent for stride, extent in zip(self.strides, self.shape, strict=True)
+        )
+
+    def rank(self, coords: Sequence[int]) -> int:
+        """Rank at the given coordinates."""
+        return sum(c * stride for c, stride in zip(coords, self.strides, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +160,14 @@ class Layout:
 
         Diagonal offsets are allowed. Returns None beyond an edge that is not periodic.
         """
-        along = [self.decomp.index(dim) if dim in self.decomp else None for dim in range(self.ndim)]
-        steps = [0] * len(self.decomp)
-        wraps = [False] * len(self.decomp)
-        for axis, step, periodic in zip(along, offset, self.periodic, strict=True):
-            if axis is not None:
-                steps[axis], wraps[axis] = step, periodic
-            elif step != 0 and not periodic:
+        parts = []
+        along = zip(self.parts(rank), offset, self.splits, self.periodic, strict=True)
+        for here, step, split, wraps in along:
+            there = (here + step) % split.parts if wraps else here + step
+            if not 0 <= there < split.parts:
                 return None
-        return self.grid.neighbor(rank, steps, wraps)
+            parts.append(there)
+        return self.rank(parts)
 
     def with_singletons(self, dims: Collection[int]) -> Layout:
         """Give the dimensions `dims` extent 1, replicated over the processes along them."""

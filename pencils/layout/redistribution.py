@@ -7,7 +7,6 @@ follows the number of messages of that rank, not the number of pairs of ranks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
@@ -24,22 +23,10 @@ class Message(NamedTuple):
     box: Box
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """Messages that one rank sends and receives; its message to itself is in both lists."""
-
-    sends: tuple[Message, ...]
-    recvs: tuple[Message, ...]
-
-    def reversed(self) -> Schedule:
-        """Return the schedule that takes every box back; exact where nothing is replicated."""
-        return Schedule(_reversed(self.recvs), _reversed(self.sends))
-
-
 def redistribution(
     source: Layout, target: Layout, source_rank: int | None, target_rank: int | None
-) -> Schedule:
-    """Messages of one process that move a field from one layout to another of the same shape.
+) -> tuple[list[Message], list[Message]]:
+    """List the messages of one process that move a field to another layout of the same shape.
 
     The layouts may have different numbers of ranks. Senders are named by their rank in `source`,
     receivers by their rank in `target`.
@@ -55,6 +42,11 @@ def redistribution(
     source_rank, target_rank : int or None
         Rank of this process in each layout; None if it has none there.
 
+    Returns
+    -------
+    sends, recvs : list of Message
+        What the process sends and receives; a message to itself is in both lists.
+
     Raises
     ------
     ArgumentError
@@ -64,7 +56,8 @@ def redistribution(
     --------
     >>> from pencils.layout.build import build_layout
     >>> rows, columns = build_layout((4, 6), 2, decomp=0), build_layout((4, 6), 2, decomp=1)
-    >>> [(m.dest, m.box.slices()) for m in redistribution(rows, columns, 0, 0).sends]
+    >>> sends, recvs = redistribution(rows, columns, 0, 0)
+    >>> [(m.dest, m.box.slices()) for m in sends]
     ... # doctest: +NORMALIZE_WHITESPACE
     [(0, (slice(0, 2, None), slice(0, 3, None))),
      (1, (slice(0, 2, None), slice(3, 6, None)))]
@@ -72,9 +65,9 @@ def redistribution(
     if source.shape != target.shape:
         msg = f"cannot redistribute shape {source.shape} to shape {target.shape}; make them equal"
         raise ArgumentError(msg)
-    sends = () if source_rank is None else tuple(_sends(source, target, source_rank))
-    recvs = () if target_rank is None else tuple(_recvs(source, target, target_rank))
-    return Schedule(sends, recvs)
+    sends = [] if source_rank is None else list(_sends(source, target, source_rank))
+    recvs = [] if target_rank is None else list(_recvs(source, target, target_rank))
+    return sends, recvs
 
 
 def scatter(layout: Layout, root: int) -> Iterator[Message]:
@@ -133,7 +126,3 @@ def _replica(layout: Layout, rank: int) -> dict[int, int]:
     """Coordinate of `rank` on each replicated axis: which of the equal copies it holds."""
     coords = layout.grid.coords(rank)
     return {axis: coords[axis] for axis in layout.replicated_axes}
-
-
-def _reversed(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    return tuple(Message(m.dest, m.source, m.box) for m in messages)

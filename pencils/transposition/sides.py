@@ -186,17 +186,16 @@ def _pieces(
             start = tuple(there[dim].start for dim in order)
             yield MessageBlock(peer, tuple(here[dim] for dim in order), start, chunk)
 
-    schedule = redistribution(source.layout, target.layout, source.rank, target.rank)
-    leaving, arriving = source.box, target.box
+    leaving, arriving = redistribution(source.layout, target.layout, source.rank, target.rank)
     sends = [
         piece
-        for _, dest, box in schedule.sends
-        for piece in cut(box, leaving, target.layout.box(dest), target.peer(dest))
+        for _, dest, box in leaving
+        for piece in cut(box, source.box, target.layout.box(dest), target.peer(dest))
     ]
     recvs = [
         piece
-        for origin, _, box in schedule.recvs
-        for piece in cut(box, arriving, source.layout.box(origin), source.peer(origin))
+        for origin, _, box in arriving
+        for piece in cut(box, target.box, source.layout.box(origin), source.peer(origin))
     ]
     return sends, recvs
 

@@ -24,7 +24,7 @@ from pencils.comm.methods import METHODS
 from pencils.comm.timing import time_in_turn
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError, PencilMismatchError
-from pencils.layout.grid import factorizations
+from pencils.layout.build import factorizations
 from pencils.layout.integers import to_int
 from pencils.pencil import Pencil
 from pencils.transposition.plan import Transposition

@@ -1,4 +1,4 @@
-"""Process grids: ranks in C order, neighbours, and the choice of a grid."""
+"""Process grids: ranks in C order, and the choice of a grid."""
 
 from itertools import product
 from math import prod
@@ -24,24 +24,6 @@ def test_ranks_are_numbered_in_c_order(shape):
         coords = tuple(map(int, np.unravel_index(rank, shape)))
         assert grid.coords(rank) == coords
         assert grid.rank(coords) == rank
-
-
-@given(shapes, st.data())
-def test_neighbor_is_found_by_moving_in_an_array_of_ranks(shape, data):
-    """Neighbours, diagonal and far ones too, are what rolling an array of all ranks brings."""
-    ndim = len(shape)
-    periodic = data.draw(st.tuples(*[st.booleans()] * ndim))
-    offset = data.draw(st.tuples(*[st.integers(-6, 6)] * ndim))
-    grid = ProcessGrid(shape)
-    ranks = np.arange(grid.size).reshape(shape)
-    there = np.roll(ranks, [-step for step in offset], axis=tuple(range(ndim)))
-    for rank, coords in enumerate(np.ndindex(shape)):
-        outside = any(
-            not wrap and not 0 <= c + step < n
-            for c, step, n, wrap in zip(coords, offset, shape, periodic, strict=True)
-        )
-        expected = None if outside else int(there[coords])
-        assert grid.neighbor(rank, offset, periodic) == expected
 
 
 def all_grids(ranks, ndim):

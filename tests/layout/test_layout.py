@@ -11,7 +11,7 @@ from tiers import examples
 
 from pencils.errors import ArgumentError
 from pencils.layout import Box, Layout, build_layout
-from pencils.layout.grid import factorizations
+from pencils.layout.build import factorizations
 from pencils.layout.integers import as_dims, as_ints
 from pencils.layout.split import RULES
 

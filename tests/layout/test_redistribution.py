@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tiers import examples
 
 from pencils.errors import ArgumentError
-from pencils.layout import Schedule, build_layout, gather, redistribution, scatter
+from pencils.layout import build_layout, gather, redistribution, scatter
 
 NOWHERE = -1
 
@@ -81,7 +81,7 @@ def test_redistribution_brings_every_point_to_its_target_once(any_pair, data):
     source, target = any_pair(data.draw)
     field = world(source.shape)
     plans = [redistribution(source, target, rank, rank) for rank in range(source.size)]
-    sends = [message for plan in plans for message in plan.sends]
+    sends = [message for sent, _ in plans for message in sent]
     received, arrivals = deliver(sends, source, target, blocks(source, field))
     assert_same(received, blocks(target, field))
     assert all((count == 1).all() for count in arrivals)
@@ -93,15 +93,15 @@ def test_what_is_sent_is_what_is_received(any_pair, data):
     """All sends are all receives; each rank lists its own, one message at most to any other."""
     source, target = any_pair(data.draw)
     plans = [redistribution(source, target, rank, rank) for rank in range(source.size)]
-    sends = [message for plan in plans for message in plan.sends]
-    recvs = [message for plan in plans for message in plan.recvs]
+    sends = [message for sent, _ in plans for message in sent]
+    recvs = [message for _, received in plans for message in received]
     assert set(sends) == set(recvs)
     assert len(sends) == len(set(sends)) == len(recvs)
-    for rank, plan in enumerate(plans):
-        assert all(message.source == rank for message in plan.sends)
-        assert all(message.dest == rank for message in plan.recvs)
-        assert len({message.dest for message in plan.sends}) == len(plan.sends)
-        assert len({message.source for message in plan.recvs}) == len(plan.recvs)
+    for rank, (sends, recvs) in enumerate(plans):
+        assert all(message.source == rank for message in sends)
+        assert all(message.dest == rank for message in recvs)
+        assert len({message.dest for message in sends}) == len(sends)
+        assert len({message.source for message in recvs}) == len(recvs)
 
 
 @examples(60)
@@ -119,8 +119,8 @@ def test_layouts_of_different_numbers_of_ranks(any_pair, data):
         )
         for process in range(max(source.size, target.size))
     ]
-    sends = [message for plan in plans for message in plan.sends]
-    recvs = [message for plan in plans for message in plan.recvs]
+    sends = [message for sent, _ in plans for message in sent]
+    recvs = [message for _, received in plans for message in received]
     assert set(sends) == set(recvs)
     assert len(sends) == len(set(sends)) == len(recvs)
     received, arrivals = deliver(sends, source, target, blocks(source, field))
@@ -141,7 +141,7 @@ def test_messages_are_the_meetings_of_all_pairs_of_boxes(any_pair, data):
         if all(lo < hi for lo, hi in zip(start, stop, strict=True)):
             pairs.add((one, two, start, stop))
     plans = [redistribution(source, target, rank, rank) for rank in range(source.size)]
-    sends = [message for plan in plans for message in plan.sends]
+    sends = [message for sent, _ in plans for message in sent]
     assert {(m.source, m.dest, m.box.start, m.box.stop) for m in sends} == pairs
 
 
@@ -152,7 +152,7 @@ def test_a_rank_that_has_a_point_already_gets_it_from_itself(any_pair, data):
     source, target = any_pair(data.draw)
     for rank in range(source.size):
         own = source.box(rank)
-        for message in redistribution(source, target, rank, rank).recvs:
+        for message in redistribution(source, target, rank, rank)[1]:
             has_some = (message.box & own).volume > 0
             assert has_some == (message.source == rank)
 
@@ -163,27 +163,9 @@ def test_to_the_same_layout_every_rank_talks_to_itself_only(any_pair, data):
     """Replicated or not, nothing travels between equal layouts."""
     layout, _ = any_pair(data.draw)
     for rank in range(layout.size):
-        plan = redistribution(layout, layout, rank, rank)
+        sends, recvs = redistribution(layout, layout, rank, rank)
         boxes = [layout.box(rank)] if layout.box(rank).volume else []
-        assert list(plan.sends) == list(plan.recvs) == [(rank, rank, box) for box in boxes]
-
-
-@examples(30)
-@given(st.data())
-def test_reversed_takes_every_point_back(any_pair, data):
-    """Without replicas, the reversed schedule is the redistribution the other way round."""
-    source, target = any_pair(data.draw, singletons=False)
-    field = world(source.shape)
-    back = [redistribution(source, target, rank, rank).reversed() for rank in range(source.size)]
-    sends = [message for plan in back for message in plan.sends]
-    received, arrivals = deliver(sends, target, source, blocks(target, field))
-    assert_same(received, blocks(source, field))
-    assert all((count == 1).all() for count in arrivals)
-    for rank, plan in enumerate(back):
-        there = redistribution(target, source, rank, rank)
-        assert set(plan.sends) == set(there.sends)
-        assert set(plan.recvs) == set(there.recvs)
-        assert plan.reversed() == redistribution(source, target, rank, rank)
+        assert sends == recvs == [(rank, rank, box) for box in boxes]
 
 
 @given(st.data())
@@ -230,20 +212,20 @@ def test_gather_brings_every_point_to_root_once(any_pair, data):
 def test_gather_inverts_scatter_where_nothing_is_replicated(any_pair, data):
     """The same boxes travel, the other way."""
     layout, _ = any_pair(data.draw, singletons=False)
-    there = Schedule(tuple(scatter(layout, 0)), ())
-    assert there.reversed().recvs == tuple(gather(layout, 0))
+    there = [(message.dest, message.source, message.box) for message in scatter(layout, 0)]
+    assert there == list(gather(layout, 0))
 
 
 def test_the_classic_transpose_of_a_matrix():
     """Rows to columns on three ranks: nine tiles, each rank keeps one."""
     rows, columns = build_layout((6, 6), 3, decomp=0), build_layout((6, 6), 3, decomp=1)
-    plan = redistribution(rows, columns, 1, 1)
-    assert [(m.dest, m.box.start, m.box.stop) for m in plan.sends] == [
+    sends, recvs = redistribution(rows, columns, 1, 1)
+    assert [(m.dest, m.box.start, m.box.stop) for m in sends] == [
         (0, (2, 0), (4, 2)),
         (1, (2, 2), (4, 4)),
         (2, (2, 4), (4, 6)),
     ]
-    assert [(m.source, m.box.start) for m in plan.recvs] == [(0, (0, 2)), (1, (2, 2)), (2, (4, 2))]
+    assert [(m.source, m.box.start) for m in recvs] == [(0, (0, 2)), (1, (2, 2)), (2, (4, 2))]
 
 
 @pytest.mark.parametrize("shape", [(4, 7), (4, 6, 1)])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import basic_indices
 
 from pencils.layout import Box, Selection
-from pencils.layout.selection import positions
+from pencils.layout.box import positions
 
 shapes = st.lists(st.integers(0, 7), min_size=1, max_size=4).map(tuple)
 

@@ -18,7 +18,7 @@ from pencils.io.file_info import RESERVED, Stored, encode
 from pencils.io.options import read_name
 from pencils.io.series.state import SELECTED, SOURCE, TIME, Column
 from pencils.layout import Box, Selection
-from pencils.layout.selection import positions
+from pencils.layout.box import positions
 from pencils.pencil import Pencil
 
 _NUMBERS = ("bool", "int", "float", "complex", "numpy")  # kinds of values
