@@ -175,16 +175,7 @@ class Array(Node, NDArrayOperatorsMixin):
 
     def transpose(self, *axes: Any) -> Array:
         """Axes in another order."""
-        order = axes[0] if len(axes) == 1 else axes
-        return _apply(np.transpose, self, order or None)
-
-    def ravel(self, order: str = "C") -> Array:
-        """All elements along one axis."""
-        return _apply(np.ravel, self, order)
-
-    def squeeze(self, axis: Any = None) -> Array:
-        """Leave out axes of extent 1."""
-        return _apply(np.squeeze, self, axis=axis)
+        return _apply(np.transpose, self, (axes[0] if len(axes) == 1 else axes) or None)
 
     def astype(self, dtype: DTypeLike) -> Array:
         """Convert to another element type."""
@@ -194,10 +185,9 @@ class Array(Node, NDArrayOperatorsMixin):
         """Elements moved into an interval."""
         return _apply(np.clip, self, min, max)
 
-    def round(self, decimals: int = 0) -> Array:
-        """Elements rounded."""
-        return _apply(np.round, self, decimals)
-
+    ravel = _method(np.ravel, "All elements along one axis.")
+    squeeze = _method(np.squeeze, "Leave out axes of extent 1.")
+    round = _method(np.round, "Elements rounded.")
     sum = _method(np.sum, "Sum along axes; of this rank's elements, as in all reductions here.")
     prod = _method(np.prod, "Product along axes.")
     min = _method(np.min, "Smallest element along axes.")

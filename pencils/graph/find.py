@@ -1,17 +1,17 @@
-"""Partition the graphs of all ranks together."""
+"""Split the graphs of all ranks into parts, between which messages are sent and received."""
 
 from __future__ import annotations
 
-import pickle
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING
 
-from pencils.comm.agree import agreed
 from pencils.comm.mailbox import largest_tag
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
-from pencils.graph.array import Array, Placeholder, in_order
+from pencils.graph.array import Array, Call, DataWrapper, Placeholder, in_order
 from pencils.graph.messages import (
     CommunicationOpIdentifier,
     DistributedRecv,
@@ -19,13 +19,13 @@ from pencils.graph.messages import (
     DistributedSendRefHolder,
 )
 from pencils.graph.nodes import DictOfNamedArrays
-from pencils.graph.partition import DistributedGraphPartition
-from pencils.graph.parts import RankGraph, partition_graph
-from pencils.graph.reports import Endpoint, MessageReport, endpoint, order_messages, to_bytes
+from pencils.graph.partition import DistributedGraphPart, DistributedGraphPartition
+from pencils.graph.verify import MessageReport, gather_reports, order_messages
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
 
+PartOf = dict[CommunicationOpIdentifier, int]
 START = 0  # the step of nodes that need no message
 
 
@@ -70,81 +70,78 @@ def find_distributed_partition(
     (2, ['x'])
     """
     comm = topology_of(mpi_communicator).comm
-    with agreed(comm, "find_distributed_partition"):
-        graph = trace(outputs, comm.rank, comm.size)
-        data = to_bytes(graph.report)
-    every = comm.allgather(data)
-    with agreed(comm, "find_distributed_partition"):
-        reports = [pickle.loads(data) for data in every]  # noqa: S301 - from our own ranks
+    traced: list[RankGraph] = []
+
+    def report() -> MessageReport:
+        traced.append(RankGraph(outputs, comm.rank, comm.size))
+        return traced[0].report
+
+    reports = gather_reports(comm, "find_distributed_partition", report)
     batches, numbers = order_messages(reports)
     most, limit = 1 + max(numbers.values(), default=0), 1 + largest_tag()
     if most > limit:
         msg = f"there are {most} messages between two ranks; MPI_TAG_UB allows {limit} tags"
         raise ArgumentError(msg)
-    return partition_graph(graph, comm.rank, batches, numbers)
+    return partition_graph(traced[0], batches, numbers)
 
 
-def trace(outputs: Mapping[str, Array], rank: int, size: int) -> RankGraph:
-    """List all nodes that outputs need on one rank, and which messages need which others.
+class RankGraph:
+    """The graph of one rank: all nodes that its outputs need, and a report of its messages.
 
-    Steps of the report are sets of receives; ``step: steps`` is the union of others. There is at
-    most one for each node, so that the report of a long chain of messages grows linearly.
+    Steps of the report are sets of receives: one receive, or the union of other steps. There is at
+    most one step for each node, so that the report of a long chain of messages grows linearly.
     """
-    named = DictOfNamedArrays(outputs)
-    nodes = in_order(named.values())
-    _check_inputs(nodes)
-    steps = _Steps()
-    received: defaultdict[CommunicationOpIdentifier, list[DistributedRecv]] = defaultdict(list)
-    recvs: list[Endpoint] = []
-    equal: dict[Array, Array] = {}
-    sends: dict[DistributedSend, None] = {}
-    for node in nodes:
-        if isinstance(node, DistributedRecv):
-            message = CommunicationOpIdentifier(node.src_rank, rank, node.comm_tag)
-            _check_peer(node.src_rank, size, message)
-            first = next(filter(node.equals, received[message]), None)
-            if first is not None:
-                equal[node], steps.of[node] = first, steps.of[first]
-                continue
-            received[message].append(node)
-            recvs.append(endpoint(message, node, steps.new(node)))
-        elif isinstance(node, DistributedSendRefHolder):
-            sends[node.send] = None
-            steps.of[node] = steps.of[node.passthrough_data]
-        else:
-            steps.of[node] = steps.union(node.inputs)
-    ends = []
-    for send in sends:
-        message = CommunicationOpIdentifier(rank, send.dest_rank, send.comm_tag)
-        _check_peer(send.dest_rank, size, message)
-        ends.append(endpoint(message, send.data, steps.of[send.data]))
-    by_message = {end.message: send for end, send in zip(ends, sends, strict=True)}
-    return RankGraph(named, nodes, equal, by_message, MessageReport(ends, recvs, steps.needs))
 
-
-class _Steps:
-    """Sets of receives, numbered; each is one receive or the union of others."""
-
-    def __init__(self) -> None:
-        self.needs: dict[object, list[object]] = {START: []}
-        self.of: dict[Array, int] = {}  # the receives that each node depends on
+    def __init__(self, outputs: Mapping[str, Array], rank: int, size: int) -> None:
+        self.outputs = DictOfNamedArrays(outputs)
+        self.rank = rank
+        self.nodes = in_order(self.outputs.values())
+        _check_inputs(self.nodes)
+        self.equal: dict[Array, Array] = {}  # receives that equal an earlier one, and that one
+        self._received: defaultdict[CommunicationOpIdentifier, list[DistributedRecv]]
+        self._received = defaultdict(list)
+        self._steps: dict[Array, int] = {}
         self._unions: dict[tuple[int, ...], int] = {}
+        self.report = MessageReport(rank, [], [], {START: []})
+        sends: dict[DistributedSend, None] = {}
+        for node in self.nodes:
+            if isinstance(node, DistributedSendRefHolder):
+                sends[node.send] = None
+                self._steps[node] = self._steps[node.passthrough_data]
+            elif isinstance(node, DistributedRecv):
+                self._steps[node] = self._step_of_recv(node, size)
+            else:
+                self._steps[node] = self._step_after(node.inputs)
+        self.sends = {send.identifier(rank): send for send in sends}
+        for send in sends:
+            _check_peer(send.dest_rank, size, send.identifier(rank))
+            self.report.add_send(send, self._steps[send.data])
 
-    def new(self, node: DistributedRecv) -> int:
-        """Add the step of a receive."""
-        self.of[node] = step = len(self.needs)
-        self.needs[step] = []
+    def _step_of_recv(self, node: DistributedRecv, size: int) -> int:
+        message = node.identifier(self.rank)
+        _check_peer(node.src_rank, size, message)
+        first = next(filter(node.equals, self._received[message]), None)
+        if first is not None:
+            self.equal[node] = first
+            return self._steps[first]
+        self._received[message].append(node)
+        step = self._new_step(())
+        self.report.add_recv(node, step)
         return step
 
-    def union(self, inputs: Iterable[Array]) -> int:
+    def _step_after(self, inputs: Iterable[Array]) -> int:
         """Return the step of all receives that inputs depend on."""
-        distinct = tuple(dict.fromkeys(self.of[x] for x in inputs if self.of[x] != START))
+        distinct = tuple(dict.fromkeys(self._steps[x] for x in inputs if self._steps[x] != START))
         if len(distinct) <= 1:
             return distinct[0] if distinct else START
         if distinct not in self._unions:
-            self._unions[distinct] = len(self.needs)
-            self.needs[len(self.needs)] = list(distinct)
+            self._unions[distinct] = self._new_step(distinct)
         return self._unions[distinct]
+
+    def _new_step(self, needs: Iterable[int]) -> int:
+        step = len(self.report.needs)
+        self.report.needs[step] = list(needs)
+        return step
 
 
 def _check_peer(peer: int, size: int, message: CommunicationOpIdentifier) -> None:
@@ -161,3 +158,159 @@ def _check_inputs(nodes: Iterable[Array]) -> None:
             if (first.shape, first.dtype) != (node.shape, node.dtype):
                 msg = f"there are two different inputs of the same name: {first!r} and {node!r}"
                 raise ArgumentError(msg)
+
+
+# The parts of one rank.
+
+
+def partition_graph(
+    graph: RankGraph,
+    batches: Mapping[CommunicationOpIdentifier, int],
+    numbers: Mapping[CommunicationOpIdentifier, int],
+) -> DistributedGraphPartition:
+    """Split the graph of one rank into parts.
+
+    Parameters
+    ----------
+    graph : RankGraph
+        The graph.
+    batches : mapping
+        The batch in which each message is sent.
+    numbers : mapping
+        The tag of each message for MPI.
+    """
+    first, last = _parts_of_messages(graph.report, batches)
+    pids = range(1 + max((*first.values(), *last.values()), default=0))
+    rewriter = _Rewriter(graph, first, _parts_of_nodes(graph, last, pids[-1]))
+    return DistributedGraphPartition(
+        {pid: rewriter.part(pid) for pid in pids},
+        rewriter.outputs,
+        tuple(graph.outputs),
+        {message: numbers[message] for message in (*first, *last)},
+    )
+
+
+def _parts_of_messages(
+    report: MessageReport, batches: Mapping[CommunicationOpIdentifier, int]
+) -> tuple[PartOf, PartOf]:
+    """Find the part that begins with each receive, and the part that ends with each send.
+
+    Between two batches of messages is one part, unless it would neither need the first batch nor
+    compute values for the second.
+    """
+    recvs = {end.message: batches[end.message] + 1 for end in report.recvs}
+    sends = {end.message: batches[end.message] for end in report.sends}
+    batches_here = sorted({*recvs.values(), *sends.values()})
+    pids = {batch: pid for pid, batch in enumerate(batches_here)}
+    first = {message: pids[batch] for message, batch in recvs.items()}
+    return first, {message: pids[batch] for message, batch in sends.items()}
+
+
+def _parts_of_nodes(graph: RankGraph, sent_after: PartOf, last: int) -> dict[Array, int]:
+    """Find the part that computes each node: the last one that all its users permit."""
+    parts = dict.fromkeys(graph.nodes, last)
+    for message, send in graph.sends.items():
+        parts[send.data] = min(parts[send.data], sent_after[message])
+    for node in reversed(graph.nodes):
+        needed = (
+            [node.passthrough_data] if isinstance(node, DistributedSendRefHolder) else node.inputs
+        )
+        for other in (*needed, graph.equal.get(node, node)):
+            parts[other] = min(parts[other], parts[node])
+    return parts | {node: parts[first] for node, first in graph.equal.items()}
+
+
+class _Rewriter:
+    """Rewrites a graph so that its parts refer to each other by names only."""
+
+    def __init__(self, graph: RankGraph, first: PartOf, parts: Mapping[Array, int]) -> None:
+        self._graph = graph
+        self._parts = parts
+        self.outputs: dict[str, Array] = {}
+        self._names_of: defaultdict[int, list[str]] = defaultdict(list)  # outputs of each part
+        self._recvs: defaultdict[int, dict[str, DistributedRecv]] = defaultdict(dict)
+        self._sends: defaultdict[int, dict[str, list[DistributedSend]]] = defaultdict(dict)
+        self._new: dict[Array, Array] = {}
+        self._names: dict[Array, str] = {}  # of values that several parts use, or that are sent
+        self._placeholders: dict[str, Placeholder] = {}
+        self._inputs = {node.name for node in graph.nodes if isinstance(node, Placeholder)}
+        self._fresh = _fresh_names(self._inputs | set(graph.outputs))
+        for node in graph.nodes:
+            if node in graph.equal:
+                self._names[node] = self._names[graph.equal[node]]
+            elif isinstance(node, DistributedRecv):
+                name = self._names[node] = next(self._fresh)
+                self._recvs[first[node.identifier(graph.rank)]][name] = node
+            elif isinstance(node, Call):
+                self._new[node] = self._rewritten(node, parts[node])
+        for send in graph.sends.values():
+            self._name_send(send)
+        for name, node in graph.outputs.items():
+            self._add_output(name, _value(node))
+
+    def part(self, pid: int) -> DistributedGraphPart:
+        """Collect what belongs to a part."""
+        names = self._names_of[pid]
+        nodes = in_order(self.outputs[name] for name in names)
+        inputs = {node.name for node in nodes if isinstance(node, Placeholder)}
+        return DistributedGraphPart(
+            pid,
+            frozenset({pid - 1} if pid else ()),
+            frozenset(inputs & self._inputs),
+            frozenset(inputs - self._inputs),
+            frozenset(names),
+            self._recvs[pid],
+            self._sends[pid],
+        )
+
+    def _name_send(self, send: DistributedSend) -> None:
+        node = _value(send.data)
+        if isinstance(node, Call):
+            name = self._output_name(node)
+        else:  # inputs and receives have another name already
+            name = self._add_output(next(self._fresh), node)
+        copy = replace(send, data=self.outputs[name])
+        self._sends[self._parts[node]].setdefault(name, []).append(copy)
+
+    def _output_name(self, node: Array) -> str:
+        """Make a node an output of the part that computes it."""
+        if node not in self._names:
+            self._names[node] = self._add_output(next(self._fresh), node)
+        return self._names[node]
+
+    def _add_output(self, name: str, node: Array) -> str:
+        pid = self._parts[node]
+        self.outputs[name] = self._seen_from(node, pid)
+        self._names_of[pid].append(name)
+        return name
+
+    def _rewritten(self, node: Call, pid: int) -> Call:
+        args = tuple(
+            self._seen_from(arg, pid) if isinstance(arg, Array) else arg for arg in node.args
+        )
+        if all(one is other for one, other in zip(args, node.args, strict=True)):
+            return node
+        return Call(node.func, args, node.options, node.shape, node.dtype, node.tags)
+
+    def _seen_from(self, node: Array, pid: int) -> Array:
+        """Return a node as it appears in the expressions of a part."""
+        node = _value(node)
+        if isinstance(node, DataWrapper | Placeholder):
+            return node
+        if isinstance(node, Call) and self._parts[node] == pid:
+            return self._new[node]
+        name = self._names[node] if isinstance(node, DistributedRecv) else self._output_name(node)
+        if name not in self._placeholders:
+            self._placeholders[name] = Placeholder(name, node.shape, node.dtype)
+        return self._placeholders[name]
+
+
+def _value(node: Array) -> Array:
+    """Return the node that computes the value of a node."""
+    while isinstance(node, DistributedSendRefHolder):
+        node = node.passthrough_data
+    return node
+
+
+def _fresh_names(taken: set[str]) -> Iterator[str]:
+    return (name for number in count() if (name := f"_{number}") not in taken)

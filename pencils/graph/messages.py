@@ -51,6 +51,10 @@ class DistributedSend:
     comm_tag: Hashable
     tags: Tags = field(default=NO_TAGS, kw_only=True)
 
+    def identifier(self, rank: int) -> CommunicationOpIdentifier:
+        """Identify the message, given the rank that sends it."""
+        return CommunicationOpIdentifier(rank, self.dest_rank, self.comm_tag)
+
     def __repr__(self) -> str:
         return f"<DistributedSend {self.comm_tag!r} to rank {self.dest_rank} of {self.data!r}>"
 
@@ -120,6 +124,10 @@ class DistributedRecv(Array):
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", read_shape(self.shape))
         object.__setattr__(self, "dtype", as_dtype(self.dtype))
+
+    def identifier(self, rank: int) -> CommunicationOpIdentifier:
+        """Identify the message, given the rank that receives it."""
+        return CommunicationOpIdentifier(self.src_rank, rank, self.comm_tag)
 
     def equals(self, other: DistributedRecv) -> bool:
         """Whether two receives on one rank are the same; ``==`` compares nodes by identity."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import graphlib
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 from pencils.errors import ArgumentError
 from pencils.graph.array import Array, Call, Placeholder, in_order
 from pencils.graph.messages import CommunicationOpIdentifier, DistributedRecv, DistributedSend
-from pencils.graph.reports import sort_steps
+
+T = TypeVar("T", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,6 +100,22 @@ class DistributedGraphPartition:
 
 
 # The order of parts.
+
+
+def sort_steps(needs: Mapping[T, Iterable[T]]) -> list[T]:
+    """List steps, each after those it needs; steps on or behind a cycle are left out."""
+    sorter: graphlib.TopologicalSorter[T] = graphlib.TopologicalSorter()
+    for step in needs:  # in this order, so that it does not depend on the order of sets
+        sorter.add(step)
+    for step, needed in needs.items():
+        sorter.add(step, *needed)
+    with suppress(graphlib.CycleError):  # all other steps can still be sorted
+        sorter.prepare()
+    found: list[T] = []
+    while ready := sorter.get_ready():
+        found += ready
+        sorter.done(*ready)
+    return found
 
 
 def in_turn(partition: DistributedGraphPartition) -> list[DistributedGraphPart]:

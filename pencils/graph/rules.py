@@ -16,6 +16,7 @@ from functools import lru_cache, partial
 from typing import Any, TypeGuard
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_index
 
 from pencils.array.global_reduction import UFUNCS
 from pencils.array.numpy_api import ELEMENTWISE, REDUCTIONS
@@ -51,25 +52,18 @@ def is_node(value: object) -> TypeGuard[Node]:
 
 def elementwise(func: Function, args: Arguments, options: Options) -> Operation:
     """Functions of elements that broadcast their arguments."""
-    _check_options(func, options)
-    if not isinstance(func, np.ufunc):
-        arrays = {name for name, value in options.items() if np.ndim(value)}
-        if arrays:
-            raise TypeError(_not_an_option(func, arrays))
-    elif len(args) > func.nin:
-        raise TypeError(_not_an_option(func, {"out"}))
-    operands = tuple(map(_operand, args))
-    shapes = {x.shape for x in operands if hasattr(x, "shape")}
-    shape = shapes.pop() if len(shapes) == 1 else np.broadcast_shapes(*shapes)
-    _, dtype = _applied(func, [_sample(x, ()) for x in operands], options)
-    return func, operands, options, shape, dtype
+    arrays = {name for name, value in options.items() if np.ndim(value)}
+    if isinstance(func, np.ufunc):
+        arrays = {"out"} if len(args) > func.nin else set()
+    if arrays:
+        raise TypeError(_not_an_option(func, arrays))
+    return _same_extents(func, tuple(map(_operand, args)), options)
 
 
 def view(func: Function, args: Arguments, options: Options) -> Operation:
     """Functions that return a view of their array, or select from it."""
     _check_options(func, options)
-    x = _only_node(func, args)
-    result = func(_repeated(x), *args[1:], **options)
+    result = func(_repeated(_only_node(func, args)), *args[1:], **options)
     return func, args, options, result.shape, result.dtype
 
 
@@ -104,22 +98,20 @@ def _same_extents(func: Function, args: Arguments, options: Options) -> Operatio
     if arrays:  # their extents are not those of stand-ins
         raise TypeError(_not_an_option(func, arrays))
     small = {1: 1}  # extent of the stand-in for each real extent
-    samples = [
-        _sample(x, tuple(small.setdefault(n, len(small) + 1) for n in x.shape))
-        if hasattr(x, "shape")
-        else _sample(x, ())
+    stand_ins = [
+        (x.dtype, tuple(small.setdefault(n, len(small) + 1) for n in x.shape))
+        if is_node(x) or isinstance(x, np.ndarray)
+        else (type(x), x)
         for x in args
     ]
     try:
-        extents, dtype = _applied(func, samples, options)
+        extents, dtype = _result_of(func, stand_ins, options)
     except np.exceptions.AxisError:
         raise  # stand-ins have as many axes; the real arrays might be copied before it is raised
-    except ValueError:
-        extents = None
-    if extents is None:  # raise the same error again, now with the real extents in its text
+    except ValueError as error:  # raise it again, now with the real extents in its text
         func(*(_repeated(x) if hasattr(x, "shape") else x for x in args), **options)
         msg = f"numpy.{name_of(func)} does not take these arrays: {args}"
-        raise ArgumentError(msg)
+        raise ArgumentError(msg) from error
     real = {stand_in: n for n, stand_in in small.items()}
     if not real.keys() >= set(extents):
         msg = f"numpy.{name_of(func)} of an array of several dimensions needs axis= in a graph"
@@ -127,62 +119,68 @@ def _same_extents(func: Function, args: Arguments, options: Options) -> Operatio
     return func, args, options, tuple(real[n] for n in extents), dtype
 
 
+# A type and a shape, or the class of a value and the value: 1, 1.0 and True are equal.
+_StandIn = tuple[Any, Any]
+
+
+def _result_of(
+    func: Function, stand_ins: Sequence[_StandIn], options: Options
+) -> tuple[Shape, DType]:
+    """Shape and element type of what a function returns for small arrays of zeros."""
+    named = tuple((name, type(value), value) for name, value in options.items())
+    try:
+        hash((*stand_ins, *named))
+    except TypeError:  # there are lists among them
+        return _computed.__wrapped__(func, tuple(stand_ins), named)
+    return _computed(func, tuple(stand_ins), named)
+
+
+@lru_cache(maxsize=4096)
+def _computed(
+    func: Function, stand_ins: tuple[_StandIn, ...], named: tuple[tuple[str, type, Any], ...]
+) -> tuple[Shape, DType]:
+    args = [np.zeros(x, kind) if isinstance(kind, np.dtype) else x for kind, x in stand_ins]
+    with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+        result = func(*args, **{name: value for name, _, value in named})
+    if isinstance(result, tuple) or np.asarray(result).dtype.hasobject:
+        msg = f"numpy.{name_of(func)} gives Python objects or several arrays; a node is one array"
+        raise TypeError(msg)
+    array = np.asarray(result)
+    return array.shape, array.dtype
+
+
 # Functions that are a family of their own.
 
 
-def _concatenate(func: Function, args: Arguments, options: Options) -> Operation:
+def _join(func: Function, args: Arguments, options: Options) -> Operation:
+    """Join a sequence of arrays: NumPy itself joins arrays with one more axis, of no extent."""
     _check_options(func, options)
-    arrays, axis, rest = _joined(*args, **options)
+    arrays, axis, options = _sequence(*args, **options)
     if axis is None:
-        arrays, axis = tuple(map(np.ravel, arrays)), 0
-    first = arrays[0]
-    if not first.shape:
-        msg = "numpy.concatenate joins arrays of at least one dimension; numpy.stack adds one"
-        raise ArgumentError(msg)
-    dim = np.lib.array_utils.normalize_axis_index(axis, first.ndim)
-    shapes = [(*x.shape[:dim], *x.shape[dim + 1 :]) for x in arrays]
-    _check_equal("numpy.concatenate", "shapes but for the axis they are joined along", shapes)
-    extent = sum(x.shape[dim] for x in arrays)
-    shape = (*first.shape[:dim], extent, *first.shape[dim + 1 :])
-    rest["axis"] = dim
-    return _join, arrays, rest, shape, _joined_dtype(_join, arrays, rest)
+        arrays, axis = list(map(np.ravel, arrays)), 0
+    axis = normalize_axis_index(axis, arrays[0].ndim + (func is np.stack))
+    result = func([np.empty((*x.shape, 0), x.dtype) for x in arrays], axis=axis, **options)
+    options = {"func": func, "axis": axis, **options}
+    return _joined, tuple(arrays), options, result.shape[:-1], result.dtype
 
 
-def _stack(func: Function, args: Arguments, options: Options) -> Operation:
-    _check_options(func, options)
-    arrays, axis, rest = _joined(*args, **options)
-    _check_equal("numpy.stack", "shapes", [x.shape for x in arrays])
-    dim = np.lib.array_utils.normalize_axis_index(axis, arrays[0].ndim + 1)
-    shape = (*arrays[0].shape[:dim], len(arrays), *arrays[0].shape[dim:])
-    rest["axis"] = dim
-    return _pile, arrays, rest, shape, _joined_dtype(_pile, arrays, rest)
+def _sequence(
+    arrays: Sequence[Any], axis: int | None = 0, **options: Any
+) -> tuple[list[Any], int | None, Options]:
+    return list(map(_array, arrays)), axis, options
 
 
-def _joined(
-    arrays: Sequence[Any], axis: int | None = 0, **rest: Any
-) -> tuple[Arguments, Any, Options]:
-    return tuple(map(_array, arrays)), axis, rest
-
-
-def _joined_dtype(func: Function, arrays: Arguments, options: Options) -> DType:
-    return _applied(func, [_sample(x, (1,) * x.ndim) for x in arrays], options)[1]
-
-
-def _join(*arrays: Any, **options: Any) -> Any:
-    return np.concatenate(arrays, **options)
-
-
-def _pile(*arrays: Any, **options: Any) -> Any:
-    return np.stack(arrays, **options)
+def _joined(*arrays: Any, func: Function, **options: Any) -> Any:
+    return func(arrays, **options)
 
 
 def _vstack(_func: Function, args: Arguments, options: Options) -> Operation:
-    return _concatenate(np.concatenate, (list(map(np.atleast_2d, args[0])), 0), options)
+    return _join(np.concatenate, (list(map(np.atleast_2d, args[0])), 0), options)
 
 
 def _hstack(_func: Function, args: Arguments, options: Options) -> Operation:
     arrays = list(map(np.atleast_1d, args[0]))
-    return _concatenate(np.concatenate, (arrays, int(arrays[0].ndim > 1)), options)
+    return _join(np.concatenate, (arrays, int(arrays[0].ndim > 1)), options)
 
 
 def _ravel(func: Function, args: Arguments, options: Options) -> Operation:
@@ -252,8 +250,8 @@ RULES: dict[Function, Rule] = {
     **dict.fromkeys((np.take, np.tensordot), _two_arrays),
     np.einsum: _einsum,
     np.ravel: _ravel,
-    np.concatenate: _concatenate,
-    np.stack: _stack,
+    np.concatenate: _join,
+    np.stack: _join,
     np.vstack: _vstack,
     np.hstack: _hstack,
     np.pad: _pad,
@@ -264,26 +262,14 @@ REDUCING_UFUNCS: dict[np.ufunc, Function] = {
 
 
 def rule_of(func: Function) -> Rule:
-    """Return the rule for a function.
-
-    Raises
-    ------
-    TypeError
-        If there is none.
-    """
+    """Return the rule for a function, or raise a TypeError if there is none."""
     if func not in RULES:
         raise TypeError(_no_rule(f"{func.__module__}.{func.__name__}"))
     return RULES[func]
 
 
 def rule_of_ufunc(ufunc: np.ufunc, method: str) -> tuple[Rule, Function]:
-    """Return the rule for a method of a ufunc, and the function that computes the same.
-
-    Raises
-    ------
-    TypeError
-        If there is none.
-    """
+    """Return the rule for a method of a ufunc, and the function that computes the same."""
     if method == "__call__" and ufunc.nout == 1:
         return partial(of_arrays, ufunc.nin) if ufunc.signature else elementwise, ufunc
     if method == "reduce" and ufunc in REDUCING_UFUNCS:
@@ -301,9 +287,9 @@ def _no_rule(name: str) -> str:
 
 def name_of(func: Function) -> str:
     """Name a function, if it has a name."""
-    return (
-        name_of(func.func) if isinstance(func, partial) else getattr(func, "__name__", repr(func))
-    )
+    if isinstance(func, partial):
+        return name_of(func.keywords.get("func", func.func))
+    return getattr(func, "__name__", repr(func))
 
 
 # Arguments.
@@ -345,47 +331,6 @@ def _not_an_option(func: Function, names: set[str]) -> str:
 
 def _arguments_of(func: Function, args: Arguments, options: Options) -> Options:
     return inspect.signature(func).bind(*args, **options).arguments
-
-
-def _check_equal(call: str, what: str, values: Sequence[Any]) -> None:
-    if any(value != values[0] for value in values):
-        msg = f"{call}: {what} must be equal, not {', '.join(map(str, values))}"
-        raise ArgumentError(msg)
-
-
-# Functions applied to small arrays.
-
-# An element type and a shape, or the class of a value and the value: 1, 1.0 and True are equal.
-_Sample = tuple[Any, Any]
-
-
-def _sample(x: Any, shape: Shape) -> _Sample:
-    """Describe a small array of that shape in place of an array; scalars remain what they are."""
-    return (x.dtype, shape) if is_node(x) or isinstance(x, np.ndarray) else (type(x), x)
-
-
-def _applied(func: Function, samples: Sequence[_Sample], options: Options) -> tuple[Shape, DType]:
-    """Shape and element type of what a function returns for small arrays."""
-    named = tuple((name, type(value), value) for name, value in options.items())
-    try:
-        hash((*samples, *named))
-    except TypeError:  # there are lists among them
-        return _found.__wrapped__(func, tuple(samples), named)
-    return _found(func, tuple(samples), named)
-
-
-@lru_cache(maxsize=4096)
-def _found(
-    func: Function, samples: tuple[_Sample, ...], named: tuple[tuple[str, type, Any], ...]
-) -> tuple[Shape, DType]:
-    args = [np.zeros(x, kind) if isinstance(kind, np.dtype) else x for kind, x in samples]
-    with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
-        result = func(*args, **{name: value for name, _, value in named})
-    if isinstance(result, tuple) or np.asarray(result).dtype.hasobject:
-        msg = f"numpy.{name_of(func)} gives Python objects or several arrays; a node is one array"
-        raise TypeError(msg)
-    array = np.asarray(result)
-    return array.shape, array.dtype
 
 
 def _repeated(x: Any) -> Any:

@@ -1,37 +1,128 @@
-"""Check the partitions of all ranks against each other."""
+"""Check the messages of all ranks against each other, and put them in order.
+
+Each rank describes its sends and receives in a `MessageReport`; every rank gets all reports,
+computes the same from them, and raises the same errors.
+"""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from pencils.array.operands import check_type
 from pencils.comm.agree import agreed
 from pencils.comm.mailbox import largest_tag
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
-from pencils.graph.errors import PartitionInducedCycleError
-from pencils.graph.messages import CommunicationOpIdentifier
+from pencils.graph.errors import (
+    CycleError,
+    DistributedPartitionVerificationError,
+    DuplicateRecvError,
+    DuplicateSendError,
+    MessageMismatchError,
+    MissingRecvError,
+    MissingSendError,
+    PartitionInducedCycleError,
+)
+from pencils.graph.messages import CommunicationOpIdentifier, DistributedRecv, DistributedSend
 from pencils.graph.partition import (
     DistributedGraphPart,
     DistributedGraphPartition,
     check_names,
     needs_of,
+    sort_steps,
 )
 from pencils.graph.program import program_of_nodes, programs
-from pencils.graph.reports import (
-    Endpoint,
-    MessageReport,
-    check_messages,
-    endpoint,
-    levels,
-    to_bytes,
-)
+from pencils.graph.rules import DType, Shape
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
+
+Step = Hashable
+RankStep = tuple[int, Step]
+Needs = dict[RankStep, list[RankStep]]
+Numbers = dict[CommunicationOpIdentifier, int]
+
+
+class Endpoint(NamedTuple):
+    """The send or the receive of a message.
+
+    Parameters
+    ----------
+    message : CommunicationOpIdentifier
+        The message.
+    shape, dtype
+        Of the array that is sent or received.
+    step : hashable
+        Step of this rank after which the message is sent, or which needs it.
+    text : str
+        The message as text, for errors that read the same on all ranks: the text of a tag may
+        contain the order of a set, or an address, which differ from rank to rank.
+    """
+
+    message: CommunicationOpIdentifier
+    shape: Shape
+    dtype: DType
+    step: Step
+    text: str
+
+    def array(self) -> str:
+        """Describe the array."""
+        return f"{self.dtype} of shape {self.shape}"
+
+
+@dataclass(frozen=True, slots=True)
+class MessageReport:
+    """The sends and receives of one rank, and which of its steps needs which others."""
+
+    rank: int
+    sends: list[Endpoint]
+    recvs: list[Endpoint]
+    needs: dict[Step, list[Step]]
+
+    def add_send(self, send: DistributedSend, step: Step) -> None:
+        """Add a send, which follows a step."""
+        array, message = send.data, send.identifier(self.rank)
+        self.sends.append(Endpoint(message, array.shape, array.dtype, step, str(message)))
+
+    def add_recv(self, recv: DistributedRecv, step: Step) -> None:
+        """Add a receive, which a step needs."""
+        message = recv.identifier(self.rank)
+        self.recvs.append(Endpoint(message, recv.shape, recv.dtype, step, str(message)))
+
+    def endpoints(self) -> list[Endpoint]:
+        """List all sends and receives."""
+        return [*self.sends, *self.recvs]
+
+
+def gather_reports(
+    comm: MPI.Intracomm, call: str, describe: Callable[[], MessageReport]
+) -> list[MessageReport]:
+    """Describe the messages of this rank, and return the reports of all ranks. *Collective*."""
+    with agreed(comm, call):
+        data = _to_bytes(describe())
+    every = comm.allgather(data)
+    with agreed(comm, call):
+        return [pickle.loads(data) for data in every]  # noqa: S301 - from our own ranks
+
+
+def _to_bytes(report: MessageReport) -> bytes:
+    """Pickle a report, and check that its tags are equal to their copies on other ranks."""
+    try:
+        data = pickle.dumps(report)
+        copy: MessageReport = pickle.loads(data)  # noqa: S301 - our own
+    except Exception as error:
+        msg = f"a comm_tag of this graph cannot be pickled: {error}"
+        raise TypeError(msg) from error
+    for one, other in zip(report.endpoints(), copy.endpoints(), strict=True):
+        if one.message != other.message or hash(one.message) != hash(other.message):
+            msg = f"the comm_tag of message {one.text} must be equal to what it is pickled to"
+            raise TypeError(msg)
+    return data
 
 
 def verify_distributed_partition(
@@ -60,53 +151,38 @@ def verify_distributed_partition(
     """
     topology = topology_of(mpi_communicator)
     comm = topology.comm
-    with agreed(comm, "verify_distributed_partition"):
-        check_type("partition", partition, DistributedGraphPartition)
-        data = to_bytes(describe(partition, comm.rank))
-    every = comm.allgather(data)
-    with agreed(comm, "verify_distributed_partition"):
-        reports = [pickle.loads(data) for data in every]  # noqa: S301 - from our own ranks
-    check(reports)
-    with agreed(comm, "verify_distributed_partition"):
+    call = "verify_distributed_partition"
+    check(gather_reports(comm, call, partial(describe, partition, comm.rank)))
+    with agreed(comm, call):
         program = program_of_nodes(partition, comm.rank)
     programs(topology)[partition] = program
 
 
 def describe(partition: DistributedGraphPartition, rank: int) -> MessageReport:
     """Describe the messages of a partition for the other ranks; the steps are its parts."""
+    check_type("partition", partition, DistributedGraphPartition)
     check_names(partition)
-    needed = needs_of(partition)
     steps = {pid: (number, repr(pid)) for number, pid in enumerate(partition.parts)}
-    sends: list[Endpoint] = []
-    recvs: list[Endpoint] = []
-    needs: dict[Hashable, list[Hashable]] = {}
+    needs: dict[Step, list[Step]] = {
+        steps[pid]: [*sorted(steps[need] for need in needed)]
+        for pid, needed in needs_of(partition).items()
+    }
+    report = MessageReport(rank, [], [], needs)
     for pid, part in partition.parts.items():
-        step = steps[pid]
-        needs[step] = [*sorted(steps[need] for need in needed[pid])]
         for recv in part.name_to_recv_node.values():
-            message = CommunicationOpIdentifier(recv.src_rank, rank, recv.comm_tag)
-            recvs.append(endpoint(message, recv, step))
-        for many in part.name_to_send_nodes.values():
-            for send in many:
-                message = CommunicationOpIdentifier(rank, send.dest_rank, send.comm_tag)
-                sends.append(endpoint(message, send.data, step))
-    return MessageReport(sends, recvs, needs)
+            report.add_recv(recv, steps[pid])
+        for sends in part.name_to_send_nodes.values():
+            for send in sends:
+                report.add_send(send, steps[pid])
+    return report
 
 
 def check(reports: Sequence[MessageReport]) -> None:
-    """Check the partitions of all ranks, given the report of each.
-
-    Raises
-    ------
-    DistributedPartitionVerificationError
-        One of its subclasses.
-    """
+    """Check the partitions of all ranks, given the report of each."""
     check_messages(reports)
     _, stuck = levels(reports)
-    if stuck:
-        places = "".join(f"\n  part {step[1]} of rank {rank}" for rank, step in stuck)  # type: ignore[index]
-        msg = f"parts wait for each other:{places}"
-        raise PartitionInducedCycleError(msg)
+    parts = [f"part {step[1]} of rank {rank}" for rank, step in stuck]  # type: ignore[index]
+    _raise_if_any(PartitionInducedCycleError, "parts wait for each other", parts)
 
 
 def number_distributed_tags(
@@ -138,12 +214,11 @@ def number_distributed_tags(
         On every rank, if a number would be larger than MPI permits.
     """
     comm = topology_of(mpi_communicator).comm
-    with agreed(comm, "number_distributed_tags") as same:
-        check_type("partition", partition, DistributedGraphPartition)
+    call = "number_distributed_tags"
+    with agreed(comm, call) as agree:
         check_type("base_tag", base_tag, int)
-        same(base_tag=base_tag)
-        data = to_bytes(describe(partition, comm.rank))
-    reports = [pickle.loads(data) for data in comm.allgather(data)]  # noqa: S301 - as above
+        agree(base_tag=base_tag)
+    reports = gather_reports(comm, call, partial(describe, partition, comm.rank))
     tags = dict.fromkeys(end.message.comm_tag for report in reports for end in report.endpoints())
     numbers = {tag: base_tag + number for number, tag in enumerate(tags)}
     next_tag = base_tag + len(numbers)
@@ -169,3 +244,117 @@ def _renumbered(
         for name, many in part.name_to_send_nodes.items()
     }
     return replace(part, name_to_recv_node=recvs, name_to_send_nodes=sends)
+
+
+# The reports of all ranks.
+
+
+def check_messages(reports: Sequence[MessageReport]) -> None:
+    """Check that the sends and receives of all ranks form pairs; errors name all that do not."""
+    sends = [end for report in reports for end in report.sends]
+    recvs = [end for report in reports for end in report.recvs]
+    sent = {end.message: end for end in sends}
+    received = {end.message: end for end in recvs}
+    _raise_if_any(DuplicateSendError, "messages are sent more than once", _duplicates(sends))
+    hint = (
+        "messages are received more than once; make one node for each, and use it wherever it is "
+        "needed"
+    )
+    _raise_if_any(DuplicateRecvError, hint, _duplicates(recvs))
+    unsent = [end.text for message, end in received.items() if message not in sent]
+    unreceived = [end.text for message, end in sent.items() if message not in received]
+    _raise_if_any(MissingSendError, "messages are received, but not sent", unsent)
+    _raise_if_any(MissingRecvError, "messages are sent, but not received", unreceived)
+    differ = [
+        f"{end.text} (sent: {end.array()}, to be received: {received[message].array()})"
+        for message, end in sent.items()
+        if (end.shape, end.dtype) != (received[message].shape, received[message].dtype)
+    ]
+    _raise_if_any(
+        MessageMismatchError,
+        "messages are sent and received with different shapes or types",
+        differ,
+    )
+
+
+def _duplicates(ends: Sequence[Endpoint]) -> list[str]:
+    texts = {end.message: end.text for end in ends}
+    counts = Counter(end.message for end in ends)
+    return [texts[message] for message, count in counts.items() if count > 1]
+
+
+def _raise_if_any(
+    error: type[DistributedPartitionVerificationError], what: str, faults: Sequence[str]
+) -> None:
+    if faults:
+        msg = f"{what}:" + "".join(f"\n  {fault}" for fault in faults)
+        raise error(msg)
+
+
+def levels(reports: Sequence[MessageReport]) -> tuple[dict[RankStep, int], list[RankStep]]:
+    """Count the messages that have to arrive, one after the other, before each step of each rank.
+
+    Returns
+    -------
+    levels : dict
+        For every step that can be executed.
+    stuck : list
+        Steps that wait for each other in a cycle, or lie between two cycles.
+    """
+    local, remote = _needs(reports)
+    needs = {step: [*local[step], *remote[step]] for step in local}
+    found: dict[RankStep, int] = {}
+    for step in sort_steps(needs):
+        before = [
+            *(found[need] for need in local[step]),
+            *(found[need] + 1 for need in remote[step]),
+        ]
+        found[step] = max(before, default=0)
+    users: dict[RankStep, list[RankStep]] = {step: [] for step in needs if step not in found}
+    for step in users:
+        for need in needs[step]:
+            if need in users:
+                users[need].append(step)
+    behind = set(sort_steps(users))  # they wait for a cycle, but no cycle waits for them
+    return found, [step for step in users if step not in behind]
+
+
+def _needs(reports: Sequence[MessageReport]) -> tuple[Needs, Needs]:
+    """List the steps of the same rank that each step needs, and those whose messages it needs."""
+    local: Needs = {}
+    remote: Needs = {}
+    sent = {end.message: (rank, end.step) for rank, r in enumerate(reports) for end in r.sends}
+    for rank, report in enumerate(reports):
+        for step, needed in report.needs.items():
+            local[rank, step] = [(rank, need) for need in needed]
+        for end in report.endpoints():
+            local.setdefault((rank, end.step), [])
+        for end in report.recvs:
+            remote.setdefault((rank, end.step), []).append(sent[end.message])
+    return local, {step: remote.get(step, []) for step in local}
+
+
+def order_messages(reports: Sequence[MessageReport]) -> tuple[Numbers, Numbers]:
+    """Check the messages of all ranks, and put them in order.
+
+    Returns
+    -------
+    batches : dict
+        How many messages have to arrive, one after the other, before each message can be sent.
+    numbers : dict
+        The tag of each message for MPI: how many messages precede it between the same two ranks.
+    """
+    check_messages(reports)
+    found, stuck = levels(reports)
+    cycle = set(stuck)
+    texts = [end.text for r in reports for end in r.recvs if (r.rank, end.step) in cycle]
+    _raise_if_any(CycleError, "messages wait for each other", texts)
+    sends = [end for report in reports for end in report.sends]
+    batches = {end.message: found[end.message.src_rank, end.step] for end in sends}
+    counts: Counter[tuple[int, int]] = Counter()
+    numbers = {}
+    for message in batches:
+        ranks = message.src_rank, message.dest_rank
+        numbers[message] = counts[ranks]
+        counts[ranks] += 1
+    return batches, numbers

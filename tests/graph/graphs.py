@@ -5,9 +5,8 @@ from mpi4py import MPI
 
 from pencils import graph
 from pencils.graph.execute import generate_code_for_partition
-from pencils.graph.find import trace
-from pencils.graph.parts import partition_graph
-from pencils.graph.reports import order_messages
+from pencils.graph.find import RankGraph, partition_graph
+from pencils.graph.verify import order_messages
 
 
 def compute(outputs, **inputs):
@@ -22,9 +21,9 @@ def compute(outputs, **inputs):
 
 def partition_all(*outputs):
     """Partition the graphs of all ranks in one process, given the outputs of each."""
-    graphs = [trace(mine, rank, len(outputs)) for rank, mine in enumerate(outputs)]
+    graphs = [RankGraph(mine, rank, len(outputs)) for rank, mine in enumerate(outputs)]
     order = order_messages([each.report for each in graphs])
-    return [partition_graph(each, rank, *order) for rank, each in enumerate(graphs)]
+    return [partition_graph(each, *order) for each in graphs]
 
 
 def execute(comm, outputs, programs=None, /, **inputs):

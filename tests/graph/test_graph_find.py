@@ -12,7 +12,7 @@ from graphs import partition_all
 from pencils import graph
 from pencils.errors import ArgumentError
 from pencils.graph.array import in_order
-from pencils.graph.find import trace
+from pencils.graph.find import RankGraph
 from pencils.graph.partition import in_turn
 from pencils.graph.verify import check, describe
 
@@ -238,9 +238,9 @@ def test_a_message_to_myself_may_not_need_itself():
 
 def test_ranks_must_exist():
     with pytest.raises(ArgumentError, match=r"ranks 0\.\.1"):
-        trace({"y": recv(2, "t")}, 0, 2)
+        RankGraph({"y": recv(2, "t")}, 0, 2)
     with pytest.raises(ArgumentError, match=r"ranks 0\.\.1"):
-        trace({"y": staple(x2, 2, "t", x2)}, 0, 2)
+        RankGraph({"y": staple(x2, 2, "t", x2)}, 0, 2)
 
 
 # Size and order.
@@ -250,7 +250,7 @@ def test_long_chains_of_messages_stay_linear():
     node = x2
     for n in range(2_000):  # sets of messages, copied from node to node, would be 2 million
         node = staple(node, 0, n, node) * recv(0, n)
-    traced = trace({"y": node}, 0, 1)
+    traced = RankGraph({"y": node}, 0, 1)
     assert sum(map(len, traced.report.needs.values())) < 10_000
     (partition,) = partition_all({"y": node})
     assert len(partition.parts) == 2_001
