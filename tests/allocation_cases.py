@@ -318,6 +318,13 @@ def take(here, value):
     return lambda: u.take(here.coords), [u]
 
 
+@case
+def take_onto_itself(here):
+    u = here.field(shared=True)
+    out = u.local.reshape(-1)[:700]
+    return lambda: u.take(here.coords, out), [u]
+
+
 @each({"last": None, "sum": ReduceOp.SUM})
 def put(here, value):
     u = here.field()
@@ -358,8 +365,8 @@ def put_replicas(here):
 
 @each({"kernels": None, "numpy": "numpy"})
 def indexer(here, value):
-    u, v = here.field(), here.field()
-    out = np.empty(700)
+    u, v = here.field(shared=True, components=2), here.field(components=2)
+    out = np.empty((2, 700))
 
     def call():
         with (
@@ -368,7 +375,7 @@ def indexer(here, value):
         ):
             at.take(u, out)
             at.put(v, out)
-            return out, v.local
+            return out, v.local, u.take(here.coords)
 
     return call, [u]
 

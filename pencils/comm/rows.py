@@ -19,6 +19,8 @@ from pencils.comm.pack import compiled
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
 
+_FEW = 2048  # bytes that NumPy may allocate while items are moved
+
 
 class Points(NamedTuple):
     """Points on a process grid; every field but the last has an entry for each dimension.
@@ -67,7 +69,8 @@ def mover(target: Array, to: Ints | None, source: Array, rows: Ints | None) -> C
     if kernels is not None:
         return partial(kernels.move, target, to, source, rows)
     room = None
-    if rows is not None and (to is not None or not target.flags.c_contiguous):
+    strided = to is not None or not target.flags.c_contiguous
+    if rows is not None and strided and source.flags.c_contiguous:
         room = np.empty((len(rows), *target.shape[1:]), target.dtype)
     return partial(_move, target, to, source.view(target.dtype), rows, room)
 
@@ -98,10 +101,9 @@ def sort(owners: Ints, size: int) -> tuple[Ints, Ints]:
 
 
 def fetcher(points: Points, homes: Sequence[Home], target: Array) -> Callable[[], None]:
-    """Prepare to read points in the blocks of their owners, one for each rank."""
+    """Prepare to read points in the blocks of their owners, one for each rank; compiled only."""
     kernels = compiled()
-    if kernels is None:
-        return partial(_fetch, points, homes, target)
+    assert kernels is not None  # NumPy would allocate memory while other ranks wait
     table = np.array([_row(*home) for home in homes], np.int64)
     return partial(_held, homes, partial(kernels.fetch, *points, table, target))
 
@@ -137,8 +139,14 @@ def _move(
     if rows is not None and source.flags.c_contiguous:
         taken = target if room is None else room
         source = np.take(source, rows, 0, out=taken, mode="clip")
-    elif rows is not None:  # of which np.take would copy all
-        source = source[rows]
+    elif rows is not None:
+        # np.take would copy all of the source. A few items at a time need no memory to speak of:
+        # it could be missing on this rank only, while others wait.
+        few = max(1, _FEW // max(1, target[:1].nbytes))
+        for start in range(0, len(rows), few):
+            some = slice(start, start + few)
+            target[some if to is None else to[some]] = source[rows[some]]
+        return
     if source is not target:
         target[... if to is None else to] = source
 
@@ -156,12 +164,3 @@ def _sort(owners: Ints, ends: Ints, order: Ints) -> None:
     narrow = owners.astype(np.min_scalar_type(len(ends) - 1))  # short integers go by radix
     order[:] = np.argsort(narrow, kind="stable")
     np.cumsum(np.bincount(owners, minlength=len(ends)), out=ends)
-
-
-def _fetch(points: Points, homes: Sequence[Home], target: Array) -> None:
-    owners, _ = locate(points)
-    for owner in np.unique(owners):
-        here = np.flatnonzero(owners == owner)
-        block, start = homes[owner]
-        along = zip(points.coords, start, strict=True)
-        target[here] = block[tuple(index[here] - at for index, at in along)]

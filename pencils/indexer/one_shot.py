@@ -8,7 +8,6 @@ that they request; after another barrier, blocks may be written again. No messag
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 from math import prod
 from typing import Any
 
@@ -19,6 +18,7 @@ from pencils.array.allocation import Array, memory_axes
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.memory import array_at, fence
+from pencils.comm.pack import compiled
 from pencils.comm.rows import Home, fetcher
 from pencils.comm.shared import Place
 from pencils.comm.topology import Topology
@@ -42,39 +42,42 @@ class OneShotIndexer(PointIndexer):
         """Read the points of a field; see `PointIndexer.take`. *Collective*."""
         with self._agreement("take") as agree:
             found = self._as_out(u, out, agree)
-            agree.flag(up=not self._topology.is_shared(u.padded))
+            private = compiled() is None or not self._topology.is_shared(u.padded)
+            room = found if private else self._room(u, found)
+            agree.flag(up=private)
         table = None if agree.flagged else _table_for(self._topology, u.ndim)
         if table is None:
             self.plan_take()
             with self._agreement("take"):
                 request = self._take_request(u, found)
             return request.run()
-        self._read_shared(u, table, found)
+        self._read_shared(u, table, room)
+        if room is not found:
+            found[...] = room
         return found
 
     def _agreement(self, call: str) -> Agreement:
         """Return the agreement on a call; errors name the method of fields."""
         return agreed(self._topology.comm, f"PencilArray.{call}")
 
-    def _read_shared(self, u: PencilArray, table: NDArray[np.int64], found: Array) -> None:
+    def _room(self, u: PencilArray, found: Array) -> Array:
+        """Return memory for the points: `found`, unless a rank may still read what it overlaps."""
+        used = [u.padded, *self._points.coords]
+        aliased = any(np.may_share_memory(array, found) for array in used)
+        return np.empty_like(found) if aliased else found
+
+    def _read_shared(self, u: PencilArray, table: NDArray[np.int64], room: Array) -> None:
         """Complete what is under way, and read the points of all components. *Collective*."""
         own = u.local.transpose(memory_axes(self._layout.order, len(u.components)))
         self._topology.complete()
         table[self._topology.rank] = self._row(own)
         _barrier(self._topology)
         homes = self._homes(table.tolist(), own, u.components)
-        columns = list(found.reshape(prod(u.components), prod(self.shape)))
-        # What is still read, here or by other ranks, must not be overwritten meanwhile.
-        used = [own, *self._points.coords]
-        aliased = any(np.may_share_memory(*pair) for pair in product(used, columns))
-        targets = [np.empty_like(column) for column in columns] if aliased else columns
-        for index, target in zip(np.ndindex(u.components), targets, strict=True):
+        columns = room.reshape(prod(u.components), prod(self.shape))
+        for index, column in zip(np.ndindex(u.components), columns, strict=True):
             blocks = [Home(block[index], start) for block, start in homes]
-            fetcher(self._points, blocks, target)()
+            fetcher(self._points, blocks, column)()
         _barrier(self._topology)
-        if aliased:
-            for column, target in zip(columns, targets, strict=True):
-                column[:] = target
 
     def _row(self, own: Array) -> list[int]:
         """Return the row of the table for the own block, in memory order."""
