@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from pencils.array.allocation import Array
-from pencils.array.debug import checks
+from pencils.array.base import checks
 from pencils.array.operands import check_type, signature, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed

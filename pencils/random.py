@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from pencils.array.allocation import HaloLike
 from pencils.array.creation import empty
-from pencils.array.normalize import HaloLike
 from pencils.array.pencil_array import PencilArray
 from pencils.errors import ArgumentError
 from pencils.layout.integers import to_int

@@ -1,54 +1,87 @@
-"""Local memory of fields: padded shapes, memory order, allocation."""
+"""From the arguments of a field to its memory: types, widths, padded shapes, allocation."""
 
 from __future__ import annotations
 
 import ctypes
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from pencils.comm.memory import aligned_empty, aligned_zeros
 from pencils.errors import ArgumentError
-from pencils.layout.integers import MOST
+from pencils.layout.integers import MOST, as_dims, as_ints, to_int
 from pencils.pencil import Pencil
 
 Array = NDArray[Any]
 Key = tuple[Any, ...]  # Ellipsis for the components, a slice for every space dimension
 Widths = tuple[tuple[int, int], ...]
+HaloLike = int | Sequence[int] | Sequence[tuple[int, int]]
 
 
-def of_view(view: memoryview) -> Array:
-    """View memory that another library describes (PEP 3118) as an array, without copying.
-
-    Raises
-    ------
-    Exception
-        Of any type, if NumPy has no such element type.
-    """
-    dtype = _ctypes_type(view)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of a format of ctypes that is wrong
-        array = np.asarray(view)
-    return array if dtype is None else array.view(dtype)
+def as_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """Normalize an element type; it must have a fixed size and hold no Python objects."""
+    normal = np.dtype(dtype)
+    if normal.subdtype is not None:
+        msg = f"dtype {dtype!r} has a shape of its own; use components= for that"
+        raise TypeError(msg)
+    if normal.hasobject or normal.itemsize == 0:
+        msg = f"dtype {normal} cannot be distributed; use one of fixed size without Python objects"
+        raise TypeError(msg)
+    return normal
 
 
-def _ctypes_type(view: memoryview) -> np.dtype[Any] | None:
-    """Element type of structures of ctypes, whose formats leave out gaps, packing and bits.
+def as_value(name: str, value: object, dtype: np.dtype[Any]) -> Any:
+    """Convert one value to an element type."""
+    one = np.asarray(value, dtype)
+    if one.ndim:
+        msg = f"{name}={value!r} must be one value; assign arrays with u[...] = values"
+        raise ArgumentError(msg)
+    return one[()]
 
-    None for anything else, which its format describes.
-    """
-    kind: Any = type(view.obj)
-    while issubclass(kind, ctypes.Array):
-        kind = kind._type_
-    if not issubclass(kind, ctypes.Structure | ctypes.Union):
-        return None
-    whole = memoryview(view.obj)
-    was_cast = (view.format, view.itemsize) != (whole.format, whole.itemsize)
-    return None if was_cast else np.dtype(kind)
+
+def as_components(components: int | Sequence[int]) -> tuple[int, ...]:
+    """Normalize the shape of the component axes, like ``3`` or ``(3, 3)``."""
+    shape = as_ints("components", components)
+    if any(extent < 0 for extent in shape):
+        msg = f"components={shape} must not be negative"
+        raise ArgumentError(msg)
+    return shape
+
+
+def as_halo(halo: HaloLike, ndim: int, singletons: Collection[int] = ()) -> Widths:
+    """Normalize halo widths to ``(lo, hi)`` for every dimension; singletons have no halo."""
+    width = to_int(halo)
+    if width is not None:
+        halo = [0 if dim in singletons else width for dim in range(ndim)]
+    given: object = halo
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        msg = f"halo={halo!r} must be a width, a sequence of widths, or one of (lo, hi) pairs"
+        raise TypeError(msg)
+    entries = list(given)
+    if len(entries) != ndim:
+        msg = f"halo={halo!r} must be one width or one entry for each of {ndim} dimensions"
+        raise ArgumentError(msg)
+    pairs = [as_ints("halo", width) for width in entries]
+    widths = [pair * 2 if len(pair) == 1 else pair for pair in pairs]
+    if any(len(pair) != 2 or min(pair) < 0 for pair in widths):  # noqa: PLR2004
+        msg = f"halo={halo!r} must hold widths >= 0 or (lo, hi) pairs of them"
+        raise ArgumentError(msg)
+    for dim in singletons:
+        if widths[dim] != (0, 0):
+            msg = f"halo={halo!r} is wider than 0 along singleton dimension {dim}; use 0 there"
+            raise ArgumentError(msg)
+    return tuple((lo, hi) for lo, hi in widths)
+
+
+def as_singletons(ndim: int, dims: Sequence[int] | int | None) -> frozenset[int]:
+    """Dimensions left over as singletons when a field varies along `dims` only."""
+    if dims is None:
+        return frozenset()
+    return frozenset(range(ndim)) - set(as_dims("dims", dims, ndim))
 
 
 def padded_shape(
@@ -92,13 +125,7 @@ def _check_size(
     singletons: frozenset[int],
     halo: Widths,
 ) -> None:
-    """Check that NumPy can count the bytes of any block, alike on every rank.
-
-    Raises
-    ------
-    ArgumentError
-        If one rank could not have the whole field.
-    """
+    """Check that NumPy could count the bytes of the whole field, alike on every rank."""
     along = zip(pencil.extent(singletons).shape, halo, strict=True)
     whole = (*components, *(n + lo + hi for n, (lo, hi) in along))
     # NumPy counts so where an extent is 0, too.
@@ -141,3 +168,30 @@ def in_memory_order(block: Array, order: tuple[int, ...]) -> Array:
     if ordered.flags.c_contiguous:
         return block
     return np.ascontiguousarray(ordered).transpose(np.argsort(axes))
+
+
+def of_view(view: memoryview) -> Array:
+    """View memory that another library describes (PEP 3118) as an array, without copying.
+
+    It raises an exception of any type if NumPy has no such element type.
+    """
+    dtype = _ctypes_type(view)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of a format of ctypes that is wrong
+        array = np.asarray(view)
+    return array if dtype is None else array.view(dtype)
+
+
+def _ctypes_type(view: memoryview) -> np.dtype[Any] | None:
+    """Element type of structures of ctypes, whose formats leave out gaps, packing and bits.
+
+    None for anything else, which its format describes.
+    """
+    kind: Any = type(view.obj)
+    while issubclass(kind, ctypes.Array):
+        kind = kind._type_
+    if not issubclass(kind, ctypes.Structure | ctypes.Union):
+        return None
+    whole = memoryview(view.obj)
+    was_cast = (view.format, view.itemsize) != (whole.format, whole.itemsize)
+    return None if was_cast else np.dtype(kind)

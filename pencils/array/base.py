@@ -6,21 +6,28 @@ makes its results by ``u.from_block`` and ``u.blank``, which give objects of the
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from math import prod
+from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array.allocation import Array, Widths, allocate, padded_slices
-from pencils.array.debug import checks, unset_ghosts
-from pencils.array.normalize import as_dtype, as_value
-from pencils.layout import halo_room
+from pencils.array.allocation import Array, Key, Widths, allocate, as_dtype, as_value, padded_slices
+from pencils.layout import ghost_box, halo_room
 from pencils.layout.integers import as_ints
 from pencils.pencil import Extent, Pencil
 
 _SHOWN = 4  # values
+
+VARIABLE = "PENCILS_CHECK"
+# While checks are on, every write to own points sets the ghosts to NaN, so that a stencil before
+# the next exchange does not read older values, which are only slightly wrong.
+checks = SimpleNamespace(on=os.environ.get(VARIABLE, "0") not in {"", "0"})
+# The value of unset ghosts, by kind of element type; both parts of complex numbers have views.
+_UNSET = {"f": "nan", "c": complex("nan+nanj"), "M": "NaT", "m": "NaT"}
 
 
 class Field:
@@ -271,9 +278,16 @@ class Field:
         return blank.padded[padded_slices(self._extent.local_shape, self._halo, self._halo_room)]
 
     def mark_written(self) -> None:
-        """Set the ghosts to NaN after a write to own points; callers check `checks.on` first."""
-        if self._padded is not self._local:
-            unset_ghosts(self._padded, self._extent, self._halo_room)
+        """Set the ghosts to NaN or NaT after a write to own points, while `checks` are on."""
+        unset = _UNSET.get(self.dtype.kind)
+        if self._padded is self._local or unset is None:
+            return
+        extent, room = self._extent, self._halo_room
+        origin = extent.box.grow(room).start
+        known = ghost_box(extent.box, extent.shape, extent.layout.periodic, room)
+        for box in known.without(extent.box):
+            key: Key = (Ellipsis, *box.slices(origin))
+            self._padded[key] = unset
 
     def __repr__(self) -> str:
         pencil, box = self.pencil, self.extent.box

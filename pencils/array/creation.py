@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array.allocation import Widths
-from pencils.array.normalize import (
+from pencils.array.allocation import (
     HaloLike,
+    Widths,
     as_components,
     as_dtype,
     as_halo,

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array.allocation import Array, in_memory_order, memory_axes
+from pencils.array.allocation import Array, as_value, in_memory_order, memory_axes
 from pencils.array.base import Field
-from pencils.array.normalize import as_value
 from pencils.array.operands import check_fits, local_part, signature
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import combine, reducer

@@ -16,8 +16,7 @@ from numpy.typing import DTypeLike
 
 from pencils.array import pairs, reductions
 from pencils.array.allocation import in_memory_order
-from pencils.array.base import Field
-from pencils.array.debug import checks
+from pencils.array.base import Field, checks
 from pencils.array.global_reduction import UFUNCS, reduce_field
 from pencils.array.operands import check_fits, common_pencil, everywhere, local_part
 from pencils.comm.agree import agreed

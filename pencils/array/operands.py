@@ -1,10 +1,10 @@
-"""Normalize the operands of elementwise operations: fields, replicated arrays, scalars."""
+"""Checks of fields and pencils, and the local parts of the operands of elementwise operations."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,15 +18,16 @@ _SCALARS = (int, float, complex, str, bytes, np.generic)
 
 
 def check_type(name: str, value: object, kind: type) -> None:
-    """Check the type of an argument.
-
-    Raises
-    ------
-    TypeError
-        If it is not.
-    """
+    """Raise a TypeError if an argument is not of a type."""
     if not isinstance(value, kind):
         msg = f"{name} must be a {kind.__name__}, not {type(value).__name__}"
+        raise TypeError(msg)
+
+
+def check_field(name: str, value: object) -> None:
+    """Raise a TypeError if an argument is not a field."""
+    if not isinstance(value, Field):
+        msg = f"{name} must be a PencilArray, not {type(value).__name__}"
         raise TypeError(msg)
 
 
@@ -48,13 +49,7 @@ def topology_among(*arguments: object) -> Topology:
 
 
 def as_pencils(pencils: object) -> list[Pencil]:
-    """Check a sequence of pencils, which must use the same processes.
-
-    Raises
-    ------
-    ArgumentError, TypeError, PencilMismatchError
-        If it is empty, no sequence, or holds anything else.
-    """
+    """Check a sequence of pencils, which must use the same processes."""
     if not isinstance(pencils, Sequence):
         msg = f"pencils must be a sequence of pencils, not {type(pencils).__name__}"
         raise TypeError(msg)
@@ -81,14 +76,72 @@ def signature(field: Field) -> dict[str, object]:
     }
 
 
-def common_pencil(fields: Sequence[Field]) -> Pencil:
-    """Return the pencil of all fields, which must give every rank the same block.
+class FieldSpec(NamedTuple):
+    """Element type, components and singleton dimensions of fields, without their pencil."""
 
-    Raises
-    ------
-    PencilMismatchError
-        If they do not.
-    """
+    dtype: np.dtype[Any]
+    components: tuple[int, ...]
+    singletons: frozenset[int]
+
+    @property
+    def signature(self) -> dict[str, object]:
+        """The same by name, in a form on which ranks can agree."""
+        return {
+            "dtype": self.dtype,
+            "components": self.components,
+            "singletons": sorted(self.singletons),
+        }
+
+
+def check_source(u: Field | None, pencil: Pencil | None, spec: FieldSpec, name: str = "u") -> None:
+    """Check a field to be moved, or that there is none where the pencil has no part."""
+    if pencil is not None:
+        check_field(name, u)
+    _check_field(name, u, pencil, spec)
+
+
+def check_place(u: Field, pencil: Pencil, singletons: frozenset[int]) -> None:
+    """Check that a field lies on a pencil, whatever its type and components."""
+    check_field("u", u)
+    check_source(u, pencil, FieldSpec(u.dtype, u.components, singletons))
+
+
+def check_writeable(u: Field) -> None:
+    """Check that the own points of a field may be written."""
+    if not u.local.flags.writeable:
+        msg = "u is read-only; pass a field that may be written"
+        raise ArgumentError(msg)
+
+
+def check_out(out: Field | None, pencil: Pencil | None, spec: FieldSpec) -> None:
+    """Check a field to be filled, if there is one."""
+    _check_field("out", out, pencil, spec)
+    if out is not None and not out.local.flags.writeable:
+        msg = "out is read-only; pass a field that may be written, or none"
+        raise ArgumentError(msg)
+
+
+def _check_field(name: str, u: Field | None, pencil: Pencil | None, spec: FieldSpec) -> None:
+    if u is None:
+        return
+    check_field(name, u)
+    if pencil is None:
+        msg = f"{name} must be None on a process that has no part in the pencil"
+        raise ArgumentError(msg)
+    if u.pencil is not pencil and not u.pencil.same_blocks(pencil):
+        msg = f"{name} lies on\n{u.pencil!r}\nbut should lie on\n{pencil!r}"
+        raise PencilMismatchError(msg)
+    given = FieldSpec(u.dtype, u.components, u.singletons)
+    if given != spec:
+        msg = (
+            f"{name} has dtype {given[0]}, components {given[1]} and singleton dimensions "
+            f"{sorted(given[2])}; it must have {spec[0]}, {spec[1]} and {sorted(spec[2])}"
+        )
+        raise ArgumentError(msg)
+
+
+def common_pencil(fields: Sequence[Field]) -> Pencil:
+    """Return the pencil of all fields, which must give every rank the same block."""
     pencil = fields[0].pencil
     for field in fields:
         if field.pencil is not pencil and not field.pencil.same_blocks(pencil):
@@ -111,11 +164,6 @@ def local_part(operand: Any, pencil: Pencil) -> tuple[Any, frozenset[int]]:
     """Local part of an operand, and the dimensions along which it is a singleton.
 
     An array is a singleton where it has extent 1, even if this is the extent of the pencil.
-
-    Raises
-    ------
-    ArgumentError
-        If an array does not broadcast to the global shape.
     """
     if isinstance(operand, Field):
         return operand.local, operand.singletons
@@ -145,13 +193,7 @@ def _array_part(array: Array, pencil: Pencil) -> tuple[Array, frozenset[int]]:
 
 
 def plain_array(operand: object) -> Array:
-    """Return replicated data as a NumPy array.
-
-    Raises
-    ------
-    TypeError
-        If elements are masked, because the mask would be lost.
-    """
+    """Return replicated data as a NumPy array; a mask would be lost, and is refused."""
     if np.ma.is_masked(operand):
         msg = "a masked array cannot be used here: take a.filled(value), or pass where="
         raise TypeError(msg)
@@ -159,13 +201,7 @@ def plain_array(operand: object) -> Array:
 
 
 def check_fits(singletons: frozenset[int], out: Field, pencil: Pencil) -> None:
-    """Check that values with these singleton dimensions fit `out`, point by point on every rank.
-
-    Raises
-    ------
-    ArgumentError
-        If `out` is replicated along a dimension where they are not.
-    """
+    """Check that values are singletons along every dimension along which `out` is replicated."""
     replicated = sorted(out.singletons - singletons)
     hint = "write u = u * v for a new field instead of u *= v or out=u, or reduce the values first"
     if any(pencil.shape[dim] != 1 for dim in replicated):

@@ -10,11 +10,9 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from pencils.array import numpy_api, pairs, reductions, stencil, verbs
-from pencils.array.allocation import padded_shape
-from pencils.array.base import Field
-from pencils.array.debug import checks
+from pencils.array.allocation import HaloLike, as_dtype, as_halo, as_singletons, padded_shape
+from pencils.array.base import Field, checks
 from pencils.array.indexing import get_selection, set_selection
-from pencils.array.normalize import HaloLike, as_dtype, as_halo, as_singletons
 from pencils.array.operands import check_type
 from pencils.errors import ArgumentError
 from pencils.pencil import Pencil

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from pencils.array.allocation import Array
-from pencils.array.normalize import as_dtype
+from pencils.array.allocation import Array, as_dtype
 from pencils.array.operands import check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed, read_comm

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pencils.array.allocation import Array
-from pencils.array.normalize import HaloLike, as_dtype, as_halo
+from pencils.array.allocation import Array, HaloLike, as_dtype, as_halo
 from pencils.array.operands import check_type
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array.allocation import Array
-from pencils.array.normalize import as_singletons
+from pencils.array.allocation import Array, as_singletons
 from pencils.array.operands import check_type, signature, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from pencils.array.allocation import Array, Widths
-from pencils.array.normalize import HaloLike, as_dtype, as_halo
+from pencils.array.allocation import Array, HaloLike, Widths, as_dtype, as_halo
 from pencils.array.operands import check_type, plain_array, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm import stream

@@ -16,8 +16,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from pencils.array.allocation import Array, allocate_bytes, arrange
+from pencils.array.operands import FieldSpec
 from pencils.array.pencil_array import PencilArray
-from pencils.array.spec import FieldSpec
 from pencils.comm.agree import agreed
 from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import PreparedExchange

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from pencils.array.normalize import as_components, as_dtype
+from pencils.array.allocation import as_components, as_dtype
 from pencils.array.operands import check_type
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout.integers import as_dims, to_int

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array.debug import checks
-from pencils.array.operands import topology_among
+from pencils.array.base import checks
+from pencils.array.operands import FieldSpec, check_out, check_source, topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.array.spec import FieldSpec, check_out, check_source
 from pencils.comm.agree import agreed
 from pencils.distribute.localgrid import LocalGrid, localgrid
 from pencils.errors import ArgumentError

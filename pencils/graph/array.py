@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import DTypeLike
 
-from pencils.array.normalize import as_dtype
+from pencils.array.allocation import as_dtype
 from pencils.array.numpy_api import QUERIES
 from pencils.graph import rules
 from pencils.graph.rules import (

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pencils.array.allocation import memory_axes
-from pencils.array.normalize import HaloLike, as_halo, as_singletons
+from pencils.array.allocation import HaloLike, as_halo, as_singletons, memory_axes
 from pencils.array.operands import check_type, topology_among
 from pencils.comm.agree import agreed
 from pencils.comm.pack import copy

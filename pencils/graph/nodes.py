@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array.normalize import as_dtype
+from pencils.array.allocation import as_dtype
 from pencils.array.operands import check_type
 from pencils.errors import ArgumentError
 from pencils.graph.array import NO_TAGS, Array, Call, DataWrapper, Placeholder, Tags, filled

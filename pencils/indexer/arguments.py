@@ -10,8 +10,7 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.array.allocation import Array, of_view
-from pencils.array.normalize import as_dtype
+from pencils.array.allocation import Array, as_dtype, of_view
 from pencils.array.operands import plain_array
 from pencils.comm.combining import ReduceOp
 from pencils.comm.rows import Ints

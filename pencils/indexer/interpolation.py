@@ -8,11 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array.allocation import Array
-from pencils.array.normalize import as_singletons
-from pencils.array.operands import check_type, plain_array, signature, topology_among
+from pencils.array.allocation import Array, as_singletons
+from pencils.array.operands import (
+    check_place,
+    check_type,
+    check_writeable,
+    plain_array,
+    signature,
+    topology_among,
+)
 from pencils.array.pencil_array import PencilArray
-from pencils.array.spec import check_place, check_writeable
 from pencils.comm.agree import agreed
 from pencils.comm.combining import ReduceOp
 from pencils.comm.rows import Ints

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pencils.array.normalize import as_dtype
+from pencils.array.allocation import as_dtype
 from pencils.array.operands import check_type, signature, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed, read_comm

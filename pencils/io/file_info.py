@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pencils.array.allocation import Array, Widths
-from pencils.array.normalize import as_dtype
+from pencils.array.allocation import Array, Widths, as_dtype
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.errors import CheckpointError

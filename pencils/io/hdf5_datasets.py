@@ -16,7 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from pencils.array.normalize import as_dtype
+from pencils.array.allocation import as_dtype
 from pencils.errors import CheckpointError
 from pencils.io.file_info import COORDINATE, RESERVED, DatasetInfo
 

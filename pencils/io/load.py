@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array.debug import checks
-from pencils.array.normalize import HaloLike, as_dtype
+from pencils.array.allocation import HaloLike, as_dtype
+from pencils.array.base import checks
 from pencils.array.operands import topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed

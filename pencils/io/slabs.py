@@ -14,8 +14,8 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from pencils.array.allocation import Array, Widths, padded_slices
+from pencils.array.operands import FieldSpec
 from pencils.array.pencil_array import PencilArray
-from pencils.array.spec import FieldSpec
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO
 from pencils.layout import Layout, Split

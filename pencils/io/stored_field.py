@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array.allocation import Array
-from pencils.array.normalize import HaloLike, as_halo
+from pencils.array.allocation import Array, HaloLike, as_halo
 from pencils.array.operands import check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pencils.array.allocation import Widths
-from pencils.array.normalize import HaloLike, as_halo
+from pencils.array.allocation import HaloLike, Widths, as_halo
 from pencils.array.pencil_array import PencilArray
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.file_info import DatasetInfo, encode

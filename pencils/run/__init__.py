@@ -19,7 +19,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from pencils.array.debug import VARIABLE, checks
+from pencils.array.base import VARIABLE, checks
 from pencils.run.counting import Counting
 from pencils.run.joining import join
 from pencils.run.member import Member

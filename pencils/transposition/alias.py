@@ -9,8 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array.allocation import allocate_bytes, arrange, padded_shape
-from pencils.array.normalize import as_components, as_dtype, as_singletons
+from pencils.array.allocation import (
+    allocate_bytes,
+    arrange,
+    as_components,
+    as_dtype,
+    as_singletons,
+    padded_shape,
+)
 from pencils.array.operands import as_pencils, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array.allocation import Array, memory_axes
-from pencils.array.debug import checks
-from pencils.array.normalize import as_components, as_dtype, as_singletons
+from pencils.array.allocation import Array, as_components, as_dtype, as_singletons, memory_axes
+from pencils.array.base import checks
+from pencils.array.operands import FieldSpec, check_out, check_source
 from pencils.array.pencil_array import PencilArray
-from pencils.array.spec import FieldSpec, check_out, check_source
 from pencils.comm.agree import agreed
 from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import AUTO, Exchange, Handle, PreparedExchange, check_method

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from pencils.array.spec import FieldSpec
+from pencils.array.operands import FieldSpec
 from pencils.comm.agree import agreed
 from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import AUTO, Exchange

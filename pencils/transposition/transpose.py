@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pencils.array.operands import check_type, topology_among
+from pencils.array.operands import FieldSpec, check_out, check_type, topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.array.spec import FieldSpec, check_out
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO
 from pencils.errors import PencilMismatchError

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple, cast
 
 from numpy.typing import DTypeLike
 
-from pencils.array.normalize import as_components, as_dtype, as_singletons
-from pencils.array.operands import as_pencils, topology_among
+from pencils.array.allocation import as_components, as_dtype, as_singletons
+from pencils.array.operands import FieldSpec, as_pencils, topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.array.spec import FieldSpec
 from pencils.comm.agree import agreed
 from pencils.comm.machine import describe_machine
 from pencils.comm.methods import METHODS

@@ -11,7 +11,7 @@ from mpi_helpers import everywhere, numbered, random_pencil, same, spread
 
 import pencils
 from pencils import Pencil
-from pencils.array.debug import checks
+from pencils.array.base import checks
 
 BY_DEFAULT = os.environ.get("PENCILS_CHECK", "0") not in {"", "0"}
 several = pytest.mark.parallel([1, 2, 3, 4, 6])
