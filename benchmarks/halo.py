@@ -19,7 +19,7 @@ from mpi4py import MPI
 
 import pencils
 from pencils.comm import pack
-from pencils.comm.timing import time_in_turn
+from pencils.comm.machine import time_in_turn
 
 try:
     from petsc4py import PETSc
@@ -228,7 +228,7 @@ def overhead(n, repeat):
     faces = [(block[..., :1], block[..., -2:-1]), (block[..., -1:], block[..., 1:2])]
     faces += [(block[:, :1], block[:, -2:-1]), (block[:, -1:], block[:, 1:2])]
     faces += [(block[:1], block[1:2].copy()), (block[-1:], block[1:2].copy())]
-    calls = [partial(plan, field), COMM.Barrier, pack.Copies(faces)]
+    calls = [partial(plan, field), COMM.Barrier, pack.prepare_copies(faces)]
     whole, barrier, copies = time_of(calls, repeat, 200)
     tell(
         f"\n{n}^3, shared arrays: {whole:.1f} us; two barriers {2 * barrier:.1f}, copies "

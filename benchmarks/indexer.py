@@ -19,7 +19,7 @@ from mpi4py import MPI
 import pencils
 from pencils import GlobalIndexer, ReduceOp
 from pencils.comm import pack
-from pencils.comm.timing import time_in_turn
+from pencils.comm.machine import time_in_turn
 
 try:
     from petsc4py import PETSc

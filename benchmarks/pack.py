@@ -63,7 +63,7 @@ def measure(target, source, repeat):
     }
     for name in pack.available():
         with pack.using(name):
-            runs[name] = pack.Copies([(target, source)])
+            runs[name] = pack.prepare_copies([(target, source)])
     times: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(repeat + 1):
         for name, run in runs.items():

@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 import pencils
 from pencils.comm import pack
-from pencils.comm.timing import time_in_turn
+from pencils.comm.machine import time_in_turn
 
 try:
     from mpi4py_fft import DistArray
@@ -99,7 +99,7 @@ def small(n, old, new, repeat):
         times[method, shared] = time_of(partial(plan, given[shared], out), repeat)
     checked = time_of(partial(pencils.Transposition(source, target), given[True], out), repeat)
     block = given[True].local
-    copies = pack.Copies([(np.empty_like(block), block)])
+    copies = pack.prepare_copies([(np.empty_like(block), block)])
     overhead = times["shared", True] - 2 * barrier - time_of(copies, repeat)
     peer = "".join(
         f", mpi4py-fft {time_of(call, repeat):.1f}" for _, call in peer_cases(n, old, new)

@@ -25,10 +25,10 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 
 from pencils.comm.agree import agreed
-from pencils.comm.buffers import Buffers
-from pencils.comm.pack_plan import no_op
+from pencils.comm.mpi import Uncopied
+from pencils.comm.pack import no_op
+from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Attribute, Topology
-from pencils.comm.uncopied import Uncopied
 from pencils.errors import ArgumentError
 
 T = TypeVar("T")

@@ -63,7 +63,7 @@ def test_all_begin_at_one_address(comm, shared, dtype):
         assert field.halo == ((0, 0),) * 3
         memory_order = (0, 1, *(2 + dim for dim in field.pencil.order))
         assert everywhere(comm, field.local.transpose(memory_order).flags.c_contiguous)
-        place = topology_of(comm).shared.place(field.local)
+        place = topology_of(comm).shared.find(field.local)
         assert everywhere(comm, (place is not None) == shared)
 
 

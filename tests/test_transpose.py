@@ -25,7 +25,7 @@ from mpi_helpers import (
 from tiers import up_to
 
 from pencils import Pencil, PencilArray, Transposition, empty, gather, transpose, zeros
-from pencils.comm import limits
+from pencils.comm import memory
 from pencils.comm.methods import METHODS
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
 from pencils.plan import MOST_PLANS, kept_plans
@@ -163,8 +163,8 @@ def test_memory_order_of_the_result(comm, pair):
 
 @ways
 def test_counts_beyond_what_one_call_can_move(comm, pair, method, monkeypatch):
-    monkeypatch.setattr(limits, "MOST_BYTES", 13)
-    monkeypatch.setattr(limits, "MOST_UNITS", comm.size + 1)
+    monkeypatch.setattr(memory, "MOST_BYTES", 13)
+    monkeypatch.setattr(memory, "MOST_UNITS", comm.size + 1)
     data = numbered((2, *SHAPE), "c16")
     with plan_of(pair, method, data) as plan:
         assert everywhere(comm, holds(plan(spread(pair[0], data)), data))

@@ -156,7 +156,7 @@ def _raise_together(comm: MPI.Intracomm, call: str, mine: _Report, error: Except
         raise error  # everyone made the same mistake: the error as it was raised says it best
     for rank, report in enumerate(reports):
         if report.fault is not None:
-            raise report.fault.on(rank) from error
+            raise report.fault.error(rank) from error
 
 
 def _first_difference(reports: list[_Report]) -> str | None:

@@ -49,23 +49,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm.agree import agreed
-from pencils.comm.buffers import Buffers
 from pencils.comm.memory import same_view
 from pencils.comm.methods import METHODS, Hybrid, Messages, Method, Shared
-from pencils.comm.methods.method import PreparedMethod
+from pencils.comm.methods.method import ChunkPlan, PreparedMethod, one_each
 from pencils.comm.methods.shared import is_near
-from pencils.comm.pack import Copies
-from pencils.comm.pack_plan import (
-    ChunkPlan,
+from pencils.comm.mpi import Uncopied
+from pencils.comm.pack import (
     MessageBlock,
     MessageSpec,
     PackPlan,
     Unpacker,
     no_op,
-    one_each,
+    prepare_copies,
 )
+from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
-from pencils.comm.uncopied import Uncopied
 from pencils.errors import ArgumentError
 
 Array = NDArray[Any]
@@ -92,7 +90,7 @@ class Exchange:
     buffers : Buffers
         Where to take memory from; plans that do not run at the same time may share them.
     unpack : Unpacker
-        How received blocks are written to the targets: `Copies` or `Additions`.
+        How received blocks are written to the targets: `prepare_copies` or `prepare_additions`.
 
     Raises
     ------
@@ -109,7 +107,7 @@ class Exchange:
         method: str = AUTO,
         chunks: int = 1,
         buffers: Buffers | None = None,
-        unpack: Unpacker = Copies,
+        unpack: Unpacker = prepare_copies,
     ) -> None:
         rank = topology.comm.rank
         self.topology = topology
@@ -261,11 +259,13 @@ class PreparedExchange:
 
         return Handle(self.exchange, finish, result)
 
-    def _save(self) -> Copies:
+    def _save(self) -> Callable[[], None]:
         room, self._room = self._room or self._room_for_kept(), None
         for saved, (_, part) in zip(room, self._kept, strict=True):
             saved[...] = part
-        return Copies([(into, saved) for saved, (into, _) in zip(room, self._kept, strict=True)])
+        return prepare_copies(
+            [(into, saved) for saved, (into, _) in zip(room, self._kept, strict=True)]
+        )
 
     def _room_for_kept(self) -> list[Array]:
         return [np.empty(part.shape, part.dtype) for _, part in self._kept]
@@ -377,6 +377,6 @@ def _check_reach(plans: Sequence[ChunkPlan], on_node: Collection[int]) -> None:
 
 
 def _check_simple(name: str, plans: Sequence[ChunkPlan]) -> None:
-    if any(len(plan.sends) != 1 or plan.unpack is not Copies for plan in plans):
+    if any(len(plan.sends) != 1 or plan.unpack is not prepare_copies for plan in plans):
         msg = f"method {name!r} copies, and treats all arrays alike; use another one"
         raise ArgumentError(msg)

@@ -1,18 +1,43 @@
-"""Errors and values in words that can be sent, whatever they are: nothing here raises."""
+"""Errors of one rank that other ranks raise, too: as data, and at the end of a ``with`` block.
+
+A rank whose block fails cannot wait for the other ranks, which may wait for it anywhere in their
+blocks. It starts a nonblocking collective with its error and does not wait for it. Ranks that reach
+the end of the block complete this collective, and get the error of the first rank that failed.
+"""
 
 from __future__ import annotations
 
+import atexit
+import pickle
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple
+from contextlib import suppress
+from functools import cache
+from time import monotonic, sleep
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
-# Characters of a text that is sent to other ranks.
+import numpy as np
+
+from pencils.comm.mpi import MPI, Uncopied
+
+# Most characters of the text of an error, and of a value.
 MOST_TEXT = 10_000
 MOST_SHOWN = 2_000
 
+# Bytes of a message, and how many of them share an integer with the position of the rank.
+_BYTES, _EACH = 1024, 4
+# Most bytes of the text of an error, so that a message has room for it.
+_MOST = 600
+# Seconds that a process waits at exit until its messages are received, and between two looks.
+_PATIENCE, _PAUSE = 5.0, 0.002
+# Messages that this rank has started, until all other ranks have them.
+_started: list[tuple[MPI.Request, MPI.buffer]] = []
+
 
 class Fault(NamedTuple):
-    """An error as other ranks can raise it; by its number a full disk is told from a broken one."""
+    """An error that other ranks can raise; `number` is the `errno` of a system error."""
 
     kind: type[Exception]
     text: str
@@ -20,62 +45,151 @@ class Fault(NamedTuple):
 
     @classmethod
     def of(cls, error: Exception) -> Fault:
-        """Describe an error; one that cannot say what it means is told by its type."""
-        kind = _transportable(type(error))
-        try:
-            return cls._of_system(kind, error) or cls(kind, _words(str, error), None)
-        except BaseException:  # noqa: BLE001 - attributes of the error may be anything
-            return cls(kind, _words(str, error), None)
+        """Describe an error by the nearest base class that is known on every rank; never raises."""
+        kind = next(base for base in type(error).__mro__ if _can_be_sent(base))
+        with suppress(BaseException):  # attributes of the error may be anything
+            if isinstance(error, OSError) and type(error.errno) is int:
+                where = "" if error.filename is None else f": {_text(repr, error.filename)}"
+                return cls(kind, f"{_text(str, error.strerror)}{where}", error.errno)
+        return cls(kind, _text(str, error), None)
 
-    @classmethod
-    def _of_system(cls, kind: type[Exception], error: Exception) -> Fault | None:
-        if not isinstance(error, OSError) or type(error.errno) is not int:
-            return None
-        where = "" if error.filename is None else f": {_words(repr, error.filename)}"
-        return cls(kind, f"{_words(str, error.strerror)}{where}", error.errno)
-
-    def anywhere(self) -> Exception:
-        """Make the error of a rank that is not known again."""
-        return self.kind(self.text) if self.number is None else self.kind(self.number, self.text)
-
-    def on(self, rank: int) -> Exception:
-        """Make the error of a rank again."""
-        text = f"rank {rank}: {self.text}"
+    def error(self, rank: int | None = None) -> Exception:
+        """Make the error again; its text names the rank, if that is known."""
+        text = self.text if rank is None else f"rank {rank}: {self.text}"
         return self.kind(text) if self.number is None else self.kind(self.number, text)
 
 
 def shown(value: object) -> str:
-    """Show a value to people."""
-    return _words(repr, value, MOST_SHOWN)
+    """Return the text of a value for error messages; never raises."""
+    return _text(repr, value, MOST_SHOWN)
 
 
-def _words(text_of: Callable[[object], str], value: object, most: int = MOST_TEXT) -> str:
+def _text(text_of: Callable[[object], str], value: object, most: int = MOST_TEXT) -> str:
     try:
         text = str.__str__(text_of(value))
-    except BaseException as why:  # noqa: BLE001 - else this rank is lost between two collectives
+    except BaseException as why:  # noqa: BLE001 - else this rank misses the next collective
         return f"{type(value).__name__}, whose text cannot be made: {type(why).__name__}"
     return text if len(text) <= most else f"{text[:most]} ..."
 
 
-def _transportable(kind: type[Exception]) -> type[Exception]:
-    """Nearest base class that is known on every rank and takes a single text."""
-    for base in kind.__mro__:
-        if _is_known(base) and _takes_text(base):
-            return base
-    return Exception
-
-
-def _is_known(kind: type) -> bool:
-    """Whether a class is found by its name; what users make may claim to be from anywhere."""
-    module: object = kind.__module__
+def _can_be_sent(kind: type) -> bool:
+    """Whether a class is an exception that all ranks find by its name, and takes a single text."""
+    module: object = kind.__module__  # classes of users may have any value here
     if not isinstance(module, str) or not f"{module}.".startswith(("builtins.", "pencils.")):
         return False
-    return getattr(sys.modules.get(module), kind.__qualname__, None) is kind
-
-
-def _takes_text(kind: type) -> bool:
+    if getattr(sys.modules.get(module), kind.__qualname__, None) is not kind:
+        return False
     try:
         kind("")
     except Exception:  # noqa: BLE001 - it takes something else
         return False
     return issubclass(kind, Exception)
+
+
+class CollectiveBlock(Uncopied, ABC):
+    """A ``with`` block that all ranks use, and whose end is collective.
+
+    If the body fails on some ranks only, these raise their own error and do not wait. The other
+    ranks raise one of the same type, which names the first rank that failed, at the end of the
+    block. Then no rank executes the end of the block.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _block_comm(self) -> MPI.Intracomm | None:
+        """Private communicator of the ranks; None if the end of the block is local. Local."""
+
+    @abstractmethod
+    def _end_block(self) -> None:
+        """Do what the end of the block requires. *Collective*."""
+
+    @abstractmethod
+    def _give_up(self, error: BaseException, /) -> None:
+        """Do what this rank can do alone after an error on any rank. Local."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        comm = self._block_comm()
+        fault: BaseException | None = error
+        if comm is not None and comm != MPI.COMM_NULL and comm.size > 1:
+            if error is None:
+                fault = _receive_error(comm)
+            else:
+                _start_message(comm, error)
+        if fault is None:
+            self._end_block()
+            return
+        self._give_up(fault)
+        if error is None:
+            raise fault
+
+
+def _receive_error(comm: MPI.Intracomm) -> Exception | None:
+    """Wait for all ranks; return the error of the first that failed, if any did. *Collective*."""
+    numbers = np.zeros(_BYTES // _EACH, np.int64)
+    # MPI matches nonblocking collectives with nonblocking ones only.
+    comm.Iallreduce(MPI.IN_PLACE, numbers, op=MPI.MAX).Wait()
+    place = int(numbers[0]) >> 8 * _EACH
+    if place == 0:
+        return None
+    text = (numbers & (2 ** (8 * _EACH) - 1)).astype("<u4").tobytes()
+    fault: Fault = pickle.loads(text)  # noqa: S301 - from a rank of the same program
+    return fault.error(comm.size - place)
+
+
+def _start_message(comm: MPI.Intracomm, error: BaseException) -> None:
+    """Start a message to the ranks that reach the end of the block; does not wait for them."""
+    _progress()
+    _progress_at_exit()
+    # MPI may need the memory after the interpreter has ended.
+    memory: Any = MPI.Alloc_mem(8 * _BYTES // _EACH)
+    numbers = np.frombuffer(memory, np.int64)
+    numbers[:] = np.frombuffer(_message(error).ljust(_BYTES, b"\0"), "<u4")
+    # The maximum is the message of the first rank: the high bits of all its integers are largest.
+    numbers += (comm.size - comm.rank) << 8 * _EACH
+    _started.append((comm.Iallreduce(MPI.IN_PLACE, numbers, op=MPI.MAX), memory))
+
+
+def _progress() -> None:
+    """Let MPI progress, and free messages that all other ranks have."""
+    _started[:] = [message for message in _started if not _is_complete(*message)]
+
+
+def _is_complete(request: MPI.Request, memory: MPI.buffer) -> bool:
+    complete = request.Test()
+    if complete:
+        MPI.Free_mem(memory)
+    return complete
+
+
+@cache
+def _progress_at_exit() -> None:
+    """Have this process wait a while at exit for ranks that are late, because MPI does not."""
+    atexit.register(_wait)
+
+
+def _wait() -> None:
+    end = monotonic() + _PATIENCE
+    while _started and monotonic() < end and not MPI.Is_finalized():
+        _progress()
+        sleep(_PAUSE)
+
+
+def _message(error: BaseException) -> bytes:
+    """Encode an error; what ends a process, as KeyboardInterrupt, does not end other ones."""
+    if isinstance(error, Exception):
+        fault = Fault.of(error)
+    else:
+        fault = Fault(RuntimeError, f"left the block by {shown(error)}", None)
+    text = fault.text.encode(errors="replace")
+    if len(text) > _MOST:
+        fault = fault._replace(text=f"{text[:_MOST].decode(errors='ignore')} ...")
+    return pickle.dumps(fault)

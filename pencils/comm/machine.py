@@ -1,9 +1,12 @@
-"""Where the processes run: nodes, MPI library, memory that the processes of a node share."""
+"""Where the processes run, and how long collective calls take there."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
 
 from pencils.comm.mpi import MPI
 from pencils.comm.topology import topology_of
@@ -49,7 +52,7 @@ def describe_machine(comm: MPI.Intracomm | None = None) -> Machine:
     here = (MPI.Get_processor_name(), node.size) if node.rank == 0 else None
     nodes: list[tuple[str, int] | None] = topology.comm.allgather(here)
     machine = Machine(
-        # Some libraries go on for pages, about how they were built.
+        # Some libraries add pages about how they were built.
         library=" ".join(MPI.Get_library_version().splitlines()[0].strip("\0, ").split()),
         standard=MPI.Get_version(),
         nodes=tuple(found for found in nodes if found is not None),
@@ -62,6 +65,40 @@ def describe_machine(comm: MPI.Intracomm | None = None) -> Machine:
 def _shared_memory() -> tuple[int, int] | None:
     try:
         disk = os.statvfs("/dev/shm")  # noqa: S108 - looked at, not written to
-    except (AttributeError, OSError):  # neither on Windows nor on macOS
+    except (AttributeError, OSError):  # on Windows, or on macOS
         return None
     return disk.f_frsize * disk.f_blocks, disk.f_frsize * disk.f_bavail
+
+
+def time_in_turn(
+    comm: MPI.Intracomm, calls: Sequence[Callable[[], object]], repeat: int
+) -> list[float]:
+    """Time calls in turn, so that a disturbance affects all of them. *Collective*.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+        Private communicator.
+    calls : sequence of callable
+        Calls to time; each runs once before, to allocate what it needs.
+    repeat : int
+        Number of repetitions.
+
+    Returns
+    -------
+    list of float
+        Median over the repetitions of the time of the slowest rank, in seconds; the same on all
+        ranks.
+    """
+    for call in calls:
+        call()
+    rounds = [[_slowest(comm, call) for call in calls] for _ in range(repeat)]
+    return [median(samples) for samples in zip(*rounds, strict=True)]
+
+
+def _slowest(comm: MPI.Intracomm, call: Callable[[], object]) -> float:
+    comm.Barrier()
+    start = perf_counter()
+    call()
+    seconds: float = comm.allreduce(perf_counter() - start, op=MPI.MAX)
+    return seconds

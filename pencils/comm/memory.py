@@ -15,11 +15,17 @@ from numpy.lib.array_utils import byte_bounds
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from pencils.comm import limits
 from pencils.comm.mpi import MPI
 
 Array = NDArray[Any]
 Bytes = NDArray[np.uint8]
+
+# Sizes at which communication changes; tests lower them. One MPI call moves at most this many
+# bytes, or units of a datatype, because counts are 32-bit integers.
+MOST_BYTES = 2**30
+MOST_UNITS = 2**30
+# Blocks of at least this many bytes are sent alone, which saves packing them.
+ALONE = 2**18
 
 # Bytes of a cache line. Blocks start at multiples of it: whole lines can be written without reading
 # them first.
@@ -77,7 +83,7 @@ def mpi_buffer(array: Array) -> MPI.buffer:
 
 def byte_chunks(array: Array) -> list[Bytes]:
     """View a C-contiguous array as bytes, in parts that one MPI call can move."""
-    flat, most = array.reshape(-1).view(np.uint8), limits.MOST_BYTES
+    flat, most = array.reshape(-1).view(np.uint8), MOST_BYTES
     return [flat[at : at + most] for at in range(0, flat.size, most)]
 
 

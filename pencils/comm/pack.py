@@ -1,8 +1,9 @@
-"""Copies between strided blocks of memory: compiled, or by NumPy where nothing was compiled.
+"""Blocks of arrays, their offsets in buffers, and copies between them.
 
-The compiled copies write large targets past the cache, in whole lines, and change the memory order
-in tiles; which vector instructions they use is found out at import. The environment variable
-``PENCILS_KERNELS`` names another implementation, one of `available`.
+Copies are compiled, or made by NumPy if pencils was installed without a compiler. The compiled
+copies write large targets past the cache, in whole lines, and change the memory order in tiles.
+Their vector instructions are chosen at import; the environment variable ``PENCILS_KERNELS`` names
+another implementation, one of `available`.
 """
 
 from __future__ import annotations
@@ -12,15 +13,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Self, cast
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm import pack_numpy
+from pencils.comm.memory import LINE, Bytes
 from pencils.errors import ArgumentError
 
 Array = NDArray[Any]
+# A target and a source, of the same shape and item size.
+Pairs = Sequence[tuple[Array, Array]]
+# Prepares to write received blocks, the second of each pair, to the first.
+Unpacker = Callable[[Pairs], Callable[[], None]]
 
 VARIABLE = "PENCILS_KERNELS"
 
@@ -30,85 +37,98 @@ try:
 except ImportError:  # there was no compiler when pencils was installed
     _kernels = None
 
-
-class _Chosen:
-    """The implementation in use."""
-
-    __slots__ = ("copies", "copy", "name")
-
-    name: str
-    copy: Callable[[Array, Array], None]
-    copies: Callable[[Sequence[tuple[Array, Array]]], Any]
+_chosen = SimpleNamespace()  # name, copy and prepare_copies of the implementation in use
 
 
-_chosen = _Chosen()
+class MessageBlock(NamedTuple):
+    """The block ``array[..., *key]`` of a local array, sent to or received from rank `peer`."""
+
+    peer: int  # the other rank, or this one
+    key: tuple[slice, ...]  # the block in the array of this rank
+    start: tuple[int, ...]  # where the block begins in the array of `peer`
+    chunk: int = 0  # number of the chunk of the exchange in which the block is moved
+    # Whether the block is contiguous in private memory on both ranks, as both of them know: then a
+    # message needs no packing, and shared memory saves nothing.
+    contiguous: bool = False
+
+
+class MessageSpec(NamedTuple):
+    """Blocks that are sent and received of arrays with one shape of leading axes and one dtype.
+
+    Blocks for this rank itself are in `sends` and in `recvs`, in equal order. The leading axes, of
+    shape `lead`, are not sliced. `dtype` has a fixed size and no Python objects.
+    """
+
+    sends: Sequence[MessageBlock]
+    recvs: Sequence[MessageBlock]
+    lead: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+class PackPlan:
+    """Blocks of one direction in the order in which they are packed, and offsets in a buffer."""
+
+    def __init__(
+        self, blocks: Sequence[MessageBlock], lead: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> None:
+        self.blocks = blocks
+        self.peers = [block.peer for block in blocks]
+        self.lead = lead
+        self.dtype = dtype
+        self.shapes = [(*lead, *(s.stop - s.start for s in block.key)) for block in blocks]
+        self.nbytes = [int(np.prod(shape)) * dtype.itemsize for shape in self.shapes]
+        # In one buffer, each beginning at a cache line.
+        *self.starts, self.packed = (LINE * offset for offset in self.offsets())
+
+    def views(self, array: Array) -> list[Array]:
+        """Every block of an array."""
+        keys: list[Any] = [(..., *block.key) for block in self.blocks]
+        return [array[key] for key in keys]
+
+    def offsets(self, unit: int = LINE) -> list[int]:
+        """Start of every block and the end of the last, as multiples of `unit` bytes."""
+        ends = np.cumsum([0, *(-(-nbytes // unit) for nbytes in self.nbytes)])
+        return [int(end) for end in ends]
+
+    def window(self, buffer: Bytes, number: int, start: int) -> Array:
+        """Bytes of block `number`, which begins at byte `start`, as an array of its shape."""
+        part = buffer[start : start + self.nbytes[number]]
+        return part.view(self.dtype).reshape(self.shapes[number])
 
 
 def copy(target: Array, source: Array) -> None:
-    """Copy `source` into `target`.
+    """Copy `source` into `target`: arrays of one shape and item size, of any strides.
 
-    Parameters
-    ----------
-    target, source : numpy.ndarray
-        Arrays of the same shape and dtype, with any strides and alignment. They must neither
-        overlap nor hold Python objects; this is not checked.
-
-    Raises
-    ------
-    ValueError
-        If the shapes or the item sizes differ, or `target` is read-only.
+    They must neither overlap nor hold Python objects, which is not checked. Raises ValueError if
+    shapes or item sizes differ, or `target` is read-only.
     """
     _chosen.copy(target, source)
 
 
-class Copies:
-    """Prepared copies, executed in turn by a call. What is made is the implementation's own object.
-
-    Parameters
-    ----------
-    pairs : sequence of (numpy.ndarray, numpy.ndarray)
-        Targets and sources, as for `copy`. They are held on to.
-
-    Raises
-    ------
-    ValueError
-        If the shapes or the item sizes of a pair differ, or a target is read-only.
-    """
-
-    __slots__ = ()
-
-    def __new__(cls, pairs: Sequence[tuple[Array, Array]]) -> Self:
-        """Have the implementation in use prepare the copies."""
-        return cast("Self", _chosen.copies(pairs))
-
-    def __init__(self, pairs: Sequence[tuple[Array, Array]]) -> None: ...
-
-    def __call__(self) -> None:
-        """Copy every source, as it is now, into its target."""
-        raise NotImplementedError
+def prepare_copies(pairs: Pairs) -> Callable[[], None]:
+    """Return a function that copies every source, as it is then, to its target; see `copy`."""
+    prepared: Callable[[], None] = _chosen.prepare_copies(pairs)
+    return prepared
 
 
-class Additions:
-    """Prepared additions of numbers, executed in turn by a call.
+def prepare_additions(pairs: Pairs) -> Callable[[], None]:
+    """Return a function that adds every source, as it is then, to its target, one by one."""
 
-    Parameters
-    ----------
-    pairs : sequence of (numpy.ndarray, numpy.ndarray)
-        Targets and sources of the same shapes. No target may overlap any source.
-    """
-
-    def __init__(self, pairs: Sequence[tuple[Array, Array]]) -> None:
-        self._pairs = pairs
-
-    def __call__(self) -> None:
-        """Add every source, as it is now, to its target."""
-        for target, source in self._pairs:
+    def add() -> None:
+        for target, source in pairs:
             np.add(target, source, out=target)
+
+    return add
+
+
+def no_op() -> None:
+    """Do nothing."""
 
 
 def kernels() -> str:
     """Name the implementation in use: ``avx512``, ``avx2``, ``portable`` or ``numpy``."""
-    return _chosen.name
+    name: str = _chosen.name
+    return name
 
 
 def available() -> tuple[str, ...]:
@@ -123,18 +143,7 @@ def compiled() -> Any:
 
 @contextmanager
 def using(name: str) -> Iterator[None]:
-    """Copy by another implementation for a while; prepared copies keep the one they were made by.
-
-    Parameters
-    ----------
-    name : str
-        One of `available`.
-
-    Raises
-    ------
-    ArgumentError
-        If it is not.
-    """
+    """Copy by another implementation, one of `available`; prepared copies keep their own."""
     before = _chosen.name
     _choose(name)
     try:
@@ -147,26 +156,24 @@ def _choose(name: str) -> None:
     if name not in available():
         msg = f"copies by {name!r} are not available; here are {', '.join(available())}"
         raise ArgumentError(msg)
-    implementation = pack_numpy
+    _chosen.name = name
+    _chosen.copy, _chosen.prepare_copies = pack_numpy.copy, pack_numpy.prepare_copies
     if name != "numpy":
         _kernels.use(name)
-        implementation = _kernels
-    _chosen.name = name
-    _chosen.copy = implementation.copy
-    _chosen.copies = implementation.Copies
+        _chosen.copy, _chosen.prepare_copies = _kernels.copy, _kernels.Copies
 
 
 def _cache_share(cache: Path = Path("/sys/devices/system/cpu/cpu0/cache/index3")) -> int:
-    """Bytes of the last cache that are left for one process if all processors are at work."""
+    """Bytes of the last cache for each process if all processors are in use."""
     try:
         size = int((cache / "size").read_text().strip().removesuffix("K")) * 1024
         ranges = (cache / "shared_cpu_list").read_text().strip().split(",")
         bounds = [(part.split("-")[0], part.split("-")[-1]) for part in ranges]
         return size // sum(int(last) - int(first) + 1 for first, last in bounds)
-    except (OSError, ValueError):  # not Linux, or not told by a virtual machine
+    except (OSError, ValueError):  # not Linux, or a virtual machine without these numbers
         return 4 << 20
 
 
 if _kernels:
-    _kernels.stream_from(_cache_share() * 3 // 8)  # measured; the source wants its part, too
+    _kernels.stream_from(_cache_share() * 3 // 8)  # measured; the source needs cache, too
 _choose(os.environ.get(VARIABLE) or available()[0])

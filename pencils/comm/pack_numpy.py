@@ -1,15 +1,16 @@
-"""Copies between strided blocks of memory by NumPy alone, faster than `numpy.copyto` left alone.
+"""Copies between strided arrays by NumPy alone, faster than single calls of `numpy.copyto`.
 
-Two tricks, exact for every dtype without Python objects. *Runs*: what is contiguous on both sides
-is copied as one item. *Lines*: a changed memory order goes through a block in the cache, into which
-items of a few cache lines are gathered, and out of which single elements are picked.
+Two methods, exact for every dtype without Python objects. *Runs*: elements that are contiguous on
+both sides are copied as one item. *Lines*: if the memory order changes, items of a few cache lines
+are gathered in a block that fits into the cache, and single elements are copied from there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,16 +18,16 @@ from numpy.typing import NDArray
 from pencils.comm.memory import restrided
 
 Array = NDArray[Any]
-Step = tuple[Array, Array]
+Step = tuple[Array, Array]  # target and source of one call of `numpy.copyto`
 
-SMALL = 4096  # bytes; preparing takes longer than copying these
+SMALL = 4096  # bytes; to prepare a copy takes longer than to copy these
 LONGEST_ITEM = 4096  # bytes; longer runs gain nothing
-ITEM = 128  # bytes of a line
+ITEM = 128  # bytes of an item of a copy by lines
 SCRATCH = 1 << 20  # bytes of the block in the cache
-WORTH_LINES = 1 << 18  # bytes; the source of a smaller copy stays in the cache by itself
+WORTH_LINES = 1 << 18  # bytes; the source of a smaller copy stays in the cache
 FAR, CROWDED = 4096, 1024  # strides from which, or at multiples of which, it does not
 
-# Items that NumPy copies by one move are integers for it, or complex numbers.
+# NumPy copies items of these sizes by one move if they are integers, or complex numbers.
 MOVES = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
 
 
@@ -36,25 +37,22 @@ def copy(target: Array, source: Array) -> None:
     if target.nbytes <= SMALL:
         np.copyto(target, source)
     else:
-        Copies([(target, source)])()
+        prepare_copies([(target, source)])()
 
 
-class Copies:
-    """Prepared copies: see `pencils.comm.pack.Copies`."""
+def prepare_copies(pairs: Sequence[Step]) -> Callable[[], None]:
+    """Prepare copies: see `pencils.comm.pack.prepare_copies`."""
+    prepared: list[Step] = []
+    for target, source in pairs:
+        check(target, source)
+        for step in steps(target, source):
+            prepared += _buffered(*step)
+    return partial(_run, prepared)
 
-    __slots__ = ("__weakref__", "_steps")
 
-    def __init__(self, pairs: Sequence[tuple[Array, Array]]) -> None:
-        self._steps: list[Step] = []
-        for target, source in pairs:
-            check(target, source)
-            for step in steps(target, source):
-                self._steps += _buffered(*step)
-
-    def __call__(self) -> None:
-        """Copy every source, as it is now, into its target."""
-        for target, source in self._steps:
-            np.copyto(target, source)
+def _run(prepared: Sequence[Step]) -> None:
+    for target, source in prepared:
+        np.copyto(target, source)
 
 
 def _buffered(target: Array, source: Array) -> list[Step]:
@@ -66,11 +64,11 @@ def _buffered(target: Array, source: Array) -> list[Step]:
 
 
 def check(target: Array, source: Array) -> None:
-    """Raise unless `target` can take `source` as it is."""
+    """Raise unless shapes and item sizes are equal and `target` can be written."""
     if target.shape != source.shape or target.itemsize != source.itemsize:
         msg = (
-            f"a target of shape {target.shape} cannot take a source of shape {source.shape}: "
-            "shapes and item sizes have to be the same"
+            f"a source of shape {source.shape} does not fit a target of shape {target.shape}: "
+            "shapes and item sizes have to be equal"
         )
         raise ValueError(msg)
     if not target.flags.writeable:
@@ -82,19 +80,23 @@ def steps(target: Array, source: Array) -> Iterator[Step]:
     """Yield the calls of `numpy.copyto` that make up one copy."""
     if target.nbytes == 0:
         return
-    target, source = runs(*straight(target, source))
-    tiling = tiling_of(target, source)
-    if tiling is None:
+    target, source = runs(*target_order(target, source))
+    axis = axis_of_items(target, source)
+    if axis is None:
         yield target, source
-    else:
-        yield from lines(*axes_last(target, source, tiling), tiling)
+        return
+    # The axis of the items comes before the last one, in ascending order of the source.
+    target, source = np.moveaxis(target, axis, -2), np.moveaxis(source, axis, -2)
+    if source.strides[-2] < 0:
+        target, source = target[..., ::-1, :], source[..., ::-1, :]
+    yield from lines(target, source)
 
 
 # ---- runs ----
 
 
-def straight(target: Array, source: Array) -> Step:
-    """Drop axes of one point, turn and order the others so that the target is walked in order."""
+def target_order(target: Array, source: Array) -> Step:
+    """Drop axes of one point; order and reverse the others so that target addresses ascend."""
     point: Any = (*(0 if n == 1 else slice(None) for n in target.shape), ...)
     target, source = target[point], source[point]
     turn: Any = (*(slice(None, None, -1 if step < 0 else 1) for step in target.strides), ...)
@@ -105,7 +107,7 @@ def straight(target: Array, source: Array) -> Step:
 
 
 def runs(target: Array, source: Array) -> Step:
-    """Join axes that are one in both arrays, and see each contiguous run as one item."""
+    """Merge axes that follow each other in both arrays, and view contiguous runs as items."""
     shape: list[int] = []
     strides: list[tuple[int, int]] = []
     every = zip(target.shape, target.strides, source.strides, strict=True)
@@ -129,22 +131,15 @@ def runs(target: Array, source: Array) -> Step:
 
 
 def as_items(array: Array, size: int) -> Array:
-    """See elements that follow each other along the last axis as items of `size` bytes."""
+    """View elements that follow each other along the last axis as items of `size` bytes."""
     return array.view(MOVES.get(size, f"V{size}"))
 
 
 # ---- lines ----
 
 
-class Tiling(NamedTuple):
-    """The axis that is fastest in the source, and how many of its points make an item."""
-
-    axis: int
-    points: int
-
-
-def tiling_of(target: Array, source: Array) -> Tiling | None:
-    """Decide whether a copy goes by lines."""
+def axis_of_items(target: Array, source: Array) -> int | None:
+    """Return the axis along which the source is contiguous if a copy by lines is faster."""
     size, points = target.itemsize, ITEM // target.itemsize
     fast = [axis for axis, stride in enumerate(source.strides[:-1]) if abs(stride) == size]
     if not fast or points < 2 or target.shape[fast[0]] < points:  # noqa: PLR2004
@@ -153,22 +148,15 @@ def tiling_of(target: Array, source: Array) -> Tiling | None:
     crowded = stride >= FAR or stride % CROWDED == 0
     if target.nbytes < WORTH_LINES or target.strides[-1] != size or stride == size or not crowded:
         return None
-    return Tiling(fast[0], points)
+    return fast[0]
 
 
-def axes_last(target: Array, source: Array, tiling: Tiling) -> Step:
-    """Put the axis of the items before the last one, and read forwards along it."""
-    target, source = (np.moveaxis(array, tiling.axis, -2) for array in (target, source))
-    if source.strides[-2] < 0:
-        target, source = target[..., ::-1, :], source[..., ::-1, :]
-    return target, source
-
-
-def lines(target: Array, source: Array, tiling: Tiling) -> Iterator[Step]:
-    """Yield steps into a block in the cache and out of it; what is left over has shorter items."""
-    whole = target.shape[-2] // tiling.points * tiling.points
+def lines(target: Array, source: Array) -> Iterator[Step]:
+    """Yield steps to a block in the cache and from it; the last items may be shorter."""
+    points = ITEM // target.itemsize
+    whole = target.shape[-2] // points * points
     scratch = np.empty(SCRATCH, np.uint8)
-    yield from whole_lines(target[..., :whole, :], source[..., :whole, :], tiling.points, scratch)
+    yield from whole_lines(target[..., :whole, :], source[..., :whole, :], points, scratch)
     rest = target.shape[-2] - whole
     if rest:
         yield from whole_lines(target[..., whole:, :], source[..., whole:, :], rest, scratch)
@@ -177,7 +165,7 @@ def lines(target: Array, source: Array, tiling: Tiling) -> Iterator[Step]:
 def whole_lines(
     target: Array, source: Array, points: int, scratch: NDArray[np.uint8]
 ) -> Iterator[Step]:
-    """Yield the steps for items of `points` elements, of which there is a whole number."""
+    """Yield the steps for items of `points` elements, into which the axis divides."""
     *outer, rows, columns = target.shape
     size = target.itemsize
     split = (*outer, rows // points, points, columns)
@@ -192,7 +180,7 @@ def whole_lines(
 
 
 def parts(shape: Sequence[int], most: int) -> Iterator[tuple[slice, ...]]:
-    """Cut a block into parts of at most so many points, whole along as many last axes as fit."""
+    """Divide a block into parts of at most `most` points, whole along as many last axes as fit."""
     cuts = []
     for points in reversed(shape):
         step = max(1, min(points, most))

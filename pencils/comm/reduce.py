@@ -1,8 +1,9 @@
-"""Elementwise reductions of small arrays over the ranks of a communicator."""
+"""Elementwise reductions: over the ranks of a communicator, and of values for the same index."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from pencils.comm.fault import Fault
 from pencils.comm.mpi import MPI
+from pencils.errors import ArgumentError
 
 Array = NDArray[Any]
 T = TypeVar("T")
@@ -17,8 +19,8 @@ T = TypeVar("T")
 _INTEGERS = "bhilqBHILQ"
 _FLOATS = "fdg"
 _COMPLEX = "FDG"
-# Operations that MPI does as NumPy would, with the types for which that holds. Extrema of floats
-# are missing because MPI says nothing about NaN, half precision because MPI does not know it.
+# Operations of MPI that have the results of NumPy, and the types for which they have. The MPI
+# standard defines no extrema of NaN, and no half precision.
 _NATIVE: dict[np.ufunc, tuple[MPI.Op, str]] = {
     np.add: (MPI.SUM, _INTEGERS + _FLOATS + _COMPLEX),
     np.multiply: (MPI.PROD, _INTEGERS + _FLOATS + _COMPLEX),
@@ -38,13 +40,7 @@ def allreduce(comm: MPI.Intracomm, array: Array, ufunc: np.ufunc) -> Array:
 
 
 def reducer(array: Array, ufunc: np.ufunc) -> Callable[[MPI.Intracomm], Array]:
-    """Allocate what it takes to reduce arrays; local.
-
-    Returns
-    -------
-    callable
-        Does once what `allreduce` does over the communicator it is given. *Collective*.
-    """
+    """Allocate what `allreduce` needs; local. Call the result once, with the communicator."""
     if not array.dtype.isnative:  # MPI has no such types, and NumPy's results are native, too
         array = array.astype(array.dtype.newbyteorder("="))
     if ufunc in (np.maximum, np.minimum) and array.dtype.char in _FLOATS:
@@ -68,12 +64,9 @@ def _combination(array: Array, ufunc: np.ufunc) -> Callable[[MPI.Intracomm], Arr
 
 
 def combine(comm: MPI.Intracomm, value: T, join: Callable[[T, T], T]) -> T:
-    """Reduce any picklable value with an associative, commutative `join`. *Collective*.
+    """Reduce picklable values with an associative, commutative `join`. *Collective*.
 
-    Raises
-    ------
-    Exception
-        On every rank, if `join` raises on any.
+    If `join` raises on any rank, it raises on all.
     """
 
     def joined_or_fault(one: T | Fault, other: T | Fault) -> T | Fault:
@@ -82,21 +75,21 @@ def combine(comm: MPI.Intracomm, value: T, join: Callable[[T, T], T]) -> T:
                 return each
         try:
             return join(cast("T", one), cast("T", other))
-        except Exception as error:  # noqa: BLE001 - travels to all ranks instead of the value
+        except Exception as error:  # noqa: BLE001 - sent to all ranks instead of the value
             return Fault.of(error)
 
     joined: T | Fault = comm.allreduce(value, op=joined_or_fault)
     if isinstance(joined, Fault):
-        raise joined.anywhere()
+        raise joined.error()
     return joined
 
 
 def _extremum(array: Array, ufunc: np.ufunc) -> Callable[[MPI.Intracomm], Array]:
-    """Maximum or minimum of floats, where a NaN anywhere wins, in one reduction."""
+    """Maximum or minimum of floats in one reduction; NaN if any value is NaN."""
     sign = array.dtype.type(1 if ufunc is np.maximum else -1)
     missing = np.isnan(array)
     rising = np.where(missing, -np.inf, sign * array)
-    # To MPI both zeros are one: without the third row ranks could end up with different ones.
+    # Both zeros are equal for MPI: without the third row, ranks could get different ones.
     rows = np.array([rising, missing, ~np.signbit(rising)], array.dtype)
     greatest: Array
     greatest, missing_anywhere, plus = rows
@@ -104,7 +97,7 @@ def _extremum(array: Array, ufunc: np.ufunc) -> Callable[[MPI.Intracomm], Array]
     def reduce(comm: MPI.Intracomm) -> Array:
         comm.Allreduce(MPI.IN_PLACE, rows, op=MPI.MAX)
         np.equal(greatest, 0, out=missing)
-        # Halves of one, or of minus one, have the sign that zeros are to have.
+        # 0.5 or -0.5: its sign is the one that a zero gets.
         np.subtract(plus, 0.5, out=plus)
         np.copysign(greatest, plus, out=greatest, where=missing)
         np.multiply(sign, greatest, out=greatest)
@@ -113,3 +106,137 @@ def _extremum(array: Array, ufunc: np.ufunc) -> Callable[[MPI.Intracomm], Array]
         return greatest
 
     return reduce
+
+
+class ReduceOp(Enum):
+    """How values for the same index are combined.
+
+    ``L`` means logical and ``B`` bitwise operations. A new output has the type of the values, but
+    ``LAND`` and ``LOR`` make booleans, and ``SUM`` and ``PROD`` of booleans make integers. An
+    output passed by the caller may have that type, or the type of the values, in which NumPy then
+    computes: ``LAND`` of floats writes 0.0 and 1.0, and the sum of two true booleans is true.
+
+    Examples
+    --------
+    >>> [op.name for op in ReduceOp]
+    ['SUM', 'PROD', 'MIN', 'MAX', 'LAND', 'LOR', 'BAND', 'BOR']
+    >>> ReduceOp.LAND.result(np.dtype(float)), ReduceOp.MAX.result(np.dtype(float))
+    (dtype('bool'), dtype('float64'))
+    """
+
+    SUM = "sum"
+    PROD = "prod"
+    MIN = "min"
+    MAX = "max"
+    LAND = "land"
+    LOR = "lor"
+    BAND = "band"
+    BOR = "bor"
+
+    @property
+    def ufunc(self) -> np.ufunc:
+        """The NumPy function that combines two values."""
+        return _OPERATIONS[self][0]
+
+    def result(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the element type of a new output for values of type `dtype`.
+
+        Raises
+        ------
+        ArgumentError
+            If the operation does not combine such values.
+        """
+        _, kinds, _ = _OPERATIONS[self]
+        if dtype.kind not in kinds:
+            known = ", ".join(_KINDS[kind] for kind in kinds)
+            msg = f"ReduceOp.{self.name} does not combine values of type {dtype}, but {known}"
+            raise ArgumentError(msg)
+        if self in (ReduceOp.LAND, ReduceOp.LOR):
+            return np.dtype(bool)
+        counts = dtype.kind == "b" and self in (ReduceOp.SUM, ReduceOp.PROD)
+        return np.dtype(np.int64) if counts else dtype
+
+    def blank(self, size: int, dtype: np.dtype[Any]) -> Array:
+        """Make an output for values of type `dtype`, of neutral elements.
+
+        Examples
+        --------
+        >>> ReduceOp.MIN.blank(2, np.dtype(np.int8)), ReduceOp.MAX.blank(1, np.dtype(float))
+        (array([127, 127], dtype=int8), array([-inf]))
+        """
+        _, _, neutral = _OPERATIONS[self]
+        result = self.result(dtype)
+        return np.full(size, neutral(result), result)
+
+    def combine(self, out: Array, rows: NDArray[np.int64], values: Array) -> None:
+        """Combine ``values[i]`` with ``out[rows[i]]``, for each component, one after the other."""
+        for component in range(out.shape[1]):  # much faster than all components at once
+            column = values[:, component].astype(out.dtype, copy=False)
+            self.combine_column(out[:, component], rows, column)
+
+    def combine_column(self, out: Array, rows: NDArray[np.int64], values: Array) -> None:
+        """Combine single values of the type of `out`; see `combine`."""
+        if values.size:
+            self.ufunc.at(out, rows, values)
+
+    def fold(self, out: Array, values: Array) -> None:
+        """Combine each value of the contiguous array `out` with one other value."""
+        if values.size:
+            flat = out.reshape(-1)
+            self.ufunc(flat, values.astype(out.dtype, copy=False), out=flat)
+
+
+def _largest(dtype: np.dtype[Any]) -> Any:
+    return {"b": True, "f": np.inf}.get(dtype.kind) or np.iinfo(_as_integer(dtype)).max
+
+
+def _smallest(dtype: np.dtype[Any]) -> Any:
+    if dtype.kind == "b":
+        return False
+    # The smallest integer means "not a time".
+    return -np.inf if dtype.kind == "f" else np.iinfo(_as_integer(dtype)).min + (dtype.kind in "mM")
+
+
+def _as_integer(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type of the integers that store times, or `dtype` itself."""
+    return np.dtype(np.int64) if dtype.kind in "mM" else dtype
+
+
+# Function, kinds of element types as NumPy abbreviates them, and neutral element of a type.
+_OPERATIONS: dict[ReduceOp, tuple[np.ufunc, str, Callable[[np.dtype[Any]], Any]]] = {
+    ReduceOp.SUM: (np.add, "biufcm", lambda _: 0),
+    ReduceOp.PROD: (np.multiply, "biufc", lambda _: 1),
+    ReduceOp.MIN: (np.minimum, "biufmM", _largest),
+    ReduceOp.MAX: (np.maximum, "biufmM", _smallest),
+    ReduceOp.LAND: (np.logical_and, "biufc", lambda _: True),
+    ReduceOp.LOR: (np.logical_or, "biufc", lambda _: False),
+    ReduceOp.BAND: (np.bitwise_and, "biu", lambda dtype: ~dtype.type(0)),
+    ReduceOp.BOR: (np.bitwise_or, "biu", lambda _: 0),
+}
+_KINDS = {
+    "b": "booleans",
+    "i": "integers",
+    "u": "unsigned integers",
+    "f": "floats",
+    "c": "complex numbers",
+    "m": "time differences",
+    "M": "times",
+}
+
+
+def as_reduce_op(reduce: object, dtype: np.dtype[Any]) -> ReduceOp:
+    """Return the operation that `reduce` names, as in MPI, or raise if `dtype` does not suit it.
+
+    Examples
+    --------
+    >>> as_reduce_op("max", np.dtype(float))
+    <ReduceOp.MAX: 'max'>
+    """
+    try:
+        op = ReduceOp(reduce)
+    except ValueError:
+        names = ", ".join(repr(op.value) for op in ReduceOp)
+        msg = f"reduce={reduce!r} must be a ReduceOp, or one of {names}"
+        raise ArgumentError(msg) from None
+    op.result(dtype)
+    return op

@@ -9,10 +9,9 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.comm.buffers import Buffers
 from pencils.comm.memory import Bytes
 from pencils.comm.mpi import MPI
-from pencils.comm.shared import SharedPool
+from pencils.comm.shared_memory import Buffers, SharedPool
 from pencils.comm.topology import Topology
 
 # Divisions of a node into groups that are kept for each communicator; the number of communicators
@@ -122,10 +121,10 @@ class SharedMemoryGroup:
         block = self.pool.allocate(nbytes if self.comm.rank == 0 else 0)
         if block is None:
             return None
-        peers, place = self.pool.peers(block), self.pool.place(block)
+        peers, found = self.pool.peers(block), self.pool.find(block)
         assert peers is not None
-        assert place is not None
-        return AddressTable(peers[0].view(np.int64).reshape(shape), block, place.window)
+        assert found is not None
+        return AddressTable(peers[0].view(np.int64).reshape(shape), block, found[0])
 
 
 def find_group(

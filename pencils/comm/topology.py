@@ -5,7 +5,7 @@ duplicate is an MPI attribute of the user's communicator: made once, found by ev
 freed with it. Higher layers keep their caches in it by an `Attribute`.
 
 State of the process, which simulated ranks need once each: `_queues` here, and the messages of
-`pencils.comm.leaving`. The choice of kernels in `pencils.comm.pack` is of the machine.
+`pencils.comm.fault`. The choice of kernels in `pencils.comm.pack` is of the machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weakref import WeakSet, WeakValueDictionary
 import numpy as np
 
 from pencils.comm.mpi import MPI
-from pencils.comm.shared import SharedPool
+from pencils.comm.shared_memory import SharedPool
 from pencils.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class Topology:
 
     def is_shared(self, array: NDArray[Any]) -> bool:
         """Whether other ranks of the node can read an array."""
-        return self._shared is not None and self._shared.place(array) is not None
+        return self._shared is not None and self._shared.find(array) is not None
 
     def any_of(self, flags: Sequence[bool]) -> list[bool]:
         """Whether each flag is set on any rank. *Collective*."""

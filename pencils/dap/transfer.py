@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from pencils.array.allocation import Array, memory_axes
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import Exchange
-from pencils.comm.pack_plan import MessageBlock, MessageSpec
+from pencils.comm.pack import MessageBlock, MessageSpec
 from pencils.comm.topology import Topology
 from pencils.dap.global_maps import GlobalBlockMap, GlobalCyclicMap, GlobalDimMap
 from pencils.layout import Layout, ProcessGrid, Split

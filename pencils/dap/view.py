@@ -14,9 +14,9 @@ from pencils.array.allocation import Array, HaloLike, as_dtype, as_halo
 from pencils.array.operands import check_type
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.combining import ReduceOp, read_combining
+from pencils.comm.mpi import Uncopied
+from pencils.comm.reduce import ReduceOp, as_reduce_op
 from pencils.comm.topology import topology_of, translate
-from pencils.comm.uncopied import Uncopied
 from pencils.dap.emit import emit
 from pencils.dap.global_maps import (
     GlobalBlockMap,
@@ -152,7 +152,7 @@ class DistributedView(Uncopied):
             agree(pencil=pencil, ranks=members, dtype=self.dtype)
             widths = as_halo(halo, pencil.ndim)
             dtype = as_dtype(self.dtype)
-            op = None if reduce is None else read_combining(reduce, dtype)
+            op = None if reduce is None else as_reduce_op(reduce, dtype)
             agree(halo=widths, reduce=op)
             components, dims = self._split_dims(pencil)
             lists = any(isinstance(dim, GlobalUnstructuredMap) for dim in dims)

@@ -19,9 +19,9 @@ from pencils.array.allocation import Array, allocate_bytes, arrange
 from pencils.array.operands import FieldSpec
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import PreparedExchange
-from pencils.comm.timing import time_in_turn
+from pencils.comm.machine import time_in_turn
+from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Attribute, Topology
 from pencils.errors import ArgumentError
 from pencils.fft.fftw_kernel import FFTWKernel, suits_fftw, why_no_fftw

@@ -15,7 +15,7 @@ import numpy as np
 
 from pencils.array.allocation import Array, memory_axes
 from pencils.comm.memory import same_view
-from pencils.comm.pack_plan import no_op
+from pencils.comm.pack import no_op
 from pencils.fft.options import AxisTransform
 
 # Bytes of a piece: what is read, and what is written, shall stay in the cache of a core.

@@ -12,9 +12,9 @@ from pencils.array.allocation import Array
 from pencils.array.operands import topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import AUTO, Handle
-from pencils.comm.timing import time_in_turn
+from pencils.comm.machine import time_in_turn
+from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
 from pencils.halo.options import (
     MEASURE,

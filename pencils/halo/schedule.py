@@ -17,11 +17,16 @@ import numpy as np
 
 from pencils.array.allocation import Array, Widths, memory_axes
 from pencils.array.pencil_array import PencilArray
-from pencils.comm import limits
-from pencils.comm.buffers import Buffers
+from pencils.comm import memory
 from pencils.comm.exchange import Exchange, Handle, PreparedExchange
-from pencils.comm.pack import Additions, Copies
-from pencils.comm.pack_plan import MessageBlock, MessageSpec, no_op
+from pencils.comm.pack import (
+    MessageBlock,
+    MessageSpec,
+    no_op,
+    prepare_additions,
+    prepare_copies,
+)
+from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
 from pencils.layout import Box, Layout, halo_room
 from pencils.layout import halo as layout_halo
@@ -136,7 +141,7 @@ class PaddedBlock:
     def _is_large_run(self, shape: Sequence[int], rank: int) -> bool:
         """Whether part of the block of a rank is one large contiguous run of memory."""
         spec, layout = self._spec, self._layout
-        if spec.dtype.itemsize * prod(shape) < limits.ALONE or prod(spec.components) != 1:
+        if spec.dtype.itemsize * prod(shape) < memory.ALONE or prod(spec.components) != 1:
             return False
         whole = self._padded(rank).shape
         return is_run([shape[dim] for dim in layout.order], [whole[dim] for dim in layout.order])
@@ -218,7 +223,7 @@ class HaloSchedule:
                 axes=specs[0].layout.ndim,
                 method=method,
                 buffers=buffers,
-                unpack=Additions if adjoint else Copies,
+                unpack=prepare_additions if adjoint else prepare_copies,
             )
             for phase in (reversed(far) if adjoint else far)
         ]
@@ -236,10 +241,10 @@ class HaloSchedule:
         ]
         phases = [exchange.prepare(arrays, arrays, disjoint=True) for exchange in self.exchanges]
         if not self._adjoint:
-            return PreparedHalo(self._topology, phases, before=Copies(pairs))
+            return PreparedHalo(self._topology, phases, before=prepare_copies(pairs))
         filled = zip(arrays, self._ghosts, strict=True)
         cleared = [_part(a, key) for a, keys in filled for key in keys]
-        add = Additions([(out, into) for into, out in reversed(pairs)])
+        add = prepare_additions([(out, into) for into, out in reversed(pairs)])
         return PreparedHalo(self._topology, phases, after=lambda: _add_and_clear(add, cleared))
 
     @property
@@ -356,7 +361,7 @@ def _part(array: Array, key: Key) -> Array:
     return part
 
 
-def _add_and_clear(add: Additions, cleared: Sequence[Array]) -> None:
+def _add_and_clear(add: Callable[[], None], cleared: Sequence[Array]) -> None:
     """Add ghosts to own points of this rank, and set all ghosts to zero."""
     add()
     for ghost in cleared:

@@ -5,7 +5,7 @@
 begin there. Imports nothing above `array`.
 """
 
-from pencils.comm.combining import ReduceOp
+from pencils.comm.reduce import ReduceOp
 from pencils.indexer.global_indexers import GlobalIndexer, GlobalMultiIndexer
 from pencils.indexer.points import PointIndexer
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pencils.array.allocation import Array, as_dtype, of_view
 from pencils.array.operands import plain_array
-from pencils.comm.combining import ReduceOp
+from pencils.comm.reduce import ReduceOp
 from pencils.comm.rows import Ints
 from pencils.errors import ArgumentError
 from pencils.indexer.ragged import Ragged

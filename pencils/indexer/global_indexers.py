@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.comm.combining import ReduceOp
 from pencils.comm.exchange import Handle
+from pencils.comm.reduce import ReduceOp
 from pencils.indexer.arguments import as_entries
 from pencils.indexer.collection import CollectionPlan
 

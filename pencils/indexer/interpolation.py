@@ -19,7 +19,7 @@ from pencils.array.operands import (
 )
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.combining import ReduceOp
+from pencils.comm.reduce import ReduceOp
 from pencils.comm.rows import Ints
 from pencils.errors import ArgumentError
 from pencils.indexer.arguments import as_output_array, as_values, spread_out

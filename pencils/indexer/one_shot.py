@@ -20,7 +20,6 @@ from pencils.comm.agree import agreed
 from pencils.comm.memory import array_at, fence
 from pencils.comm.pack import compiled
 from pencils.comm.rows import Home, fetcher
-from pencils.comm.shared import Place
 from pencils.comm.topology import Topology
 from pencils.indexer.points import PointIndexer
 from pencils.plan import Agreement, Freeable, kept_plan
@@ -81,9 +80,9 @@ class OneShotIndexer(PointIndexer):
 
     def _row(self, own: Array) -> list[int]:
         """Return the row of the table for the own block, in memory order."""
-        place = self._topology.shared.place(own) if own.size else Place(0, 0)
-        assert place is not None  # an empty block may be anywhere: it is not read
-        return [*place, *own.strides]
+        found = self._topology.shared.find(own) if own.size else (0, 0)
+        assert found is not None  # an empty block may be anywhere: it is not read
+        return [*found, *own.strides]
 
     def _homes(
         self, rows: Sequence[Sequence[int]], own: Array, components: tuple[int, ...]

@@ -15,8 +15,8 @@ from pencils.array.base import checks
 from pencils.array.operands import check_place, check_type, check_writeable, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.combining import ReduceOp
 from pencils.comm.exchange import Handle
+from pencils.comm.reduce import ReduceOp
 from pencils.comm.rows import Ints, mover
 from pencils.comm.rows import locate as locate_points
 from pencils.errors import ArgumentError

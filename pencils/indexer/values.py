@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pencils.array.allocation import Array
-from pencils.comm.combining import ReduceOp
+from pencils.comm.reduce import ReduceOp
 from pencils.comm.rows import mover
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError

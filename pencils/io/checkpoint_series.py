@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pencils.comm.agree import agreed
-from pencils.comm.leaving import LeftTogether
+from pencils.comm.fault import CollectiveBlock
 from pencils.errors import ArgumentError
 from pencils.io.checkpoint_files import LOG, CheckpointFiles, nothing_good, read_newest
 from pencils.io.file_access import on_root
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
 
 
-class CheckpointSeries(LeftTogether):
+class CheckpointSeries(CollectiveBlock):
     """The last checkpoints of a run, in a directory of their own. *Collective*.
 
     A checkpoint is named by its step, ``checkpoint-00000120.h5``. It is written and read back
@@ -373,7 +373,7 @@ class CheckpointSeries(LeftTogether):
         finally:
             self._listener.close()
 
-    def _meet(self) -> MPI.Intracomm:
+    def _block_comm(self) -> MPI.Intracomm:
         return self._comm
 
     def _end_block(self) -> None:

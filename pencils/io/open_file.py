@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from pencils.comm.agree import agreed
+from pencils.comm.fault import CollectiveBlock
 from pencils.comm.file import SharedFile
-from pencils.comm.leaving import LeftTogether
 from pencils.comm.reduce import allreduce
 from pencils.errors import ArgumentError
 from pencils.io.file_access import on_root
@@ -91,7 +91,7 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
     return OpenFile(file, ranks, writable=mode == "r+")
 
 
-class OpenFile(LeftTogether, Mapping[str, StoredField]):
+class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
     """The fields of a file, by name; made by `pencils.open`.
 
     Leaving a ``with`` block of a file that is open for writing is *Collective*. If the block fails
@@ -181,7 +181,7 @@ class OpenFile(LeftTogether, Mapping[str, StoredField]):
                 sums = {field.dataset.name: field.sum_after(int(change)) for field, change in pairs}
                 reseal(self.path, sums)
 
-    def _meet(self) -> MPI.Intracomm | None:
+    def _block_comm(self) -> MPI.Intracomm | None:
         return self._ranks.topology.comm if self._is_collective else None
 
     def _end_block(self) -> None:

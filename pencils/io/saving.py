@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
+from pencils.comm.fault import CollectiveBlock
 from pencils.comm.file import SharedFile
-from pencils.comm.leaving import LeftTogether
 from pencils.errors import ArgumentError
 from pencils.io.hdf5_writer import HDF5Writer
 from pencils.io.slabs import SlabCopies
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
 
 
-class Saving(LeftTogether):
+class Saving(CollectiveBlock):
     """A save in the background; made by `save` with ``wait=False``.
 
     The file takes its name in `wait`. Without it, and after any failure, a file of that name stays
@@ -123,7 +123,7 @@ class Saving(LeftTogether):
             msg = f"the saving of {self.path} was given up, because of {error!r}"
             self._error = ArgumentError(msg)
 
-    def _meet(self) -> MPI.Intracomm:
+    def _block_comm(self) -> MPI.Intracomm:
         return self._comm
 
     def _end_block(self) -> None:

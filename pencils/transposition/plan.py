@@ -13,8 +13,8 @@ from pencils.array.base import checks
 from pencils.array.operands import FieldSpec, check_out, check_source
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import AUTO, Exchange, Handle, PreparedExchange, check_method
+from pencils.comm.shared_memory import Buffers
 from pencils.errors import ArgumentError
 from pencils.layout.integers import to_int
 from pencils.pencil import Pencil

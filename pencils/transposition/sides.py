@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pencils.array.operands import FieldSpec
 from pencils.comm.agree import agreed
-from pencils.comm.buffers import Buffers
 from pencils.comm.exchange import AUTO, Exchange
-from pencils.comm.pack_plan import MessageBlock, MessageSpec
+from pencils.comm.pack import MessageBlock, MessageSpec
+from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology, congruent, default_topology, topology_of, translate
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout import Box, Layout, redistribution

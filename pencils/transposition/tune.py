@@ -18,9 +18,8 @@ from pencils.array.allocation import as_components, as_dtype, as_singletons
 from pencils.array.operands import FieldSpec, as_pencils, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.machine import describe_machine
+from pencils.comm.machine import describe_machine, time_in_turn
 from pencils.comm.methods import METHODS
-from pencils.comm.timing import time_in_turn
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout.build import factorizations

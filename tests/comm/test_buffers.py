@@ -13,9 +13,9 @@ from tiers import up_to
 
 import pencils
 from pencils import Pencil, PencilArray, Transposition, transpose
-from pencils.comm import shared
-from pencils.comm.buffers import Buffers
+from pencils.comm import shared_memory
 from pencils.comm.memory import LINE, aligned_empty, aligned_zeros
+from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
 from pencils.plan import kept_plans, plan_buffers
@@ -73,7 +73,7 @@ def no_room(monkeypatch, after=0):
         left[0] -= 1
         return left[0] >= 0
 
-    monkeypatch.setattr(shared, "_has_room", has_room)
+    monkeypatch.setattr(shared_memory, "_has_room", has_room)
 
 
 def warned(caught):
@@ -291,8 +291,8 @@ def test_work_fields_are_made_once(comm, method):
         u[...] = values
         assert plan(u, v) is v
         assert everywhere(comm, holds(v, np.stack([values, values])))
-        place = topology_of(comm).shared.place
-        assert everywhere(comm, place(u.local) is not None and place(v.local) is not None)
+        find = topology_of(comm).shared.find
+        assert everywhere(comm, find(u.local) is not None and find(v.local) is not None)
         assert not staging_blocks(plan)
 
 
@@ -419,13 +419,13 @@ def test_no_room_for_staging(private, method, monkeypatch):
 @pytest.mark.parametrize("method", ["shared", "hybrid"])
 def test_room_for_one_block_but_not_for_two(private, method, monkeypatch):
     """The second exchange under way finds none; what the first one said before is not true then."""
-    rows = shared.FIRST_WINDOW * 7 // 10 // (8 * 64 * (private.size - 1))
+    rows = shared_memory.FIRST_WINDOW * 7 // 10 // (8 * 64 * (private.size - 1))
     shape = rows * private.size, 64 * private.size
     source = Pencil(shape, private, decomp=0)
     values = numbered(shape)
     target = source.with_(decomp=1)
     nbytes = most_leaving((source, target))
-    assert nbytes < shared.FIRST_WINDOW < 2 * nbytes
+    assert nbytes < shared_memory.FIRST_WINDOW < 2 * nbytes
     plan = Transposition(source, target, method=method)
     back = plan.reversed()
     no_room(monkeypatch)
@@ -457,7 +457,7 @@ def test_no_room_for_more_than_one_field_at_a_time(private, method, monkeypatch)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for pool in {id(p): p for p in pools_of(private)}.values():
-            size = shared.FIRST_WINDOW
+            size = shared_memory.FIRST_WINDOW
             while size >= LINE:
                 block = pool.allocate(size)
                 hoard.append(block)

@@ -18,11 +18,15 @@ from mpi_helpers import (
     ways,
 )
 
-from pencils.comm import limits
-from pencils.comm.buffers import Buffers
+from pencils.comm import memory
 from pencils.comm.exchange import METHODS, Exchange
-from pencils.comm.pack import Additions, Copies
-from pencils.comm.pack_plan import MessageBlock, MessageSpec
+from pencils.comm.pack import (
+    MessageBlock,
+    MessageSpec,
+    prepare_additions,
+    prepare_copies,
+)
+from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
 
@@ -137,7 +141,7 @@ def test_strides_may_differ_between_ranks_and_from_call_to_call(comm, method):
 def test_collectives_over_all_ranks_copy_arrays_that_are_alike(method):
     comm = on_nodes("one node")
     spec = MessageSpec([], [], (), np.dtype(float))
-    for specs, rest in (([spec, spec], {}), ([spec], {"unpack": Additions})):
+    for specs, rest in (([spec, spec], {}), ([spec], {"unpack": prepare_additions})):
         raise_together(
             comm,
             ArgumentError,
@@ -164,11 +168,11 @@ def test_arrays_of_several_kinds_travel_together_and_add_up(comm, method, memory
         (2,),
         np.dtype("c16"),
     )
-    for unpack in (Copies, Additions):
+    for unpack in (prepare_copies, prepare_additions):
         plan = Exchange(topology_of(comm), [ints, vectors], axes=1, method=method, unpack=unpack)
         sources = [numbered((4,), "i4") + comm.rank, numbered((2, 3), "c16") * (1 + comm.rank)]
         targets = [np.full(4, 7, "i4"), np.full((2, 3), 7j)]
-        before = 0 if unpack is Copies else 1
+        before = 0 if unpack is prepare_copies else 1
         expected = [target.copy() for target in targets]
         expected[0][0:2] = before * expected[0][0:2] + (numbered((4,), "i4") + left)[1:3]
         theirs = numbered((2, 3), "c16") * (1 + left)
@@ -234,8 +238,8 @@ def test_pieces_may_travel_in_turns(comm, method):
 @ways
 @pytest.mark.parametrize("most", [1, 7, 64, 1000])
 def test_counts_beyond_what_one_call_can_move(comm, method, most, monkeypatch):
-    monkeypatch.setattr(limits, "MOST_BYTES", most)
-    monkeypatch.setattr(limits, "MOST_UNITS", comm.size + 2)
+    monkeypatch.setattr(memory, "MOST_BYTES", most)
+    monkeypatch.setattr(memory, "MOST_UNITS", comm.size + 2)
     source = source_of(comm, comm.rank, "c16", (3,))
     expected = expected_on(comm, comm.rank, np.zeros_like(source), "c16", (3,))
     plan = all_to_all(comm, method, dtype="c16", lead=(3,))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from mpi_helpers import everywhere
 
-from pencils.comm import limits
+from pencils.comm import memory
 from pencils.comm.mailbox import MOST_AT_ONCE, Mailbox, Receive, largest_tag
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -21,7 +21,7 @@ def receive_all(mailbox):
 @pytest.mark.parametrize("most", [16, 2**30], ids=["in pieces", "whole"])
 @pytest.mark.parametrize("shape", [(), (0,), (7,), (3, 5)])
 def test_all_ranks_send_to_all_ranks(comm, monkeypatch, most, shape):
-    monkeypatch.setattr(limits, "MOST_BYTES", most)
+    monkeypatch.setattr(memory, "MOST_BYTES", most)
     mailbox = Mailbox(comm)
     for peer in range(comm.size):
         mailbox.expect(Receive(peer, np.empty(shape), peer, 3))
@@ -36,7 +36,7 @@ def test_all_ranks_send_to_all_ranks(comm, monkeypatch, most, shape):
 
 @pytest.mark.parametrize("most", [16, 2**30], ids=["in pieces", "whole"])
 def test_failures_arrive_in_place_of_messages(comm, monkeypatch, most):
-    monkeypatch.setattr(limits, "MOST_BYTES", most)
+    monkeypatch.setattr(memory, "MOST_BYTES", most)
     after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     mailbox = Mailbox(comm)
     for key in range(3):

@@ -12,7 +12,7 @@ from tiers import examples
 
 import pencils
 from pencils import Pencil, PencilArray, Transposition
-from pencils.comm import limits
+from pencils.comm import memory
 from pencils.comm.methods import METHODS
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
@@ -194,8 +194,8 @@ def test_moves_in_place_as_numpy_does(comm, method, data):
 @pytest.mark.parametrize("most", [1, 13, 500])
 def test_counts_beyond_what_one_call_can_move(comm, method, most, monkeypatch):
     """As if MPI counted to a handful: in all directions, in one chunk and in several, in place."""
-    monkeypatch.setattr(limits, "MOST_BYTES", most)
-    monkeypatch.setattr(limits, "MOST_UNITS", comm.size + 1)
+    monkeypatch.setattr(memory, "MOST_BYTES", most)
+    monkeypatch.setattr(memory, "MOST_UNITS", comm.size + 1)
     values = numbered((2, *SHAPE), "c16")
     source = Pencil(SHAPE, comm, decomp=(0, 1), order=(2, 0, 1))
     target = source.with_(decomp=(2, 0), order=(1, 0, 2))

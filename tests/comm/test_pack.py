@@ -111,7 +111,7 @@ def test_any_block_to_any_block_and_nothing_beside_it(name, stream_from, pair):
         pack.copy(target.array, source.array)
         assert np.array_equal(target.raw, after)
         target.raw[:] = before
-        pack.Copies([(target.array, source.array)])()
+        pack.prepare_copies([(target.array, source.array)])()
         assert np.array_equal(target.raw, after)
 
 
@@ -182,8 +182,8 @@ def test_prepared_copies_see_new_data_and_keep_their_arrays(name):
     source = np.zeros((30, 40))
     targets = np.zeros((40, 30)), np.zeros((30, 20))
     with pack.using(name):
-        run = pack.Copies([(targets[0].T, source), (targets[1], source[:, ::2])])
-        no_op = pack.Copies([])
+        run = pack.prepare_copies([(targets[0].T, source), (targets[1], source[:, ::2])])
+        no_op = pack.prepare_copies([])
     no_op()
     for value in (1, 2):
         source[:] = np.arange(1200).reshape(30, 40) * value
@@ -217,7 +217,7 @@ def test_what_does_not_fit_raises(name):
             with pytest.raises(ValueError, match=r"shape|read-only"):
                 pack.copy(target, source)
             with pytest.raises(ValueError, match=r"shape|read-only"):
-                pack.Copies([(whole, whole.copy()), (target, source)])
+                pack.prepare_copies([(whole, whole.copy()), (target, source)])
     assert not whole.any()
 
 
@@ -227,7 +227,7 @@ def test_one_implementation_is_in_use_at_a_time(name):
     a, b = np.zeros(3), np.ones(3)
     with pack.using(name):
         assert pack.kernels() == name
-        run = pack.Copies([(a, b)])
+        run = pack.prepare_copies([(a, b)])
         with pack.using("numpy"):
             assert pack.kernels() == "numpy"
             run()

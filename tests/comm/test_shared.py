@@ -12,8 +12,8 @@ from mpi4py import MPI
 from tiers import up_to
 
 import pencils
-from pencils.comm import shared
-from pencils.comm.shared import SharedPool
+from pencils.comm import shared_memory
+from pencils.comm.shared_memory import SharedPool
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -50,11 +50,12 @@ def test_a_place_names_the_same_memory_on_all_ranks(pool, comm):
         array = pool.allocate(8 * (size + comm.rank)).view(float)
         array[...] = np.arange(size + comm.rank) + 1000 * comm.rank
         for view in (array, array[3:], array[::-1], array[::2][1:], array[1:2]):
-            places = comm.allgather((pool.place(view), view.shape, view.strides))
+            places = comm.allgather((pool.find(view), view.shape, view.strides))
             comm.Barrier()
             for rank, (place, shape, strides) in enumerate(places):
-                memory = pool.memory(rank, place.window)
-                found = np.ndarray(shape, float, memory, place.offset, strides)
+                window, offset = place
+                memory = pool.memory(rank, window)
+                found = np.ndarray(shape, float, memory, offset, strides)
                 expected = np.arange(size + rank) + 1000.0 * rank
                 start = {(1,): 1}.get(shape, 0)
                 if strides == (-8,):
@@ -68,26 +69,26 @@ def test_a_place_names_the_same_memory_on_all_ranks(pool, comm):
     assert pool.windows == 2
 
 
-def test_what_others_cannot_read_has_no_place(pool):
+def test_what_others_cannot_read_is_not_found(pool):
     """Private memory, and an array that sticks out of the window."""
     block = pool.allocate(1000)
-    assert pool.place(np.zeros(5)) is None
-    assert pool.place(np.zeros((0, 3))) is None
-    assert pool.place(block) is not None
-    beyond = np.lib.stride_tricks.as_strided(block, (2,), (2 * shared.FIRST_WINDOW,))
-    assert pool.place(beyond) is None
-    before = np.lib.stride_tricks.as_strided(block, (2,), (-2 * shared.FIRST_WINDOW,))
-    assert pool.place(before) is None
+    assert pool.find(np.zeros(5)) is None
+    assert pool.find(np.zeros((0, 3))) is None
+    assert pool.find(block) is not None
+    beyond = np.lib.stride_tricks.as_strided(block, (2,), (2 * shared_memory.FIRST_WINDOW,))
+    assert pool.find(beyond) is None
+    before = np.lib.stride_tricks.as_strided(block, (2,), (-2 * shared_memory.FIRST_WINDOW,))
+    assert pool.find(before) is None
 
 
 def test_an_array_keeps_its_place_while_others_come_and_go(pool):
     block = pool.allocate(100)
-    place = pool.place(block)
+    place = pool.find(block)
     for size in (10, 1000, 3_000_000):
         pool.allocate(size)
-        assert pool.place(block) == place
+        assert pool.find(block) == place
     gc.collect()
-    assert pool.place(block) == place
+    assert pool.find(block) == place
 
 
 def test_shared_fields_compute_like_private_ones():
@@ -136,7 +137,7 @@ def test_gaps_merge_when_blocks_return_in_any_order(pool):
 
 def test_no_room_falls_back_to_private_memory(pool, monkeypatch, comm):
     """Where the node has no shared memory left, all ranks get None and one warns."""
-    monkeypatch.setattr(shared, "_has_room", lambda _: False)
+    monkeypatch.setattr(shared_memory, "_has_room", lambda _: False)
     if comm.rank == 0:
         with pytest.warns(RuntimeWarning, match="private memory"):
             block = pool.allocate(10)
@@ -148,7 +149,7 @@ def test_no_room_falls_back_to_private_memory(pool, monkeypatch, comm):
 def test_pools_that_ask_at_once_leave_room_for_each_other(comm, monkeypatch):
     """Rows of a process grid look for room at the same time, and each counts for all."""
     asked = []
-    monkeypatch.setattr(shared, "_has_room", lambda nbytes: asked.append(nbytes) or True)
+    monkeypatch.setattr(shared_memory, "_has_room", lambda nbytes: asked.append(nbytes) or True)
     node = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
     alone, several = SharedPool(node), SharedPool(node, 3)
     for pool in (alone, several):
@@ -197,14 +198,14 @@ def test_memory_goes_with_the_last_field_of_a_freed_communicator(comm):
         before = before or mapped()
         del u, local
     now = mapped()
-    assert now[0] < before[0] + 4 * shared.FIRST_WINDOW
+    assert now[0] < before[0] + 4 * shared_memory.FIRST_WINDOW
     assert now[1:] < before[1:]
 
 
 @pytest.fixture
 def folder(mpi_tmp_path, monkeypatch):
     """Where files of shared memory are made, which is empty whenever anybody looks."""
-    monkeypatch.setattr(shared, "_folder", lambda: str(mpi_tmp_path))
+    monkeypatch.setattr(shared_memory, "_folder", lambda: str(mpi_tmp_path))
     return mpi_tmp_path
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from mpi_helpers import DTYPES, everywhere, numbered, same
 
-from pencils.comm import limits
+from pencils.comm import memory
 from pencils.comm.stream import bcast_array, recv_stream, send_stream
 from pencils.comm.topology import topology_of
 
@@ -62,7 +62,7 @@ def test_blocks_of_any_strides(private):
 
 @pytest.mark.parametrize("most", [1, 5, 4096])
 def test_blocks_larger_than_one_call_can_move(private, most, monkeypatch):
-    monkeypatch.setattr(limits, "MOST_BYTES", most)
+    monkeypatch.setattr(memory, "MOST_BYTES", most)
 
     def blocks(rank):
         return [numbered((rank + 2, 7), "c16"), numbered((3,), "i1")]

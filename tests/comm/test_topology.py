@@ -8,8 +8,8 @@ from mpi4py import MPI
 from mpi_helpers import NODES, everywhere, holds, numbered, pretend_nodes, raise_together, spread
 
 import pencils
-from pencils.comm.buffers import Buffers
 from pencils.comm.shared_group import SharedMemoryGroup
+from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import congruent, topology_of, translate
 from pencils.errors import ArgumentError
 from pencils.layout import ProcessGrid

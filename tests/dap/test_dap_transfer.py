@@ -8,7 +8,7 @@ from dap_cases import cyclic_indices
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pencils.comm.combining import ReduceOp, read_combining
+from pencils.comm.reduce import ReduceOp, as_reduce_op
 from pencils.dap import BlockMap, CyclicMap, make_global
 from pencils.dap.transfer import ArrayTransfer, DimTransfer
 from pencils.errors import ArgumentError
@@ -142,11 +142,11 @@ def test_no_rank_copies_views_that_no_block_needs():
 
 def test_combinings_have_names_and_types():
     with pytest.raises(ArgumentError, match="'land'"):
-        read_combining("mean", np.dtype(float))
+        as_reduce_op("mean", np.dtype(float))
     with pytest.raises(ArgumentError, match="or one of"):
-        read_combining([], np.dtype(float))
-    assert read_combining("sum", np.dtype(float)) is ReduceOp.SUM
-    assert read_combining(ReduceOp.BOR, np.dtype(bool)) is ReduceOp.BOR
+        as_reduce_op([], np.dtype(float))
+    assert as_reduce_op("sum", np.dtype(float)) is ReduceOp.SUM
+    assert as_reduce_op(ReduceOp.BOR, np.dtype(bool)) is ReduceOp.BOR
     for name, dtype in (("band", "f8"), ("sum", "S3"), ("min", "i4, f8"), ("prod", "m8[s]")):
         with pytest.raises(ArgumentError, match="does not combine"):
-            read_combining(name, np.dtype(dtype))
+            as_reduce_op(name, np.dtype(dtype))

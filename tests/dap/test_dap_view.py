@@ -22,7 +22,7 @@ from mpi_helpers import (
 
 import pencils
 from pencils import Pencil, dap
-from pencils.comm.combining import ReduceOp
+from pencils.comm.reduce import ReduceOp
 from pencils.errors import ArgumentError, PencilMismatchError, PencilsError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])

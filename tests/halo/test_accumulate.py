@@ -18,7 +18,7 @@ from tiers import up_to
 
 import pencils
 from pencils import HaloExchange, Pencil, transpose
-from pencils.comm import limits
+from pencils.comm import memory
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -149,8 +149,8 @@ def test_more_ranks_than_points(comm, method, route):
 @pytest.mark.parametrize("alone", [1, 100])
 def test_large_pieces_travel_alone(comm, method, alone, monkeypatch):
     rng = np.random.default_rng(12)
-    monkeypatch.setattr(limits, "ALONE", alone)
-    monkeypatch.setattr(limits, "MOST_BYTES", 70)
+    monkeypatch.setattr(memory, "ALONE", alone)
+    monkeypatch.setattr(memory, "MOST_BYTES", 70)
     for turn in range(up_to(4, 3)):
         pen = random_grid(rng, comm, random_shape(rng, turn % 3 + 1))
         fields = [random_field(rng, pen, dtype) for dtype in ("f8", "i2", "c16")]

@@ -24,7 +24,7 @@ from tiers import up_to
 
 import pencils
 from pencils import HaloExchange, Pencil, PencilArray, Transposition, transpose
-from pencils.comm import limits
+from pencils.comm import memory
 from pencils.comm.topology import topology_of
 from pencils.halo import exchange_halos
 
@@ -214,9 +214,9 @@ def test_sweeps_send_fewer_messages(comm):
 def test_large_pieces_travel_alone(comm, method, route, alone, monkeypatch):
     """As if pieces were large, all of them or some, and MPI moved no more than 70 bytes at once."""
     rng = np.random.default_rng(5)
-    monkeypatch.setattr(limits, "ALONE", alone)
+    monkeypatch.setattr(memory, "ALONE", alone)
     for most in (2**30, 70):
-        monkeypatch.setattr(limits, "MOST_BYTES", most)
+        monkeypatch.setattr(memory, "MOST_BYTES", most)
         for turn in range(up_to(4, 3)):
             pen = random_grid(rng, comm, random_shape(rng, turn % 3 + 1))
             fields = [random_field(rng, pen, dtype) for dtype in ("f8", "i1", "c16")]
@@ -225,7 +225,7 @@ def test_large_pieces_travel_alone(comm, method, route, alone, monkeypatch):
 
 
 def test_only_small_pieces_travel_together(comm, monkeypatch):
-    monkeypatch.setattr(limits, "ALONE", 64)
+    monkeypatch.setattr(memory, "ALONE", 64)
     pen = Pencil((2 * comm.size, 16), comm, decomp=0, periodic=True)
     # To each side: 8 bytes, 16 bytes, and 128 bytes that are large.
     fields = [pencils.zeros(pen, dtype=dtype, halo=(1, 0)) for dtype in ("i1", "f8")]

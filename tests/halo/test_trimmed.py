@@ -31,7 +31,7 @@ from tiers import up_to
 
 import pencils
 from pencils import HaloExchange, Pencil, dap, gather, transpose
-from pencils.comm import limits
+from pencils.comm import memory
 from pencils.errors import ArgumentError, RankDisagreementError
 from pencils.halo import exchange_halos
 from pencils.halo.schedule import ROUTES, HaloSpec, PaddedBlock
@@ -161,8 +161,8 @@ def test_the_verbs_do_the_same(comm, corners):
 def test_large_pieces_travel_alone(comm, method, route, alone, monkeypatch):
     """Which are straight in memory depends on the margins of both sides."""
     rng = np.random.default_rng(24)
-    monkeypatch.setattr(limits, "ALONE", alone)
-    monkeypatch.setattr(limits, "MOST_BYTES", 70)
+    monkeypatch.setattr(memory, "ALONE", alone)
+    monkeypatch.setattr(memory, "MOST_BYTES", 70)
     for turn in range(up_to(4, 3)):
         pen = random_grid(rng, comm, random_shape(rng, turn % 3 + 1))
         fields = [random_trimmed(rng, pen, dtype) for dtype in ("f8", "i2", "c16")]
@@ -174,7 +174,7 @@ def test_large_pieces_travel_alone(comm, method, route, alone, monkeypatch):
 
 def test_faces_as_wide_as_a_trimmed_block_are_contiguous(comm, monkeypatch):
     """They are sent without packing."""
-    monkeypatch.setattr(limits, "ALONE", 1)
+    monkeypatch.setattr(memory, "ALONE", 1)
     pen = Pencil((3 * comm.size, 4), comm, decomp=0)
     u = trim(pencils.zeros(pen, halo=2), {0, 1})
     (phase,) = ROUTES["sweeps"]([0], [1])

@@ -8,7 +8,7 @@ from mpi_helpers import everywhere, on_nodes
 
 import pencils
 from pencils import HaloExchange, Pencil
-from pencils.comm import limits
+from pencils.comm import memory
 from pencils.comm.methods import messages
 from pencils.comm.topology import topology_of
 from pencils.plan import fastest_methods, kept_plans
@@ -23,7 +23,7 @@ def _comm(request):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_large_contiguous_faces_of_private_fields_travel_by_messages(comm, monkeypatch, seed):
-    monkeypatch.setattr(limits, "ALONE", 16)
+    monkeypatch.setattr(memory, "ALONE", 16)
     rng = np.random.default_rng(seed)
     ndim = int(rng.integers(1, 4))
     pencil = random_grid(rng, comm, random_shape(rng, ndim))
@@ -36,7 +36,7 @@ def test_large_contiguous_faces_of_private_fields_travel_by_messages(comm, monke
 def test_the_method_depends_on_where_fields_lie_and_how_faces_run(monkeypatch):
     """Planes across the slowest axis are one run of memory; other faces are many."""
     comm = on_nodes("one node")
-    monkeypatch.setattr(limits, "ALONE", 64)
+    monkeypatch.setattr(memory, "ALONE", 64)
 
     def chosen(shape, decomp, shared, **kind):
         pencil = Pencil(shape, comm, decomp=decomp, periodic=True)

@@ -13,7 +13,7 @@ from mpi_helpers import DTYPES, everywhere, numbered, same
 from tiers import examples
 
 from pencils import GlobalIndexer, GlobalMultiIndexer, ReduceOp
-from pencils.comm import limits, sparse
+from pencils.comm import memory, sparse
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -259,7 +259,7 @@ def test_where_nobody_has_values_outputs_stay_as_they_are(comm):
 
 
 def test_large_messages_travel_in_chunks(comm, monkeypatch):
-    monkeypatch.setattr(limits, "MOST_BYTES", 40)
+    monkeypatch.setattr(memory, "MOST_BYTES", 40)
     cuts = spread_evenly(comm, 20)
     index = np.random.default_rng(comm.rank).integers(0, cuts[-1], 70)
     data = numbered((cuts[-1], 2), "f4")

@@ -11,13 +11,12 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.comm import limits
-from pencils.comm.buffers import Buffers
+from pencils.comm import memory
 from pencils.comm.memory import LINE, Bytes, address, mpi_buffer
-from pencils.comm.methods.method import Array, Method, PreparedMethod
+from pencils.comm.methods.method import Array, ChunkPlan, Method, PreparedMethod
 from pencils.comm.mpi import MPI
-from pencils.comm.pack import copy
-from pencils.comm.pack_plan import ChunkPlan, PackPlan
+from pencils.comm.pack import PackPlan, copy
+from pencils.comm.shared_memory import Buffers
 
 Strides = tuple[int, ...]
 
@@ -38,7 +37,7 @@ class Alltoallv(Method):
         largest = max(sum(sends.nbytes), sum(recvs.nbytes))
         most = plan.topology.comm.allreduce(largest, op=MPI.MAX)
         self.unit = LINE
-        while most // self.unit + size > limits.MOST_UNITS:
+        while most // self.unit + size > memory.MOST_UNITS:
             self.unit *= 2
         self.type = _bytes_type(self.unit)
         self.offsets = sends.offsets(self.unit), recvs.offsets(self.unit)
@@ -257,7 +256,7 @@ def _strided(shape: tuple[int, ...], strides: Strides, itemsize: int) -> MPI.Dat
 
 def _repeated(kind: MPI.Datatype, count: int, stride: int) -> MPI.Datatype:
     """Datatype of `count` times `kind`, `stride` bytes apart, with counts that MPI allows."""
-    most = limits.MOST_UNITS
+    most = memory.MOST_UNITS
     if count <= most:
         return _vector(kind, count, stride)
     block = _vector(kind, most, stride)

@@ -6,13 +6,12 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from pencils.comm import limits
-from pencils.comm.buffers import Buffers
+from pencils.comm import memory
 from pencils.comm.memory import Bytes, byte_chunks, round_up
-from pencils.comm.methods.method import Array, Method, PreparedMethod
+from pencils.comm.methods.method import Array, ChunkPlan, Method, PreparedMethod
 from pencils.comm.mpi import MPI
-from pencils.comm.pack import Copies
-from pencils.comm.pack_plan import ChunkPlan, PackPlan, Unpacker, no_op
+from pencils.comm.pack import PackPlan, Unpacker, no_op, prepare_copies
+from pencils.comm.shared_memory import Buffers
 
 TAG = 1
 
@@ -66,7 +65,7 @@ class _Requests:
         self.buffer = buffer
         self.all = [request for requests, _ in each for request in requests]
         self.batches = [(self.all, [copies for _, copies in each])]
-        if buffer.nbytes >= limits.ALONE:
+        if buffer.nbytes >= memory.ALONE:
             self.batches = [(requests, [copies]) for requests, copies in each]
         self.free = weakref.finalize(self, _free, self.all)
 
@@ -150,7 +149,7 @@ def _by_message(pairs: Sequence[tuple[PackPlan, Array]]) -> list[tuple[int, list
     small: dict[int, list[Array]] = {}
     for pack_plan, array in pairs:
         for peer, view in zip(pack_plan.peers, pack_plan.views(array), strict=True):
-            if view.nbytes >= limits.ALONE:
+            if view.nbytes >= memory.ALONE:
                 messages.append((peer, [view]))
                 continue
             if peer not in small:
@@ -161,7 +160,7 @@ def _by_message(pairs: Sequence[tuple[PackPlan, Array]]) -> list[tuple[int, list
 
 
 def _pack(pairs: Sequence[tuple[Array, Array]]) -> Callable[[], None]:
-    return Copies([(window, view) for view, window in pairs])
+    return prepare_copies([(window, view) for view, window in pairs])
 
 
 def _free(requests: Sequence[MPI.Prequest]) -> None:
@@ -185,7 +184,7 @@ class _PreparedMessages(PreparedMethod):
         in_place = not aliased
         sends, recvs = plan.sends_of(sources), plan.recvs_of(targets)
         self._sends = _Direction(sends, method, comm.Send_init, _pack, in_place=in_place)
-        in_place = in_place and plan.unpack is Copies
+        in_place = in_place and plan.unpack is prepare_copies
         self._recvs = _Direction(recvs, method, comm.Recv_init, plan.unpack, in_place=in_place)
         self._idle = not (self._recvs.messages or self._sends.messages)
         self.nbytes = max(self._recvs.nbytes, self._sends.nbytes)

@@ -4,13 +4,43 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from numpy.typing import NDArray
 
-from pencils.comm.pack_plan import ChunkPlan
+from pencils.comm.pack import PackPlan, Unpacker
+from pencils.comm.shared_memory import Buffers
+from pencils.comm.topology import Topology
 
 Array = NDArray[Any]
+T = TypeVar("T")
+
+
+class ChunkPlan(NamedTuple):
+    """What a method moves in one chunk, without the blocks that stay on this rank.
+
+    There is a pack plan for each array of a call, or a single one for any number of arrays.
+    """
+
+    topology: Topology
+    sends: Sequence[PackPlan]
+    recvs: Sequence[PackPlan]
+    axes: int  # largest number of axes of an array, the same on all ranks
+    buffers: Buffers
+    unpack: Unpacker  # how received blocks are written to the targets
+
+    def sends_of(self, arrays: Sequence[Array]) -> list[tuple[PackPlan, Array]]:
+        """Pair the sources of a call with their pack plans."""
+        return list(zip(one_each(self.sends, arrays), arrays, strict=True))
+
+    def recvs_of(self, arrays: Sequence[Array]) -> list[tuple[PackPlan, Array]]:
+        """Pair the targets of a call with their pack plans."""
+        return list(zip(one_each(self.recvs, arrays), arrays, strict=True))
+
+
+def one_each(values: Sequence[T], arrays: Sequence[Array]) -> Sequence[T]:
+    """Return a value for each array: there is one for each, or one for all."""
+    return list(values) * len(arrays) if len(values) == 1 else values
 
 
 class PreparedMethod(ABC):
@@ -33,13 +63,7 @@ class PreparedMethod(ABC):
 
 
 class Method(ABC):
-    """How blocks are moved between ranks. Making one is *Collective*.
-
-    Parameters
-    ----------
-    plan : ChunkPlan
-        What to move.
-    """
+    """How the blocks of one chunk are moved between ranks. Making one is *Collective*."""
 
     name: ClassVar[str]
     # Whether arrays of a call may differ from each other, and received blocks may be added.

@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 
 from pencils.comm.memory import Bytes, array_at, fence, round_up
 from pencils.comm.methods.messages import Messages
-from pencils.comm.methods.method import Array, Method, PreparedMethod
+from pencils.comm.methods.method import Array, ChunkPlan, Method, PreparedMethod, one_each
 from pencils.comm.mpi import MPI
-from pencils.comm.pack import Copies
-from pencils.comm.pack_plan import ChunkPlan, MessageBlock, PackPlan, no_op, one_each
-from pencils.comm.shared import Place
+from pencils.comm.pack import MessageBlock, PackPlan, no_op, prepare_copies
 from pencils.comm.shared_group import (
     IN_PLACE,
     NEEDS_STAGING,
@@ -110,7 +108,7 @@ class _PreparedShared(PreparedMethod):
         self._barrier = method.group.comm.Barrier
         self._arrays = sources, targets
         self._aliased = aliased
-        self._places = [None if aliased else pool.place(source) for source in sources]
+        self._places = [None if aliased else pool.find(source) for source in sources]
         self._number = len(self._places)
         self._sends = method.plan.sends_of(sources)
         # Where the staging block of each array begins in that of all of them, and where that ends.
@@ -124,7 +122,7 @@ class _PreparedShared(PreparedMethod):
         self._unpack: Callable[[], None] = no_op
         # Valid for one staging block.
         self._staging: Bytes | None = None
-        self._pack = Copies([])
+        self._pack: Callable[[], None] = no_op
 
     def run(self, own: Callable[[], None]) -> None:
         """Pack and publish addresses, barrier, copy from peers, barrier."""
@@ -182,33 +180,33 @@ class _PreparedShared(PreparedMethod):
     def _take_staging(self) -> Bytes | None:
         return self._group.take_staging(self._bases[-1])
 
-    def _prepare_packing(self, staging: Bytes | None) -> Copies:
+    def _prepare_packing(self, staging: Bytes | None) -> Callable[[], None]:
         """Prepare to pack the blocks of each source that other ranks cannot read."""
         if staging is None:
-            return Copies([])
+            return no_op
         pairs = []
         for base, place, (sends, source) in self._sources():
             for number, view in enumerate(sends.views(source) if place is None else []):
                 pairs.append((sends.window(staging, number, base + sends.starts[number]), view))
-        return Copies(pairs)
+        return prepare_copies(pairs)
 
-    def _sources(self) -> Iterator[tuple[int, Place | None, tuple[PackPlan, Array]]]:
+    def _sources(self) -> Iterator[tuple[int, tuple[int, int] | None, tuple[PackPlan, Array]]]:
         """Offset in the staging block, place in shared memory if any, and each source itself."""
         return zip(self._bases[:-1], self._places, self._sends, strict=True)
 
     def _rows(self, table: AddressTable) -> Iterator[tuple[int, ...]]:
         """Yield the row of each source."""
-        staging = None if table.staging is None else self._group.pool.place(table.staging)
+        staging = None if table.staging is None else self._group.pool.find(table.staging)
         for base, place, (sends, source) in self._sources():
             strides = (*source.strides, *(0,) * (self._method.plan.axes - source.ndim))
             if not sends.packed:
                 yield STAGED, table.window, 0, *strides  # not read by any rank
             elif place is not None:
-                yield IN_PLACE, place.window, place.offset, *strides
+                yield IN_PLACE, *place, *strides
             elif staging is None:
                 yield NEEDS_STAGING, table.window, 0, *strides
             else:
-                yield STAGED, staging.window, staging.offset + base, *strides
+                yield STAGED, staging[0], staging[1] + base, *strides
 
     def _finish(self, table: AddressTable) -> None:
         """Copy from the peers, after all of them have written their rows."""

@@ -15,7 +15,7 @@ from pencils.array.allocation import Array
 from pencils.array.operands import topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.leaving import LeftTogether
+from pencils.comm.fault import CollectiveBlock
 from pencils.comm.topology import congruent, user_comm
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
@@ -47,7 +47,7 @@ _GROWTH = 1.1
 _OWN = {"grid", "attrs", "step", "time", "wait"}
 
 
-class TimeSeries(LeftTogether):
+class TimeSeries(CollectiveBlock):
     """Fields and values over time, as ``u(time, ...)`` in HDF5. *Collective*.
 
     Every `append` adds one snapshot along the unlimited first axis of every dataset. A process that
@@ -263,7 +263,7 @@ class TimeSeries(LeftTogether):
         if self._xdmf and self._listed != len(self._times):
             self._write_sidecar(len(self._times))
 
-    def _meet(self) -> MPI.Intracomm:
+    def _block_comm(self) -> MPI.Intracomm:
         return self._comm
 
     def _end_block(self) -> None:

@@ -1,0 +1,296 @@
+"""Memory that the ranks of a node share, cut from a few large windows; and buffers of plans.
+
+A window is a file in memory that all ranks have mapped. Its name is removed at once, so nothing is
+left of it after the last process, even if a job is killed. Making a window takes long, and the
+number of mappings is limited, so blocks come from a pool: allocating a block is collective over the
+node. It is released locally, with the last NumPy view of it. A window that the pool has released
+lives as long as a block of it. Windows of MPI have neither property: freeing one is collective, and
+those of a job that is killed stay in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable
+from itertools import chain
+from mmap import mmap
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pencils.comm.memory import LINE, Bytes, address, aligned_empty, byte_range, round_up
+from pencils.comm.mpi import MPI
+
+# The first window holds this many bytes per rank; every further one holds at least twice as many.
+FIRST_WINDOW = 2**20
+PAGE = 4096
+SHARED_FOLDER = "/dev/shm"  # noqa: S108 - where Linux keeps files in memory
+
+T = TypeVar("T")
+
+
+class SharedPool:
+    """Shared memory of the ranks of one node, whose private communicator is `node`.
+
+    `pools` pools of ranks of the node, this one included, may ask for memory at once.
+    """
+
+    def __init__(self, node: MPI.Intracomm, pools: int = 1) -> None:
+        self._node = node
+        self._pools = pools
+        self._windows: list[_Window] = []
+        self._peers: dict[int, tuple[memoryview, ...]] = {}
+
+    def allocate(self, nbytes: int) -> Bytes | None:
+        """Allocate `nbytes`, which may differ between ranks. *Collective* over the node.
+
+        None on every rank, with a warning, if there is no room.
+        """
+        size = max(LINE, round_up(nbytes))
+        fits = np.array([window.has_gap(size) for window in self._windows], dtype=bool)
+        self._node.Allreduce(MPI.IN_PLACE, fits, op=MPI.LAND)
+        number = int(fits.argmax()) if fits.any() else self._add_window(size)
+        if number is None:
+            return None
+        window = self._windows[number]
+        here = np.array([window.take(size), nbytes], dtype=np.int64)
+        blocks = np.empty((self._node.size, 2), dtype=np.int64)
+        self._node.Allgather(here, blocks)
+        peers = tuple(
+            window.segments[rank][start : start + length]
+            for rank, (start, length) in enumerate(blocks.tolist())
+        )
+        # NumPy views of views keep this array alive: it is finalized after the last of them.
+        own = np.frombuffer(peers[self._node.rank], np.uint8)
+        key = address(own)
+        self._peers[key] = peers
+
+        def release(start: int) -> None:
+            del self._peers[key]
+            window.released.append((start, size))
+
+        weakref.finalize(own, release, int(here[0])).atexit = False
+        return own
+
+    def peers(self, array: NDArray[Any]) -> tuple[Bytes, ...] | None:
+        """Return the blocks of all ranks that were allocated with the one that `array` begins.
+
+        None if the array does not begin a shared block.
+        """
+        peers = self._peers.get(address(array))
+        return None if peers is None else tuple(np.frombuffer(p, np.uint8) for p in peers)
+
+    def find(self, array: NDArray[Any]) -> tuple[int, int] | None:
+        """Find the window of an array, and the byte of this rank's segment where it begins.
+
+        A window has the same number on all ranks. None if other ranks cannot read the whole array.
+        """
+        low, high = byte_range(array)
+        for number, window in enumerate(self._windows):
+            if window.start <= low and high <= window.end:
+                return number, address(array) - window.start
+        return None
+
+    def memory(self, rank: int, window: int) -> memoryview:
+        """Memory of a rank of the node in window number `window`."""
+        return self._windows[window].segments[rank]
+
+    @property
+    def windows(self) -> int:
+        """Number of windows."""
+        return len(self._windows)
+
+    def free(self) -> None:
+        """Release the windows; the memory of arrays is released with the last of them."""
+        self._windows.clear()
+
+    def _add_window(self, size: int) -> int | None:
+        largest = self._node.allreduce(size, op=MPI.MAX)
+        capacity = max(largest, FIRST_WINDOW << len(self._windows))
+        wanted = capacity * self._node.size * self._pools
+        room = _attempt(lambda: _has_room(wanted)) if self._node.rank == 0 else None
+        room = self._node.bcast(room)
+        memory = _map_together(self._node, capacity) if room else None
+        if memory is None:
+            if self._node.rank == 0:
+                msg = f"no room for {wanted} bytes in {_folder()}; using private memory instead"
+                warnings.warn(msg, RuntimeWarning, stacklevel=4)
+            return None
+        self._windows.append(_Window(memory, self._node, capacity))
+        return len(self._windows) - 1
+
+
+class _Window:
+    """Memory of a node, of which every rank manages its own segment."""
+
+    def __init__(self, memory: mmap, node: MPI.Intracomm, capacity: int) -> None:
+        step = _segment(capacity)
+        whole = memoryview(memory)
+        self.segments = [whole[rank * step : (rank + 1) * step] for rank in range(node.size)]
+        self.start = address(np.frombuffer(self.segments[node.rank], np.uint8))
+        self.end = self.start + capacity
+        self._whole = [(0, capacity)]
+        self._gaps = list(self._whole)
+        # A block may be released at any time, because Python then collects garbage.
+        self.released: deque[tuple[int, int]] = deque()
+
+    @property
+    def idle(self) -> bool:
+        self._merge_released()
+        return self._gaps == self._whole
+
+    def has_gap(self, size: int) -> bool:
+        self._merge_released()
+        return any(length >= size for _, length in self._gaps)
+
+    def take(self, size: int) -> int:
+        """Cut `size` bytes from the first gap that holds them; return where they start."""
+        number = next(i for i, (_, length) in enumerate(self._gaps) if length >= size)
+        start, length = self._gaps.pop(number)
+        if length > size:
+            self._gaps.insert(number, (start + size, length - size))
+        return start
+
+    def _merge_released(self) -> None:
+        """Make gaps of the released blocks, and one gap of adjacent ones."""
+        while self.released:
+            self._gaps.append(self.released.popleft())
+        merged: list[tuple[int, int]] = []
+        for start, length in sorted(self._gaps):
+            if merged and sum(merged[-1]) == start:
+                start, length = merged[-1][0], merged.pop()[1] + length  # noqa: PLW2901
+            merged.append((start, length))
+        self._gaps = merged
+
+
+def _segment(capacity: int) -> int:
+    """Bytes between the segments of two ranks: whole pages."""
+    return -(-capacity // PAGE) * PAGE
+
+
+def _folder() -> str:
+    """Folder of files in memory; systems without one cache files of the disk in memory."""
+    return SHARED_FOLDER if Path(SHARED_FOLDER).is_dir() else tempfile.gettempdir()
+
+
+def _has_room(nbytes: int) -> bool:
+    """Whether there is room at all: an attempt would take memory from other jobs until it fails."""
+    room = os.statvfs(_folder())
+    return nbytes <= room.f_bavail * room.f_frsize
+
+
+def _map_together(node: MPI.Intracomm, capacity: int) -> mmap | None:
+    """Map a segment of `capacity` bytes for each rank. *Collective*.
+
+    None on every rank if one of them cannot. The file has no name when it begins to use memory: a
+    job that is killed leaves none.
+    """
+    step = _segment(capacity)
+    path = node.bcast(_attempt(lambda: _make_file(step * node.size)) if node.rank == 0 else None)
+    file = None if path is None else _attempt(lambda: os.open(path, os.O_RDWR | os.O_CLOEXEC))
+    try:
+        opened = node.allreduce(file is not None, op=MPI.LAND)
+    finally:
+        if path is not None and node.rank == 0:
+            Path(path).unlink()
+    memory = None
+    if file is not None:
+        if opened:
+            memory = _attempt(lambda: _map(file, step * node.rank, capacity))
+        os.close(file)
+    return memory if node.allreduce(memory is not None, op=MPI.LAND) else None
+
+
+def _attempt(call: Callable[[], T]) -> T | None:
+    """Return the result of a call; None if room, permission or a resource is missing."""
+    try:
+        return call()
+    except (OSError, OverflowError, ValueError, MemoryError):
+        return None
+
+
+def _make_file(nbytes: int) -> str:
+    """Make a file of this size that uses no memory yet."""
+    file, path = tempfile.mkstemp(prefix="pencils-", dir=_folder())
+    try:
+        os.truncate(file, nbytes)
+    except BaseException:
+        Path(path).unlink()
+        raise
+    finally:
+        os.close(file)
+    return path
+
+
+def _map(file: int, start: int, nbytes: int) -> mmap:
+    """Map a file; memory for the bytes of this rank is allocated now, near its processor."""
+    if hasattr(os, "posix_fallocate"):  # else writing causes a bus error if memory is short
+        os.posix_fallocate(file, start, nbytes)
+    return mmap(file, 0)
+
+
+class Buffers:
+    """Idle buffers of plans that are used one after the other, as a plan and its inverse.
+
+    There are as many as were ever in use at once.
+    """
+
+    def __init__(self) -> None:
+        self._private: list[Bytes] = []
+        self._shared: dict[SharedPool, list[Bytes]] = {}
+
+    def take(self, nbytes: int, wanted: Bytes | None = None) -> Bytes:
+        """Return a private buffer of at least `nbytes`, if possible `wanted`; `give` it back."""
+        for number, buffer in enumerate(self._private):
+            if buffer is wanted:
+                return self._private.pop(number)
+        found = _fitting(self._private, nbytes)
+        return aligned_empty(nbytes) if found is None else found
+
+    def give(self, buffer: Bytes) -> None:
+        """Take back a private buffer."""
+        self._private.append(buffer)
+
+    def take_shared(self, pool: SharedPool, nbytes: int) -> Bytes | None:
+        """Return a buffer in shared memory. *Collective* over the ranks of the pool.
+
+        `nbytes`, the least size, is equal on all of them, so that they decide alike. None on every
+        rank if there is no room.
+        """
+        found = _fitting(self._shared.get(pool, []), nbytes)
+        return pool.allocate(nbytes) if found is None else found
+
+    def give_shared(self, pool: SharedPool, buffer: Bytes) -> None:
+        """Take back a buffer in shared memory."""
+        self._shared.setdefault(pool, []).append(buffer)
+
+    def has(self, buffer: Bytes) -> bool:
+        """Whether a private buffer is idle."""
+        return any(idle is buffer for idle in self._private)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are held and idle."""
+        return sum(buffer.nbytes for buffer in (*self._private, *chain(*self._shared.values())))
+
+    def clear(self) -> None:
+        """Release what is idle."""
+        self._private.clear()
+        self._shared.clear()
+
+
+def _fitting(idle: list[Bytes], nbytes: int) -> Bytes | None:
+    """Take the smallest buffer that is large enough, so that larger ones stay idle."""
+    sizes = [(buffer.nbytes, number) for number, buffer in enumerate(idle)]
+    large = [size for size in sizes if size[0] >= nbytes]
+    if large:
+        return idle.pop(min(large)[1])
+    if idle:
+        idle.pop(min(sizes)[1])  # too small for this exchange; a larger one replaces it
+    return None
