@@ -29,7 +29,8 @@ import numpy as np
 import pencils
 from pencils import Pencil, PencilArray, PencilsError, empty
 from pencils.fft import PencilFFT
-from pencils.io.root_io import check_target, open_on_root
+from pencils.io.readers import open_on_root
+from pencils.io.save import check_target
 
 try:
     from tqdm import tqdm

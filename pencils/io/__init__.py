@@ -3,17 +3,15 @@
 May import all folders up to `array`, `distribute` and `transposition`. Only this folder imports
 h5py, and only where it is used, because most ranks never need it. Begin with `save` and `load`;
 `file_info` describes what a file holds, `manifest` how damage is found. Another file format has its
-place in `root_io.Format`.
+place in `readers.Format`.
 """
 
 from pencils.io.checkpoint_series import CheckpointSeries
-from pencils.io.load import Checkpoint, load
-from pencils.io.open_file import OpenFile, open  # noqa: A004 - as in h5py
+from pencils.io.load import Checkpoint, load, verify
+from pencils.io.open_file import OpenFile, StoredField, open  # noqa: A004 - as in h5py
 from pencils.io.save import save
 from pencils.io.saving import Saving
 from pencils.io.series import TimeSeries
-from pencils.io.stored_field import StoredField
-from pencils.io.verify import verify
 from pencils.io.xdmf import write_xdmf
 
 __all__ = [

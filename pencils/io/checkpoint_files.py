@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pencils.errors import ArgumentError, CheckpointError
 from pencils.io.commit import clean, sync
+from pencils.io.load import verify
 from pencils.io.options import already_there
-from pencils.io.verify import verify
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI

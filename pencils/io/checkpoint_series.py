@@ -15,7 +15,7 @@ from pencils.comm.fault import CollectiveBlock
 from pencils.errors import ArgumentError
 from pencils.io.checkpoint_files import LOG, CheckpointFiles, nothing_good, read_newest
 from pencils.io.file_access import on_root
-from pencils.io.load import Checkpoint, load
+from pencils.io.load import Checkpoint, load, verify
 from pencils.io.options import (
     Truncatable,
     check_continued,
@@ -34,7 +34,6 @@ from pencils.io.options import (
 from pencils.io.save import save
 from pencils.io.saving import Saving
 from pencils.io.stopping import SIGNALS, Clock, Listener, read_signals
-from pencils.io.verify import verify
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:

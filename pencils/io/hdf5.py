@@ -1,4 +1,4 @@
-"""Read HDF5 files: the functions of `pencils.io.root_io.Format`. No communication.
+"""Read HDF5 files: the functions of `pencils.io.readers.Format`. No communication.
 
 Serial h5py is all that is used of HDF5. Most bytes are read without it, by all ranks.
 """

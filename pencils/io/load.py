@@ -1,34 +1,41 @@
-"""Read fields from an HDF5 file onto any pencil, all ranks together."""
+"""Read fields from a file onto any pencil, all ranks together; compare data with their checksums.
+
+Rank 0 describes the file (`Format.describe`); each field gets memory (`Target.make`,
+`ReadTarget.prepare`); all ranks read their part: plain bytes as slabs, which are then exchanged,
+other datasets box by box; all ranks compare the checksums; points and elements are converted.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, NamedTuple
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from pencils.array.allocation import HaloLike, as_dtype
-from pencils.array.base import checks
 from pencils.array.operands import topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.comm.reduce import allreduce
 from pencils.io.checksum import checksum, checksum_box
-from pencils.io.file_access import OnProgress, on_root, shown
+from pencils.io.chunks import chunk_box, count_chunks, enlarge
+from pencils.io.file_access import on_root, shown
 from pencils.io.file_info import Access, DatasetInfo, FileInfo, damaged, decode
 from pencils.io.options import read_names, read_path
-from pencils.io.root_io import format_of
-from pencils.io.slabs import PIECE_BYTES, Slabs, copy_common, has_room, runs, widened, with_boundary
-from pencils.io.targets import read_targets
-from pencils.layout import Box
+from pencils.io.readers import ReadTarget, format_of, read_targets
+from pencils.io.slabs import Slabs
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
+
+# Bytes that a rank reads at once in `verify`.
+_PIECE_BYTES = 2**24
 
 
 class Checkpoint(Mapping[str, Any]):
@@ -123,23 +130,6 @@ class Checkpoint(Mapping[str, Any]):
         return "\n".join(lines) + ">"
 
 
-class ReadTarget(NamedTuple):
-    """Where one field is read to: `raw` has the points and dtype of the file, `field` the user's.
-
-    Both are the same array, unless points or elements have to be converted.
-    """
-
-    dataset: DatasetInfo
-    raw: PencilArray
-    field: PencilArray
-
-    @property
-    def is_summed(self) -> bool:
-        """Whether the part that this rank reads counts in the checksum."""
-        layout = self.raw.extent.layout
-        return self.dataset.checksum is not None and layout.is_first_replica(self.raw.pencil.rank)
-
-
 def load(
     path: str | os.PathLike[str],
     template: Pencil | Mapping[str, Any] | None = None,
@@ -207,32 +197,32 @@ def load(
     Examples
     --------
     >>> import tempfile, pencils
-    >>> pen = pencils.Pencil((4, 6))
-    >>> v = pencils.zeros(pen)
+    >>> pencil = pencils.Pencil((4, 6))
+    >>> v = pencils.zeros(pencil)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     pencils.save(f"{folder}/run.h5", {"u": pencils.ones(pen), "dt": 0.1}, time=0.5)
-    ...     state = pencils.load(f"{folder}/run.h5", pen.with_(decomp=1))
+    ...     pencils.save(f"{folder}/run.h5", {"u": pencils.ones(pencil), "dt": 0.1}, time=0.5)
+    ...     state = pencils.load(f"{folder}/run.h5", pencil.with_(decomp=1))
     ...     _ = pencils.load(f"{folder}/run.h5", names="u", into=v)
     >>> state["u"].sum(), state["dt"], state.time, v.sum()
     (np.float64(24.0), 0.1, 0.5, np.float64(24.0))
     """
     comm = topology_among(*_pencils(template), *_pencils(into)).comm
-    with agreed(comm, "load") as same:
+    with agreed(comm, "load") as agree:
         given, wanted = read_path(path), read_names(names)
-        kind = None if dtype is None else as_dtype(dtype)
+        new_dtype = None if dtype is None else as_dtype(dtype)
         access = Access(bool(verify), bool(edited), bool(external))
-        same(path=given, names=wanted, dtype=kind, **access._asdict())
+        agree(path=given, names=wanted, dtype=new_dtype, **access._asdict())
         targets = read_targets(template, into, wanted, halo, comm.size)
-        same(template=targets)
+        agree(template=targets)
     file = on_root(
         comm,
         "load",
         lambda: format_of(given).describe(os.path.realpath(given), wanted, targets.names, access),
     )
     with agreed(comm, "load"):
-        fields = [targets.find(one.name).make(one, kind, file.path) for one in file.datasets]
+        fields = [targets.find(one.name).make(one, new_dtype, file.path) for one in file.datasets]
         values = {name: decode(value) for name, value in file.values.items()}
-    reads = [_prepare(*pair) for pair in zip(file.datasets, fields, strict=True)]
+    reads = [ReadTarget.prepare(*pair) for pair in zip(file.datasets, fields, strict=True)]
     sums = _read_bytes(comm, file, [one for one in reads if one.dataset.offset is not None])
     with agreed(comm, "load"):
         try:
@@ -240,11 +230,70 @@ def load(
         finally:  # a replaced file can be the reason of an error, too
             if comm.rank == 0:
                 file.identity.check_unchanged(file.path)
-    _check_sums(comm, file, sums)
+    _compare(comm, "load", file, sums)
     for one in reads:
-        _finish(one)
-    contents = {one.dataset.name: one.field for one in reads} | values
+        one.convert()
+    contents = {one.dataset.name: one.u for one in reads} | values
     return Checkpoint(given, contents, file.attrs, step=file.step, time=file.time)
+
+
+def verify(
+    path: str | os.PathLike[str],
+    comm: MPI.Intracomm | None = None,
+    *,
+    edited: bool = False,
+    external: bool = False,
+) -> list[str]:
+    """Check that a file is whole and its data are what `save` has written. *Collective*.
+
+    Every rank reads its share of the bytes, piece by piece, and allocates no fields.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file; a relative path starts at the working directory of rank 0.
+    comm : mpi4py.MPI.Intracomm, optional
+        The processes that share the work. Default: all.
+    edited, external : bool, optional
+        As in `load`.
+
+    Returns
+    -------
+    list of str
+        Names of the fields, values and coordinates whose checksums match; empty for files
+        without checksums.
+
+    Raises
+    ------
+    CheckpointError
+        On every rank, if the file is not complete, differs from its list of contents, or data do
+        not match their checksum; the text names them. Also if `load` would refuse the file.
+    OSError
+        On every rank, if the file cannot be read.
+    ArgumentError, RankDisagreementError, TypeError
+        On every rank, if an argument is not allowed or differs between ranks.
+
+    Examples
+    --------
+    >>> import tempfile, pencils
+    >>> u = pencils.ones(pencils.Pencil((4, 6)))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pencils.save(f"{folder}/run.h5", {"u": u, "dt": 0.1})
+    ...     pencils.verify(f"{folder}/run.h5")
+    ['dt', 'u']
+    """
+    private = Pencil(1, comm).topology.comm
+    with agreed(private, "verify") as agree:
+        given = read_path(path)
+        access = Access(edited=bool(edited), external=bool(external))
+        agree(path=given, edited=access.edited, external=access.external)
+    file = on_root(
+        private,
+        "verify",
+        lambda: format_of(given).describe_summed(os.path.realpath(given), access),
+    )
+    _compare(private, "verify", file, _sum_shares(private, file))
+    return [dataset.name for dataset in file.datasets]
 
 
 def _pencils(where: object) -> list[object]:
@@ -252,32 +301,6 @@ def _pencils(where: object) -> list[object]:
     if isinstance(where, Mapping):
         found = [where[name] for name in sorted(where, key=str)]  # each rank may have its own order
     return [thing for thing in found if isinstance(thing, PencilArray | Pencil)]
-
-
-def _prepare(dataset: DatasetInfo, field: PencilArray) -> ReadTarget:
-    """Allocate memory for a field, unless its bytes need no conversion. *Collective*."""
-    pencil = field.pencil
-    if dataset.boundary:
-        pencil = widened(pencil, dataset.boundary)
-        if dataset.dtype == field.dtype and has_room(field, dataset.boundary):
-            return ReadTarget(dataset, with_boundary(field, pencil, dataset.boundary), field)
-    elif dataset.dtype == field.dtype:
-        return ReadTarget(dataset, field, field)
-    with agreed(pencil.topology.comm, "load"):  # one rank may have no memory for it
-        raw = PencilArray.allocated(pencil, dataset.dtype, field.components, field.singletons)
-    return ReadTarget(dataset, raw, field)
-
-
-def _finish(target: ReadTarget) -> None:
-    """Convert points and elements, if they were not read into place."""
-    dataset, raw, field = target
-    if raw is not field and not np.may_share_memory(raw.local, field.padded):
-        if dataset.boundary:
-            copy_common(raw, field, dataset.boundary)
-        else:
-            np.copyto(field.local, raw.local, casting="same_kind")
-    if checks.on:
-        field.mark_written()
 
 
 def _read_bytes(
@@ -296,53 +319,24 @@ def _read_bytes(
         file.check_in_place(comm, "load")
         for target in targets:
             slab = slabs.into(target.raw)
-            part = target._replace(raw=slab)
             with agreed(comm, "load"):  # one rank may have no memory for it
-                sums[target.dataset.name] = _read_slab(shared, part, moved)
+                sums[target.dataset.name] = target.read_bytes(shared, slab, moved)
                 shared.complain()
             slabs.spread(slab, target.raw)
     return sums
 
 
-def _read_slab(file: SharedFile, target: ReadTarget, moved: OnProgress) -> int:
-    """Read what this rank has of a slab, piece by piece; return its part of the checksum."""
-    dataset, summed = target.dataset, target.is_summed
-    total, most = 0, max(1, PIECE_BYTES // dataset.dtype.itemsize)
-    for run in runs(target.raw):
-        offset = run.offset
-        for box in Box.of_shape(run.block.shape).pieces(most):
-            index: tuple[Any, ...] = (*box.slices(), ...)  # an array even of a single element
-            part = run.block[index]
-            piece = part if part.flags.c_contiguous else np.empty(part.shape, part.dtype)
-            file.read((dataset.offset or 0) + offset, piece)
-            if summed:
-                total += checksum(piece, offset // piece.dtype.itemsize)
-            if piece is not part:
-                np.copyto(part, piece)
-            moved(piece.nbytes)
-            offset += piece.nbytes
-    return total % 2**64
-
-
 def _read_boxes(path: str, targets: Sequence[ReadTarget]) -> dict[str, int]:
     """Read this rank's boxes of fields that are no plain bytes. Return checksums."""
-    sums: dict[str, int] = {}
     if not any(target.dataset.nbytes for target in targets):
-        return sums
+        return {}
     reader = format_of(path)
     with reader.opened(path) as file:
-        for target in targets:
-            name, raw = target.dataset.name, target.raw
-            if raw.local.size:
-                raw.local[...] = reader.read_box(file, name, raw.local_slices)
-            if target.is_summed:
-                start = [part.start for part in raw.local_slices]
-                sums[name] = checksum_box(raw.local, start, target.dataset.shape)
-    return sums
+        return {target.dataset.name: target.read_box(reader, file) for target in targets}
 
 
-def _check_sums(comm: MPI.Intracomm, file: FileInfo, sums: Mapping[str, int]) -> None:
-    """Compare checksums with those in the file. *Collective*."""
+def _compare(comm: MPI.Intracomm, call: str, file: FileInfo, sums: Mapping[str, int]) -> None:
+    """Compare checksums with those in the file; raise CheckpointError. *Collective*."""
     datasets = [one for one in file.datasets if one.checksum is not None]
     if not datasets:
         return
@@ -350,7 +344,62 @@ def _check_sums(comm: MPI.Intracomm, file: FileInfo, sums: Mapping[str, int]) ->
     pairs = zip(datasets, allreduce(comm, mine, np.add), strict=True)
     bad = [one.name for one, total in pairs if one.checksum != total]
     if bad:
+        with agreed(comm, call):
+            if comm.rank == 0:
+                file.identity.check_unchanged(file.path)
         raise damaged(file.path, bad)
+
+
+def _sum_shares(comm: MPI.Intracomm, file: FileInfo) -> dict[str, int]:
+    """Compute this rank's part of every checksum. *Collective*."""
+    path, sums = file.path, {}
+    with SharedFile(comm, path) as shared:
+        file.check_in_place(comm, "verify")
+        with agreed(comm, "verify"):  # one rank may have no memory for it
+            for dataset in file.datasets:
+                if dataset.offset is not None:
+                    sums[dataset.name] = _sum_bytes(shared, dataset, comm.rank, comm.size)
+            shared.complain()
+    with agreed(comm, "verify"):
+        try:
+            for number, dataset in enumerate(file.datasets):
+                if dataset.offset is None and dataset.nbytes:
+                    turn = (comm.rank + number) % comm.size
+                    sums[dataset.name] = _sum_boxes(path, dataset, turn, comm.size)
+        finally:  # a replaced file can be the reason of an error, too
+            if comm.rank == 0:
+                file.identity.check_in_place(path)
+    return sums
+
+
+def _sum_bytes(file: SharedFile, dataset: DatasetInfo, rank: int, size: int) -> int:
+    """Compute the checksum of one rank's share of a dataset of plain bytes."""
+    itemsize = dataset.dtype.itemsize
+    first, last = (prod(dataset.shape) * part // size for part in (rank, rank + 1))
+    most = max(1, _PIECE_BYTES // itemsize)
+    total = 0
+    for at in range(first, last, most):
+        piece = np.empty(min(most, last - at), dataset.dtype)
+        file.read((dataset.offset or 0) + at * itemsize, piece)
+        total += checksum(piece, at)
+    return total % 2**64
+
+
+def _sum_boxes(path: str, dataset: DatasetInfo, turn: int, size: int) -> int:
+    """Compute the checksum of share number `turn` of a dataset that is no plain bytes."""
+    reader = format_of(path)
+    most = max(1, _PIECE_BYTES // dataset.dtype.itemsize)
+    extents = enlarge(dataset.chunks or (1,) * len(dataset.shape), dataset.shape, most)
+    counts = count_chunks(dataset.shape, extents)
+    first, last = (prod(counts) * part // size for part in (turn, turn + 1))
+    total = 0
+    with reader.opened(path) as file:
+        for number in range(first, last):
+            index = map(int, np.unravel_index(number, counts))
+            box = chunk_box(tuple(index), extents, dataset.shape)
+            data = reader.read_box(file, dataset.name, (*box.slices(), ...))
+            total += checksum_box(data, box.start, dataset.shape)
+    return total % 2**64
 
 
 def _describe(thing: object) -> str:

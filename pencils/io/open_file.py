@@ -1,25 +1,31 @@
-"""Open files, to read and write parts of their fields."""
+"""Open files, to read and write parts of their fields in place."""
 
 from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from pencils.array.allocation import Array, HaloLike, as_halo
+from pencils.array.operands import check_type, topology_among
+from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.fault import CollectiveBlock
 from pencils.comm.file import SharedFile
 from pencils.comm.reduce import allreduce
-from pencils.errors import ArgumentError
+from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
+from pencils.io.checksum import checksum
 from pencils.io.file_access import on_root
-from pencils.io.file_info import Access, FileInfo, Identity
+from pencils.io.file_info import Access, DatasetInfo, FileInfo, Identity
 from pencils.io.options import read_path
-from pencils.io.root_io import format_of
+from pencils.io.readers import Target, format_of
 from pencils.io.seal import reseal
-from pencils.io.stored_field import StoredField
+from pencils.io.slabs import Slabs, consecutive
+from pencils.layout import Selection
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
@@ -64,11 +70,11 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
     Examples
     --------
     >>> import tempfile, pencils
-    >>> pen = pencils.Pencil((4, 6))
+    >>> pencil = pencils.Pencil((4, 6))
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     pencils.save(f"{folder}/run.h5", {"u": pencils.ones(pen, components=3)})
+    ...     pencils.save(f"{folder}/run.h5", {"u": pencils.ones(pencil, components=3)})
     ...     with pencils.open(f"{folder}/run.h5", "r+") as file:
-    ...         file["u"].write(pencils.zeros(pen), key=2)
+    ...         file["u"].write(pencils.zeros(pencil), key=2)
     ...         every_second = ..., slice(None, None, 2), slice(None, None, 2)
     ...         coarse = file["u"].read(pencils.Pencil((2, 3)), every_second)
     >>> coarse.shape, coarse.sum()
@@ -76,19 +82,179 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
     """
     ranks = Pencil(1, comm)
     private = ranks.topology.comm
-    with agreed(private, "open") as same:
+    with agreed(private, "open") as agree:
         given = read_path(path)
         if mode not in ("r", "r+"):
             msg = f"mode={mode!r} must be 'r' to read, or 'r+' to write into fields, too"
             raise ArgumentError(msg)
         access = Access(edited=bool(edited), external=bool(external))
-        same(path=given, mode=mode, edited=access.edited, external=access.external)
+        agree(path=given, mode=mode, edited=access.edited, external=access.external)
     file = on_root(
         private,
         "open",
         lambda: format_of(given).describe_fields(os.path.realpath(given), access),
     )
     return OpenFile(file, ranks, writable=mode == "r+")
+
+
+class StoredField:
+    """One field of an open file, in whole or in part; made by `pencils.open`."""
+
+    __slots__ = ("_file", "_written", "change", "dataset")
+
+    def __init__(self, dataset: DatasetInfo, file: OpenFile) -> None:
+        self.dataset = dataset
+        self._file = file
+        self.change = 0  # of the checksum, by this rank's writes
+        self._written = False  # by any rank
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Global shape, components first; with boundary points, if they were stored."""
+        return self.dataset.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type."""
+        return self.dataset.dtype
+
+    def read(self, pencil: Pencil, key: Any = ..., *, halo: HaloLike = 0) -> PencilArray:
+        """Read the field, or a global selection of it. *Collective* over the pencil.
+
+        Every rank reads its own part, and nothing else. Checksums are not compared, because they
+        are those of the whole field.
+
+        Parameters
+        ----------
+        pencil : Pencil
+            Where the selected points go: it has the shape of the selection. Leading axes beyond
+            its dimensions become components.
+        key : int, slice, Ellipsis or tuple of these, optional
+            Global indices, as in NumPy: ``(..., slice(None, None, 4))`` for every fourth point.
+        halo : int, sequence of int, or sequence of (int, int), optional
+            Halo widths of the field; halo points are zero.
+
+        Returns
+        -------
+        PencilArray
+            The selected points.
+
+        Raises
+        ------
+        CheckpointError
+            On every rank, if the selection does not fit the pencil, the file is damaged there, or
+            another file has taken its name.
+        ArgumentError, IndexError, OSError, RankDisagreementError, TypeError
+            On every rank, if an argument is not allowed or differs between ranks, or the file
+            cannot be read.
+        """
+        comm, path = topology_among(pencil).comm, self._file.path
+        with agreed(comm, "read") as agree:
+            check_type("pencil", pencil, Pencil)
+            selection = Selection.from_key(key, self.shape)
+            target = Target(pencil, as_halo(halo, pencil.ndim))
+            agree(path=path, name=self.dataset.name, key=selection, pencil=target)
+            part = DatasetInfo(self.dataset.name, selection.shape, self.dtype)
+            u = target.make(part, None, path)
+        with agreed(comm, "read"):
+            try:
+                if u.local.size:
+                    u.local[...] = self._read_box(selection, u)
+            finally:  # a replaced file can be the reason of an error, too
+                self._file.info.identity.check_in_place(path)
+        return u
+
+    def write(self, u: PencilArray, key: Any = ...) -> None:
+        """Write a field over the stored one, or over a global selection of it. *Collective*.
+
+        This cannot be undone: a process that dies while it writes leaves old values next to new
+        ones. The checksum is corrected when the file is closed; until then `verify` finds that it
+        does not match.
+
+        Parameters
+        ----------
+        u : PencilArray
+            The values, on the processes that have opened the file.
+        key : int, slice, Ellipsis or tuple of these, optional
+            Global indices, as in NumPy; the selection has the shape of `u`. Rows that are
+            selected in whole are written in one piece, elements that are not neighbours one by one.
+
+        Raises
+        ------
+        ArgumentError, CheckpointError, IndexError, PencilMismatchError, RankDisagreementError
+            On every rank, if an argument is not allowed or differs between ranks, or the stored
+            field is chunked or compressed.
+        OSError
+            On every rank, if the file cannot be written.
+        TypeError
+            On every rank, if `u` is not a PencilArray, or has another element type.
+        """
+        comm = self._file.ranks.topology.comm
+        with agreed(comm, "write") as agree:
+            selection = self._check(u, key)
+            writer = self._file.writer()
+            agree(name=self.dataset.name, key=selection, pencil=u.pencil, dtype=u.dtype)
+        with closing(Slabs()) as slabs:
+            slab = slabs.of(u)
+            self._written = True
+            with agreed(comm, "write"):  # one rank may have no memory for it
+                if slab.local.size and slab.extent.layout.is_first_replica(slab.pencil.rank):
+                    self._write_box(writer, selection, slab)
+        writer.sync()  # so that later reads and writes by any rank find it
+        writer.check()
+
+    @property
+    def is_to_correct(self) -> bool:
+        """Whether it has a checksum that may no longer match; the same on every rank."""
+        return self._written and self.dataset.checksum is not None
+
+    def sum_after(self, change: int) -> int:
+        """Return the checksum of the field after a change by all ranks."""
+        return ((self.dataset.checksum or 0) + change) % 2**64
+
+    def _check(self, u: PencilArray, key: object) -> Selection:
+        check_type("u", u, PencilArray)
+        selection = Selection.from_key(key, self.shape)
+        name, path = self.dataset.name, self._file.path
+        if not u.pencil.same_ranks(self._file.ranks):
+            msg = f"the field is on other processes than those that opened {path}; pass comm there"
+            raise PencilMismatchError(msg)
+        if u.shape != selection.shape:
+            msg = f"a field of shape {u.shape} does not fill {selection.shape} of {name!r}"
+            raise ArgumentError(msg)
+        if u.dtype != self.dtype:
+            msg = f"{name!r} in {path} has dtype {self.dtype}, the field {u.dtype}; use astype"
+            raise TypeError(msg)
+        if self.dataset.offset is None and self.dataset.nbytes:
+            msg = f"{name!r} in {path} is chunked or compressed; such fields can only be read"
+            raise CheckpointError(msg)
+        return selection
+
+    def _read_box(self, selection: Selection, u: PencilArray) -> Array:
+        path = self._file.path
+        reader = format_of(path)
+        ranges = own_ranges(selection, u.local_slices)
+        rising = [kept if kept.step > 0 else kept[::-1] for kept in ranges]
+        box = tuple(slice(kept.start, kept.stop, kept.step) for kept in rising)
+        with reader.opened(path) as file:
+            found = reader.read_box(file, self.dataset.name, box)
+        turned = tuple(slice(None, None, 1 if kept.step > 0 else -1) for kept in ranges)
+        return found[turned].reshape(u.local_shape)
+
+    def _write_box(self, writer: SharedFile, selection: Selection, slab: PencilArray) -> None:
+        ranges = own_ranges(selection, slab.local_slices)
+        box = slab.local.reshape([len(kept) for kept in ranges])
+        offset = self.dataset.offset or 0
+        for first, index in consecutive(ranges, self.shape):
+            part: tuple[Any, ...] = (*index, ...)  # an array even of a single element
+            new = np.ascontiguousarray(box[part])
+            at = offset + first * self.dtype.itemsize
+            if self.dataset.checksum is not None:
+                old = np.empty_like(new)
+                writer.read(at, old)
+                self.change += checksum(new, first) - checksum(old, first)
+                self.change %= 2**64
+            writer.write(at, new)
 
 
 class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
@@ -102,47 +268,44 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
     __slots__ = (
         "__weakref__",
         "_fields",
-        "_file",
         "_is_collective",
-        "_ranks",
         "_shared",
         "_writable",
+        "info",
+        "ranks",
     )
 
     def __init__(self, file: FileInfo, ranks: Pencil, *, writable: bool) -> None:
         comm = ranks.topology.comm
-        self._ranks = ranks
+        self.ranks = ranks  # any pencil on the processes that have opened the file
         self._writable = self._is_collective = writable
-        # Of this rank, because every machine numbers files in its own way.
-        self._file = file._replace(identity=Identity.of(file.path))
+        # The identity of this rank, because every machine numbers files in its own way.
+        self.info = file._replace(identity=Identity.of(file.path))
         # To read, too: while it is open here, no other file gets the number of this one.
         self._shared = SharedFile(comm, file.path, write=writable)
         weakref.finalize(self, self._shared.close)
         file.check_in_place(comm, "open")
-        self._fields = {
-            dataset.name: StoredField(dataset, self._file, ranks, self._writer)
-            for dataset in file.datasets
-        }
+        self._fields = {one.name: StoredField(one, self) for one in file.datasets}
 
     @property
     def path(self) -> str:
         """The file."""
-        return self._file.path
+        return self.info.path
 
     @property
     def attrs(self) -> dict[str, Any]:
         """Attributes of the file."""
-        return self._file.attrs
+        return self.info.attrs
 
     @property
     def step(self) -> int | None:
         """Number of the time step; None if the file has none."""
-        return self._file.step
+        return self.info.step
 
     @property
     def time(self) -> float | None:
         """Time of the run; None if the file has none."""
-        return self._file.time
+        return self.info.time
 
     def close(self) -> None:
         """Correct the checksums of what was written, and close. *Collective*.
@@ -162,7 +325,7 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
             self._writable = False
         self._shared.close()  # this loses nothing: what was written is on the disk
 
-    def _writer(self) -> SharedFile:
+    def writer(self) -> SharedFile:
         """Return the file, open for writing; raise ArgumentError if it is not."""
         if not self._writable:
             msg = f"{self.path} is not open for writing; use pencils.open(path, 'r+')"
@@ -171,18 +334,18 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
 
     def _correct(self) -> None:
         """Correct the checksums of what was written. *Collective*."""
-        comm = self._ranks.topology.comm
+        comm = self.ranks.topology.comm
         fields = [field for field in self._fields.values() if field.is_to_correct]
         changes = allreduce(comm, np.array([field.change for field in fields], np.uint64), np.add)
         with agreed(comm, "close"):
             if fields and comm.rank == 0:
-                self._file.identity.check_in_place(self.path)
+                self.info.identity.check_in_place(self.path)
                 pairs = zip(fields, changes, strict=True)
                 sums = {field.dataset.name: field.sum_after(int(change)) for field, change in pairs}
                 reseal(self.path, sums)
 
     def _block_comm(self) -> MPI.Intracomm | None:
-        return self._ranks.topology.comm if self._is_collective else None
+        return self.ranks.topology.comm if self._is_collective else None
 
     def _end_block(self) -> None:
         self.close()
@@ -205,3 +368,18 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
     def __repr__(self) -> str:
         lines = [f"  {name}: {field.shape} {field.dtype}" for name, field in self.items()]
         return "\n".join([f"<OpenFile {self.path}", *lines]) + ">"
+
+
+def own_ranges(selection: Selection, part: Sequence[slice]) -> list[range]:
+    """Return the indices along every axis of the array that a part of a selection takes.
+
+    The part is one slice for each axis that the selection keeps.
+
+    Examples
+    --------
+    >>> own_ranges(Selection.from_key((2, slice(None, None, 3)), (4, 10)), [slice(1, 3)])
+    [range(2, 3), range(3, 9, 3)]
+    """
+    left = iter(part)
+    pairs = zip(selection.ranges, selection.dropped, strict=True)
+    return [kept if drop else kept[next(left)] for kept, drop in pairs]

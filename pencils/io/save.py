@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Any, Literal, overload
 
 from pencils.array.operands import topology_among
@@ -18,8 +19,9 @@ from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.distribute.localgrid import LocalGrid
 from pencils.io.chunks import read_chunking
+from pencils.io.commit import discard, make_temporary
 from pencils.io.contents import Contents, gather_contents, whole_grid
-from pencils.io.file_access import shown
+from pencils.io.file_access import on_root, shown
 from pencils.io.file_info import RESERVED
 from pencils.io.hdf5_writer import HDF5Writer
 from pencils.io.options import read_align, read_attrs, read_facts, read_grid, read_path
@@ -27,6 +29,7 @@ from pencils.io.saving import Saving
 from pencils.io.slabs import Slabs
 from pencils.io.temp_file import Header, TempFile
 from pencils.io.writers import write_each
+from pencils.pencil import Pencil
 
 Compression = str | int | Mapping[str, Any] | None
 Chunks = int | Sequence[int] | Mapping[str, Sequence[int]] | None
@@ -183,6 +186,15 @@ def save(
             sums = write_each(comm, writer, contents.fields, temp_file.entries)
         temp_file.finish(sums)
     return None
+
+
+def check_target(path: str) -> None:
+    """Raise OSError on every rank if `save` cannot create a file. *Collective*."""
+
+    def work() -> None:
+        discard(make_temporary(Path(os.path.realpath(path))))
+
+    on_root(Pencil(1).comm, "check_target", work)
 
 
 def _check_filters(contents: Contents) -> None:

@@ -7,9 +7,10 @@ some MPIs, wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import product
 from math import prod
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -31,14 +32,9 @@ PIECE_BYTES = 2**23
 STAGING_BYTES = 2**26
 
 
-class Run(NamedTuple):
-    """Points that this rank holds and that are consecutive in the C order of the global array.
-
-    `offset` counts bytes from the start of the field.
-    """
-
-    offset: int
-    block: Array
+# Points of this rank that are consecutive in the C order of the global array: where they begin, in
+# bytes from the start of the field, and a view of them.
+Run = tuple[int, Array]
 
 
 class FileBlocks(NamedTuple):
@@ -81,20 +77,42 @@ def run_bytes(layout: Layout, itemsize: int) -> int:
     return prod(layout.shape[first:]) * itemsize // layout.process_shape[first]
 
 
-def runs(field: PencilArray) -> Iterator[Run]:
+def runs(u: PencilArray) -> Iterator[Run]:
     """Yield the runs of this rank in C order; in a slab one for each component."""
-    box, shape, itemsize = field.extent.box, field.extent.shape, field.dtype.itemsize
-    if field.local.size == 0:
+    box, shape = u.extent.box, u.extent.shape
+    ranges = list(map(range, box.start, box.stop))
+    for number, component in enumerate(np.ndindex(*u.components)):
+        for first, index in consecutive(ranges, shape):
+            part: tuple[Any, ...] = (*component, *index, ...)  # an array even of a single point
+            yield (number * prod(shape) + first) * u.dtype.itemsize, u.local[part]
+
+
+def consecutive(
+    ranges: Sequence[range], shape: Sequence[int]
+) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Cut a box of an array, which may have strides, into runs that are consecutive in C order.
+
+    Yields the position of the first element of each run in the array, and its index in the box.
+
+    Examples
+    --------
+    >>> list(consecutive([range(1, 3), range(0, 4)], (5, 4)))
+    [(4, ())]
+    >>> list(consecutive([range(1, 3), range(0, 2)], (5, 4)))
+    [(4, (0,)), (8, (1,))]
+    """
+    if not all(map(len, ranges)):
         return
-    strides = [prod(shape[dim + 1 :]) * itemsize for dim in range(len(shape))]
-    cut = [dim for dim, points in enumerate(shape) if box.shape[dim] < points]
-    lead = box.shape[: cut[-1] if cut else 0]
-    start = sum(lo * stride for lo, stride in zip(box.start, strides, strict=True))
-    for number, component in enumerate(np.ndindex(*field.components)):
-        origin = number * prod(shape) * itemsize + start
-        for index in np.ndindex(*lead):
-            step = sum(i * stride for i, stride in zip(index, strides, strict=False))
-            yield Run(origin + step, field.local[component + index])
+    strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    inner = len(ranges)
+    while inner and (ranges[inner - 1].step == 1 or len(ranges[inner - 1]) == 1):
+        inner -= 1
+        if len(ranges[inner]) < shape[inner]:
+            break
+    start = sum(kept[0] * s for kept, s in zip(ranges[inner:], strides[inner:], strict=True))
+    for index in product(*(range(len(kept)) for kept in ranges[:inner])):
+        lead = zip(ranges, index, strides, strict=False)
+        yield start + sum(kept[i] * stride for kept, i, stride in lead), index
 
 
 def pieces(run: Run, nbytes: int) -> Iterator[Run]:
@@ -102,12 +120,13 @@ def pieces(run: Run, nbytes: int) -> Iterator[Run]:
 
     None contains the bytes before and after a multiple of `nbytes`, the bytes of a chunk.
     """
-    flat, at = run.block.reshape(-1), 0
+    start, block = run
+    flat, at = block.reshape(-1), 0
     itemsize = flat.dtype.itemsize
     while at < flat.size:
-        offset = run.offset + at * itemsize
+        offset = start + at * itemsize
         most = max(1, min(PIECE_BYTES, nbytes - offset % nbytes) // itemsize)
-        yield Run(offset, flat[at : at + most])
+        yield offset, flat[at : at + most]
         at += most
 
 

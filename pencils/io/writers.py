@@ -11,7 +11,7 @@ at a time exists twice. `pencils.io.saving` takes all fields first, works on the
 finishes them in `Saving.wait`.
 
 A file format is a `TempFile` that lays out its file, and a `Writer`. Today there is one:
-`pencils.io.hdf5_writer`. For reading see `pencils.io.root_io.Format`.
+`pencils.io.hdf5_writer`. For reading see `pencils.io.readers.Format`.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ def write_run(
         zero with ``summed=False``.
     """
     total = 0
-    for offset, piece in pieces(Run(run.offset, np.ascontiguousarray(run.block)), place.nbytes):
+    start, block = run
+    for offset, piece in pieces((start, np.ascontiguousarray(block)), place.nbytes):
         file.write(place.find(offset), piece)
         if summed:
             total += checksum(piece, first + offset // piece.dtype.itemsize)

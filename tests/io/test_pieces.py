@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pencils.io.stored_field import consecutive, own_ranges
+from pencils.io.open_file import own_ranges
+from pencils.io.slabs import consecutive
 from pencils.layout import Selection
 
 

@@ -1,52 +1,98 @@
-"""Choose where the fields of a file go, and check that they fit there."""
+"""Read datasets of a file onto pencils: the format of the file, where fields go, their bytes.
+
+1. `format_of` finds the `Format`, whose functions describe the file on rank 0.
+2. `read_targets` makes targets of the arguments of `load`; `Target.make` checks that a dataset
+   fits, and allocates its field.
+3. `ReadTarget` reads the bytes of this rank, checks their sum, and converts points and elements.
+
+`Format` is the place for other file formats: `load`, `open` and `verify` read files by its
+functions only. Today `pencils.io.hdf5` is the one module that has them.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from pencils.array.allocation import HaloLike, Widths, as_halo
+from pencils.array.allocation import Array, HaloLike, Widths, as_halo
+from pencils.array.base import checks
 from pencils.array.pencil_array import PencilArray
+from pencils.comm.agree import agreed
+from pencils.comm.file import SharedFile
+from pencils.distribute.partition import ArrayLike
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
-from pencils.io.file_info import DatasetInfo, encode
+from pencils.io.checksum import checksum, checksum_box
+from pencils.io.file_access import OnProgress, on_root, open_regular
+from pencils.io.file_info import Access, DatasetInfo, FileInfo, encode
 from pencils.io.options import read_name
-from pencils.io.slabs import boundary_widths
+from pencils.io.slabs import (
+    PIECE_BYTES,
+    boundary_widths,
+    copy_common,
+    has_room,
+    runs,
+    widened,
+    with_boundary,
+)
+from pencils.layout import Box
 from pencils.pencil import Pencil
 
 _NUMBERS = "biufc"  # kinds of dtypes that can be converted into each other
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where one field goes.
+class Format(Protocol):
+    """Functions of a module that reads files of one format. None communicates.
 
-    Parameters
-    ----------
-    pencil : Pencil
-        The distribution of its points.
-    halo : tuple of (int, int)
-        Halo widths of a new field.
-    like : PencilArray or None
-        A field whose components, dtype and so on it must have.
-    filled : bool
-        Whether to fill `like` instead of a new field.
+    Paths are real paths. All functions raise CheckpointError if the file is damaged or of another
+    format, OSError if the system cannot read it.
     """
 
+    def describe(
+        self, path: str, names: list[str] | None, among: list[str] | None, access: Access
+    ) -> FileInfo:
+        """Describe named datasets; None means all values, and the fields in `among` (None: all)."""
+
+    def describe_fields(self, path: str, access: Access) -> FileInfo:
+        """Describe all fields and values that pencils can read."""
+
+    def describe_summed(self, path: str, access: Access) -> FileInfo:
+        """Describe all datasets that have a checksum; read no values."""
+
+    def opened(self, path: str) -> AbstractContextManager[Any]:
+        """Open a file in a ``with`` block, for `read_box`."""
+
+    def read_box(self, file: Any, name: str, key: tuple[Any, ...]) -> Array:
+        """Read a box of a dataset that has no plain bytes: chunked, compressed, virtual."""
+
+    def open_dataset(self, path: str, name: str) -> ArrayLike:
+        """Open a dataset, to be read piece by piece."""
+
+
+def format_of(_path: str) -> Format:
+    """Return the module that reads a file."""
+    from pencils.io import hdf5  # most ranks never need h5py
+
+    return hdf5
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where one field goes."""
+
     pencil: Pencil
-    halo: Widths
-    like: PencilArray | None = None
-    filled: bool = False
+    halo: Widths  # of a new field
+    like: PencilArray | None = None  # a field whose components, dtype and so on it must have
+    filled: bool = False  # whether to fill `like` instead of a new field
 
     def make(self, dataset: DatasetInfo, dtype: np.dtype[Any] | None, path: str) -> PencilArray:
         """Return the field that a dataset is read into. Local.
 
-        Raises
-        ------
-        CheckpointError
-            If the dataset does not fit.
+        Raises CheckpointError if the dataset does not fit.
         """
         singletons = _match(self.pencil, dataset, path)
         kind = dataset.dtype if dtype is None else _converted(dataset, dtype, path)
@@ -96,14 +142,7 @@ class Targets(NamedTuple):
 def read_targets(
     template: object, into: object, names: list[str] | None, halo: HaloLike | None, size: int
 ) -> Targets:
-    """Make targets of arguments of `load`, on `size` processes.
-
-    Raises
-    ------
-    ArgumentError, PencilMismatchError, TypeError
-        If `template` is neither a pencil nor a mapping, `into` not a field or a mapping of fields,
-        or they are on different processes.
-    """
+    """Make targets of arguments of `load`, on `size` processes; raise an error for wrong ones."""
     named = _read_template(template, halo, given=into is not None)
     for name, u in _read_into(into, names).items():
         named[name] = Target(u.pencil, u.halo, u, filled=True)
@@ -227,3 +266,104 @@ def _compare(
                 f"{hint if what == 'dtype' else ''}"
             )
             raise CheckpointError(msg)
+
+
+class ReadTarget(NamedTuple):
+    """Where one field is read to: `raw` has the points and dtype of the file, `u` is the user's.
+
+    Both are the same array, unless points or elements have to be converted.
+    """
+
+    dataset: DatasetInfo
+    raw: PencilArray
+    u: PencilArray
+
+    @classmethod
+    def prepare(cls, dataset: DatasetInfo, u: PencilArray) -> ReadTarget:
+        """Allocate memory for a field, unless its bytes need no conversion. *Collective*."""
+        pencil = u.pencil
+        if dataset.boundary:
+            pencil = widened(pencil, dataset.boundary)
+            if dataset.dtype == u.dtype and has_room(u, dataset.boundary):
+                return cls(dataset, with_boundary(u, pencil, dataset.boundary), u)
+        elif dataset.dtype == u.dtype:
+            return cls(dataset, u, u)
+        with agreed(pencil.topology.comm, "load"):  # one rank may have no memory for it
+            raw = PencilArray.allocated(pencil, dataset.dtype, u.components, u.singletons)
+        return cls(dataset, raw, u)
+
+    @property
+    def is_summed(self) -> bool:
+        """Whether the part that this rank reads counts in the checksum."""
+        layout = self.raw.extent.layout
+        return self.dataset.checksum is not None and layout.is_first_replica(self.raw.pencil.rank)
+
+    def read_bytes(self, file: SharedFile, slab: PencilArray, moved: OnProgress) -> int:
+        """Read this rank's runs of a slab, piece by piece; return their part of the checksum."""
+        dataset, summed = self.dataset, self._replace(raw=slab).is_summed
+        total, most = 0, max(1, PIECE_BYTES // dataset.dtype.itemsize)
+        for start, block in runs(slab):
+            offset = start
+            for box in Box.of_shape(block.shape).pieces(most):
+                index: tuple[Any, ...] = (*box.slices(), ...)  # an array even of a single element
+                part = block[index]
+                piece = part if part.flags.c_contiguous else np.empty(part.shape, part.dtype)
+                file.read((dataset.offset or 0) + offset, piece)
+                if summed:
+                    total += checksum(piece, offset // piece.dtype.itemsize)
+                if piece is not part:
+                    np.copyto(part, piece)
+                moved(piece.nbytes)
+                offset += piece.nbytes
+        return total % 2**64
+
+    def read_box(self, reader: Format, file: Any) -> int:
+        """Read this rank's box of an open file; return its part of the checksum."""
+        raw = self.raw
+        if raw.local.size:
+            raw.local[...] = reader.read_box(file, self.dataset.name, raw.local_slices)
+        if not self.is_summed:
+            return 0
+        start = [part.start for part in raw.local_slices]
+        return checksum_box(raw.local, start, self.dataset.shape)
+
+    def convert(self) -> None:
+        """Convert points and elements, if they were not read into place."""
+        dataset, raw, u = self
+        if raw is not u and not np.may_share_memory(raw.local, u.padded):
+            if dataset.boundary:
+                copy_common(raw, u, dataset.boundary)
+            else:
+                np.copyto(u.local, raw.local, casting="same_kind")
+        if checks.on:
+            u.mark_written()
+
+
+def open_on_root(
+    path: str, name: str
+) -> tuple[ArrayLike | None, tuple[int, ...], np.dtype[np.generic]]:
+    """Open an array on rank 0, for `partition`; return it, its shape and dtype. *Collective*.
+
+    The file is an .npy file, or an HDF5 file with one dataset or the dataset `name`. The array is
+    None on other ranks. CheckpointError or OSError are raised on every rank.
+    """
+    data: Any = None
+
+    def work() -> tuple[tuple[int, ...], np.dtype[np.generic]]:
+        nonlocal data
+        data = (
+            _open_npy(path) if path.endswith(".npy") else format_of(path).open_dataset(path, name)
+        )
+        return data.shape, data.dtype
+
+    found = on_root(Pencil(1).comm, "open_on_root", work)
+    return data, *found
+
+
+def _open_npy(path: str) -> ArrayLike:
+    os.close(open_regular(path))
+    try:
+        return np.lib.format.open_memmap(path, mode="r")
+    except ValueError as error:
+        msg = f"cannot read {path}: {error}"
+        raise CheckpointError(msg) from None
