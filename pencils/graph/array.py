@@ -273,7 +273,7 @@ class Call(Array):
         return tuple(arg for arg in self.args if isinstance(arg, Array))
 
     def _what(self) -> str:
-        return f"Call {name_of(self.func)}"
+        return f"Call {name_of(partial(self.func, **self.options))}"
 
 
 def filled(shape: Shape, element: Any) -> DataWrapper:

@@ -190,8 +190,8 @@ class _Execution:
         self._uses = program.uses.copy()
         self._ready = program.ready.copy()
         self._unsent = program.sends.copy()
-        self._locks = [batch.locks for batch in program.batches]
-        self._missing = [len(batch.recvs) for batch in program.batches]
+        self._locks = program.locks.copy()
+        self._missing = list(map(len, program.recvs))
         self._closed = set(range(len(self._locks)))
         self._failure: ExecutionError | None = None
 
@@ -268,12 +268,12 @@ class _Execution:
             self._mailbox.send(array, message.peer, message.number)
 
     def _open(self, numbers: Sequence[int]) -> None:
-        """Post the receives of batches, and of those that only wait for batches without any."""
+        """Post the receives of parts, and of those that only wait for parts without any."""
         todo = list(numbers)
         while todo:
             number = todo.pop()
             self._closed.discard(number)
-            for message in self._program.batches[number].recvs:
+            for message in self._program.recvs[number]:
                 self._expect(number, message)
             if not self._missing[number]:
                 todo += self._complete(number)
@@ -283,9 +283,9 @@ class _Execution:
         self._mailbox.expect(Receive((number, message), array, message.peer, message.number))
 
     def _complete(self, number: int) -> list[int]:
-        """List the batches that waited for this one last."""
+        """List the parts whose receives waited for those of this part last."""
         opened = []
-        for other in self._program.batches[number].unlocks:
+        for other in self._program.unlocks[number]:
             self._locks[other] -= 1
             if not self._locks[other]:
                 opened.append(other)
@@ -312,43 +312,39 @@ class _Execution:
             for message in messages:
                 self._mailbox.send_failure(message.nbytes, message.peer, message.number)
         for number in self._closed:
-            for message in self._program.batches[number].recvs:
+            for message in self._program.recvs[number]:
                 self._expect(number, message)
         self._mailbox.close()
 
 
 def _call_of(func: Function, args: Sequence[Any]) -> str:
     """Describe the call that failed; the traceback does not contain the line that made it."""
-    called = func.func if isinstance(func, partial) else func
     shown = (f"{x.dtype} of shape {x.shape}" if hasattr(x, "shape") else repr(x) for x in args)
-    return f"in a node of a graph: {name_of(called)}({', '.join(shown)})"
+    return f"in a node of a graph: {name_of(func)}({', '.join(shown)})"
 
 
-def _read_input(name: str, kind: Placeholder | None, inputs: Mapping[str, Any]) -> Any:
+def _read_input(name: str, placeholder: Placeholder | None, inputs: Mapping[str, Any]) -> Any:
     if name not in inputs:
         msg = f"input_args has no {name!r}, which the graph needs; it has {sorted(inputs)}"
         raise ArgumentError(msg)
-    if kind is None:
+    if placeholder is None:
         return inputs[name]
-    value = inputs[name]
-    array = np.asarray(_converted(value, kind.dtype) if _is_number(value) else value)
-    if (array.shape, array.dtype) != (kind.shape, kind.dtype):
+    array = np.asarray(_converted(inputs[name], placeholder.dtype))
+    if (array.shape, array.dtype) != (placeholder.shape, placeholder.dtype):
         msg = (
             f"input {name!r} has shape {array.shape} and dtype {array.dtype}, but was announced "
-            f"with {kind.shape} and {kind.dtype}"
+            f"with {placeholder.shape} and {placeholder.dtype}"
         )
         raise ArgumentError(msg)
     return array
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float | complex)
-
-
 def _converted(value: Any, dtype: DType) -> Any:
     """Convert a Python number or ``numpy.float64`` to a type that can represent it, or raise."""
+    if not isinstance(value, int | float | complex) or dtype.kind not in "biufc":
+        return value
     number = value.item() if isinstance(value, np.generic) else value
-    if dtype.kind not in "biufc" or np.result_type(number, dtype).kind != dtype.kind:
+    if np.result_type(number, dtype).kind != dtype.kind:
         return value
     try:
         with np.errstate(over="raise"):

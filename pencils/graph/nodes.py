@@ -12,7 +12,7 @@ from pencils.array.allocation import as_dtype
 from pencils.array.operands import check_type
 from pencils.errors import ArgumentError
 from pencils.graph.array import NO_TAGS, Array, Call, DataWrapper, Placeholder, Tags, filled
-from pencils.graph.rules import DType, Shape, is_node
+from pencils.graph.rules import DType, Shape, is_node, name_of
 from pencils.layout.integers import as_ints
 
 
@@ -133,29 +133,20 @@ def call(
         raise ArgumentError(msg)
     extents = first.shape if shape is None else read_shape(shape)
     kind = first.dtype if dtype is None else as_dtype(dtype)
-    return Call(_CheckedFunction(func, extents, kind), arrays, {}, extents, kind)
+    options = {"func": func, "shape": extents, "dtype": kind}
+    return Call(_checked, arrays, options, extents, kind)
 
 
-class _CheckedFunction:
-    """A function whose result must have a known shape and type, for which receivers allocate."""
-
-    __slots__ = ("__name__", "_func", "_promised")
-
-    def __init__(self, func: Callable[..., Any], shape: Shape, dtype: DType) -> None:
-        self.__name__ = getattr(func, "__name__", type(func).__name__)
-        self._func = func
-        self._promised = shape, dtype
-
-    def __call__(self, *args: Any) -> Any:
-        result = np.asarray(self._func(*args))
-        if (result.shape, result.dtype) != self._promised:
-            shape, dtype = self._promised
-            msg = (
-                f"call({self.__name__}) returned shape {result.shape} and dtype {result.dtype}, "
-                f"expected shape={shape}, dtype={dtype}; correct one of both"
-            )
-            raise ArgumentError(msg)
-        return result
+def _checked(*args: Any, func: Callable[..., Any], shape: Shape, dtype: DType) -> Any:
+    """Call a function whose result must have a known shape and type: receivers allocate for it."""
+    result = np.asarray(func(*args))
+    if (result.shape, result.dtype) != (shape, dtype):
+        msg = (
+            f"call({name_of(func)}) returned shape {result.shape} and dtype {result.dtype}, "
+            f"expected shape={shape}, dtype={dtype}; correct one of both"
+        )
+        raise ArgumentError(msg)
+    return result
 
 
 def read_shape(shape: Any) -> Shape:
