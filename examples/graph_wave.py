@@ -43,7 +43,7 @@ def pad_at_once(block):
     return field.padded
 
 
-pad_later = partial(graph.halo_exchange, pen=pen, halo=1, corners=False)
+pad_later = partial(graph.halo_exchange, pencil=pen, halo=1, corners=False)
 nodes = [graph.make_placeholder(name, pen.local_shape) for name in "puv"]
 new = graph.make_dict_of_named_arrays(dict(zip("puv", step(nodes, pad_later), strict=True)))
 partition = graph.find_distributed_partition(pen.comm, new)

@@ -7,8 +7,10 @@ out of them. A field in a graph is the node of its own block.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -29,18 +31,20 @@ from pencils.indexer.gather_scatter import GatherScatter
 from pencils.indexer.requests import locate
 from pencils.layout import redistribution
 from pencils.layout.halo import direct, exchange, star
-from pencils.pencil import Pencil
+from pencils.pencil import Extent, Pencil
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
 
 Key = tuple[slice, ...]
 Keys = defaultdict[int, list[Key]]  # parts of a block, for each rank; both ranks list them alike
+# This rank of the pencil, the ranks of the pencil on the communicator of the graph, and a tag.
+Route = tuple[int, Sequence[int], Hashable]
 
 
 def halo_exchange(
     x: Array,
-    pen: Pencil,
+    pencil: Pencil,
     halo: HaloLike,
     *,
     corners: bool = True,
@@ -55,8 +59,8 @@ def halo_exchange(
     Parameters
     ----------
     x : Array
-        Own block of a field, of shape ``components + pen.local_shape``.
-    pen : Pencil
+        Own block of a field, of shape ``components + pencil.local_shape``.
+    pencil : Pencil
         Pencil of the field.
     halo : int, sequence of int, or sequence of (int, int)
         Widths ``(lo, hi)`` along each dimension.
@@ -64,11 +68,9 @@ def halo_exchange(
         Whether ghosts that are diagonal neighbours are filled; stencils shaped like a star do not
         read them.
     dims : int or sequence of int, optional
-        Dimensions along which the field varies; along the others it is a singleton, of extent 1
-        and without halo. Default: all.
+        Dimensions along which the field varies; the others have extent 1 and no halo. Default: all.
     comm : mpi4py.MPI.Intracomm, optional
-        Communicator on which the graph will be executed; all its ranks call this function.
-        Default: that of the pencil.
+        Executes the graph; all its ranks call this function. Default: that of the pencil.
 
     Returns
     -------
@@ -93,31 +95,30 @@ def halo_exchange(
     >>> graph.execute_distributed_partition(partition, None, None, pen.comm, input_args=inputs)
     {'slope': array([-4.,  2.,  4., -2.])}
     """
-    check_type("pen", pen, Pencil)
-    tag = "halo_exchange", _new_number(comm, pen)
-    singletons = as_singletons(pen.ndim, dims)
-    components = _components_of("halo_exchange", x, pen, singletons)
-    widths = as_halo(halo, pen.ndim, singletons)
-    layout, own = pen.extent(singletons)[:2]
+    check_type("pencil", pencil, Pencil)
+    tag = "halo_exchange", _new_number(comm, pencil)
+    singletons, (layout, own, _, _), components = _own_block("halo_exchange", x, pencil, dims)
+    widths = as_halo(halo, pencil.ndim, singletons)
     padded = own.grow(widths)
     wide = [dim for dim, width in enumerate(widths) if any(width)]
     sends, recvs = Keys(list), Keys(list)
-    sends[pen.rank].append(own.slices(own.start))
-    recvs[pen.rank].append(own.slices(padded.start))
+    sends[pencil.rank].append(own.slices(own.start))
+    recvs[pencil.rank].append(own.slices(padded.start))
     for faces in direct(wide) if corners else star(wide):
-        leaving, arriving = exchange(layout, widths, pen.rank, faces)
+        leaving, arriving = exchange(layout, widths, pencil.rank, faces)
         for ghosts in leaving:
             sends[ghosts.dest].append(ghosts.box.shift(ghosts.wrap).slices(own.start))
         for ghosts in arriving:
             recvs[ghosts.source].append(ghosts.box.slices(padded.start))
+    route = pencil.rank, _ranks_on(comm, pencil), tag
     shape = components + padded.shape
-    return _redistributed(x, sends, recvs, shape, pen, ranks=_ranks_on(comm, pen), tag=tag)
+    return _redistributed(x, sends, recvs, shape, order=pencil.order, route=route)
 
 
 def transpose(
     x: Array,
-    pen: Pencil,
-    pen2: Pencil,
+    pencil: Pencil,
+    pencil2: Pencil,
     *,
     dims: Sequence[int] | int | None = None,
     comm: MPI.Intracomm | None = None,
@@ -130,22 +131,20 @@ def transpose(
     Parameters
     ----------
     x : Array
-        Own block of a field on `pen`, of shape ``components + pen.local_shape``.
-    pen : Pencil
+        Own block of a field on `pencil`, of shape ``components + pencil.local_shape``.
+    pencil : Pencil
         Pencil of the field.
-    pen2 : Pencil
+    pencil2 : Pencil
         Pencil of the result: same global shape and processes, anything else may differ.
     dims : int or sequence of int, optional
-        Dimensions along which the field varies; along the others it is a singleton, of extent 1.
-        Default: all.
+        Dimensions along which the field varies; the others have extent 1. Default: all.
     comm : mpi4py.MPI.Intracomm, optional
-        Communicator on which the graph will be executed; all its ranks call this function.
-        Default: that of the pencils.
+        Executes the graph; all its ranks call this function. Default: that of the pencils.
 
     Returns
     -------
     Array
-        Own block on `pen2`, contiguous in the memory order of that pencil.
+        Own block on `pencil2`, contiguous in the memory order of that pencil.
 
     Raises
     ------
@@ -163,28 +162,29 @@ def transpose(
     >>> graph.transpose(x, rows, rows.with_(decomp=1)).shape
     (4, 6)
     """
-    check_type("pen", pen, Pencil)
-    check_type("pen2", pen2, Pencil)
-    tag = "transpose", _new_number(comm, pen)
-    singletons = as_singletons(pen.ndim, dims)
-    components = _components_of("transpose", x, pen, singletons)
-    if pen.shape != pen2.shape or not pen.same_ranks(pen2):
-        msg = f"both pencils must have the same global shape and processes:\n{pen!r}\n{pen2!r}"
+    check_type("pencil", pencil, Pencil)
+    check_type("pencil2", pencil2, Pencil)
+    tag = "transpose", _new_number(comm, pencil)
+    singletons, here, components = _own_block("transpose", x, pencil, dims)
+    if pencil.shape != pencil2.shape or not pencil.same_ranks(pencil2):
+        both = f"{pencil!r}\n{pencil2!r}"
+        msg = f"both pencils must have the same global shape and processes:\n{both}"
         raise PencilMismatchError(msg)
-    here, there = pen.extent(singletons), pen2.extent(singletons)
-    leaving, arriving = redistribution(here.layout, there.layout, pen.rank, pen2.rank)
+    there = pencil2.extent(singletons)
+    leaving, arriving = redistribution(here.layout, there.layout, pencil.rank, pencil2.rank)
     sends, recvs = Keys(list), Keys(list)
     for message in leaving:
         sends[message.dest].append(message.box.slices(here.box.start))
     for message in arriving:
         recvs[message.source].append(message.box.slices(there.box.start))
+    route = pencil.rank, _ranks_on(comm, pencil), tag
     shape = components + there.local_shape
-    return _redistributed(x, sends, recvs, shape, pen2, ranks=_ranks_on(comm, pen), tag=tag)
+    return _redistributed(x, sends, recvs, shape, order=pencil2.order, route=route)
 
 
 def take(
     x: Array,
-    pen: Pencil,
+    pencil: Pencil,
     coords: Sequence[Any],
     *,
     dims: Sequence[int] | int | None = None,
@@ -198,18 +198,16 @@ def take(
     Parameters
     ----------
     x : Array
-        Own block of a field, of shape ``components + pen.local_shape``.
-    pen : Pencil
+        Own block of a field, of shape ``components + pencil.local_shape``.
+    pencil : Pencil
         Pencil of the field.
     coords : sequence of array_like of int
         Global coordinates along each space dimension, in ``[0, shape)``, which broadcast to each
         other. Each rank has its own ones, perhaps none; points may be repeated.
     dims : int or sequence of int, optional
-        Dimensions along which the field varies; along the others it is a singleton, and the only
-        coordinate is 0. Default: all.
+        Dimensions along which the field varies; the others have coordinate 0 only. Default: all.
     comm : mpi4py.MPI.Intracomm, optional
-        Communicator on which the graph will be executed; all its ranks call this function.
-        Default: that of the pencil.
+        Executes the graph; all its ranks call this function. Default: that of the pencil.
 
     Returns
     -------
@@ -233,86 +231,88 @@ def take(
     >>> graph.execute_distributed_partition(partition, None, None, pen.comm, input_args=inputs)
     {'twice': array([38., 10.])}
     """
-    with agreed(topology_among(pen).comm, "graph.take") as same:
-        check_type("pen", pen, Pencil)
-        singletons = as_singletons(pen.ndim, dims)
-        components = _components_of("take", x, pen, singletons)
-        same(pencil=pen, dims=sorted(singletons), components=components, dtype=x.dtype)
-        ranks = _ranks_on(comm, pen)
-        extent = pen.extent(singletons)
+    with agreed(topology_among(pencil).comm, "graph.take") as agree:
+        check_type("pencil", pencil, Pencil)
+        singletons, extent, components = _own_block("take", x, pencil, dims)
+        agree(pencil=pencil, dims=sorted(singletons), components=components, dtype=x.dtype)
+        ranks = _ranks_on(comm, pencil)
         shape, index = as_coords(coords, extent.shape, copy=False)
-    find = partial(locate, extent.layout, index, extent.layout.parts(pen.rank))
-    plan = GatherScatter(pen.topology, find, extent.box.volume)
+    find = partial(locate, extent.layout, index, extent.layout.parts(pencil.rank))
+    plan = GatherScatter(pencil.topology, find, extent.box.volume)
     plan.free()  # only its arrays are used; the messages are nodes of the graph
-    tag = "take", _new_number(comm, pen)
-    picked = {
+    route = pencil.rank, ranks, ("take", _new_number(comm, pencil))
+    leaving, arriving = plan.to_requesters.leaving.ranges, plan.to_requesters.arriving.ranges
+    messages = {
         peer: _call(
-            partial(_pick, points=plan.requested[rows], order=pen.order),
-            (*components, _count(rows)),
+            partial(_pick, points=plan.requested[rows], order=pencil.order),
+            (*components, rows.stop - rows.start),
             x,
         )
-        for peer, rows in plan.to_requesters.leaving.ranges
+        for peer, rows in leaving
     }
-    kept = picked.pop(pen.rank, None)
-    arriving = [
-        kept
-        if peer == pen.rank
-        else make_distributed_recv(ranks[peer], tag, (*components, _count(rows)), x.dtype)
-        for peer, rows in plan.to_requesters.arriving.ranges
-    ]
-    # x is needed even where nothing is taken: other ranks may wait for sends that it holds.
+    shapes = {peer: (*components, rows.stop - rows.start) for peer, rows in arriving}
     shape = (*components, *shape)
-    arrange = partial(_arrange, places=plan.places, shape=shape)
-    found: Array = _call(arrange, shape, x, *arriving)
-    for peer, message in picked.items():
-        found = staple_distributed_send(message, ranks[peer], tag, found)
-    return found
+    arrange = _call(partial(_arrange, places=plan.places, shape=shape), shape, x)
+    return _exchanged(arrange, messages, shapes, route)
 
 
 def _redistributed(
-    x: Array,
-    sends: Keys,
-    recvs: Keys,
-    shape: Shape,
-    pen: Pencil,
-    *,
-    ranks: Sequence[int],
-    tag: Hashable,
+    x: Array, sends: Keys, recvs: Keys, shape: Shape, *, order: tuple[int, ...], route: Route
 ) -> Array:
-    """Send parts of the own block to each rank, and assemble those that arrive to a block on `pen`.
+    """Send parts of the own block to each rank, and assemble those that arrive.
 
-    `sends` are parts of the own block, `recvs` those of the new block, which has `shape`.
+    `sends` are parts of the own block, `recvs` those of the new block, which has `shape` and the
+    memory order `order`.
     """
-    lead = len(shape) - pen.ndim
+    rank = route[0]
+    lead = len(shape) - len(order)
     components = prod(shape[:lead])
-    kept = list(zip(sends.pop(pen.rank, []), recvs.pop(pen.rank, []), strict=True))
-    received = [
-        make_distributed_recv(ranks[peer], tag, components * _volume(keys), x.dtype)
-        for peer, keys in recvs.items()
-    ]
-    filled = _volume(there for _, there in kept) + sum(map(_volume, recvs.values()))
+    kept = list(zip(sends.pop(rank, []), recvs.pop(rank, []), strict=True))
+    shapes = {peer: (components * _volume(keys),) for peer, keys in recvs.items()}
+    messages = {
+        peer: _call(partial(_pack, keys=keys), (components * _volume(keys),), x)
+        for peer, keys in sends.items()
+    }
     assemble = partial(
         _assemble,
         shape=shape,
-        axes=memory_axes(pen.order, lead),
+        axes=memory_axes(order, lead),
         kept=kept,
         parts=list(recvs.values()),
-        complete=filled == prod(shape[lead:]),
+        complete=_volume([*(to for _, to in kept), *chain(*recvs.values())]) == prod(shape[lead:]),
     )
-    result: Array = _call(assemble, shape, x, *received)
-    for peer, keys in sends.items():
-        message = _call(partial(_pack, keys=keys), (components * _volume(keys),), x)
-        result = staple_distributed_send(message, ranks[peer], tag, result)
-    return result
+    return _exchanged(_call(assemble, shape, x), messages, shapes, route)
+
+
+def _exchanged(
+    result: Call, messages: Mapping[int, Array], shapes: Mapping[int, Shape], route: Route
+) -> Array:
+    """Send a message to each rank, and pass those that arrive, in order, to the call `result`.
+
+    The call has the own block as an argument, even where it takes nothing from it: other ranks may
+    wait for sends that the block depends on.
+    """
+    rank, ranks, tag = route
+    arrived = [
+        messages[peer]
+        if peer == rank
+        else make_distributed_recv(ranks[peer], tag, shape, result.dtype)
+        for peer, shape in shapes.items()
+    ]
+    found: Array = replace(result, args=(*result.args, *arrived))
+    for peer, message in messages.items():
+        if peer != rank:
+            found = staple_distributed_send(message, ranks[peer], tag, found)
+    return found
 
 
 def _volume(keys: Iterable[Key]) -> int:
     return sum(prod(part.stop - part.start for part in key) for key in keys)
 
 
-def _call(func: Any, shape: Shape, x: Array, *others: Any) -> Call:
+def _call(func: Any, shape: Shape, x: Array) -> Call:
     """Make a node of the element type of `x`, whose result is not checked when it is executed."""
-    return Call(func, (x, *others), {}, shape, x.dtype)
+    return Call(func, (x,), {}, shape, x.dtype)
 
 
 # What the nodes compute.
@@ -375,42 +375,41 @@ def _arrange(block: Any, *messages: Any, places: Ints, shape: Shape) -> Any:
     return rows.take(places, -1).reshape(shape)
 
 
-def _count(rows: slice) -> int:
-    return int(rows.stop - rows.start)
-
-
 # Arguments.
 
 
-def _components_of(name: str, x: Array, pen: Pencil, singletons: frozenset[int]) -> Shape:
-    """Check that a node is an own block; return the shape of its components."""
+def _own_block(
+    name: str, x: Array, pencil: Pencil, dims: Sequence[int] | int | None
+) -> tuple[frozenset[int], Extent, Shape]:
+    """Check that a node is an own block; return singletons, extent and shape of components."""
     check_type("x", x, Array)
-    local_shape = pen.extent(singletons).local_shape
-    lead = max(0, x.ndim - pen.ndim)
-    if x.shape[lead:] != local_shape:
+    singletons = as_singletons(pencil.ndim, dims)
+    extent = pencil.extent(singletons)
+    lead = max(0, x.ndim - pencil.ndim)
+    if x.shape[lead:] != extent.local_shape:
         along = f" if it is a singleton along {sorted(singletons)}" if singletons else ""
         msg = (
-            f"{name}: a node of shape {x.shape} is no own block of rank {pen.rank}, which has "
-            f"shape {local_shape} after components{along}:\n{pen!r}"
+            f"{name}: a node of shape {x.shape} is no own block of rank {pencil.rank}, which has "
+            f"shape {extent.local_shape} after components{along}:\n{pencil!r}"
         )
         raise ArgumentError(msg)
-    return x.shape[:lead]
+    return singletons, extent, x.shape[:lead]
 
 
-def _ranks_on(comm: MPI.Intracomm | None, pen: Pencil) -> Sequence[int]:
+def _ranks_on(comm: MPI.Intracomm | None, pencil: Pencil) -> Sequence[int]:
     """Find the ranks of a pencil on the communicator of the graph; None: that of the pencil."""
-    other = pen.topology.comm if comm is None else user_comm(comm)
-    ranks = translate(pen.topology.comm, other)
+    other = pencil.topology.comm if comm is None else user_comm(comm)
+    ranks = translate(pencil.topology.comm, other)
     if ranks is None:
-        msg = f"comm does not have all processes of the pencil:\n{pen!r}"
+        msg = f"comm does not have all processes of the pencil:\n{pencil!r}"
         raise PencilMismatchError(msg)
     return ranks
 
 
-def _new_number(comm: MPI.Intracomm | None, pen: Pencil) -> int:
+def _new_number(comm: MPI.Intracomm | None, pencil: Pencil) -> int:
     """Count the calls on the communicator of the graph, for tags that are equal on all ranks.
 
     To be called before any check that can fail on some ranks only.
     """
-    topology = pen.topology if comm is None else topology_of(comm)
+    topology = pencil.topology if comm is None else topology_of(comm)
     return next(topology.numbers)

@@ -163,7 +163,7 @@ BAD = {
     "floats": (TypeError, "integers", {"coords": ([0.5], 0)}),
     "node": (TypeError, "x must be", {"x": np.ones(3)}),
     "block": (ArgumentError, "no own block", {"x": graph.make_placeholder("x", (7, 9))}),
-    "pencil": (TypeError, "must be a Pencil", {"pen": None}),
+    "pencil": (TypeError, "must be a Pencil", {"pencil": None}),
     "comm": (TypeError, "comm must be", {"comm": "world"}),
     "null": (ArgumentError, "COMM_NULL", {"comm": MPI.COMM_NULL}),
     "dims": (ArgumentError, "dims", {"dims": 2}),
@@ -174,7 +174,7 @@ BAD = {
 def test_a_bad_argument_on_one_rank_raises_everywhere(comm, case):
     kind, text, wrong = BAD[case]
     u = spread(pencils.Pencil((7, 3), comm, decomp=0), numbered((7, 3)))
-    good = {"x": node_of(u), "pen": u.pencil, "coords": ([0, 6], 2)}
+    good = {"x": node_of(u), "pencil": u.pencil, "coords": ([0, 6], 2)}
     for rank in ranks_at_fault(comm):
         mine = good | (wrong if comm.rank == rank else {})
         raise_together(comm, kind, text, named(comm, rank), call=lambda m=mine: graph.take(**m))
