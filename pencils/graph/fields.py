@@ -1,13 +1,13 @@
 """Halo exchanges, transpositions and points of fields, as nodes of a graph.
 
-The schedules are those of the same operations on fields, and so are the copies into messages and
-out of them. A field in a graph is the node of its own block.
+Schedules and copies are those of the same operations on fields. A field in a graph is the node of
+its own block.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
 Key = tuple[slice, ...]
 Keys = defaultdict[int, list[Key]]  # parts of a block, for each rank; both ranks list them alike
-# This rank of the pencil, the ranks of the pencil on the communicator of the graph, and a tag.
-Route = tuple[int, Sequence[int], Hashable]
+Route = tuple[int, Sequence[int], Hashable]  # own rank, ranks on the graph's communicator, tag
 
 
 def halo_exchange(
@@ -167,8 +166,7 @@ def transpose(
     tag = "transpose", _new_number(comm, pencil)
     singletons, here, components = _own_block("transpose", x, pencil, dims)
     if pencil.shape != pencil2.shape or not pencil.same_ranks(pencil2):
-        both = f"{pencil!r}\n{pencil2!r}"
-        msg = f"both pencils must have the same global shape and processes:\n{both}"
+        msg = f"pencils must have the same global shape and processes:\n{pencil!r}\n{pencil2!r}"
         raise PencilMismatchError(msg)
     there = pencil2.extent(singletons)
     leaving, arriving = redistribution(here.layout, there.layout, pencil.rank, pencil2.rank)
@@ -242,14 +240,11 @@ def take(
     plan.free()  # only its arrays are used; the messages are nodes of the graph
     route = pencil.rank, ranks, ("take", _new_number(comm, pencil))
     leaving, arriving = plan.to_requesters.leaving.ranges, plan.to_requesters.arriving.ranges
-    messages = {
-        peer: _call(
-            partial(_pick, points=plan.requested[rows], order=pencil.order),
-            (*components, rows.stop - rows.start),
-            x,
-        )
-        for peer, rows in leaving
-    }
+    messages: dict[int, Array] = {}
+    for peer, rows in leaving:
+        points = plan.requested[rows]
+        pick = partial(_pick, points=points, order=pencil.order)
+        messages[peer] = _call(pick, (*components, len(points)), x)
     shapes = {peer: (*components, rows.stop - rows.start) for peer, rows in arriving}
     shape = (*components, *shape)
     arrange = _call(partial(_arrange, places=plan.places, shape=shape), shape, x)
@@ -259,11 +254,7 @@ def take(
 def _redistributed(
     x: Array, sends: Keys, recvs: Keys, shape: Shape, *, order: tuple[int, ...], route: Route
 ) -> Array:
-    """Send parts of the own block to each rank, and assemble those that arrive.
-
-    `sends` are parts of the own block, `recvs` those of the new block, which has `shape` and the
-    memory order `order`.
-    """
+    """Send parts of the own block to each rank, and assemble those that arrive to a new block."""
     rank = route[0]
     lead = len(shape) - len(order)
     components = prod(shape[:lead])
@@ -273,13 +264,14 @@ def _redistributed(
         peer: _call(partial(_pack, keys=keys), (components * _volume(keys),), x)
         for peer, keys in sends.items()
     }
+    filled = _volume([*(to for _, to in kept), *chain(*recvs.values())])
     assemble = partial(
         _assemble,
         shape=shape,
         axes=memory_axes(order, lead),
         kept=kept,
         parts=list(recvs.values()),
-        complete=_volume([*(to for _, to in kept), *chain(*recvs.values())]) == prod(shape[lead:]),
+        make=np.empty if filled == prod(shape[lead:]) else np.zeros,
     )
     return _exchanged(_call(assemble, shape, x), messages, shapes, route)
 
@@ -289,8 +281,7 @@ def _exchanged(
 ) -> Array:
     """Send a message to each rank, and pass those that arrive, in order, to the call `result`.
 
-    The call has the own block as an argument, even where it takes nothing from it: other ranks may
-    wait for sends that the block depends on.
+    Its first argument is always the own block: other ranks may wait for sends that this depends on.
     """
     rank, ranks, tag = route
     arrived = [
@@ -334,12 +325,10 @@ def _assemble(
     axes: tuple[int, ...],
     kept: Sequence[tuple[Key, Key]],
     parts: Sequence[Sequence[Key]],
-    complete: bool,
+    make: Callable[..., Any],
 ) -> Any:
-    """Make a new block of parts of the old one and of messages; all other points are zero."""
-    make = np.empty if complete else np.zeros
-    memory: Any = make([shape[axis] for axis in axes], block.dtype)
-    new = memory.transpose(np.argsort(axes))
+    """Make a new block of parts of the old one and of messages."""
+    new = make([shape[axis] for axis in axes], block.dtype).transpose(np.argsort(axes))
     for here, there in kept:
         copy(new[(Ellipsis, *there)], block[(Ellipsis, *here)])
     for keys, message in zip(parts, messages, strict=True):
@@ -371,8 +360,7 @@ def _arrange(block: Any, *messages: Any, places: Ints, shape: Shape) -> Any:
     """Put the points of all owners, in the order of ranks, in the order of the coordinates."""
     if not messages:
         return np.empty(shape, block.dtype)
-    rows = np.concatenate(messages, -1)
-    return rows.take(places, -1).reshape(shape)
+    return np.concatenate(messages, -1).take(places, -1).reshape(shape)
 
 
 # Arguments.
@@ -387,10 +375,9 @@ def _own_block(
     extent = pencil.extent(singletons)
     lead = max(0, x.ndim - pencil.ndim)
     if x.shape[lead:] != extent.local_shape:
-        along = f" if it is a singleton along {sorted(singletons)}" if singletons else ""
         msg = (
             f"{name}: a node of shape {x.shape} is no own block of rank {pencil.rank}, which has "
-            f"shape {extent.local_shape} after components{along}:\n{pencil!r}"
+            f"shape {extent.local_shape} after components:\n{pencil!r}"
         )
         raise ArgumentError(msg)
     return singletons, extent, x.shape[:lead]
@@ -407,9 +394,6 @@ def _ranks_on(comm: MPI.Intracomm | None, pencil: Pencil) -> Sequence[int]:
 
 
 def _new_number(comm: MPI.Intracomm | None, pencil: Pencil) -> int:
-    """Count the calls on the communicator of the graph, for tags that are equal on all ranks.
-
-    To be called before any check that can fail on some ranks only.
-    """
+    """Count the calls on the communicator of the graph, before checks that some ranks may fail."""
     topology = pencil.topology if comm is None else topology_of(comm)
     return next(topology.numbers)
