@@ -9,8 +9,7 @@ place in `readers.Format`.
 from pencils.io.checkpoint_series import CheckpointSeries
 from pencils.io.load import Checkpoint, load, verify
 from pencils.io.open_file import OpenFile, StoredField, open  # noqa: A004 - as in h5py
-from pencils.io.save import save
-from pencils.io.saving import Saving
+from pencils.io.save import Saving, save
 from pencils.io.series import TimeSeries
 from pencils.io.xdmf import write_xdmf
 

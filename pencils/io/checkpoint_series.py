@@ -31,8 +31,7 @@ from pencils.io.options import (
     read_seconds,
     read_step,
 )
-from pencils.io.save import save
-from pencils.io.saving import Saving
+from pencils.io.save import Saving, save
 from pencils.io.stopping import SIGNALS, Clock, Listener, read_signals
 from pencils.pencil import Pencil
 

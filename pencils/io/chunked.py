@@ -1,69 +1,32 @@
-"""Chunks that every rank filters on its own, at the places that HDF5 gives them.
-
-HDF5 assigns the place of a chunk when it has its bytes, and the bytes are on the rank that has the
-points. So each rank runs the filters on its chunks in memory; rank 0 lets HDF5 write as many
-bytes into a `CapturedFile`, which drops them; and all ranks write theirs to the places that result.
-"""
+"""Chunks of fields: the ranks that get them, and the filters of HDF5 that compress them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
+from pencils.array.allocation import Array
 from pencils.array.creation import empty
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.file import SharedFile
-from pencils.distribute.gather import gather
-from pencils.distribute.partition import partition
-from pencils.io.checksum import checksum_box
-from pencils.io.chunks import chunk_box, count_chunks, cut_points, whole_chunks
-from pencils.io.file_access import OnProgress, ignore
+from pencils.errors import ArgumentError
+from pencils.io.chunks import count_chunks, cut_points, whole_chunks
 from pencils.io.file_info import DatasetInfo
 from pencils.io.slabs import STAGING_BYTES
-from pencils.io.temp_file import TempFile
-from pencils.io.writers import Part
 from pencils.pencil import Pencil
+from pencils.plan import Freeable
 from pencils.transposition.plan import Transposition
-
-if TYPE_CHECKING:
-    from pencils.io.filters import Packed
 
 # Chunks that follow each other in the file are written together, up to about this number of bytes.
 _RUN_BYTES = 2**23
 
 
-class ChunkedWriter:
-    """Writes chunked fields; every rank filters and writes whole chunks.
-
-    Meanwhile no one else may change the file through HDF5.
-
-    Parameters
-    ----------
-    file : SharedFile
-        Where to write.
-    temp_file : TempFile
-        What has been laid out there.
-    moved : callable, optional
-        Called with the number of bytes after every chunk.
-    """
-
-    def __init__(self, file: SharedFile, temp_file: TempFile, moved: OnProgress = ignore) -> None:
-        self.file = file
-        self.temp_file = temp_file
-        self.moved = moved
-
-    def take(self, field: PencilArray, entry: DatasetInfo) -> Part:
-        """Copy a field to where each rank has whole chunks of it. *Collective*."""
-        extents = entry.chunks[len(field.components) :]
-        tiles = tile(field, extents)
-        return _ChunkedPart(self, entry, tiles, _bring(field, tiles, extents))
-
-
-def tile(field: PencilArray, extents: tuple[int, ...]) -> Pencil:
-    """Make the pencil whose points are the chunks of a field. *Collective*.
+def tile(u: PencilArray, extents: tuple[int, ...]) -> Pencil:
+    """Make the pencil whose points are the chunks of a u. *Collective*.
 
     Chunks stay where they are if no rank has a part of one and no rank is a mere replica of
     others; else they are dealt out so that as many ranks as possible have some.
@@ -71,14 +34,14 @@ def tile(field: PencilArray, extents: tuple[int, ...]) -> Pencil:
     Parameters
     ----------
     field : PencilArray
-        The field.
+        The u.
     extents : tuple of int
         Extents of a chunk along each dimension.
     """
-    pencil, layout = field.pencil, field.extent.layout
+    pencil, layout = u.pencil, u.extent.layout
     dims = range(pencil.ndim)
     whole: dict[str, Any] = {
-        "shape": count_chunks(field.extent.shape, extents),
+        "shape": count_chunks(u.extent.shape, extents),
         "periodic": False,
         "order": dims,
     }
@@ -89,88 +52,30 @@ def tile(field: PencilArray, extents: tuple[int, ...]) -> Pencil:
     return pencil.with_(**whole, decomp=dims, grid=[0] * pencil.ndim, splits="first")
 
 
-def _bring(field: PencilArray, tiles: Pencil, extents: tuple[int, ...]) -> PencilArray:
+def bring(u: PencilArray, tiles: Pencil, extents: tuple[int, ...]) -> PencilArray:
     """Copy a field to the ranks that have its chunks. *Collective*."""
-    pencil = field.pencil
+    pencil = u.pencil
     along = zip(tiles.layout.splits, extents, pencil.shape, strict=True)
     target = pencil.with_(
         decomp=tiles.decomp,
         grid=tiles.grid,
         splits=[
-            "first" if dim in field.singletons else cut_points(*cut)
-            for dim, cut in enumerate(along)
+            "first" if dim in u.singletons else cut_points(*cut) for dim, cut in enumerate(along)
         ],
         order=range(pencil.ndim),
     )
     kind: dict[str, Any] = {
-        "dtype": field.dtype,
-        "components": field.components,
-        "dims": [dim for dim in range(pencil.ndim) if dim not in field.singletons],
+        "dtype": u.dtype,
+        "components": u.components,
+        "dims": [dim for dim in range(pencil.ndim) if dim not in u.singletons],
     }
     with agreed(pencil.topology.comm, "save"):  # one rank may have no memory for it
         block = empty(target, **kind)
-    with Transposition(pencil, target, **kind, max_buffer_bytes=STAGING_BYTES, check=False) as plan:
-        return plan(field, block)
+    with Transposition(pencil, target, **kind, max_buffer_bytes=STAGING_BYTES) as plan:
+        return plan(u, block)
 
 
-class _ChunkedPart:
-    """The chunks that one rank has of a field, on their way to the file."""
-
-    def __init__(
-        self, writer: ChunkedWriter, entry: DatasetInfo, tiles: Pencil, block: PencilArray
-    ) -> None:
-        self._writer = writer
-        self._entry = entry
-        self._tiles = tiles
-        self._components = block.components
-        self._block: PencilArray | None = block
-        self._packed: list[Packed] = []
-        self._sum = 0
-
-    def work(self) -> None:
-        block, self._block = self._block, None
-        if block is None or self._tiles.box().volume == 0:
-            return
-        from pencils.io.filters import Packer
-
-        entry = self._entry
-        components = (0,) * len(self._components)
-        origin, first = components + block.extent.box.start, components + self._tiles.box().start
-        with Packer(entry, self._writer.temp_file.compression) as packer:
-            for index in np.ndindex(*self._components, *self._tiles.local_shape):
-                chunk = tuple(map(sum, zip(first, index, strict=True)))
-                box = chunk_box(chunk, entry.chunks, entry.shape)
-                self._packed.append(packer.pack(block.local[box.slices(origin)]))
-                if self._writer.temp_file.summed:
-                    found = packer.unpack()[tuple(map(slice, box.shape))]
-                    self._sum += checksum_box(found, box.start, entry.shape)
-                self._writer.moved(box.volume * entry.dtype.itemsize)
-
-    def finish(self) -> int:
-        writer, comm = self._writer, self._tiles.topology.comm
-        facts = empty(self._tiles, dtype=np.int64, components=(2, *self._components))
-        pairs = [(len(packed.data), packed.mask) for packed in self._packed]
-        facts.local[...] = np.array(pairs, np.int64).reshape(-1, 2).T.reshape(facts.local.shape)
-        table, places = gather(facts), None
-        with agreed(comm, "save"):
-            if table is not None:
-                from pencils.io import create
-
-                temp_file = writer.temp_file
-                places = create.place_chunks(
-                    temp_file.path, self._entry, table, align=temp_file.align
-                )
-                sizes = table[0].ravel().tolist()
-                temp_file.note_chunks(zip(places.ravel().tolist(), sizes, strict=True))
-        mine = partition(self._tiles, places, root=0)
-        chunks = (packed.data for packed in self._packed)
-        for place, data in _joined(zip(mine.local.flat, chunks, strict=True)):
-            writer.file.write(place, np.frombuffer(data, np.uint8))
-        writer.file.check()
-        return self._sum % 2**64
-
-
-def _joined(chunks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytearray]]:
+def joined(chunks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytearray]]:
     """Join chunks that follow each other in the file."""
     start, run = 0, bytearray()
     for place, data in chunks:
@@ -182,3 +87,83 @@ def _joined(chunks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytearra
         run += data
     if run:
         yield start, run
+
+
+class Packer(Freeable):
+    """Sends the chunks of one dataset through its filters, one after the other.
+
+    Parameters
+    ----------
+    entry : DatasetInfo
+        The dataset.
+    compression : mapping of str to object
+        The filters, as keywords of h5py's ``create_dataset``.
+
+    Examples
+    --------
+    >>> entry = DatasetInfo("u", (10,), np.dtype("i4"), chunks=(4,))
+    >>> with Packer(entry, {"compression": "gzip"}) as packer:
+    ...     packed = packer.pack(np.arange(2, dtype="i4"))
+    ...     packer.unpack()
+    array([0, 1, 0, 0], dtype=int32)
+    """
+
+    def __init__(self, entry: DatasetInfo, compression: Mapping[str, Any]) -> None:
+        import h5py  # most ranks never need it
+
+        from pencils.io.create import make_chunked
+
+        self._all = h5py.h5s.ALL
+        self._chunk = np.zeros(entry.chunks, entry.dtype)
+        # Without its cache HDF5 runs the filters in every call.
+        self._file = h5py.File(uuid4().hex, "w", driver="core", backing_store=False, rdcc_nbytes=0)
+        try:
+            one = replace(entry, shape=entry.chunks)
+            self._dataset = make_chunked(self._file, one, compression).id
+        except BaseException:
+            self._file.close()
+            raise
+        self._kind = self._dataset.get_type()  # the bytes as they are, whatever HDF5 calls them
+
+    def pack(self, values: Array) -> tuple[bytes, int]:
+        """Filter a chunk; return its bytes, and the mask of the filters that left it alone.
+
+        If it has fewer points than the others, zeros are added at its ends.
+        """
+        if values.shape != self._chunk.shape:
+            self._chunk = np.zeros_like(self._chunk)
+        self._chunk[tuple(map(slice, values.shape))] = values
+        self._dataset.write(self._all, self._all, self._chunk, self._kind)
+        mask, data = self._dataset.read_direct_chunk((0,) * self._chunk.ndim)
+        return data, mask
+
+    def unpack(self) -> Array:
+        """Return what readers will find in the chunk that was packed last; it is overwritten."""
+        self._dataset.read(self._all, self._all, self._chunk, self._kind)
+        return self._chunk
+
+    def free(self) -> None:
+        """Release the memory."""
+        self._file.close()
+
+
+def check_filters(entries: Iterable[DatasetInfo], compression: Mapping[str, Any]) -> None:
+    """Check that HDF5 can filter all chunked datasets.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such filter here, or it does not take these options.
+    TypeError
+        If it does not take such elements or types of options, or HDF5 has no such elements.
+    """
+    for entry in entries:
+        if not entry.chunks:
+            continue
+        try:
+            with Packer(entry, compression):
+                pass
+        except (TypeError, ValueError, KeyError, OSError, RuntimeError) as error:
+            msg = f"fields[{entry.name!r}] cannot be stored with {dict(compression)}: {error}"
+            kind = TypeError if isinstance(error, TypeError) else ArgumentError
+            raise kind(msg) from error

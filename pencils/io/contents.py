@@ -38,6 +38,14 @@ class Contents:
         Compression and chunks of the fields.
     boundary : mapping of str to sequence of (int, int)
         Numbers of boundary points, for fields that include them.
+    attrs : mapping of str to object
+        Attributes of the user.
+    run : mapping of str to object
+        Step and time of the run.
+    align : int
+        Datasets of that many bytes and more begin at multiples of it.
+    summed : bool
+        Whether to store checksums.
     """
 
     fields: Mapping[str, PencilArray]
@@ -45,6 +53,10 @@ class Contents:
     grid: LocalGrid | None
     chunking: Chunking
     boundary: Mapping[str, Widths] = field(default_factory=dict)
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    run: Mapping[str, Any] = field(default_factory=dict)
+    align: int = 1
+    summed: bool = True
 
     @property
     def entries(self) -> list[DatasetInfo]:

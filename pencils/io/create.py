@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from importlib import metadata
+from typing import Any
 
 import h5py
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from pencils.io.captured_file import CapturedFile, changing
 from pencils.io.checksum import checksum
 from pencils.io.chunks import chunk_box
+from pencils.io.contents import Contents
 from pencils.io.file_info import COORDINATE, FORMAT, RESERVED, DatasetInfo, Stored
 
 Ints = NDArray[np.int64]
@@ -25,90 +27,39 @@ Ints = NDArray[np.int64]
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable. {:9d}"
 
 
-class FilePlan(NamedTuple):
-    """The contents of a new file.
-
-    Parameters
-    ----------
-    fields : sequence of DatasetInfo
-        The fields.
-    values : mapping of str to Stored
-        What is written with the header, coordinates included.
-    scales : mapping of str to sequence of str
-        If there are coordinates, the name of the dimension along each axis of fields and values.
-    attrs : mapping of str to object
-        Attributes of the user.
-    facts : mapping of str to object
-        Attributes of pencils.
-    compression : mapping of str to object
-        For chunked fields, the filters in h5py's words.
-    """
-
-    fields: Sequence[DatasetInfo]
-    values: Mapping[str, Stored]
-    scales: Mapping[str, Sequence[str]]
-    attrs: Mapping[str, Any]
-    facts: Mapping[str, Any]
-    compression: Mapping[str, Any]
-
-
-def lay_out(
-    path: str, plan: FilePlan, *, align: int, summed: bool
-) -> tuple[list[DatasetInfo], list[DatasetInfo]]:
+def lay_out(path: str, contents: Contents) -> tuple[list[DatasetInfo], list[DatasetInfo]]:
     """Overwrite `path` with an HDF5 file that has room for all fields.
 
-    Parameters
-    ----------
-    path : str
-        The file.
-    plan : FilePlan
-        Its contents.
-    align : int
-        Datasets of that many bytes and more begin at multiples of it.
-    summed : bool
-        Whether to store checksums; those of fields are unknown until `seal`.
-
-    Returns
-    -------
-    list of DatasetInfo, list of DatasetInfo
-        The fields, and the values with their checksums, with their offsets; None for those without
-        points, and for chunked fields, which get room later by `place_chunks`.
-
-    Raises
-    ------
-    TypeError
-        If HDF5 has no such element type or attribute.
-    OSError
-        If the file cannot be written.
+    Returns the fields and the values with their offsets; None for those without points, and for
+    chunked fields, which get room later by `place_chunks`. Raises TypeError if HDF5 has no such
+    element type or attribute, OSError if the file cannot be written.
     """
-    with changing(path, "w", **_aligned(align)) as file:
+    with changing(path, "w", **_aligned(contents.align)) as file:
         libraries = {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
-        facts = {"format": FORMAT, "complete": 0, **libraries}
-        for name, value in (facts | dict(plan.facts)).items():
+        facts = {"format": FORMAT, "complete": 0, **libraries, "version": _version()}
+        for name, value in (facts | dict(contents.run)).items():
             file.attrs[RESERVED + name] = value
-        for name, value in plan.attrs.items():
+        for name, value in contents.attrs.items():
             store_attribute(file, name, value)
-        values = [store_value(file, *pair, summed=summed) for pair in plan.values.items()]
-        fields = [_place_field(file, entry, plan, summed=summed) for entry in plan.fields]
-        for name, scales in plan.scales.items():
+        summed = contents.summed
+        values = [store_value(file, *pair, summed=summed) for pair in contents.values.items()]
+        fields = [_place_field(file, entry, contents) for entry in contents.entries]
+        for name, scales in contents.scales.items():
             label(file, file[name], scales)
         return fields, values
+
+
+def _version() -> str:
+    try:
+        return metadata.version("pencils")
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def seal(path: str | CapturedFile, sums: Mapping[str, int]) -> None:
     """Note that a file is complete, and the checksums of its fields, where room was made for them.
 
-    Parameters
-    ----------
-    path : str or CapturedFile
-        The file, or what is to become of it.
-    sums : mapping of str to int
-        Checksums by name.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written.
+    A `CapturedFile` is changed in memory only.
     """
     with changing(path) as file:
         for name, value in sums.items():
@@ -119,27 +70,8 @@ def seal(path: str | CapturedFile, sums: Mapping[str, int]) -> None:
 def place_chunks(path: str, entry: DatasetInfo, table: Ints, *, align: int) -> Ints:
     """Find room for all chunks of a field, and note in the file where they will be.
 
-    Parameters
-    ----------
-    path : str
-        A file that was laid out.
-    entry : DatasetInfo
-        The field.
-    table : numpy.ndarray
-        For each chunk the number of its bytes, and the mask of the filters that were left out:
-        two arrays with an element for each chunk.
-    align : int
-        Chunks of that many bytes and more begin at multiples of it.
-
-    Returns
-    -------
-    numpy.ndarray
-        Where each chunk begins.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written.
+    `table` has for each chunk the number of its bytes, and the mask of the filters that were left
+    out: two arrays with an element for each chunk. Returns where each chunk begins.
     """
     sizes, masks = table
     dummy = np.zeros(sizes.max(), np.uint8)
@@ -170,15 +102,16 @@ def _aligned(align: int) -> dict[str, Any]:
     return {"alignment_threshold": align, "alignment_interval": align}
 
 
-def _place_field(file: Any, entry: DatasetInfo, plan: FilePlan, *, summed: bool) -> DatasetInfo:
-    made = make_chunked(file, entry, plan.compression) if entry.chunks else _reserve(file, entry)
+def _place_field(file: Any, entry: DatasetInfo, contents: Contents) -> DatasetInfo:
+    filters = contents.chunking.compression
+    made = make_chunked(file, entry, filters) if entry.chunks else _reserve(file, entry)
     attrs = made.attrs
     attrs[RESERVED + "components"] = entry.components
     attrs[RESERVED + "singleton"] = np.array(entry.singletons, np.int8)
     attrs[RESERVED + "periodic"] = np.array(entry.periodic, np.int8)
     if entry.boundary:
         attrs[RESERVED + "boundary"] = np.ravel(entry.boundary)  # netCDF has no attributes of 2-D
-    if summed:
+    if contents.summed:
         attrs[RESERVED + "checksum"] = np.uint64(0)
     return replace(entry, offset=None if entry.chunks else made.id.get_offset())
 

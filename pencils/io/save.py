@@ -1,35 +1,41 @@
 """Write fields to one HDF5 file, all ranks together.
 
-`save` checks its arguments on all ranks; rank 0 lays the file out under a temporary name
-(`TempFile`, `create`); all ranks write their points (`HDF5Writer`); rank 0 adds the checksums and
-the list of contents and gives the file its name (`TempFile.finish`, `seal`, `commit`).
+`save` checks its arguments on all ranks. `HDF5Writer` lets rank 0 lay the file out under a
+temporary name (`create`). All ranks write their points (`HDF5Writer.write`). Rank 0 adds the
+checksums and the list of contents and gives the file its name (`HDF5Writer.finish`, `seal`,
+`commit`). With ``wait=False`` the last two steps are those of `Saving`.
 """
 
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, overload
+from threading import Event
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from pencils.array.operands import topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.file import SharedFile
+from pencils.comm.fault import CollectiveBlock
 from pencils.distribute.localgrid import LocalGrid
+from pencils.errors import ArgumentError
 from pencils.io.chunks import read_chunking
 from pencils.io.commit import discard, make_temporary
-from pencils.io.contents import Contents, gather_contents, whole_grid
-from pencils.io.file_access import on_root, shown
+from pencils.io.contents import gather_contents, whole_grid
+from pencils.io.file_access import on_root
 from pencils.io.file_info import RESERVED
-from pencils.io.hdf5_writer import HDF5Writer
 from pencils.io.options import read_align, read_attrs, read_facts, read_grid, read_path
-from pencils.io.saving import Saving
-from pencils.io.slabs import Slabs
-from pencils.io.temp_file import Header, TempFile
-from pencils.io.writers import write_each
+from pencils.io.slabs import SlabCopies
+from pencils.io.writers import HDF5Writer, Part
 from pencils.pencil import Pencil
+
+if TYPE_CHECKING:
+    from pencils.comm.mpi import MPI
 
 Compression = str | int | Mapping[str, Any] | None
 Chunks = int | Sequence[int] | Mapping[str, Sequence[int]] | None
@@ -148,43 +154,33 @@ def save(
     Examples
     --------
     >>> import tempfile, h5py, pencils
-    >>> pen = pencils.Pencil((4, 6))
+    >>> pencil = pencils.Pencil((4, 6))
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     pencils.save(f"{folder}/run.h5", {"u": pencils.ones(pen), "dt": 0.01}, step=3)
+    ...     pencils.save(f"{folder}/run.h5", {"u": pencils.ones(pencil), "dt": 0.01}, step=3)
     ...     with h5py.File(f"{folder}/run.h5") as file:
     ...         print(file["u"].shape, file["u"][:].sum(), file["dt"][()])
     (4, 6) 24.0 0.01
     """
     comm = topology_among(*_values(fields)).comm
     grid = whole_grid(comm, "save", grid)
-    with agreed(comm, "save") as same:
+    with agreed(comm, "save") as agree:
         target = read_path(path)
-        same(path=target)
+        agree(path=target)
         given, facts = read_attrs(attrs, RESERVED), read_facts(step, time)
         room = read_align(align)
-        same(attrs=sorted(given), **facts, align=room, halo=bool(halo), checksum=bool(checksum))
-        same(wait=bool(wait))
+        agree(attrs=sorted(given), **facts, align=room, halo=bool(halo), checksum=bool(checksum))
+        agree(wait=bool(wait))
         chunking = read_chunking(compression, chunks)
-        same(compression=chunking.compression)
+        agree(compression=chunking.compression)
         contents = gather_contents(fields, read_grid(grid), comm.size, chunking)
-        same(**contents.facts)
+        agree(**contents.facts)
+    contents = replace(contents, attrs=given, run=facts, align=room, summed=bool(checksum))
     if halo:
         contents = contents.with_boundary()
-    if any(entry.chunks for entry in contents.entries):
-        with agreed(comm, "save"):
-            _check_filters(contents)
-    header = Header(given, facts, room, summed=bool(checksum))
-    with TempFile(comm, target, contents, header) as temp_file:
-        if not wait:
-            return Saving(comm, temp_file, contents.fields)
-        share = sum(entry.nbytes for entry in temp_file.entries) // comm.size
-        with (
-            shown("save", target, share, rank=comm.rank) as moved,
-            SharedFile(comm, temp_file.path, write=True) as file,
-            closing(HDF5Writer(file, temp_file, Slabs(), moved)) as writer,
-        ):
-            sums = write_each(comm, writer, contents.fields, temp_file.entries)
-        temp_file.finish(sums)
+    writer = HDF5Writer(comm, target, contents)
+    if not wait:
+        return Saving(comm, writer, contents.fields)
+    writer.write(contents.fields)
     return None
 
 
@@ -197,15 +193,152 @@ def check_target(path: str) -> None:
     on_root(Pencil(1).comm, "check_target", work)
 
 
-def _check_filters(contents: Contents) -> None:
-    from pencils.io.filters import check_filters  # for this every rank needs h5py
-
-    check_filters(contents.entries, contents.chunking.compression)
-
-
 def _values(fields: object) -> Iterable[object]:
     return (
         (one for one in fields.values() if isinstance(one, PencilArray))
         if isinstance(fields, Mapping)
         else ()
     )
+
+
+class Saving(CollectiveBlock):
+    """A save in the background; made by `save` with ``wait=False``.
+
+    The file takes its name in `wait`. Without it, and after any failure, a file of that name stays
+    as it was. Of several savings to one file, the last to be waited for gives what stays. To leave
+    a ``with`` block is to wait; if the block fails on any rank, all ranks raise and the saving is
+    given up.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+        Private communicator. *Collective*.
+    writer : HDF5Writer
+        The file, laid out.
+    fields : mapping of str to PencilArray
+        The fields; they are copied.
+
+    Examples
+    --------
+    >>> import tempfile, pencils
+    >>> u = pencils.ones(pencils.Pencil((4, 6)))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with pencils.save(f"{folder}/run.h5", {"u": u}, wait=False) as saving:
+    ...         u.fill(2.0)  # computes on
+    ...     pencils.load(f"{folder}/run.h5", u.pencil)["u"].max()
+    np.float64(1.0)
+    """
+
+    def __init__(
+        self, comm: MPI.Intracomm, writer: HDF5Writer, fields: Mapping[str, PencilArray]
+    ) -> None:
+        self._comm = comm
+        self._writer = writer
+        self._parts: dict[str, Part] = {}
+        self._error: BaseException | None = None
+        self._written: Future[None] = Future()
+        self._written.set_result(None)  # as long as there is no thread
+        stop = Event()
+        try:
+            with closing(SlabCopies()) as slabs:
+                for entry in writer.entries:
+                    if entry.nbytes:
+                        self._parts[entry.name] = writer.take(fields[entry.name], entry, slabs)
+            with agreed(comm, "save"):  # one rank may have no thread for it
+                worker = ThreadPoolExecutor(1, "pencils-save")
+                self._written = worker.submit(_write, tuple(self._parts.values()), writer, stop)
+                worker.shutdown(wait=False)
+        except BaseException:
+            _give_up(self._written, writer, stop)
+            raise
+        self._end = weakref.finalize(self, _give_up, self._written, writer, stop)
+
+    @property
+    def path(self) -> str:
+        """The file that is to be."""
+        return self._writer.target
+
+    @property
+    def done(self) -> bool:
+        """Whether this rank has written its part, so that it will not keep others waiting."""
+        return self._written.done()
+
+    def wait(self) -> None:
+        """Wait until all ranks have written, and give the file its name. *Collective*.
+
+        To wait again does nothing, or raises again what went wrong.
+
+        Raises
+        ------
+        OSError
+            On every rank, if writing has failed on any.
+        RankDisagreementError
+            On every rank, if they wait for different files; all can still be waited for.
+        ArgumentError
+            If this rank has left a ``with`` block of the saving by an error.
+        """
+        if self._error is not None:
+            raise self._error
+        if not self._end.alive:
+            return
+        with agreed(self._comm, "wait") as agree:
+            agree(path=self.path, temporary=self._writer.path)
+        try:
+            self._finish()
+        except BaseException as error:
+            self._error = error
+            self._end()
+            raise
+        self._end.detach()
+
+    def give_up(self, error: BaseException) -> None:
+        """Remove what was written, because of an error somewhere else. Local.
+
+        Other ranks may never get to a `wait`, and must not.
+        """
+        if self._end() is not None:
+            msg = f"the saving of {self.path} was given up, because of {error!r}"
+            self._error = ArgumentError(msg)
+
+    def _block_comm(self) -> MPI.Intracomm:
+        return self._comm
+
+    def _end_block(self) -> None:
+        self.wait()
+
+    def _give_up(self, error: BaseException, /) -> None:
+        self.give_up(error)
+
+    def __repr__(self) -> str:
+        if self._error is not None:
+            state = "failed"
+        elif not self._end.alive:
+            state = "saved"
+        else:
+            state = "written, to be waited for" if self.done else "being written"
+        return f"<Saving {self.path}: {state}>"
+
+    def _finish(self) -> None:
+        with agreed(self._comm, "wait"):
+            self._written.result()
+        with self._writer.file:
+            sums = {name: part.finish() for name, part in self._parts.items()}
+        self._writer.finish(sums)
+        self._parts.clear()
+
+
+def _write(parts: Iterable[Part], writer: HDF5Writer, stop: Event) -> None:
+    """Write all parts; the thread runs this."""
+    for part in parts:
+        if stop.is_set():
+            return
+        part.work()
+    writer.file.sync()
+
+
+def _give_up(written: Future[None], writer: HDF5Writer, stop: Event) -> bool:
+    """End a saving without `Saving.wait`. Local."""
+    stop.set()
+    written.add_done_callback(lambda _: writer.file.close())
+    writer.discard()
+    return True

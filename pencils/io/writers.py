@@ -1,33 +1,47 @@
-"""How the points of fields get into a file whose layout is known.
+"""Write fields to a new file: rank 0 lays it out, all ranks write, rank 0 gives it its name.
 
 Each field takes three steps:
 
-1. `Writer.take` moves the values to the ranks that write them. It communicates.
+1. `HDF5Writer.take` moves the values to the ranks that write them. It communicates.
 2. `Part.work` computes and writes. It never waits for another rank, so it may run in a thread.
 3. `Part.finish` communicates again and returns the checksum of this rank's points.
 
-`write_each`, of `save`, runs all steps for one field before it takes the next field: only one field
-at a time exists twice. `pencils.io.saving` takes all fields first, works on them in a thread, and
-finishes them in `Saving.wait`.
+`HDF5Writer.write`, of `save`, runs all steps for one field before it takes the next field: only one
+field at a time exists twice. `pencils.io.save.Saving` takes all fields first, works on them in a
+thread, and finishes them in `wait`.
 
-A file format is a `TempFile` that lays out its file, and a `Writer`. Today there is one:
-`pencils.io.hdf5_writer`. For reading see `pencils.io.readers.Format`.
+Another file format has a class with the methods of `HDF5Writer` and parts of its own: `save` and
+`Saving` use nothing else of a format. For reading see `pencils.io.readers.Format`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from pencils.array.creation import empty
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
-from pencils.io.checksum import checksum
-from pencils.io.file_access import OnProgress, ignore
+from pencils.comm.reduce import allreduce
+from pencils.distribute.gather import gather
+from pencils.distribute.partition import partition
+from pencils.io.checksum import checksum, checksum_box
+from pencils.io.chunked import Packer, bring, check_filters, joined, tile
+from pencils.io.chunks import chunk_box
+from pencils.io.commit import allocate, clean, commit, discard, make_temporary
+from pencils.io.contents import Contents
+from pencils.io.file_access import OnProgress, ignore, on_root, shown, system
 from pencils.io.file_info import DatasetInfo
-from pencils.io.slabs import FileBlocks, Run, pieces
+from pencils.io.manifest import Extent
+from pencils.io.seal import seal_new
+from pencils.io.slabs import FileBlocks, Slabs, pieces, runs
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -37,81 +51,256 @@ class Part(Protocol):
     """The points of one field that this rank writes."""
 
     def work(self) -> None:
-        """Compute, and write what already has its place in the file. Local.
-
-        Raises
-        ------
-        OSError
-            On this rank only; the caller informs the others.
-        """
+        """Compute, and write what already has its place in the file. Local, as are its errors."""
 
     def finish(self) -> int:
         """Write the rest; return this rank's part of the checksum, modulo ``2**64``. *Collective*.
 
-        Raises
-        ------
-        OSError
-            On every rank, if writing in this step has failed on any.
+        Raises OSError on every rank, if writing in this step has failed on any.
         """
 
 
-class Writer(Protocol):
-    """Writes fields to one file."""
+class HDF5Writer:
+    """A new HDF5 file under a temporary name, open on all ranks. *Collective*.
 
-    def take(self, field: PencilArray, entry: DatasetInfo) -> Part:
-        """Move a field, which has points, to the ranks that write it. *Collective*."""
-
-
-def write_each(
-    comm: MPI.Intracomm,
-    writer: Writer,
-    fields: Mapping[str, PencilArray],
-    entries: Iterable[DatasetInfo],
-) -> dict[str, int]:
-    """Write one field after the other. *Collective*.
-
-    Returns
-    -------
-    dict of str to int
-        This rank's parts of the checksums, by name.
+    HDF5 makes room for the fields; the bytes are written by plain system calls. Parameters are a
+    private communicator, the name that the file is to have (that on rank 0 counts), and what it
+    contains.
 
     Raises
     ------
+    ArgumentError, TypeError
+        On every rank, if HDF5 has no such filter, element type or attribute.
     OSError
-        On every rank, if writing has failed on any.
+        On every rank, if the file cannot be written.
     """
-    sums = {}
-    for entry in entries:
-        if entry.nbytes:
-            part = writer.take(fields[entry.name], entry)
+
+    def __init__(self, comm: MPI.Intracomm, path: str, contents: Contents) -> None:
+        self.contents = contents
+        self._comm = comm
+        self._rank = comm.rank  # of a communicator that may be freed later
+        self._chunks: list[Extent] = []  # on rank 0: where chunks are
+        if any(entry.chunks for entry in contents.entries):
             with agreed(comm, "save"):
-                part.work()
-            sums[entry.name] = part.finish()
-    return sums
+                check_filters(contents.entries, contents.chunking.compression)
+        self._target, self._temporary, self.entries, self._values = on_root(
+            comm, "save", lambda: _begin(path, contents)
+        )
+        try:
+            self.file = SharedFile(comm, self.path, write=True)
+        except BaseException:
+            self.discard()
+            raise
+
+    @property
+    def path(self) -> str:
+        """The temporary name."""
+        return str(self._temporary)
+
+    @property
+    def target(self) -> str:
+        """The name to be."""
+        return str(self._target)
+
+    def write(self, fields: Mapping[str, PencilArray]) -> None:
+        """Write one field after the other, and give the file its name. *Collective*.
+
+        Raises OSError on every rank, if writing has failed on any; then the file is removed.
+        """
+        share = sum(entry.nbytes for entry in self.entries) // self._comm.size
+        sums = {}
+        try:
+            with (
+                shown("save", self.target, share, rank=self._rank) as moved,
+                self.file,
+                closing(Slabs()) as slabs,
+            ):
+                for entry in self.entries:
+                    if entry.nbytes:
+                        part = self.take(fields[entry.name], entry, slabs, moved)
+                        with agreed(self._comm, "save"):
+                            part.work()
+                        sums[entry.name] = part.finish()
+            self.finish(sums)
+        except BaseException:
+            self.discard()
+            raise
+
+    def take(
+        self, u: PencilArray, entry: DatasetInfo, slabs: Slabs, moved: OnProgress = ignore
+    ) -> Part:
+        """Move a field, which has points, to the ranks that write it. *Collective*.
+
+        `slabs` moves fields to slabs, in which every rank writes one run of bytes per component;
+        chunked fields are written chunk by chunk. `moved` is called with the bytes of every piece.
+        """
+        if entry.chunks:
+            return _ChunkedPart(self, u, entry, moved)
+        return _SlabPart(self, slabs.of(u), entry, moved)
+
+    def place_chunks(self, entry: DatasetInfo, table: np.ndarray) -> np.ndarray:
+        """Find room for all chunks of a field, by their sizes and masks. On rank 0 only."""
+        from pencils.io import create  # of all ranks, only this one needs h5py
+
+        places = create.place_chunks(self.path, entry, table, align=self.contents.align)
+        pairs = zip(places.ravel().tolist(), table[0].ravel().tolist(), strict=True)
+        self._chunks.extend(pairs)
+        return places
+
+    def finish(self, sums: Mapping[str, int]) -> None:
+        """Seal the file, which is whole, and give it its name. *Collective*.
+
+        `sums` are this rank's parts of the checksums of fields.
+        """
+        summed = self.contents.summed
+        totals = allreduce(self._comm, np.array(list(sums.values()), np.uint64), np.add)
+        named = dict(zip(sums, map(int, totals), strict=True))
+        with agreed(self._comm, "save"), system("save", self._target):
+            if self._rank == 0:
+                entries = self._values + [
+                    replace(entry, checksum=named.get(entry.name, 0)) if summed else entry
+                    for entry in self.entries
+                ]
+                _finish(self._temporary, self._target, entries, self._chunks)
+
+    def discard(self) -> None:
+        """Remove the file, if it has not got its name. Local, even if the communicator is gone."""
+        if self._rank == 0:
+            discard(self._temporary)
 
 
-def write_run(
+class _SlabPart:
+    """The slab of a field; its memory is released when it is written."""
+
+    def __init__(
+        self, writer: HDF5Writer, slab: PencilArray, entry: DatasetInfo, moved: OnProgress
+    ) -> None:
+        self._writer = writer
+        self._blocks = FileBlocks((entry.offset or 0,), entry.nbytes)
+        self._slab: PencilArray | None = slab
+        self._moved = moved
+        self._sum = 0
+
+    def work(self) -> None:
+        slab, self._slab = self._slab, None
+        if slab is not None:
+            file, summed = self._writer.file, self._writer.contents.summed
+            self._sum = write_slab(file, slab, self._blocks, summed=summed, moved=self._moved)
+
+    def finish(self) -> int:
+        return self._sum
+
+
+class _ChunkedPart:
+    """The chunks that one rank has of a field: filtered, and then written where HDF5 wants them.
+
+    HDF5 assigns the place of a chunk when it knows its size. So rank 0 lets HDF5 write as many
+    bytes into a `CapturedFile`, which drops them, and all ranks write theirs to the places that
+    result. Meanwhile nothing else may change the file through HDF5.
+    """
+
+    def __init__(
+        self, writer: HDF5Writer, u: PencilArray, entry: DatasetInfo, moved: OnProgress
+    ) -> None:
+        extents = entry.chunks[len(u.components) :]
+        self._writer = writer
+        self._entry = entry
+        self._moved = moved
+        self._tiles = tile(u, extents)
+        self._components = u.components
+        self._block: PencilArray | None = bring(u, self._tiles, extents)
+        self._packed: list[tuple[bytes, int]] = []
+        self._sum = 0
+
+    def work(self) -> None:
+        block, self._block = self._block, None
+        if block is None or self._tiles.box().volume == 0:
+            return
+        entry, contents = self._entry, self._writer.contents
+        components = (0,) * len(self._components)
+        origin, first = components + block.extent.box.start, components + self._tiles.box().start
+        with Packer(entry, contents.chunking.compression) as packer:
+            for index in np.ndindex(*self._components, *self._tiles.local_shape):
+                chunk = tuple(map(sum, zip(first, index, strict=True)))
+                box = chunk_box(chunk, entry.chunks, entry.shape)
+                self._packed.append(packer.pack(block.local[box.slices(origin)]))
+                if contents.summed:
+                    found = packer.unpack()[tuple(map(slice, box.shape))]
+                    self._sum += checksum_box(found, box.start, entry.shape)
+                self._moved(box.volume * entry.dtype.itemsize)
+
+    def finish(self) -> int:
+        writer, comm = self._writer, self._tiles.topology.comm
+        with agreed(comm, "save"):  # one rank may have no memory for it
+            mine = empty(self._tiles, dtype=np.int64, components=(2, *self._components))
+            pairs = [(len(data), mask) for data, mask in self._packed]
+            mine.local[...] = np.array(pairs, np.int64).reshape(-1, 2).T.reshape(mine.local.shape)
+        table, places = gather(mine), None
+        with agreed(comm, "save"):
+            if table is not None:
+                places = writer.place_chunks(self._entry, table)
+        starts = partition(self._tiles, places, root=0)
+        with agreed(comm, "save"):
+            chunks = (data for data, _ in self._packed)
+            for start, run in joined(zip(starts.local.flat, chunks, strict=True)):
+                writer.file.write(start, np.frombuffer(run, np.uint8))
+            writer.file.complain()
+        return self._sum % 2**64
+
+
+def write_slab(
     file: SharedFile,
-    place: FileBlocks,
-    run: Run,
+    slab: PencilArray,
+    blocks: FileBlocks,
     *,
     first: int = 0,
     summed: bool = True,
     moved: OnProgress = ignore,
 ) -> int:
-    """Write a run of a field that has its place in the file, piece by piece. Local.
+    """Write this rank's points of a slab to the blocks of the field in a file. Local.
 
-    Returns
-    -------
-    int
-        Checksum of the run, as a part of an array in which the field begins at element `first`;
-        zero with ``summed=False``.
+    Returns their checksum, as part of an array in which the field begins at element `first`; zero
+    with ``summed=False``. Raises OSError on this rank only.
     """
     total = 0
-    start, block = run
-    for offset, piece in pieces((start, np.ascontiguousarray(block)), place.nbytes):
-        file.write(place.find(offset), piece)
-        if summed:
-            total += checksum(piece, first + offset // piece.dtype.itemsize)
-        moved(piece.nbytes)
+    for start, block in runs(slab) if slab.extent.layout.is_first_replica(slab.pencil.rank) else ():
+        for offset, piece in pieces((start, np.ascontiguousarray(block)), blocks.nbytes):
+            file.write(blocks.find(offset), piece)
+            if summed:
+                total += checksum(piece, first + offset // piece.dtype.itemsize)
+            moved(piece.nbytes)
+    file.complain()
     return total % 2**64
+
+
+def _begin(
+    path: str, contents: Contents
+) -> tuple[Path, Path, list[DatasetInfo], list[DatasetInfo]]:
+    """Lay out a file under a temporary name; describe its fields and values."""
+    from pencils.io import create
+
+    with system("save", path):
+        target = Path(os.path.realpath(path))
+        clean(target)
+        temporary = make_temporary(target)
+        try:
+            fields, values = create.lay_out(str(temporary), contents)
+            allocate(temporary)
+        except BaseException:
+            discard(temporary)
+            raise
+    return target, temporary, fields, values
+
+
+def _finish(
+    temporary: Path, target: Path, entries: Sequence[DatasetInfo], chunks: Sequence[Extent]
+) -> None:
+    from pencils.io import create
+
+    path = str(temporary)
+    sums = {one.name: one.checksum for one in entries if not one.kind and one.checksum is not None}
+    create.seal(path, sums)
+    summed = [entry for entry in entries if not entry.kind or entry.checksum is not None]
+    whole = [(entry.offset, entry.nbytes) for entry in summed if entry.offset is not None]
+    seal_new(path, entries, [*whole, *chunks])
+    commit(temporary, target)

@@ -145,7 +145,7 @@ def test_a_failed_write_leaves_the_series_as_it_was(folder, pencil, series, monk
         raise OSError(msg)
 
     with monkeypatch.context() as patch:
-        patch.setattr("pencils.io.temp_file.commit", refuse)
+        patch.setattr("pencils.io.writers.commit", refuse)
         assert lab.raised(save_steps, checkpoints, pencil, 2)[0] is OSError
     assert checkpoints.steps == [1]
     save_steps(checkpoints, pencil, 2)
@@ -561,7 +561,7 @@ def test_what_goes_wrong_in_the_background_is_told_later(folder, pencil, series,
     for call in (checkpoints.wait, checkpoints.close, lambda: save_steps(checkpoints, pencil, 3)):
         checkpoints.save(2, state(pencil, 2), wait=False)
         with monkeypatch.context() as patch:
-            patch.setattr("pencils.io.temp_file.commit", refuse)
+            patch.setattr("pencils.io.writers.commit", refuse)
             assert lab.raised(call)[0] is OSError
         assert checkpoints.steps == [1]
     save_steps(checkpoints, pencil, 2)

@@ -7,7 +7,7 @@ from mpi_helpers import numbered, random_pencil, same, spread
 
 import pencils
 from pencils.errors import ArgumentError, CheckpointError
-from pencils.io import filters
+from pencils.io import chunked, writers
 from pencils.io.chunked import tile
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -306,12 +306,31 @@ def test_a_filter_that_fails_on_one_rank(path, lab, monkeypatch, step):
         raise OSError(msg)
 
     if lab.comm.rank == lab.comm.size - 1:
-        monkeypatch.setattr(filters.Packer, step, fail)
+        monkeypatch.setattr(chunked.Packer, step, fail)
     kind, text = lab.raised(pencils.save, path, {"u": field}, compression="gzip", chunks=(2, 5))
     assert kind is OSError
     assert "no memory for the filter" in text
     assert lab.on_root(path.read_bytes) == before
     assert lab.on_root(lambda: len(list(path.parent.iterdir()))) == 1
+
+
+@pytest.mark.parametrize("step", ["empty", "joined"])
+@pytest.mark.parametrize("wait", [True, False])
+def test_no_memory_on_one_rank_when_chunks_are_written(path, lab, monkeypatch, step, wait):
+    field = pencils.ones(pencils.Pencil((60, 5), lab.comm))
+
+    def fail(*_, **__):
+        raise MemoryError
+
+    if lab.comm.rank == lab.comm.size - 1:
+        monkeypatch.setattr(writers, step, fail)
+
+    def save():
+        saving = pencils.save(path, {"u": field}, chunks=(2, 5), wait=wait)
+        saving.wait()
+
+    assert lab.raised(save)[0] is MemoryError
+    assert lab.on_root(lambda: list(path.parent.iterdir())) == []
 
 
 def test_chunked_fields_can_be_read_in_part_but_not_be_written(path, lab):
@@ -361,7 +380,7 @@ def test_a_filter_that_fails_in_the_background(path, lab, monkeypatch):
         raise MemoryError(msg)
 
     if lab.comm.rank == lab.comm.size - 1:
-        monkeypatch.setattr(filters.Packer, "pack", fail)
+        monkeypatch.setattr(chunked.Packer, "pack", fail)
     saving = pencils.save(path, {"u": field}, chunks=(2, 5), wait=False)
     kind, text = lab.raised(saving.wait)
     assert (kind, "no memory" in text) == (MemoryError, True)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 
 import pencils
 from pencils.errors import CheckpointError
-from pencils.io import commit, temp_file
+from pencils.io import commit, writers
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -157,7 +158,7 @@ def test_a_file_that_is_being_written(path, pencil, lab, monkeypatch):
         raise InterruptedError(msg)
 
     with monkeypatch.context() as patch:
-        patch.setattr(temp_file, "_finish", keep)
+        patch.setattr(writers, "_finish", keep)
         assert lab.raised(pencils.save, path, {"u": pencils.ones(pencil)})[0] is InterruptedError
     half = path.with_name("half.h5")
     for call in (lambda: pencils.load(half, pencil), lambda: pencils.verify(half)):
@@ -209,14 +210,14 @@ def test_what_dead_saves_left_is_removed_and_nothing_else(path, pencil, lab):
 
 
 def test_two_saves_of_one_file_at_a_time_do_not_disturb_each_other(path, pencil, monkeypatch):
-    begin = temp_file._begin
+    begin = writers._begin
 
     def begin_twice(target, *args, **kwargs):
         made = begin(target, *args, **kwargs)
-        commit.clean(target)  # as a save of another process would
+        commit.clean(Path(target))  # as a save of another process would
         return made
 
-    monkeypatch.setattr(temp_file, "_begin", begin_twice)
+    monkeypatch.setattr(writers, "_begin", begin_twice)
     pencils.save(path, {"u": pencils.ones(pencil)})
     assert pencils.load(path, pencil)["u"].sum() == 120
 

@@ -11,7 +11,7 @@ import pencils
 PROGRAM = """
 import errno, sys
 import pencils
-from pencils.io import temp_file
+from pencils.io import writers
 
 path = sys.argv[1]
 big = pencils.ones(pencils.Pencil((48, 64, 512)))  # 12 MiB for 8
@@ -28,7 +28,7 @@ def check_told(wait, **options):
 check_told(wait=True)
 check_told(wait=False)
 check_told(wait=False, chunks=(16, 64, 64))
-temp_file.allocate = lambda path: None  # where the file system cannot allocate
+writers.allocate = lambda path: None  # where the file system cannot allocate
 check_told(wait=True)
 check_told(wait=False)
 check_told(wait=True, chunks=(16, 64, 64))

@@ -16,7 +16,7 @@ from pencils.errors import (
     PencilMismatchError,
     RankDisagreementError,
 )
-from pencils.io import temp_file
+from pencils.io import writers
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -187,7 +187,7 @@ def test_the_rename_fails(pencil, old, monkeypatch, lab):
         raise PermissionError(msg)
 
     with monkeypatch.context() as patch:
-        patch.setattr(temp_file, "commit", refuse)
+        patch.setattr(writers, "commit", refuse)
         error = lab.raised(pencils.save, old, {"u": pencils.ones(pencil)})[0]
     assert error is PermissionError
 
@@ -204,7 +204,7 @@ def test_the_old_file_stays_until_the_new_one_is_whole(comm, pencil, old, monkey
         raise InterruptedError(msg)
 
     with monkeypatch.context() as patch:
-        patch.setattr(temp_file, "commit", look)
+        patch.setattr(writers, "commit", look)
         with pytest.raises(InterruptedError):
             pencils.save(old, {"u": pencils.ones(pencil)})
     assert comm.bcast(seen) == [120.0, True]

@@ -1,13 +1,15 @@
 """Chunks through HDF5's filters in memory, and places for them in files, in one process."""
 
+from types import SimpleNamespace
+
 import h5py
 import numpy as np
 import pytest
 
 from pencils.errors import ArgumentError
-from pencils.io.create import FilePlan, lay_out, place_chunks
+from pencils.io.chunked import Packer, check_filters
+from pencils.io.create import lay_out, place_chunks
 from pencils.io.file_info import DatasetInfo
-from pencils.io.filters import Packer, check_filters
 
 FILTERS = [{}, {"compression": "gzip", "shuffle": True}, {"fletcher32": True}, {"scaleoffset": 1}]
 
@@ -16,12 +18,19 @@ def entry(dtype="f8", chunks=(4, 3)):
     return DatasetInfo("g/u", (10, 7), np.dtype(dtype), components=0, chunks=chunks)
 
 
+def contents(filters, **options):
+    """Describe a file that holds one field."""
+    chunking = SimpleNamespace(compression=filters)
+    given = {"values": {}, "scales": {}, "attrs": {}, "run": {}, "align": 1, "summed": False}
+    return SimpleNamespace(entries=[entry()], chunking=chunking, **(given | options))
+
+
 @pytest.mark.parametrize("filters", FILTERS, ids=str)
 def test_a_file_put_together_from_packed_chunks(tmp_path, filters):
     array = np.random.default_rng(1).normal(size=(10, 7))
     path = tmp_path / "a.h5"
     path.touch()
-    lay_out(str(path), FilePlan([entry()], {}, {}, {}, {}, filters), align=1, summed=True)
+    lay_out(str(path), contents(filters, summed=True))
     with Packer(entry(), filters) as packer:
         packed, seen = {}, np.empty_like(array)
         for i, j in np.ndindex(3, 3):
@@ -29,12 +38,12 @@ def test_a_file_put_together_from_packed_chunks(tmp_path, filters):
             packed[i, j] = packer.pack(array[part])
             rows, columns = array[part].shape
             seen[part] = packer.unpack()[:rows, :columns]
-    table = np.array([(len(chunk.data), chunk.mask) for chunk in packed.values()])
+    table = np.array([(len(data), mask) for data, mask in packed.values()])
     places = place_chunks(str(path), entry(), table.T.reshape(2, 3, 3), align=1)
     with path.open("r+b") as file:
-        for index, chunk in packed.items():
+        for index, (data, _) in packed.items():
             file.seek(places[index])
-            file.write(chunk.data)
+            file.write(data)
     with h5py.File(path) as file:
         assert np.array_equal(file["g/u"], seen)
         assert file["g/u"].id.get_num_chunks() == 9
@@ -54,7 +63,7 @@ def test_short_chunks_are_filled_up_with_zeros():
 def test_places_are_aligned(tmp_path):
     path = tmp_path / "a.h5"
     path.touch()
-    lay_out(str(path), FilePlan([entry()], {}, {}, {}, {}, {}), align=256, summed=False)
+    lay_out(str(path), contents({}, align=256))
     sizes = np.arange(220, 310, 10).reshape(3, 3)
     places = place_chunks(str(path), entry(), np.array([sizes, 0 * sizes]), align=256)
     assert ((places % 256 == 0) | (sizes < 256)).all()

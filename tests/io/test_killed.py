@@ -13,7 +13,7 @@ PROGRAM = """
 import os, signal, sys
 import pencils
 from pencils.comm.file import SharedFile
-from pencils.io import temp_file
+from pencils.io import writers
 
 path, victim, where = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 pencil = pencils.Pencil((8, 6, 4))
@@ -26,7 +26,7 @@ def die(call):
     return die_or_call
 
 if where == "commit":
-    temp_file.commit = die(temp_file.commit)
+    writers.commit = die(writers.commit)
 else:
     setattr(SharedFile, where, die(getattr(SharedFile, where)))
 fields = {"u": pencils.full(pencil, 2.0), "v": pencils.ones(pencil)}

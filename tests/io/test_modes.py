@@ -269,7 +269,7 @@ def test_checkpoints_of_the_old_run_stay_until_there_is_a_new_one(
 
     checkpoints = old_run("w")
     with monkeypatch.context() as patch:
-        patch.setattr("pencils.io.temp_file.commit", refuse)
+        patch.setattr("pencils.io.writers.commit", refuse)
         assert lab.raised(checkpoints.save, 20, {"u": pencils.ones(pencil)})[0] is OSError
     assert names_in(lab, mpi_tmp_path / "run") == [f"checkpoint-{n:08}.h5" for n in (10, 20, 30)]
     with old_run("a") as again:

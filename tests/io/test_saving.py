@@ -2,7 +2,9 @@
 
 import gc
 import os
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -239,7 +241,7 @@ def test_no_room_for_the_copy_on_one_rank(path, pencil, monkeypatch, lab):
             return slab
 
     with monkeypatch.context() as patch:
-        patch.setattr("pencils.io.saving.SlabCopies", Full)
+        patch.setattr(sys.modules["pencils.io.save"], "SlabCopies", Full)
         error = lab.raised(pencils.save, path, {"u": pencils.ones(pencil)}, wait=False)[0]
     assert error is MemoryError
     assert lab.on_root(os.listdir, path.parent) == ["a.h5"]
@@ -258,7 +260,7 @@ def test_no_thread_on_one_rank(comm, path, pencil, monkeypatch, lab):
     before = lab.on_root(lambda: sorted(path.parent.iterdir()))
     with monkeypatch.context() as patch:
         if comm.rank == comm.size - 1:
-            patch.setattr("pencils.io.saving.ThreadPoolExecutor.submit", refuse)
+            patch.setattr(ThreadPoolExecutor, "submit", refuse)
         error = lab.raised(pencils.save, path, {"u": pencils.ones(pencil)}, wait=False)[0]
     assert error is RuntimeError
     assert lab.on_root(lambda: sorted(path.parent.iterdir())) == before

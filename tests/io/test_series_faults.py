@@ -10,6 +10,7 @@ import pytest
 
 import pencils
 from pencils.errors import CheckpointError
+from pencils.io import writers
 from pencils.io.chunks import chunk_in_order
 from pencils.io.series import in_file, one_file
 
@@ -94,7 +95,7 @@ def test_one_rank_without_memory(lab, mpi_tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         if lab.comm.rank == 0:
-            patch.setattr(in_file, "runs", fail)
+            patch.setattr(writers, "runs", fail)
         assert lab.raised(series.append, 1, {"u": u})[0] is MemoryError
     assert len(series) == 1
     series.append(1, {"u": u})

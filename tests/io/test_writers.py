@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import pencils
-from pencils.io import hdf5_writer, slabs
+from pencils.io import slabs, writers
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -26,17 +26,17 @@ def test_a_write_that_fails_on_one_rank(mpi_tmp_path, comm, monkeypatch, lab):
     u = pencils.ones(pencils.Pencil((6, 5, 4), comm))
     path = mpi_tmp_path / "a.h5"
     pencils.save(path, {"u": u})
-    write_run = hdf5_writer.write_run
+    write_slab = writers.write_slab
 
     def fail(*args, **kwargs):
-        written = write_run(*args, **kwargs)
+        written = write_slab(*args, **kwargs)
         if u.pencil.rank == u.pencil.size - 1:
             msg = "Can't write data"
             raise OSError(msg)
         return written
 
     with monkeypatch.context() as patch:
-        patch.setattr(hdf5_writer, "write_run", fail)
+        patch.setattr(writers, "write_slab", fail)
         kind, text = lab.raised(pencils.save, path, {"u": 2 * u})
     assert kind is OSError
     assert "Can't write data" in text

@@ -18,8 +18,8 @@ from pencils.io.commit import clean, commit, discard, made, make_temporary
 from pencils.io.file_info import Stored
 from pencils.io.options import already_there
 from pencils.io.series.state import SUMS, TIME, SeriesState
-from pencils.io.slabs import FileBlocks, Slabs, runs
-from pencils.io.writers import write_run
+from pencils.io.slabs import FileBlocks, Slabs
+from pencils.io.writers import write_slab
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -168,10 +168,6 @@ def _write(
         for number, (name, place) in enumerate(places.items()):
             slab = slabs.of(fields[name])
             with agreed(comm, "append"):
-                if slab.extent.layout.is_first_replica(slab.pencil.rank):
-                    first = step * slab.size
-                    written = (write_run(file, place, run, first=first) for run in runs(slab))
-                    sums[number] = sum(written) % 2**64
-                file.complain()
+                sums[number] = write_slab(file, slab, place, first=step * slab.size)
     totals = allreduce(comm, sums, np.add)
     return {name: int(total) for name, total in zip(places, totals, strict=True)}
