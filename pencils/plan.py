@@ -70,6 +70,35 @@ class NoAgreement(AbstractContextManager["NoAgreement"]):
 Agreement = agreed | NoAgreement
 
 
+def prepare_together(
+    agree: Agreement,
+    bind: Callable[[Agreement], P | None],
+    make_missing: Callable[[], object] = no_op,
+) -> P:
+    """Agree on a call and prepare it, so that it either runs on all ranks or raises on all.
+
+    Parameters
+    ----------
+    agree : Agreement
+        The context in which the ranks agree; leaving it is *Collective*.
+    bind : callable
+        Checks the arguments, allocates all memory of the call, and returns the prepared call;
+        local. It returns None if the call first needs something that only all ranks together can
+        make.
+    make_missing : callable
+        Makes that, after which the ranks agree again. *Collective*.
+    """
+    for _ in range(2):
+        with agree:
+            prepared = bind(agree)
+            agree.defer(up=prepared is None)
+        if prepared is not None and not agree.deferred:
+            return prepared
+        make_missing()
+    msg = "a call could not be prepared with what was made for it"
+    raise AssertionError(msg)
+
+
 class Freeable(Uncopied, ABC):
     """An object that owns memory or MPI objects: freed by `free`, or by a ``with`` block."""
 
@@ -149,32 +178,13 @@ class Plan(Freeable, Generic[T]):
         bind: Callable[[Agreement], P | None],
         make_missing: Callable[[], object] = no_op,
     ) -> P:
-        """Agree on a call and prepare it. *Collective* if the plan checks.
+        """Agree on a call and prepare it: see `prepare_together`."""
 
-        Parameters
-        ----------
-        call : str
-            Name of the method that the user called.
-        bind : callable
-            Checks the arguments, allocates all memory of the call, and returns the prepared call;
-            local. It returns None if the plan first needs something that only all ranks together
-            can make.
-        make_missing : callable
-            Makes that. *Collective*.
-        """
-        prepared = self._agree_and_bind(call, bind)
-        if prepared is None:
-            make_missing()
-            prepared = self._agree_and_bind(call, bind)
-        assert prepared is not None
-        return prepared
-
-    def _agree_and_bind(self, call: str, bind: Callable[[Agreement], P | None]) -> P | None:
-        with self._agreement(call) as agree:
+        def checked(agree: Agreement) -> P | None:
             self._check_open()
-            prepared = bind(agree)
-            agree.defer(up=prepared is None)
-        return None if agree.deferred else prepared
+            return bind(agree)
+
+        return prepare_together(self._agreement(call), checked, make_missing)
 
     def _check_open(self) -> None:
         """Raise if the plan or its communicator was freed."""
@@ -225,3 +235,11 @@ def kept_plan(topology: Topology, key: object, make: Callable[[], Any]) -> Any:
             plans.popitem(last=False)[1].free()
     plans.move_to_end(key)
     return plans[key]
+
+
+def set_fastest(topology: Topology, key: object, value: object) -> None:
+    """Set what ``"auto"`` uses, and free the plans that were kept before. *Collective*."""
+    fastest_methods(topology)[key] = value
+    plans = kept_plans(topology)
+    while plans:
+        plans.popitem()[1].free()

@@ -83,6 +83,11 @@ class FieldSpec(NamedTuple):
     components: tuple[int, ...]
     singletons: frozenset[int]
 
+    @classmethod
+    def of(cls, u: Field) -> FieldSpec:
+        """Return the spec of a field."""
+        return cls(u.dtype, u.components, u.singletons)
+
     @property
     def signature(self) -> dict[str, object]:
         """The same by name, in a form on which ranks can agree."""
@@ -131,7 +136,7 @@ def _check_field(name: str, u: Field | None, pencil: Pencil | None, spec: FieldS
     if u.pencil is not pencil and not u.pencil.same_blocks(pencil):
         msg = f"{name} lies on\n{u.pencil!r}\nbut should lie on\n{pencil!r}"
         raise PencilMismatchError(msg)
-    given = FieldSpec(u.dtype, u.components, u.singletons)
+    given = FieldSpec.of(u)
     if given != spec:
         msg = (
             f"{name} has dtype {given[0]}, components {given[1]} and singleton dimensions "

@@ -5,18 +5,6 @@ plan `HaloExchange`. `schedule` lists its steps, `options` checks arguments, and
 the points outside the domain, without communication.
 """
 
-from pencils.halo.exchange import (
-    HaloExchange,
-    accumulate_halo,
-    exchange_halo,
-    exchange_halos,
-    start_halo_exchange,
-)
+from pencils.halo.exchange import HaloExchange, exchange_halos
 
-__all__ = [
-    "HaloExchange",
-    "accumulate_halo",
-    "exchange_halo",
-    "exchange_halos",
-    "start_halo_exchange",
-]
+__all__ = ["HaloExchange", "exchange_halos"]

@@ -15,7 +15,6 @@ from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO, Handle
 from pencils.comm.machine import time_in_turn
 from pencils.comm.shared_memory import Buffers
-from pencils.comm.topology import Topology
 from pencils.halo.options import (
     MEASURE,
     HaloOptions,
@@ -28,7 +27,16 @@ from pencils.halo.options import (
     signature,
 )
 from pencils.halo.schedule import ROUTES, HaloSchedule, HaloSpec, PreparedHalo
-from pencils.plan import Agreement, Plan, fastest_methods, kept_plan, kept_plans, plan_buffers
+from pencils.plan import (
+    Agreement,
+    Plan,
+    fastest_methods,
+    kept_plan,
+    kept_plans,
+    plan_buffers,
+    prepare_together,
+    set_fastest,
+)
 
 # Of each route and method that is measured.
 SAMPLES = 7
@@ -143,13 +151,14 @@ class HaloExchange(Plan[PreparedHalo]):
     def _choose(self, fields: Sequence[PencilArray]) -> tuple[str, str]:
         """Return route and method: named, measured now or before, or by rule. *Collective*."""
         corners, route, method, _ = self._options
-        known = fastest_methods(fields[0].pencil.topology)
-        key = route_key(self._specs, corners=corners, private=self._private)
+        topology = fields[0].pencil.topology
+        known = fastest_methods(topology)
+        key = _key(self._specs, corners, self._private)
         if route == MEASURE:
             found = self._fastest([u.padded for u in fields])
             self._buffers.clear()
             if method == AUTO:
-                known[key] = found
+                set_fastest(topology, key, found)
             return found
         if route == method == AUTO and key in known:
             measured: tuple[str, str] = known[key]
@@ -326,76 +335,54 @@ def exchange_halos(fields: Sequence[PencilArray], *, corners: bool = True) -> No
     """
     # As for a plan, one field is allowed; it cannot be unpacked.
     given = [fields] if isinstance(fields, PencilArray) else fields
-    _prepared("exchange_halos", given, corners=corners).run()
+    prepare_kept("exchange_halos", given, corners=corners).run()
 
 
-def exchange_halo(u: PencilArray, *, corners: bool = True) -> None:
-    """Fill the ghosts: see `PencilArray.exchange_halo`. *Collective*."""
-    _prepared("exchange_halo", [u], corners=corners).run()
-
-
-def start_halo_exchange(u: PencilArray, *, corners: bool = True) -> Handle[None]:
-    """Start to fill the ghosts: see `PencilArray.start_halo_exchange`. *Collective*."""
-    return _prepared("start_halo_exchange", [u], corners=corners).start(None)
-
-
-def accumulate_halo(u: PencilArray, *, corners: bool = True) -> None:
-    """Add ghosts to the owned points: see `PencilArray.accumulate_halo`. *Collective*."""
-    _prepared("accumulate_halo", [u], corners=corners, adjoint=True).run()
-
-
-def _prepared(
+def prepare_kept(
     call: str, fields: Sequence[PencilArray], *, corners: bool, adjoint: bool = False
 ) -> PreparedHalo:
     """Agree on the fields, and prepare the kept plan for their specs. *Collective*."""
-    with agreed(topology_among(fields).comm, call) as agree:
+    topology = topology_among(fields)
+    plans = kept_plans(topology)
+    agree = agreed(topology.comm, call)
+
+    def bind(agree: Agreement) -> list[tuple[object, PreparedHalo | None]] | None:
         given = as_fields(fields)
         specs = [HaloSpec.of(u) for u in given]
         if adjoint:
             check_numeric(specs)
-        options = HaloOptions(bool(corners), AUTO, AUTO, check=False)
-        agree(**signature(given), corners=options.corners)
+        agree(**signature(given), corners=bool(corners))
         check_halos(given)
-        private = are_private(given)
+        private = agree.flagged or are_private(given)
         agree.flag(up=private)
-        topology = given[0].pencil.topology
-        known = kept_plans(topology).get(
-            _plan_key(topology, specs, corners=options.corners, private=private)
+        # If fields are private on another rank only, the plan for private ones is used here, too.
+        keys = [_key(specs, corners, each) for each in ([True] if private else [False, True])]
+        found = [plan and plan.prepared(given, adjoint=adjoint) for plan in map(plans.get, keys)]
+        return None if found[0] is None else list(zip(keys, found, strict=True))
+
+    def make_plan() -> None:
+        given = as_fields(fields)
+        key = _key([HaloSpec.of(u) for u in given], corners, agree.flagged)
+        options = HaloOptions(bool(corners), AUTO, AUTO, check=False)
+        plan: HaloExchange = kept_plan(
+            topology,
+            key,
+            lambda: HaloExchange.for_fields(
+                given, options, buffers=plan_buffers(topology), private=agree.flagged
+            ),
         )
-        ready: PreparedHalo | None = (
-            None if known is None else known.prepared(given, adjoint=adjoint)
-        )
-        agree.defer(up=ready is None)
-    private = agree.flagged
-    plan: HaloExchange = kept_plan(
-        topology,
-        _plan_key(topology, specs, corners=options.corners, private=private),
-        lambda: HaloExchange.for_fields(
-            given, options, buffers=plan_buffers(topology), private=private
-        ),
-    )
-    if agree.deferred:
         if adjoint:
             plan.make_adjoint()
-        with agreed(topology.comm, call):
-            ready = plan.prepared(given, adjoint=adjoint)
-    elif plan is not known:  # fields that are private on other ranks only
-        ready = plan.prepared(given, adjoint=adjoint)
-    assert ready is not None
-    return ready
+
+    key, prepared = prepare_together(agree, bind, make_plan)[-1 if agree.flagged else 0]
+    plans.move_to_end(key)
+    assert prepared is not None
+    return prepared
 
 
-def _plan_key(
-    topology: Topology, specs: Sequence[HaloSpec], *, corners: bool, private: bool
-) -> tuple[object, object]:
-    """Return the key of a kept plan."""
-    key = route_key(specs, corners=corners, private=private)
-    return key, fastest_methods(topology).get(key)
-
-
-def route_key(specs: Sequence[HaloSpec], *, corners: bool, private: bool) -> tuple[object, ...]:
+def _key(specs: Sequence[HaloSpec], corners: object, private: object) -> tuple[object, ...]:
     """Return what the fastest route and method depend on, on a given communicator."""
-    return "halo", tuple(specs), corners, private
+    return "halo", tuple(specs), bool(corners), private
 
 
 def _shown(spec: HaloSpec) -> str:

@@ -170,7 +170,7 @@ class Slabs:
 
     def _find_slab(self, end: Pencil | None, field: PencilArray) -> PencilArray:
         pencil = cast("Pencil", end)  # no rank is left out
-        kind = FieldSpec(field.dtype, field.components, field.singletons)
+        kind = FieldSpec.of(field)
         if self._slab is None or self._kind != (pencil, kind):
             self.close()
             with agreed(pencil.topology.comm, "Slabs"):  # one rank may have no memory for it
@@ -192,7 +192,7 @@ class SlabCopies(Slabs):
 
 def _find_plan(field: PencilArray, *, back: bool) -> Transposition:
     """Find the plan from a field to slabs, or ``back``; later saves find it again."""
-    kind = FieldSpec(field.dtype, field.components, field.singletons)
+    kind = FieldSpec.of(field)
 
     def make() -> Transposition:
         along = slab_dimension(field.extent.shape)

@@ -13,8 +13,9 @@ from pencils.array.base import checks
 from pencils.array.operands import FieldSpec, check_out, check_source
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.exchange import AUTO, Exchange, Handle, PreparedExchange, check_method
+from pencils.comm.exchange import AUTO, Handle, PreparedExchange, check_method
 from pencils.comm.shared_memory import Buffers
+from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
 from pencils.layout.integers import to_int
 from pencils.pencil import Pencil
@@ -111,8 +112,8 @@ class Transposition(Plan[PreparedExchange]):
                 check_method(method), as_max_buffer_bytes(max_buffer_bytes), check
             )
             agree(**spec.signature, **options._asdict())
-        exchange = make_exchange(sides, spec, options, topology, Buffers())
-        self._set((source, target), sides, spec, options, exchange)
+        self.source, self.target = source, target
+        self._set(sides, spec, options, topology, Buffers())
 
     @classmethod
     def for_spec(
@@ -126,30 +127,29 @@ class Transposition(Plan[PreparedExchange]):
         max_buffer_bytes: int | None = None,
     ) -> Transposition:
         """Make a plan from arguments that all ranks agree on; calls do not check. *Collective*."""
-        sides = Side(source.layout, source.rank, None), Side(target.layout, target.rank, None)
+        sides = Side(source.layout, source.rank), Side(target.layout, target.rank)
         options = PlanOptions(method, max_buffer_bytes, check=False)
-        exchange = make_exchange(sides, spec, options, source.topology, buffers or Buffers())
         plan = object.__new__(cls)
-        plan._set((source, target), sides, spec, options, exchange)
+        plan.source, plan.target = source, target
+        plan._set(sides, spec, options, source.topology, buffers or Buffers())
         return plan
 
     def _set(
         self,
-        pencils: tuple[Pencil | None, Pencil | None],
         sides: tuple[Side, Side],
         spec: FieldSpec,
         options: PlanOptions,
-        exchange: Exchange,
+        topology: Topology,
+        buffers: Buffers,
     ) -> None:
-        self.source, self.target = pencils
         self._sides = sides
         self._spec = spec
         self._options = options
         self._axes = memory_axes(sides[1].layout.order, len(spec.components))
-        self._exchange = exchange
-        self.method = exchange.method
+        self._exchange = make_exchange(sides, spec, options, topology, buffers)
+        self.method = self._exchange.method
         self._buffer_fields: tuple[PencilArray, PencilArray] | None = None
-        super().__init__(exchange.topology, check=options.check)
+        super().__init__(topology, check=options.check)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -191,7 +191,7 @@ class Transposition(Plan[PreparedExchange]):
             # The same fields have passed the checks before.
             found = self._found((id(u), id(out)))
             if found is not None:
-                _unset_ghosts([out])
+                unset_ghosts_of([out])
                 found.run()
                 return cast("PencilArray", out)
         bound, (target,) = self._prepare_fields("__call__", [u], [out])
@@ -254,8 +254,8 @@ class Transposition(Plan[PreparedExchange]):
             self._check_open()
         if self._buffer_fields is None:
             pair = tuple(
-                None if pen is None else PencilArray.allocated(pen, *self._spec, shared=True)
-                for pen in (self.source, self.target)
+                None if pencil is None else PencilArray.allocated(pencil, *self._spec, shared=True)
+                for pencil in (self.source, self.target)
             )
             self._buffer_fields = cast("tuple[PencilArray, PencilArray]", pair)
         return self._buffer_fields
@@ -265,11 +265,11 @@ class Transposition(Plan[PreparedExchange]):
         with agreed(self._topology.comm, "Transposition.reversed") as agree:
             agree(plan=self._text)
             self._check_open()
-        pencils, sides = (self.target, self.source), (self._sides[1], self._sides[0])
-        buffers = self._exchange.buffers
-        exchange = make_exchange(sides, self._spec, self._options, self._topology, buffers)
+        source, target = self._sides
         back = object.__new__(Transposition)
-        back._set(pencils, sides, self._spec, self._options, exchange)
+        back.source, back.target = self.target, self.source
+        buffers = self._exchange.buffers
+        back._set((target, source), self._spec, self._options, self._topology, buffers)
         return back
 
     def _release(self) -> None:
@@ -302,51 +302,45 @@ class Transposition(Plan[PreparedExchange]):
             return prepared
 
         bound, targets = self._prepare(call, bind)
-        _unset_ghosts(targets)
+        unset_ghosts_of(targets)
         return bound, targets
 
     def prepared(
         self, us: Sequence[PencilArray | None], outs: Sequence[PencilArray | None] | None
     ) -> tuple[PreparedExchange, list[PencilArray | None]]:
         """Check and slice fields, and allocate all that moving them takes; local."""
-        bound, targets = self._bind(us, outs)
-        bound.reserve()
-        return bound, targets
-
-    def _bind(
-        self, us: Sequence[PencilArray | None], outs: Sequence[PencilArray | None] | None
-    ) -> tuple[PreparedExchange, list[PencilArray | None]]:
         sources = list(us)
         targets: list[PencilArray | None] = [None] * len(sources) if outs is None else list(outs)
         if len(sources) != len(targets):
             msg = f"batch() got {len(sources)} fields to move, but {len(targets)} to fill"
             raise ArgumentError(msg)
         key = tuple(map(id, (*sources, *targets)))
-        found = self._found(key)
-        if found is not None:
-            return found, targets
-        for u, out in zip(sources, targets, strict=True):
-            check_source(u, self.source, self._spec)
-            check_out(out, self.target, self._spec)
-        filled = [self._allocated() if out is None else out for out in targets]
-        bound = self._exchange.prepare(
-            list(map(self._block, sources)), list(map(self._block, filled))
-        )
-        if all(one is other for one, other in zip(filled, targets, strict=True)):
-            self._remember(key, bound, [*sources, *targets])
-        return bound, filled
+        bound = self._found(key)
+        if bound is None:
+            for u, out in zip(sources, targets, strict=True):
+                check_source(u, self.source, self._spec)
+                check_out(out, self.target, self._spec)
+            filled = [self._allocated() if out is None else out for out in targets]
+            bound = self._exchange.prepare(
+                list(map(self._block, sources)), list(map(self._block, filled))
+            )
+            if all(one is other for one, other in zip(filled, targets, strict=True)):
+                self._remember(key, bound, [*sources, *targets])
+            targets = filled
+        bound.reserve()
+        return bound, targets
 
     def _allocated(self) -> PencilArray | None:
         return None if self.target is None else PencilArray.allocated(self.target, *self._spec)
 
-    def _block(self, field: PencilArray | None) -> Array:
+    def _block(self, u: PencilArray | None) -> Array:
         """Own block, axes in the memory order of the target."""
-        if field is None:
+        if u is None:
             return np.empty((*self.components, *(0,) * self._sides[0].layout.ndim), self.dtype)
-        return field.local.transpose(self._axes)
+        return u.local.transpose(self._axes)
 
 
-def _unset_ghosts(targets: Sequence[PencilArray | None]) -> None:
+def unset_ghosts_of(targets: Sequence[PencilArray | None]) -> None:
     """Unset the ghosts of fields that are about to be filled, inside `pencils.debug.ghosts`."""
     if checks.on:
         for target in targets:

@@ -7,7 +7,6 @@ each lists the boxes it sends and receives, and makes the exchange.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,8 +33,7 @@ class PlanOptions(NamedTuple):
     check: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(NamedTuple):
     """The pencil of the source or of the target, seen from the communicator of the plan.
 
     Parameters
@@ -50,7 +48,7 @@ class Side:
 
     layout: Layout
     rank: int | None
-    members: tuple[int, ...] | None
+    members: tuple[int, ...] | None = None
 
     @property
     def box(self) -> Box:
@@ -70,7 +68,7 @@ class Side:
 
     def with_singletons(self, dims: frozenset[int]) -> Side:
         """Return the same side with extent 1 along some dimensions."""
-        return replace(self, layout=self.layout.with_singletons(dims)) if dims else self
+        return self._replace(layout=self.layout.with_singletons(dims)) if dims else self
 
 
 def plan_communicator(comm: MPI.Intracomm | None, *pencils: object) -> Topology:
@@ -134,7 +132,7 @@ def _as_side(name: str, pencil: object, topology: Topology) -> Side | None:
         msg = f"{name} must be a Pencil, not {type(pencil).__name__}"
         raise TypeError(msg)
     if pencil.topology is topology or congruent(pencil.topology.comm, topology.comm):
-        return Side(pencil.layout, pencil.rank, None)
+        return Side(pencil.layout, pencil.rank)
     members = translate(pencil.topology.comm, topology.comm)
     if members is None:
         msg = (

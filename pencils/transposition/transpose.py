@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from pencils.array.operands import FieldSpec, check_out, check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.exchange import AUTO
+from pencils.comm.exchange import AUTO, PreparedExchange
 from pencils.errors import PencilMismatchError
 from pencils.pencil import Pencil
-from pencils.plan import fastest_methods, kept_plan, kept_plans, plan_buffers
-from pencils.transposition.plan import Transposition
-from pencils.transposition.sides import method_key
+from pencils.plan import Agreement, kept_plan, kept_plans, plan_buffers, prepare_together
+from pencils.transposition.plan import Transposition, unset_ghosts_of
 
 
 def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) -> PencilArray:
@@ -47,45 +48,37 @@ def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) ->
     (1,)
     """
     topology = topology_among(u, pencil, out)
-    with agreed(topology.comm, "transpose") as agree:
+    plans = kept_plans(topology)
+
+    def bind(agree: Agreement) -> tuple[object, PreparedExchange, list[PencilArray | None]] | None:
         check_type("u", u, PencilArray)
         check_type("pencil", pencil, Pencil)
-        spec = FieldSpec(u.dtype, u.components, u.singletons)
+        spec = FieldSpec.of(u)
         agree(source=u.pencil, target=pencil, **spec.signature)
         _check_pair(u.pencil, pencil)
         check_out(out, pencil, spec)
-        target = PencilArray.allocated(pencil, *spec) if out is None else out
-        known = kept_plans(topology).get((u.pencil, pencil, spec))
-        if known is not None:
-            known.prepared([u], [target])
-        agree.defer(up=known is None)
-    plan = _find_plan(u, pencil, spec)
-    if agree.deferred:
-        with agreed(topology.comm, "transpose"):
-            plan.prepared([u], [target])
-    return plan(u, target)
+        key = u.pencil, pencil, spec
+        plan = plans.get(key)
+        return None if plan is None else (key, *plan.prepared([u], [out]))
+
+    key, prepared, targets = prepare_together(
+        agreed(topology.comm, "transpose"), bind, lambda: _make_plan(u, pencil)
+    )
+    plans.move_to_end(key)
+    unset_ghosts_of(targets)
+    prepared.run()
+    return cast("PencilArray", targets[0])
 
 
-def _find_plan(u: PencilArray, pencil: Pencil, spec: FieldSpec) -> Transposition:
-    """Return the kept plan for a field; all kept plans share their memory. *Collective*."""
-    topology = u.pencil.topology
-    found: Transposition = kept_plan(
+def _make_plan(u: PencilArray, pencil: Pencil) -> None:
+    """Make and keep the plan for a field; all kept plans share their memory. *Collective*."""
+    topology, spec = u.pencil.topology, FieldSpec.of(u)
+    buffers = plan_buffers(topology)
+    kept_plan(
         topology,
         (u.pencil, pencil, spec),
-        lambda: Transposition.for_spec(
-            u.pencil, pencil, spec, AUTO, buffers=plan_buffers(topology)
-        ),
+        lambda: Transposition.for_spec(u.pencil, pencil, spec, AUTO, buffers=buffers),
     )
-    return found
-
-
-def remember_method(source: Pencil, target: Pencil, spec: FieldSpec, method: str) -> None:
-    """Set the method that ``method="auto"`` uses. *Collective*."""
-    topology = source.topology
-    fastest_methods(topology)[method_key(source.layout, target.layout, spec)] = method
-    plans = kept_plans(topology)
-    while plans:  # made before this was known
-        plans.popitem()[1].free()
 
 
 def _check_pair(source: Pencil, target: Pencil) -> None:

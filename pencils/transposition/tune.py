@@ -25,8 +25,9 @@ from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout.build import factorizations
 from pencils.layout.integers import to_int
 from pencils.pencil import Pencil
+from pencils.plan import set_fastest
 from pencils.transposition.plan import Transposition
-from pencils.transposition.transpose import remember_method
+from pencils.transposition.sides import method_key
 
 
 class Row(NamedTuple):
@@ -151,7 +152,7 @@ def tune(
     rows = known or list(_measure(chains, spec, samples, shared=shared))
     tuning = _decide(chains, rows)
     for (source, target), method in zip(pairwise(tuning.pencils), tuning.methods, strict=True):
-        remember_method(source, target, spec, method)
+        set_fastest(topology, method_key(source.layout, target.layout, spec), method)
     if show and topology.rank == 0:
         print(tuning)  # noqa: T201 - what it was asked for
     if path is not None and known is None:

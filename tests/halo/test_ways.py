@@ -11,7 +11,7 @@ from pencils import HaloExchange, Pencil
 from pencils.comm import memory
 from pencils.comm.methods import messages
 from pencils.comm.topology import topology_of
-from pencils.plan import fastest_methods, kept_plans
+from pencils.plan import fastest_methods, kept_plans, set_fastest
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -82,7 +82,7 @@ def test_what_was_measured_is_used_from_then_on(comm):
     methods = fastest_methods(topology_of(own))
     (key,) = methods
     for way in (("sweeps", "messages"), ("direct", "hybrid")):
-        methods[key] = way
+        set_fastest(topology_of(own), key, way)
         u.exchange_halo()
         latest = list(kept_plans(topology_of(own)).values())[-1]
         with HaloExchange(u) as plan:
