@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from functools import cached_property
+from typing import TYPE_CHECKING, NoReturn
 
 from pencils.comm.agree import agreed, read_comm
 from pencils.comm.canonical import encoded
-from pencils.comm.topology import (
-    Topology,
-    congruent,
-    topology_of,
-)
+from pencils.comm.topology import Topology, congruent, topology_of
 from pencils.errors import ArgumentError, NotLocalError
-from pencils.layout import Box, Layout, build_layout
+from pencils.layout import Box, Extent, Layout, build_layout
 from pencils.layout.build import SplitSpec
-from pencils.layout.integers import as_dims, as_ints, to_int
+from pencils.layout.integers import as_dims, as_ints, as_rank
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
-
-
-class Extent(NamedTuple):
-    """The layout of a field, singleton dimensions included, and the own block of this rank."""
-
-    layout: Layout
-    box: Box
-    shape: tuple[int, ...]
-    local_shape: tuple[int, ...]
 
 
 class Pencil:
@@ -71,27 +59,6 @@ class Pencil:
     ((64, 48, 32), (0, 1), (1, 1))
     """
 
-    __slots__ = (
-        "_box",
-        "_comm",
-        "_encoded",
-        "_extents",
-        "_hash",
-        "_layout",
-        "_shape",
-        "_text",
-        "_topology",
-    )
-    _box: Box
-    _comm: MPI.Intracomm
-    _encoded: list[bytes]
-    _extents: dict[frozenset[int], Extent]
-    _hash: int
-    _layout: Layout
-    _shape: tuple[int, ...]
-    _text: str
-    _topology: Topology
-
     def __init__(
         self,
         shape: Sequence[int] | int,
@@ -105,7 +72,7 @@ class Pencil:
     ) -> None:
         user = read_comm(comm, "Pencil")
         topology = topology_of(user)
-        with agreed(topology.comm, "Pencil") as same:
+        with agreed(topology.comm, "Pencil") as agree:
             layout = build_layout(
                 as_ints("shape", shape),
                 topology.comm.size,
@@ -115,23 +82,18 @@ class Pencil:
                 order=order,
                 splits=splits,
             )
-            same(**layout.signature)
+            agree(**layout.signature)
         self._set(user, topology, layout)
 
     def _set(self, comm: MPI.Intracomm, topology: Topology, layout: Layout) -> None:
-        values = {
-            "_comm": comm,
-            "_topology": topology,
-            "_layout": layout,
-            "_box": layout.box(topology.comm.rank),
-            "_hash": hash(layout),
-            "_shape": layout.shape,
-            "_text": f"Pencil({layout})",
-            "_encoded": [],
-            "_extents": {},
-        }
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+        self._comm = comm
+        self._topology = topology
+        self._layout = layout
+        self._shape = layout.shape
+        self._box = layout.box(topology.comm.rank)
+        self._hash = hash(layout)
+        self._extents: dict[frozenset[int], Extent] = {}
+        self._text = f"Pencil({layout})"  # the last one: from now on the pencil is frozen
 
     def with_(
         self,
@@ -169,7 +131,7 @@ class Pencil:
         >>> Pencil((8, 8, 8)).with_(decomp=(0, 2)).decomp
         (0, 2)
         """
-        with agreed(self._topology.comm, "Pencil.with_") as same:
+        with agreed(self._topology.comm, "Pencil.with_") as agree:
             mine = self._layout
             points = mine.shape if shape is None else as_ints("shape", shape)
             dims = mine.decomp if decomp is None else decomp
@@ -187,7 +149,7 @@ class Pencil:
                 order=mine.order if order is None else order,
                 splits=splits,
             )
-            same(**layout.signature)
+            agree(**layout.signature)
         return self._sibling(layout)
 
     def staggered(self, axis: Sequence[int] | int) -> Pencil:
@@ -221,10 +183,10 @@ class Pencil:
         >>> pen.staggered(0).shape, pen.staggered((0, 1)).shape
         ((9, 6), (9, 6))
         """
-        with agreed(self._topology.comm, "Pencil.staggered") as same:
+        with agreed(self._topology.comm, "Pencil.staggered") as agree:
             dims = as_dims("axis", axis, self.ndim)
             layout = self._layout.staggered(dims)
-            same(axis=sorted(dims), **layout.signature)
+            agree(axis=sorted(dims), **layout.signature)
         return self._sibling(layout)
 
     def _sibling(self, layout: Layout) -> Pencil:
@@ -313,16 +275,10 @@ class Pencil:
 
         Raises
         ------
-        ArgumentError
+        ArgumentError, TypeError
             If there is no such rank.
         """
-        if rank is None:
-            return self._box
-        number = to_int(rank)
-        if number is None or not 0 <= number < self.size:
-            msg = f"rank={rank!r} is not one of 0..{self.size - 1}"
-            raise ArgumentError(msg)
-        return self._layout.box(number)
+        return self._box if rank is None else self._layout.box(as_rank("rank", rank, self.size))
 
     def owner(self, index: Sequence[int]) -> int:
         """Rank that owns the point with global `index`, each entry in ``[0, shape)``.
@@ -343,8 +299,7 @@ class Pencil:
             If this rank does not own it; the message names the owner.
         """
         here = as_ints("index", index)
-        owner = self.owner(here)
-        if owner != self.rank:
+        if (owner := self.owner(here)) != self.rank:
             msg = f"index {here} is owned by rank {owner}, not by rank {self.rank}"
             raise NotLocalError(msg)
         return tuple(i - lo for i, lo in zip(here, self._box.start, strict=True))
@@ -383,9 +338,8 @@ class Pencil:
         """Return layout and own block of fields with the given singleton dimensions."""
         extent = self._extents.get(singletons)
         if extent is None:
-            layout = self._layout.with_singletons(singletons)
-            box = layout.box(self.rank)
-            extent = self._extents[singletons] = Extent(layout, box, layout.shape, box.shape)
+            extent = self._layout.with_singletons(singletons).extent(self.rank)
+            self._extents[singletons] = extent
         return extent
 
     def same_blocks(self, other: Pencil) -> bool:
@@ -402,15 +356,16 @@ class Pencil:
 
     def same_ranks(self, other: Pencil) -> bool:
         """Whether both use the same processes in the same order."""
-        return self._topology is other._topology or congruent(
-            self._topology.comm, other._topology.comm
-        )
+        mine, others = self._topology, other._topology
+        return mine is others or congruent(mine.comm, others.comm)
 
     def canonical_form(self) -> object:
         """Return the encoded layout, the same for equal layouts on any communicator."""
-        if not self._encoded:
-            self._encoded.append(encoded(self._layout))
-        return self._encoded[0]
+        return self._encoded
+
+    @cached_property
+    def _encoded(self) -> bytes:
+        return encoded(self._layout)
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -423,12 +378,10 @@ class Pencil:
         return self._hash
 
     def __setattr__(self, name: str, value: object) -> None:
-        msg = f"a Pencil is frozen; make another one with pen.with_({name}=...)"
-        raise AttributeError(msg)
-
-    def __delattr__(self, name: str) -> NoReturn:
-        msg = f"a Pencil is frozen; its {name} cannot be deleted"
-        raise AttributeError(msg)
+        if hasattr(self, "_text"):
+            msg = f"a Pencil is frozen; make another one with pen.with_({name}=...)"
+            raise AttributeError(msg)
+        super().__setattr__(name, value)
 
     def __reduce__(self) -> NoReturn:
         msg = "a Pencil cannot be pickled: its communicator exists in this process only"

@@ -19,7 +19,6 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
@@ -60,9 +59,6 @@ class NoAgreement(AbstractContextManager["NoAgreement"]):
     def defer(self, *, up: bool) -> None:
         """Note that this rank must make something before it can allocate."""
         self.deferred = up
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None: ...
 
@@ -109,12 +105,7 @@ class Freeable(Uncopied, ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.free()
 
 

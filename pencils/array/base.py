@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pencils.array.allocation import Array, Key, Widths, allocate, as_dtype, as_value, padded_slices
-from pencils.layout import ghost_box, halo_room
+from pencils.layout import Extent, ghost_box, halo_room
 from pencils.layout.integers import as_ints
-from pencils.pencil import Extent, Pencil
+from pencils.pencil import Pencil
 
 _SHOWN = 4  # values
 

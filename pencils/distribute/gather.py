@@ -12,11 +12,11 @@ from pencils.array.operands import check_type, signature, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.stream import bcast_array, recv_stream, send_stream
-from pencils.distribute.partition import as_root, packing_memory, piece_index, points_per_piece
+from pencils.distribute.partition import packing_memory, piece_index, points_per_piece
 from pencils.errors import ArgumentError
 from pencils.layout import Box, Layout, Selection
 from pencils.layout import gather as gather_messages
-from pencils.layout.integers import as_dims
+from pencils.layout.integers import as_dims, as_rank
 
 
 def gather(
@@ -63,7 +63,7 @@ def gather(
     found = None
     with agreed(comm, "gather") as agree:
         check_type("u", u, PencilArray)
-        receiver = None if root is None else as_root(root, comm.size)
+        receiver = None if root is None else as_rank("root", root, comm.size)
         selection = Selection.from_key(key, u.shape)
         axes = _gathered_axes(u, dims, whole=key is Ellipsis)
         if receiver is None or receiver == comm.rank:

@@ -16,7 +16,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.stream import WINDOW, Room, recv_stream, send_stream
 from pencils.errors import ArgumentError
 from pencils.layout import Box, scatter
-from pencils.layout.integers import as_dims, as_ints
+from pencils.layout.integers import as_dims, as_rank
 from pencils.pencil import Pencil
 
 
@@ -225,7 +225,7 @@ def _scatter(
     place, dtype, source = None, None, None
     with agreed(comm, "partition") as agree:
         check_type("pencil", pencil, Pencil)
-        sender = as_root(root, comm.size)
+        sender = as_rank("root", root, comm.size)
         dims = None if dims is None else as_dims("dims", dims, pencil.ndim)
         widths = as_halo(halo, pencil.ndim)
         agree(root=sender, dims=dims, halo=widths, pencil=pencil)
@@ -292,21 +292,6 @@ def _streamer(
 
 
 # Pieces of blocks that travel to or from one rank.
-
-
-def as_root(root: Any, size: int) -> int:
-    """Normalize a rank, which must be below `size`.
-
-    Raises
-    ------
-    ArgumentError, TypeError
-        If it is not one.
-    """
-    ranks = as_ints("root", root)
-    if len(ranks) != 1 or not 0 <= ranks[0] < size:
-        msg = f"root={root} is not one of the ranks 0..{size - 1}"
-        raise ArgumentError(msg)
-    return ranks[0]
 
 
 def piece_index(box: Box, origin: tuple[int, ...] | None = None) -> Any:

@@ -19,8 +19,8 @@ from pencils.array.operands import FieldSpec
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO
-from pencils.layout import Layout, Split
-from pencils.pencil import Extent, Pencil
+from pencils.layout import Extent, Layout, Split
+from pencils.pencil import Pencil
 from pencils.plan import kept_plan, plan_buffers
 from pencils.transposition.plan import Transposition
 

@@ -8,12 +8,13 @@ their number. Imports `pencils.errors` only; no MPI, no arrays. Begin with `spli
 from pencils.layout.box import Box, Selection
 from pencils.layout.build import build_layout, choose_grid
 from pencils.layout.halo import ghost_box, halo_room, interior
-from pencils.layout.layout import Layout, ProcessGrid
+from pencils.layout.layout import Extent, Layout, ProcessGrid
 from pencils.layout.redistribution import Message, gather, redistribution, scatter
 from pencils.layout.split import Split
 
 __all__ = [
     "Box",
+    "Extent",
     "Layout",
     "Message",
     "ProcessGrid",

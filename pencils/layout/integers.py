@@ -57,6 +57,15 @@ def as_ints(name: str, values: object) -> tuple[int, ...]:
     return tuple(numbers)
 
 
+def as_rank(name: str, value: object, size: int) -> int:
+    """Return the number of one of `size` ranks as a Python int."""
+    ranks = as_ints(name, value)
+    if len(ranks) != 1 or not 0 <= ranks[0] < size:
+        msg = f"{name}={value} is not one of the ranks 0..{size - 1}"
+        raise ArgumentError(msg)
+    return ranks[0]
+
+
 def as_dims(name: str, values: object, ndim: int) -> tuple[int, ...]:
     """Return distinct dimension numbers in ``[-ndim, ndim)`` as non-negative ones."""
     given = as_ints(name, values)

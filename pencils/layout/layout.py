@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import NamedTuple
 
 from pencils.layout.box import Box, positions
 from pencils.layout.split import Split
@@ -138,6 +139,11 @@ class Layout:
         ]
         return Box(tuple(lo for lo, _ in bounds), tuple(hi for _, hi in bounds))
 
+    def extent(self, rank: int) -> Extent:
+        """Return the layout and the own block of `rank`, with their shapes."""
+        box = self.box(rank)
+        return Extent(self, box, self.shape, box.shape)
+
     def rank(self, parts: Sequence[int]) -> int:
         """Rank at the given position along each dimension."""
         return self.grid.rank([parts[dim] for dim in self.decomp])
@@ -257,6 +263,15 @@ class Layout:
         """Whether `rank` is the first of its replicas; True without singleton dimensions."""
         coords = self.grid.coords(rank)
         return all(coords[axis] == 0 for axis in self.replicated_axes)
+
+
+class Extent(NamedTuple):
+    """A layout and one block of it, with their shapes, which are computed once."""
+
+    layout: Layout
+    box: Box
+    shape: tuple[int, ...]
+    local_shape: tuple[int, ...]
 
 
 def _select(split: Split, kept: range) -> Split:
