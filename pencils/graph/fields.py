@@ -29,9 +29,9 @@ from pencils.graph.rules import Shape
 from pencils.indexer.arguments import as_coords
 from pencils.indexer.gather_scatter import GatherScatter
 from pencils.indexer.requests import locate
-from pencils.layout import redistribution
+from pencils.layout import Extent, redistribution
 from pencils.layout.halo import direct, exchange, star
-from pencils.pencil import Extent, Pencil
+from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
