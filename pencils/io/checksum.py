@@ -33,19 +33,10 @@ _PIECE = 2**14
 
 
 def checksum(data: NDArray[Any], first: int = 0) -> int:
-    """Compute the checksum of consecutive elements of an array.
+    """Compute the checksum of consecutive elements of an array, of which `first` is the position.
 
-    Parameters
-    ----------
-    data : numpy.ndarray
-        The elements in C order, of any type without Python objects; their bytes count.
-    first : int, optional
-        Position of the first of them in the C order of the whole array.
-
-    Returns
-    -------
-    int
-        The sum, from 0 to ``2**64 - 1``; add it modulo ``2**64`` to those of other parts.
+    The elements are in C order, and of any type without Python objects; their bytes count. The sum
+    is to be added modulo ``2**64`` to those of other parts.
 
     Examples
     --------
@@ -60,12 +51,7 @@ def checksum(data: NDArray[Any], first: int = 0) -> int:
     words, first = _words(data), first * _words_each(data.dtype)
     kernels = compiled()
     if kernels is not None and sys.byteorder == "little":
-        total: int = kernels.mixed_sum(words, words.itemsize, first)
-        return total
-    return _sum_pieces(words, first)
-
-
-def _sum_pieces(words: NDArray[Any], first: int) -> int:
+        return int(kernels.mixed_sum(words, words.itemsize, first))
     total = 0
     for at in range(0, words.size, _PIECE):
         total += _mixed_sum(words[at : at + _PIECE], first + at, _ramp())
@@ -73,21 +59,7 @@ def _sum_pieces(words: NDArray[Any], first: int) -> int:
 
 
 def checksum_box(data: NDArray[Any], start: Sequence[int], shape: Sequence[int]) -> int:
-    """Compute the checksum of a box of a larger array.
-
-    Parameters
-    ----------
-    data : numpy.ndarray
-        The box.
-    start : sequence of int
-        Index of its first element in the whole array.
-    shape : sequence of int
-        Shape of the whole array.
-
-    Returns
-    -------
-    int
-        The sum, as of `checksum`.
+    """Compute the checksum of a box that begins at index `start` of an array of this `shape`.
 
     Examples
     --------
@@ -138,11 +110,7 @@ def _ramp() -> Words:
 @lru_cache(maxsize=8)
 def _ramp_of_box(shape: tuple[int, ...], steps: tuple[int, ...]) -> Words:
     """Return the same as `_ramp`, for positions that are `steps` apart along each axis."""
-    along = (
-        np.arange(n, dtype=np.uint64) * np.uint64(step)
-        for n, step in zip(shape, steps, strict=True)
-    )
     ramp = np.zeros((), np.uint64)
-    for positions in along:
-        ramp = ramp[..., np.newaxis] + positions
+    for n, step in zip(shape, steps, strict=True):
+        ramp = ramp[..., np.newaxis] + np.arange(n, dtype=np.uint64) * np.uint64(step)
     return ramp.reshape(-1) * np.uint64(_STEP)

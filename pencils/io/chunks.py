@@ -22,34 +22,22 @@ GOOD_BYTES = 2**20
 MOST_BYTES = 2**32 - 1
 
 
-def count_chunks(shape: Sequence[int], chunk: Sequence[int]) -> tuple[int, ...]:
-    """Count chunks along each axis; the last one may be partly outside.
-
-    Examples
-    --------
-    >>> count_chunks((10, 3), (4, 3))
-    (3, 1)
-    """
+def count_chunks(shape: Sequence[int], chunk: Sequence[int]) -> Extents:
+    """Count chunks along each axis; the last one may be partly outside."""
     return tuple(-(-n // extent) for n, extent in zip(shape, chunk, strict=True))
 
 
 def chunk_box(index: Sequence[int], chunk: Sequence[int], shape: Sequence[int]) -> Box:
-    """Find the points of an array that are in one chunk.
-
-    Examples
-    --------
-    >>> chunk_box((2, 0), (4, 3), (10, 3))
-    Box(start=(8, 0), stop=(10, 3))
-    """
+    """Find the points of an array that are in one chunk."""
     start = tuple(i * extent for i, extent in zip(index, chunk, strict=True))
     return Box(start, tuple(map(sum, zip(start, chunk, strict=True)))) & Box.of_shape(shape)
 
 
 def choose_chunk(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
-    """Choose extents of about `GOOD_BYTES`, as far from slabs and needles as `shape` allows.
+    """Choose extents of about `GOOD_BYTES`, as nearly cubes as `shape` allows.
 
-    Dimensions are halved, so that powers of two of ranks have the same number of chunks. Where
-    the points will be does not count: the same file results on any number of processes.
+    Dimensions are halved, so that powers of two of ranks have the same number of chunks. The
+    decomposition does not count: the same file results on any number of processes.
 
     Examples
     --------
@@ -65,13 +53,7 @@ def choose_chunk(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
 
 
 def enlarge(chunk: Sequence[int], shape: Sequence[int], most: int) -> tuple[int, ...]:
-    """Join chunks, along the last axes first, to blocks of at most `most` points.
-
-    Examples
-    --------
-    >>> enlarge((2, 3), (100, 10), 70)
-    (6, 10)
-    """
+    """Join chunks, along the last axes first, to blocks of at most `most` points."""
     block = list(chunk)
     for axis in reversed(range(len(block))):
         block[axis] = min(block[axis] * max(1, most // prod(block)), shape[axis])
@@ -93,13 +75,7 @@ def whole_chunks(split: Split, chunk: int) -> tuple[int, ...] | None:
 
 
 def cut_points(split: Split, chunk: int, points: int) -> tuple[int, ...]:
-    """Cut the points of a dimension as its chunks are.
-
-    Examples
-    --------
-    >>> cut_points(Split(3, 2), 4, 10)
-    (0, 8, 10)
-    """
+    """Cut the points of a dimension as its chunks are."""
     starts = (split.bounds(part)[0] for part in range(split.parts))
     return (*(min(start * chunk, points) for start in starts), points)
 
@@ -107,17 +83,8 @@ def cut_points(split: Split, chunk: int, points: int) -> tuple[int, ...]:
 def chunk_in_order(shape: Sequence[int], itemsize: int, limit: int) -> tuple[int, ...]:
     """Cut an array into chunks that are, one after the other, the array in C order.
 
-    Along the first axis the last chunk may reach beyond the array; where that would leave gaps,
-    along another one, only divisors of its length are taken.
-
-    Parameters
-    ----------
-    shape : sequence of int
-        Shape of the array.
-    itemsize : int
-        Bytes of an element.
-    limit : int
-        Most bytes of a chunk.
+    No chunk has more than `limit` bytes. Along the first axis the last chunk may reach beyond the
+    array; along other axes that would leave gaps, so only divisors of their length are taken.
 
     Examples
     --------
@@ -151,32 +118,17 @@ _KEYWORDS = ("compression", "compression_opts", "shuffle", "fletcher32", "scaleo
 
 @dataclass(frozen=True)
 class Chunking:
-    """Filters for all fields, and extents of chunks: for all, for fields by name, or for none.
+    """Filters for all fields, and extents of chunks: for all, for fields by name, or for none."""
 
-    Parameters
-    ----------
-    compression : mapping of str to object, optional
-        The filters, as keywords of h5py's ``create_dataset``; none means that only fields with
-        given extents are chunked.
-    extents : tuple of int, optional
-        One for each dimension of all fields; empty if they are not given.
-    named : mapping of str to tuple of int, optional
-        The same for single fields.
-    """
-
+    # As keywords of h5py's create_dataset; if empty, only fields with given extents are chunked.
     compression: Mapping[str, Any] = field(default_factory=dict)
-    extents: Extents = ()
-    named: Mapping[str, Extents] = field(default_factory=dict)
+    extents: Extents = ()  # one for each dimension of all fields
+    named: Mapping[str, Extents] = field(default_factory=dict)  # the same for single fields
 
     def chunks(self, entry: DatasetInfo) -> Extents:
         """Extents of the chunks of a field, components included; empty if it has none.
 
-        Raises
-        ------
-        ArgumentError
-            If they do not fit its dimensions, or are too large for HDF5.
-        TypeError
-            If its elements cannot be chunked.
+        Raises ArgumentError or TypeError if its elements or dimensions cannot be chunked so.
         """
         lead = entry.components or 0
         points = entry.shape[lead:]
@@ -205,13 +157,7 @@ class Chunking:
         return (1,) * lead + extents
 
     def check_names(self, names: Iterable[str]) -> None:
-        """Check that all names in `named` are among these.
-
-        Raises
-        ------
-        ArgumentError
-            If one is not.
-        """
+        """Raise ArgumentError if a name in `named` is not among these."""
         unknown = sorted(set(self.named) - set(names))
         if unknown:
             msg = f"chunks has extents for {unknown[0]!r}, which is none of the fields"
@@ -219,13 +165,7 @@ class Chunking:
 
 
 def read_chunking(compression: object, chunks: object) -> Chunking:
-    """Read the arguments `compression` and `chunks` of `save`.
-
-    Raises
-    ------
-    ArgumentError, TypeError
-        If they are not as `save` documents; `check_filters` asks HDF5 for the filters.
-    """
+    """Check the arguments `compression` and `chunks` of `save`, but for what HDF5 has to check."""
     filters = _read_compression(compression)
     if chunks is None:
         return Chunking(filters)

@@ -69,6 +69,16 @@ def open_regular(path: str) -> int:
     return handle
 
 
+@contextmanager
+def open_to_read(path: str) -> Iterator[int]:
+    """Open a file as `open_regular` does, for a ``with`` block."""
+    handle = open_regular(path)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
 def _check_kind(path: str, mode: int) -> None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))

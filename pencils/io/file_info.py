@@ -39,57 +39,32 @@ _BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
 
 @dataclass(frozen=True, slots=True)
 class DatasetInfo:
-    """One dataset of a file, as rank 0 describes it to all ranks.
+    """One dataset of a file, as rank 0 describes it to all ranks."""
 
-    Parameters
-    ----------
-    name : str
-        Path in the file, like ``"u"`` or ``"fluid/u"``.
-    shape : tuple of int
-        Global shape, components first.
-    dtype : numpy.dtype
-        Element type, byte order included.
-    offset : int or None
-        Where the elements start in the file, in C order; None if they are no plain bytes there:
-        chunked, compressed, virtual.
-    components : int or None
-        Number of component axes; None if unknown.
-    singletons : tuple of bool
-        Whether the field is a singleton along each dimension; empty if unknown.
-    periodic : tuple of bool
-        Whether each dimension is periodic; empty if unknown.
-    boundary : tuple of (int, int)
-        Numbers of boundary points before and after each dimension; empty for none.
-    kind : str
-        Empty for a field; else the kind of a value, as of `Stored`.
-    checksum : int or None
-        Checksum of its elements; None if unknown.
-    chunks : tuple of int
-        Extents of a chunk; empty without chunks.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    name: str  # path in the file, like "u" or "fluid/u"
+    shape: tuple[int, ...]  # global, components first
+    dtype: np.dtype[Any]  # byte order included
+    # Where the elements start in the file, in C order; None if they are no plain bytes there:
+    # chunked, compressed, virtual.
     offset: int | None = None
-    components: int | None = None
-    singletons: tuple[bool, ...] = ()
+    components: int | None = None  # number of component axes; None if unknown
+    singletons: tuple[bool, ...] = ()  # by dimension; empty if unknown, like the next
     periodic: tuple[bool, ...] = ()
-    boundary: Widths = ()
-    kind: str = ""
-    checksum: int | None = None
-    chunks: tuple[int, ...] = ()
+    boundary: Widths = ()  # numbers of boundary points by dimension; empty for none
+    kind: str = ""  # empty for a field; else the kind of a value, as of `Stored`
+    checksum: int | None = None  # of the elements; None if unknown
+    chunks: tuple[int, ...] = ()  # extents of a chunk; empty without chunks
 
     @classmethod
-    def of(cls, name: str, field: PencilArray, boundary: Widths = ()) -> DatasetInfo:
+    def of(cls, name: str, u: PencilArray, boundary: Widths = ()) -> DatasetInfo:
         """Describe a field to store."""
         return cls(
             name,
-            field.shape,
-            field.dtype,
-            components=len(field.components),
-            singletons=tuple(dim in field.singletons for dim in range(field.pencil.ndim)),
-            periodic=field.pencil.periodic,
+            u.shape,
+            u.dtype,
+            components=len(u.components),
+            singletons=tuple(dim in u.singletons for dim in range(u.pencil.ndim)),
+            periodic=u.pencil.periodic,
             boundary=boundary if any(map(any, boundary)) else (),
         )
 
@@ -107,27 +82,18 @@ class DatasetInfo:
 
 
 class Stored(NamedTuple):
-    """A value as it is stored in a file.
+    """A value as it is stored in a file."""
 
-    Parameters
-    ----------
-    kind : str
-        What it was: ``"int"``, ``"str"``, ``"numpy"``, ``"Generator"``, and so on.
-    data : numpy.ndarray
-        Its elements; text is one element, in UTF-8.
-    """
-
-    kind: str
-    data: Array
+    kind: str  # what it was: "int", "str", "numpy", "Generator", and so on
+    data: Array  # its elements; text is one element, in UTF-8
 
     def __repr__(self) -> str:
         """Text that is the same for equal values only, for ranks to compare."""
         if self.data.size == 1 and self.kind not in (_GENERATOR, _BITS):
-            return f"{self.kind} {self.data.item()!r:.80} of {self.data.dtype}{self._digest()}"
-        return f"{self.kind} of {self.data.dtype} {self.data.shape}{self._digest()}"
-
-    def _digest(self) -> str:
-        return f" [{blake2b(self.data.tobytes(), digest_size=6).hexdigest()}]"
+            text = f"{self.kind} {self.data.item()!r:.80} of {self.data.dtype}"
+        else:
+            text = f"{self.kind} of {self.data.dtype} {self.data.shape}"
+        return f"{text} [{blake2b(self.data.tobytes(), digest_size=6).hexdigest()}]"
 
 
 class Access(NamedTuple):
@@ -168,31 +134,13 @@ class Identity(NamedTuple):
 
 
 class FileInfo(NamedTuple):
-    """Contents of a file: its datasets, and what is small enough to be read at once.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    identity : Identity
-        Of the file, before anything was read, on rank 0.
-    datasets : list of DatasetInfo
-        Descriptions of the fields; for `verify`, of all datasets that have a checksum.
-    values : dict of str to Stored
-        Values, which all ranks get.
-    attrs : dict of str to object
-        Attributes of the user.
-    step : int or None
-        Number of the time step.
-    time : float or None
-        Time of the run.
-    """
+    """Contents of a file: its datasets, and what is small enough to be read at once."""
 
     path: str
-    identity: Identity
-    datasets: list[DatasetInfo]
+    identity: Identity  # before anything was read, on rank 0
+    datasets: list[DatasetInfo]  # the fields; for `verify`, all datasets that have a checksum
     values: dict[str, Stored]
-    attrs: dict[str, Any]
+    attrs: dict[str, Any]  # of the user
     step: int | None
     time: float | None
 
@@ -217,12 +165,7 @@ def _replaced(path: str) -> CheckpointError:
 
 
 def encode(value: object) -> Stored:
-    """Make an array of a value.
-
-    Raises
-    ------
-    TypeError
-        If it is none that can be stored.
+    """Make an array of a value; raise TypeError if it cannot be stored.
 
     Examples
     --------

@@ -19,7 +19,7 @@ from pencils.array.allocation import Array
 from pencils.distribute.partition import ArrayLike
 from pencils.errors import CheckpointError
 from pencils.io.checksum import checksum
-from pencils.io.file_access import number_of, open_regular, reading, system
+from pencils.io.file_access import number_of, open_to_read, reading, system
 from pencils.io.file_info import (
     COORDINATE,
     FORMAT,
@@ -88,15 +88,7 @@ def describe_summed(path: str, access: Access) -> FileInfo:
 
 
 def read_box(file: Any, name: str, key: tuple[Any, ...]) -> Array:
-    """Read a box of a dataset, whatever its storage.
-
-    Raises
-    ------
-    CheckpointError
-        If HDF5 cannot decode the data.
-    OSError
-        If the system cannot read the file.
-    """
+    """Read a box of a dataset; raise CheckpointError if HDF5 cannot decode the data."""
     try:
         return np.asarray(file[name][key])
     except (KeyError, OSError, RuntimeError) as error:
@@ -130,13 +122,8 @@ def opened(path: str) -> Iterator[Any]:
 def open_whole(path: str, access: Access = _ORDINARY) -> Iterator[HDF5File]:
     """Open a file in a ``with`` block, after plain reads have compared it with its manifest.
 
-    Raises
-    ------
-    CheckpointError
-        If it is damaged, of a format that is too new, or another tool has written to a file of
-        pencils.
-    OSError
-        If the file cannot be read.
+    Raises CheckpointError if it is damaged, of a format that is too new, or another tool has
+    written to a file of pencils; OSError if the system cannot read it.
     """
     record = check_manifest(path, edited=access.edited) if access.verify else None
     with reading(path), opened(path) as file:
@@ -148,24 +135,12 @@ def open_whole(path: str, access: Access = _ORDINARY) -> Iterator[HDF5File]:
 
 
 class HDF5File(NamedTuple):
-    """An open file that is as it was written, as far as its manifest shows.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    file : h5py.File
-        The same, open.
-    record : Checked or None
-        Its manifest, if it has one and it was compared.
-    external : bool
-        Whether data may be in other files.
-    """
+    """An open file that is as it was written, as far as its manifest shows."""
 
     path: str
-    file: Any
-    record: Checked | None
-    external: bool
+    file: Any  # h5py.File
+    record: Checked | None  # its manifest, if it has one and it was compared
+    external: bool  # whether data may be in other files
 
     @property
     def listed(self) -> Mapping[str, Listed] | None:
@@ -216,18 +191,12 @@ class HDF5File(NamedTuple):
 
     def is_summed(self, name: str) -> bool:
         """Whether a dataset has a checksum."""
-        listed = self._listed(name)
+        listed = (self.listed or {}).get(name)
         in_manifest = listed is not None and listed.checksum is not None
         return in_manifest or RESERVED + "checksum" in self.file[name].attrs
 
     def dataset(self, name: str) -> Any:
-        """Return an open dataset.
-
-        Raises
-        ------
-        CheckpointError
-            If there is none, or it is in another file although `external` is False.
-        """
+        """Return a dataset; CheckpointError if there is none, or it may not be read."""
         file, path = self.file, self.path
         found = find_anywhere(file, name) if self.external else find_inside(path, file, name)
         if isinstance(found, h5py.Dataset):
@@ -239,17 +208,11 @@ class HDF5File(NamedTuple):
         raise CheckpointError(msg)
 
     def describe(self, name: str) -> DatasetInfo:
-        """Describe a dataset.
-
-        Raises
-        ------
-        CheckpointError
-            If there is none, no field can hold it, or it differs from its line in the manifest.
-        """
+        """Describe a dataset; CheckpointError if that is impossible, or the manifest differs."""
         info = describe_dataset(self.path, name, self.dataset(name))
         if info.kind and self.file.driver == "fileobj":  # patches may change its bytes
             info = replace(info, offset=None)
-        listed = self._listed(name)
+        listed = (self.listed or {}).get(name)
         if listed is None:
             return info
         if (listed.dtype, listed.shape) != Listed.of(info)[1:3]:
@@ -258,25 +221,13 @@ class HDF5File(NamedTuple):
 
     def info(self, identity: Identity, datasets: Iterable[DatasetInfo]) -> FileInfo:
         """Read the values among some datasets, and the attributes."""
-        attrs, fields, values = self.file.attrs, [], {}
-        for one in datasets:
-            if one.kind:
-                values[one.name] = _read_value(self.path, self.file, one)
-            else:
-                fields.append(one)
-        step, time = (attrs.get(RESERVED + name) for name in ("step", "time"))
-        return FileInfo(
-            self.path,
-            identity,
-            fields,
-            values,
-            _read_attrs(self.file),
-            None if step is None else int(step),
-            None if time is None else float(time),
-        )
-
-    def _listed(self, name: str) -> Listed | None:
-        return None if self.listed is None else self.listed.get(name)
+        path, file = self.path, self.file
+        infos = list(datasets)
+        values = {one.name: _read_value(path, file, one) for one in infos if one.kind}
+        fields = [one for one in infos if not one.kind]
+        step, time = (file.attrs.get(RESERVED + name) for name in ("step", "time"))
+        numbers = None if step is None else int(step), None if time is None else float(time)
+        return FileInfo(path, identity, fields, values, _read_attrs(file), *numbers)
 
 
 def _open_file(path: str) -> Any:
@@ -297,16 +248,13 @@ def _open_file(path: str) -> Any:
 
 def _is_hdf5(path: str) -> bool:
     """Whether a file begins with the signature of HDF5, or has it behind a user block."""
-    handle = open_regular(path)
-    try:
+    with open_to_read(path) as handle:
         size, at = os.fstat(handle).st_size, 0
         while at < size:
             if os.pread(handle, len(_SIGNATURE), at) == _SIGNATURE:
                 return True
             at = max(_USER_BLOCK, 2 * at)
-        return False
-    finally:
-        os.close(handle)
+    return False
 
 
 def _open(path: str) -> Any:

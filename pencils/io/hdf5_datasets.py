@@ -62,10 +62,7 @@ def find_anywhere(file: Any, name: str) -> Any:
 def find_inside(path: str, file: Any, name: str) -> Any:
     """Return the object with a name; None if there is none.
 
-    Raises
-    ------
-    CheckpointError
-        If it, or data that it shows, are in another file.
+    Raises CheckpointError if it, or data that it shows, are in another file.
     """
     return _find(path, file, name, frozenset())
 
@@ -96,10 +93,7 @@ def is_array(dataset: Any) -> bool:
 def describe_dataset(path: str, name: str, dataset: Any) -> DatasetInfo:
     """Describe a dataset.
 
-    Raises
-    ------
-    CheckpointError
-        If no field can hold it, or it reaches beyond the end of the file.
+    Raises CheckpointError if no field can hold it, or it reaches beyond the end of the file.
     """
     if dataset.shape is None:
         msg = f"{name!r} in {path} is empty: it has neither shape nor points"
@@ -173,7 +167,7 @@ def _check_sources(path: str, file: Any, name: str, layout: Any, seen: frozenset
             if not (is_index and _SNAPSHOT.fullmatch(other)):
                 raise outside(path, name, f"a view of {other!r},")
         elif "%" in source:  # a pattern for several names
-            raise outside(path, name, "a view of what may lie in")
+            raise outside(path, name, "a view of what may be in")
         else:
             _find(path, file, source, seen | {name})
 

@@ -38,7 +38,7 @@ import numpy as np
 
 from pencils.errors import CheckpointError
 from pencils.io.captured_file import CapturedFile
-from pencils.io.file_access import open_regular, read
+from pencils.io.file_access import open_to_read, read
 from pencils.io.file_info import DatasetInfo
 
 # Of the superblock: what it begins with, the size of addresses and lengths, its own size, and
@@ -75,31 +75,15 @@ class Listed(NamedTuple):
 
 @dataclass(frozen=True)
 class Manifest:
-    """The contents of a file.
+    """The contents of a file."""
 
-    Parameters
-    ----------
-    datasets : mapping of str to Listed
-        Fields, values and coordinates.
-    size : int
-        Where HDF5's part of the file ends.
-    total : int
-        Sum of the digests of that part, without `outside`.
-    outside : sequence of (int, int)
-        Extents that are not in the sum, sorted.
-    earlier : tuple of int
-        Offset, length and digest of an earlier manifest, whose `outside` holds here too; zeros if
-        there is none.
-    patches : sequence of (int, bytes)
-        Bytes that the file has, or is about to have, at some offsets.
-    """
-
-    datasets: Mapping[str, Listed]
-    size: int
-    total: int
-    outside: Sequence[Extent]
+    datasets: Mapping[str, Listed]  # fields, values and coordinates
+    size: int  # where HDF5's part of the file ends
+    total: int  # sum of the digests of that part, without `outside`
+    outside: Sequence[Extent]  # extents that are not in the sum, sorted
+    # Offset, length and digest of an earlier manifest, whose `outside` holds here too, or zeros.
     earlier: tuple[int, int, int] = (0, 0, 0)
-    patches: Sequence[Patch] = ()
+    patches: Sequence[Patch] = ()  # bytes that the file has, or is about to have, at some offsets
 
     def encode(self) -> bytes:
         """Return it as text."""
@@ -117,28 +101,19 @@ class Manifest:
 
     @classmethod
     def decode(cls, path: str, text: bytes) -> Manifest:
-        """Make it from its text.
-
-        Raises
-        ------
-        CheckpointError
-            If it is of a format that is too new.
-        """
+        """Make it from its text; CheckpointError if it is of a format that is too new."""
         parts = json.loads(text)
         if parts["format"] > _FORMAT:
             msg = f"{path} was written by a newer pencils; install that to read it"
             raise CheckpointError(msg)
-        return cls(
-            {
-                name: Listed(kind, dtype, tuple(shape), total)
-                for name, kind, dtype, shape, total in parts["datasets"]
-            },
-            parts["size"],
-            parts["total"],
-            [(offset, count) for offset, count in parts["outside"]],
-            tuple(parts["earlier"]),
-            [(offset, bytes.fromhex(data)) for offset, data in parts["patches"]],
-        )
+        datasets = {
+            name: Listed(kind, dtype, tuple(shape), total)
+            for name, kind, dtype, shape, total in parts["datasets"]
+        }
+        outside = [(offset, count) for offset, count in parts["outside"]]
+        patches = [(offset, bytes.fromhex(data)) for offset, data in parts["patches"]]
+        earlier = tuple(parts["earlier"])
+        return cls(datasets, parts["size"], parts["total"], outside, earlier, patches)
 
 
 class Record(NamedTuple):
@@ -187,14 +162,7 @@ def page_digests(
 ) -> dict[int, int]:
     """Sum up the pages that have bytes between `start` and `stop`, by number.
 
-    Parameters
-    ----------
-    file : CapturedFile
-        The file, with its patches.
-    outside : sequence of (int, int)
-        Extents that are left out, sorted.
-    start, stop : int
-        The bytes. Of the first and the last page, bytes beyond these are left out.
+    Bytes of the sorted extents `outside` are left out, and those before `start` and after `stop`.
     """
     near = outside[max(0, bisect(outside, (start,)) - 1) : bisect(outside, (stop,))]
     found: dict[int, int] = {}
@@ -231,12 +199,9 @@ def complement(extents: Iterable[Extent], start: int, stop: int) -> list[Extent]
 
 
 def end_of(head: bytes) -> int | None:
-    """Return the end of the file by a superblock; None if pencils does not write such superblocks.
+    """Return the end of the file by a superblock, the first 96 bytes or more.
 
-    Parameters
-    ----------
-    head : bytes
-        The first bytes of the file, 96 or more.
+    None means that pencils does not write such superblocks.
     """
     at, sizes = _SIZES
     if not head.startswith(_SIGNATURE) or head[at : at + 2] != sizes or len(head) < _HEAD:
@@ -254,41 +219,24 @@ def read_head(handle: int) -> bytes:
 def check_manifest(path: str, *, edited: bool = False) -> Checked | None:
     """Compare all bytes of a file, but data that have checksums, with its record.
 
-    Parameters
-    ----------
-    path : str
-        The file.
-    edited : bool, optional
-        Whether a file that has lost its record may pass.
-
-    Returns
-    -------
-    Checked or None
-        None if the file ends where its superblock states, or is no HDF5 file as pencils writes
-        them: then it is of another program, or another program has written to it.
-
-    Raises
-    ------
-    CheckpointError
-        If the file is damaged, or not a regular file.
-    OSError
-        If it cannot be read.
+    Returns None if the file ends where its superblock states, or is no HDF5 file as pencils writes
+    them: then it is of another program, or another program has written to it. With ``edited=True``,
+    any file that has lost its record may pass. Raises CheckpointError if the file is damaged or not
+    a regular file, OSError if the system cannot read it.
     """
-    handle = open_regular(path)
-    try:
-        record = find_record(path, handle, edited=edited)
-        if record is None:
-            return None
-        manifest = record.manifest
-        outside = sorted(_outside(path, handle, manifest))
-        with CapturedFile(path) as file:
-            for patch in manifest.patches:
-                file.poke(*patch)
-            pages = page_digests(file, outside, 0, manifest.size)
-    except OSError as error:
-        raise OSError(error.errno, f"cannot read: {error.strerror}", path) from error
-    finally:
-        os.close(handle)
+    with open_to_read(path) as handle:
+        try:
+            record = find_record(path, handle, edited=edited)
+            if record is None:
+                return None
+            manifest = record.manifest
+            outside = sorted(_outside(path, handle, manifest))
+            with CapturedFile(path) as file:
+                for patch in manifest.patches:
+                    file.poke(*patch)
+                pages = page_digests(file, outside, 0, manifest.size)
+        except OSError as error:
+            raise OSError(error.errno, f"cannot read: {error.strerror}", path) from error
     if sum(pages.values()) % 2**64 != manifest.total:
         raise broken(path, "the part that HDF5 reads is")
     return Checked(record, outside, pages)

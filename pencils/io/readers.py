@@ -46,7 +46,7 @@ _NUMBERS = "biufc"  # kinds of dtypes that can be converted into each other
 
 
 class Format(Protocol):
-    """Functions of a module that reads files of one format. None communicates.
+    """Functions of a module that reads files of one format. No function communicates.
 
     Paths are real paths. All functions raise CheckpointError if the file is damaged or of another
     format, OSError if the system cannot read it.

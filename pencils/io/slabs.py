@@ -1,8 +1,8 @@
-"""Fields as slabs: cut along their slowest dimension only, so that every rank has one run of bytes.
+"""Fields as files hold them: as slabs, in which every rank has one run of bytes; with boundaries.
 
-Files hold fields in C order. In a slab layout each rank's part of a component is contiguous there:
-one long write instead of many short ones, or of strided file views of MPI, which are slow and, in
-some MPIs, wrong.
+Files hold fields in C order. A slab is cut along its slowest dimension only, so that each rank's
+part of a component is contiguous there: one long write instead of many short ones, or of strided
+file views of MPI, which are slow and, in some MPIs, wrong.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ DIRECT_BYTES = 2**16
 PIECE_BYTES = 2**23
 # Memory for packing, besides the field and the slab.
 STAGING_BYTES = 2**26
-
 
 # Points of this rank that are consecutive in the C order of the global array: where they begin, in
 # bytes from the start of the field, and a view of them.
@@ -133,88 +132,88 @@ def pieces(run: Run, nbytes: int) -> Iterator[Run]:
 class Slabs:
     """Brings fields to slabs and back, one after the other. All but `close` is *Collective*.
 
-    The slab is kept while fields of the same kind follow each other, and given back when another
-    kind comes: of a checkpoint, one field at a time exists twice. Plans are found again next time,
+    The slab is kept while fields of the same type follow each other, and released before one of
+    another type: of a checkpoint, one field at a time exists twice. Plans are kept for later calls,
     and pack in the memory that all transposes share.
     """
 
     def __init__(self) -> None:
-        self._kind: object = None
+        self._spec: object = None
         self._slab: PencilArray | None = None
 
-    def of(self, field: PencilArray) -> PencilArray:
-        """Return `field` in slabs: itself if it is in slabs already."""
-        if is_slab(field.extent.layout):
-            return field
-        plan = _find_plan(field, back=False)
-        return plan(field, self._find_slab(plan.target, field))
+    def of(self, u: PencilArray) -> PencilArray:
+        """Return `u` in slabs: itself if it is in slabs already."""
+        if is_slab(u.extent.layout):
+            return u
+        plan = _find_plan(u, back=False)
+        return plan(u, self._find_slab(plan.target, u))
 
-    def into(self, field: PencilArray) -> PencilArray:
-        """Return a slab to be filled with the values for `field`.
+    def into(self, u: PencilArray) -> PencilArray:
+        """Return a slab to be filled with the values for `u`.
 
-        If it is one, or has runs so long that reading them beats an exchange, it is `field` itself.
+        If it is one, or has runs so long that reading them beats an exchange, it is `u` itself.
         """
-        layout = field.extent.layout
-        if is_slab(layout) or run_bytes(layout, field.dtype.itemsize) >= DIRECT_BYTES:
-            return field
-        return self._find_slab(_find_plan(field, back=True).source, field)
+        layout = u.extent.layout
+        if is_slab(layout) or run_bytes(layout, u.dtype.itemsize) >= DIRECT_BYTES:
+            return u
+        return self._find_slab(_find_plan(u, back=True).source, u)
 
-    def spread(self, slab: PencilArray, field: PencilArray) -> None:
-        """Move a slab that came from `into` to its field."""
-        if slab is not field:
-            _find_plan(field, back=True)(slab, field)
+    def spread(self, slab: PencilArray, u: PencilArray) -> None:
+        """Move a slab that came from `into` to its u."""
+        if slab is not u:
+            _find_plan(u, back=True)(slab, u)
 
     def close(self) -> None:
         """Give back the slab."""
-        self._kind = self._slab = None
+        self._spec = self._slab = None
 
-    def _find_slab(self, end: Pencil | None, field: PencilArray) -> PencilArray:
+    def _find_slab(self, end: Pencil | None, u: PencilArray) -> PencilArray:
         pencil = cast("Pencil", end)  # no rank is left out
-        kind = FieldSpec.of(field)
-        if self._slab is None or self._kind != (pencil, kind):
+        spec = FieldSpec.of(u)
+        if self._slab is None or self._spec != (pencil, spec):
             self.close()
             with agreed(pencil.topology.comm, "Slabs"):  # one rank may have no memory for it
-                self._slab = PencilArray.allocated(pencil, *kind)
-            self._kind = pencil, kind
+                self._slab = PencilArray.allocated(pencil, *spec)
+            self._spec = pencil, spec
         return self._slab
 
 
 class SlabCopies(Slabs):
     """Copies fields to slabs of their own, which keep the values. *Collective*."""
 
-    def of(self, field: PencilArray) -> PencilArray:
-        """Return a new field in slabs, with the values of `field`."""
-        slab = super().of(field)
-        with agreed(field.pencil.topology.comm, "Slabs"):  # one rank may have no memory for it
+    def of(self, u: PencilArray) -> PencilArray:
+        """Return a new field in slabs, with the values of `u`."""
+        slab = super().of(u)
+        with agreed(u.pencil.topology.comm, "Slabs"):  # one rank may have no memory for it
             block = slab.local.copy()
         return PencilArray.from_block(slab.pencil, block, slab.singletons)
 
 
-def _find_plan(field: PencilArray, *, back: bool) -> Transposition:
+def _find_plan(u: PencilArray, *, back: bool) -> Transposition:
     """Find the plan from a field to slabs, or ``back``; later saves find it again."""
-    kind = FieldSpec.of(field)
+    spec = FieldSpec.of(u)
 
     def make() -> Transposition:
-        along = slab_dimension(field.extent.shape)
-        flat = field.pencil.with_(decomp=along, order=range(field.pencil.ndim))
-        ends = (flat, field.pencil) if back else (field.pencil, flat)
-        buffers = plan_buffers(field.pencil.topology)
+        along = slab_dimension(u.extent.shape)
+        flat = u.pencil.with_(decomp=along, order=range(u.pencil.ndim))
+        ends = (flat, u.pencil) if back else (u.pencil, flat)
+        buffers = plan_buffers(u.pencil.topology)
         return Transposition.for_spec(
-            *ends, kind, AUTO, buffers=buffers, max_buffer_bytes=STAGING_BYTES
+            *ends, spec, AUTO, buffers=buffers, max_buffer_bytes=STAGING_BYTES
         )
 
-    key = ("slabs", field.pencil, kind, back)
-    plan: Transposition = kept_plan(field.pencil.topology, key, make)
+    key = ("slabs", u.pencil, spec, back)
+    plan: Transposition = kept_plan(u.pencil.topology, key, make)
     return plan
 
 
-def boundary_widths(field: PencilArray) -> Widths:
+def boundary_widths(u: PencilArray) -> Widths:
     """How many boundary points a field has before and after each dimension.
 
     Only beyond the ends of dimensions that do not wrap are there any.
     """
-    along = enumerate(zip(field.halo, field.extent.shape, strict=True))
-    periodic, none = field.pencil.periodic, field.singletons | field.trimmed
+    along = enumerate(zip(u.halo, u.extent.shape, strict=True))
+    periodic, none = u.pencil.periodic, u.singletons | u.trimmed
     return tuple(
         (0, 0) if periodic[dim] or points == 0 or dim in none else halo
         for dim, (halo, points) in along
@@ -241,26 +240,26 @@ def _widened_bounds(split: Split, lo: int, points: int) -> tuple[int, ...]:
     return tuple(ends.get(bound, bound + lo) for bound in bounds)
 
 
-def with_boundary(field: PencilArray, pencil: Pencil, widths: Widths) -> PencilArray:
+def with_boundary(u: PencilArray, pencil: Pencil, widths: Widths) -> PencilArray:
     """View a field, which has room for them, together with its boundary points."""
-    here = _here(field.extent, widths)
-    block = field.padded[padded_slices(field.extent.local_shape, field.halo_room, here)]
-    return PencilArray.from_block(pencil, block, field.singletons)
+    here = _here(u.extent, widths)
+    block = u.padded[padded_slices(u.extent.local_shape, u.halo_room, here)]
+    return PencilArray.from_block(pencil, block, u.singletons)
 
 
-def has_room(field: PencilArray, widths: Widths) -> bool:
+def has_room(u: PencilArray, widths: Widths) -> bool:
     """Whether a field can hold that many boundary points."""
-    pairs = zip(boundary_widths(field), widths, strict=True)
+    pairs = zip(boundary_widths(u), widths, strict=True)
     return all(have[0] >= lo and have[1] >= hi for have, (lo, hi) in pairs)
 
 
-def copy_common(wide: PencilArray, field: PencilArray, widths: Widths) -> None:
+def copy_common(wide: PencilArray, u: PencilArray, widths: Widths) -> None:
     """Fill a field from one that also has boundary points, as far as it has room for these."""
-    pairs = zip(boundary_widths(field), widths, strict=True)
+    pairs = zip(boundary_widths(u), widths, strict=True)
     common = tuple((min(a, lo), min(b, hi)) for (a, b), (lo, hi) in pairs)
-    there, here = _here(field.extent, widths), _here(field.extent, common)
-    local = field.extent.local_shape
-    target = field.padded[padded_slices(local, field.halo_room, here)]
+    there, here = _here(u.extent, widths), _here(u.extent, common)
+    local = u.extent.local_shape
+    target = u.padded[padded_slices(local, u.halo_room, here)]
     target[...] = wide.local[padded_slices(local, there, here)]
 
 
