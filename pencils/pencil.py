@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn
 
-from pencils.comm.agree import agreed, read_comm
+from pencils.comm.agree import agreed, as_comm
 from pencils.comm.canonical import encoded
 from pencils.comm.topology import Topology, congruent, topology_of
 from pencils.errors import ArgumentError, NotLocalError
@@ -70,7 +70,7 @@ class Pencil:
         order: Sequence[int] | None = None,
         splits: SplitSpec | Sequence[SplitSpec] | None = None,
     ) -> None:
-        user = read_comm(comm, "Pencil")
+        user = as_comm(comm, "Pencil")
         topology = topology_of(user)
         with agreed(topology.comm, "Pencil") as agree:
             layout = build_layout(

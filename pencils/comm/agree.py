@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from hashlib import blake2b
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -16,14 +17,16 @@ from pencils.errors import ArgumentError, RankDisagreementError, TypeDisagreemen
 
 # Less than any digest and its negative: for a rank without data, which have no type.
 _NO_TYPE = -(2**62)
+# Number and text of a value, as other ranks can compare and show it.
+_Described = tuple[int, str]
 
 
 class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):``
     """Run checks that may fail on some ranks only, then continue on all ranks or on none.
 
-    The body holds checks and nothing that communicates. If it raises on any rank, every rank
-    raises an error of that type which names the rank. Values recorded by calling the object must be
-    equal on all ranks. One small Allreduce, no objects, unless something is wrong.
+    The body contains checks and does not communicate. If it raises on any rank, every rank raises
+    an error of that type which names the rank. Values recorded by calling the object must be equal
+    on all ranks. Costs one small Allreduce, and no pickled objects unless something is wrong.
 
     Parameters
     ----------
@@ -84,52 +87,48 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
             return
         if self._comm.size == 1:
             return
+        least = most = _NO_TYPE
         try:
             call = _digest(encoded_call(self._call, self._values))
-            told = None if self._dtype is None else token(self._dtype)
-        except Exception as odd:  # noqa: BLE001 - a value that cannot be compared is a fault, too
+            if self._dtype is not None:
+                most = token(self._dtype)
+                least = -most
+        except Exception as odd:  # noqa: BLE001 - a value that cannot be compared is an error, too
             error = error or odd
-            call, told = 0, None
-        types = [_NO_TYPE, _NO_TYPE] if told is None else [told, -told]
-        flags = self.flagged, self.deferred
-        mine = np.array([error is not None, call, -call, *types, *flags], dtype=np.int64)
-        worst = np.empty_like(mine)
+            call = 0
+        mine = array(
+            "q", (error is not None, call, -call, most, least, self.flagged, self.deferred)
+        )
+        worst = array("q", mine)
         self._comm.Allreduce(mine, worst, op=MPI.MAX)
-        if worst[0] or worst[1] != -worst[2] or worst[3] > -worst[4]:
+        failed, most_call, least_call, most, least, flagged, deferred = worst
+        if failed or most_call != -least_call or most > -least:
             _raise_together(self._comm, self._call, self._report(error), error)
-        self.flagged, self.deferred = bool(worst[5]), bool(worst[6])
+        self.flagged, self.deferred = bool(flagged), bool(deferred)
 
     def _report(self, error: Exception | None) -> _Report:
-        said = {name: _said(value) for name, value in self._values.items()}
-        values = {name: value for name, value in said.items() if value is not None}
-        values = {"call": _Said(token(self._call), self._call)} | values
-        dtype = None if self._dtype is None else _said(self._dtype)
-        return _Report(values, dtype, None if error is None else Fault.of(error))
-
-
-class _Said(NamedTuple):
-    """A value as other ranks can compare and show it."""
-
-    token: int
-    text: str
+        values = {"call": (token(self._call), self._call)}
+        for name, value in self._values.items():
+            described = _describe(value)
+            if described is not None:
+                values[name] = described
+        fault = None if error is None else Fault.of(error)
+        return _Report(values, None if self._dtype is None else _describe(self._dtype), fault)
 
 
 class _Report(NamedTuple):
     """Values, element type and error of one rank, exchanged after a disagreement."""
 
-    values: dict[str, _Said]
-    dtype: _Said | None
+    values: dict[str, _Described]
+    dtype: _Described | None
     fault: Fault | None
 
 
-def _said(value: object) -> _Said | None:
+def _describe(value: object) -> _Described | None:
     try:
-        return _Said(token(value), shown(value))
-    except Exception:  # noqa: BLE001 - it cannot be compared: a fault of this rank
+        return token(value), shown(value)
+    except Exception:  # noqa: BLE001 - it cannot be compared, which is the error of this rank
         return None
-
-
-_NOTHING = _Said(-1, "nothing")
 
 
 def token(value: object) -> int:
@@ -143,52 +142,48 @@ def _digest(text: bytes) -> int:
 
 def _raise_together(comm: MPI.Intracomm, call: str, mine: _Report, error: Exception | None) -> None:
     reports: list[_Report] = comm.allgather(mine)
-    # What looks wrong on one rank often only follows from an argument that differs there.
+    # An error of one rank is often caused by an argument that differs there.
     difference = _first_difference(reports)
     if difference is not None:
         msg = f"{call}: ranks disagree on {difference}; all ranks must make the same call"
         raise RankDisagreementError(msg) from error
-    difference = _other_type(reports)
+    types = [(rank, report.dtype) for rank, report in enumerate(reports) if report.dtype]
+    difference = _difference(types)
     if difference is not None:
         msg = f"{call}: ranks pass data of different types: {difference}"
         raise TypeDisagreementError(msg) from error
     if error is not None and all(report.fault == mine.fault for report in reports):
-        raise error  # everyone made the same mistake: the error as it was raised says it best
+        raise error  # the same mistake on all ranks: no rank is to blame
     for rank, report in enumerate(reports):
         if report.fault is not None:
             raise report.fault.error(rank) from error
 
 
 def _first_difference(reports: list[_Report]) -> str | None:
-    """Name the first value on which ranks differ; a rank at fault may not know all of them."""
+    """Name the first value on which ranks differ; ranks with an error may lack some values."""
     for name in dict.fromkeys(name for report in reports for name in report.values):
         seen = [
-            (rank, report.values.get(name, _NOTHING))
+            (rank, report.values.get(name, (-1, "nothing")))
             for rank, report in enumerate(reports)
             if name in report.values or report.fault is None
         ]
-        first, one = seen[0]
-        for rank, other in seen:
-            if other.token != one.token:
-                return f"{name}: {_both(first, one, rank, other)}"
+        difference = _difference(seen)
+        if difference is not None:
+            return f"{name}: {difference}"
     return None
 
 
-def _other_type(reports: list[_Report]) -> str | None:
-    """Name the first two ranks whose data differ in type."""
-    seen = [(rank, report.dtype) for rank, report in enumerate(reports) if report.dtype]
-    for rank, other in seen:
-        if other.token != seen[0][1].token:
-            return _both(*seen[0], rank, other)
+def _difference(seen: list[tuple[int, _Described]]) -> str | None:
+    """Show the values of the first rank, and of the first one that differs from it."""
+    for rank, (number, text) in seen:
+        first, (first_number, first_text) = seen[0]
+        if number != first_number:
+            other = text if text != first_text else "another one that looks like it"
+            return f"rank {first} has {first_text}, rank {rank} has {other}"
     return None
 
 
-def _both(first: int, one: _Said, rank: int, other: _Said) -> str:
-    text = other.text if other.text != one.text else "another one that looks like it"
-    return f"rank {first} has {one.text}, rank {rank} has {text}"
-
-
-def read_comm(comm: MPI.Intracomm | None, call: str) -> MPI.Intracomm:
+def as_comm(comm: MPI.Intracomm | None, call: str) -> MPI.Intracomm:
     """Check the communicator given to `call`; None means the world.
 
     An object that is no communicator raises on all ranks of the default topology.

@@ -1,8 +1,8 @@
-"""Values as bytes: the same for equal values, whatever their spelling, and for no others.
+"""Encode values as bytes that are the same for equal values, and for no others.
 
-Numbers are equal by value, as in Python: ``1``, ``1.0``, ``True`` and ``np.int64(1)`` are, and so
-are 0.0 and -0.0; NaN equals NaN. Tuples and lists are sequences, mappings and sets have no order,
-a path is its text. Elements of arrays are equal as numbers are, but shape and type count as well.
+Numbers are equal by value, as in Python: ``1``, ``1.0``, ``True`` and ``np.int64(1)`` are equal,
+0.0 and -0.0 are equal, and NaN equals NaN. Tuples and lists are sequences, mappings and sets have
+no order, a path is its text. Arrays are equal if their shapes, types and elements are.
 """
 
 from __future__ import annotations
@@ -17,25 +17,17 @@ from enum import Enum
 from functools import lru_cache, partial
 from hashlib import blake2b
 from types import EllipsisType, NoneType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-Plain = Any  # what `marshal` writes: lists are sequences, tuples begin with what they are
+Plain = Any  # what `marshal` encodes: lists are sequences, tuples begin with the name of a type
 
 _VERSION = 2  # of the format of `marshal`: later ones depend on which objects are the same
 _LEAVES = frozenset({str, int, bytes, NoneType})
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
-
-
-@runtime_checkable
-class Canonical(Protocol):
-    """What knows by itself on what its equality depends."""
-
-    def canonical_form(self) -> object:
-        """Return a value that is equal for equal objects of this class, and for no others."""
 
 
 def encoded(value: object) -> bytes:
@@ -61,13 +53,13 @@ def encoded_call(name: str, values: Mapping[str, Any]) -> bytes:
 
 
 def plain(value: Any) -> Plain:
-    """Make of a value what is written of it."""
+    """Convert a value to strings, integers, bytes, None, lists and tuples."""
     kind = type(value)
     return value if kind in _LEAVES else _FORM_OF[kind](value)
 
 
 class _Forms(dict[type, Callable[[Any], Plain]]):
-    """How values of types are written, once each was met."""
+    """Functions that convert values of a type; found at the first value of a type."""
 
     def __missing__(self, kind: type) -> Callable[[Any], Plain]:
         form = self[kind] = _find_form(kind)
@@ -78,24 +70,28 @@ _FORM_OF = _Forms()
 
 
 def _find_form(kind: type) -> Callable[[Any], Plain]:
-    """Find how values of a type are written."""
+    """Find the function that converts values of a type.
+
+    Other classes may have a method ``canonical_form``, whose result is equal for equal objects.
+    """
     for base, form in _FORMS.items():
         if issubclass(kind, base):
             return form
     name = _name(kind)
-    if issubclass(kind, Canonical):
-        return lambda value: (name, plain(value.canonical_form()))
+    canonical_form = getattr(kind, "canonical_form", None)
+    if canonical_form is not None:
+        return lambda value: (name, plain(canonical_form(value)))
     if is_dataclass(kind):
         parts = [field.name for field in fields(kind) if field.compare]
         return lambda value: (name, *(plain(getattr(value, part)) for part in parts))
-    if kind.__repr__ is object.__repr__:  # its text would tell an address only
+    if kind.__repr__ is object.__repr__:  # its text has nothing but an address
         return lambda _: (name,)
     return lambda value: (name, _ADDRESS.sub("", repr(value)))
 
 
 def _sequence(value: tuple[object, ...] | list[object]) -> Plain:
     found = []
-    for one in value:  # as `plain` does; agreements come with every call of a verb
+    for one in value:  # as `plain` does, without a call: agreements are part of each verb
         kind = type(one)
         found.append(one if kind in _LEAVES else _FORM_OF[kind](one))
     return found
@@ -146,7 +142,7 @@ def _array(array: Array, what: str = "array") -> Plain:
 
 
 def _elements(array: Array) -> Plain:
-    """Write elements; those of records one field after the other, for there may be gaps."""
+    """Convert elements; records field by field, because there may be gaps between fields."""
     match array.dtype.kind:
         case "V" if array.dtype.names:
             return [_elements(array[name]) for name in array.dtype.names]
@@ -155,9 +151,9 @@ def _elements(array: Array) -> Plain:
         case "c":
             return [_elements(array.real), _elements(array.imag)]
         case "f" if array.dtype.itemsize > np.dtype(float).itemsize:
-            return [_long(one) for one in array.flat]  # some of their bytes mean nothing
+            return [_long(one) for one in array.flat]  # some of their bytes have no meaning
         case "f":
-            array = np.where(np.isnan(array), np.nan, array) + 0.0  # which is no longer -0.0
+            array = np.where(np.isnan(array), np.nan, array) + 0.0  # turns -0.0 into 0.0
     return blake2b(array.tobytes(), digest_size=16).digest()
 
 
@@ -173,7 +169,7 @@ def _dtype(dtype: np.dtype[Any]) -> Plain:
 
 
 def _name(value: Any) -> str:
-    """Name a class or a function; what is called like it, but made elsewhere, is another one."""
+    """Name a class or a function, with its module."""
     name = getattr(value, "__qualname__", getattr(value, "__name__", type(value).__qualname__))
     return f"{getattr(value, '__module__', None)}.{name}"
 
@@ -190,7 +186,7 @@ def _partial(value: partial[Any]) -> Plain:
     return "partial", *map(plain, (value.func, value.args, value.keywords))
 
 
-# How values are written that belong to a class; the first one counts.
+# Functions that convert instances of a class; the first class that fits counts.
 _FORMS: dict[type, Callable[[Any], Plain]] = {
     NoneType: lambda value: value,
     str: str.__str__,

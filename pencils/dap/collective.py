@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pencils.comm.agree import agreed, read_comm, token
+from pencils.comm.agree import agreed, as_comm, token
 from pencils.comm.topology import Topology, topology_of
 from pencils.dap.errors import CollectiveError, DAPWarning, Finding
 from pencils.dap.global_maps import GlobalDimMap, GlobalDist, GlobalUnstructuredMap, make_global
@@ -71,7 +71,7 @@ def validate_on(
     >>> validate_on(u.pencil.comm, u.__distarray__()).global_shape
     (4, 6)
     """
-    topology = topology_of(read_comm(comm, "dap.validate_on"))
+    topology = topology_of(as_comm(comm, "dap.validate_on"))
     with agreed(topology.comm, "dap.validate_on") as same:
         same(lenient=bool(lenient))
         found = metadata(exported, lenient=bool(lenient))

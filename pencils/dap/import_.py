@@ -11,7 +11,7 @@ import numpy as np
 from pencils.array.allocation import Array, as_dtype
 from pencils.array.operands import check_type, topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import agreed, read_comm
+from pencils.comm.agree import agreed, as_comm
 from pencils.comm.memory import array_interface
 from pencils.comm.topology import Topology, topology_of
 from pencils.dap.collective import exchange_metadata
@@ -89,7 +89,7 @@ def import_array(
     (np.float64(132.0), np.float64(22.0))
     """
     call = "dap.import_array"
-    user = read_comm(comm, call)
+    user = as_comm(comm, call)
     dist, mine, buffer = _read(call, topology_of(user), obj, halo=halo, lenient=lenient)
     dims = [imported_dim(whole, halo) for whole in dist.dims]
     blocks = [found for found in dims if found]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 
 from pencils.array.allocation import Array
-from pencils.comm.agree import agreed, read_comm
+from pencils.comm.agree import agreed, as_comm
 from pencils.comm.rows import Points, locate
 from pencils.comm.topology import topology_of
 from pencils.indexer.arguments import (
@@ -62,7 +62,7 @@ class CollectionPlan(Plan[Request[Any]]):
         self, distri: object, indices: object, comm: MPI.Intracomm | None, *, check: bool
     ) -> None:
         owner = type(self).__name__
-        topology = topology_of(read_comm(comm, owner))
+        topology = topology_of(as_comm(comm, owner))
         size, rank = topology.comm.size, topology.rank
         with agreed(topology.comm, owner) as agree:
             cuts = as_distri(distri, size)

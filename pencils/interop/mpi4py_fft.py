@@ -15,7 +15,7 @@ import numpy as np
 from pencils.array.allocation import as_dtype
 from pencils.array.operands import check_type, signature, topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import agreed, read_comm
+from pencils.comm.agree import agreed, as_comm
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
 from pencils.layout import ProcessGrid, Split
@@ -65,7 +65,7 @@ def to_pencil(theirs: mpi4py_fft.pencil.Pencil, comm: MPI.Intracomm | None = Non
     Pencil((8, 6, 4), decomp=(0, 1), grid=(1, 1))
     """
     call = "interop.mpi4py_fft.to_pencil"
-    user = read_comm(comm, call)
+    user = as_comm(comm, call)
     topology = topology_of(user)
     with agreed(topology.comm, call) as same:
         _check("theirs", theirs, _library().pencil.Pencil)
@@ -117,7 +117,7 @@ def to_array(theirs: mpi4py_fft.DistArray, comm: MPI.Intracomm | None = None) ->
     (np.float64(384.0), np.float64(2.0))
     """
     call = "interop.mpi4py_fft.to_array"
-    with agreed(topology_of(read_comm(comm, call)).comm, call) as same:
+    with agreed(topology_of(as_comm(comm, call)).comm, call) as same:
         _check("theirs", theirs, _library().DistArray)
         if theirs.pencil is None:
             msg = f"theirs, of shape {theirs.shape}, is not distributed; two dimensions are needed"

@@ -17,7 +17,7 @@ import numpy as np
 from pencils.array.allocation import Widths
 from pencils.array.operands import check_type, signature, topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import agreed, read_comm
+from pencils.comm.agree import agreed, as_comm
 from pencils.comm.topology import congruent, topology_of
 from pencils.errors import ArgumentError
 from pencils.layout import ProcessGrid, halo_room
@@ -63,7 +63,7 @@ def to_pencil(dmda: PETSc.DMDA, comm: MPI.Intracomm | None = None) -> Pencil:
     (2, 1, 0)
     """
     call = "interop.petsc.to_pencil"
-    user = read_comm(comm, call)
+    user = as_comm(comm, call)
     with agreed(topology_of(user).comm, call) as same:
         _check(dmda, user)
         shape, grid = tuple(dmda.getSizes()), tuple(dmda.getProcSizes())
