@@ -84,7 +84,8 @@ def _find_form(kind: type) -> Callable[[Any], Plain]:
     if is_dataclass(kind):
         parts = [field.name for field in fields(kind) if field.compare]
         return lambda value: (name, *(plain(getattr(value, part)) for part in parts))
-    if kind.__repr__ is object.__repr__:  # its text has nothing but an address
+    text_of: object = kind.__repr__
+    if text_of is object.__repr__:  # its text has nothing but an address
         return lambda _: (name,)
     return lambda value: (name, _ADDRESS.sub("", repr(value)))
 

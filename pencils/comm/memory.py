@@ -108,11 +108,12 @@ def _aligned(memory: Bytes, nbytes: int) -> Bytes:
 
 
 def fence() -> None:
-    """Order loads and stores: other ranks see those before it as done before those after it.
+    """Order loads and stores: for other ranks, those before it precede those after it.
 
     Ranks that read what others store call this on both sides of a barrier.
     """
     # Releasing a lock, and acquiring it again, orders memory on any processor.
-    for _ in range(2):
-        with _lock:
-            pass
+    with _lock:
+        pass
+    with _lock:
+        pass

@@ -26,16 +26,9 @@ STATE, WINDOW, OFFSET, STRIDES = range(4)
 
 
 class AddressTable:
-    """Where the sources of all ranks of a group are, in memory that they share.
+    """Where the sources of all ranks of a group are: a row for each rank and array.
 
-    Parameters
-    ----------
-    rows : numpy.ndarray
-        A row for each rank and array; the same memory on all ranks.
-    block : numpy.ndarray
-        Keeps the memory alive.
-    window : int
-        Number of the window of the group that holds it.
+    The rows are the same memory on all ranks, kept alive by `block`, in window number `window`.
     """
 
     __slots__ = ("arrays", "block", "rows", "staging", "window", "writer")
@@ -54,28 +47,9 @@ class SharedMemoryGroup:
 
     It is the whole node, unless the node divides into groups in which every rank exchanges blocks
     with every other one: the rows, or columns, of a process grid. Then barriers are of the group.
-
-    Parameters
-    ----------
-    topology : Topology
-        Topology of the node. *Collective* over the node.
-    peers : iterable of int
-        Ranks on the node that this one sends to or receives from.
-    axes : int
-        Number of axes of the arrays.
-    buffers : Buffers
-        Where to take staging blocks from.
-
-    Attributes
-    ----------
-    comm : mpi4py.MPI.Intracomm
-        Private communicator of the group.
-    pool : SharedPool
-        Memory that it shares.
-    ranks : dict
-        Rank in the group of each member, by rank in the topology.
-    stages : bool
-        Whether ranks need staging blocks; equal on all ranks, which have read it in a table.
+    Making one is *Collective* over the node; `peers` are ranks on it that this rank sends to or
+    receives from. `comm` is the private communicator of the group, `pool` the memory that it
+    shares, `ranks` the rank in the group of each member, by rank in the topology.
     """
 
     def __init__(
@@ -83,7 +57,7 @@ class SharedMemoryGroup:
     ) -> None:
         self.topology = topology
         self.comm, self.pool, self.ranks = find_group(topology, peers)
-        self.stages = False
+        self.stages = False  # whether ranks need staging blocks; equal on all ranks
         self._columns = STRIDES + axes
         self._buffers = buffers
         self._idle: dict[int, list[AddressTable]] = {}  # by number of arrays

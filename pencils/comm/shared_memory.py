@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.comm.memory import LINE, Bytes, address, aligned_empty, byte_range, round_up
+from pencils.comm.memory import LINE, Bytes, address, aligned_empty, byte_range, fence, round_up
 from pencils.comm.mpi import MPI
 
 # The first window holds this many bytes per rank; every further one holds at least twice as many.
@@ -233,6 +233,13 @@ def _map(file: int, start: int, nbytes: int) -> mmap:
     if hasattr(os, "posix_fallocate"):  # else writing causes a bus error if memory is short
         os.posix_fallocate(file, start, nbytes)
     return mmap(file, 0)
+
+
+def synchronize(comm: MPI.Intracomm) -> None:
+    """Barrier: stores of any rank before it are visible to all ranks after it. *Collective*."""
+    fence()
+    comm.Barrier()
+    fence()
 
 
 class Buffers:

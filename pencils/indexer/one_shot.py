@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from pencils.array.allocation import Array, memory_axes
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.memory import array_at, fence
+from pencils.comm.memory import array_at
 from pencils.comm.pack import compiled
 from pencils.comm.rows import Home, fetcher
+from pencils.comm.shared_memory import synchronize
 from pencils.comm.topology import Topology
 from pencils.indexer.points import PointIndexer
 from pencils.plan import Agreement, Freeable, kept_plan
@@ -70,13 +71,13 @@ class OneShotIndexer(PointIndexer):
         own = u.local.transpose(memory_axes(self._layout.order, len(u.components)))
         self._topology.complete()
         table[self._topology.rank] = self._row(own)
-        _barrier(self._topology)
+        synchronize(self._topology.comm)
         homes = self._homes(table.tolist(), own, u.components)
         columns = room.reshape(prod(u.components), prod(self.shape))
         for index, column in zip(np.ndindex(u.components), columns, strict=True):
             blocks = [Home(block[index], start) for block, start in homes]
             fetcher(self._points, blocks, column)()
-        _barrier(self._topology)
+        synchronize(self._topology.comm)
 
     def _row(self, own: Array) -> list[int]:
         """Return the row of the table for the own block, in memory order."""
@@ -138,10 +139,3 @@ def _table_for(topology: Topology, axes: int) -> NDArray[np.int64] | None:
         return None
     table: BlockTable = kept_plan(topology, ("table", axes), lambda: BlockTable(topology, axes))
     return table.rows
-
-
-def _barrier(topology: Topology) -> None:
-    """Wait for all ranks; what any stored before is visible to all afterwards."""
-    fence()
-    topology.comm.Barrier()
-    fence()

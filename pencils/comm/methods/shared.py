@@ -1,13 +1,14 @@
 """Shared memory: each rank of a node copies blocks from the memory of its peers.
 
-Each rank writes to an address table, which is in shared memory itself, where its source is: in
-place if the array is in shared memory, else in a staging block into which the rank packs its
-blocks. The table is read after a barrier, so ranks need not agree whose array is shared.
+Each rank writes the address of its source to a table in shared memory: that of the array if it is
+in shared memory, else that of a staging block into which the rank packs its blocks. The table is
+read after a barrier, so ranks need not agree which arrays are shared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,21 +26,15 @@ from pencils.comm.shared_group import (
     AddressTable,
     SharedMemoryGroup,
 )
+from pencils.comm.shared_memory import synchronize
 
 
 class Shared(Method):
-    """For blocks between ranks of one node only.
+    """For blocks between ranks of one node only, unless messages for other ones are given as `far`.
 
-    Parameters
-    ----------
-    plan : ChunkPlan
-        What to move.
-    group : SharedMemoryGroup
-        Ranks that wait for each other.
-    starts : sequence of sequence of int
-        For each pack plan, where blocks for this rank begin in the staging block of their sender.
-    staging_bytes : sequence of int
-        For each pack plan, size of a staging block for one array, equal on all ranks of the group.
+    Ranks of the group wait for each other. For each pack plan, `starts` is where blocks for this
+    rank begin in the staging block of their sender, and `staging_bytes` the size of a staging block
+    for one array, equal on all ranks of the group.
     """
 
     name = "shared"
@@ -55,10 +50,11 @@ class Shared(Method):
         self.group = group
         self.starts = starts
         self.staging_bytes = staging_bytes
+        self.far: Messages | None = None
         self._fallback: Messages | None = None
 
     @classmethod
-    def for_chunks(cls, plans: Sequence[ChunkPlan]) -> list[Shared]:
+    def for_chunks(cls, plans: Sequence[ChunkPlan]) -> Sequence[Shared]:
         """Make a method for each chunk; all have the same group. *Collective*."""
         first = plans[0]
         pack_plans = [pack_plan for plan in plans for pack_plan in (*plan.sends, *plan.recvs)]
@@ -77,13 +73,14 @@ class Shared(Method):
         return _PreparedShared(self, sources, targets, aliased=aliased)
 
     def has_room(self) -> bool:
-        """Whether there is shared memory; equal on all ranks. *Collective*."""
+        """Whether there is shared memory on all nodes. *Collective*."""
         return self.group.has_room()
 
     def free(self) -> None:
-        """Free the messages used instead."""
-        if self._fallback is not None:
-            self._fallback.free()
+        """Free the messages."""
+        for messages in (self.far, self._fallback):
+            if messages is not None:
+                messages.free()
 
     @property
     def fallback(self) -> Messages:
@@ -91,6 +88,20 @@ class Shared(Method):
         if self._fallback is None:
             self._fallback = Messages(self.plan)
         return self._fallback
+
+
+class Hybrid(Shared):
+    """Shared memory between ranks of a node; messages between nodes and for contiguous blocks."""
+
+    name = "hybrid"
+
+    @classmethod
+    def for_chunks(cls, plans: Sequence[ChunkPlan]) -> Sequence[Shared]:
+        """Make a method for each chunk. *Collective*."""
+        methods = super().for_chunks([_part(plan, near=True) for plan in plans])
+        for method, plan in zip(methods, plans, strict=True):
+            method.far = Messages(_part(plan, near=False))
+        return methods
 
 
 class _PreparedShared(PreparedMethod):
@@ -105,9 +116,11 @@ class _PreparedShared(PreparedMethod):
         pool = method.plan.topology.shared
         self._method = method
         self._group = method.group
-        self._barrier = method.group.comm.Barrier
         self._arrays = sources, targets
         self._aliased = aliased
+        self._far: PreparedMethod | None = None
+        if method.far is not None:
+            self._far = method.far.prepare(sources, targets, aliased=aliased)
         self._places = [None if aliased else pool.find(source) for source in sources]
         self._number = len(self._places)
         self._sends = method.plan.sends_of(sources)
@@ -124,49 +137,54 @@ class _PreparedShared(PreparedMethod):
         self._staging: Bytes | None = None
         self._pack: Callable[[], None] = no_op
 
+    def reserve(self) -> None:
+        """Allocate what messages need."""
+        if self._far is not None:
+            self._far.reserve()
+
     def run(self, own: Callable[[], None]) -> None:
-        """Pack and publish addresses, barrier, copy from peers, barrier."""
+        """Send messages; pack and publish addresses, barrier, copy from peers, barrier."""
+        receive = None if self._far is None else self._far.start()
         table = self._group.take_table(self._number)
         if table is None:
             self._prepared_fallback().run(own)
-            return
-        own()
-        self._publish(table)
-        self._synchronize()
-        self._finish(table)
+        else:
+            own()
+            self._publish(table)
+            synchronize(self._group.comm)
+            self._finish(table)
+        if receive is not None:
+            receive()
 
     def start(self) -> Callable[[], None]:
-        """Pack and publish addresses; completing waits for the peers."""
+        """Send messages, pack and publish addresses; completing waits for the peers."""
+        receive = no_op if self._far is None else self._far.start()
         table = self._group.take_table(self._number)
         if table is None:
-            return self._prepared_fallback().start()
-        self._publish(table)
-        fence()
-        request = self._group.comm.Ibarrier()
+            copy_from_peers = self._prepared_fallback().start()
+        else:
+            self._publish(table)
+            fence()
+            copy_from_peers = partial(self._wait, self._group.comm.Ibarrier(), table)
 
         def complete() -> None:
-            request.Wait()
-            fence()
-            self._finish(table)
+            copy_from_peers()
+            receive()
 
         return complete
+
+    def _wait(self, request: MPI.Request, table: AddressTable) -> None:
+        request.Wait()
+        fence()
+        self._finish(table)
 
     def _prepared_fallback(self) -> PreparedMethod:
         return self._method.fallback.prepare(*self._arrays, aliased=self._aliased)
 
     def _publish(self, table: AddressTable) -> None:
-        if self._group.stages:
+        """Take a staging block if needed, pack sources into it, and write the rows of this rank."""
+        if self._group.stages and table.staging is None:
             table.staging = self._take_staging()
-        self._write(table)
-
-    def _synchronize(self) -> None:
-        """Barrier; stores of any rank before it are visible to all ranks after it."""
-        fence()
-        self._barrier()
-        fence()
-
-    def _write(self, table: AddressTable) -> None:
-        """Pack sources that are not in shared memory, and write the rows of this rank."""
         if table.staging is not self._staging:
             self._staging = table.staging
             self._pack = self._prepare_packing(table.staging)
@@ -214,7 +232,7 @@ class _PreparedShared(PreparedMethod):
         unpack = self._unpack if known else self._prepare_unpacking(table)
         unpack()
         fence()
-        self._barrier()  # all have read; memory of peers is not read after it
+        self._group.comm.Barrier()  # all have read; memory of peers is not read after it
         self._group.give_table(table)
 
     def _prepare_unpacking(self, table: AddressTable) -> Callable[[], None]:
@@ -254,75 +272,10 @@ class _PreparedShared(PreparedMethod):
         if table.staging is None:
             return False
         self._group.stages = True
-        self._barrier()  # all have read the table; now it may change
-        self._write(table)
-        self._synchronize()
+        self._group.comm.Barrier()  # all have read the table; now it may change
+        self._publish(table)
+        synchronize(self._group.comm)
         return True
-
-
-class _PreparedHybrid(PreparedMethod):
-    def __init__(self, near: PreparedMethod, far: PreparedMethod) -> None:
-        self._near = near
-        self._far = far
-
-    def reserve(self) -> None:
-        """Allocate what both need."""
-        self._near.reserve()
-        self._far.reserve()
-
-    def run(self, own: Callable[[], None]) -> None:
-        """Send, copy on the node while messages are on their way, and receive."""
-        complete = self._far.start()
-        self._near.run(own)
-        complete()
-
-    def start(self) -> Callable[[], None]:
-        """Start both."""
-        far, near = self._far.start(), self._near.start()
-
-        def complete() -> None:
-            near()
-            far()
-
-        return complete
-
-
-class Hybrid(Method):
-    """Shared memory between ranks of a node; messages between nodes and for contiguous blocks."""
-
-    name = "hybrid"
-
-    def __init__(self, plan: ChunkPlan, near: Shared, far: Messages) -> None:
-        super().__init__(plan)
-        self._near = near
-        self._far = far
-
-    @classmethod
-    def for_chunks(cls, plans: Sequence[ChunkPlan]) -> list[Hybrid]:
-        """Make a method for each chunk. *Collective*."""
-        near = Shared.for_chunks([_part(plan, near=True) for plan in plans])
-        return [
-            cls(plan, shared, Messages(_part(plan, near=False)))
-            for shared, plan in zip(near, plans, strict=True)
-        ]
-
-    def has_room(self) -> bool:
-        """Whether there is shared memory on all nodes. *Collective*."""
-        return self._near.has_room()
-
-    def free(self) -> None:
-        """Free both."""
-        self._near.free()
-        self._far.free()
-
-    def prepare(
-        self, sources: Sequence[Array], targets: Sequence[Array], *, aliased: bool
-    ) -> PreparedMethod:
-        """Prepare both."""
-        return _PreparedHybrid(
-            self._near.prepare(sources, targets, aliased=aliased),
-            self._far.prepare(sources, targets, aliased=aliased),
-        )
 
 
 def is_near(block: MessageBlock, on_node: Collection[int]) -> bool:
