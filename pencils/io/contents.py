@@ -16,7 +16,6 @@ from pencils.io.chunks import Chunking
 from pencils.io.file_info import COORDINATE, DatasetInfo, Stored, encode
 from pencils.io.options import read_name
 from pencils.io.slabs import boundary_widths, widened, with_boundary
-from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -24,39 +23,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Contents:
-    """Fields, values and coordinates to store, in the same order on every rank.
-
-    Parameters
-    ----------
-    fields : mapping of str to PencilArray
-        The fields.
-    values : mapping of str to Stored
-        Values that are the same on all ranks, coordinates included.
-    grid : LocalGrid or None
-        The coordinates.
-    chunking : Chunking
-        Compression and chunks of the fields.
-    boundary : mapping of str to sequence of (int, int)
-        Numbers of boundary points, for fields that include them.
-    attrs : mapping of str to object
-        Attributes of the user.
-    run : mapping of str to object
-        Step and time of the run.
-    align : int
-        Datasets of that many bytes and more begin at multiples of it.
-    summed : bool
-        Whether to store checksums.
-    """
+    """Fields, values and coordinates to store, in the same order on every rank."""
 
     fields: Mapping[str, PencilArray]
-    values: Mapping[str, Stored]
-    grid: LocalGrid | None
+    values: Mapping[str, Stored]  # the same on all ranks, coordinates included
+    grid: LocalGrid | None  # the coordinates
     chunking: Chunking
-    boundary: Mapping[str, Widths] = field(default_factory=dict)
-    attrs: Mapping[str, Any] = field(default_factory=dict)
-    run: Mapping[str, Any] = field(default_factory=dict)
-    align: int = 1
-    summed: bool = True
+    boundary: Mapping[str, Widths] = field(default_factory=dict)  # of fields that include it
+    attrs: Mapping[str, Any] = field(default_factory=dict)  # of the user
+    run: Mapping[str, Any] = field(default_factory=dict)  # step and time
+    align: int = 1  # datasets of that many bytes and more begin at multiples of it
+    summed: bool = True  # whether to store checksums
 
     @property
     def entries(self) -> list[DatasetInfo]:
@@ -71,9 +48,10 @@ class Contents:
         if self.grid is None:
             return {}
         grid = self.grid.names, self.grid.pencil.shape
-        arrays = {name: value for name, value in self.values.items() if value.kind != COORDINATE}
         values = [
-            DatasetInfo(name, value.data.shape, value.data.dtype) for name, value in arrays.items()
+            DatasetInfo(name, value.data.shape, value.data.dtype)
+            for name, value in self.values.items()
+            if value.kind != COORDINATE
         ]
         everything = [*self.entries, *values]
         return {entry.name: label_axes(entry, *grid) for entry in everything if entry.nbytes}
@@ -146,13 +124,13 @@ def _coordinates(grid: LocalGrid, fields: Mapping[str, Any]) -> dict[str, Stored
 
 
 def _check_processes(fields: Mapping[str, PencilArray], size: int) -> None:
-    first: tuple[str, Pencil] | None = None
+    first = next(iter(fields), "")
     for name, u in fields.items():
-        first = first or (name, u.pencil)
-        if u.pencil.size != size or not u.pencil.same_ranks(first[1]):
+        pencil = fields[first].pencil
+        if u.pencil.size != size or not u.pencil.same_ranks(pencil):
             msg = (
-                f"fields[{name!r}] and fields[{first[0]!r}] are on different processes:\n"
-                f"{u.pencil!r}\n{first[1]!r}\nsave them to files of their own"
+                f"fields[{name!r}] and fields[{first!r}] are on different processes:\n"
+                f"{u.pencil!r}\n{pencil!r}\nsave them to files of their own"
             )
             raise PencilMismatchError(msg)
 
@@ -178,27 +156,24 @@ def are_fields(grid: object) -> TypeGuard[Sequence[PencilArray]]:
 def whole_grid(comm: MPI.Intracomm, call: str, grid: Any) -> LocalGrid | None:
     """Make a LocalGrid of coordinates that are fields; return anything else as it is. *Collective*.
 
-    Raises
-    ------
-    ArgumentError, PencilMismatchError
-        On every rank, if they are not coordinates along each dimension of one pencil.
+    Raises an error on every rank if they are not coordinates along each dimension of one pencil.
     """
     if not are_fields(grid):
         given: LocalGrid | None = grid  # `read_grid` raises for anything else
         return given
-    with agreed(comm, call) as same:
+    with agreed(comm, call) as agree:
         pencil = grid[0].pencil
-        same(grid=[(field.pencil, field.shape, field.dtype) for field in grid])
+        agree(grid=[(u.pencil, u.shape, u.dtype) for u in grid])
         ones = (1,) * pencil.ndim
         shapes = [(*ones[:dim], n, *ones[dim + 1 :]) for dim, n in enumerate(pencil.shape)]
-        found = [field.shape for field in grid]
-        if found != shapes or any(field.pencil != pencil for field in grid):
+        found = [u.shape for u in grid]
+        if found != shapes or any(u.pencil != pencil for u in grid):
             msg = (
                 f"grid has fields of shapes {found}; coordinates are on "
                 f"one pencil, each along its dimension: {shapes}, as of x, y, z = localgrid(...)"
             )
             raise PencilMismatchError(msg)
-    return localgrid(pencil, [gather(field, root=None, dims=dim) for dim, field in enumerate(grid)])
+    return localgrid(pencil, [gather(u, root=None, dims=dim) for dim, u in enumerate(grid)])
 
 
 def label_axes(entry: DatasetInfo, names: Sequence[str], extents: Sequence[int]) -> tuple[str, ...]:

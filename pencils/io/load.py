@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -38,21 +40,22 @@ if TYPE_CHECKING:
 _PIECE_BYTES = 2**24
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Checkpoint(Mapping[str, Any]):
     """Fields and values of a file by name, its step, time and attributes.
 
     Parameters
     ----------
     path : str
-        The file.
+        The file that was read.
     contents : mapping of str to object
         Fields, and values, which are the same on all ranks.
-    attrs : mapping of str to object
-        The attributes of the file.
+    attrs : dict of str to object
+        Attributes of the file: scalars, strings and small arrays, the same on every rank.
     step : int, optional
-        Number of the time step.
+        Number of the time step; None if the file has none.
     time : float, optional
-        Time of the run.
+        Time of the run; None if the file has none.
 
     Examples
     --------
@@ -65,67 +68,33 @@ class Checkpoint(Mapping[str, Any]):
       attrs: flow='box'>
     """
 
-    __slots__ = ("_attrs", "_contents", "_path", "_step", "_time")
-
-    def __init__(
-        self,
-        path: str,
-        contents: Mapping[str, Any],
-        attrs: Mapping[str, Any],
-        *,
-        step: int | None = None,
-        time: float | None = None,
-    ) -> None:
-        self._path = path
-        self._contents = dict(contents)
-        self._attrs = dict(attrs)
-        self._step = step
-        self._time = time
-
-    @property
-    def step(self) -> int | None:
-        """Number of the time step; None if the file has none."""
-        return self._step
-
-    @property
-    def time(self) -> float | None:
-        """Time of the run; None if the file has none."""
-        return self._time
-
-    @property
-    def attrs(self) -> dict[str, Any]:
-        """Attributes of the file: scalars, strings and small arrays, the same on every rank."""
-        return self._attrs
-
-    @property
-    def path(self) -> str:
-        """The file that was read."""
-        return self._path
+    path: str
+    contents: Mapping[str, Any]
+    attrs: dict[str, Any]
+    step: int | None = field(default=None, kw_only=True)
+    time: float | None = field(default=None, kw_only=True)
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._contents:
-            msg = f"{name!r} was not loaded; there is {', '.join(self._contents) or 'nothing'}"
+        if name not in self.contents:
+            msg = f"{name!r} was not loaded; there is {', '.join(self.contents) or 'nothing'}"
             raise KeyError(msg)
-        return self._contents[name]
+        return self.contents[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._contents)
+        return iter(self.contents)
 
     def __len__(self) -> int:
-        return len(self._contents)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._contents
+        return len(self.contents)
 
     def __repr__(self) -> str:
         fields = sum(isinstance(thing, PencilArray) for thing in self.values())
         plural = "" if fields == 1 else "s"
-        when = "" if self._step is None else f", step {self._step}"
-        when += "" if self._time is None else f", time {self._time}"
-        lines = [f"<Checkpoint of {fields} field{plural} from {self._path}{when}"]
+        when = "" if self.step is None else f", step {self.step}"
+        when += "" if self.time is None else f", time {self.time}"
+        lines = [f"<Checkpoint of {fields} field{plural} from {self.path}{when}"]
         lines += [f"  {name}: {_describe(thing)}" for name, thing in self.items()]
-        if self._attrs:
-            attrs = (f"{name}={_describe(value)}" for name, value in self._attrs.items())
+        if self.attrs:
+            attrs = (f"{name}={_describe(value)}" for name, value in self.attrs.items())
             lines.append(f"  attrs: {', '.join(attrs)}")
         return "\n".join(lines) + ">"
 
@@ -394,9 +363,8 @@ def _sum_boxes(path: str, dataset: DatasetInfo, turn: int, size: int) -> int:
     first, last = (prod(counts) * part // size for part in (turn, turn + 1))
     total = 0
     with reader.opened(path) as file:
-        for number in range(first, last):
-            index = map(int, np.unravel_index(number, counts))
-            box = chunk_box(tuple(index), extents, dataset.shape)
+        for index in islice(np.ndindex(*counts), first, last):
+            box = chunk_box(index, extents, dataset.shape)
             data = reader.read_box(file, dataset.name, (*box.slices(), ...))
             total += checksum_box(data, box.start, dataset.shape)
     return total % 2**64

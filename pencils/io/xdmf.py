@@ -72,30 +72,22 @@ def write_xdmf(path: str | os.PathLike[str], comm: MPI.Intracomm | None = None) 
     Examples
     --------
     >>> import os, tempfile, numpy as np, pencils
-    >>> pen = pencils.Pencil((4, 6))
-    >>> grid = pencils.localgrid(pen, (np.linspace(0, 1, 4), np.linspace(0, 2, 6)))
+    >>> pencil = pencils.Pencil((4, 6))
+    >>> grid = pencils.localgrid(pencil, (np.linspace(0, 1, 4), np.linspace(0, 2, 6)))
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     pencils.save(f"{folder}/run.h5", {"u": pencils.ones(pen)}, grid=grid, time=0.5)
+    ...     pencils.save(f"{folder}/run.h5", {"u": pencils.ones(pencil)}, grid=grid, time=0.5)
     ...     os.path.basename(pencils.io.write_xdmf(f"{folder}/run.h5"))
     'run.xdmf'
     """
     private = Pencil(1, comm).topology.comm
-    with agreed(private, "write_xdmf") as same:
+    with agreed(private, "write_xdmf") as agree:
         given = read_path(path)
-        same(path=given)
+        agree(path=given)
     return on_root(private, "write_xdmf", lambda: write_sidecar(os.path.realpath(given)))
 
 
 def write_sidecar(path: str, count: int | None = None) -> str:
-    """Write the XDMF file of an HDF5 file, on one rank.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    count : int, optional
-        How many snapshots of a series to list. Default: all.
-    """
+    """Write the XDMF file of an HDF5 file, on one rank; of a series, list `count` snapshots."""
     from pencils.io import hdf5  # of all ranks, only this one needs h5py
 
     source = Path(path)
@@ -171,18 +163,19 @@ def _describe(file: Any, name: str, count: int | None) -> ET.Element:
     shown = [field for field in fields if field.is_shown]
     for axes in dict.fromkeys(field.axes for field in shown):
         here = [field for field in shown if field.axes == axes]
-        title = " ".join(axis.name for axis in axes)
+        title, parent = " ".join(axis.name for axis in axes), domain
+        moments: list[tuple[tuple[int, ...], Any]] = [((), file.attrs.get(RESERVED + "time"))]
+        if times is not None:
+            form = {"GridType": "Collection", "CollectionType": "Temporal"}
+            parent = _add(domain, "Grid", Name=title, **form)
+            moments = [((number,), time) for number, time in enumerate(times)]
         mesh = _make_mesh(name, axes)
-        if times is None:
-            grid = _add_grid(domain, title, mesh, file.attrs.get(RESERVED + "time"))
-            _add_fields(grid, name, here, ())
-            continue
-        collection = _add(
-            domain, "Grid", Name=title, GridType="Collection", CollectionType="Temporal"
-        )
-        for number, time in enumerate(times):
-            grid = _add_grid(collection, title, mesh, time)
-            _add_fields(grid, name, here, (number,))
+        for snapshot, time in moments:
+            grid = _add(parent, "Grid", Name=title, GridType="Uniform")
+            grid.extend(mesh)
+            if time is not None:
+                _add(grid, "Time", Value=repr(float(time)))
+            _add_fields(grid, name, here, snapshot)
     return root
 
 
@@ -198,14 +191,6 @@ def _fields(file: Any, count: int | None) -> Iterator[_Stored]:
         axes = (_Axis.of(dataset, at) for at in range(lead, dataset.ndim))
         shape = timed + dataset.shape[len(timed) :]
         yield _Stored(dataset, shape, shape[len(timed) : lead], tuple(axes))
-
-
-def _add_grid(parent: ET.Element, title: str, mesh: Sequence[ET.Element], time: Any) -> ET.Element:
-    grid = _add(parent, "Grid", Name=title, GridType="Uniform")
-    grid.extend(mesh)
-    if time is not None:
-        _add(grid, "Time", Value=repr(float(time)))
-    return grid
 
 
 def _add_fields(
