@@ -58,6 +58,7 @@ from pencils.comm.pack import (
     MessageBlock,
     MessageSpec,
     PackPlan,
+    Pairs,
     Unpacker,
     no_op,
     prepare_copies,
@@ -73,12 +74,12 @@ AUTO = "auto"
 
 
 class Exchange:
-    """Plan of an exchange, for any arrays that fit.
+    """Plan of an exchange, for any arrays that fit. Making, starting and waiting are *Collective*.
 
     Parameters
     ----------
     topology : Topology
-        Its ranks. Making, starting and waiting are *Collective*.
+        The ranks.
     specs : sequence of MessageSpec
         What is moved of each array. A single one is for any number of arrays.
     axes : int
@@ -90,12 +91,7 @@ class Exchange:
     buffers : Buffers
         Where to take memory from; plans that do not run at the same time may share them.
     unpack : Unpacker
-        How received blocks are written to the targets: `prepare_copies` or `prepare_additions`.
-
-    Raises
-    ------
-    ArgumentError
-        On every rank, if there is no such method or it does not reach all ranks.
+        How received blocks are written: `prepare_copies` or `prepare_additions`.
     """
 
     def __init__(
@@ -109,19 +105,22 @@ class Exchange:
         buffers: Buffers | None = None,
         unpack: Unpacker = prepare_copies,
     ) -> None:
-        rank = topology.comm.rank
+        rank, size = topology.rank, topology.comm.size
         self.topology = topology
         self.buffers = Buffers() if buffers is None else buffers
         self._unpack = unpack
         self._own = [_pairs_on(rank, spec) for spec in specs]
         columns = axes + max(len(spec.lead) for spec in specs)
-        sends, recvs = zip(*(_pack_plans(topology, spec, chunks) for spec in specs), strict=True)
-        plans = [
-            ChunkPlan(topology, leaving, arriving, columns, self.buffers, unpack)
-            for leaving, arriving in zip(
-                zip(*sends, strict=True), zip(*recvs, strict=True), strict=True
-            )
+        sends = [
+            _pack_plans(spec, spec.sends, lambda peer: (peer - rank) % size, chunks)
+            for spec in specs
         ]
+        recvs = [
+            _pack_plans(spec, spec.recvs, lambda peer: (rank - peer) % size, chunks)
+            for spec in specs
+        ]
+        by_chunk = zip(zip(*sends, strict=True), zip(*recvs, strict=True), strict=True)
+        plans = [ChunkPlan(topology, *both, columns, self.buffers, unpack) for both in by_chunk]
         self._methods = _make_methods(check_method(method), plans)
         self.method = self._methods[0].name
         self.chunks = chunks
@@ -132,29 +131,20 @@ class Exchange:
     ) -> PreparedExchange:
         """Prepare to move ``sources[i]`` to ``targets[i]``, all at once; local.
 
-        Parameters
-        ----------
-        sources, targets : sequence of numpy.ndarray
-            Arrays of any strides; a target may share memory with any source.
-        disjoint : bool
-            Whether no element is both read and written, even if arrays share memory.
-
-        Raises
-        ------
-        ArgumentError
-            If they share memory and the exchange has several chunks.
+        Arrays have any strides. A target may share memory with any source if there is one chunk.
+        `disjoint`: no element is both read and written, even if arrays share memory.
         """
         every = product(sources, targets)
         aliased = not disjoint and any(np.may_share_memory(*pair) for pair in every)
         if aliased and len(self._methods) > 1:
             msg = (
-                "source and target share memory, so all that leaves has to be packed before "
-                "anything arrives; leave out max_buffer_bytes= for this"
+                "source and target share memory, so all data must be packed before any are "
+                "received; leave out max_buffer_bytes= for this"
             )
             raise ArgumentError(msg)
         pairs = list(zip(sources, targets, strict=True))
         calls = [(sources, targets)]
-        if len(self._methods) > 1:  # one array after the other, to stay within the bound
+        if len(self._methods) > 1:  # one array after the other, to keep buffers small
             calls = [([source], [target]) for source, target in pairs] or calls
         prepared = [
             method.prepare(*arrays, aliased=aliased) for arrays in calls for method in self._methods
@@ -179,33 +169,24 @@ class Exchange:
 class PreparedExchange:
     """An exchange for given arrays; runs any number of times.
 
-    Parameters
-    ----------
-    exchange : Exchange
-        The plan.
-    own : sequence of (numpy.ndarray, numpy.ndarray)
-        Blocks that stay on this rank: where they are written, and where they are read.
-    prepared : sequence of PreparedMethod
-        One for each chunk.
-    unpack : Unpacker
-        How blocks are written.
-    aliased : bool
-        Whether some target shares memory with some source.
+    `own` are the targets and sources of blocks that stay on this rank, `prepared` has a method for
+    each chunk. `aliased`: some target shares memory with some source.
     """
 
     def __init__(
         self,
         exchange: Exchange,
-        own: Sequence[tuple[Array, Array]],
+        own: Pairs,
         prepared: Sequence[PreparedMethod],
         unpack: Unpacker,
         *,
         aliased: bool,
     ) -> None:
         self.exchange = exchange
-        # Blocks that stay here must be saved if the target may be written before they are read.
+        self._under_way = exchange.topology.under_way
+        # Blocks of this rank must be saved if the target may be written before they are read.
         self._kept = [pair for pair in own if not same_view(*pair)] if aliased else []
-        self._room: list[Array] | None = None  # for what is saved
+        self._room: list[Array] | None = None  # for the saved blocks
         self._own = unpack([] if aliased else own)
         self._first, *self._others = prepared
 
@@ -224,7 +205,8 @@ class PreparedExchange:
 
     def run(self) -> None:
         """Complete older exchanges, and move the data. *Collective*."""
-        self.exchange.topology.complete()
+        if self._under_way:
+            self.exchange.topology.complete()
         self.move()
 
     def move(self) -> None:
@@ -239,12 +221,7 @@ class PreparedExchange:
     def start(self, result: T, after: Callable[[], None] = no_op) -> Handle[T]:
         """Start; no array may be used before ``wait`` of the returned handle. *Collective*.
 
-        Parameters
-        ----------
-        result : object
-            What ``wait`` returns.
-        after : callable
-            What ``wait`` calls last.
+        ``wait`` calls `after` last, and returns `result`.
         """
         saved = self._save() if self._kept else no_op
         complete = self._first.start()
@@ -288,6 +265,11 @@ class Handle(Uncopied, Generic[T]):
         Exchanges among the same processes complete in the order in which they were started, which
         must be the same on all of them; ranks may wait for them in any order. Exchanges among other
         processes are not affected, even if some processes take part in both.
+
+        Returns
+        -------
+        object
+            The target of the exchange, as the method that started it describes.
         """
         under_way = self.exchange.topology.under_way
         while self._complete is not None:
@@ -333,35 +315,28 @@ def _pairs_on(rank: int, spec: MessageSpec) -> list[tuple[Any, Any]]:
 
 
 def _pack_plans(
-    topology: Topology, spec: MessageSpec, chunks: int
-) -> tuple[list[PackPlan], list[PackPlan]]:
-    """Make the pack plans for sending, and for receiving, of each chunk."""
-    rank, size = topology.rank, topology.comm.size
-    sends = [block for block in spec.sends if block.peer != rank]
-    recvs = [block for block in spec.recvs if block.peer != rank]
-    # Each rank starts with another peer, so that no rank is flooded.
-    sends.sort(key=lambda block: (block.peer - rank) % size)
-    recvs.sort(key=lambda block: (rank - block.peer) % size)
-    leaving, arriving = (
-        [PackPlan(blocks, spec.lead, spec.dtype) for blocks in _by_chunk(direction, chunks)]
-        for direction in (sends, recvs)
-    )
-    return leaving, arriving
+    spec: MessageSpec,
+    blocks: Sequence[MessageBlock],
+    distance: Callable[[int], int],
+    chunks: int,
+) -> list[PackPlan]:
+    """Make the pack plan of each chunk for one direction, without blocks that stay on this rank.
 
-
-def _by_chunk(blocks: Sequence[MessageBlock], chunks: int) -> list[list[MessageBlock]]:
-    found: list[list[MessageBlock]] = [[] for _ in range(chunks)]
-    for block in blocks:
-        found[block.chunk].append(block)
-    return found
+    Blocks are sorted by the distance of their peer, so that each rank begins with another one.
+    """
+    by_chunk: list[list[MessageBlock]] = [[] for _ in range(chunks)]
+    for block in sorted(blocks, key=lambda block: distance(block.peer)):
+        if distance(block.peer):
+            by_chunk[block.chunk].append(block)
+    return [PackPlan(each, spec.lead, spec.dtype) for each in by_chunk]
 
 
 def _fastest(plans: Sequence[ChunkPlan]) -> type[Method]:
     """Shared memory wherever possible: it saves a copy even if packing is needed. *Collective*."""
     topology = plans[0].topology
     on_node = topology.on_node
-    leaving = [block for plan in plans for sends in plan.sends for block in sends.blocks]
-    near = [is_near(block, on_node) for block in leaving]
+    blocks = [block for plan in plans for sends in plan.sends for block in sends.blocks]
+    near = [is_near(block, on_node) for block in blocks]
     some_near, some_far = topology.any_of([any(near), not all(near)])
     if not some_near:
         return Messages

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from pencils.comm import memory
 from pencils.comm.memory import Bytes, byte_chunks, round_up
@@ -42,16 +41,6 @@ class Messages(Method):
             requests.free()
 
 
-class _Message(NamedTuple):
-    """Blocks sent together: a view of each, its offset in the buffer, and the end of the last."""
-
-    peer: int
-    views: list[Array]
-    offsets: list[int]
-    nbytes: int
-    in_place: bool
-
-
 class _Requests:
     """Persistent requests for messages in one buffer, with what packs or unpacks them.
 
@@ -71,20 +60,11 @@ class _Requests:
 
 
 class _Direction:
-    """All messages of one direction, and the layout of the buffer for those not sent in place.
+    """All messages of one direction, and their requests in the buffer of the latest call.
 
-    Parameters
-    ----------
-    pairs : sequence of (PackPlan, numpy.ndarray)
-        What is moved of each array.
-    method : Messages
-        Keeps the requests, to free them.
-    init : callable
-        Makes a persistent request of a buffer, a rank and a tag.
-    copy : callable
-        Prepares to pack, or unpack, pairs of a block of the array and one of the buffer.
-    in_place : bool
-        Whether contiguous blocks need no buffer.
+    `init` makes a persistent request of a buffer, a rank and a tag, and `copy` prepares to pack, or
+    unpack, pairs of a block of an array and one of the buffer. `in_place`: contiguous blocks that
+    are sent alone need no buffer.
     """
 
     def __init__(
@@ -99,48 +79,41 @@ class _Direction:
         self._method = method
         self._init = init
         self._copy = copy
-        self.messages: list[_Message] = []
-        self.nbytes = 0
-        for peer, views in _by_message(pairs):
-            alone = in_place and len(views) == 1 and views[0].flags.c_contiguous
-            self._add(peer, views, in_place=alone)
-        self._made: _Requests | None = None
-
-    def _add(self, peer: int, views: list[Array], *, in_place: bool) -> None:
-        offsets, end = [], 0
-        for view in views:
-            offsets.append(round_up(end))
-            end = offsets[-1] + view.nbytes
-        start, self.nbytes = self.nbytes, self.nbytes + (0 if in_place else round_up(end))
-        offsets = [start + offset for offset in offsets]
-        self.messages.append(_Message(peer, views, offsets, end, in_place))
+        self.messages = [
+            (peer, views, in_place and len(views) == 1 and views[0].flags.c_contiguous)
+            for peer, views in _by_message(pairs)
+        ]
+        packed = [views for _, views, alone in self.messages if not alone]
+        self.nbytes = sum(round_up(view.nbytes) for views in packed for view in views)
+        self._latest: _Requests | None = None
 
     def requests(self, buffers: Buffers) -> _Requests:
         """Take a buffer and its requests: the same ones as before if that buffer is idle."""
-        buffer = buffers.take(self.nbytes, None if self._made is None else self._made.buffer)
-        if self._made is None or self._made.buffer is not buffer:
-            each = [self._request(message, buffer) for message in self.messages]
-            self._made = _Requests(buffer, each)
-            self._method.requests.add(self._made)
-        return self._made
+        latest = self._latest
+        buffer = buffers.take(self.nbytes, None if latest is None else latest.buffer)
+        if latest is None or latest.buffer is not buffer:
+            latest = self._latest = self._make_requests(buffer)
+            self._method.requests.add(latest)
+        return latest
 
     def is_ready(self, buffers: Buffers) -> bool:
         """Whether `requests` allocates nothing."""
-        return self._made is not None and buffers.has(self._made.buffer)
+        return self._latest is not None and buffers.has(self._latest.buffer)
 
-    def _request(
-        self, message: _Message, buffer: Bytes
-    ) -> tuple[list[MPI.Prequest], Callable[[], None]]:
-        memory, copies = message.views[0], no_op
-        if not message.in_place:
-            start = message.offsets[0]
-            memory = buffer[start : start + message.nbytes]
-            windows = [
-                buffer[offset : offset + view.nbytes].view(view.dtype).reshape(view.shape)
-                for offset, view in zip(message.offsets, message.views, strict=True)
-            ]
-            copies = self._copy(list(zip(message.views, windows, strict=True)))
-        return [self._init(part, message.peer, TAG) for part in byte_chunks(memory)], copies
+    def _make_requests(self, buffer: Bytes) -> _Requests:
+        each, end = [], 0
+        for peer, views, alone in self.messages:
+            data, copies = views[0], no_op
+            if not alone:
+                windows, start = [], round_up(end)
+                for view in views:
+                    at, end = round_up(end), round_up(end) + view.nbytes
+                    windows.append(buffer[at:end].view(view.dtype).reshape(view.shape))
+                data = buffer[start:end]
+                copies = self._copy(list(zip(views, windows, strict=True)))
+            requests = [self._init(part, peer, TAG) for part in byte_chunks(data)]
+            each.append((requests, copies))
+        return _Requests(buffer, each)
 
 
 def _by_message(pairs: Sequence[tuple[PackPlan, Array]]) -> list[tuple[int, list[Array]]]:
