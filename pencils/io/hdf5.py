@@ -41,7 +41,7 @@ from pencils.io.hdf5_datasets import (
     list_datasets,
     outside,
 )
-from pencils.io.manifest import Checked, Listed, broken, check_manifest, lost
+from pencils.io.manifest import Listed, Record, broken, check_manifest, lost
 from pencils.io.seal import committed
 
 _MOST_NAMES = 20
@@ -139,13 +139,13 @@ class HDF5File(NamedTuple):
 
     path: str
     file: Any  # h5py.File
-    record: Checked | None  # its manifest, if it has one and it was compared
+    record: Record | None  # its manifest, if it has one and it was compared
     external: bool  # whether data may be in other files
 
     @property
     def listed(self) -> Mapping[str, Listed] | None:
         """The datasets in its manifest, by name; None if it has none."""
-        return None if self.record is None else self.record.record.manifest.datasets
+        return None if self.record is None else self.record.manifest.datasets
 
     def names(self) -> list[str]:
         """Return the names of all datasets."""

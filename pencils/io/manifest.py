@@ -32,6 +32,7 @@ from bisect import bisect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -122,6 +123,9 @@ class Record(NamedTuple):
     manifest: Manifest
     start: int
     stop: int
+    # Found by `check_manifest`: all extents outside the sum, and the digests of all pages.
+    outside: Sequence[Extent] = ()
+    pages: Mapping[int, int] = MappingProxyType({})
 
     @property
     def place(self) -> tuple[int, int, int]:
@@ -129,14 +133,6 @@ class Record(NamedTuple):
         text = self.manifest.encode()
         start = self.start + _HEADER.size
         return start, len(text), digest(start, text)
-
-
-class Checked(NamedTuple):
-    """A record that fits its file: all extents outside the sum, and the digests of all pages."""
-
-    record: Record
-    outside: list[Extent]
-    pages: dict[int, int]
 
 
 def compose(manifest: Manifest, start: int) -> bytes:
@@ -216,7 +212,7 @@ def read_head(handle: int) -> bytes:
     return head if end is None else head + read(handle, _HEADER.size, min(end, 2**62))
 
 
-def check_manifest(path: str, *, edited: bool = False) -> Checked | None:
+def check_manifest(path: str, *, edited: bool = False) -> Record | None:
     """Compare all bytes of a file, but data that have checksums, with its record.
 
     Returns None if the file ends where its superblock states, or is no HDF5 file as pencils writes
@@ -239,7 +235,7 @@ def check_manifest(path: str, *, edited: bool = False) -> Checked | None:
             raise OSError(error.errno, f"cannot read: {error.strerror}", path) from error
     if sum(pages.values()) % 2**64 != manifest.total:
         raise broken(path, "the part that HDF5 reads is")
-    return Checked(record, outside, pages)
+    return record._replace(outside=outside, pages=pages)
 
 
 def find_record(path: str, handle: int, *, edited: bool = False) -> Record | None:

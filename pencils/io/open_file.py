@@ -100,13 +100,11 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
 class StoredField:
     """One field of an open file, in whole or in part; made by `pencils.open`."""
 
-    __slots__ = ("_file", "_written", "change", "dataset")
-
     def __init__(self, dataset: DatasetInfo, file: OpenFile) -> None:
         self.dataset = dataset
         self._file = file
         self.change = 0  # of the checksum, by this rank's writes
-        self._written = False  # by any rank
+        self.written = False  # by any rank
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -196,21 +194,12 @@ class StoredField:
             agree(name=self.dataset.name, key=selection, pencil=u.pencil, dtype=u.dtype)
         with closing(Slabs()) as slabs:
             slab = slabs.of(u)
-            self._written = True
+            self.written = True
             with agreed(comm, "write"):  # one rank may have no memory for it
                 if slab.local.size and slab.extent.layout.is_first_replica(slab.pencil.rank):
                     self._write_box(writer, selection, slab)
         writer.sync()  # so that later reads and writes by any rank find it
         writer.check()
-
-    @property
-    def is_to_correct(self) -> bool:
-        """Whether it has a checksum that may no longer match; the same on every rank."""
-        return self._written and self.dataset.checksum is not None
-
-    def sum_after(self, change: int) -> int:
-        """Return the checksum of the field after a change by all ranks."""
-        return ((self.dataset.checksum or 0) + change) % 2**64
 
     def _check(self, u: PencilArray, key: object) -> Selection:
         check_type("u", u, PencilArray)
@@ -264,16 +253,6 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
     on any rank, all ranks raise, and the checksums are not corrected: `verify` then names the
     fields that were written to, until all ranks call `close`.
     """
-
-    __slots__ = (
-        "__weakref__",
-        "_fields",
-        "_is_collective",
-        "_shared",
-        "_writable",
-        "info",
-        "ranks",
-    )
 
     def __init__(self, file: FileInfo, ranks: Pencil, *, writable: bool) -> None:
         comm = ranks.topology.comm
@@ -335,13 +314,13 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
     def _correct(self) -> None:
         """Correct the checksums of what was written. *Collective*."""
         comm = self.ranks.topology.comm
-        fields = [field for field in self._fields.values() if field.is_to_correct]
+        fields = [one for one in self.values() if one.written and one.dataset.checksum is not None]
         changes = allreduce(comm, np.array([field.change for field in fields], np.uint64), np.add)
+        pairs = zip([field.dataset for field in fields], map(int, changes), strict=True)
+        sums = {one.name: ((one.checksum or 0) + change) % 2**64 for one, change in pairs}
         with agreed(comm, "close"):
             if fields and comm.rank == 0:
                 self.info.identity.check_in_place(self.path)
-                pairs = zip(fields, changes, strict=True)
-                sums = {field.dataset.name: field.sum_after(int(change)) for field, change in pairs}
                 reseal(self.path, sums)
 
     def _block_comm(self) -> MPI.Intracomm | None:

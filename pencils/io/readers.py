@@ -148,7 +148,7 @@ def read_targets(
         named[name] = Target(u.pencil, u.halo, u, filled=True)
     default = None
     if isinstance(template, Pencil):
-        default = Target(template, _read_widths(halo, template))
+        default = Target(template, _widths(halo, template))
     pencils = [target.pencil for target in (*named.values(), *filter(None, [default]))]
     for pencil in pencils:
         if pencil.size != size or not pencil.same_ranks(pencils[0]):
@@ -173,16 +173,16 @@ def _read_template(template: object, halo: HaloLike | None, *, given: bool) -> d
     for name, thing in template.items():
         read_name(name)
         if isinstance(thing, Pencil):
-            targets[name] = Target(thing, _read_widths(halo, thing))
+            targets[name] = Target(thing, _widths(halo, thing))
         elif isinstance(thing, PencilArray):
-            widths = thing.halo if halo is None else _read_widths(halo, thing.pencil)
+            widths = thing.halo if halo is None else _widths(halo, thing.pencil)
             targets[name] = Target(thing.pencil, widths, thing)
         else:
             encode(thing)  # raises TypeError unless it is a value, which needs no target
     return targets
 
 
-def _read_widths(halo: HaloLike | None, pencil: Pencil) -> Widths:
+def _widths(halo: HaloLike | None, pencil: Pencil) -> Widths:
     return as_halo(0 if halo is None else halo, pencil.ndim)
 
 
@@ -194,9 +194,8 @@ def _read_into(into: object, names: list[str] | None) -> dict[str, PencilArray]:
             msg = "to load into one field, name it: load(path, names='u', into=u)"
             raise ArgumentError(msg)
         into = {names[0]: into}
-    if not isinstance(into, Mapping) or not all(
-        isinstance(one, PencilArray) for one in into.values()
-    ):
+    fields = into.values() if isinstance(into, Mapping) else [into]
+    if not isinstance(into, Mapping) or not all(isinstance(u, PencilArray) for u in fields):
         msg = f"into must be a PencilArray or a mapping like {{'u': u}}, not {into!r:.80}"
         raise TypeError(msg)
     for name, u in into.items():

@@ -114,7 +114,7 @@ def reseal(path: str, sums: Mapping[str, int]) -> None:
         if checked is None:
             os.fsync(handle)
             return
-        (old, start, stop), outside, _ = checked
+        old, start, stop, outside, _ = checked
         with CapturedFile(path) as file:
             create.seal(file, sums)
             patches = differences(handle, file.changes(), old.size)

@@ -60,7 +60,7 @@ def readers(path, pencil):
 
 
 def record(path):
-    return check_manifest(str(path)).record
+    return check_manifest(str(path))
 
 
 def raw_extents(path):

@@ -26,7 +26,6 @@ from pencils.io.file_access import open_regular
 from pencils.io.file_info import RESERVED, Access
 from pencils.io.manifest import (
     END_AT,
-    Checked,
     Extent,
     Listed,
     Manifest,
@@ -94,11 +93,11 @@ class OneFile:
         if checked is None:
             checked = self._seal_again(raw)
         self._head = self._read_head()
-        self._record = checked.record
-        self._pages = checked.pages
-        self._outside = checked.outside  # all extents outside the sum
-        self._listed = list(checked.record.manifest.outside)  # those that the record lists
-        self._earlier = checked.record.manifest.earlier
+        self._record = checked
+        self._pages = dict(checked.pages)
+        self._outside = list(checked.outside)  # all extents outside the sum
+        self._listed = list(checked.manifest.outside)  # those that the record lists
+        self._earlier = checked.manifest.earlier
         self._captured: CapturedFile | None = None  # between `place` and `commit`
 
     def place(self) -> dict[str, FileBlocks]:
@@ -243,7 +242,7 @@ class OneFile:
             raise RuntimeError(msg)
         return FileBlocks(tuple(starts), prod(chunk) * column.dtype.itemsize)
 
-    def _seal_again(self, raw: Iterable[Extent]) -> Checked:
+    def _seal_again(self, raw: Iterable[Extent]) -> Record:
         """Give a file that another program has changed a record."""
         seal_again(self.path, list_entries(self.state), raw)
         checked = check_manifest(self.path)
