@@ -24,8 +24,7 @@ from pencils.io import CheckpointSeries, TimeSeries, load, save, verify
 from pencils.io import open as open  # noqa: A004 - not in __all__: hides no builtin
 from pencils.pencil import Pencil
 from pencils.transposition.alias import alias
-from pencils.transposition.plan import Transposition
-from pencils.transposition.transpose import transpose
+from pencils.transposition.plan import Transposition, transpose
 from pencils.transposition.tune import tune
 
 __version__ = "0.1.0"

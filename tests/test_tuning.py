@@ -136,7 +136,7 @@ def test_fields_in_shared_memory_and_singletons(stages):
         ({"pencils": None}, TypeError, "sequence of pencils"),
         ({"pencils": "stages"}, TypeError, "pencils[0]"),
         ({"repeat": 0}, ArgumentError, "repeat=0"),
-        ({"repeat": "often"}, ArgumentError, "often"),
+        ({"repeat": "often"}, TypeError, "often"),
         ({"dtype": object}, TypeError, "object"),
         ({"dims": 3}, ArgumentError, "dims"),
         ({"components": -1}, ArgumentError, "components"),

@@ -1,35 +1,40 @@
-"""The reusable plan that moves fields from one pencil to another of the same shape."""
+"""Transposes: the reusable plan `Transposition`, and the function `transpose` that keeps plans.
+
+1. All ranks agree on the arguments: in `prepare_together`, for both.
+2. `Transposition.prepared` slices the own blocks for each message, unless it has done so before.
+3. The prepared exchange packs, sends, receives and unpacks: `pencils.comm.exchange`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from operator import is_
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from pencils.array.allocation import Array, as_components, as_dtype, as_singletons, memory_axes
 from pencils.array.base import checks
-from pencils.array.operands import FieldSpec, check_out, check_source
+from pencils.array.operands import FieldSpec, check_out, check_source, check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO, Handle, PreparedExchange, check_method
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
-from pencils.layout.integers import to_int
+from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
-from pencils.plan import Agreement, Plan
-from pencils.transposition.sides import (
-    PlanOptions,
-    Side,
-    agree_on_sides,
-    make_exchange,
-    plan_communicator,
-)
+from pencils.plan import Agreement, Plan, kept_plan, kept_plans, plan_buffers, prepare_together
+from pencils.transposition.sides import PlanOptions, Side, agree_on_sides, check_pair, make_exchange
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
+
+
+# Fields of a call; None on processes that the pencil of the field does not include.
+Fields: TypeAlias = Sequence[PencilArray | None]
+Prepared: TypeAlias = tuple[PreparedExchange, list[PencilArray | None]]
 
 
 class Transposition(Plan[PreparedExchange]):
@@ -100,19 +105,14 @@ class Transposition(Plan[PreparedExchange]):
         check: bool = True,
         comm: MPI.Intracomm | None = None,
     ) -> None:
-        topology = plan_communicator(comm, source, target)
-        sides = agree_on_sides(topology, source, target)
+        topology, sides = agree_on_sides(comm, source, target)
         with agreed(topology.comm, "Transposition") as agree:
-            spec = FieldSpec(
-                as_dtype(dtype),
-                as_components(components),
-                as_singletons(sides[0].layout.ndim, dims),
-            )
-            options = PlanOptions(
-                check_method(method), as_max_buffer_bytes(max_buffer_bytes), check
-            )
+            singletons = as_singletons(sides[0].layout.ndim, dims)
+            spec = FieldSpec(as_dtype(dtype), as_components(components), singletons)
+            if max_buffer_bytes is not None:
+                max_buffer_bytes = as_int("max_buffer_bytes", max_buffer_bytes, least=1)
+            options = PlanOptions(check_method(method), max_buffer_bytes, check)
             agree(**spec.signature, **options._asdict())
-        self.source, self.target = source, target
         self._set(sides, spec, options, topology, Buffers())
 
     @classmethod
@@ -127,10 +127,9 @@ class Transposition(Plan[PreparedExchange]):
         max_buffer_bytes: int | None = None,
     ) -> Transposition:
         """Make a plan from arguments that all ranks agree on; calls do not check. *Collective*."""
-        sides = Side(source.layout, source.rank), Side(target.layout, target.rank)
+        sides = Side.of(source), Side.of(target)
         options = PlanOptions(method, max_buffer_bytes, check=False)
         plan = object.__new__(cls)
-        plan.source, plan.target = source, target
         plan._set(sides, spec, options, source.topology, buffers or Buffers())
         return plan
 
@@ -143,6 +142,7 @@ class Transposition(Plan[PreparedExchange]):
         buffers: Buffers,
     ) -> None:
         self._sides = sides
+        self.source, self.target = sides[0].pencil, sides[1].pencil
         self._spec = spec
         self._options = options
         self._axes = memory_axes(sides[1].layout.order, len(spec.components))
@@ -191,7 +191,7 @@ class Transposition(Plan[PreparedExchange]):
             # The same fields have passed the checks before.
             found = self._found((id(u), id(out)))
             if found is not None:
-                unset_ghosts_of([out])
+                _unset_ghosts([out])
                 found.run()
                 return cast("PencilArray", out)
         bound, (target,) = self._prepare_fields("__call__", [u], [out])
@@ -209,11 +209,7 @@ class Transposition(Plan[PreparedExchange]):
         bound, (target,) = self._prepare_fields("start", [u], [out])
         return bound.start(cast("PencilArray", target))
 
-    def batch(
-        self,
-        us: Sequence[PencilArray | None],
-        outs: Sequence[PencilArray | None] | None = None,
-    ) -> list[PencilArray]:
+    def batch(self, us: Fields, outs: Fields | None = None) -> list[PencilArray]:
         """Move several fields in one exchange, with one synchronization of ranks. *Collective*.
 
         Parameters
@@ -265,11 +261,9 @@ class Transposition(Plan[PreparedExchange]):
         with agreed(self._topology.comm, "Transposition.reversed") as agree:
             agree(plan=self._text)
             self._check_open()
-        source, target = self._sides
         back = object.__new__(Transposition)
-        back.source, back.target = self.target, self.source
-        buffers = self._exchange.buffers
-        back._set((target, source), self._spec, self._options, self._topology, buffers)
+        sides, buffers = self._sides[::-1], self._exchange.buffers
+        back._set(sides, self._spec, self._options, self._topology, buffers)
         return back
 
     def _release(self) -> None:
@@ -288,26 +282,19 @@ class Transposition(Plan[PreparedExchange]):
         source, target = self._sides
         return f"{text}\n  from {source}\n  to   {target}>"
 
-    def _prepare_fields(
-        self,
-        call: str,
-        us: Sequence[PencilArray | None],
-        outs: Sequence[PencilArray | None] | None,
-    ) -> tuple[PreparedExchange, list[PencilArray | None]]:
+    def _prepare_fields(self, call: str, us: Fields, outs: Fields | None) -> Prepared:
         """Check and slice fields; all ranks agree, if the plan does that."""
 
-        def bind(agree: Agreement) -> tuple[PreparedExchange, list[PencilArray | None]]:
+        def bind(agree: Agreement) -> Prepared:
             prepared = self.prepared(us, outs)
             agree(fields=len(prepared[1]))
             return prepared
 
         bound, targets = self._prepare(call, bind)
-        unset_ghosts_of(targets)
+        _unset_ghosts(targets)
         return bound, targets
 
-    def prepared(
-        self, us: Sequence[PencilArray | None], outs: Sequence[PencilArray | None] | None
-    ) -> tuple[PreparedExchange, list[PencilArray | None]]:
+    def prepared(self, us: Fields, outs: Fields | None) -> Prepared:
         """Check and slice fields, and allocate all that moving them takes; local."""
         sources = list(us)
         targets: list[PencilArray | None] = [None] * len(sources) if outs is None else list(outs)
@@ -320,18 +307,20 @@ class Transposition(Plan[PreparedExchange]):
             for u, out in zip(sources, targets, strict=True):
                 check_source(u, self.source, self._spec)
                 check_out(out, self.target, self._spec)
-            filled = [self._allocated() if out is None else out for out in targets]
+            filled = list(map(self._target, targets))
             bound = self._exchange.prepare(
                 list(map(self._block, sources)), list(map(self._block, filled))
             )
-            if all(one is other for one, other in zip(filled, targets, strict=True)):
+            if all(map(is_, filled, targets)):
                 self._remember(key, bound, [*sources, *targets])
             targets = filled
         bound.reserve()
         return bound, targets
 
-    def _allocated(self) -> PencilArray | None:
-        return None if self.target is None else PencilArray.allocated(self.target, *self._spec)
+    def _target(self, out: PencilArray | None) -> PencilArray | None:
+        if out is None and self.target is not None:
+            return PencilArray.allocated(self.target, *self._spec)
+        return out
 
     def _block(self, u: PencilArray | None) -> Array:
         """Own block, axes in the memory order of the target."""
@@ -340,23 +329,68 @@ class Transposition(Plan[PreparedExchange]):
         return u.local.transpose(self._axes)
 
 
-def unset_ghosts_of(targets: Sequence[PencilArray | None]) -> None:
+def _unset_ghosts(fields: Fields) -> None:
     """Unset the ghosts of fields that are about to be filled, inside `pencils.debug.ghosts`."""
-    if checks.on:
-        for target in targets:
-            if target is not None:
-                target.mark_written()
+    for u in fields if checks.on else ():
+        if u is not None:
+            u.mark_written()
 
 
-def as_max_buffer_bytes(value: int | None) -> int | None:
-    """Check a bound on the size of buffers."""
-    if value is None:
-        return None
-    nbytes = to_int(value)
-    if nbytes is None:
-        msg = f"max_buffer_bytes={value!r} must be a number of bytes, or None for no bound"
-        raise TypeError(msg)
-    if nbytes < 1:
-        msg = f"max_buffer_bytes={value!r} must be at least 1 byte, or None for no bound"
-        raise ArgumentError(msg)
-    return nbytes
+def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) -> PencilArray:
+    """Move a field to another pencil of the same shape. *Collective*.
+
+    Plans are kept, so calls in a loop are cheap; `Transposition` gives control over the method,
+    overlap and checks.
+
+    Parameters
+    ----------
+    u : PencilArray
+        The field; its halo is not moved.
+    pencil : Pencil
+        The target: same global shape and processes; anything else may differ.
+    out : PencilArray, optional
+        Field on `pencil` to fill; it may have a halo, which is not touched. It may share memory
+        with `u`. Default: a new field without halo.
+
+    Returns
+    -------
+    PencilArray
+        `out`.
+
+    Raises
+    ------
+    PencilMismatchError, ArgumentError, TypeError
+        On every rank, if the arguments do not fit.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = pencils.ones(pencils.Pencil((8, 6), decomp=0))
+    >>> pencils.transpose(u, u.pencil.with_(decomp=1)).pencil.decomp
+    (1,)
+    """
+    topology = topology_among(u, pencil, out)
+    plans = kept_plans(topology)
+
+    def bind(agree: Agreement) -> tuple[object, Prepared] | None:
+        check_type("u", u, PencilArray)
+        check_type("pencil", pencil, Pencil)
+        spec = FieldSpec.of(u)
+        agree(source=u.pencil, target=pencil, **spec.signature)
+        check_pair(u.pencil, pencil)
+        check_out(out, pencil, spec)
+        key = u.pencil, pencil, spec
+        plan = plans.get(key)
+        return None if plan is None else (key, plan.prepared([u], [out]))
+
+    def make_plan() -> None:
+        key = u.pencil, pencil, FieldSpec.of(u)
+        buffers = plan_buffers(topology)  # all kept plans share their memory
+        kept_plan(topology, key, lambda: Transposition.for_spec(*key, AUTO, buffers=buffers))
+
+    agree = agreed(topology.comm, "transpose")
+    key, (prepared, targets) = prepare_together(agree, bind, make_plan)
+    plans.move_to_end(key)
+    _unset_ghosts(targets)
+    prepared.run()
+    return cast("PencilArray", targets[0])

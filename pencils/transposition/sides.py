@@ -1,7 +1,7 @@
 """The two sides of a transposition, and the messages between them.
 
-A pencil may be known to some of the processes only. All of them first agree on both sides; then
-each lists the boxes it sends and receives, and makes the exchange.
+A pencil may include some of the processes only. All processes agree on both sides; then each lists
+the boxes that it sends and receives, and makes the exchange.
 """
 
 from __future__ import annotations
@@ -44,11 +44,19 @@ class Side(NamedTuple):
         Rank of this process in the pencil; None if the pencil does not include this process.
     members : tuple of int or None
         Rank in the communicator of the plan of every rank of the pencil; None if the two are equal.
+    pencil : Pencil or None
+        The pencil itself, where it includes this process.
     """
 
     layout: Layout
     rank: int | None
     members: tuple[int, ...] | None = None
+    pencil: Pencil | None = None
+
+    @classmethod
+    def of(cls, pencil: Pencil, members: tuple[int, ...] | None = None) -> Side:
+        """Return the side of a pencil that includes this process."""
+        return cls(pencil.layout, pencil.rank, members, pencil)
 
     @property
     def box(self) -> Box:
@@ -71,14 +79,40 @@ class Side(NamedTuple):
         return self._replace(layout=self.layout.with_singletons(dims)) if dims else self
 
 
-def plan_communicator(comm: MPI.Intracomm | None, *pencils: object) -> Topology:
-    """Return the communicator of a plan: `comm`, or that of the pencil with the most processes.
+def agree_on_sides(
+    comm: MPI.Intracomm | None, source: object, target: object
+) -> tuple[Topology, tuple[Side, Side]]:
+    """Return the communicator of a plan, and both sides, also where None was passed. *Collective*.
 
     Raises
     ------
-    ArgumentError, TypeError
-        If `comm` is not a communicator; on every rank of the communicator of the pencils.
+    TypeError
+        On every rank, if one passed None for a pencil that includes it, or no communicator.
+    PencilMismatchError
+        On every rank, if the pencils do not fit each other or the communicator.
+    RankDisagreementError
+        On every rank, if ranks passed different pencils.
     """
+    topology = _plan_communicator(comm, source, target)
+    given = {"source": source, "target": target}
+    with agreed(topology.comm, "Transposition"):
+        mine = {name: _as_side(name, pencil, topology) for name, pencil in given.items()}
+    missing = topology.any_of([side is None for side in mine.values()])
+    sides = list(zip(mine.items(), missing, strict=True))
+    with agreed(topology.comm, "Transposition") as agree:
+        agree(**{name: str(side) for (name, side), some in sides if not some})
+    here, there = (
+        _share_side(name, side, topology) if some or side is None else side
+        for (name, side), some in sides
+    )
+    if here.layout.shape != there.layout.shape:
+        msg = f"both pencils must have the same global shape:\n{here}\n{there}"
+        raise PencilMismatchError(msg)
+    return topology, (here, there)
+
+
+def _plan_communicator(comm: MPI.Intracomm | None, *pencils: object) -> Topology:
+    """Return the communicator `comm`, or that of the pencil with the most processes."""
     known = [pencil for pencil in pencils if isinstance(pencil, Pencil)]
     default = max(known, key=lambda pencil: pencil.size).topology if known else None
     if comm is None:
@@ -90,38 +124,13 @@ def plan_communicator(comm: MPI.Intracomm | None, *pencils: object) -> Topology:
             raise
 
 
-def agree_on_sides(topology: Topology, source: object, target: object) -> tuple[Side, Side]:
-    """Return both sides, also on processes that passed None. *Collective*.
-
-    Raises
-    ------
-    TypeError
-        On every rank, if one passed None for a pencil that includes it.
-    PencilMismatchError
-        On every rank, if the pencils do not fit each other or the communicator.
-    RankDisagreementError
-        On every rank, if ranks passed different pencils.
-    """
-    given = {"source": source, "target": target}
-    with agreed(topology.comm, "Transposition"):
-        mine = {name: _as_side(name, pencil, topology) for name, pencil in given.items()}
-    partial = topology.any_of([side is None for side in mine.values()])
-    with agreed(topology.comm, "Transposition") as agree:
-        agree(
-            **{
-                name: str(side)
-                for (name, side), some in zip(mine.items(), partial, strict=True)
-                if not some
-            }
-        )
-    here, there = (
-        _share_side(name, side, topology) if some or side is None else side
-        for (name, side), some in zip(mine.items(), partial, strict=True)
-    )
-    if here.layout.shape != there.layout.shape:
-        msg = f"both pencils must have the same global shape:\n{here}\n{there}"
+def check_pair(source: Pencil, target: Pencil) -> None:
+    """Check pencils for `transpose`: of one shape, over the same processes."""
+    if source.shape != target.shape or not source.same_ranks(target):
+        what = "shape" if source.shape != target.shape else "processes in the same order"
+        hint = "" if source.shape != target.shape else "; a Transposition can move between others"
+        msg = f"both pencils must have the same global {what}{hint}:\n{source!r}\n{target!r}"
         raise PencilMismatchError(msg)
-    return here, there
 
 
 def _as_side(name: str, pencil: object, topology: Topology) -> Side | None:
@@ -132,7 +141,7 @@ def _as_side(name: str, pencil: object, topology: Topology) -> Side | None:
         msg = f"{name} must be a Pencil, not {type(pencil).__name__}"
         raise TypeError(msg)
     if pencil.topology is topology or congruent(pencil.topology.comm, topology.comm):
-        return Side(pencil.layout, pencil.rank)
+        return Side.of(pencil)
     members = translate(pencil.topology.comm, topology.comm)
     if members is None:
         msg = (
@@ -140,7 +149,7 @@ def _as_side(name: str, pencil: object, topology: Topology) -> Side | None:
             f"communicator that has the processes of both pencils:\n{pencil!r}"
         )
         raise PencilMismatchError(msg)
-    return Side(pencil.layout, pencil.rank, members)
+    return Side.of(pencil, members)
 
 
 def _share_side(name: str, side: Side | None, topology: Topology) -> Side:
@@ -150,11 +159,13 @@ def _share_side(name: str, side: Side | None, topology: Topology) -> Side:
     if first is None:
         msg = f"{name} must be a Pencil on the processes that have a part in it, but is None on all"
         raise TypeError(msg)
-    known = comm.bcast((side.layout, side.members) if side and comm.rank == first else None, first)
-    layout: Layout = known[0]
-    members: tuple[int, ...] | None = known[1]
+    layout: Layout
+    members: tuple[int, ...] | None
+    layout, members = comm.bcast(
+        (side.layout, side.members) if side and comm.rank == first else None, first
+    )
     with agreed(comm, "Transposition"):
-        if side is not None and (side.layout, side.members) != known:
+        if side is not None and mine != (layout, members):
             msg = f"{name} is Pencil({side.layout}), but Pencil({layout}) on rank {first}"
             raise PencilMismatchError(msg)
         if side is None and (members is None or comm.rank in members):
@@ -163,20 +174,10 @@ def _share_side(name: str, side: Side | None, topology: Topology) -> Side:
     return Side(layout, None, members) if side is None else side
 
 
-def _pieces(
+def _message_blocks(
     source: Side, target: Side, order: Sequence[int], chunks: int
 ) -> tuple[list[MessageBlock], list[MessageBlock]]:
-    """List what this process sends and what it receives.
-
-    Parameters
-    ----------
-    source, target : Side
-        Sides of equal shape, singleton dimensions included.
-    order : sequence of int
-        Order of the axes of the arrays.
-    chunks : int
-        Number of pieces, at least, into which messages are cut; pieces consist of whole lines.
-    """
+    """List what this process sends and receives: `chunks` blocks of each box, of whole lines."""
 
     def cut(whole: Box, own: Box, other: Box, peer: int) -> Iterator[MessageBlock]:
         for chunk, box in enumerate(whole.pieces(max(1, whole.volume // chunks))):
@@ -186,14 +187,14 @@ def _pieces(
 
     leaving, arriving = redistribution(source.layout, target.layout, source.rank, target.rank)
     sends = [
-        piece
+        block
         for _, dest, box in leaving
-        for piece in cut(box, source.box, target.layout.box(dest), target.peer(dest))
+        for block in cut(box, source.box, target.layout.box(dest), target.peer(dest))
     ]
     recvs = [
-        piece
+        block
         for origin, _, box in arriving
-        for piece in cut(box, target.box, source.layout.box(origin), source.peer(origin))
+        for block in cut(box, target.box, source.layout.box(origin), source.peer(origin))
     ]
     return sends, recvs
 
@@ -208,15 +209,14 @@ def make_exchange(
     """Slice the own blocks for every message, axes in the memory order of the target."""
     method, order = options.method, sides[1].layout.order
     if method == AUTO:
-        method = fastest_methods(topology).get(
-            method_key(sides[0].layout, sides[1].layout, spec), AUTO
-        )
+        key = method_key(sides[0].layout, sides[1].layout, spec)
+        method = fastest_methods(topology).get(key, AUTO)
     source, target = (side.with_singletons(spec.singletons) for side in sides)
     chunks = 1
     if options.max_buffer_bytes is not None:
         block = max(source.box.volume, target.box.volume) * prod(spec.components)
         chunks = topology.most(max(1, -(-block * spec.dtype.itemsize // options.max_buffer_bytes)))
-    sends, recvs = _pieces(source, target, order, chunks)
+    sends, recvs = _message_blocks(source, target, order, chunks)
     if chunks > 1:
         chunks = topology.most(1 + max((block.chunk for block in (*sends, *recvs)), default=0))
     return Exchange(

@@ -1,4 +1,4 @@
-"""Measure which method, and which process grid, moves fields fastest on this machine."""
+"""The function `tune`: measure which method and process grid are fastest on this machine."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from numpy.typing import DTypeLike
 
@@ -23,7 +23,7 @@ from pencils.comm.methods import METHODS
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout.build import factorizations
-from pencils.layout.integers import to_int
+from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
 from pencils.plan import set_fastest
 from pencils.transposition.plan import Transposition
@@ -31,7 +31,7 @@ from pencils.transposition.sides import method_key
 
 
 class Row(NamedTuple):
-    """One measurement: the way from pencil number `step` to the next one, on a process grid."""
+    """One measurement: from pencil number `step` to the next one, on a process grid."""
 
     grid: tuple[int, ...]
     step: int
@@ -41,7 +41,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What `tune` found; ``print`` shows the table it decided from.
+    """The result of `tune`; ``print`` shows a table of all measurements.
 
     Parameters
     ----------
@@ -60,8 +60,8 @@ class Tuning:
     def __str__(self) -> str:
         lines = [f"{'from':>4} {'to':>4}  {'grid':12} {'method':10} {'ms':>10}"]
         chosen = {
-            (pen.grid, step, method)
-            for step, (pen, method) in enumerate(zip(self.pencils, self.methods, strict=False))
+            (pencil.grid, step, method)
+            for step, (pencil, method) in enumerate(zip(self.pencils, self.methods, strict=False))
         }
         for row in self.rows:
             mark = " <" if row[:3] in chosen else ""
@@ -85,7 +85,7 @@ def tune(
     file: str | PathLike[str] | None = None,
     show: bool = True,
 ) -> Tuning:
-    """Measure how fields move fastest from each pencil to the next. *Collective*.
+    """Measure the fastest method from each pencil to the next. *Collective*.
 
     Afterwards `transpose`, and plans made with ``method="auto"``, use the fastest method for the
     same pencils, dtype, components and singletons on the same communicator.
@@ -93,8 +93,7 @@ def tune(
     Parameters
     ----------
     pencils : sequence of Pencil
-        Two or more pencils of the same global shape and processes, in the order in which fields
-        pass through them.
+        Two or more pencils of the same global shape and processes, in the order of the transposes.
     dtype : dtype, optional
         Element type.
     components : int or sequence of int, optional
@@ -102,15 +101,15 @@ def tune(
     dims : int or sequence of int, optional
         Dimensions along which the fields vary; they are singletons along the others.
     shared : bool, optional
-        Whether the fields will lie in shared memory.
+        Whether the fields will be in shared memory.
     grids : bool, optional
-        Whether to try all process grids as well; all pencils must then decompose the same number
-        of dimensions. Take the pencils of the result.
+        Whether to measure all process grids; all pencils must then decompose the same number of
+        dimensions. Use the pencils of the result.
     repeat : int, optional
-        Samples of each case; medians decide.
+        Samples of each case; the smallest median wins.
     file : path, optional
-        JSON file that remembers results: what it knows for these arguments, hosts and MPI library
-        is not measured again; what it does not know is added.
+        JSON file of results, by arguments, number of nodes and MPI library. If it has the result,
+        nothing is measured; otherwise the result is added.
     show : bool, optional
         Whether rank 0 prints the table.
 
@@ -134,11 +133,10 @@ def tune(
     """
     topology = topology_among(pencils)
     with agreed(topology.comm, "tune") as agree:
-        given = _read_pencils(pencils, grids=grids)
-        spec = FieldSpec(
-            as_dtype(dtype), as_components(components), as_singletons(given[0].ndim, dims)
-        )
-        samples = _read_repeat(repeat)
+        given = _checked(pencils, grids=grids)
+        singletons = as_singletons(given[0].ndim, dims)
+        spec = FieldSpec(as_dtype(dtype), as_components(components), singletons)
+        samples = as_int("repeat", repeat, least=1)
         path = None if file is None else Path(file)
         agree(
             pencils=given,
@@ -146,26 +144,50 @@ def tune(
             options=(shared, grids, samples, show),
             file=path is not None,
         )
+    chains = [given]
+    if grids:
+        shapes = factorizations(given[0].size, (0,) * len(given[0].grid))
+        chains = [[pencil.with_(grid=shape) for pencil in given] for shape in shapes]
     key = _key(given, spec, shared=shared, grids=grids)
-    chains = _chains(given, grids=grids)
     known = None if path is None else _recall(path, key, chains, topology)
     rows = known or list(_measure(chains, spec, samples, shared=shared))
     tuning = _decide(chains, rows)
     for (source, target), method in zip(pairwise(tuning.pencils), tuning.methods, strict=True):
         set_fastest(topology, method_key(source.layout, target.layout, spec), method)
     if show and topology.rank == 0:
-        print(tuning)  # noqa: T201 - what it was asked for
+        print(tuning)  # noqa: T201 - the user has asked for it
     if path is not None and known is None:
         _store(path, key, rows, topology)
     return tuning
 
 
-def _chains(pencils: Sequence[Pencil], *, grids: bool) -> list[list[Pencil]]:
-    """List the pencils as they are, or on every process grid. *Collective*."""
-    if not grids:
-        return [list(pencils)]
-    shapes = factorizations(pencils[0].size, (0,) * len(pencils[0].grid))
-    return [[pen.with_(grid=shape) for pen in pencils] for shape in shapes]
+def _checked(pencils: Sequence[Pencil], *, grids: bool) -> list[Pencil]:
+    given = as_pencils(pencils)
+    if len(given) == 1:
+        msg = "tune() needs two pencils or more to move fields between, not 1"
+        raise ArgumentError(msg)
+    for pencil in given:
+        if pencil.shape != given[0].shape:
+            msg = f"all pencils must have the same global shape:\n{pencil!r}\n{given[0]!r}"
+            raise PencilMismatchError(msg)
+        if grids and len(pencil.grid) != len(given[0].grid):
+            msg = "grids=True needs pencils that all decompose the same number of dimensions"
+            raise ArgumentError(msg)
+    return given
+
+
+def _key(pencils: Sequence[Pencil], spec: FieldSpec, *, shared: bool, grids: bool) -> str:
+    """Everything a result depends on. *Collective*."""
+    machine = describe_machine(pencils[0].comm)
+    values = {
+        "pencils": list(map(repr, pencils)),
+        **spec.signature,
+        "shared": shared,
+        "grids": grids,
+        "nodes": machine.nodes,
+        "mpi": machine.library,
+    }
+    return json.dumps(values, sort_keys=True, default=str)
 
 
 def _measure(
@@ -177,8 +199,8 @@ def _measure(
     for chain in chains:
         for step, (source, target) in enumerate(pairwise(chain)):
             u, out = (
-                PencilArray.allocated(pen, *spec, zero=True, shared=shared)
-                for pen in (source, target)
+                PencilArray.allocated(pencil, *spec, zero=True, shared=shared)
+                for pencil in (source, target)
             )
             plans = [Transposition.for_spec(source, target, spec, name) for name in names]
             calls = [partial(plan, u, out) for plan in plans]
@@ -189,7 +211,7 @@ def _measure(
 
 
 def _decide(chains: Sequence[Sequence[Pencil]], rows: Sequence[Row]) -> Tuning:
-    """Take the fastest method for each step, and the chain whose steps add up to least."""
+    """Choose the fastest method for each step, and the chain with the smallest total time."""
     each = len(rows) // len(chains)
     best: list[tuple[float, Sequence[Pencil], list[Row]]] = []
     for chain, start in zip(chains, range(0, len(rows), each), strict=True):
@@ -202,55 +224,34 @@ def _decide(chains: Sequence[Sequence[Pencil]], rows: Sequence[Row]) -> Tuning:
     return Tuning(tuple(chain), tuple(row.method for row in steps), tuple(rows))
 
 
-def _seconds(row: Row) -> float:
-    return row.seconds
-
-
-def _key(pencils: Sequence[Pencil], spec: FieldSpec, *, shared: bool, grids: bool) -> str:
-    """Everything a result depends on. *Collective*."""
-    machine = describe_machine(pencils[0].comm)
-    facts = {
-        "pencils": list(map(repr, pencils)),
-        **spec.signature,
-        "shared": shared,
-        "grids": grids,
-        "nodes": machine.nodes,
-        "mpi": machine.library,
-    }
-    return json.dumps(facts, sort_keys=True, default=str)
+_seconds = attrgetter("seconds")
 
 
 def _recall(
     path: Path, key: str, chains: Sequence[Sequence[Pencil]], topology: Topology
 ) -> list[Row] | None:
-    """Look up a result that rank 0 finds in the file. *Collective*."""
+    """Read a result on rank 0, if the file has it. *Collective*."""
     found: list[Row] | None = None
     with agreed(topology.comm, "tune"):
         if topology.rank == 0 and path.exists():
-            entry = _read_file(path).get(key)
-            found = None if entry is None else _read_rows(path, entry, chains)
+            known = _read_file(path)
+            found = _as_rows(path, known[key], chains) if key in known else None
     rows: list[Row] | None = topology.comm.bcast(found)
     return rows
 
 
-def _read_rows(path: Path, entry: object, chains: Sequence[Sequence[Pencil]]) -> list[Row]:
-    """Check that an entry of the file holds what `_measure` would have found out."""
+def _as_rows(path: Path, entry: Any, chains: Sequence[Sequence[Pencil]]) -> list[Row]:
+    """Check that an entry of the file has the rows that `_measure` would yield."""
     try:
-        rows = [
-            Row(tuple(grid), int(step), str(method), float(seconds))
-            for grid, step, method, seconds in cast("list[Any]", entry)
-        ]
+        rows = [Row(tuple(grid), int(step), method, float(t)) for grid, step, method, t in entry]
     except (TypeError, ValueError) as error:
-        raise ArgumentError(_not_ours(path)) from error
+        raise ArgumentError(_NOT_OURS.format(path)) from error
     steps = [(chain[step].grid, step) for chain in chains for step in range(len(chain) - 1)]
     each = len(rows) // len(steps)
-    expected = [place for place in steps for _ in range(each)]
-    if (
-        not rows
-        or [row[:2] for row in rows] != expected
-        or {row.method for row in rows} - {*METHODS}
-    ):
-        raise ArgumentError(_not_ours(path))
+    expected = [step for step in steps for _ in range(each)]
+    known = all(row.method in [*METHODS] for row in rows)
+    if not rows or not known or [row[:2] for row in rows] != expected:
+        raise ArgumentError(_NOT_OURS.format(path))
     return rows
 
 
@@ -259,44 +260,19 @@ def _store(path: Path, key: str, rows: Sequence[Row], topology: Topology) -> Non
     with agreed(topology.comm, "tune"):
         if topology.rank == 0:
             known = _read_file(path) if path.exists() else {}
-            known[key] = list(rows)
             fresh = path.with_name(f"{path.name}.new")
-            fresh.write_text(json.dumps(known, indent=1))
+            fresh.write_text(json.dumps({**known, key: rows}, indent=1))
             fresh.replace(path)
 
 
-def _read_file(path: Path) -> dict[str, object]:
+_NOT_OURS = "{} is not a file that tune() wrote; remove it, or name another one"
+
+
+def _read_file(path: Path) -> dict[str, Any]:
     try:
         known: object = json.loads(path.read_text())
     except ValueError as error:
-        raise ArgumentError(_not_ours(path)) from error
+        raise ArgumentError(_NOT_OURS.format(path)) from error
     if not isinstance(known, dict):
-        raise ArgumentError(_not_ours(path))
+        raise ArgumentError(_NOT_OURS.format(path))
     return known
-
-
-def _not_ours(path: Path) -> str:
-    return f"{path} is not a file that tune() wrote; remove it, or name another one"
-
-
-def _read_pencils(pencils: Sequence[Pencil], *, grids: bool) -> list[Pencil]:
-    given = as_pencils(pencils)
-    if len(given) < 2:  # noqa: PLR2004
-        msg = f"tune() needs two pencils or more to move between, not {len(given)}"
-        raise ArgumentError(msg)
-    for pen in given:
-        if pen.shape != given[0].shape:
-            msg = f"all pencils must have the same global shape:\n{pen!r}\n{given[0]!r}"
-            raise PencilMismatchError(msg)
-        if grids and len(pen.grid) != len(given[0].grid):
-            msg = "grids=True needs pencils that all decompose the same number of dimensions"
-            raise ArgumentError(msg)
-    return given
-
-
-def _read_repeat(repeat: int) -> int:
-    number = to_int(repeat)
-    if number is None or number < 1:
-        msg = f"repeat={repeat!r} must be a number of samples, at least 1"
-        raise ArgumentError(msg)
-    return number
