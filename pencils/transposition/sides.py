@@ -161,9 +161,8 @@ def _share_side(name: str, side: Side | None, topology: Topology) -> Side:
         raise TypeError(msg)
     layout: Layout
     members: tuple[int, ...] | None
-    layout, members = comm.bcast(
-        (side.layout, side.members) if side and comm.rank == first else None, first
-    )
+    mine = None if side is None else (side.layout, side.members)
+    layout, members = comm.bcast(mine, first)
     with agreed(comm, "Transposition"):
         if side is not None and mine != (layout, members):
             msg = f"{name} is Pencil({side.layout}), but Pencil({layout}) on rank {first}"
