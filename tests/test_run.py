@@ -20,11 +20,10 @@ from mpi4py import MPI
 import pencils
 from pencils.__main__ import _parser
 from pencils.run import coordinator, report
-from pencils.run.channel import Channel
-from pencils.run.frames import CodePosition
-from pencils.run.member import Member
-from pencils.run.program import NoProgramError, UserProgram
-from pencils.run.report import Ending
+from pencils.run.connection import Channel
+from pencils.run.coordinator import Member
+from pencils.run.program import NoProgramError, execute
+from pencils.run.report import CodePosition, Ending
 from pencils.run.watch import Watch
 
 ROOT = Path(__file__).parents[1]
@@ -104,7 +103,7 @@ def test_a_collective_of_one_rank_is_told_with_the_places_of_the_others(program)
     ran = program(3, FIELD + "u.sum()\nif rank == 0:\n    print(u.sum())\n", "--timeout", 2)
     assert ran.returncode != 0
     first, waits, done, *advice = messages(ran)
-    assert first == "pencils run: the job was ended, for a rank had waited for 2 s (--timeout):"
+    assert first == "pencils run: the job was ended: a rank had waited for 2 s (--timeout):"
     found = re.fullmatch(
         r"  rank 0 waits in u.sum\(\) at app.py:7 \(collective number (\d+), Allreduce\)", waits
     )
@@ -197,8 +196,8 @@ def test_a_missing_file_is_told_once(mpirun, tmp_path):
 def test_ranks_of_other_hosts_connect_and_those_that_cannot_do_without(mpirun, tmp_path):
     text = """
     import socket
-    from pencils.run import joining
-    from pencils.run.joining import join
+    from pencils.run import connection
+    from pencils.run.coordinator import join
 
     def leave(channel):
         channel.send({"ended": {"kind": "finished"}})
@@ -210,7 +209,7 @@ def test_ranks_of_other_hosts_connect_and_those_that_cannot_do_without(mpirun, t
         raise OSError
 
     socket.create_connection = refuse
-    joining._CONNECT = 0.2
+    connection._CONNECT = 0.2
     leave(join(None))
     print("left")
     """
@@ -231,12 +230,12 @@ print(f.__annotations__)
 """
 DRIVER = """
 import os, sys
-from pencils.run.program import UserProgram
+from pencils.run.program import execute
 sys.path[0] = os.getcwd()  # as python -m has it
 for kind, name in eval(sys.argv.pop()):
     sys.stdout.flush()
     if os.fork() == 0:
-        UserProgram(kind, name, ("--x", "y")).execute()
+        execute(kind, name, ("--x", "y"))
         sys.stdout.flush()
         os._exit(0)
     os.wait()
@@ -300,7 +299,7 @@ def test_what_comes_after_the_program_is_its_own(kind):
     flags = {"file": [], "module": ["-m"], "code": ["-c"]}[kind]
     rest = "--timeout", "4", "-m", "--", "-h", "--check", "-c", "x"
     args = parsed("--timeout", "2.5", *flags, "app", *rest)
-    assert args.program == UserProgram(kind, "app", rest)
+    assert args.program == (kind, "app", rest)
     assert (args.timeout, args.check, args.all_frames) == (2.5, False, False)
 
 
@@ -341,7 +340,7 @@ def test_a_limit_in_the_environment_is_checked_as_well(monkeypatch, capsys):
 def test_what_cannot_be_run_is_no_error_of_the_program(monkeypatch, kind, name):
     monkeypatch.setattr(sys, "argv", [])
     with pytest.raises(NoProgramError, match=name):
-        UserProgram(kind, name, ()).execute()
+        execute(kind, name, ())
 
 
 def caught(call):
@@ -490,7 +489,7 @@ def test_an_exit_of_one_rank_ends_the_job(job):
 
 def test_ranks_that_are_gone_or_silent_are_named(job):
     printed, told = job(4, {0: raised("A"), 1: None})
-    assert "rank 1 ended without an exit that Python knows of" in printed
+    assert "rank 1 ended without an exit that Python can report" in printed
     assert "ranks 2, 3 did not answer" in printed
     assert told[0] == [{"abort": 1}]
 

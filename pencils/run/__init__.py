@@ -20,12 +20,10 @@ from typing import Any
 from mpi4py import MPI
 
 from pencils.array.base import VARIABLE, checks
-from pencils.run.counting import Counting
-from pencils.run.joining import join
-from pencils.run.member import Member
-from pencils.run.program import Kind, UserProgram
+from pencils.run.coordinator import Member, join
+from pencils.run.program import Kind, execute
 from pencils.run.report import Ending
-from pencils.run.watch import Watch
+from pencils.run.watch import Counting, Watch
 
 TIMEOUT = "PENCILS_TIMEOUT"
 _USAGE = (
@@ -93,7 +91,7 @@ class _ProgramAction(argparse.Action):
             kind, words = "code", namespace.code + words
         if not words:
             parser.error("what is to be run? Give a file, -m module or -c code")
-        namespace.program = UserProgram(kind, words[0], tuple(words[1:]))
+        namespace.program = kind, words[0], tuple(words[1:])
 
 
 def _seconds(text: str) -> float:
@@ -121,7 +119,7 @@ def main(args: argparse.Namespace) -> None:
     status = [0]
     atexit.register(_finalize, status)
     try:
-        args.program.execute()
+        execute(*args.program)
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is told
         ending = Ending.of(error, full=args.all_frames)
     else:

@@ -1,41 +1,38 @@
-"""The thread that learns how all ranks end, and prints for all of them; it lives on rank 0."""
+"""How ranks end together: each reports to a coordinator, which decides and prints for all."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import select
 import selectors
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import NoReturn
 
 from mpi4py import MPI
 
 from pencils.run import report
-from pencils.run.channel import Channel
-from pencils.run.frames import CodePosition
-from pencils.run.report import Ending
+from pencils.run.connection import Channel, Message, connect
+from pencils.run.report import CodePosition, Ending
+from pencils.run.watch import Watch
 
 PATIENCE = 2.0  # seconds in which other ranks can fail, too, before the job is ended
 PATIENCE_IF_AGREED = 10.0  # if the library has raised on all of them
-_ANSWERS = 15.0  # seconds in which a rank has to answer where it is
+_ANSWERS = 15.0  # seconds in which a rank has to report its position
 _END = 30.0  # seconds in which the job has to end
+_VERDICT = PATIENCE_IF_AGREED + 20  # seconds after which a rank that failed decides by itself
+_SOONEST, _LATEST = 0.001, 0.05  # seconds between two polls of a rank that has ended
 
 
-@dataclass
-class _Rank:
-    """What is known of a rank."""
-
-    channel: Channel
-    ending: Ending | None = None
-    place: CodePosition | str = report.SILENT
-
-    @property
-    def over(self) -> bool:
-        """Whether it will not send any more."""
-        return self.ending is not None or not self.channel.open
+def join(timeout: float | None, *, one_host: bool | None = None) -> Channel:
+    """Connect this rank with its coordinator. *Collective*; parameters as of both."""
+    own, channels = connect(one_host=one_host)
+    if channels:
+        Coordinator(channels, MPI.COMM_WORLD.size, timeout).start()
+    return own
 
 
 class Coordinator(threading.Thread):
@@ -44,100 +41,182 @@ class Coordinator(threading.Thread):
     Parameters
     ----------
     channels : dict of int to Channel
-        To the ranks to hear of, the one in this process first.
+        Connections with ranks, that of this process first.
     size : int
-        Ranks of the job; if some are not heard of, a failure has to end the job for them.
+        Ranks of the job; if some have no connection, a failure has to end the job for them.
     timeout : float or None
-        What ranks report as too long a wait, in seconds.
+        Seconds after which ranks report that they wait.
     """
 
     def __init__(self, channels: dict[int, Channel], size: int, timeout: float | None) -> None:
         super().__init__(name="coordinator of ranks", daemon=True)
-        self._ranks = {rank: _Rank(channel) for rank, channel in channels.items()}
+        self._channels = channels
+        self._endings: dict[int, Ending] = {}
+        self._positions: dict[int, CodePosition | str] = dict.fromkeys(channels, report.SILENT)
         self._size = size
         self._timeout = timeout
         self._selector = selectors.DefaultSelector()
         for rank, channel in channels.items():
             self._selector.register(channel, selectors.EVENT_READ, rank)
-        self._deadline: float | None = None  # of what is done next
-        self._asked = False  # where the ranks are
+        self._deadline: float | None = None  # of the next action
+        self._asked = False  # for positions
 
     def run(self) -> None:
-        """Serve until all ranks have ended, or the job has to be ended."""
-        while not all(rank.over for rank in self._ranks.values()):
-            if self._answered() or (self._deadline is not None and monotonic() >= self._deadline):
+        """Receive reports until all ranks have ended, or the job has to be ended."""
+        while running := self._running():
+            answered = self._asked and all(self._positions[r] != report.SILENT for r in running)
+            if answered or (self._deadline is not None and monotonic() >= self._deadline):
                 if self._asked:
                     self._end_job()
                     return
-                self._ask()
+                self._ask(running)
             wait = None if self._deadline is None else max(0.0, self._deadline - monotonic())
             for key, _ in self._selector.select(wait):
-                self._read(self._ranks[key.data])
+                self._read(key.data)
         self._leave()
 
-    def _read(self, rank: _Rank) -> None:
-        for message in rank.channel.receive():
+    def _running(self) -> list[int]:
+        """List the ranks that may still send reports."""
+        return [r for r, c in self._channels.items() if c.open and r not in self._endings]
+
+    def _read(self, rank: int) -> None:
+        channel = self._channels[rank]
+        for message in channel.receive():
             if "ended" in message:
-                rank.ending = Ending(**message["ended"])
-                if rank.ending.status:
-                    patience = PATIENCE_IF_AGREED if rank.ending.agreed else PATIENCE
-                    self._hurry(monotonic() + patience)
+                ending = self._endings[rank] = Ending(**message["ended"])
+                if ending.status:
+                    self._hurry(PATIENCE_IF_AGREED if ending.agreed else PATIENCE)
             else:
-                rank.place = CodePosition(**message["place"])
+                self._positions[rank] = CodePosition(**message["place"])
                 if message["stuck"]:
-                    self._hurry(monotonic())
-        if not rank.channel.open:
-            self._selector.unregister(rank.channel)
+                    self._hurry(0.0)
+        if not channel.open:
+            self._selector.unregister(channel)
 
-    def _hurry(self, deadline: float) -> None:
-        """Do what is next at a time, or as planned if that is earlier; answers have their time."""
-        if self._asked:
-            return
-        if self._deadline is None or deadline < self._deadline:
-            self._deadline = deadline
+    def _hurry(self, seconds: float) -> None:
+        """Ask for positions after some time, or as planned if that is earlier."""
+        if not self._asked:
+            deadline = monotonic() + seconds
+            self._deadline = deadline if self._deadline is None else min(deadline, self._deadline)
 
-    def _ask(self) -> None:
-        """Ask the other ranks where they are; before they answer they flush what they print."""
+    def _ask(self, running: list[int]) -> None:
+        """Ask ranks for their positions; before they answer they flush what they print."""
         self._asked = True
         self._deadline = monotonic() + _ANSWERS
-        for state in self._ranks.values():
-            if not state.over:
-                state.channel.send({"where": True})
-
-    def _answered(self) -> bool:
-        states = self._ranks.values()
-        return self._asked and all(s.over or s.place != report.SILENT for s in states)
-
-    def _endings(self) -> dict[int, Ending]:
-        return {rank: s.ending for rank, s in self._ranks.items() if s.ending is not None}
+        for rank in running:
+            self._channels[rank].send({"where": True})
 
     def _leave(self) -> None:
         """Let all ranks leave, each with its own status."""
-        found = self._endings()
-        if len(self._ranks) < self._size and any(ending.status for ending in found.values()):
+        failed = any(ending.status for ending in self._endings.values())
+        if failed and len(self._channels) < self._size:
             self._end_job()
             return
-        _print(report.endings(found, self._size))
-        # The rank in this process comes first there, and takes this thread with it when it leaves.
-        for state in reversed(self._ranks.values()):
-            if state.ending is not None:
-                state.channel.send({"leave": state.ending.status})
+        _print(report.endings(self._endings, self._size))
+        # The rank in this process is the last one: when it leaves, this thread ends with it.
+        for rank, channel in reversed(self._channels.items()):
+            if rank in self._endings:
+                channel.send({"leave": self._endings[rank].status})
 
     def _end_job(self) -> None:
-        found = self._endings()
-        places = {
-            rank: state.place if state.channel.open else report.LOST
-            for rank, state in self._ranks.items()
-            if state.ending is None
+        positions = {
+            rank: self._positions[rank] if channel.open else report.LOST
+            for rank, channel in self._channels.items()
+            if rank not in self._endings
         }
-        failed = [rank for rank, ending in found.items() if ending.status]
+        failed = [rank for rank, ending in self._endings.items() if ending.status]
         if not failed:
-            _print(report.hang(found, places, self._timeout or 0.0))
+            _print(report.hang(self._endings, positions, self._timeout or 0.0))
             abort(1)
-        _print(report.unfinished(found, places, self._size))
-        # Its main thread is free to do it, which all MPI libraries allow.
-        self._ranks[failed[0]].channel.send({"abort": found[failed[0]].status})
+        _print(report.unfinished(self._endings, positions, self._size))
+        # The main thread of that rank calls MPI_Abort, which all MPI libraries allow.
+        self._channels[failed[0]].send({"abort": self._endings[failed[0]].status})
         sleep(_END)  # the other ranks wait as long as they are connected
+
+
+class Member:
+    """The connection of a rank with its coordinator.
+
+    Parameters
+    ----------
+    channel : Channel
+        To the coordinator.
+    watch : Watch
+        Finds the position of the program.
+    timeout : float or None
+        Seconds in one call after which the rank reports that it waits.
+    """
+
+    def __init__(self, channel: Channel, watch: Watch, timeout: float | None) -> None:
+        self._watch = watch
+        self._timeout = timeout
+        self._pid = os.getpid()
+        self._rank = MPI.COMM_WORLD.rank
+        self._decided = threading.Event()
+        self._verdict: Message = {}
+        self._channel = channel
+        threading.Thread(target=self._listen, name="watch", daemon=True).start()
+
+    def end(self, ending: Ending) -> int:
+        """Report how the program has ended, wait for the other ranks, and return the status.
+
+        This may end the job instead.
+        """
+        if os.getpid() != self._pid:  # forked: a process that is no rank
+            sys.stderr.write(ending.text)
+            return ending.status
+        _flush()
+        ended = dataclasses.asdict(ending) | {"collectives": self._watch.collectives}
+        self._channel.send({"ended": ended})
+        try:
+            self._wait(_VERDICT if ending.status else float("inf"))
+        except KeyboardInterrupt:
+            abort(report.INTERRUPTED)
+        if ending.status and "leave" not in self._verdict:
+            if not self._verdict:  # the coordinator has ended, or cannot run
+                sys.stderr.write(f"pencils run: {ending.kind} on rank {self._rank}:\n{ending.text}")
+                _flush()
+            abort(ending.status)
+        return ending.status
+
+    def _wait(self, longest: float) -> None:
+        waited, pause = 0.0, _SOONEST
+        while waited < longest and not self._decided.wait(pause):
+            waited += pause
+            pause = min(2 * pause, _LATEST)
+            if not MPI.Is_finalized():  # MPI may not have sent all messages of this rank yet
+                MPI.COMM_SELF.Iprobe()
+
+    def _listen(self) -> None:
+        interval = None if self._timeout is None else min(0.5, self._timeout / 8)
+        while not self._decided.is_set():
+            ready, _, _ = select.select([self._channel], [], [], interval)
+            for message in self._channel.receive() if ready else ():
+                self._obey(message)
+            if not self._channel.open:
+                self._decided.set()
+            elif self._timeout is not None and self._watch.waited() >= self._timeout:
+                self._report(stuck=True)
+                interval = self._timeout = None
+
+    def _obey(self, message: Message) -> None:
+        if "where" in message:
+            _flush()
+            self._report(stuck=False)
+        else:
+            self._verdict = message
+            self._decided.set()
+
+    def _report(self, *, stuck: bool) -> None:
+        place = dataclasses.asdict(self._watch.place())
+        self._channel.send({"place": place, "stuck": stuck})
+
+
+def abort(status: int) -> NoReturn:
+    """End the whole job."""
+    if not MPI.Is_finalized():
+        MPI.COMM_WORLD.Abort(status)
+    os._exit(status)  # some MPI libraries return from Abort in a thread that is not the main one
 
 
 def _print(text: str) -> None:
@@ -147,8 +226,7 @@ def _print(text: str) -> None:
             sys.__stderr__.flush()
 
 
-def abort(status: int) -> NoReturn:
-    """End the whole job."""
-    if not MPI.Is_finalized():
-        MPI.COMM_WORLD.Abort(status)
-    os._exit(status)  # some libraries come back from there in a thread that is not the main one
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError, ValueError):  # none, broken, closed
+            stream.flush()

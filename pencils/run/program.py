@@ -8,7 +8,7 @@ import linecache
 import pkgutil
 import runpy
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib.machinery import SourceFileLoader, SourcelessFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -23,9 +23,8 @@ class NoProgramError(Exception):
     """There is no such program."""
 
 
-@dataclass(frozen=True, slots=True)
-class UserProgram:
-    """What a user wants to run.
+def execute(kind: Kind, name: str, args: Sequence[str]) -> None:
+    """Run a program.
 
     Parameters
     ----------
@@ -33,51 +32,38 @@ class UserProgram:
         What `name` is: a path, the name of a module as after ``python -m``, or the code itself.
     name : str
         The program.
-    args : tuple of str
+    args : sequence of str
         Its arguments.
+
+    Raises
+    ------
+    NoProgramError
+        If there is no such file or module.
+    BaseException
+        Any error that the program raises.
     """
-
-    kind: Kind
-    name: str
-    args: tuple[str, ...]
-
-    def execute(self) -> None:
-        """Run the program.
-
-        Raises
-        ------
-        NoProgramError
-            If there is no such file or module.
-        BaseException
-            What the program raises.
-        """
-        if self.kind == "module":
-            self._run_module()
-        elif self.kind == "code":
-            self._run_code()
-        else:
-            self._run_file()
-
-    def _run_module(self) -> None:
-        _check_module(self.name)
-        sys.argv[:] = ["-m", *self.args]  # runpy replaces the first
-        runpy.run_module(self.name, run_name="__main__", alter_sys=True)
-
-    def _run_code(self) -> None:
-        sys.argv[:] = ["-c", *self.args]
-        _set_first_path("")
-        lines = self.name.splitlines(keepends=True)
-        linecache.cache[_STRING] = len(self.name), None, lines, _STRING  # shown in tracebacks
-        code = compile(self.name, _STRING, "exec", dont_inherit=True)
-        exec(code, _new_main().__dict__)  # noqa: S102 - what the user asks for
-
-    def _run_file(self) -> None:
-        sys.argv[:] = [self.name, *self.args]
-        path = str(Path(self.name).absolute())
+    if kind == "module":
+        _check_module(name)
+        sys.argv[:] = ["-m", *args]  # runpy replaces the first
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+        return
+    if kind == "code":
+        sys.argv[:] = ["-c", *args]
+        folder, names = "", dict[str, object]()
+        lines = name.splitlines(keepends=True)
+        linecache.cache[_STRING] = len(name), None, lines, _STRING  # shown in tracebacks
+        code = compile(name, _STRING, "exec", dont_inherit=True)
+    else:
+        sys.argv[:] = [name, *args]
+        path = str(Path(name).absolute())
         finder = pkgutil.get_importer(path)
-        code, names = _script(self.name, path) if finder is None else _archive(self.name, finder)
-        _set_first_path(str(Path(path).resolve().parent) if finder is None else path)
-        exec(code, _new_main(**names).__dict__)  # noqa: S102 - what the user asks for
+        code, names = _script(name, path) if finder is None else _archive(name, finder)
+        folder = str(Path(path).resolve().parent) if finder is None else path
+    if not sys.flags.safe_path:
+        sys.path[0] = folder
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    main.__dict__.update(names, __builtins__=builtins)
+    exec(code, main.__dict__)  # noqa: S102 - the purpose of this command
 
 
 def _script(name: str, path: str) -> tuple[CodeType, dict[str, object]]:
@@ -105,21 +91,8 @@ def _archive(name: str, finder: Any) -> tuple[CodeType, dict[str, object]]:
     return spec.loader.get_code("__main__"), {**names, "__package__": ""}
 
 
-def _new_main(**names: object) -> ModuleType:
-    """Put an empty module in the place of ``__main__``."""
-    main = ModuleType("__main__")
-    main.__dict__.update(names, __builtins__=builtins)
-    sys.modules["__main__"] = main
-    return main
-
-
-def _set_first_path(folder: str) -> None:
-    if not sys.flags.safe_path:
-        sys.path[0] = folder
-
-
 def _check_module(name: str) -> None:
-    """Tell a missing program from a module that is missing inside it."""
+    """Check that a module can be run; an import that fails inside it raises as it is."""
     try:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.submodule_search_locations is not None:

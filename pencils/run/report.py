@@ -1,23 +1,187 @@
-"""How the program ended on each rank, and the text that is printed once for all ranks."""
+"""Where the program is on each rank, how it ended there, and the text printed for all ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import dis
+import linecache
+import os
+import sysconfig
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from traceback import TracebackException, walk_tb
+from traceback import FrameSummary, StackSummary, TracebackException, walk_tb
+from types import FrameType
 from typing import Literal
 
+import mpi4py
+
 from pencils.comm import agree
-from pencils.run.frames import CodePosition, keep_users_frames
 from pencils.run.program import NoProgramError
 
-INTERRUPTED = 130  # what shells report of a process that SIGINT has ended
+_RUNNER = str(Path(__file__).parent) + os.sep
+_LIBRARY = str(Path(__file__).parents[1]) + os.sep
+_MPI4PY = str(Path(mpi4py.__file__).parent) + os.sep
+_PATHS = sysconfig.get_paths()
+_INSTALLED = tuple({_PATHS[name] + os.sep for name in ("stdlib", "purelib", "platlib")})
+
+
+def is_machinery(filename: str) -> bool:
+    """Whether a file only starts the program: the runner, and Python's ``runpy``."""
+    return filename.startswith(_RUNNER) or filename == "<frozen runpy>"
+
+
+def is_library(filename: str) -> bool:
+    """Whether a file is one of pencils, of mpi4py, or only starts the program."""
+    if filename.startswith((_LIBRARY, _MPI4PY)) or is_machinery(filename):
+        return True
+    return filename.endswith((".pyx", ".pxi")) and "mpi4py" in filename  # as Cython names them
+
+
+def is_installed(filename: str) -> bool:
+    """Whether a file belongs to Python or to an installed package."""
+    return filename.startswith((*_INSTALLED, "<frozen"))
+
+
+def stack(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame, its caller, and so on."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def users_frame(frame: FrameType) -> FrameType:
+    """Find the innermost frame of the user's program among the callers of a frame."""
+    callers = list(stack(frame))
+    for foreign in (lambda name: is_library(name) or is_installed(name), is_library, is_machinery):
+        for each in callers:
+            if not foreign(each.f_code.co_filename):
+                return each
+    return frame
+
+
+def keep_users_frames(report: TracebackException) -> int:
+    """Remove all frames but the user's from a report; return how many are left.
+
+    If none would be left, as for a program that is itself part of the library, only the frames that
+    start it are removed.
+    """
+    links = list(_links(report))
+    count = sum(len(_kept(link, is_library)) for link in links)
+    syntax = issubclass(report.exc_type or object, SyntaxError)  # its text names the line
+    foreign = is_library if count or syntax else is_machinery
+    for link in links:
+        kept = _kept(link, foreign)
+        # Without a stack there is no line "Traceback (most recent call last)" either.
+        link.stack = StackSummary.from_list(kept) if kept else None  # type: ignore[assignment]
+    return count
+
+
+def _kept(report: TracebackException, foreign: Callable[[str], bool]) -> list[FrameSummary]:
+    return [frame for frame in report.stack or () if not foreign(frame.filename)]
+
+
+def _links(report: TracebackException | None) -> Iterator[TracebackException]:
+    """Yield a report, those of its causes, and those of its group."""
+    if report is not None:
+        yield report
+        yield from _links(report.__cause__)
+        yield from _links(report.__context__)
+        members: Iterable[TracebackException] = getattr(report, "exceptions", None) or ()
+        for member in members:
+            yield from _links(member)
+
+
+_LONGEST = 70  # characters of a call that are shown
+_START = os.getcwd()  # noqa: PTH109 - before the program changes it
+
+
+@dataclass(frozen=True, slots=True)
+class CodePosition:
+    """The line of the program that a rank executes.
+
+    Parameters
+    ----------
+    line : str
+        File and line of the user's program.
+    call : str
+        The source code of the call there.
+    waits_in : str
+        The method of mpi4py in which the rank waits; empty if it does not wait.
+    collective : bool
+        Whether it waits in the last of its collectives.
+    collectives : int or None
+        Number of collectives so far; None if they are not counted.
+    """
+
+    line: str
+    call: str
+    waits_in: str = ""
+    collective: bool = False
+    collectives: int | None = None
+
+
+def line_of(frame: FrameType) -> tuple[str, str]:
+    """Find the line of the user's program that leads to a frame, and the call there."""
+    users = users_frame(frame)
+    name = users.f_code.co_filename
+    path = Path(name)
+    shown = path.relative_to(_START) if path.is_relative_to(_START) else path
+    return f"{shown}:{users.f_lineno}", _expression(users) or _function(frame)
+
+
+def _function(frame: FrameType) -> str:
+    """Name the function of the library that the user has called."""
+    found = ""
+    for each in stack(frame):
+        if not is_library(each.f_code.co_filename):
+            break
+        found = each.f_code.co_qualname
+    return found
+
+
+def _position(frame: FrameType) -> tuple[int | None, int | None, int | None, int | None]:
+    """First line, last line, first column and last column of what a frame executes."""
+    return list(frame.f_code.co_positions())[frame.f_lasti // 2]
+
+
+def _expression(frame: FrameType) -> str:
+    """Return the source code of what a frame executes."""
+    first, last, start, end = _position(frame)
+    if first is None or last is None:
+        return ""
+    name, names = frame.f_code.co_filename, frame.f_globals
+    lines = [linecache.getline(name, n, names).encode() for n in range(first, last + 1)]
+    if start is not None and end is not None and lines:
+        lines[-1] = lines[-1][:end]
+        lines[0] = lines[0][start:]
+    text = b" ".join(b" ".join(lines).split()).decode(errors="replace")
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def called_name(frame: FrameType) -> str:
+    """Name the function that a frame is calling; empty if that cannot be known."""
+    first, _, start, _ = _position(frame)
+    found, longest = "", (-1, -1)
+    for instruction in dis.get_instructions(frame.f_code):
+        if instruction.offset > frame.f_lasti:
+            break
+        place = instruction.positions
+        if not instruction.opname.startswith("LOAD_") or place is None:
+            continue
+        # The function is the longest name that begins where the call begins.
+        if (place.lineno, place.col_offset) == (first, start):
+            ends = (place.end_lineno or 0, place.end_col_offset or 0)
+            if ends >= longest:
+                found, longest = str(instruction.argval), ends
+    return found
+
+
+# Endings.
+
+INTERRUPTED = 130  # exit status that shells report of a process that SIGINT has ended
 _AGREE = str(Path(agree.__file__))
-
-
-Positions = Mapping[int, CodePosition | str]  # or why there is none, for each rank
+Positions = Mapping[int, CodePosition | str]  # of each rank; or a text why it is unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +191,19 @@ class Ending:
     Parameters
     ----------
     kind : {'finished', 'left', 'raised'}
-        Whether it came to its end, left by `sys.exit` with an error, or raised.
+        Whether it finished, called `sys.exit` with an error, or raised.
     status : int
         Exit status.
     title : str
-        What is the same on ranks that ended in the same way.
+        Equal on ranks that ended in the same way.
     text : str
-        What to print.
+        The text to print.
     frames : int
-        How many frames of the user's the text shows.
+        Number of frames of the user's program in the text.
     agreed : bool
         Whether the library raised on all ranks.
     collectives : int or None
-        How many collectives the rank had begun; None if that was not counted.
+        Number of collectives of the rank; None if they were not counted.
     """
 
     kind: Literal["finished", "left", "raised"]
@@ -52,7 +216,7 @@ class Ending:
 
     @classmethod
     def of(cls, error: BaseException | None, *, full: bool = False) -> Ending:
-        """Describe what a program has raised; `full` keeps the frames that are not the user's."""
+        """Describe the error of a program; `full` keeps the frames that are not the user's."""
         if error is None:
             return cls("finished")
         if isinstance(error, NoProgramError):
@@ -61,7 +225,7 @@ class Ending:
             return cls._left(error.code)
         try:
             return cls._raised(error, full=full)
-        except Exception as why:  # noqa: BLE001 - whatever stands in the way, the error is told
+        except Exception as why:  # noqa: BLE001 - an error whose text raises is printed, too
             title = type(error).__qualname__
             return cls("raised", 1, title, f"{title} (no traceback: {type(why).__name__})\n")
 
@@ -92,16 +256,15 @@ _MESSAGE = """\
 Look for a message that no rank sends or receives, and for a collective call that only some of the
 ranks reach, such as `if rank == 0: print(u.sum())`.
 """
-_COMPUTES = "If a rank is to compute for longer than that while others wait, raise --timeout.\n"
-
+_COMPUTES = "If a rank may compute for longer than that while others wait, raise --timeout.\n"
 _MOST = 4  # different errors that are shown
 _PLURALS = {"computes": "compute", "has": "have", "waits": "wait"}
-LOST = "ended without an exit that Python knows of (os._exit, or a crash)"
+LOST = "ended without an exit that Python can report (os._exit, or a crash)"
 SILENT = "did not answer"
 
 
 def ranks(numbers: Iterable[int]) -> str:
-    """Name ranks in words: ``rank 2``, ``ranks 0-3, 5``."""
+    """List ranks as text: ``rank 2``, ``ranks 0-3, 5``."""
     every = sorted(numbers)
     runs: list[str] = []
     for _, run in groupby(enumerate(every), lambda pair: pair[1] - pair[0]):
@@ -112,7 +275,7 @@ def ranks(numbers: Iterable[int]) -> str:
 
 
 def endings(found: Mapping[int, Ending], size: int) -> str:
-    """Print how ranks have failed, the same failure once."""
+    """Describe how ranks have failed, equal failures once."""
     groups: dict[tuple[str, str], dict[int, Ending]] = {}
     for rank, ending in sorted(found.items()):
         if ending.text:
@@ -125,16 +288,16 @@ def endings(found: Mapping[int, Ending], size: int) -> str:
 
 
 def _group(those: Mapping[int, Ending], size: int) -> str:
-    # The rank at fault may have more to show than those that were told.
+    # The rank that caused an error may show more than those on which the library raised it, too.
     best = max(those.values(), key=lambda ending: (ending.frames, -len(ending.text)))
     if size == 1 or best.kind == "left":
         return best.text
-    whom = f"all {size} ranks" if len(those) == size else f"{ranks(those)} of {size}"
-    return f"pencils run: raised on {whom}:\n{best.text}"
+    which = f"all {size} ranks" if len(those) == size else f"{ranks(those)} of {size}"
+    return f"pencils run: raised on {which}:\n{best.text}"
 
 
 def unfinished(found: Mapping[int, Ending], places: Positions, size: int) -> str:
-    """Print how ranks have failed while others, at `places`, went on."""
+    """Describe how ranks have failed while others, at `places`, continued."""
     failed = {rank: ending for rank, ending in found.items() if ending.status}
     others = {rank: _ended(ending) for rank, ending in found.items() if rank not in failed}
     how = {
@@ -143,12 +306,12 @@ def unfinished(found: Mapping[int, Ending], places: Positions, size: int) -> str
     }
     why = f"{ranks(failed)} of {size} {', '.join(sorted(how))}"
     return f"{endings(found, size)}pencils run: the job was ended, because {why}; the others:\n" + (
-        _lines({**places, **others}) or "  nothing is known of them\n"
+        _lines({**places, **others}) or "  their positions are unknown\n"
     )
 
 
 def hang(found: Mapping[int, Ending], places: Positions, seconds: float) -> str:
-    """Print where ranks wait that have waited for too long, and where the others are."""
+    """Describe where ranks have waited for too long, and the positions of the others."""
     known = [place for place in places.values() if isinstance(place, CodePosition)]
     waiting = [place for place in known if place.waits_in]
     advice = _CONDITION if all(place.collective for place in waiting) else _MESSAGE
@@ -156,7 +319,7 @@ def hang(found: Mapping[int, Ending], places: Positions, seconds: float) -> str:
         advice += _COMPUTES
     lines = _lines({**places, **{rank: _ended(ending) for rank, ending in found.items()}})
     return (
-        f"pencils run: the job was ended, for a rank had waited for {seconds:g} s (--timeout):\n"
+        f"pencils run: the job was ended: a rank had waited for {seconds:g} s (--timeout):\n"
         f"{lines}{advice}"
     )
 

@@ -1,19 +1,37 @@
-"""Tell a thread that waits for other ranks from one that computes, from outside."""
+"""Find out, from another thread, whether the main thread waits for other ranks or computes."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from functools import wraps
 from time import monotonic
-from types import FrameType
-from typing import NamedTuple
+from types import CodeType, FrameType, FunctionType
+from typing import Any, cast
 
-from pencils.run.counting import POLLING, Counting
-from pencils.run.frames import CodePosition, called_name, line_of, stack
+from mpi4py import MPI
 
+from pencils.comm import sparse
+from pencils.comm.mailbox import Mailbox
+from pencils.comm.topology import Topology
+from pencils.run.report import CodePosition, called_name, line_of, stack
+
+# Methods of communicators, by the names of their variants: Xyz, Ixyz, Xyz_init, xyz, ixyz.
+_COLLECTIVES = (
+    "Allgather Allgatherv Allreduce Alltoall Alltoallv Alltoallw Barrier Bcast Exscan Gather "
+    "Gatherv Neighbor_allgather Neighbor_allgatherv Neighbor_alltoall Neighbor_alltoallv "
+    "Neighbor_alltoallw Reduce Reduce_scatter Reduce_scatter_block Scan Scatter Scatterv "
+    "Disconnect Dup Dup_with_info Free"
+)
+_MAKERS = (
+    "Accept Connect Create Create_cart Create_dist_graph Create_dist_graph_adjacent Create_graph "
+    "Create_group Create_intercomm Dup Dup_with_info Merge Shrink Spawn Spawn_multiple Split "
+    "Split_type Sub"
+)
+_MESSAGES = "Bsend Mprobe Probe Recv Rsend Send Sendrecv Sendrecv_replace Ssend"
 # Methods of requests, windows, files and the whole of MPI that wait for other ranks. Those of
 # communicators are counted where they are called.
 _WAITS = (
@@ -25,25 +43,84 @@ _WAITS = (
     "Split Split_type Dup Create Create_cart"
 )
 # Sockets have methods of these names, too: only looked at where calls are not counted.
-_MESSAGES = "gather recv scatter send ssend"
+_UNCOUNTED = "gather recv scatter send ssend"
 _LIBRARY_THREADS = "pencils"  # how the names of its threads begin
+# Functions of the library that poll, without a call that could be counted.
+_POLLING = frozenset({Mailbox.wait.__code__, sparse.sparse_exchange.__code__})
+
+# A call in which a thread waits: as long as its first item is the same, it is the same call. Then
+# the name of the method, and whether it is a collective.
+_Wait = tuple[object, str, bool]
 
 
-class _Wait(NamedTuple):
-    """A call in which a thread waits: as long as `token` is the same, it is the same call."""
+class Counting:
+    """Count the calls of a process, from now on. One for each process.
 
-    token: object
-    name: str
-    collective: bool
+    The world, what is made of it, and the private communicators of the library become
+    communicators of classes derived from those of mpi4py.
+    """
+
+    def __init__(self) -> None:
+        self.begun = 0  # collectives, messages and waits: changes as long as the program goes on
+        self.collectives = 0
+        self.latest = "", False  # the method called last, and whether it is a collective
+        self.codes: set[CodeType] = set()  # of the functions that count and call mpi4py
+        bases = (MPI.Intracomm, MPI.Intercomm, MPI.Cartcomm, MPI.Graphcomm, MPI.Distgraphcomm)
+        self._derived = {base: self._derive(base) for base in bases}
+        for name in ("COMM_WORLD", "COMM_SELF"):
+            setattr(MPI, name, self._convert(getattr(MPI, name)))
+        Topology.kind = self._derived[MPI.Intracomm]
+        wait = self._count("Wait", Mailbox.wait, collective=False)
+        Mailbox.wait = wait  # type: ignore[method-assign]
+
+    def _derive(self, base: type[MPI.Comm]) -> Any:
+        methods: dict[str, Callable[..., Any]] = {}
+        for stem in f"{_COLLECTIVES} {_MAKERS} {_MESSAGES}".split():
+            low = stem.lower()
+            for name in (stem, f"I{low}", f"{stem}_init", low, f"i{low}"):
+                if hasattr(base, name) and name not in {"free", "split"}:
+                    collective = stem not in _MESSAGES.split()
+                    methods[name] = self._count(name, getattr(base, name), collective=collective)
+        for name in _MAKERS.split():
+            if hasattr(base, name):
+                methods[name] = self._converted(methods[name])
+        return type(base.__name__, (base,), methods)
+
+    def _convert(self, result: Any) -> Any:
+        """Turn a communicator into one that counts; return anything else as it is."""
+        kind = self._derived.get(type(result))
+        return result if kind is None or result == MPI.COMM_NULL else kind(result)
+
+    def _converted(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def make(*args: Any, **kwargs: Any) -> Any:
+            return self._convert(method(*args, **kwargs))
+
+        return make
+
+    def _count(
+        self, name: str, method: Callable[..., Any], *, collective: bool
+    ) -> Callable[..., Any]:
+        call = name, collective
+
+        @wraps(method)
+        def count(*args: Any, **kwargs: Any) -> Any:
+            self.begun += 1
+            self.collectives += collective
+            self.latest = call
+            return method(*args, **kwargs)
+
+        self.codes.add(cast("FunctionType", count).__code__)
+        return count
 
 
 class Watch:
-    """Follow the thread that makes this object, which is to be the main one.
+    """Follow the thread that makes this object, which must be the main one.
 
     Parameters
     ----------
     counting : Counting or None
-        What counts the calls; without, only what the thread does now can be found out.
+        Counts the calls; without it, only the current call of the thread can be found out.
     """
 
     def __init__(self, counting: Counting | None) -> None:
@@ -55,21 +132,18 @@ class Watch:
     @property
     def collectives(self) -> int | None:
         """Number of collectives so far; None if they are not counted."""
-        return None if self._counting is None else self._counting.calls.collectives
+        return None if self._counting is None else self._counting.collectives
 
     def place(self) -> CodePosition:
-        """Find where the thread is now."""
+        """Find the current position of the thread."""
         frames = sys._current_frames()  # noqa: SLF001 - the only way to see another thread
         line, call = line_of(frames[self._thread])
-        wait = self._wait(frames)
-        if wait is None:
-            return CodePosition(line, call, collectives=self.collectives)
-        return CodePosition(line, call, wait.name, wait.collective, self.collectives)
+        _, name, collective = self._wait(frames) or (None, "", False)
+        return CodePosition(line, call, name, collective, self.collectives)
 
     def waited(self) -> float:
         """Return for how many seconds the thread has been seen to wait in one and the same call."""
-        wait = self._wait(sys._current_frames())  # noqa: SLF001 - as above
-        token = None if wait is None else wait.token
+        token, _, _ = self._wait(sys._current_frames()) or (None, "", False)  # noqa: SLF001 - as above
         if token is None or token != self._token:
             self._token, self._since = token, monotonic()
         return monotonic() - self._since
@@ -78,7 +152,7 @@ class Watch:
         own = frames[self._thread]
         wait = self._wait_of(own, main=True)
         if wait is None and any(each.f_code is Future.result.__code__ for each in stack(own)):
-            # The library lets a thread communicate, and this one waits for it.
+            # A thread of the library communicates, and this one waits for it.
             for thread in threading.enumerate():
                 frame = frames.get(thread.ident or 0)
                 if thread.name.startswith(_LIBRARY_THREADS) and frame is not None:
@@ -87,20 +161,19 @@ class Watch:
 
     def _wait_of(self, frame: FrameType, *, main: bool) -> _Wait | None:
         counting = self._counting
-        polls = any(each.f_code in POLLING for each in stack(frame))
+        polls = any(each.f_code in _POLLING for each in stack(frame))
         if counting is not None and (polls or frame.f_code in counting.codes):
-            name, step = counting.calls.latest
-            return _Wait(counting.calls.begun, name, bool(step))
+            return counting.begun, *counting.latest
         name = called_name(frame)
-        known = _WAITS if counting is not None else f"{_WAITS} {_MESSAGES}"
+        known = _WAITS if counting is not None else f"{_WAITS} {_UNCOUNTED}"
         if name not in known.split():
-            return _Wait(None, "Wait", collective=False) if polls else None
+            return (None, "Wait", False) if polls else None
         token = _PROBE.number() if main else (id(frame), frame.f_lasti)
-        return _Wait(("call", token), name, collective=False)
+        return ("call", token), name, False
 
 
 class _Probe:
-    """Finds out whether the main thread has come back to Python from the call it was in.
+    """Finds out whether the main thread has returned to Python from the call it was in.
 
     CPython runs a pending call in the main thread, as soon as that executes Python again.
     """
@@ -111,7 +184,7 @@ class _Probe:
         self._function = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._run)
 
     def number(self) -> int:
-        """Return a number which is the same as long as the main thread does not come back."""
+        """Return a number which is the same as long as the main thread does not return."""
         if not self._pending:
             self._pending = True
             self._number += 1

@@ -1,48 +1,92 @@
-"""How the ranks of a job come to hear of each other beside MPI."""
+"""Connections between the ranks of a job beside MPI, which the program may be waiting in."""
 
 from __future__ import annotations
 
+import json
 import resource
 import secrets
 import socket
+import threading
 from contextlib import suppress
 from time import monotonic
+from typing import Any
 
 from mpi4py import MPI
 
-from pencils.run.channel import Channel
-from pencils.run.coordinator import Coordinator
-
+Message = dict[str, Any]
+_AT_ONCE = 2**16
 _CONNECT = 10.0  # seconds in which all ranks have to be connected
-_GREETING = 1.0  # seconds in which one that has connected has to name itself
+_GREETING = 1.0  # seconds in which a process that has connected has to send its rank
 _LOOPBACK = "127.0.0.1"
 
 
-def join(timeout: float | None, *, one_host: bool | None = None) -> Channel:
-    """Connect this rank with the coordinator, which lives on rank 0. *Collective*.
-
-    Where ranks cannot connect, for example because of a firewall between hosts, each has a
-    coordinator of its own, which does not hear of the others.
+class Channel:
+    """A connection that carries lines of JSON.
 
     Parameters
     ----------
-    timeout : float or None
-        After how many seconds ranks report that they wait.
+    connection : socket.socket
+        A connected socket.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._lock = threading.Lock()  # two threads of a process send
+        self._incomplete = b""
+        self.open = True
+
+    def fileno(self) -> int:
+        """Descriptor to wait for."""
+        return self._socket.fileno()
+
+    def send(self, message: Message) -> None:
+        """Send a message; whether the connection is closed is found out when receiving."""
+        with self._lock, suppress(OSError):
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def receive(self) -> list[Message]:
+        """Wait for messages and return them; `open` becomes False if the connection is closed."""
+        try:
+            data = self._socket.recv(_AT_ONCE)
+        except OSError:
+            data = b""
+        self.open = bool(data)
+        *lines, self._incomplete = (self._incomplete + data).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+
+def connect(*, one_host: bool | None = None) -> tuple[Channel, dict[int, Channel]]:
+    """Connect all ranks with rank 0. *Collective*.
+
+    Parameters
+    ----------
     one_host : bool, optional
-        Whether all ranks are on one host; default: look.
+        Whether all ranks are on one host; default: find out.
+
+    Returns
+    -------
+    own : Channel
+        From this rank to its coordinator.
+    channels : dict of int to Channel
+        From a coordinator on this rank to each of its ranks, this one first. On rank 0 these are
+        all ranks, on others none. Where ranks cannot connect, for example because of a firewall
+        between hosts, each rank has a coordinator for itself alone.
     """
     world = MPI.COMM_WORLD
-    ends = socket.socketpair()
-    own, channels = Channel(ends[0]), {world.rank: Channel(ends[1])}
+    pair = socket.socketpair()
+    own, channels = Channel(pair[0]), {world.rank: Channel(pair[1])}
     if world.size > 1:
         one_host = _on_one_host(world) if one_host is None else one_host
-        others = _invite(world, one_host=one_host) if world.rank == 0 else _connect(world)
+        others = _listen(world, one_host=one_host) if world.rank == 0 else _connect_to_root(world)
         if world.allreduce(others is not None, op=MPI.LAND) and others is not None:
             if world.rank > 0:
-                return others[0]
+                return others[0], {}
             channels |= others
-    Coordinator(channels, world.size, timeout).start()
-    return own
+    return own, channels
 
 
 def _on_one_host(world: MPI.Intracomm) -> bool:
@@ -52,8 +96,8 @@ def _on_one_host(world: MPI.Intracomm) -> bool:
     return size == world.size
 
 
-def _invite(world: MPI.Intracomm, *, one_host: bool) -> dict[int, Channel] | None:
-    """Tell the other ranks where to connect, and wait for them; None if some do not."""
+def _listen(world: MPI.Intracomm, *, one_host: bool) -> dict[int, Channel] | None:
+    """Send the address of rank 0 to the other ranks, and accept them; None if some do not come."""
     token = secrets.token_hex()
     _allow_connections(world.size)
     try:
@@ -77,7 +121,7 @@ def _allow_connections(number: int) -> None:
 
 
 def _addresses() -> list[str]:
-    """Names and numbers under which other hosts may know this one."""
+    """Names and addresses by which other hosts may reach this one."""
     name = socket.gethostname()
     found = {name: None, socket.getfqdn(name): None}
     with suppress(OSError):
@@ -88,7 +132,7 @@ def _addresses() -> list[str]:
 def _accept(listener: socket.socket, token: str, size: int) -> dict[int, Channel] | None:
     deadline = monotonic() + _CONNECT
     found: dict[int, Channel] = {}
-    with suppress(OSError):  # nobody comes any more
+    with suppress(OSError):  # no rank connects any more
         while len(found) < size - 1:
             listener.settimeout(max(0.001, deadline - monotonic()))
             connection = listener.accept()[0]
@@ -113,12 +157,12 @@ def _greeting(channel: Channel, token: str) -> int:
         return 0
 
 
-def _connect(world: MPI.Intracomm) -> dict[int, Channel] | None:
+def _connect_to_root(world: MPI.Intracomm) -> dict[int, Channel] | None:
     """Connect with rank 0."""
-    invitation: tuple[list[str], int, str] | None = world.bcast(None)
-    if invitation is None:
+    address: tuple[list[str], int, str] | None = world.bcast(None)
+    if address is None:
         return None
-    hosts, port, token = invitation
+    hosts, port, token = address
     for host in hosts:
         with suppress(OSError):
             connection = socket.create_connection((host, port), _CONNECT / len(hosts))
