@@ -20,7 +20,7 @@ from pencils.array.allocation import HaloLike, as_halo, as_singletons, memory_ax
 from pencils.array.operands import check_type, topology_among
 from pencils.comm.agree import agreed
 from pencils.comm.pack import copy
-from pencils.comm.rows import Ints
+from pencils.comm.rows import Ints, locate
 from pencils.comm.topology import topology_of, translate, user_comm
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.graph.array import Array, Call
@@ -28,7 +28,7 @@ from pencils.graph.messages import make_distributed_recv, staple_distributed_sen
 from pencils.graph.rules import Shape
 from pencils.indexer.arguments import as_coords
 from pencils.indexer.gather_scatter import GatherScatter
-from pencils.indexer.requests import locate
+from pencils.indexer.requests import points_on
 from pencils.layout import Extent, redistribution
 from pencils.layout.halo import direct, exchange, star
 from pencils.pencil import Pencil
@@ -235,8 +235,8 @@ def take(
         agree(pencil=pencil, dims=sorted(singletons), components=components, dtype=x.dtype)
         ranks = _ranks_on(comm, pencil)
         shape, index = as_coords(coords, extent.shape, copy=False)
-    find = partial(locate, extent.layout, index, extent.layout.parts(pencil.rank))
-    plan = GatherScatter(pencil.topology, find, extent.box.volume)
+        wanted = points_on(extent.layout, index, extent.layout.parts(pencil.rank))
+    plan = GatherScatter(pencil.topology, partial(locate, wanted), extent.box.volume)
     plan.free()  # only its arrays are used; the messages are nodes of the graph
     route = pencil.rank, ranks, ("take", _new_number(comm, pencil))
     leaving, arriving = plan.to_requesters.leaving.ranges, plan.to_requesters.arriving.ranges

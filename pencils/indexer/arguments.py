@@ -1,11 +1,16 @@
-"""Check the arguments of indexers, and convert them: all of it local to a rank."""
+"""Check the arguments of indexers, and convert them to rows of values: all of it local to a rank.
+
+Rows may have different lengths (`Ragged`); pickled Python objects are such rows of bytes.
+"""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from hashlib import blake2b
+from itertools import pairwise
 from math import prod
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,19 +20,109 @@ from pencils.array.operands import plain_array
 from pencils.comm.reduce import ReduceOp
 from pencils.comm.rows import Ints
 from pencils.errors import ArgumentError
-from pencils.indexer.ragged import Ragged
+from pencils.indexer.requests import bounds_of, last_of_each
+
+Named = tuple[str, Array]
 
 _SHOWN = 16  # bounds of a distribution that an error spells out
+_MOST = 2**62  # values; their number must not overflow
+
+
+class Ragged(NamedTuple):
+    """Rows of different lengths: row ``i`` has ``counts[i]`` values, which follow each other."""
+
+    counts: Ints
+    values: Array
+
+    @classmethod
+    def joined(cls, parts: Sequence[Ragged], dtype: np.dtype[Any]) -> Ragged:
+        """Return the rows of all parts, one after the other; perhaps there are none."""
+        none = cls(np.empty(0, np.int64), np.empty(0, dtype))
+        counts, values = zip(none, *(part.as_type(dtype) for part in parts), strict=True)
+        return cls(np.concatenate(counts), np.concatenate(values))
+
+    def as_type(self, dtype: np.dtype[Any]) -> Ragged:
+        """Return the same rows; if there are no values, these may have been of any type."""
+        return self if self.values.size else Ragged(self.counts, np.empty(0, dtype))
+
+    def pick(self, rows: Ints) -> Ragged:
+        """Return some rows, in any order, also several times.
+
+        Examples
+        --------
+        >>> Ragged(np.array([1, 0, 2]), np.array([5, 6, 7])).pick(np.array([2, 1, 0, 2]))
+        Ragged(counts=array([2, 0, 1, 2]), values=array([6, 7, 5, 6, 7]))
+        """
+        counts = self.counts[rows]
+        ahead = bounds_of(counts)
+        jumps = bounds_of(self.counts)[rows] - ahead[:-1]
+        return Ragged(counts, self.values[np.arange(ahead[-1]) + np.repeat(jumps, counts)])
+
+    def split(self, sizes: Sequence[int]) -> list[Ragged]:
+        """Split into parts of `sizes` rows; the parts are views."""
+        rows = bounds_of(sizes)[1:-1]
+        parts = np.split(self.counts, rows), np.split(self.values, bounds_of(self.counts)[rows])
+        return [Ragged(*part) for part in zip(*parts, strict=True)][: len(sizes)]
+
+    def replaced(self, targets: Ints, written: Ragged) -> Ragged:
+        """Replace row ``targets[i]`` by row ``i`` of `written`; the last one is kept.
+
+        Examples
+        --------
+        >>> written = Ragged(np.array([0, 1]), np.array([9]))
+        >>> Ragged(np.array([2, 1]), np.array([1, 2, 3])).replaced(np.array([0, 0]), written)
+        Ragged(counts=array([1, 1]), values=array([9, 3]))
+        """
+        origin = np.arange(len(self.counts))
+        rows, writers = last_of_each(targets, len(origin))
+        origin[rows] = len(origin) + writers
+        return Ragged.joined([self, written], self.values.dtype).pick(origin)
+
+    def extended(self, targets: Ints, written: Ragged) -> Ragged:
+        """Append row ``i`` of `written` to row ``targets[i]``, in this order.
+
+        Examples
+        --------
+        >>> written = Ragged(np.array([1, 1]), np.array([8, 9]))
+        >>> Ragged(np.array([2, 1]), np.array([1, 2, 3])).extended(np.array([0, 0]), written)
+        Ragged(counts=array([4, 1]), values=array([1, 2, 8, 9, 3]))
+        """
+        both = Ragged.joined([self, written], self.values.dtype)
+        owners = np.concatenate([np.arange(len(self.counts)), targets])
+        counts = self.counts.copy()
+        np.add.at(counts, targets, written.counts)
+        return Ragged(counts, both.pick(np.argsort(owners, kind="stable")).values)
+
+
+def pickled(items: Sequence[Any]) -> Ragged:
+    """Pickle items to rows of bytes; raise TypeError if one cannot be pickled."""
+    rows = [_pickle(item) for item in items]
+    counts = np.fromiter(map(len, rows), np.int64, len(rows))
+    return Ragged(counts, np.frombuffer(b"".join(rows), np.uint8))
+
+
+def unpickled(rows: Ragged) -> list[Any]:
+    """Make a new object of every row."""
+    bounds, data = bounds_of(rows.counts).tolist(), rows.values.tobytes()
+    return [
+        pickle.loads(data[lo:hi])  # noqa: S301 - from this very program
+        for lo, hi in pairwise(bounds)
+    ]
+
+
+def _pickle(item: object) -> bytes:
+    try:
+        return pickle.dumps(item, pickle.HIGHEST_PROTOCOL)
+    except Exception as error:  # whatever the item raises
+        msg = f"an object of type {type(item).__name__} cannot be pickled: {error}"
+        raise TypeError(msg) from error
+
+
+# ---- indices and coordinates ----
 
 
 def int_array(name: str, value: object) -> NDArray[Any]:
-    """Return a one-dimensional array of integers of any size; an empty one may have any type.
-
-    Raises
-    ------
-    ArgumentError, TypeError
-        If it has other axes or items; booleans are refused.
-    """
+    """Return a one-dimensional array of integers of any size; an empty one may have any type."""
     array = plain_array(value)
     if array.ndim != 1:
         msg = f"{name} must be one-dimensional, not of shape {array.shape}"
@@ -39,13 +134,7 @@ def int_array(name: str, value: object) -> NDArray[Any]:
 
 
 def as_distri(distri: object, size: int) -> Ints:
-    """Return where the section of every process begins, and where the last one ends.
-
-    Raises
-    ------
-    ArgumentError, TypeError
-        If this is no such list for `size` processes.
-    """
+    """Return where the section of each of `size` processes begins, and where the last one ends."""
     cuts = int_array("distri", distri).astype(np.int64)
     if len(cuts) != size + 1:
         msg = f"distri has {len(cuts)} entries, but {size} processes need {size + 1}"
@@ -54,9 +143,6 @@ def as_distri(distri: object, size: int) -> Ints:
         msg = f"distri must start at 0 and never decrease, unlike {summary(cuts)}"
         raise ArgumentError(msg)
     return cuts
-
-
-_MOST = 2**62  # values; their number must not overflow
 
 
 def summary(cuts: Ints) -> str:
@@ -68,13 +154,7 @@ def summary(cuts: Ints) -> str:
 
 
 def as_indices(name: str, value: object, stop: int, *, copy: bool = True) -> Ints:
-    """Return indices in ``[0, stop)``; without `copy`, an array of the right type is not copied.
-
-    Raises
-    ------
-    IndexError
-        If one is outside; negative indices are not allowed.
-    """
+    """Return indices in ``[0, stop)``; without `copy`, an array of the right type is not copied."""
     index = int_array(name, value)
     if index.size and not 0 <= index.min() <= index.max() < stop:
         wrong = index[(index < 0) | (index >= stop)][0]
@@ -86,22 +166,9 @@ def as_indices(name: str, value: object, stop: int, *, copy: bool = True) -> Int
 def as_coords(
     coords: object, shape: tuple[int, ...], *, copy: bool
 ) -> tuple[tuple[int, ...], list[Ints]]:
-    """Return coordinates along every dimension, broadcast to each other.
+    """Return the shape to which coordinates broadcast, and those along each dimension, flat.
 
     Without `copy`, arrays of the right type and shape are not copied.
-
-    Returns
-    -------
-    shape : tuple of int
-        Their common shape.
-    coords : list of numpy.ndarray
-        The coordinates of all points along each dimension, one-dimensional.
-
-    Raises
-    ------
-    ArgumentError, IndexError, TypeError
-        If there is not one entry for each dimension, they do not broadcast, or one is outside the
-        global shape.
     """
     if not _is_list(coords) or len(coords) != len(shape):
         msg = f"coords must have an entry for each of {len(shape)} dimensions, like (i, j, k)"
@@ -111,17 +178,11 @@ def as_coords(
         array = plain_array(entry)
         index = as_indices(f"dimension {dim}", array.reshape(-1), stop, copy=copy)
         along.append(index.reshape(array.shape))
-    return spread_out("coords", along)
+    return broadcast("coords", along)
 
 
-def spread_out(name: str, along: Sequence[Array]) -> tuple[tuple[int, ...], list[Array]]:
-    """Broadcast arrays to each other; return their common shape, and each of them flat.
-
-    Raises
-    ------
-    ArgumentError
-        If they do not broadcast.
-    """
+def broadcast(name: str, along: Sequence[Array]) -> tuple[tuple[int, ...], list[Array]]:
+    """Broadcast arrays to each other; return their common shape, and each of them flat."""
     try:
         points = np.broadcast_arrays(*along)
     except ValueError as error:
@@ -131,21 +192,7 @@ def spread_out(name: str, along: Sequence[Array]) -> tuple[tuple[int, ...], list
     return points[0].shape, [np.ravel(array) for array in points]
 
 
-def as_entries(name: str, value: object, count: int | None = None) -> Sequence[Any]:
-    """Return the entries of an argument, one for each list of indices.
-
-    Raises
-    ------
-    ArgumentError, TypeError
-        If it is not a sequence of `count` entries.
-    """
-    if not _is_list(value):
-        msg = f"{name} must be a list with an entry for each list of indices, not {value!r:.40}"
-        raise TypeError(msg)
-    if count is not None and len(value) != count:
-        msg = f"{name} has {len(value)} entries, but there are {count} lists of indices"
-        raise ArgumentError(msg)
-    return value
+# ---- values ----
 
 
 def as_reduce(reduce: object) -> ReduceOp | None:
@@ -157,13 +204,7 @@ def as_reduce(reduce: object) -> ReduceOp | None:
 
 
 def as_buffer(name: str, value: object, size: int) -> Array:
-    """Return a contiguous buffer of `size` values, in any shape, as an array.
-
-    Raises
-    ------
-    ArgumentError, TypeError
-        If it is not a buffer, holds Python objects, is not contiguous or has another size.
-    """
+    """Return a contiguous buffer of `size` values, in any shape, as an array."""
     array = _as_array(name, value)
     as_dtype(array.dtype)
     if array.size != size:
@@ -176,35 +217,30 @@ def as_buffer(name: str, value: object, size: int) -> Array:
 
 
 def as_output(name: str, value: object, size: int) -> Array:
-    """Return a buffer that will be written; see `as_buffer`.
-
-    Raises
-    ------
-    ArgumentError
-        If it is read-only.
-    """
+    """Return a buffer that will be written; see `as_buffer`."""
     array = as_buffer(name, value, size)
-    _check_writeable(name, array)
-    return array
-
-
-def as_output_array(name: str, value: object, shape: tuple[int, ...]) -> Array:
-    """Return a contiguous array of a given shape that will be written; see `as_output`."""
-    array = as_output(name, value, prod(shape))
-    if array.shape != shape:
-        msg = f"{name} has shape {array.shape}, but {shape} is needed"
+    if not array.flags.writeable:
+        msg = f"{name} is read-only"
         raise ArgumentError(msg)
     return array
 
 
-def as_values(name: str, value: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return values broadcast to a shape, converted to an element type, contiguous.
+def as_results(out: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return the argument `out`, an array of a shape and an element type; None: a new one."""
+    if out is None:
+        return np.empty(shape, dtype)
+    array = as_output("out", out, prod(shape))
+    if array.shape != shape:
+        msg = f"out has shape {array.shape}, but {shape} is needed"
+        raise ArgumentError(msg)
+    if array.dtype != dtype:
+        msg = f"out has type {array.dtype}, but the results have type {dtype}"
+        raise TypeError(msg)
+    return array
 
-    Raises
-    ------
-    ArgumentError, TypeError
-        If they do not broadcast, or the conversion loses more than precision.
-    """
+
+def as_values(name: str, value: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return values broadcast to a shape, converted to an element type, contiguous."""
     array = plain_array(value)
     whole = not isinstance(value, np.ndarray | np.generic) and _holds_integers(array, dtype)
     if array.size and not whole and not np.can_cast(array.dtype, dtype, "same_kind"):
@@ -218,21 +254,8 @@ def as_values(name: str, value: object, shape: tuple[int, ...], dtype: np.dtype[
     return np.ascontiguousarray(full.astype(dtype, copy=False)).reshape(shape)
 
 
-def _holds_integers(array: Array, dtype: np.dtype[Any]) -> bool:
-    """Whether an element type holds Python integers, for which NumPy has only chosen a type."""
-    if array.dtype.kind not in "bi" or dtype.kind not in "biu":
-        return False
-    return bool((array.astype(dtype) == array).all())
-
-
 def as_ragged(name: str, value: object, rows: int) -> Ragged:
-    """Return a pair of counts and values as rows.
-
-    Raises
-    ------
-    ArgumentError, TypeError
-        If it is not a pair, there are not `rows` counts, or their sum is not the number of values.
-    """
+    """Return a pair of counts and values as `rows` rows."""
     if not isinstance(value, tuple | list) or len(value) != 2:  # noqa: PLR2004 - a pair
         msg = f"{name} must be a pair of counts and values, not {value!r:.40}"
         raise TypeError(msg)
@@ -251,19 +274,73 @@ def as_ragged(name: str, value: object, rows: int) -> Ragged:
 
 def as_ragged_output(name: str, value: object, rows: int) -> Ragged:
     """Return a pair of counts and values that will be written; see `as_ragged`."""
-    ragged = as_ragged(name, value, rows)
-    _check_writeable(f"values of {name}", ragged.values)
-    return ragged
+    counts, values = as_ragged(name, value, rows)
+    return Ragged(counts, as_output(f"values of {name}", values, len(values)))
+
+
+def check_counts(name: str, given: Ints, counts: Ints) -> None:
+    """Check that the counts of an output are those of the rows that arrive."""
+    wrong = np.flatnonzero(given != counts)
+    if wrong.size:
+        first = wrong[0]
+        msg = (
+            f"{name} has count {given[first]} for its index {first}, of which there are "
+            f"{counts[first]} values"
+        )
+        raise ArgumentError(msg)
+
+
+# ---- types of values ----
+
+
+def common_type(buffers: Sequence[Named]) -> np.dtype[Any] | None:
+    """Return the one type of all buffers that have values; None if there are none."""
+    full = [(name, array.dtype) for name, array in buffers if array.size]
+    for name, dtype in full[1:]:
+        if dtype != full[0][1]:
+            both = f"{full[0][1]} and {dtype}"
+            msg = f"{full[0][0]} and {name} have types {both}; their types must be the same"
+            raise TypeError(msg)
+    return full[0][1] if full else None
+
+
+def possible_type(buffers: Sequence[Named], op: ReduceOp | None) -> np.dtype[Any] | None:
+    """Return the type of the first buffer whose values can be combined; None if there is none."""
+    for _, array in buffers:
+        try:
+            check_outputs([], array.dtype, op)
+        except ArgumentError:
+            continue
+        return array.dtype
+    return None
+
+
+def check_outputs(outputs: Sequence[Named], dtype: np.dtype[Any], op: ReduceOp | None) -> None:
+    """Check that outputs have the type of the values, or that of their combination."""
+    allowed = list(dict.fromkeys([dtype] if op is None else [dtype, op.result(dtype)]))
+    for name, array in outputs:
+        if array.size and array.dtype not in allowed:
+            wanted = " or ".join(map(str, allowed))
+            msg = f"{name} has type {array.dtype}, but values of type {dtype} need {wanted}"
+            raise TypeError(msg)
+
+
+# ---- lists ----
+
+
+def as_entries(name: str, value: object, count: int | None = None) -> Sequence[Any]:
+    """Return the entries of an argument, one for each of `count` lists of indices."""
+    if not _is_list(value):
+        msg = f"{name} must be a list with an entry for each list of indices, not {value!r:.40}"
+        raise TypeError(msg)
+    if count is not None and len(value) != count:
+        msg = f"{name} has {len(value)} entries, but there are {count} lists of indices"
+        raise ArgumentError(msg)
+    return value
 
 
 def as_items(name: str, value: object, size: int) -> Sequence[Any]:
-    """Return a list of `size` Python objects.
-
-    Raises
-    ------
-    ArgumentError, TypeError
-        If it is not a list, or has another length.
-    """
+    """Return a list of `size` Python objects."""
     if not _is_list(value):
         msg = f"{name} must be a list, not {type(value).__name__}"
         raise TypeError(msg)
@@ -274,13 +351,7 @@ def as_items(name: str, value: object, size: int) -> Sequence[Any]:
 
 
 def as_slots(name: str, value: object, size: int) -> list[Any]:
-    """Return a list that will be filled with `size` Python objects.
-
-    Raises
-    ------
-    ArgumentError, TypeError
-        If it is not a list, or has another length.
-    """
+    """Return a list that will be filled with `size` Python objects."""
     if not isinstance(value, list):
         msg = f"{name} must be a list, which can be filled, not {type(value).__name__}"
         raise TypeError(msg)
@@ -303,7 +374,8 @@ def _as_array(name: str, value: object) -> Array:
         raise TypeError(msg) from error
 
 
-def _check_writeable(name: str, array: Array) -> None:
-    if not array.flags.writeable:
-        msg = f"{name} is read-only"
-        raise ArgumentError(msg)
+def _holds_integers(array: Array, dtype: np.dtype[Any]) -> bool:
+    """Whether an element type holds Python integers, for which NumPy has only chosen a type."""
+    if array.dtype.kind not in "bi" or dtype.kind not in "biu":
+        return False
+    return bool((array.astype(dtype) == array).all())

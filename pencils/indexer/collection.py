@@ -2,11 +2,13 @@
 
 The lists of indices of a rank are handled as one, and results split into lists again. Every call
 reads its arguments, and allocates what it needs, inside an agreement of all ranks.
+
+The values of a call have one element type on all ranks. A buffer without values may be of any type;
+a rank without values gets the type from the others.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -16,9 +18,11 @@ import numpy as np
 
 from pencils.array.allocation import Array
 from pencils.comm.agree import agreed, as_comm
-from pencils.comm.rows import Points, locate
+from pencils.comm.rows import Points, locate, mover
 from pencils.comm.topology import topology_of
 from pencils.indexer.arguments import (
+    Named,
+    Ragged,
     as_buffer,
     as_distri,
     as_indices,
@@ -28,20 +32,29 @@ from pencils.indexer.arguments import (
     as_ragged_output,
     as_reduce,
     as_slots,
+    check_counts,
+    check_outputs,
+    common_type,
+    pickled,
+    possible_type,
     summary,
+    unpickled,
 )
-from pencils.indexer.gather_scatter import MOST_HELD, GatherScatter, Request
-from pencils.indexer.ragged import Ragged, extended, pickled, replaced, row_type, unpickled
-from pencils.indexer.requests import bounds_of
-from pencils.indexer.values import BufferTypes, blank, check_counts, put_steps, take_steps
+from pencils.indexer.gather_scatter import MOST_HELD, GatherScatter, Request, RowExchange, Steps
+from pencils.indexer.requests import as_rows, bounds_of, row_type
 from pencils.layout.integers import as_int
 from pencils.plan import Agreement, Plan
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
+    from pencils.comm.reduce import ReduceOp
 
 T = TypeVar("T")
 DType = np.dtype[Any]
+# Buffers that are read and written, their operation, and what allocates for values of a type.
+Typed = tuple[list[Named], list[Named], "ReduceOp | None", Callable[[DType], T]]
+# Types of values where no rank has a buffer that could have them.
+_DEFAULTS = [("", np.empty(0, kind)) for kind in (float, int)]
 
 
 class CollectionPlan(Plan[Request[Any]]):
@@ -55,8 +68,8 @@ class CollectionPlan(Plan[Request[Any]]):
 
     most_remembered = MOST_HELD
     # The names of the lists of indices, and of the arguments with an entry for each list.
-    _indices_name: ClassVar[str]
-    _data_name: ClassVar[str]
+    _indices_name: ClassVar[str] = "g_idx"
+    _data_name: ClassVar[str] = "local_data"
 
     def __init__(
         self, distri: object, indices: object, comm: MPI.Intracomm | None, *, check: bool
@@ -79,17 +92,19 @@ class CollectionPlan(Plan[Request[Any]]):
         find = partial(locate, Points((index,), (cuts,), (1,), 0))
         self._rows = GatherScatter(topology, find, int(cuts[rank + 1] - cuts[rank]))
 
-    @abstractmethod
-    def _entries(self, name: str, value: Any, count: int | None = None) -> Sequence[Any]:
+    # One list of indices; `GlobalMultiIndexer` overrides these.
+
+    def _entries(self, _name: str, value: Any, _count: int | None = None) -> Sequence[Any]:
         """Return the entries of an argument, one for each of `count` lists."""
+        return [value]
 
-    @abstractmethod
-    def _entry_name(self, name: str, number: int) -> str:
+    def _entry_name(self, name: str, _number: int) -> str:
         """Name an entry of an argument in errors."""
+        return name
 
-    @abstractmethod
     def _result(self, entries: list[Any]) -> Any:
         """Return the result of a call that made an entry for each list."""
+        return entries[0]
 
     def _describe(self) -> str:
         size = self._topology.comm.size
@@ -125,106 +140,166 @@ class CollectionPlan(Plan[Request[Any]]):
     def _take(
         self, call: str, dist_data: object, local: Any, *, count: object, reduce: object
     ) -> Request[Any]:
-        def read(agree: Agreement, types: BufferTypes) -> Callable[[DType], Request[Any]]:
+        def read(agree: Agreement) -> Typed[Request[Any]]:
             width, op = as_int("count", count, least=1), as_reduce(reduce)
             agree(count=width, reduce=op)
             dist = as_buffer("dist_data", dist_data, width * self._rows.rows)
             given = [] if local is None else self._read(local, as_output, width)
-            types.read([("dist_data", dist)], self._named(given), op)
 
             def make(dtype: DType) -> Request[Any]:
                 outs, result = given, local
                 if local is None:
-                    outs = [blank(width * size, dtype, op) for size in self._sizes]
+                    outs = [_new_output(width * size, dtype, op) for size in self._sizes]
                     result = self._result(outs)
-                steps = partial(take_steps, self._rows, dist, outs, self._parts, op=op, dtype=dtype)
+                steps = partial(self._take_steps, dist, outs, op=op, dtype=dtype)
                 row, starts = row_type(dtype, width), call == "Take_start"
                 return Request(self._rows.to_requesters, row, steps, result, starts=starts)
 
-            return make
+            return [("dist_data", dist)], self._named(given), op, make
 
         return self._prepare_typed(call, read)
+
+    def _take_steps(
+        self,
+        dist: Array,
+        outs: Sequence[Array],
+        leaving: Array,
+        arriving: Array,
+        *,
+        op: ReduceOp | None,
+        dtype: DType,
+    ) -> Steps:
+        """Prepare to pack what is requested, and to fill the outputs with what arrives."""
+        row = leaving.dtype
+        source = as_rows(dist, row)
+        direct = len(outs) == 1 and op is None
+        found = as_rows(outs[0], row) if direct else np.empty(len(self._rows.order), row)
+        aliased = np.may_share_memory(source, found)
+        requested = self._rows.requested
+        steps = self._rows.take_steps(source, requested, leaving, arriving, found, aliased=aliased)
+        if not direct:
+            steps[1].append(partial(_fill_outputs, found, self._parts, outs, op, dtype))
+        return steps
 
     def _put(
         self, call: str, local: object, dist_data: Any, *, count: object, reduce: object
     ) -> Request[Any]:
-        def read(agree: Agreement, types: BufferTypes) -> Callable[[DType], Request[Any]]:
+        def read(agree: Agreement) -> Typed[Request[Any]]:
             width, op = as_int("count", count, least=1), as_reduce(reduce)
             agree(count=width, reduce=op)
             parts = self._read(local, as_buffer, width)
-            size, outs = width * self._rows.rows, []
+            size, given = width * self._rows.rows, []
             if dist_data is not None:
-                outs = [("dist_data", as_output("dist_data", dist_data, size))]
-            types.read(self._named(parts), outs, op)
+                given = [("dist_data", as_output("dist_data", dist_data, size))]
 
             def make(dtype: DType) -> Request[Any]:
-                out = outs[0][1] if outs else blank(size, dtype, op)
+                out = given[0][1] if given else _new_output(size, dtype, op)
                 result = out if dist_data is None else dist_data
-                steps = partial(put_steps, self._rows, parts, out, op=op, dtype=dtype)
+                steps = partial(self._put_steps, parts, out, op=op, dtype=dtype)
                 row, starts = row_type(dtype, width), call == "Put_start"
                 return Request(self._rows.to_owners, row, steps, result, starts=starts)
 
-            return make
+            return self._named(parts), given, op, make
 
         return self._prepare_typed(call, read)
+
+    def _put_steps(
+        self,
+        parts: Sequence[Array],
+        out: Array,
+        leaving: Array,
+        arriving: Array,
+        *,
+        op: ReduceOp | None,
+        dtype: DType,
+    ) -> Steps:
+        """Prepare to pack what is written to rows of other ranks, and to write what arrives."""
+        row = leaving.dtype
+        rows = [as_rows(values, row) for values in parts]
+        source = rows[0] if len(rows) == 1 else np.concatenate([np.empty(0, row), *rows])
+        pack = self._rows.put_steps(source, leaving, arriving)
+        if op is None:
+            written, writers = self._rows.last_writers
+            return pack, [mover(as_rows(out, row), written, arriving, writers)]
+        width = row.itemsize // dtype.itemsize
+        target, values = out.reshape(-1, width), arriving.view(dtype).reshape(-1, width)
+        return pack, [partial(op.combine, target, self._rows.requested, values)]
 
     # ---- any number of values for each index ----
 
     def _take_ragged(self, dist_data: object, local: Any) -> Any:
-        agree_again = partial(self._agreement, "Take_v")
         given: list[Ragged] = []
 
-        def read(_: Agreement, types: BufferTypes) -> Callable[[DType], Callable[[], Ragged]]:
+        def read(_: Agreement) -> Typed[Callable[[], Ragged]]:
             dist = as_ragged("dist_data", dist_data, self._rows.rows)
             given[:] = [] if local is None else self._read(local, as_ragged_output)
-            outs = self._named(out.values for out in given)
-            types.read([("dist_data", dist.values)], outs)
 
             def make(dtype: DType) -> Callable[[], Ragged]:
                 rows = dist.as_type(dtype).pick(self._rows.requested)
-                return self._rows.to_requesters.prepare_ragged(rows, agree_again)
+                return self._ragged_mover("Take_v", self._rows.to_requesters, rows)
 
-            return make
+            return (
+                [("dist_data", dist.values)],
+                self._named(out.values for out in given),
+                None,
+                make,
+            )
 
         rows = self._prepare_typed("Take_v", read)()
-        with agree_again():
+        with self._agreement("Take_v"):
             parts, outs = rows.pick(self._rows.places).split(self._sizes), given
             if local is None:
                 outs = [Ragged(part.counts, np.empty_like(part.values)) for part in parts]
-            check_counts([self._name(number) for number in range(len(parts))], outs, parts)
+            for number, (out, part) in enumerate(zip(outs, parts, strict=True)):
+                check_counts(self._name(number), out.counts, part.counts)
         for out, part in zip(outs, parts, strict=True):
             out.values[:] = part.values
         return self._result([tuple(out) for out in outs]) if local is None else local
 
     def _put_ragged(self, local: object, dist_data: object, *, extend: bool) -> tuple[Array, Array]:
-        agree_again = partial(self._agreement, "Put_v")
         given: list[Ragged] = []
 
-        def read(agree: Agreement, types: BufferTypes) -> Callable[[DType], Callable[[], Ragged]]:
+        def read(agree: Agreement) -> Typed[Callable[[], Ragged]]:
             agree(extend=bool(extend))
             parts = self._read(local, as_ragged)
             if dist_data is not None:
                 given[:] = [as_ragged("dist_data", dist_data, self._rows.rows)]
-            named = self._named(part.values for part in parts)
-            types.read([*(("dist_data", part.values) for part in given), *named])
+            inputs = [("dist_data", part.values) for part in given]
 
             def make(dtype: DType) -> Callable[[], Ragged]:
                 rows = Ragged.joined(parts, dtype).pick(self._rows.order)
-                return self._rows.to_owners.prepare_ragged(rows, agree_again)
+                return self._ragged_mover("Put_v", self._rows.to_owners, rows)
 
-            return make
+            return [*inputs, *self._named(part.values for part in parts)], [], None, make
 
         rows = self._prepare_typed("Put_v", read)()
-        with agree_again():
-            dtype = rows.values.dtype
-            before = given[0].as_type(dtype) if given else Ragged.empty(self._rows.rows, dtype)
-            counts, values = (extended if extend else replaced)(before, rows, self._rows.requested)
+        with self._agreement("Put_v"):
+            nothing = Ragged(np.zeros(self._rows.rows, np.int64), rows.values[:0])
+            before = given[0].as_type(rows.values.dtype) if given else nothing
+            write = before.extended if extend else before.replaced
+            counts, values = write(self._rows.requested, rows)
         return counts, values
+
+    def _ragged_mover(self, call: str, exchange: RowExchange, rows: Ragged) -> Callable[[], Ragged]:
+        """Allocate what exchanges the numbers of values in rows; local.
+
+        Returns a function that moves the rows, and returns those that arrive. *Collective*.
+        """
+        move_counts = exchange.prepare(rows.counts)
+
+        def move() -> Ragged:
+            counts = move_counts()
+            with self._agreement(call):
+                values = exchange.widened(rows.counts, counts)
+                move_values = values.prepare(rows.values)
+            with values:
+                return Ragged(counts, move_values())
+
+        return move
 
     # ---- Python objects ----
 
     def _take_objects(self, dist_data: object, local: Any) -> Any:
-        agree_again = partial(self._agreement, "take")
         slots: list[list[Any]] = []
 
         def bind(_: Agreement) -> Callable[[], Ragged]:
@@ -232,10 +307,10 @@ class CollectionPlan(Plan[Request[Any]]):
             slots[:] = [] if local is None else self._read(local, as_slots)
             requested, where = np.unique(self._rows.requested, return_inverse=True)
             rows = pickled([items[number] for number in requested.tolist()]).pick(where)
-            return self._rows.to_requesters.prepare_ragged(rows, agree_again)
+            return self._ragged_mover("take", self._rows.to_requesters, rows)
 
         rows = self._prepare("take", bind)()
-        with agree_again():
+        with self._agreement("take"):
             found = unpickled(rows.pick(self._rows.places))
         if local is None:
             return self._result([found[part] for part in self._parts])
@@ -244,7 +319,6 @@ class CollectionPlan(Plan[Request[Any]]):
         return local
 
     def _put_objects(self, local: object, dist_data: object) -> list[Any]:
-        agree_again = partial(self._agreement, "put")
         size, out = self._rows.rows, list[Any]()
 
         def bind(_: Agreement) -> Callable[[], Ragged]:
@@ -253,10 +327,10 @@ class CollectionPlan(Plan[Request[Any]]):
             given = dist_data is not None
             out = as_slots("dist_data", dist_data, size) if given else [None] * size
             rows = pickled([item for part in parts for item in part]).pick(self._rows.order)
-            return self._rows.to_owners.prepare_ragged(rows, agree_again)
+            return self._ragged_mover("put", self._rows.to_owners, rows)
 
         rows = self._prepare("put", bind)()
-        with agree_again():
+        with self._agreement("put"):
             written, writers = self._rows.last_writers
             found = unpickled(rows.pick(writers))
         for number, item in zip(written.tolist(), found, strict=True):
@@ -265,37 +339,46 @@ class CollectionPlan(Plan[Request[Any]]):
 
     # ---- common to all ----
 
-    def _prepare_typed(
-        self, call: str, read: Callable[[Agreement, BufferTypes], Callable[[DType], T]]
-    ) -> T:
-        """Prepare a call with values of one type on all ranks. *Collective* if the plan checks.
-
-        Parameters
-        ----------
-        call : str
-            Name of the method.
-        read : callable
-            Reads the arguments, and returns a function that allocates what the call needs for
-            values of a type.
-        """
-        types = BufferTypes(f"{type(self).__name__}.{call}")
-        made: list[T] = []  # once, even if ranks agree twice because others do not know the type
+    def _prepare_typed(self, call: str, read: Callable[[Agreement], Typed[T]]) -> T:
+        """Prepare a call with values of one type on all ranks. *Collective* if the plan checks."""
+        found: DType | None = None  # by all ranks together, if one of them has no values
+        seen: tuple[Any, ...] = ()
 
         def bind(agree: Agreement) -> T | None:
-            make = read(agree, types)
-            agree.dtype(types.known)
-            dtype = types.chosen if self._check else types.unchecked
-            if dtype is not None and not made:
-                made.append(make(dtype))
-            return made[0] if made else None
+            nonlocal seen
+            inputs, outputs, op, make = read(agree)
+            known = common_type(inputs if op else [*inputs, *outputs])
+            seen = known, inputs, outputs, op
+            agree.dtype(known)
+            dtype = known or found
+            if dtype is None and not self._check:
+                dtype = possible_type([*inputs, *outputs], op)
+                if dtype is None:
+                    msg = (
+                        f"{type(self).__name__}.{call} with check=False cannot find the type of "
+                        "values where there are no lists; pass the output"
+                    )
+                    raise TypeError(msg)
+            if dtype is None:
+                return None
+            check_outputs(outputs, dtype, op)
+            return make(dtype)
 
-        return self._prepare(call, bind, partial(types.find, self._topology))
+        def find() -> None:
+            """Choose the type of the first rank with values, else that of a buffer without."""
+            nonlocal found
+            known, inputs, outputs, op = seen
+            choices = known, possible_type([*outputs, *inputs], op), possible_type(_DEFAULTS, op)
+            every = zip(*self._topology.comm.allgather(choices), strict=True)
+            found = next(dtype for ranks in every for dtype in ranks if dtype is not None)
+
+        return self._prepare(call, bind, find)
 
     def _name(self, number: int) -> str:
         """Name the data of a list of indices in errors."""
         return self._entry_name(self._data_name, number)
 
-    def _named(self, arrays: Iterable[Array]) -> list[tuple[str, Array]]:
+    def _named(self, arrays: Iterable[Array]) -> list[Named]:
         """Name arrays, one for each list of indices."""
         return [(self._name(number), array) for number, array in enumerate(arrays)]
 
@@ -310,3 +393,18 @@ class CollectionPlan(Plan[Request[Any]]):
 
 def _is_array(value: object) -> bool:
     return type(value) is np.ndarray
+
+
+def _new_output(size: int, dtype: DType, op: ReduceOp | None) -> Array:
+    return np.empty(size, dtype) if op is None else op.blank(size, dtype)
+
+
+def _fill_outputs(
+    rows: Array, parts: Sequence[slice], outs: Sequence[Array], op: ReduceOp | None, dtype: DType
+) -> None:
+    """Copy to each output its part of all rows, or combine them with it."""
+    for out, part in zip(outs, parts, strict=True):
+        if op is None:
+            as_rows(out, rows.dtype)[:] = rows[part]
+        else:
+            op.fold(out, rows[part].view(dtype))

@@ -8,9 +8,8 @@ size in bytes matters.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -21,9 +20,16 @@ from pencils.comm.pack import MessageBlock, MessageSpec
 from pencils.comm.rows import Ints, mover
 from pencils.comm.sparse import sparse_exchange
 from pencils.comm.topology import Topology
-from pencils.indexer.blocks import Block
-from pencils.indexer.ragged import Ragged, as_rows, row_type
-from pencils.indexer.requests import Segments, group, inverse, last_of_each
+from pencils.indexer.requests import (
+    Block,
+    Segments,
+    as_rows,
+    bounds_of,
+    group,
+    inverse,
+    last_of_each,
+    row_type,
+)
 from pencils.plan import Freeable
 
 T = TypeVar("T")
@@ -32,37 +38,14 @@ MOST_HELD = 4
 Call = Callable[[], None]
 # What is done before and after the rows of other ranks travel.
 Steps = tuple[list[Call], list[Call]]
-
-
-class RowBuffers(NamedTuple):
-    """Buffers for the rows of one request, and the exchange between them.
-
-    Parameters
-    ----------
-    source : numpy.ndarray
-        Rows that leave this rank, grouped by rank.
-    target : numpy.ndarray
-        Rows that arrive, grouped by rank.
-    bound : PreparedExchange
-        Moves the source to the targets of other ranks.
-    """
-
-    source: Array
-    target: Array
-    bound: PreparedExchange
+# Rows that leave this rank and rows that arrive, grouped by rank, and the exchange between them.
+Buffers = tuple[Array, Array, PreparedExchange]
 
 
 class RowExchange(Freeable):
     """Segments of rows that leave this rank and arrive here. Using one is *Collective*.
 
     The buffers also have room for own rows, which stay on this rank; the caller copies them.
-
-    Parameters
-    ----------
-    topology : Topology
-        The ranks.
-    leaving, arriving : Segments
-        Rows for every rank, and rows from every rank.
     """
 
     def __init__(self, topology: Topology, leaving: Segments, arriving: Segments) -> None:
@@ -72,71 +55,43 @@ class RowExchange(Freeable):
         # By type of row. All blocking calls use the same buffers. A nonblocking call takes idle
         # ones until it completes.
         self._exchanges: dict[np.dtype[Any], Exchange] = {}
-        self._blocking: dict[np.dtype[Any], RowBuffers] = {}
-        self._idle: dict[np.dtype[Any], list[RowBuffers]] = {}
+        self._blocking: dict[np.dtype[Any], Buffers] = {}
+        self._idle: dict[np.dtype[Any], list[Buffers]] = {}
 
-    def buffers(self, row: np.dtype[Any]) -> RowBuffers:
+    def widened(self, leaving: Ints, arriving: Ints) -> RowExchange:
+        """Return the exchange of values, if each row has that many of them; local."""
+        segments = self.leaving.widened(leaving), self.arriving.widened(arriving)
+        return RowExchange(self._topology, *segments)
+
+    def buffers(self, row: np.dtype[Any]) -> Buffers:
         """Return the buffers of blocking calls for rows of that type; local."""
         if row not in self._blocking:
-            self._blocking[row] = self._bind(np.empty(self.leaving.total, row))
+            self._blocking[row] = self._prepare(np.empty(self.leaving.total, row))
         return self._blocking[row]
 
-    def take_idle(self, row: np.dtype[Any]) -> RowBuffers:
+    def take_idle(self, row: np.dtype[Any]) -> Buffers:
         """Return idle buffers for rows of that type, to be returned by `give_back`; local."""
         idle = self._idle.setdefault(row, [])
-        return idle.pop() if idle else self._bind(np.empty(self.leaving.total, row))
+        return idle.pop() if idle else self._prepare(np.empty(self.leaving.total, row))
 
-    def give_back(self, buffers: RowBuffers) -> None:
+    def give_back(self, buffers: Buffers) -> None:
         """Keep buffers from `take_idle` for the next nonblocking call."""
-        self._idle[buffers.source.dtype].append(buffers)
+        self._idle[buffers[0].dtype].append(buffers)
 
     def prepare(self, source: Array) -> Callable[[], Array]:
         """Allocate what a single exchange of rows needs; local.
 
-        Returns
-        -------
-        callable
-            Moves the rows, and returns those that arrive. *Collective*.
+        Returns a function that moves the rows, and returns those that arrive. *Collective*.
         """
-        buffers = self._bind(as_rows(source, row_type(source.dtype, 1)))
-        buffers.bound.reserve()
+        leaving, arriving, exchange = self._prepare(as_rows(source, row_type(source.dtype, 1)))
+        exchange.reserve()
         rank = self._topology.rank
         own, there = self.leaving.of_rank(rank), self.arriving.of_rank(rank)
 
         def move() -> Array:
-            buffers.bound.run()
-            buffers.target[there] = buffers.source[own]
-            return buffers.target.view(source.dtype)
-
-        return move
-
-    def prepare_ragged(
-        self, source: Ragged, agree: Callable[[], AbstractContextManager[object]]
-    ) -> Callable[[], Ragged]:
-        """Allocate what a single exchange of rows of different lengths needs; local.
-
-        Parameters
-        ----------
-        source : Ragged
-            The rows.
-        agree : callable
-            Makes the agreement in which memory for the values is allocated; see `agreed`.
-
-        Returns
-        -------
-        callable
-            Moves the rows, and returns those that arrive. *Collective*.
-        """
-        move_counts = self.prepare(source.counts)
-
-        def move() -> Ragged:
-            counts: Ints = move_counts()
-            with agree():
-                leaving = self.leaving.widened(source.counts)
-                values = RowExchange(self._topology, leaving, self.arriving.widened(counts))
-                move_values = values.prepare(source.values)
-            with values:
-                return Ragged(counts, move_values())
+            exchange.run()
+            arriving[there] = leaving[own]
+            return arriving.view(source.dtype)
 
         return move
 
@@ -151,14 +106,14 @@ class RowExchange(Freeable):
         self._blocking.clear()
         self._idle.clear()
 
-    def _bind(self, source: Array) -> RowBuffers:
+    def _prepare(self, source: Array) -> Buffers:
         target = np.empty(self.arriving.total, source.dtype)
         exchange = self._exchanges.get(source.dtype) or self._make_exchange(source.dtype)
-        return RowBuffers(source, target, exchange.prepare([source], [target], disjoint=True))
+        return source, target, exchange.prepare([source], [target], disjoint=True)
 
     def _make_exchange(self, row: np.dtype[Any]) -> Exchange:
         rank = self._topology.rank
-        spec = MessageSpec(_pieces(self.leaving, rank), _pieces(self.arriving, rank), (), row)
+        spec = MessageSpec(_blocks(self.leaving, rank), _blocks(self.arriving, rank), (), row)
         made = Exchange(self._topology, [spec], axes=1, method="messages")
         self._exchanges[row] = made
         return made
@@ -176,20 +131,20 @@ class Request(Generic[T]):
     row : numpy.dtype
         Their type.
     prepare : callable
-        Makes, for the buffers of the request, what packs and unpacks them.
+        Makes what packs and unpacks the two buffers.
     result : object
         What `run` returns.
     starts : bool
         Whether the request will be started, not run: several may be under way at once.
     """
 
-    __slots__ = ("_buffers", "_pack", "_result", "_rows", "_unpack")
+    __slots__ = ("_buffers", "_exchange", "_pack", "_result", "_rows", "_unpack")
 
     def __init__(
         self,
         rows: RowExchange,
         row: np.dtype[Any],
-        prepare: Callable[[RowBuffers], Steps],
+        prepare: Callable[[Array, Array], Steps],
         result: T,
         *,
         starts: bool,
@@ -197,15 +152,16 @@ class Request(Generic[T]):
         self._rows = rows
         self._result = result
         self._buffers = rows.take_idle(row) if starts else rows.buffers(row)
-        self._buffers.bound.reserve()
-        self._pack, self._unpack = map(_joined, prepare(self._buffers))
+        leaving, arriving, self._exchange = self._buffers
+        self._exchange.reserve()
+        self._pack, self._unpack = map(_joined, prepare(leaving, arriving))
 
     def run(self) -> T:
         """Complete what is under way, and move the rows. *Collective*."""
-        bound = self._buffers.bound
-        bound.exchange.topology.complete()
+        exchange = self._exchange
+        exchange.exchange.topology.complete()
         self._pack()
-        bound.move()
+        exchange.move()
         self._unpack()
         return self._result
 
@@ -217,7 +173,7 @@ class Request(Generic[T]):
             self._unpack()
             self._rows.give_back(self._buffers)
 
-        return self._buffers.bound.start(self._result, finish)
+        return self._exchange.start(self._result, finish)
 
 
 class GatherScatter:
@@ -255,10 +211,12 @@ class GatherScatter:
         with agreed(topology.comm, "indexer"):  # one rank may have no memory for it
             owners, offsets = locate()
             self.order, self._sent = group(owners, topology.comm.size)
-            offsets = self._by_owner(offsets)
-        self._received = Segments.of(
-            *sparse_exchange(topology.comm, self._sent.peers, self._sent.counts)
-        )
+            self._is_sorted = len(self._sent.peers) <= 1  # `order` is that of the requests
+            if not self._is_sorted:
+                numbers, offsets = offsets, np.empty_like(offsets)
+                self._of_requests(numbers, slice(None), offsets)()
+        peers, counts = sparse_exchange(topology.comm, self._sent.peers, self._sent.counts)
+        self._received = Segments(peers, bounds_of(counts))
         self.to_requesters = RowExchange(topology, self._received, self._sent)
         self.to_owners = RowExchange(topology, self._sent, self._received)
         with agreed(topology.comm, "indexer"):
@@ -267,29 +225,28 @@ class GatherScatter:
         self._positions: dict[object, Ints] = {}
 
     def take_steps(
-        self, source: Array, numbers: Ints, buffers: Sequence[Array], out: Array, *, aliased: bool
+        self,
+        source: Array,
+        numbers: Ints,
+        leaving: Array,
+        arriving: Array,
+        out: Array,
+        *,
+        aliased: bool,
     ) -> Steps:
-        """Prepare to take ``source[numbers]`` on every owner.
+        """Prepare to take ``source[numbers]`` on every owner, and to fill `out` for each request.
 
         Parameters
         ----------
-        source : numpy.ndarray
-            What this rank owns.
-        numbers : numpy.ndarray
-            Where in it the `requested` rows are.
-        buffers : (numpy.ndarray, numpy.ndarray)
-            Rows that leave this rank, and rows that arrive.
+        source, numbers : numpy.ndarray
+            What this rank owns, and where in it the `requested` rows are.
+        leaving, arriving : numpy.ndarray
+            Buffers of the request.
         out : numpy.ndarray
-            To be filled, for each request.
+            To be filled.
         aliased : bool
-            Whether writing to it may change a source that is read in the same call.
-
-        Returns
-        -------
-        pack, unpack : list of callable
-            What is done before and after the rows of other ranks travel.
+            Whether writing to `out` may change a source that is read in the same call.
         """
-        leaving, arriving = buffers
         own, here = self._sent.of_rank(self._rank), self._received.of_rank(self._rank)
         parts = self._received.of_others(self._rank)
         pack = [mover(leaving[part], None, source, numbers[part]) for part in parts]
@@ -300,17 +257,11 @@ class GatherScatter:
             return pack, [*unpack, self._to_requests(out, own, arriving[own], None)]
         return pack, [self._to_requests(out, own, source, numbers[here]), *unpack]
 
-    def put_steps(self, source: Array, buffers: Sequence[Array]) -> list[Call]:
+    def put_steps(self, source: Array, leaving: Array, arriving: Array) -> list[Call]:
         """Prepare to pack the rows for other ranks, and to copy those for this one.
 
-        Parameters
-        ----------
-        source : numpy.ndarray
-            A row for each request.
-        buffers : (numpy.ndarray, numpy.ndarray)
-            Rows that leave this rank, and rows that arrive.
+        `source` has a row for each request.
         """
-        leaving, arriving = buffers
         own, here = self._sent.of_rank(self._rank), self._received.of_rank(self._rank)
         parts = self._sent.of_others(self._rank)
         packed = [self._of_requests(source, part, leaving[part]) for part in parts]
@@ -348,19 +299,6 @@ class GatherScatter:
         self.to_requesters.free()
         self.to_owners.free()
 
-    @property
-    def _is_sorted(self) -> bool:
-        """Whether `order` is that of the requests."""
-        return len(self._sent.peers) <= 1
-
-    def _by_owner(self, source: Array) -> Array:
-        """Return ``source[order]``."""
-        if self._is_sorted:
-            return source
-        found = np.empty_like(source)
-        mover(found, None, source, self.order)()
-        return found
-
     def _to_requests(self, out: Array, part: slice, source: Array, rows: Ints | None) -> Call:
         if self._is_sorted:
             return mover(out[part], None, source, rows)
@@ -384,8 +322,8 @@ def _joined(calls: Sequence[Call]) -> Call:
     return every
 
 
-def _pieces(segments: Segments, rank: int) -> list[MessageBlock]:
-    """Return the segments of other ranks as pieces of an exchange.
+def _blocks(segments: Segments, rank: int) -> list[MessageBlock]:
+    """Return the segments of other ranks as blocks of messages.
 
     They are contiguous, so that their place on the other rank does not matter.
     """

@@ -19,8 +19,59 @@ if TYPE_CHECKING:
 VariableBuffer = tuple[Any, Any]
 
 
-class _CollectionIndexer(CollectionPlan):
-    """The methods of `GlobalIndexer` and `GlobalMultiIndexer`."""
+class GlobalIndexer(CollectionPlan):
+    """Read and write the items of a distributed collection by global indices.
+
+    The collection is divided into sections, one for each process. Every process passes a list of
+    indices, and may then read those items of any number of collections with the same sections, or
+    write to them. Items are Python objects (`take`, `put`), a fixed number of values (`Take`,
+    `Put`), or any number of values (`Take_v`, `Put_v`).
+
+    Several writes to the same index are done in the order of ranks, and on each of them in that of
+    its list. Making an indexer and all methods are *Collective*.
+
+    Parameters
+    ----------
+    distri : sequence of int
+        Process ``j`` holds the items ``distri[j] .. distri[j + 1] - 1``: one entry more than there
+        are processes, the same on all of them, from 0 to the size of the collection.
+    g_idx : sequence of int
+        Indices in ``[0, distri[-1])``, different ones on every process, perhaps none; an index may
+        be repeated.
+    comm : mpi4py.MPI.Intracomm
+        The processes.
+    check : bool, optional
+        Whether every call agrees on its arguments over all processes, so that a mistake on one of
+        them raises everywhere. Without it, buffers without values must have the right type, too,
+        outputs must be given where there are no lists, and the last few arrays that were passed
+        stay in memory.
+
+    Raises
+    ------
+    IndexError, TypeError, ArgumentError
+        On every process, if an argument does not fit on any of them.
+    RankDisagreementError
+        On every process, if `distri` differs.
+
+    Examples
+    --------
+    >>> from mpi4py import MPI
+    >>> indexer = GlobalIndexer([0, 5], [4, 0, 4], MPI.COMM_SELF)
+    >>> indexer.Take(np.array([3.0, 5.0, 7.0, 11.0, 13.0]))
+    array([13.,  3., 13.])
+    >>> indexer.take(["a", None, 2, [3], {4}])
+    [{4}, 'a', {4}]
+    """
+
+    def __init__(
+        self,
+        distri: Sequence[int] | NDArray[np.integer[Any]],
+        g_idx: Sequence[int] | NDArray[Any],
+        comm: MPI.Intracomm | None,
+        *,
+        check: bool = True,
+    ) -> None:
+        super().__init__(distri, g_idx, comm, check=check)
 
     @property
     def access_counts(self) -> NDArray[np.int64]:
@@ -281,73 +332,7 @@ class _CollectionIndexer(CollectionPlan):
         return self._put_ragged(local_data, dist_data, extend=extend)
 
 
-class GlobalIndexer(_CollectionIndexer):
-    """Read and write the items of a distributed collection by global indices.
-
-    The collection is divided into sections, one for each process. Every process passes a list of
-    indices, and may then read those items of any number of collections with the same sections, or
-    write to them. Items are Python objects (`take`, `put`), a fixed number of values (`Take`,
-    `Put`), or any number of values (`Take_v`, `Put_v`).
-
-    Several writes to the same index are done in the order of ranks, and on each of them in that of
-    its list. Making an indexer and all methods are *Collective*.
-
-    Parameters
-    ----------
-    distri : sequence of int
-        Process ``j`` holds the items ``distri[j] .. distri[j + 1] - 1``: one entry more than there
-        are processes, the same on all of them, from 0 to the size of the collection.
-    g_idx : sequence of int
-        Indices in ``[0, distri[-1])``, different ones on every process, perhaps none; an index may
-        be repeated.
-    comm : mpi4py.MPI.Intracomm
-        The processes.
-    check : bool, optional
-        Whether every call agrees on its arguments over all processes, so that a mistake on one of
-        them raises everywhere. Without it, buffers without values must have the right type, too,
-        outputs must be given where there are no lists, and the last few arrays that were passed
-        stay in memory.
-
-    Raises
-    ------
-    IndexError, TypeError, ArgumentError
-        On every process, if an argument does not fit on any of them.
-    RankDisagreementError
-        On every process, if `distri` differs.
-
-    Examples
-    --------
-    >>> from mpi4py import MPI
-    >>> indexer = GlobalIndexer([0, 5], [4, 0, 4], MPI.COMM_SELF)
-    >>> indexer.Take(np.array([3.0, 5.0, 7.0, 11.0, 13.0]))
-    array([13.,  3., 13.])
-    >>> indexer.take(["a", None, 2, [3], {4}])
-    [{4}, 'a', {4}]
-    """
-
-    _indices_name, _data_name = "g_idx", "local_data"
-
-    def __init__(
-        self,
-        distri: Sequence[int] | NDArray[np.integer[Any]],
-        g_idx: Sequence[int] | NDArray[Any],
-        comm: MPI.Intracomm | None,
-        *,
-        check: bool = True,
-    ) -> None:
-        super().__init__(distri, g_idx, comm, check=check)
-
-    def _entries(self, _name: str, value: Any, _count: int | None = None) -> Sequence[Any]:
-        return [value]
-
-    def _entry_name(self, name: str, _number: int) -> str:
-        return name
-
-    def _result(self, entries: list[Any]) -> Any:
-        return entries[0]
-
-
-class GlobalMultiIndexer(_CollectionIndexer):
+class GlobalMultiIndexer(GlobalIndexer):
     """Read and write the items of a distributed collection by several lists of global indices.
 
     Like `GlobalIndexer`, but every process passes any number of lists, and outputs of the take

@@ -10,7 +10,6 @@ import numpy as np
 
 from pencils.array.allocation import Array, as_singletons
 from pencils.array.operands import (
-    check_place,
     check_type,
     check_writeable,
     plain_array,
@@ -22,7 +21,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.reduce import ReduceOp
 from pencils.comm.rows import Ints
 from pencils.errors import ArgumentError
-from pencils.indexer.arguments import as_output_array, as_values, spread_out
+from pencils.indexer.arguments import as_results, as_values, broadcast
 from pencils.indexer.gather_scatter import Request
 from pencils.indexer.points import PointIndexer
 from pencils.layout import Layout
@@ -82,9 +81,9 @@ def interpolate(
     >>> (pencils.interpolate(u, at) - (10 * at[0] + at[1])).round(12)
     array([0., 0.])
     """
-    with agreed(topology_among(u).comm, "interpolate") as same:
+    with agreed(topology_among(u).comm, "interpolate") as agree:
         check_type("u", u, PencilArray)
-        same(**signature(u))
+        agree(**signature(u))
     dims = [dim for dim in range(u.pencil.ndim) if dim not in u.singletons]
     with Interpolation(u.pencil, points, dims=dims, fill_value=fill_value) as plan:
         return plan(u, out)
@@ -187,7 +186,7 @@ class Interpolation(Plan[Any]):
 
         def bind(agree: Agreement) -> tuple[Request[Array], Array, list[Array]]:
             self._check_field(u, agree)
-            found = self._as_out(u, out)
+            found = as_results(out, (*u.components, *self.shape), self._result(u.dtype))
             request = self._indexer.take_request("interpolate", u, None)
             inside = np.zeros((prod(u.components), self._where.shape[1]), found.dtype)
             values = np.empty_like(inside, u.dtype)
@@ -272,19 +271,10 @@ class Interpolation(Plan[Any]):
         self._indexer.free()
 
     def _check_field(self, u: PencilArray, agree: Agreement) -> None:
-        check_place(u, self.pencil, self._singletons)
+        self._indexer.check_field(u, agree)
         if u.dtype.kind not in "biufc":
             msg = f"u of type {u.dtype} cannot be interpolated; convert it to floats"
             raise TypeError(msg)
-        agree(dtype=u.dtype, components=u.components)
-
-    def _as_out(self, u: PencilArray, out: Any) -> Array:
-        shape, dtype = (*u.components, *self.shape), self._result(u.dtype)
-        found = np.empty(shape, dtype) if out is None else as_output_array("out", out, shape)
-        if found.dtype != dtype:
-            msg = f"out has type {found.dtype}, but the results have type {dtype}"
-            raise TypeError(msg)
-        return found
 
     def _result(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the element type of the results for a field of element type `dtype`."""
@@ -316,14 +306,9 @@ def _as_fill_value(value: object) -> Any:
 def _as_positions(
     points: object, ndim: int, ignored: frozenset[int]
 ) -> tuple[tuple[int, ...], list[Array]]:
-    """Return positions along every dimension, broadcast to each other.
+    """Return the shape to which positions broadcast, and those along each dimension, flat.
 
-    Returns
-    -------
-    shape : tuple of int
-        Their common shape.
-    positions : list of numpy.ndarray
-        The positions of all points along each dimension, one-dimensional; 0 where ignored.
+    Along ignored dimensions they are 0.
     """
     along = [plain_array(entry) for entry in points] if isinstance(points, Iterable) else []
     if len(along) != ndim:
@@ -335,20 +320,14 @@ def _as_positions(
         elif position.size and position.dtype.kind not in "iuf":
             msg = f"positions along dimension {dim} must be real numbers, not {position.dtype}"
             raise TypeError(msg)
-    shape, positions = spread_out("points", along)
+    shape, positions = broadcast("points", along)
     return shape, [position.astype(float) for position in positions]
 
 
 def _inside(
     positions: Sequence[Array], layout: Layout, shape: tuple[int, ...], *, strict: bool
 ) -> Ints | slice:
-    """Select the points where fields can be interpolated.
-
-    Raises
-    ------
-    IndexError
-        If some are outside, and `strict`.
-    """
+    """Select the points where fields can be interpolated; raise if `strict` and some cannot."""
     good = np.ones(prod(shape), bool)
     for dim, (at, extent) in enumerate(zip(positions, layout.shape, strict=True)):
         wraps = layout.periodic[dim] and extent > 0
@@ -386,19 +365,10 @@ def _neighbours(at: Array, extent: int, *, wraps: bool) -> tuple[Ints, Array]:
 
 
 def _corners(along: Sequence[tuple[Ints, Array]]) -> tuple[list[Ints], Ints, Array]:
-    """Find the distinct corners of the cells around positions.
+    """Find the distinct corners of the cells around positions, from the neighbours along each axis.
 
-    Parameters
-    ----------
-    along : sequence of (array, array)
-        For each dimension, the neighbours and weights of all positions.
-
-    Returns
-    -------
-    coords : list of numpy.ndarray
-        Coordinates of the corners along each dimension.
-    where, weights : numpy.ndarray
-        For each corner of a cell and each position: the number of the corner, and its weight.
+    Returns the coordinates of the corners and, for each corner of a cell and each position, the
+    number of the corner and its weight.
     """
     count = along[0][0].shape[1]
     numbers, weights = np.zeros((1, count), np.int64), np.ones((1, count))

@@ -21,12 +21,14 @@ from pencils.comm.memory import array_at
 from pencils.comm.pack import compiled
 from pencils.comm.rows import Home, fetcher
 from pencils.comm.shared_memory import synchronize
-from pencils.comm.topology import Topology
+from pencils.comm.topology import Attribute, Topology
 from pencils.indexer.points import PointIndexer
-from pencils.plan import Agreement, Freeable, kept_plan
+from pencils.plan import Agreement
 
-# Columns of the table; strides follow.
-WINDOW, OFFSET, STRIDES = range(3)
+_STRIDES = 2  # columns of the table before the strides of a block: its window, and its offset there
+
+# Of each communicator: the table for blocks of each number of axes.
+_tables = Attribute(dict[int, tuple[Any, NDArray[np.int64] | None]])
 
 
 class OneShotIndexer(PointIndexer):
@@ -41,7 +43,7 @@ class OneShotIndexer(PointIndexer):
     def take(self, u: PencilArray, out: Any = None) -> Array:
         """Read the points of a field; see `PointIndexer.take`. *Collective*."""
         with self._agreement("take") as agree:
-            found = self._as_out(u, out, agree)
+            found = self._as_results(u, out, agree)
             private = compiled() is None or not self._topology.is_shared(u.padded)
             room = found if private else self._room(u, found)
             agree.flag(up=private)
@@ -99,43 +101,20 @@ class OneShotIndexer(PointIndexer):
         return homes
 
 
-class BlockTable(Freeable):
-    """A row for each rank, with the address of its block. Making one is *Collective*.
-
-    Parameters
-    ----------
-    topology : Topology
-        The ranks, all of which are on one node.
-    axes : int
-        Number of axes of blocks.
-
-    Attributes
-    ----------
-    rows : numpy.ndarray or None
-        The same memory on all ranks; None if there is no room for it.
-    """
-
-    def __init__(self, topology: Topology, axes: int) -> None:
-        size, columns = topology.comm.size, STRIDES + axes
-        nbytes = size * columns * np.dtype(np.int64).itemsize
-        self._block = topology.shared.allocate(nbytes if topology.rank == 0 else 0)
-        self.rows: NDArray[np.int64] | None = None
-        if self._block is not None:
-            peers = topology.shared.peers(self._block)
-            assert peers is not None
-            self.rows = peers[0].view(np.int64).reshape(size, columns)
-
-    def free(self) -> None:
-        """Release the memory."""
-        self._block = self.rows = None
-
-
 def _table_for(topology: Topology, axes: int) -> NDArray[np.int64] | None:
-    """Return the table of ranks that are all on one node. *Collective*.
+    """Return the table for ranks that are all on one node, and blocks of `axes` axes. *Collective*.
 
-    None on every rank if they are not, or there is no room for it.
+    It is the same memory on all ranks. None on every rank if they are on several nodes, or there is
+    no room.
     """
     if topology.nodes > 1:
         return None
-    table: BlockTable = kept_plan(topology, ("table", axes), lambda: BlockTable(topology, axes))
-    return table.rows
+    tables = _tables(topology)
+    if axes not in tables:
+        shape = topology.comm.size, _STRIDES + axes
+        nbytes = prod(shape) * np.dtype(np.int64).itemsize
+        memory = topology.shared.allocate(nbytes if topology.rank == 0 else 0)
+        peers = () if memory is None else topology.shared.peers(memory)
+        # The memory of this rank is held, too: that of all ranks is in use as long as it lives.
+        tables[axes] = memory, peers[0].view(np.int64).reshape(shape) if peers else None
+    return tables[axes][1]

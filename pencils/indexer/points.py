@@ -17,13 +17,11 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import Handle
 from pencils.comm.reduce import ReduceOp
-from pencils.comm.rows import Ints, mover
-from pencils.comm.rows import locate as locate_points
+from pencils.comm.rows import Ints, locate, mover
 from pencils.errors import ArgumentError
-from pencils.indexer.arguments import as_coords, as_output_array, as_reduce, as_values
-from pencils.indexer.blocks import Block
-from pencils.indexer.gather_scatter import MOST_HELD, GatherScatter, Request, RowBuffers, Steps
-from pencils.indexer.requests import locate_replicas, points_on
+from pencils.indexer.arguments import as_coords, as_reduce, as_results, as_values
+from pencils.indexer.gather_scatter import MOST_HELD, GatherScatter, Request, Steps
+from pencils.indexer.requests import Block, locate_replicas, points_on
 from pencils.pencil import Pencil
 from pencils.plan import Agreement, Plan
 
@@ -89,11 +87,11 @@ class PointIndexer(Plan[Request[Any]]):
             agree(pencil=pencil, dims=sorted(self._singletons), check=bool(check))
             self._layout = pencil.extent(self._singletons).layout
             self.shape, self._coords = as_coords(coords, self._layout.shape, copy=self._copies)
+            parts = self._layout.parts(pencil.rank)
+            self._points = points_on(self._layout, self._coords, parts)
         self.pencil = pencil
         self._number = next(topology.numbers)
         super().__init__(topology, check=check)
-        parts = self._layout.parts(pencil.rank)
-        self._points = points_on(self._layout, self._coords, parts)
         # Made when they are needed: reading shared fields once needs none.
         self._nearest: GatherScatter | None = None
         self._replicas: GatherScatter | None = None
@@ -194,19 +192,22 @@ class PointIndexer(Plan[Request[Any]]):
                 plan.free()
 
     @property
-    def can_take(self) -> bool:
-        """Whether the plan to read points was made."""
-        return self._nearest is not None
-
-    @property
     def can_put(self) -> bool:
         """Whether the plan to write points was made."""
         return (self._replicas if self._layout.replicated_axes else self._nearest) is not None
 
+    def check_field(self, u: PencilArray, agree: Agreement) -> None:
+        """Check a field against the pencil, and record what ranks agree on."""
+        check_place(u, self.pencil, self._singletons)
+        if 0 in u.components:
+            msg = f"u has components {u.components}, so that its points have no values"
+            raise ArgumentError(msg)
+        agree(dtype=u.dtype, components=u.components)
+
     def plan_take(self) -> GatherScatter:
         """Return the plan to read points, on the nearest replica. *Collective* at first."""
         if self._nearest is None:
-            self._nearest = self._plan(partial(locate_points, self._points))
+            self._nearest = self._plan(partial(locate, self._points))
         return self._nearest
 
     def plan_put(self) -> GatherScatter:
@@ -223,45 +224,42 @@ class PointIndexer(Plan[Request[Any]]):
         """Prepare a `take`. *Collective*, if ranks agree or the plan is to be made."""
 
         def bind(agree: Agreement) -> Request[Array] | None:
-            found = self._as_out(u, out, agree)
-            return self._take_request(u, found, starts=starts) if self.can_take else None
+            results = self._as_results(u, out, agree)
+            made = self._nearest is not None
+            return self._take_request(u, results, starts=starts) if made else None
 
         return self._prepare(call, bind, self.plan_take)
 
-    def _as_out(self, u: PencilArray, out: Any, agree: Agreement) -> Array:
-        self._check_field(u, agree)
-        shape = (*u.components, *self.shape)
-        found = np.empty(shape, u.dtype) if out is None else as_output_array("out", out, shape)
-        if found.dtype != u.dtype:
-            msg = f"out has type {found.dtype}, but the field has type {u.dtype}"
-            raise TypeError(msg)
-        return found
+    def _as_results(self, u: PencilArray, out: Any, agree: Agreement) -> Array:
+        self.check_field(u, agree)
+        return as_results(out, (*u.components, *self.shape), u.dtype)
 
     def _take_request(
-        self, u: PencilArray, found: Array, *, starts: bool = False
+        self, u: PencilArray, results: Array, *, starts: bool = False
     ) -> Request[Array]:
         plan, block = self.plan_take(), Block(u, self.pencil.order)
         numbers = plan.positions(block)
-        aliased = np.may_share_memory(u.padded, found)
+        aliased = np.may_share_memory(u.padded, results)
 
-        def prepare(buffers: RowBuffers) -> Steps:
+        def prepare(leaving: Array, arriving: Array) -> Steps:
             pack, unpack = [], []
-            leaving, arriving = block.rows(buffers.source), block.rows(buffers.target)
-            columns = zip(block.columns, leaving, arriving, block.flat(found), strict=True)
-            for column, *rows, out in columns:
-                before, after = plan.take_steps(column, numbers, rows, out, aliased=aliased)
+            columns = block.columns, block.flat(results), block.rows(leaving), block.rows(arriving)
+            for column, out, sent, received in zip(*columns, strict=True):
+                before, after = plan.take_steps(
+                    column, numbers, sent, received, out, aliased=aliased
+                )
                 pack += before
                 unpack += after
             return pack, unpack
 
-        return Request(plan.to_requesters, block.row, prepare, found, starts=starts)
+        return Request(plan.to_requesters, block.row, prepare, results, starts=starts)
 
     def _agreed_put(
         self, call: str, u: PencilArray, values: Any, reduce: object, *, starts: bool = False
     ) -> Request[None]:
 
         def bind(agree: Agreement) -> Request[None] | None:
-            self._check_field(u, agree)
+            self.check_field(u, agree)
             op = as_reduce(reduce)
             agree(reduce=op)
             given = as_values("values", values, (*u.components, *self.shape), u.dtype)
@@ -279,14 +277,13 @@ class PointIndexer(Plan[Request[Any]]):
         # Replicas follow each other, each with all values.
         copies = len(plan.order) // max(1, prod(self.shape))
 
-        def prepare(buffers: RowBuffers) -> Steps:
+        def prepare(leaving: Array, arriving: Array) -> Steps:
             pack, unpack = [], []
-            leaving, arriving = block.rows(buffers.source), block.rows(buffers.target)
-            columns = zip(block.columns, leaving, arriving, block.flat(given), strict=True)
-            for column, *rows, source in columns:
+            columns = block.columns, block.flat(given), block.rows(leaving), block.rows(arriving)
+            for column, source, sent, received in zip(*columns, strict=True):
                 every = source if copies == 1 else np.tile(source, copies)
-                pack += plan.put_steps(every, rows)
-                unpack.append(_writer(plan, block, column, rows[1], op))
+                pack += plan.put_steps(every, sent, received)
+                unpack.append(_writer(plan, block, column, received, op))
             unpack.append(partial(_mark, weakref.ref(u)))
             return pack, unpack
 
@@ -304,13 +301,6 @@ class PointIndexer(Plan[Request[Any]]):
     def _plan(self, locate: Callable[[], tuple[Ints, Ints]]) -> GatherScatter:
         topology = self.pencil.topology
         return GatherScatter(topology, locate, self._layout.box(topology.rank).volume)
-
-    def _check_field(self, u: PencilArray, agree: Agreement) -> None:
-        check_place(u, self.pencil, self._singletons)
-        if 0 in u.components:
-            msg = f"u has components {u.components}, so that its points have no values"
-            raise ArgumentError(msg)
-        agree(dtype=u.dtype, components=u.components)
 
 
 def _writer(

@@ -1,4 +1,4 @@
-"""Requests for rows: the rank that owns each row, and requests grouped by it. Arithmetic only.
+"""Requests for rows: the rank that owns each row, and its place there. Arithmetic only.
 
 A *row* is an item of a collection or a point of a field. Each rank *requests* rows; each row has
 an *owner*, the rank that holds it, and a number among the rows of its owner.
@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise, product
-from typing import NamedTuple
+from math import gcd
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pencils.comm.rows import Ints, Points, sort
-from pencils.comm.rows import locate as locate_points
+from pencils.array.allocation import Array, memory_axes
+from pencils.array.pencil_array import PencilArray
+from pencils.comm.memory import restrided
+from pencils.comm.pack_numpy import MOVES
+from pencils.comm.rows import Ints, Points, locate, sort
+from pencils.errors import ArgumentError
 from pencils.layout import Layout
 from pencils.layout.split import Split
 
@@ -23,23 +28,10 @@ _DENSE = 4
 
 
 class Segments(NamedTuple):
-    """Rows in a buffer, one contiguous segment for each rank that sends or receives some.
+    """Rows in a buffer: ``bounds[i] .. bounds[i + 1] - 1`` belong to rank ``peers[i]``."""
 
-    Parameters
-    ----------
-    peers : numpy.ndarray
-        Rising ranks.
-    bounds : numpy.ndarray
-        Rows ``bounds[i] .. bounds[i + 1] - 1`` belong to ``peers[i]``.
-    """
-
-    peers: Ints
+    peers: Ints  # rising
     bounds: Ints
-
-    @classmethod
-    def of(cls, peers: Ints, counts: Ints) -> Segments:
-        """Make segments with these numbers of rows, one after the other."""
-        return cls(peers, bounds_of(counts))
 
     def of_rank(self, rank: int) -> slice:
         """Rows that belong to a rank, perhaps none.
@@ -79,14 +71,7 @@ class Segments(NamedTuple):
         ]
 
     def widened(self, widths: Ints) -> Segments:
-        """Return the segments of values, if row ``i`` has ``widths[i]`` of them.
-
-        Examples
-        --------
-        >>> rows = Segments(np.array([0, 3]), np.array([0, 2, 3]))
-        >>> rows.widened(np.array([1, 4, 2])).bounds
-        array([0, 5, 7])
-        """
+        """Return the segments of values, if row ``i`` has ``widths[i]`` of them."""
         return Segments(self.peers, bounds_of(widths)[self.bounds])
 
 
@@ -98,14 +83,7 @@ def bounds_of(counts: Sequence[int] | Ints) -> Ints:
 
 
 def group(owners: Ints, size: int) -> tuple[Ints, Segments]:
-    """Group requests by their owner, one of `size` ranks.
-
-    Returns
-    -------
-    order : numpy.ndarray
-        Numbers of the requests by rising owner; those to one owner stay in their order.
-    segments : Segments
-        The requests to every owner, in that order.
+    """Sort requests by their owner, one of `size` ranks; return their numbers in that order.
 
     Examples
     --------
@@ -116,7 +94,7 @@ def group(owners: Ints, size: int) -> tuple[Ints, Segments]:
     order, ends = sort(owners, size)
     counts = np.diff(ends, prepend=0)
     peers = np.flatnonzero(counts)
-    return order, Segments.of(peers, counts[peers])
+    return order, Segments(peers, bounds_of(counts[peers]))
 
 
 def inverse(order: Ints) -> Ints:
@@ -127,12 +105,7 @@ def inverse(order: Ints) -> Ints:
 
 
 def last_of_each(targets: Ints, size: int) -> tuple[Ints, Ints]:
-    """Find the last write to each target, if write ``i`` goes to ``targets[i]`` out of `size`.
-
-    Returns
-    -------
-    written, writers : numpy.ndarray
-        Rising targets that are written at all, and the number of the last write to each.
+    """Return the rising targets, out of `size`, that are written, and the last write to each.
 
     Examples
     --------
@@ -150,40 +123,38 @@ def last_of_each(targets: Ints, size: int) -> tuple[Ints, Ints]:
     return rising[ends], order[ends]
 
 
-def locate(layout: Layout, coords: Sequence[Ints], parts: Sequence[int]) -> tuple[Ints, Ints]:
-    """Find the owners of points by their global coordinates.
+# ---- rows of values ----
 
-    Costs memory for the points, and for one number for each process along a dimension.
 
-    Parameters
-    ----------
-    layout : Layout
-        Layout of the field.
-    coords : sequence of numpy.ndarray
-        Coordinates along every dimension, within the global shape.
-    parts : sequence of int
-        Which of the processes along each dimension to choose where all have the same points.
+def row_type(dtype: np.dtype[Any], count: int) -> np.dtype[Any]:
+    """Return a type of the size of `count` values; raise if NumPy has none of that size."""
+    size = dtype.itemsize * count
+    if size > np.iinfo(np.int32).max:
+        msg = f"{count} values of {dtype} exceed 2 GiB per index or point; move fewer at once"
+        raise ArgumentError(msg)
+    return np.dtype(MOVES.get(size, f"V{size}"))
 
-    Returns
-    -------
-    owners, offsets : numpy.ndarray
-        Rank that owns each point, and its number in the own block there, in memory order.
+
+def as_rows(array: Array, row: np.dtype[Any]) -> Array:
+    """View a contiguous array as rows; one without values may be of any type."""
+    return array.reshape(-1).view(row) if array.size else np.empty(0, row)
+
+
+# ---- points of fields ----
+
+
+def points_on(layout: Layout, coords: Sequence[Ints], parts: Sequence[int]) -> Points:
+    """Describe points by their global coordinates, dimensions in memory order.
+
+    Where all processes along a dimension have the same points, that of number ``parts[dim]`` is
+    taken for the owner, as if the dimension were not decomposed.
 
     Examples
     --------
     >>> from pencils.layout import build_layout
     >>> layout = build_layout((4, 6), 4, decomp=(0, 1), grid=(2, 2))
-    >>> locate(layout, [np.array([0, 3]), np.array([1, 5])], (0, 0))
+    >>> locate(points_on(layout, [np.array([0, 3]), np.array([1, 5])], (0, 0)))
     (array([0, 3]), array([1, 5]))
-    """
-    return locate_points(points_on(layout, coords, parts))
-
-
-def points_on(layout: Layout, coords: Sequence[Ints], parts: Sequence[int]) -> Points:
-    """Describe points, dimensions in memory order; see `locate`.
-
-    A dimension along which all processes have the same points is described as if it were not
-    decomposed.
     """
     steps = dict(zip(layout.decomp, layout.grid.strides, strict=True))
     whole = [split.replicated or split.parts == 1 for split in layout.splits]
@@ -197,7 +168,7 @@ def points_on(layout: Layout, coords: Sequence[Ints], parts: Sequence[int]) -> P
 
 
 def locate_replicas(layout: Layout, coords: Sequence[Ints]) -> tuple[Ints, Ints]:
-    """Find all replicas of points; see `locate`.
+    """Find the owners of all replicas of points, and their numbers there.
 
     The first replicas of all points precede the second ones.
 
@@ -208,7 +179,7 @@ def locate_replicas(layout: Layout, coords: Sequence[Ints]) -> tuple[Ints, Ints]
     >>> locate_replicas(layout, [np.array([0, 3]), np.array([0, 0])])
     (array([0, 2, 1, 3]), array([0, 1, 0, 1]))
     """
-    owners, offsets = locate(layout, coords, (0,) * layout.ndim)
+    owners, offsets = locate(points_on(layout, coords, (0,) * layout.ndim))
     along = [
         range(extent if axis in layout.replicated_axes else 1)
         for axis, extent in enumerate(layout.grid.shape)
@@ -222,3 +193,57 @@ def _cuts(split: Split) -> Ints:
     if split.replicated:
         return np.array([0, split.points])
     return np.array([*(split.bounds(part)[0] for part in range(split.parts)), split.points])
+
+
+class Block:
+    """The own block of a field: for each component, a one-dimensional view of its memory.
+
+    Points are numbered in C order of their coordinates, permuted to the memory order `order`: this
+    is fast if it is that of the field. The items of a view, or *column*, are `_unit` bytes apart.
+    Blocks of equal `layout`, shape and strides in memory order, have equal `positions`.
+    """
+
+    def __init__(self, u: PencilArray, order: tuple[int, ...]) -> None:
+        lead = len(u.components)
+        memory = u.local.transpose(memory_axes(order, lead))
+        shape, strides = memory.shape[lead:], memory.strides[lead:]
+        self.layout = shape, strides
+        # The largest number of bytes of which all distances between points are multiples.
+        self._unit = gcd(*strides) or 1
+        self.columns = [self._column(memory[component]) for component in np.ndindex(u.components)]
+        self.row = row_type(u.dtype, len(self.columns))
+        self._dtype = u.dtype
+
+    def positions(self, numbers: Ints) -> Ints:
+        """Return the positions in a column of points, given by their numbers."""
+        shape, strides = self.layout
+        steps, natural = [stride // self._unit for stride in strides], 1
+        for n, step in zip(reversed(shape), reversed(steps), strict=True):
+            if step != natural and n != 1:
+                break
+            natural *= n
+        else:
+            return numbers
+        # A column begins with the lowest address: not with point 0 where strides are negative.
+        lowest = sum(min(0, (n - 1) * step) for n, step in zip(shape, steps, strict=True))
+        found = np.full(len(numbers), -lowest)
+        for index, step in zip(np.unravel_index(numbers, shape), steps, strict=True):
+            found += index * step
+        return found
+
+    def rows(self, rows: Array) -> list[Array]:
+        """View rows of values as a column for each component."""
+        return list(rows.view(self._dtype).reshape(len(rows), len(self.columns)).T)
+
+    def flat(self, array: Array) -> list[Array]:
+        """View a contiguous array, components first, as a column for each of them."""
+        return list(array.reshape(len(self.columns), array.size // len(self.columns)))
+
+    def _column(self, points: Array) -> Array:
+        """View all memory between the first and the last point of a component."""
+        shape, strides = self.layout
+        if 0 in shape:
+            return np.empty(0, points.dtype)
+        extent = sum((n - 1) * abs(step) for n, step in zip(shape, strides, strict=True))
+        first: Any = tuple(slice(None, None, -1 if step < 0 else 1) for step in strides)
+        return restrided(points[first], (extent // self._unit + 1,), (self._unit,))

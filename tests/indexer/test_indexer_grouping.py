@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from indexer_worlds import flat, put, put_rows, worlds
 
 from pencils.comm.rows import part_of
-from pencils.indexer.ragged import Ragged, extended, replaced
-from pencils.indexer.requests import Segments, group, inverse, last_of_each
+from pencils.indexer.arguments import Ragged
+from pencils.indexer.requests import Segments, bounds_of, group, inverse, last_of_each
 
 many = st.integers(1, 5).flatmap(worlds)
 lengths = st.lists(st.integers(0, 3), max_size=12)
@@ -66,7 +66,9 @@ def test_playing_all_ranks_of_a_take(world):
     wanted = [send(asked, segments, rank) for rank in ranks]
     served = [data[world.cuts[rank] :][wanted[rank]] for rank in ranks]
     back = [
-        Segments.of(np.array([r for r in ranks if rank in segments[r].peers], np.int64), counts)
+        Segments(
+            np.array([r for r in ranks if rank in segments[r].peers], np.int64), bounds_of(counts)
+        )
         for rank in ranks
         for counts in [np.array([n for s in segments for n in s.counts[s.peers == rank]], int)]
     ]
@@ -107,7 +109,7 @@ def test_ragged_rows_are_picked_and_split(rows, data):
     assert [a.tolist() for a in joined] == [a.tolist() for a in ragged]
 
 
-@pytest.mark.parametrize(("merge", "extend"), [(replaced, False), (extended, True)])
+@pytest.mark.parametrize(("merge", "extend"), [(Ragged.replaced, False), (Ragged.extended, True)])
 @given(st.data())
 def test_rows_are_written_in_order(merge, extend, data):
     rows = st.lists(st.integers(0, 99), max_size=3)
@@ -116,7 +118,7 @@ def test_rows_are_written_in_order(merge, extend, data):
     writes = data.draw(st.lists(st.tuples(targets, rows), max_size=8 if before else 0))
     targets = [i for i, _ in writes]
     written = [row for _, row in writes]
-    found = merge(Ragged(*flat(before)), Ragged(*flat(written)), np.array(targets, np.int64))
+    found = merge(Ragged(*flat(before)), np.array(targets, np.int64), Ragged(*flat(written)))
     expected = flat(put_rows(before, targets, written, extend=extend))
     assert [a.tolist() for a in found] == [a.tolist() for a in expected]
     assert found.counts.dtype == np.int64

@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pencils.indexer.requests import locate, locate_replicas
+from pencils.comm.rows import locate
+from pencils.indexer.requests import locate_replicas, points_on
 from pencils.layout import build_layout
 
 
@@ -40,7 +41,7 @@ def blocks(layout):
 def test_every_point_is_found(layout, data):
     near = data.draw(st.integers(0, layout.size - 1))
     coords = np.indices(layout.shape).reshape(layout.ndim, -1)
-    owners, offsets = locate(layout, coords, layout.parts(near))
+    owners, offsets = locate(points_on(layout, coords, layout.parts(near)))
     numbers = blocks(layout)
     for point, owner, offset in zip(coords.T, owners, offsets, strict=True):
         box = layout.box(int(owner))
@@ -74,6 +75,6 @@ def test_all_replicas_are_found(layout):
 def test_a_million_ranks_cost_nothing():
     layout = build_layout((4096, 4096, 4096), 10**6, decomp=(0, 1), grid=(1000, 1000))
     coords = [np.array([0, 4095])] * 3
-    owners, offsets = locate(layout, coords, (0, 0, 0))
+    owners, offsets = locate(points_on(layout, coords, (0, 0, 0)))
     assert owners.tolist() == [0, 999_999]
     assert offsets[1] == layout.box(999_999).volume - 1
