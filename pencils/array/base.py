@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pencils.array.allocation import Array, Key, Widths, allocate, as_dtype, as_value, padded_slices
-from pencils.layout import Extent, ghost_box, halo_room
+from pencils.layout import Box, Extent, ghost_box, halo_room
 from pencils.layout.integers import as_ints
 from pencils.pencil import Pencil
 
@@ -200,7 +200,13 @@ class Field:
     @property
     def local_slices(self) -> tuple[slice, ...]:
         """Global indices of the own block: ``global_array[u.local_slices]`` equals ``u.local``."""
-        return (*(slice(0, n) for n in self.components), *self._extent.box.slices())
+        return self.global_box.slices()
+
+    @property
+    def global_box(self) -> Box:
+        """Own block in global indices, component axes included; for the library's own plans."""
+        box, components = self._extent.box, self.components
+        return Box((0,) * len(components) + box.start, components + box.stop)
 
     @property
     def real(self) -> Self:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from pencils.array.allocation import (
     HaloLike,
-    Widths,
     as_components,
     as_dtype,
     as_halo,
@@ -22,6 +21,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
 from pencils.pencil import Pencil
+from pencils.plan import NoAgreement
 
 
 def empty(
@@ -236,16 +236,6 @@ def from_function(
     return u
 
 
-class _Request(NamedTuple):
-    """Arguments of `PencilArray.allocated`, normalized, and the value of all points."""
-
-    dtype: np.dtype[Any]
-    components: tuple[int, ...]
-    singletons: frozenset[int]
-    halo: Widths
-    value: Any
-
-
 def _create(
     pencil: Pencil,
     dtype: DTypeLike | None,
@@ -258,37 +248,23 @@ def _create(
     shared: bool = False,
 ) -> PencilArray:
     """Make a field of zeros or of `fill_value`; without either its values are not set."""
-    if not shared:
-        wanted = _normalized(pencil, dtype, components, halo, dims, fill_value=fill_value)
-    else:
-        with agreed(topology_among(pencil).comm, "shared field") as agree:
-            wanted = _normalized(pencil, dtype, components, halo, dims, fill_value=fill_value)
-            agree(pencil=pencil, wanted=wanted._replace(singletons=frozenset()))
-            agree(singletons=sorted(wanted.singletons))
-    u = PencilArray.allocated(pencil, *wanted[:4], zero=zero, shared=shared)
-    if wanted.value is not None:
-        u.padded[...] = wanted.value
+    agreement = agreed(topology_among(pencil).comm, "shared field") if shared else NoAgreement()
+    with agreement as agree:
+        check_type("pencil", pencil, Pencil)
+        if isinstance(fill_value, PencilArray):
+            msg = "fill_value is a field; u.copy() makes one like it, v[...] = u assigns it"
+            raise TypeError(msg)
+        singletons = as_singletons(pencil.ndim, dims)
+        widths = as_halo(halo, pencil.ndim, singletons)
+        kind = as_dtype(_number_dtype(fill_value) if dtype is None else dtype)
+        value = None if fill_value is None else as_value("fill_value", fill_value, kind)
+        lead = as_components(components)
+        agree(pencil=pencil, dtype=kind, components=lead, halo=widths, fill_value=value)
+        agree(singletons=sorted(singletons))
+    u = PencilArray.allocated(pencil, kind, lead, singletons, widths, zero=zero, shared=shared)
+    if value is not None:
+        u.padded[...] = value
     return u
-
-
-def _normalized(
-    pencil: Pencil,
-    dtype: DTypeLike | None,
-    components: int | Sequence[int],
-    halo: HaloLike,
-    dims: Sequence[int] | int | None,
-    *,
-    fill_value: object,
-) -> _Request:
-    check_type("pencil", pencil, Pencil)
-    if isinstance(fill_value, PencilArray):
-        msg = "fill_value is a field; u.copy() makes one like it, v[...] = u assigns it"
-        raise TypeError(msg)
-    singletons = as_singletons(pencil.ndim, dims)
-    widths = as_halo(halo, pencil.ndim, singletons)
-    kind = as_dtype(_number_dtype(fill_value) if dtype is None else dtype)
-    value = None if fill_value is None else as_value("fill_value", fill_value, kind)
-    return _Request(kind, as_components(components), singletons, widths, value)
 
 
 def _number_dtype(value: object) -> np.dtype[Any]:

@@ -52,13 +52,7 @@ class Reduction:
 
     @classmethod
     def of(cls, name: str, u: Field, axis: Axis, out: object, keepdims: bool) -> Reduction:
-        """Check and normalize the arguments of a reduction.
-
-        Raises
-        ------
-        ArgumentError, TypeError
-            If there is no such axis, or `out` is given.
-        """
+        """Check and normalize the arguments of a reduction."""
         if out is not None:
             msg = f"{name} of a PencilArray takes no out=; use what it returns"
             raise TypeError(msg)
@@ -96,11 +90,6 @@ class Reduction:
         """Shape of the reduced own block, all axes kept."""
         extents = enumerate(self.field.local_shape)
         return tuple(1 if axis in self.axes else extent for axis, extent in extents)
-
-    @property
-    def memory_axes(self) -> tuple[int, ...]:
-        """Axes of the reduced own block in memory order."""
-        return memory_axes(self.field.pencil.order, len(self.field.components))
 
     def finish(self, block: Array) -> Any:
         """Return a reduced block with all axes kept as the scalar or the field of the user."""
@@ -164,7 +153,7 @@ def reduce_field(
             part = ufunc.reduce(block, axis=task.axes, keepdims=True, **options)
         else:
             part = np.full(task.partial_shape, neutral, result)
-        axes = task.memory_axes
+        axes = memory_axes(u.pencil.order, len(u.components))
         reduce = reducer(np.asarray(part).transpose(axes), ufunc)
     total = reduce(task.comm)
     if start is not NO_VALUE:
@@ -173,13 +162,7 @@ def reduce_field(
 
 
 def mask_part(where: Any, u: Field) -> Array:
-    """Own part of a mask over a field.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is not boolean, or does not broadcast to the field.
-    """
+    """Own part of a boolean mask, which must broadcast to the field."""
     part, singletons = local_part(where, u.pencil)
     check_fits(singletons, u, u.pencil)
     mask = np.asarray(part)

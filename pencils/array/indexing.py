@@ -14,8 +14,8 @@ from pencils.errors import ArgumentError, NotLocalError
 from pencils.layout import Box, Selection
 
 
-def get_selection(field: Field, key: object) -> Any:
-    """Local part of ``field[key]``: a view, of size 0 where this rank owns nothing of it.
+def get_selection(u: Field, key: object) -> Any:
+    """Local part of ``u[key]``: a view, of size 0 where this rank owns nothing of it.
 
     Raises
     ------
@@ -24,24 +24,23 @@ def get_selection(field: Field, key: object) -> Any:
     IndexError, TypeError
         If the index is out of the global range, or not basic.
     """
-    selection = Selection.from_key(key, field.shape)
-    box = _global_box(field)
-    inside = selection.local(box)
+    selection = Selection.from_key(key, u.shape)
+    inside = selection.local(u.global_box)
     if inside is not None:
-        return field.local[inside]
+        return u.local[inside]
     if all(selection.dropped):
         index = tuple(kept.start for kept in selection.ranges)
-        owner = field.extent.layout.owner(index[len(field.components) :])
+        owner = u.extent.layout.owner(index[len(u.components) :])
         msg = (
-            f"element {index} is owned by rank {owner}, not by rank {field.pencil.rank}; "
+            f"element {index} is owned by rank {owner}, not by rank {u.pencil.rank}; "
             "gather(u, root=None, key=...) copies it to all ranks"
         )
         raise NotLocalError(msg)
-    return _nothing(field, selection, box)
+    return _nothing(u, selection)
 
 
-def set_selection(field: Field, key: object, value: object) -> None:
-    """Assign to ``field[key]`` on each rank where it owns part of it.
+def set_selection(u: Field, key: object, value: object) -> None:
+    """Assign to ``u[key]`` on each rank where it owns part of it.
 
     Mistakes raise on every rank alike, also where nothing is owned.
 
@@ -52,37 +51,31 @@ def set_selection(field: Field, key: object, value: object) -> None:
     IndexError, TypeError, ValueError
         If the index is out of the global range, or not basic; if `value` cannot be converted.
     """
-    selection = Selection.from_key(key, field.shape)
-    if not field.local.flags.writeable:
+    selection = Selection.from_key(key, u.shape)
+    if not u.local.flags.writeable:
         msg = "the field is read-only, like the data it views; partition(..., copy=True) copies"
         raise ArgumentError(msg)
-    box = _global_box(field)
+    box = u.global_box
     inside = selection.local(box)
-    target = _nothing(field, selection, box) if inside is None else field.local[(*inside, ...)]
+    target = _nothing(u, selection) if inside is None else u.local[(*inside, ...)]
     if isinstance(value, np.ndarray) and same_view(value, target):
         return  # the second half of ``u[key] += 1``
-    part = _cut_to_selection(value, field, selection, box)
+    part = _cut_to_selection(value, u, selection, box)
     if inside is not None:
         target[...] = part
 
 
-def _nothing(field: Field, selection: Selection, box: Box) -> Array:
+def _nothing(u: Field, selection: Selection) -> Array:
     """Empty view with the axes of the selection, where none of it is owned."""
-    extents = [part.stop - part.start for part in selection.part(box)]
-    return field.local[:0].reshape(0, *extents[1:])
+    extents = [part.stop - part.start for part in selection.part(u.global_box)]
+    return u.local[:0].reshape(0, *extents[1:])
 
 
-def _global_box(field: Field) -> Box:
-    """Own block in global indices, component axes included."""
-    box, lead = field.extent.box, field.components
-    return Box((0,) * len(lead) + box.start, lead + box.stop)
-
-
-def _cut_to_selection(value: object, field: Field, selection: Selection, box: Box) -> Array:
+def _cut_to_selection(value: object, u: Field, selection: Selection, box: Box) -> Array:
     """Local part of what is assigned to a selection of a field."""
     if isinstance(value, Field):
-        return _match_planes(value, field, selection)
-    array = _convert(value, field.dtype)
+        return _match_planes(value, u, selection)
+    array = _convert(value, u.dtype)
     shape = selection.shape
     while array.ndim > len(shape) and array.shape[0] == 1:
         array = array[0]
@@ -106,20 +99,20 @@ def _convert(value: object, dtype: np.dtype[Any]) -> Array:
     return array
 
 
-def _match_planes(value: Field, field: Field, selection: Selection) -> Array:
+def _match_planes(value: Field, u: Field, selection: Selection) -> Array:
     """Own block of an assigned field, without the dimensions that the selection drops."""
-    pencil = common_pencil([field, value])
-    lead = len(field.components)
+    pencil = common_pencil([u, value])
+    lead = len(u.components)
     for dim in set(range(pencil.ndim)) - value.singletons:
         axis = lead + dim
-        if selection.dropped[axis] or selection.ranges[axis] != range(field.shape[axis]):
+        if selection.dropped[axis] or selection.ranges[axis] != range(u.shape[axis]):
             msg = (
                 f"an assigned PencilArray fills whole dimensions, and this one varies along "
                 f"dimension {dim}, of which only a part is selected; there it must be a singleton, "
                 "like u[0] = wall with partition(pen, ..., dims=(1, 2))"
             )
             raise ArgumentError(msg)
-    check_fits(value.singletons, field, pencil)
+    check_fits(value.singletons, u, pencil)
     _check_components(value, selection, lead)
     dropped = [dim for dim in range(pencil.ndim) if selection.dropped[lead + dim]]
     return value.local.squeeze(tuple(len(value.components) + dim for dim in dropped))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 Function = Callable[..., Any]
 _REDUCING_UFUNCS = {ufunc: name for name, ufunc in UFUNCS.items()}
-_FUNCTIONS: dict[Function, Function] = {}
 
 # What fields and graphs have in common: functions of elements, with their arguments that may be
 # fields,
@@ -75,10 +75,7 @@ def apply_ufunc(
 ) -> Any:
     """Apply ``ufunc.method(*inputs, **kwargs)`` where some operand is a PencilArray.
 
-    Raises
-    ------
-    TypeError
-        For methods and ufuncs that are not elementwise and have no global meaning here.
+    Methods and ufuncs that are not elementwise, and have no global meaning, raise a TypeError.
     """
     if method == "__call__" and ufunc.signature is None:
         return elementwise(ufunc, inputs, kwargs)
@@ -163,79 +160,35 @@ def _not_defined(name: str) -> str:
 
 
 def apply_function(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Apply a NumPy function that is in the table.
-
-    Raises
-    ------
-    TypeError
-        If it is not.
-    """
-    known = _FUNCTIONS.get(func)
-    if known is None:
-        raise TypeError(_not_defined(f"{func.__module__}.{func.__name__}"))
-    return known(*args, **kwargs)
-
-
-def _implements(*functions: Function) -> Callable[[Function], Function]:
-    def register(implementation: Function) -> Function:
-        for function in functions:
-            _FUNCTIONS[function] = implementation
-        return implementation
-
-    return register
-
-
-def _register_elementwise(function: Function, operands: tuple[str, ...]) -> None:
-    """List a function whose arguments `operands` may be fields; others are passed on."""
-    names = tuple(inspect.signature(function).parameters)
-
-    def implementation(*args: Any, **kwargs: Any) -> Any:
-        given = dict(zip(names, args, strict=False)) | kwargs
-        mine = [name for name in operands if name in given]
-
-        def on_blocks(*parts: Any, **options: Any) -> Any:
-            return function(**dict(zip(mine, parts, strict=True)), **options)
-
-        return elementwise(on_blocks, [given.pop(name) for name in mine], given)
-
-    _FUNCTIONS[function] = implementation
-
-
-for _function, _operands in ELEMENTWISE.items():
-    _register_elementwise(_function, _operands)
-
-
-def _register_reduction(function: Function, reduction: Function) -> None:
-    """List a function of one field over all ranks."""
-
-    def implementation(*args: Any, **kwargs: Any) -> Any:
+    """Apply a NumPy function that is in one of the tables; others raise a TypeError."""
+    if func in ELEMENTWISE:
+        return _on_elements(func, args, kwargs)
+    if func in REDUCTIONS:
         if not args or not isinstance(args[0], Field):
-            msg = f"numpy.{function.__name__}: give the PencilArray first, without a keyword"
+            msg = f"numpy.{func.__name__}: give the PencilArray first, without a keyword"
             raise TypeError(msg)
-        return reduction(*args, **kwargs)
-
-    _FUNCTIONS[function] = implementation
-
-
-for _function, _name in REDUCTIONS.items():
-    _register_reduction(_function, getattr(reductions, _name))
-
-_FUNCTIONS.update(
-    QUERIES
-    | {
-        np.vdot: pairs.vdot,
-        np.allclose: pairs.allclose,
-        np.array_equal: pairs.array_equal,
-        np.real: lambda val: val.real,
-        np.imag: lambda val: val.imag,
-        np.copy: lambda a: a.copy(),
-        np.empty_like: lambda prototype, dtype=None: prototype.blank(dtype),
-        np.ones_like: lambda a, dtype=None: _full_like(a, 1, dtype),
-    }
-)
+        return getattr(reductions, REDUCTIONS[func])(*args, **kwargs)
+    if func in _FUNCTIONS:
+        return _FUNCTIONS[func](*args, **kwargs)
+    raise TypeError(_not_defined(f"{func.__module__}.{func.__name__}"))
 
 
-@_implements(np.where)
+def _on_elements(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Apply a function of `ELEMENTWISE`; arguments that may not be fields are passed on."""
+    given = dict(zip(_parameters(function), args, strict=False)) | kwargs
+    mine = [name for name in ELEMENTWISE[function] if name in given]
+
+    def on_blocks(*parts: Any, **options: Any) -> Any:
+        return function(**dict(zip(mine, parts, strict=True)), **options)
+
+    return elementwise(on_blocks, [given.pop(name) for name in mine], given)
+
+
+@cache
+def _parameters(function: Function) -> tuple[str, ...]:
+    return tuple(inspect.signature(function).parameters)
+
+
 def _where(condition: Any, *choices: Any) -> Any:
     if not choices:
         msg = (
@@ -246,7 +199,6 @@ def _where(condition: Any, *choices: Any) -> Any:
     return elementwise(np.where, (condition, *choices), {})
 
 
-@_implements(np.nan_to_num)
 def _nan_to_num(x: Any, copy: bool = True, *args: Any, **kwargs: Any) -> Any:
     result = elementwise(lambda part: np.nan_to_num(part, copy, *args, **kwargs), (x,), {})
     if not copy and checks.on:
@@ -254,7 +206,6 @@ def _nan_to_num(x: Any, copy: bool = True, *args: Any, **kwargs: Any) -> Any:
     return result
 
 
-@_implements(np.linalg.norm)
 def _norm(x: Field, ord: Any = None, axis: Any = None) -> Any:
     with agreed(x.pencil.topology.comm, "numpy.linalg.norm"):
         if axis is not None or (ord is not None and x.ndim > 1):
@@ -266,12 +217,10 @@ def _norm(x: Field, ord: Any = None, axis: Any = None) -> Any:
     return reductions.norm(x, ord)
 
 
-@_implements(np.result_type)
 def _result_type(*operands: Any) -> np.dtype[Any]:
     return np.result_type(*(x.dtype if isinstance(x, Field) else x for x in operands))
 
 
-@_implements(np.copyto)
 def _copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
     if not isinstance(dst, Field):
         msg = "numpy.copyto to a NumPy array: copy u.local to its local part instead"
@@ -285,7 +234,6 @@ def _copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -
         dst.mark_written()
 
 
-@_implements(np.stack)
 def _stack(arrays: Sequence[Any], axis: int = 0) -> Field:
     fields = [array for array in arrays if isinstance(array, Field)]
     pencil = common_pencil(fields)
@@ -299,7 +247,6 @@ def _stack(arrays: Sequence[Any], axis: int = 0) -> Field:
     return _wrap(np.stack(blocks, axis), None, pencil, singletons, fields[0])
 
 
-@_implements(np.einsum)
 def _einsum(subscripts: str, *operands: Any, **kwargs: Any) -> Any:
     _check_subscripts(subscripts, operands)
 
@@ -328,15 +275,34 @@ def _check_subscripts(subscripts: object, operands: Sequence[Any]) -> None:
             raise ArgumentError(msg)
 
 
-@_implements(np.full_like)
 def _full_like(a: Field, fill_value: object, dtype: DTypeLike | None = None) -> Field:
     like = a.blank(dtype)
     like.fill(fill_value)
     return like
 
 
-@_implements(np.zeros_like)
 def _zeros_like(a: Field, dtype: DTypeLike | None = None) -> Field:
     like = a.blank(dtype)
     like.fill(np.zeros((), like.dtype))  # text and records, too
     return like
+
+
+_FUNCTIONS: dict[Function, Function] = QUERIES | {
+    np.vdot: pairs.vdot,
+    np.allclose: pairs.allclose,
+    np.array_equal: pairs.array_equal,
+    np.real: lambda val: val.real,
+    np.imag: lambda val: val.imag,
+    np.copy: lambda a: a.copy(),
+    np.empty_like: lambda prototype, dtype=None: prototype.blank(dtype),
+    np.zeros_like: _zeros_like,
+    np.ones_like: lambda a, dtype=None: _full_like(a, 1, dtype),
+    np.full_like: _full_like,
+    np.where: _where,
+    np.nan_to_num: _nan_to_num,
+    np.linalg.norm: _norm,
+    np.result_type: _result_type,
+    np.copyto: _copyto,
+    np.stack: _stack,
+    np.einsum: _einsum,
+}

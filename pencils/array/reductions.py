@@ -7,7 +7,6 @@ vanish as in NumPy; without `axis` the result is a NumPy scalar, the same on eve
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -84,12 +83,7 @@ def min(
 ) -> Any:
     """Minimum over all ranks, as `numpy.min`: a NaN anywhere wins. *Collective*.
 
-    Parameters as in `sum`.
-
-    Raises
-    ------
-    ArgumentError
-        If there are no elements and no `initial`.
+    Parameters as in `sum`. Raises an ArgumentError without elements and without `initial`.
     """
     return reduce_field("min", u, axis, None, out, keepdims, initial=initial, where=where)
 
@@ -104,12 +98,7 @@ def max(
 ) -> Any:
     """Maximum over all ranks, as `numpy.max`: a NaN anywhere wins. *Collective*.
 
-    Parameters as in `sum`.
-
-    Raises
-    ------
-    ArgumentError
-        If there are no elements and no `initial`.
+    Parameters as in `sum`. Raises an ArgumentError without elements and without `initial`.
     """
     return reduce_field("max", u, axis, None, out, keepdims, initial=initial, where=where)
 
@@ -175,7 +164,7 @@ def var(
     real, same = _real(np.dtype(accumulate)), {"ddof": ddof}
     total = reduce_field("var", u, axis, real, None, keepdims, where=where, of=squares, same=same)
     result = _divided(total, np.maximum(_count(u, axis, keepdims, where) - ddof, 0))
-    return _as_type(result, _real(_returned(u.dtype, accumulate, dtype)))
+    return _as_returned(result, u.dtype, accumulate, dtype)
 
 
 def std(
@@ -243,27 +232,27 @@ def norm(u: Field, ord: float | None = None) -> Any:
         The norm, the same on every rank.
     """
     order: Any = 2 if ord is None else ord
+    known = isinstance(order, int | float | np.number)
+    largest, smallest = known and order == np.inf, known and order == -np.inf
+    ufunc = np.maximum if largest else np.minimum if smallest else np.add
     values = u.astype(float) if u.dtype.kind in "biu" else u  # room for the modulus of any value
 
-    def reduced(of: Callable[[Array], Array], ufunc: np.ufunc = np.add) -> Any:
-        real, same = _real(values.dtype), {"ord": order}
-        return reduce_field("norm", values, None, real, ufunc=ufunc, of=of, same=same)
-
     def powers(block: Array) -> Array:
-        if not isinstance(order, int | float | np.number):
+        if not known:  # raises inside the agreement of all ranks
             msg = f"norm with ord={order!r}: give a number, inf, -inf or None"
             raise TypeError(msg)
-        return np.asarray(np.abs(block) ** order)
+        if order == 2:  # noqa: PLR2004
+            return _square_modulus(block)
+        if order == 0:
+            return _is_true(block)
+        modulus = np.abs(block)
+        return np.asarray(modulus if largest or smallest else modulus**order)
 
-    if not isinstance(order, int | float | np.number):
-        return reduced(powers)  # raises inside the agreement of all ranks
+    real, same = _real(values.dtype), {"ord": order}
+    total = reduce_field("norm", values, None, real, ufunc=ufunc, of=powers, same=same)
     if order == 2:  # noqa: PLR2004
-        return np.sqrt(reduced(_square_modulus))
-    if order in (np.inf, -np.inf):
-        return reduced(np.abs, np.maximum if order > 0 else np.minimum)
-    if order == 0:
-        return reduced(_is_true)
-    return reduced(powers) ** (1 / order)
+        return np.sqrt(total)
+    return total if largest or smallest or order == 0 else total ** (1 / order)
 
 
 def _mean(
@@ -272,7 +261,7 @@ def _mean(
     accumulate = _mean_dtype(u.dtype) if dtype is None else dtype
     total = reduce_field(name, u, axis, accumulate, out, keepdims, where=where)
     result = _divided(total, _count(u, axis, keepdims, where))
-    return _as_type(result, _returned(u.dtype, accumulate, dtype))
+    return _as_returned(result, u.dtype, accumulate, dtype)
 
 
 def _count(u: Field, axis: Axis, keepdims: bool, where: Any) -> Any:
@@ -314,14 +303,11 @@ def _mean_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32) if dtype == np.float16 else dtype.newbyteorder("=")
 
 
-def _returned(
-    dtype: np.dtype[Any], accumulated: DTypeLike, wanted: DTypeLike | None
-) -> np.dtype[Any]:
-    """Type in which a mean is returned, as in NumPy."""
-    if wanted is None and dtype == np.float16:
-        return np.dtype(np.float16)
-    return np.dtype(accumulated).newbyteorder("=")
-
-
-def _as_type(result: Any, dtype: np.dtype[Any]) -> Any:
-    return result.astype(dtype) if result.dtype != dtype else result
+def _as_returned(
+    result: Any, dtype: np.dtype[Any], accumulated: DTypeLike, wanted: DTypeLike | None
+) -> Any:
+    """Convert to the type in which NumPy returns a mean; a variance has its real part."""
+    half = wanted is None and dtype == np.float16
+    final = np.dtype(np.float16 if half else accumulated).newbyteorder("=")
+    final = final if result.dtype.kind == "c" else _real(final)
+    return result.astype(final) if result.dtype != final else result

@@ -14,7 +14,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.stream import bcast_array, recv_stream, send_stream
 from pencils.distribute.partition import packing_memory, piece_index, points_per_piece
 from pencils.errors import ArgumentError
-from pencils.layout import Box, Layout, Selection
+from pencils.layout import Layout, Selection
 from pencils.layout import gather as gather_messages
 from pencils.layout.integers import as_dims, as_rank
 
@@ -105,11 +105,9 @@ def _collector(
     The returned function is *Collective*.
     """
     comm, rank = u.pencil.topology.comm, u.pencil.rank
-    lead = len(u.components)
     whole = Selection(selection.ranges, (False,) * u.ndim)
-    layout: Layout = u.extent.layout.select(selection.ranges[lead:])
-    box = u.extent.box
-    mine = u.local[whole.local(Box((0,) * lead + box.start, u.components + box.stop))]
+    layout: Layout = u.extent.layout.select(selection.ranges[len(u.components) :])
+    mine = u.local[whole.local(u.global_box)]
     here = layout.box(rank)
     most = points_per_piece(u)
     if found is None or rank != root:

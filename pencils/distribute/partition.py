@@ -142,45 +142,30 @@ def _place(pencil: Pencil, data: ArrayLike, dims: Sequence[int] | int | None) ->
     return Placement(shape[:lead], axes, frozenset(singletons))
 
 
-class _Typed:
-    """Data without an attribute ``dtype``, like netCDF variables of SciPy, with one."""
-
-    def __init__(self, data: Any) -> None:
-        self._data = data
-        self.shape: tuple[int, ...] = tuple(data.shape)
-        self.dtype: np.dtype[Any] = np.asarray(data[(slice(0, 0),) * len(self.shape)]).dtype
-
-    def __getitem__(self, key: Any, /) -> Any:
-        return self._data[key]
-
-
 def readable(data: Any) -> ArrayLike:
-    """Check that data can be read by boxes; lists become arrays.
-
-    Raises
-    ------
-    TypeError
-        If they cannot, or are a field or None.
-    """
+    """Check that data can be read by boxes; lists become arrays."""
     if isinstance(data, PencilArray):
         msg = "data are distributed already; use transpose() to move them to another pencil"
         raise TypeError(msg)
     if data is None:
         msg = "data is None; every rank passes the global data, or root=r names the one that does"
         raise TypeError(msg)
-    if not all(hasattr(data, name) for name in ("shape", "__getitem__")):
-        data = np.asarray(data)
-    elif not hasattr(data, "dtype"):
-        data = _Typed(data)
-    as_dtype(data.dtype)
-    source: ArrayLike = data
+    by_boxes = all(hasattr(data, name) for name in ("shape", "__getitem__"))
+    source: ArrayLike = data if by_boxes else np.asarray(data)
     return source
+
+
+def _dtype_of(source: ArrayLike) -> np.dtype[Any]:
+    """Element type of data, which netCDF variables of SciPy do not name."""
+    if hasattr(source, "dtype"):
+        return as_dtype(source.dtype)
+    return as_dtype(np.asarray(source[(slice(0, 0),) * len(source.shape)]).dtype)
 
 
 def _read(source: ArrayLike, place: Placement, box: Box) -> Array:
     """Read the part of data inside a box, which must have the announced shape and dtype."""
     part = plain_array(source[place.key(box) or ...])
-    announced = place.shape(box), np.dtype(source.dtype)
+    announced = place.shape(box), _dtype_of(source)
     if (part.shape, part.dtype) != announced:
         msg = (
             f"data announce {announced[1]} of shape {announced[0]} for the part "
@@ -204,7 +189,7 @@ def _view(
     widths = as_halo(halo, pencil.ndim, place.singletons)
     if not copy and not any(map(any, widths)):
         return PencilArray.from_block(pencil, block, place.singletons)
-    field = _field(pencil, as_dtype(source.dtype), place, widths)
+    field = _field(pencil, _dtype_of(source), place, widths)
     field.local[...] = block
     return field
 
@@ -231,7 +216,7 @@ def _scatter(
         agree(root=sender, dims=dims, halo=widths, pencil=pencil)
         if comm.rank == sender:
             source = readable(data)
-            place, dtype = _place(pencil, source, dims), np.dtype(source.dtype)
+            place, dtype = _place(pencil, source, dims), _dtype_of(source)
         elif data is not None:
             msg = f"data must be None on every rank but root={root}"
             raise ArgumentError(msg)
