@@ -8,6 +8,7 @@ from datetime import timedelta
 from inspect import signature
 from math import inf
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
 from pencils.comm.agree import agreed
@@ -32,7 +33,7 @@ from pencils.io.options import (
     read_step,
 )
 from pencils.io.save import Saving, save
-from pencils.io.stopping import SIGNALS, Clock, Listener, read_signals
+from pencils.io.stopping import SIGNALS, Listener, read_signals
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
@@ -126,8 +127,8 @@ class CheckpointSeries(CollectiveBlock):
         self._skipped: dict[str, str] = {}
         self._stops = False
         self._pending: tuple[int, Saving] | None = None  # with its step
-        interval = self._every.total_seconds() if isinstance(self._every, timedelta) else inf
-        self._interval, self._limit = Clock(interval), Clock(seconds)
+        self._interval = self._every.total_seconds() if isinstance(self._every, timedelta) else inf
+        self._due, self._end = monotonic() + self._interval, monotonic() + seconds
         self._listener = Listener(numbers)  # last: nothing after it can raise
 
     @property
@@ -166,7 +167,7 @@ class CheckpointSeries(CollectiveBlock):
         if isinstance(self._every, timedelta):
             with agreed(self._comm, "due") as same:
                 read_step(step)
-                same.flag(up=self._interval.over)
+                same.flag(up=monotonic() >= self._due)
             return same.flagged
         number = read_step(step)
         return self._every is not None and number % self._every == 0
@@ -179,7 +180,7 @@ class CheckpointSeries(CollectiveBlock):
         bool
             True on every rank, from now on, if any has received a signal or its time is over.
         """
-        mine = [*self._listener.received, *(["stop_after"] if self._limit.over else [])]
+        mine = [*self._listener.received, *(["stop_after"] if monotonic() >= self._end else [])]
         with agreed(self._comm, "should_stop") as same:
             same.flag(up=bool(mine) or self._stops)
         if same.flagged and not self._stops:
@@ -239,7 +240,7 @@ class CheckpointSeries(CollectiveBlock):
                 self._files.check_next(number, self._known)
         path = self._files.target(number)
         self._known.add(number)
-        self._interval.restart()
+        self._due = monotonic() + self._interval
         if wait:
             save(path, fields, step=number, **options)
             self._settle(path, number)

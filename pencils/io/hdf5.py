@@ -235,8 +235,12 @@ def _open_file(path: str) -> Any:
     if not _is_hdf5(path):
         msg = f"{path} is not an HDF5 file; load() reads those that save() or other tools wrote"
         raise CheckpointError(msg)
+    source = committed(path)
     try:
-        return _open(path)
+        with contextlib.suppress(OSError):  # for example, this process has it open with locks
+            return h5py.File(source, "r", locking=False)
+        # a captured file again, because patches are missing in the file itself
+        return h5py.File(source, "r")
     except OSError as error:
         number = number_of(error)
         if number is not None:
@@ -255,16 +259,6 @@ def _is_hdf5(path: str) -> bool:
                 return True
             at = max(_USER_BLOCK, 2 * at)
     return False
-
-
-def _open(path: str) -> Any:
-    source = committed(path)
-    try:
-        return h5py.File(source, "r", locking=False)
-    except OSError:  # for example, this process has it open with locks
-        if source is not path:  # patches are missing in the file itself
-            raise
-        return h5py.File(path, "r")
 
 
 def _check_state(path: str, file: Any) -> None:

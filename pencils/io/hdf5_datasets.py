@@ -8,7 +8,6 @@ the other file.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,12 +58,22 @@ def find_anywhere(file: Any, name: str) -> Any:
         return None
 
 
-def find_inside(path: str, file: Any, name: str) -> Any:
+def find_inside(path: str, file: Any, name: str, seen: frozenset[str] = frozenset()) -> Any:
     """Return the object with a name; None if there is none.
 
-    Raises CheckpointError if it, or data that it shows, are in another file.
+    Raises CheckpointError if it, or data that it shows, are in another file. `seen` are names that
+    lead here by virtual datasets.
     """
-    return _find(path, file, name, frozenset())
+    _check_links(path, file, name)
+    found = find_anywhere(file, name)
+    if name in seen or not isinstance(found, h5py.Dataset):
+        return found
+    layout = found.id.get_create_plist()
+    if layout.get_external_count():
+        raise outside(path, name, "stored in")
+    if layout.get_layout() == h5py.h5d.VIRTUAL:
+        _check_sources(path, file, name, layout, seen)
+    return found
 
 
 def outside(path: str, name: str, how: str) -> CheckpointError:
@@ -100,6 +109,7 @@ def describe_dataset(path: str, name: str, dataset: Any) -> DatasetInfo:
         raise CheckpointError(msg)
     attrs = dataset.attrs
     components, checksum = (attrs.get(RESERVED + key) for key in ("components", "checksum"))
+    ends = map(int, attrs.get(RESERVED + "boundary", ()))
     info = DatasetInfo(
         name,
         dataset.shape,
@@ -107,7 +117,7 @@ def describe_dataset(path: str, name: str, dataset: Any) -> DatasetInfo:
         components=None if components is None else int(components),
         singletons=tuple(map(bool, attrs.get(RESERVED + "singleton", ()))),
         periodic=tuple(map(bool, attrs.get(RESERVED + "periodic", ()))),
-        boundary=_pairs(attrs.get(RESERVED + "boundary", ())),
+        boundary=tuple(zip(ends, ends, strict=True)),
         kind=attrs.get(RESERVED + "value", ""),
         checksum=None if checksum is None else int(checksum),
         chunks=dataset.chunks or (),
@@ -128,11 +138,6 @@ def _field_type(path: str, name: str, dataset: Any) -> np.dtype[Any]:
     return dtype if dtype.names else np.dtype(dtype.str)  # without metadata of h5py
 
 
-def _pairs(numbers: Iterable[Any]) -> tuple[tuple[int, int], ...]:
-    flat = map(int, numbers)
-    return tuple(zip(flat, flat, strict=True))
-
-
 def _plain_offset(path: str, dataset: Any) -> int | None:
     """Return where the elements are as plain bytes in this file; None if they are not."""
     layout = dataset.id.get_create_plist()
@@ -143,19 +148,6 @@ def _plain_offset(path: str, dataset: Any) -> int | None:
         return None
     offset: int | None = dataset.id.get_offset()
     return offset
-
-
-def _find(path: str, file: Any, name: str, seen: frozenset[str]) -> Any:
-    _check_links(path, file, name)
-    found = find_anywhere(file, name)
-    if name in seen or not isinstance(found, h5py.Dataset):
-        return found
-    layout = found.id.get_create_plist()
-    if layout.get_external_count():
-        raise outside(path, name, "stored in")
-    if layout.get_layout() == h5py.h5d.VIRTUAL:
-        _check_sources(path, file, name, layout, seen)
-    return found
 
 
 def _check_sources(path: str, file: Any, name: str, layout: Any, seen: frozenset[str]) -> None:
@@ -169,7 +161,7 @@ def _check_sources(path: str, file: Any, name: str, layout: Any, seen: frozenset
         elif "%" in source:  # a pattern for several names
             raise outside(path, name, "a view of what may be in")
         else:
-            _find(path, file, source, seen | {name})
+            find_inside(path, file, source, seen | {name})
 
 
 def _check_links(path: str, file: Any, name: str) -> None:

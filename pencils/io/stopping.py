@@ -1,11 +1,10 @@
-"""When to stop: signals that this process receives, and its clock."""
+"""Signals that ask this process to stop."""
 
 from __future__ import annotations
 
 import signal
 import threading
 from collections.abc import Iterable, Sequence
-from time import monotonic
 from types import FrameType
 from typing import Any
 
@@ -15,29 +14,6 @@ from pencils.layout.integers import to_int
 # Batch systems send them before they end a job; not every system has the second.
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR1") if hasattr(signal, name))
 _NEVER_CAUGHT = {getattr(signal, name, None) for name in ("SIGKILL", "SIGSTOP")}
-
-
-class Clock:
-    """A timer that ends after some seconds, by the clock of this process.
-
-    Examples
-    --------
-    >>> Clock(0).over, Clock(3600).over, Clock(float("inf")).over
-    (True, False, False)
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self.restart()
-
-    def restart(self) -> None:
-        """Start again from zero."""
-        self._end = monotonic() + self._seconds
-
-    @property
-    def over(self) -> bool:
-        """Whether the seconds have passed."""
-        return monotonic() >= self._end
 
 
 class Listener:

@@ -426,7 +426,7 @@ def test_due_by_steps_is_local(comm, folder, series):
 def clock(comm, monkeypatch):
     """Give each rank a clock of its own: the last one runs ahead; returns how to turn them."""
     now = [100.0 * comm.rank]
-    monkeypatch.setattr("pencils.io.stopping.monotonic", lambda: now[0])
+    monkeypatch.setattr("pencils.io.checkpoint_series.monotonic", lambda: now[0])
 
     def turn(seconds):
         now[0] += seconds + (comm.rank == comm.size - 1)
