@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pencils.errors import ArgumentError, CheckpointError
-from pencils.io.commit import clean, sync
+from pencils.io.commit import clean, make_directory, sync
 from pencils.io.load import verify
 from pencils.io.options import already_there
 
@@ -188,22 +187,6 @@ def _time_of(path: Path) -> str:
     with contextlib.suppress(OSError):
         return datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(" ", "seconds")
     return "at an unknown time"
-
-
-def make_directory(given: str) -> Path:
-    """Make a directory, unless it exists; raise OSError without its parent, or if it is a file."""
-    path = Path(os.path.realpath(given))
-    if not path.parent.is_dir():
-        msg = f"cannot create {path}: {path.parent} is not a directory; create it first"
-        raise FileNotFoundError(msg)
-    if path.exists() and not path.is_dir():
-        msg = f"cannot create {path}: it is a file; choose another name"
-        raise NotADirectoryError(msg)
-    if not path.exists():
-        path.mkdir()
-        with contextlib.suppress(OSError):  # not every file system synchronizes directories
-            sync(path.parent)
-    return path
 
 
 def _remove(paths: Iterable[Path]) -> None:

@@ -188,32 +188,21 @@ def differences(handle: int, changes: Iterable[Change], stop: int) -> list[Patch
 def repair(path: str) -> None:
     """Write the patches that a process left behind when it was killed.
 
-    Raises
-    ------
-    CheckpointError
-        If it is not a regular file.
-    OSError
-        If the file cannot be read or written.
+    Only while the file refers to the record that lists them: a process that lives may go on, and
+    its later changes must stay.
     """
-    patches = _pending(path)
+    head, patches = _pending(path)
     if patches:
         with open_to_write(path) as handle:
             for offset, data in patches:
-                write(handle, data, offset)
+                if read_head(handle) == head:
+                    write(handle, data, offset)
             os.fsync(handle)
 
 
 def committed(path: str) -> str | CapturedFile:
-    """Return what h5py opens to read the last committed state: the path, if it is in place.
-
-    Raises
-    ------
-    CheckpointError
-        If it is not a regular file.
-    OSError
-        If the file cannot be read.
-    """
-    patches = _pending(path)
+    """Return what h5py opens to read the last committed state: the path, if it is in place."""
+    _, patches = _pending(path)
     if not patches:
         return path
     file = CapturedFile(path)
@@ -222,12 +211,14 @@ def committed(path: str) -> str | CapturedFile:
     return file
 
 
-def _pending(path: str) -> list[Patch]:
+def _pending(path: str) -> tuple[bytes, list[Patch]]:
+    """Return superblock and header of the record, and the patches that are not in the file."""
     handle = open_regular(path)
     try:
+        head = read_head(handle)
         record = find_record(path, handle, edited=True)
         patches = () if record is None else record.manifest.patches
-        return [(at, data) for at, data in patches if read(handle, len(data), at) != data]
+        return head, [(at, data) for at, data in patches if read(handle, len(data), at) != data]
     finally:
         os.close(handle)
 

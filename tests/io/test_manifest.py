@@ -230,8 +230,8 @@ def test_a_series_that_other_tools_have_changed(mpi_tmp_path, pencil, lab, stora
 
 def test_a_series_has_a_true_record_after_every_step(mpi_tmp_path, pencil, lab, monkeypatch):
     """However much of it earlier records list, and whatever was cut off."""
-    monkeypatch.setattr("pencils.io.series.one_file._LISTED", 2)
-    monkeypatch.setattr("pencils.io.series.one_file._BATCH_BYTES", 16)
+    monkeypatch.setattr("pencils.io.series.in_file._LISTED", 2)
+    monkeypatch.setattr("pencils.io.series.tree._BATCH_BYTES", 16)
     path, u = mpi_tmp_path / "a.h5", pencils.ones(pencil)
     grid = pencils.localgrid(pencil, (np.arange(6.0), np.arange(5.0)))
     earlier = set()
@@ -263,8 +263,8 @@ def test_a_series_that_begins_again_in_freed_space(mpi_tmp_path, pencil, lab):
 
 
 def test_damage_of_what_earlier_steps_wrote(mpi_tmp_path, pencil, change, lab, monkeypatch):
-    monkeypatch.setattr("pencils.io.series.one_file._LISTED", 2)
-    monkeypatch.setattr("pencils.io.series.one_file._BATCH_BYTES", 16)
+    monkeypatch.setattr("pencils.io.series.in_file._LISTED", 2)
+    monkeypatch.setattr("pencils.io.series.tree._BATCH_BYTES", 16)
     path, u = mpi_tmp_path / "a.h5", pencils.ones(pencil)
     with pencils.TimeSeries(path, comm=pencil.comm) as series:
         for time in range(12):

@@ -7,12 +7,14 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from mpi4py import MPI
 
 import pencils
 from pencils.errors import CheckpointError
-from pencils.io import writers
+from pencils.io import seal, writers
 from pencils.io.chunks import chunk_in_order
-from pencils.io.series import in_file, one_file
+from pencils.io.manifest import check_manifest
+from pencils.io.series import in_file, tree
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -175,7 +177,7 @@ def test_coordinates_are_written_once(lab, mpi_tmp_path):
 
 
 def test_a_last_chunk_that_is_not_full(lab, mpi_tmp_path, monkeypatch):
-    monkeypatch.setattr(one_file, "CHUNK_BYTES", 128)
+    monkeypatch.setattr(tree, "CHUNK_BYTES", 128)
     pencil = pencils.Pencil((23,), lab.comm)
     data = lab.numbers((5, 23))
     path = mpi_tmp_path / "a.h5"
@@ -207,7 +209,7 @@ def test_a_first_snapshot_that_failed_does_not_damage_the_next(lab, mpi_tmp_path
 
     series = pencils.TimeSeries(path, comm=lab.comm)
     with monkeypatch.context() as patch:
-        patch.setattr(one_file, "switch", fail)
+        patch.setattr(in_file, "switch", fail)
         kind, _ = lab.raised(series.append, 0, {f"f{number}": u for number in range(150)})
     assert issubclass(kind, OSError)
     lab.raised(series.append, 0, {"u": u})  # what memory holds is not what the file holds
@@ -249,3 +251,92 @@ def test_an_edited_series_with_snapshots_in_part_is_not_continued(lab, mpi_tmp_p
     kind, text = lab.raised(pencils.TimeSeries, path, comm=lab.comm, edited=True)
     assert issubclass(kind, CheckpointError)
     assert "not be continued" in text
+
+
+def append_alone(path, time):
+    """Append as another program would, on rank 0."""
+    u = pencils.ones(pencils.Pencil((4, 5), MPI.COMM_SELF))
+    with pencils.TimeSeries(path, comm=MPI.COMM_SELF) as other:
+        other.append(time, {"u": u})
+
+
+def test_an_append_of_another_process_while_a_series_is_opened(lab, mpi_tmp_path, monkeypatch):
+    path = mpi_tmp_path / "a.h5"
+    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
+    with pencils.TimeSeries(path, comm=lab.comm) as series:
+        series.append(0, {"u": u})
+    read = tree.read
+
+    def read_and_wait(*args):
+        found = read(*args)
+        monkeypatch.setattr(tree, "read", read)
+        append_alone(path, 7)
+        return found
+
+    monkeypatch.setattr(tree, "read", read_and_wait)
+    series = pencils.TimeSeries(path, comm=lab.comm)
+    kind, text = lab.raised(series.append, 8, {"u": u})
+    assert kind is CheckpointError
+    assert "another process" in text
+    assert np.array_equal(stored(lab, path, "time"), [0, 7])
+    assert pencils.verify(path, lab.comm) == ["u"]
+
+
+def kill_before_patches(path, time):
+    """Append and leave the file as a process does that is killed before it writes the patches."""
+    before = path.read_bytes()
+    append_alone(path, time)
+    patches = check_manifest(str(path)).manifest.patches
+    with path.open("r+b") as file:
+        for offset, data in patches:
+            file.seek(offset)
+            file.write(before[offset : offset + len(data)])
+    assert patches
+
+
+def test_two_processes_repair_a_series_at_once(lab, mpi_tmp_path, monkeypatch):
+    """The slower one must not write patches over what the other one has appended since."""
+    path = mpi_tmp_path / "a.h5"
+    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
+    with pencils.TimeSeries(path, comm=lab.comm) as series:
+        series.append(0, {"u": u})
+    lab.on_root(kill_before_patches, path, 1)
+    pending = seal._pending
+
+    def find_and_wait(*args):
+        found = pending(*args)
+        monkeypatch.setattr(seal, "_pending", pending)
+        for time in (2, 3):
+            append_alone(path, time)
+        return found
+
+    if lab.comm.rank == 0:
+        monkeypatch.setattr(seal, "_pending", find_and_wait)
+    series = pencils.TimeSeries(path, comm=lab.comm)
+    assert np.array_equal(series.times, range(4))
+    assert np.array_equal(stored(lab, path, "time"), range(4))
+    series.append(4, {"u": u})
+    assert pencils.verify(path, lab.comm) == ["u"]
+    assert stored(lab, path, "u").sum() == 100
+
+
+def test_patches_that_another_process_has_undone_are_written_again(lab, mpi_tmp_path):
+    path = mpi_tmp_path / "a.h5"
+    u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
+    series = pencils.TimeSeries(path, comm=lab.comm)
+    series.append(0, {"u": u})
+    before = lab.on_root(path.read_bytes)
+    series.append(1, {"u": u})
+
+    def undo():
+        patches = check_manifest(str(path)).manifest.patches
+        with path.open("r+b") as file:
+            for offset, data in patches:
+                file.seek(offset)
+                file.write(before[offset : offset + len(data)])
+
+    lab.on_root(undo)
+    series.append(2, {"u": u})
+    assert pencils.verify(path, lab.comm) == ["u"]
+    assert np.array_equal(stored(lab, path, "time"), range(3))
+    assert stored(lab, path, "u").sum() == 60

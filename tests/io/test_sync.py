@@ -111,6 +111,13 @@ def test_a_part_is_on_the_disk_when_it_is_written(lab, mpi_tmp_path, record):
             assert record.last("write", "a.h5") < record.last("sync", "a.h5")
 
 
+def test_a_new_folder_of_a_series_is_on_the_disk(lab, mpi_tmp_path, record):
+    with pencils.TimeSeries(mpi_tmp_path / "out", comm=lab.comm, storage="files"):
+        pass
+    if lab.comm.rank == 0:
+        assert record.places("sync", mpi_tmp_path.name)
+
+
 @pytest.mark.parametrize("storage", ["file", "files"])
 def test_series(lab, mpi_tmp_path, record, storage):
     path, u = mpi_tmp_path / "out", pencils.ones(pencils.Pencil((12, 5), lab.comm))

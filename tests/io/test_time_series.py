@@ -13,7 +13,7 @@ from pencils.errors import (
     PencilMismatchError,
     RankDisagreementError,
 )
-from pencils.io.series import one_file
+from pencils.io.series import tree
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -87,8 +87,8 @@ def test_snapshots_on_any_pencil(lab, mpi_tmp_path, storage, components):
 
 
 def test_many_chunks_make_a_deep_index(lab, mpi_tmp_path, monkeypatch):
-    monkeypatch.setattr(one_file, "CHUNK_BYTES", 8)  # 5400 chunks, and 64 to a node
-    monkeypatch.setattr(one_file, "_BATCH_BYTES", 16)
+    monkeypatch.setattr(tree, "CHUNK_BYTES", 8)  # 5400 chunks, and 64 to a node
+    monkeypatch.setattr(tree, "_BATCH_BYTES", 16)
     path = mpi_tmp_path / "out.h5"
     pencil = pencils.Pencil((30, 20), lab.comm, decomp=1)
     data = lab.numbers((10, 30, 20))

@@ -1,10 +1,20 @@
-"""Append to a series in one file, all ranks together."""
+"""A series in one file, to which all ranks append together.
+
+Every dataset has an unlimited time axis, and a chunk holds one snapshot of a field or a part of it.
+To append, rank 0 lets h5py extend the datasets of a `CapturedFile`. HDF5 allocates the new chunks
+at once and returns their addresses, where all ranks write the points. Then h5py writes the values,
+the time among them, and `pencils.io.seal.switch` brings the file to its next state. New bytes are
+written behind the record of the old state; HDF5's own changes are the only ones in place.
+"""
 
 from __future__ import annotations
 
+import os
 import weakref
-from collections.abc import Iterator, Mapping
+from bisect import bisect
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,33 +24,44 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.comm.reduce import allreduce
+from pencils.errors import CheckpointError
+from pencils.io.captured_file import CapturedFile, Change, changing
+from pencils.io.chunks import count_chunks
 from pencils.io.commit import clean, commit, discard, made, make_temporary
-from pencils.io.file_info import Stored
+from pencils.io.file_access import on_root, open_regular
+from pencils.io.file_info import RESERVED, Access, Stored
+from pencils.io.manifest import (
+    END_AT,
+    Extent,
+    Listed,
+    Manifest,
+    Record,
+    aligned,
+    changed_pages,
+    check_manifest,
+    complement,
+    end_of,
+    page_digests,
+    read_head,
+)
 from pencils.io.options import already_there
-from pencils.io.series.state import SUMS, TIME, SeriesState
+from pencils.io.seal import END_FIELD, differences, open_to_write, repair, seal_again, switch
+from pencils.io.series.state import SUMS, TIME, Column, SeriesState
 from pencils.io.slabs import FileBlocks, Slabs
 from pencils.io.writers import write_slab
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
-    from pencils.io.series.one_file import OneFile
+
+# A record lists that many extents outside its sum, and refers to an earlier record for others.
+_LISTED = 64
 
 
 class InFile:
-    """A series in one file. Everything is *Collective*.
+    """A series in one file. Everything but `abandon` is *Collective*.
 
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm
-        Private communicator.
-    path : str
-        The file, as all ranks find it.
-    attrs : mapping of str to object
-        Attributes of a new file.
-    mode : {"a", "w", "x"}
-        Whether to continue what is there, to start anew in its place, or only where nothing is.
-    edited : bool, optional
-        Whether to continue what another program has changed.
+    Parameters are a private communicator, the path as all ranks find it, attributes of a new file,
+    and the arguments `mode` and `edited` of `TimeSeries`.
     """
 
     summed = True
@@ -56,7 +77,7 @@ class InFile:
     ) -> None:
         self._comm = comm
         self.path = path
-        self._file: OneFile | None = None
+        self._file: OneFile | None = None  # on rank 0
         # Removes, on rank 0, a new series that never takes the place of the old one.
         self._remove: weakref.finalize[Any, Any] | None = None
         with agreed(comm, "TimeSeries"):
@@ -76,11 +97,12 @@ class InFile:
         values: Mapping[str, Stored],
     ) -> None:
         """Add a snapshot."""
-        found: tuple[str, dict[str, FileBlocks]] | None = None
-        with agreed(self._comm, "append"):
-            if self._file is not None:
-                found = self._file.path, self._file.place()
-        path, places = self._comm.bcast(found)
+
+        def place() -> tuple[str, dict[str, FileBlocks]]:
+            assert self._file is not None
+            return self._file.path, self._file.place()
+
+        path, places = on_root(self._comm, "append", place)
         sums = _write(self._comm, path, step, fields, places)
         with agreed(self._comm, "append"):
             if self._file is not None:
@@ -111,31 +133,25 @@ class InFile:
             self._remove()
 
     def _open(self, attrs: Mapping[str, Any], mode: str, *, edited: bool) -> OneFile:
-        from pencils.io.series.one_file import OneFile, create  # only rank 0 needs h5py
+        from pencils.io.series import tree  # only rank 0 needs h5py
 
         target, state = Path(self.path), SeriesState(dict(attrs))
         if not target.exists():
             with made(target) as temporary:
-                create(str(temporary), state)
+                tree.create(str(temporary), state)
         elif mode == "x":
             raise already_there(self.path)
-        elif mode == "w":
-            return self._start_beside(target, state)
+        elif mode == "w":  # under a temporary name, which it keeps until its first snapshot
+            clean(target)
+            temporary = make_temporary(target)
+            self._remove = weakref.finalize(self, discard, temporary)
+            try:
+                tree.create(str(temporary), state)
+                return OneFile(str(temporary))
+            except BaseException:
+                self._remove()
+                raise
         return OneFile(self.path, edited=edited)
-
-    def _start_beside(self, target: Path, state: SeriesState) -> OneFile:
-        """Start a series under a temporary name, which it keeps until its first snapshot."""
-        from pencils.io.series.one_file import OneFile, create
-
-        clean(target)
-        temporary = make_temporary(target)
-        self._remove = weakref.finalize(self, discard, temporary)
-        try:
-            create(str(temporary), state)
-            return OneFile(str(temporary))
-        except BaseException:
-            self._remove()
-            raise
 
     @contextmanager
     def _taking_place(self, file: OneFile) -> Iterator[None]:
@@ -153,6 +169,186 @@ class InFile:
         file.path = self.path
         self._remove.detach()
         self._remove = None
+
+
+class OneFile:
+    """The file of a series, which `tree.create` has made. On rank 0 only.
+
+    If a process was killed while it changed the file, the change is completed. Raises
+    CheckpointError if there is a file that is no series, damaged, or changed by another program.
+    """
+
+    def __init__(self, path: str, *, edited: bool = False) -> None:
+        from pencils.io.series import tree
+
+        self.path = path
+        repair(path)
+        self._head = self._read_head()  # first: an append of another process shows in it
+        self.state, checked, raw = tree.read(path, Access(edited=edited))
+        if checked is None:
+            checked = self._seal_again(raw)
+            self._head = self._read_head()
+        self._record = checked
+        self._pages = dict(checked.pages)
+        self._outside = list(checked.outside)  # all extents outside the sum
+        self._listed = list(checked.manifest.outside)  # those that the record lists
+        self._earlier = checked.manifest.earlier
+        self._captured: CapturedFile | None = None  # between `place` and `commit`
+
+    def place(self) -> dict[str, FileBlocks]:
+        """Extend all datasets in memory; return the places of the new snapshot of every field.
+
+        Raises CheckpointError if another process has written to the file.
+        """
+        from pencils.io.series import tree
+
+        count = len(self.state.times)
+        if count == 0:
+            with self.state.changing():
+                with changing(self._begin()) as file:
+                    tree.write_datasets(file, self.state)
+                self._end(())
+        with changing(self._begin()) as file:
+            for column in self.state.columns.values():
+                file[column.name].resize(count + 1, axis=0)
+            return {column.name: self._find(file, column) for column in self.state.fields}
+
+    def commit(self, row: Mapping[str, Any], places: Mapping[str, FileBlocks]) -> None:
+        """Add a snapshot whose fields are written at `places`: its time, values and checksums.
+
+        Raises CheckpointError if another process has written to the file.
+        """
+        self.state.record(row)
+        with changing(self._changed) as file:
+            for name, value in row.items():
+                if np.size(value):
+                    file[name][-1] = np.asarray(value, self.state.columns[name].dtype)
+            self._write_sums(file)
+        self._end([(start, place.nbytes) for place in places.values() for start in place.starts])
+
+    def cut(self, count: int) -> None:
+        """Keep the first snapshots only."""
+        self.state.cut(count)
+        with changing(self._begin()) as file:
+            for column in self.state.columns.values():
+                file[column.name].resize(count, axis=0)
+            self._write_sums(file)
+        self._end(())
+
+    def close(self) -> None:
+        """Release what an append that has failed has left."""
+        if self._captured is not None:
+            self._captured.close()
+
+    @property
+    def _changed(self) -> CapturedFile:
+        if self._captured is None:
+            msg = "no snapshot has a place"
+            raise RuntimeError(msg)
+        return self._captured
+
+    def _begin(self) -> CapturedFile:
+        """Start to change the file in memory; new bytes get places behind the record."""
+        self.close()
+        self._check_alone()
+        self._captured = CapturedFile(self.path)
+        for patch in self._record.manifest.patches:  # another process may have changed the bytes
+            self._captured.poke(*patch)
+        self._captured.poke(END_AT, aligned(self._record.stop).to_bytes(8, "little"))
+        return self._captured
+
+    def _write_sums(self, file: Any) -> None:
+        for column in self.state.fields:
+            total = np.uint64(self.state.checksum(column.name))
+            file[column.name].attrs.modify(RESERVED + "checksum", total)
+
+    def _end(self, raw: Iterable[Extent]) -> None:
+        """Write the changes; `raw` are extents of the points of fields that were added."""
+        captured = self._changed
+        old, behind = self._record.manifest, aligned(self._record.stop)
+        size = end_of(captured.peek(0, 96)) or 0
+        changes = captured.changes()
+        self._leave_out([(old.size, behind - old.size), *raw])
+        self._take_in([change for change in changes if change.offset < behind])
+        spans = [changed_pages(change.offset, len(change.data)) for change in changes]
+        for start, stop in [*spans, changed_pages(old.size, size - old.size)]:
+            self._pages |= page_digests(captured, self._outside, start, min(stop, size))
+        with open_to_write(self.path) as handle:
+            self._check_alone()
+            manifest = Manifest(
+                {entry.name: Listed.of(entry) for entry in self.state.entries()},
+                size,
+                sum(self._pages.values()) % 2**64,
+                self._listed,
+                self._earlier,
+                differences(handle, changes, behind),
+            )
+            start = aligned(size)
+            new = [change for change in changes if change.offset >= behind]
+            stop = switch(handle, manifest, start, new)
+        self._record = Record(manifest, start, stop)
+        self._head = self._read_head()
+        self.close()
+
+    def _leave_out(self, extents: Iterable[Extent]) -> None:
+        """Take extents, which are behind all others, out of the sum."""
+        if len(self._listed) >= _LISTED:
+            self._earlier, self._listed = self._record.place, []
+        joined: list[Extent] = []
+        for offset, count in sorted(extents):
+            start = joined.pop()[0] if joined and sum(joined[-1]) == offset else offset
+            joined.append((start, offset + count - start))
+        self._listed = [*self._listed, *joined]
+        self._outside += joined
+
+    def _take_in(self, changes: Iterable[Change]) -> None:
+        """Sum up changes of extents that were out of the sum: HDF5 has used freed space again."""
+        changed = [(change.offset, len(change.data)) for change in changes]
+        if any(self._overlaps(*extent) for extent in changed):
+            rest = [extent for extent in self._outside if extent != END_FIELD]
+            found = [gap for at, count in rest for gap in complement(changed, at, at + count)]
+            self._outside = [END_FIELD, *found]
+            self._listed, self._earlier = self._outside, (0, 0, 0)
+
+    def _overlaps(self, offset: int, count: int) -> bool:
+        near = self._outside[: bisect(self._outside, (offset + count,))][-2:]
+        return any(sum(extent) > offset and extent != END_FIELD for extent in near)
+
+    def _find(self, file: Any, column: Column) -> FileBlocks:
+        """Find the chunks of the last snapshot of a field."""
+        if not column.nbytes:
+            return FileBlocks((), 1)
+        dataset, chunk = file[column.name].id, file[column.name].chunks
+        starts = []
+        for index in np.ndindex(*count_chunks(column.shape, chunk[1:])):
+            at = (i * extent for i, extent in zip(index, chunk[1:], strict=True))
+            found = dataset.get_chunk_info_by_coord((dataset.shape[0] - 1, *at))
+            starts.append(found.byte_offset)
+        if min(starts) < self._record.stop:
+            msg = "this version of HDF5 allocates chunks in another way than pencils expects"
+            raise RuntimeError(msg)
+        return FileBlocks(tuple(starts), prod(chunk) * column.dtype.itemsize)
+
+    def _seal_again(self, raw: Iterable[Extent]) -> Record:
+        """Give a file that another program has changed a record."""
+        seal_again(self.path, self.state.entries(), raw)
+        checked = check_manifest(self.path)
+        assert checked is not None
+        return checked
+
+    def _check_alone(self) -> None:
+        if self._read_head() != self._head:
+            msg = (
+                f"{self.path} was changed by another process; make a new TimeSeries to continue it"
+            )
+            raise CheckpointError(msg)
+
+    def _read_head(self) -> bytes:
+        handle = open_regular(self.path)
+        try:
+            return read_head(handle)
+        finally:
+            os.close(handle)
 
 
 def _write(

@@ -13,7 +13,7 @@ from pencils.comm.agree import agreed
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, CheckpointError
 from pencils.io.checkpoint_files import LOG
-from pencils.io.commit import made
+from pencils.io.commit import made, make_directory
 from pencils.io.file_info import Access, Stored, decode
 from pencils.io.options import already_there
 from pencils.io.save import save
@@ -128,10 +128,7 @@ class InFolder:
         self._replaced = None
 
     def _open(self, attrs: Mapping[str, Any], mode: str) -> SeriesState:
-        if not self._folder.parent.is_dir():
-            msg = f"cannot make {self._folder}: {self._folder.parent} is not a directory"
-            raise FileNotFoundError(msg)
-        self._folder.mkdir(exist_ok=True)
+        make_directory(self._folder)
         if Path(self.path).exists():
             if mode == "x":
                 raise already_there(self._folder)

@@ -1,9 +1,13 @@
-"""What a series contains: its datasets, and on rank 0 everything but the points of fields."""
+"""What a series contains, and what is to be appended to it.
+
+A *column* is a dataset that grows with time: of a field or a selection of one, of a value, of
+times, of checksums. Rank 0 keeps the `SeriesState`: everything but the points of fields.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field
 from math import prod
@@ -12,8 +16,15 @@ from typing import Any
 import numpy as np
 
 from pencils.array.allocation import Array
-from pencils.errors import ArgumentError
-from pencils.io.file_info import RESERVED
+from pencils.array.pencil_array import PencilArray
+from pencils.distribute.localgrid import LocalGrid
+from pencils.errors import ArgumentError, PencilMismatchError
+from pencils.io.contents import check_groups
+from pencils.io.file_info import COORDINATE, RESERVED, DatasetInfo, Stored, encode
+from pencils.io.options import read_name
+from pencils.layout import Box, Selection
+from pencils.layout.box import positions
+from pencils.pencil import Pencil
 
 # The dataset of times, and the dimension along which everything grows.
 TIME = "time"
@@ -21,47 +32,32 @@ TIME = "time"
 SUMS = RESERVED + "checksum/"
 # Attribute: shape that a snapshot has in a file of its own.
 SOURCE = RESERVED + "snapshot_shape"
-
 # Attribute: which points of a field are stored.
-SELECTED = RESERVED + "selection"
+_SELECTED = RESERVED + "selection"
+# Attribute: that a dataset holds values.
+_VALUE = RESERVED + "value"
+
+_NUMBERS = ("bool", "int", "float", "complex", "numpy")  # kinds of values
+
+# Fields by name, with the points to store.
+Selected = Mapping[str, tuple[PencilArray, Selection]]
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What a series holds under one name.
-
-    Parameters
-    ----------
-    name : str
-        Name of the dataset.
-    shape : tuple of int
-        Shape of one snapshot.
-    dtype : numpy.dtype
-        Element type.
-    labels : tuple of str
-        Names of the axes of a snapshot.
-    attrs : mapping of str to object
-        Attributes of the dataset.
-    is_field : bool
-        Whether it is a field, and no value that all ranks have alike.
-    """
+    """What a series holds under one name."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # of one snapshot
     dtype: np.dtype[Any]
-    labels: tuple[str, ...]
-    attrs: Mapping[str, Any]
-    is_field: bool
-
-    @property
-    def size(self) -> int:
-        """Elements of one snapshot."""
-        return prod(self.shape)
+    labels: tuple[str, ...] = ()  # names of the axes of a snapshot
+    attrs: Mapping[str, Any] = field(default_factory=dict)  # of the dataset
+    is_field: bool = False  # or a value that all ranks have alike
 
     @property
     def nbytes(self) -> int:
         """Bytes of one snapshot."""
-        return self.size * self.dtype.itemsize
+        return prod(self.shape) * self.dtype.itemsize
 
     def differs(self, other: Column) -> str | None:
         """Describe a difference from another one; None if there is none."""
@@ -69,45 +65,21 @@ class Column:
             mine, its = getattr(self, what), getattr(other, what)
             if mine != its:
                 return f"{self.name!r} has {what} {mine} in the series, not {its}"
-        mine, its = self.attrs.get(SELECTED), other.attrs.get(SELECTED)
+        mine, its = self.attrs.get(_SELECTED), other.attrs.get(_SELECTED)
         if mine != its:
             return f"{self.name!r} is the selection {mine} in the series, not {its}"
         return None
 
 
-def time_column() -> Column:
-    """Describe the dataset of times."""
-    return Column(TIME, (), np.dtype(float), (), {RESERVED + "value": "numpy"}, is_field=False)
-
-
-def sum_column(name: str) -> Column:
-    """Describe the dataset of the checksums of a field."""
-    return Column(SUMS + name, (), np.dtype(np.uint64), (), {}, is_field=False)
-
-
 @dataclass
 class SeriesState:
-    """Datasets, coordinates and attributes of a series, and its values at all times.
+    """Datasets, coordinates and attributes of a series, and its values at all times."""
 
-    Parameters
-    ----------
-    attrs : mapping of str to object
-        Attributes of the file.
-    columns : mapping of str to Column
-        Datasets.
-    coordinates : mapping of str to numpy.ndarray
-        Coordinates along their axes.
-    values : mapping of str to list
-        For all datasets but fields, what they hold: one entry for each time.
-    whole : bool
-        Whether all this is also in the file.
-    """
-
-    attrs: dict[str, Any] = field(default_factory=dict)
+    attrs: dict[str, Any] = field(default_factory=dict)  # of the file
     columns: dict[str, Column] = field(default_factory=dict)
-    coordinates: dict[str, Array] = field(default_factory=dict)
-    values: dict[str, list[Any]] = field(default_factory=dict)
-    whole: bool = True
+    coordinates: dict[str, Array] = field(default_factory=dict)  # along axes of columns
+    values: dict[str, list[Any]] = field(default_factory=dict)  # of all columns but fields
+    whole: bool = True  # whether all this is also in the file
 
     @property
     def times(self) -> list[float]:
@@ -124,10 +96,7 @@ class SeriesState:
     ) -> None:
         """Fix what a series holds, before its first snapshot; with checksums if `summed`.
 
-        Raises
-        ------
-        ArgumentError
-            If a dimension has the name of a field.
+        Raises ArgumentError if a dimension has the name of a field.
         """
         given = {column.name: column for column in columns}
         labels = {label for column in given.values() for label in column.labels}
@@ -135,20 +104,16 @@ class SeriesState:
         if taken:
             msg = f"{min(taken)!r} names a dimension of the grid, so it cannot be a field; rename"
             raise ArgumentError(msg)
-        sums = [sum_column(column.name) for column in given.values() if column.is_field and summed]
-        everything = [time_column(), *given.values(), *sums]
+        times = Column(TIME, (), np.dtype(float), attrs={_VALUE: "numpy"})
+        names = [column.name for column in given.values() if column.is_field and summed]
+        sums = [Column(SUMS + name, (), np.dtype(np.uint64)) for name in names]
+        everything = [times, *given.values(), *sums]
         self.columns = {column.name: column for column in everything}
         self.coordinates = dict(coordinates)
         self.values = {column.name: [] for column in everything if not column.is_field}
 
     def check(self, columns: Iterable[Column], coordinates: Mapping[str, Array]) -> None:
-        """Compare with what is to be appended.
-
-        Raises
-        ------
-        ArgumentError
-            If names, shapes, types or coordinates differ.
-        """
+        """Raise ArgumentError if names, shapes, types or coordinates to append differ."""
         given = {column.name: column for column in columns}
         own = {name for name in self.columns if name != TIME and not name.startswith(SUMS)}
         for names, what in ((own - given.keys(), "misses"), (given.keys() - own, "has besides")):
@@ -185,3 +150,177 @@ class SeriesState:
     def checksum(self, name: str) -> int:
         """Checksum of all snapshots of a field."""
         return sum(map(int, self.values[SUMS + name])) % 2**64
+
+    def entries(self) -> list[DatasetInfo]:
+        """Describe what the file of the series holds."""
+        entries = []
+        for name, column in self.columns.items():
+            kind = "" if column.is_field else column.attrs.get(_VALUE, COORDINATE)
+            total = self.checksum(name) if SUMS + name in self.values else None
+            shape = len(self.times), *column.shape
+            entries.append(DatasetInfo(name, shape, column.dtype, kind=kind, checksum=total))
+        for name, points in self.coordinates.items():
+            entries.append(DatasetInfo(name, points.shape, points.dtype, kind=COORDINATE))
+        return entries
+
+
+def read_samples(fields: object, ranks: Pencil) -> tuple[Selected, dict[str, Stored]]:
+    """Read what is to be appended: fields with selections of them, and values, sorted by name.
+
+    Raises ArgumentError, IndexError, PencilMismatchError or TypeError if names, fields, selections
+    or values are not what a series takes.
+    """
+    if not isinstance(fields, Mapping):
+        msg = f"fields must be a mapping like {{'u': u}}, not {type(fields).__name__}"
+        raise TypeError(msg)
+    if not fields:
+        msg = "fields is empty; pass at least one, like {'u': u}"
+        raise ArgumentError(msg)
+    names = sorted(read_name(name) for name in fields)
+    for name in names:
+        if name == TIME or name.startswith(RESERVED):
+            msg = f"{name!r} cannot be the name of a field of a series; the series itself uses it"
+            raise ArgumentError(msg)
+    check_groups(sorted([*names, TIME]))
+    selected, values = {}, {}
+    for name in names:
+        thing = fields[name]
+        is_pair = isinstance(thing, tuple) and len(thing) == 2  # noqa: PLR2004
+        u, key = thing if is_pair else (thing, ...)
+        if isinstance(u, PencilArray):
+            selected[name] = u, _read_selection(name, u, key, ranks)
+        else:
+            values[name] = _read_value(name, thing)
+    return selected, values
+
+
+def _read_selection(name: str, u: PencilArray, key: Any, ranks: Pencil) -> Selection:
+    if u.pencil.size != ranks.size or not u.pencil.same_ranks(ranks):
+        msg = f"fields[{name!r}] is on other processes than the series:\n{u.pencil!r}"
+        raise PencilMismatchError(msg)
+    selection = Selection.from_key(key, u.shape)
+    if any(kept.step < 0 for kept in selection.ranges):
+        msg = f"fields[{name!r}] is selected backwards; use positive steps"
+        raise ArgumentError(msg)
+    return selection
+
+
+def _read_value(name: str, value: object) -> Stored:
+    stored = None
+    with suppress(TypeError):
+        stored = encode(value)
+    if stored is None or stored.kind not in _NUMBERS:
+        msg = (
+            f"fields[{name!r}] is a {type(value).__name__}; a series takes PencilArrays, (field, "
+            "selection) pairs, numbers and NumPy arrays"
+        )
+        raise TypeError(msg)
+    return stored
+
+
+def take(u: PencilArray, selection: Selection, known: dict[Any, Pencil]) -> PencilArray:
+    """View the selected points of a field where they are. *Collective*.
+
+    Dimensions that were indexed by an integer keep one point; halos are left out. `known` keeps
+    the pencils of selections.
+    """
+    lead = len(u.components)
+    if selection == Selection.from_key(..., u.shape):
+        return PencilArray.from_block(u.pencil, u.local, u.singletons)
+    singletons = frozenset(dim for dim in u.singletons if selection.ranges[lead + dim])
+    key = u.pencil, selection, singletons
+    if key not in known:
+        known[key] = _selected_pencil(u.pencil, selection.ranges[lead:], singletons)
+    box = Box((0,) * lead + u.extent.box.start, tuple(u.components) + u.extent.box.stop)
+    whole = Selection(selection.ranges, (False,) * len(selection.ranges))
+    block = u.local[whole.local(box)]
+    block = block[tuple(0 if drop else slice(None) for drop in selection.dropped[:lead])]
+    return PencilArray.from_block(known[key], block, singletons)
+
+
+def _selected_pencil(
+    pencil: Pencil, ranges: tuple[range, ...], singletons: frozenset[int]
+) -> Pencil:
+    """Lay out the selected points so that every rank has those which are in its block."""
+    specs, points = pencil.layout.split_specs, list(pencil.shape)
+    for dim, kept in enumerate(ranges):
+        if dim in singletons:
+            continue
+        split = pencil.layout.splits[dim]
+        first = [positions(kept, *split.bounds(part))[0] for part in range(split.parts)]
+        points[dim] = len(kept)
+        specs[dim] = (0, *first[1:], len(kept))
+    return pencil.with_(shape=points, splits=specs)
+
+
+def describe_columns(
+    selected: Selected,
+    taken: Mapping[str, PencilArray],
+    values: Mapping[str, Stored],
+    grid: LocalGrid | None,
+) -> tuple[list[Column], dict[str, Array]]:
+    """Describe datasets and coordinates for what is appended."""
+    columns = [_describe_value(name, value.data) for name, value in values.items()]
+    coordinates = {} if grid is None else dict(zip(grid.names, grid.axes, strict=True))
+    for name, (u, selection) in selected.items():
+        column, own = _describe_field(name, u, selection, taken[name], grid)
+        columns.append(column)
+        twice = own.keys() & coordinates.keys()
+        if twice:
+            msg = f"two fields would have a coordinate {min(twice)!r} of their own; rename one"
+            raise ArgumentError(msg)
+        coordinates |= own
+    return sorted(columns, key=lambda column: column.name), coordinates
+
+
+def _describe_value(name: str, data: Array) -> Column:
+    labels = tuple(f"dim{axis}_{n}" for axis, n in enumerate(data.shape))
+    return Column(name, data.shape, data.dtype, labels, {_VALUE: "numpy"})
+
+
+def _describe_field(
+    name: str, u: PencilArray, selection: Selection, taken: PencilArray, grid: LocalGrid | None
+) -> tuple[Column, dict[str, Array]]:
+    """Describe the dataset of a field, and the coordinates of its own that it needs.
+
+    An axis that has all points of the grid has the coordinate of the grid; of a part of them a
+    coordinate of its own, named after the field. Where an integer selects one point of an axis,
+    its coordinate becomes an attribute.
+    """
+    lead, dropped = len(u.components), selection.dropped
+    left = [dim for dim in range(u.pencil.ndim) if not dropped[lead + dim]]
+    labels: list[str] = []
+    own: dict[str, Array] = {}
+    attrs: dict[str, Any] = {
+        RESERVED + "components": 1 + dropped[:lead].count(False),  # with time, for load
+        RESERVED + "singleton": np.array([dim in taken.singletons for dim in left], np.int8),
+        RESERVED + "periodic": np.array([taken.pencil.periodic[dim] for dim in left], np.int8),
+        SOURCE: np.array(taken.shape),
+        _SELECTED: _selection_text(selection),
+    }
+    known = grid if grid is not None and len(grid.names) == u.pencil.ndim else None
+    for axis, (kept, drop) in enumerate(zip(selection.ranges, dropped, strict=True)):
+        dim = axis - lead
+        if dim < 0:
+            labels += [] if drop else [f"component{axis}_{len(kept)}"]
+        elif known is None or u.shape[axis] != known.pencil.shape[dim]:
+            along = f"dim{dim}" if known is None else known.names[dim]
+            labels += [] if drop else [f"{along}_{len(kept)}"]
+        elif drop:
+            attrs[known.names[dim]] = known.axes[dim][kept.start]
+        elif len(kept) == len(known.axes[dim]):
+            labels.append(known.names[dim])
+        else:
+            label = f"{name.replace('/', '_')}_{known.names[dim]}"
+            labels.append(label)
+            own[label] = known.axes[dim][kept.start : kept.stop : kept.step]
+    column = Column(name, selection.shape, taken.dtype, tuple(labels), attrs, is_field=True)
+    return column, own
+
+
+def _selection_text(selection: Selection) -> str:
+    pairs = zip(selection.ranges, selection.dropped, strict=True)
+    parts = (
+        str(kept.start) if drop else f"{kept.start}:{kept.stop}:{kept.step}" for kept, drop in pairs
+    )
+    return f"[{', '.join(parts)}]"

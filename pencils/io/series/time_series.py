@@ -25,17 +25,9 @@ from pencils.io.options import read_attrs, read_facts, read_grid, read_mode, rea
 from pencils.io.save import save
 from pencils.io.series.in_file import InFile
 from pencils.io.series.in_folder import InFolder
-from pencils.io.series.samples import (
-    FieldSample,
-    Sample,
-    Selector,
-    ValueSample,
-    describe_field,
-    describe_value,
-    read_samples,
-)
-from pencils.io.series.state import Column
+from pencils.io.series.state import Column, describe_columns, read_samples, take
 from pencils.io.xdmf import write_sidecar
+from pencils.layout import Selection
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
@@ -126,15 +118,15 @@ class TimeSeries(CollectiveBlock):
         self._ranks = _find_ranks(grid, comm)
         self._comm = self._ranks.topology.comm if self._ranks else topology_among().comm
         grid = whole_grid(self._comm, "TimeSeries", grid)
-        with agreed(self._comm, "TimeSeries") as same:
+        with agreed(self._comm, "TimeSeries") as agree:
             given, known = read_path(path), read_attrs(attrs, RESERVED)
             self._mode = read_mode(mode)
             self._grid = read_grid(grid)
             _check_comm(self._grid, comm)
             options = _read_saving(saving, storage)
             axes = None if self._grid is None else (self._grid.pencil, _tell(self._grid))
-            same(path=given, mode=mode, grid=axes, attrs=sorted(known), storage=storage)
-            same(xdmf=bool(xdmf), saving=sorted(options), edited=bool(edited))
+            agree(path=given, mode=mode, grid=axes, attrs=sorted(known), storage=storage)
+            agree(xdmf=bool(xdmf), saving=sorted(options), edited=bool(edited))
         real: str = self._comm.bcast(os.path.realpath(given))
         way: dict[str, Any] = {"mode": mode, "edited": bool(edited)}
         self._storage: InFile | InFolder
@@ -144,7 +136,7 @@ class TimeSeries(CollectiveBlock):
             self._storage = InFolder(self._comm, real, known, self._grid, options, **way)
         state = self._storage.state
         self._times: list[float] = self._comm.bcast(state and [*map(float, state.times)])
-        self._selector = Selector()
+        self._selections: dict[Any, Pencil] = {}
         self._xdmf = bool(xdmf)
         self._listed = 0  # snapshots in the sidecar
         self._failed = False  # whether the last append was not completed
@@ -193,22 +185,18 @@ class TimeSeries(CollectiveBlock):
         OSError
             On every rank, if the file cannot be written.
         """
-        with agreed(self._comm, "append") as same:
+        with agreed(self._comm, "append") as agree:
             self._check_open()
             now = self._read_time(time)
-            same(time=now, series=self._storage.path)
-            samples = read_samples(fields, self._ranks or Pencil(1))
-            same(names=[sample.name for sample in samples])
-            same(**{f"fields[{sample.name!r}]": sample.facts for sample in samples})
-        taken = {
-            sample.name: self._selector.take(sample.field, sample.selection)
-            for sample in samples
-            if isinstance(sample, FieldSample)
-        }
+            agree(time=now, series=self._storage.path)
+            selected, values = read_samples(fields, self._ranks or Pencil(1))
+            agree(names=sorted([*selected, *values]))
+            agree(**{f"fields[{name!r}]": (value,) for name, value in values.items()})
+            agree(**{f"fields[{name!r}]": _signature(*pair) for name, pair in selected.items()})
+        taken = {name: take(*pair, self._selections) for name, pair in selected.items()}
         with agreed(self._comm, "append"):
             if self._storage.state is not None:
-                self._compare(*_describe(samples, taken, self._grid))
-        values = {one.name: one.value for one in samples if isinstance(one, ValueSample)}
+                self._compare(*describe_columns(selected, taken, values, self._grid))
         self._failed = True
         self._storage.append(now, len(self._times), taken, values)
         self._failed = False
@@ -234,10 +222,10 @@ class TimeSeries(CollectiveBlock):
         OSError
             On every rank, if the file cannot be written.
         """
-        with agreed(self._comm, "truncate") as same:
+        with agreed(self._comm, "truncate") as agree:
             self._check_open()
             last = _read_number(time)
-            same(time=last, series=self._storage.path)
+            agree(time=last, series=self._storage.path)
         count = sum(one <= last for one in self._times)
         if count == len(self._times):
             return
@@ -373,21 +361,6 @@ def _read_number(time: object) -> float:
     return float(number)
 
 
-def _describe(
-    samples: Sequence[Sample], taken: Mapping[str, PencilArray], grid: LocalGrid | None
-) -> tuple[list[Column], dict[str, Array]]:
-    """Describe datasets and coordinates for what is appended."""
-    columns = []
-    coordinates = {} if grid is None else dict(zip(grid.names, grid.axes, strict=True))
-    for sample in samples:
-        if isinstance(sample, ValueSample):
-            columns.append(describe_value(sample))
-            continue
-        column, own = describe_field(sample, taken[sample.name], grid)
-        columns.append(column)
-        twice = own.keys() & coordinates.keys()
-        if twice:
-            msg = f"two fields would have a coordinate {min(twice)!r} of their own; rename one"
-            raise ArgumentError(msg)
-        coordinates |= own
-    return columns, coordinates
+def _signature(u: PencilArray, selection: Selection) -> tuple[object, ...]:
+    """Return what all ranks must agree on."""
+    return u.pencil, u.shape, u.dtype, sorted(u.singletons), selection

@@ -10,9 +10,12 @@ import h5py
 import numpy as np
 
 from pencils.errors import CheckpointError
+from pencils.io import hdf5
 from pencils.io.captured_file import changing
+from pencils.io.chunks import chunk_in_order
 from pencils.io.create import file_type, label, store_attribute, store_value
-from pencils.io.file_info import COORDINATE, FORMAT, RESERVED, DatasetInfo, Stored
+from pencils.io.file_info import COORDINATE, FORMAT, RESERVED, Access, DatasetInfo, Stored
+from pencils.io.manifest import Extent, Record
 from pencils.io.seal import seal_new
 from pencils.io.series.state import SOURCE, SUMS, TIME, Column, SeriesState
 
@@ -24,10 +27,15 @@ _SUM = RESERVED + "checksum"
 # What HDF5's dimension scales leave on datasets.
 _OF_SCALES = {"CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "_Netcdf4Dimid"}
 
+# Readers before HDF5 2.0 take chunks below 4 GiB.
+CHUNK_BYTES = 2**30
+# Values of that many bytes, of several times, share a chunk.
+_BATCH_BYTES = 1024
+
 Make = Callable[[Any, Column], Any]
 
 
-def write_facts(file: Any, state: SeriesState) -> None:
+def _write_facts(file: Any, state: SeriesState) -> None:
     """Write the attributes of a series."""
     facts: dict[str, object] = {"format": FORMAT, "complete": 1, "series": _VERSION}
     facts |= {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
@@ -37,7 +45,7 @@ def write_facts(file: Any, state: SeriesState) -> None:
         store_attribute(file, name, value)
 
 
-def write_tree(file: Any, state: SeriesState, make: Make) -> None:
+def _write_tree(file: Any, state: SeriesState, make: Make) -> None:
     """Make the datasets of a series in a file that has none; ``make(file, column)`` makes one."""
     made = {name: make(file, column) for name, column in state.columns.items()}
     for name, points in state.coordinates.items():
@@ -58,23 +66,9 @@ def create_index(path: str, state: SeriesState, files: Sequence[str]) -> None:
         return group.create_dataset(column.name, data=history.reshape(len(files), *column.shape))
 
     with changing(path, "w") as file:
-        write_facts(file, state)
-        write_tree(file, state, make)
-    seal_new(path, list_entries(state), ())
-
-
-def list_entries(state: SeriesState) -> list[DatasetInfo]:
-    """Describe what the file of a series holds."""
-    count = len(state.times)
-    entries = []
-    for name, column in state.columns.items():
-        kind = "" if column.is_field else column.attrs.get(RESERVED + "value", COORDINATE)
-        total = state.checksum(name) if SUMS + name in state.values else None
-        shape = count, *column.shape
-        entries.append(DatasetInfo(name, shape, column.dtype, kind=kind, checksum=total))
-    for name, points in state.coordinates.items():
-        entries.append(DatasetInfo(name, points.shape, points.dtype, kind=COORDINATE))
-    return entries
+        _write_facts(file, state)
+        _write_tree(file, state, make)
+    seal_new(path, state.entries(), ())
 
 
 def _describe(group: Any, dataset: Any, column: Column, state: SeriesState) -> None:
@@ -87,10 +81,10 @@ def _describe(group: Any, dataset: Any, column: Column, state: SeriesState) -> N
         label(group, dataset, (TIME, *column.labels))
 
 
-def make_chunked(file: Any, column: Column, chunk: tuple[int, ...]) -> Any:
+def _make_chunked(file: Any, column: Column) -> Any:
     """Make an extensible dataset without snapshots; chunks of fields get places when it grows."""
     layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    layout.set_chunk(chunk)
+    layout.set_chunk(_chunk(column))
     layout.set_obj_track_times(False)
     if column.is_field:
         layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
@@ -118,14 +112,24 @@ def make_virtual(group: Any, column: Column, files: Sequence[str]) -> Any:
     return group.create_virtual_dataset(column.name, layout)
 
 
-def read_tree(path: str, file: Any) -> SeriesState:
-    """Read what a series holds.
+def read(path: str, access: Access) -> tuple[SeriesState, Record | None, list[Extent]]:
+    """Read what the file of a series holds, its record, and without one where its fields are.
 
-    Raises
-    ------
-    CheckpointError
-        If it is none, or of a version that is too new.
+    Raises CheckpointError if another program has stored it in a way that cannot be continued.
     """
+    with hdf5.open_whole(path, access) as source:
+        state = read_tree(path, source.file)
+        for column in state.columns.values():
+            dataset = source.file[column.name]
+            _check_layout(path, dataset, column)
+            if dataset.shape[0] != len(state.times):
+                raise _rewritten(path)
+        raw = () if source.record else _raw_extents(source.file, state)
+        return state, source.record, [*raw]
+
+
+def read_tree(path: str, file: Any) -> SeriesState:
+    """Read what a series holds; raise CheckpointError if it is none, or of a newer version."""
     version = file.attrs.get(_SERIES)
     if version is None:
         raise no_series(path)
@@ -179,3 +183,48 @@ def _read_column(name: str, dataset: Any) -> Column:
     is_field = RESERVED + "components" in attrs
     dtype = dataset.dtype if dataset.dtype.names else np.dtype(dataset.dtype.str)
     return Column(name, dataset.shape[1:], dtype, labels, attrs, is_field=is_field)
+
+
+def create(path: str, state: SeriesState) -> None:
+    """Overwrite `path` with a series that has no snapshots."""
+    with changing(path, "w") as file:
+        _write_facts(file, state)
+    seal_new(path, (), ())
+
+
+def write_datasets(file: Any, state: SeriesState) -> None:
+    """Make all datasets of a series without snapshots, instead of those that there are."""
+    for name in list(file):
+        del file[name]
+    _write_tree(file, state, _make_chunked)
+
+
+def _chunk(column: Column) -> tuple[int, ...]:
+    if column.is_field:
+        return 1, *chunk_in_order(column.shape, column.dtype.itemsize, CHUNK_BYTES)
+    batch = max(1, _BATCH_BYTES // max(1, column.nbytes))
+    return batch, *(max(1, n) for n in column.shape)
+
+
+def _check_layout(path: str, dataset: Any, column: Column) -> None:
+    """Raise if another program has stored a dataset in a way that cannot be continued."""
+    layout = dataset.id.get_create_plist()
+    early = layout.get_alloc_time() == h5py.h5d.ALLOC_TIME_EARLY
+    if dataset.chunks != _chunk(column) or layout.get_nfilters() or early < column.is_field:
+        raise _rewritten(path)
+
+
+def _rewritten(path: str) -> CheckpointError:
+    msg = f"{path} was rewritten by another tool; it can be read, but not be continued"
+    return CheckpointError(msg)
+
+
+def _raw_extents(file: Any, state: SeriesState) -> list[Extent]:
+    """List the chunks of all fields."""
+    found = []
+    for column in state.fields:
+        dataset = file[column.name].id
+        chunks = range(dataset.get_num_chunks() if column.nbytes else 0)
+        infos = (dataset.get_chunk_info(number) for number in chunks)
+        found += [(int(info.byte_offset), int(info.size)) for info in infos]
+    return found
