@@ -5,15 +5,16 @@ Run it on any number of processes, then go on from its checkpoint on another num
     mpiexec -n 4 python -m pencils run examples/navier_stokes.py --n 64 --checkpoint flow.h5
     mpiexec -n 3 python -m pencils run examples/navier_stokes.py --n 64 --restart flow.h5 --time 0.2
 
-It ends with the same bits as if it had never stopped, if no dimension has more processes than
-waves. It also runs without mpiexec, and as ``python -m pencils demo``. The flow is the Taylor-Green
-vortex, or what ``--input`` holds. In Fourier space, with vorticity ω = ∇ × u and wave vector k,
+The result has the same bits as that of an uninterrupted run, if no dimension has more processes
+than waves. It also runs without mpiexec, and as ``python -m pencils demo``. The flow is the
+Taylor-Green vortex, or that in the file ``--input``. In Fourier space, with vorticity ω = ∇ × u and
+wave vector k,
 
     dû/dt = P (u × ω)^ - ν k² û,        P f = f - k (k · f) / k².
 
 Products are formed at grid points and lose all waves beyond n/3 (the 2/3 rule); the projection P
 makes the flow incompressible, as the pressure does. Time advances by the classical Runge-Kutta
-method. Every field is a PencilArray, and only transforms and sums talk to other processes.
+method. Every field is a PencilArray, and only transforms and sums communicate.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ except ImportError:  # no progress bar, then
     tqdm = None
 
 Vector = Sequence[PencilArray]
-multiply: Any = np.multiply  # which takes fields, though its type hints do not say so
+multiply: Any = np.multiply  # it takes fields, but its type hints do not include them
 
 
 class NavierStokes:
@@ -53,7 +54,7 @@ class NavierStokes:
         self.ik = [1j * k for k in (kx, ky, kz)]
         self.inverse_k2 = 1 / np.where(k2 == 0, 1, k2)
         self.damping = viscosity * k2
-        # |û|² of a wave adds to the mean of |u|²; those with kz > 0 stand for -kz, too.
+        # |û|² of a wave adds to the mean of |u|²; waves with kz > 0 count for those with -kz, too.
         self.weight = np.where(kz == 0, 1, 2) / n**6
         # Memory to work in: new memory for large fields takes longer than to compute them.
         points, waves = self.fft.input_pencil, self.fft.output_pencil
@@ -65,7 +66,7 @@ class NavierStokes:
         return self.project(self.fft.forward(u))
 
     def project(self, f: PencilArray) -> PencilArray:
-        """Drop, in place, what the pressure balances: k (k · f) / k²."""
+        """Subtract, in place, the part that the pressure balances: k (k · f) / k²."""
         fx, fy, fz = f.unstack()
         ikx, iky, ikz = self.ik
         pressure = (ikx * fx + iky * fy + ikz * fz) * self.inverse_k2
@@ -131,14 +132,14 @@ def cube(n: int) -> Pencil:
 
 
 def check(path: str, shape: tuple[int, ...], dtype: np.dtype[Any], n: int) -> None:
-    """Make sure that what a file holds is a velocity on n³ points."""
+    """Check that the array in a file is a velocity on n³ points."""
     if n < 1 or shape != (3, n, n, n) or dtype.kind not in "fiu":
         msg = f"{path} has {dtype} of shape {shape}; a velocity is real, (3, n, n, n), here {n=}"
         raise PencilsError(msg)
 
 
 def scatter(path: str, n: int | None) -> PencilArray:
-    """Velocity from a file that only rank 0 has to see. *Collective*."""
+    """Velocity from a file that only rank 0 has to read. *Collective*."""
     data, shape, dtype = open_on_root(path, name="velocity")
     n = n or min(shape[1:], default=0)
     check(path, shape, dtype, n)
@@ -146,7 +147,7 @@ def scatter(path: str, n: int | None) -> PencilArray:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Integrate up to ``args.time`` and print how it goes. *Collective*."""
+    """Integrate up to ``args.time``; print energy and dissipation. *Collective*."""
     state: dict[str, Any] = {"n": 32, "viscosity": 0.000625, "dt": 0.01, "time": 0.0, "step": 0}
     if args.restart:
         saved = pencils.load(args.restart, Pencil(1), names=()).attrs
@@ -191,7 +192,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command line; defaults that a file may replace stand in `run`."""
+    """Describe the command line; `run` has the defaults that a file may replace."""
     add = parser.add_argument
     add("--n", type=int, help="points along each dimension (default: 32, or as in the file)")
     add("--viscosity", type=float, help="ν (default: 0.000625, or as in the checkpoint)")
@@ -199,7 +200,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--time", type=float, default=0.1, help="when to stop (default: %(default)s)")
     source = parser.add_mutually_exclusive_group().add_argument
     source("--input", metavar="FILE", help="initial velocity (3, n, n, n), .npy or HDF5, on rank 0")
-    source("--restart", metavar="FILE", help="go on from a checkpoint, on any number of processes")
+    source("--restart", metavar="FILE", help="continue a checkpoint, on any number of processes")
     add("--checkpoint", metavar="FILE", help="save the waves of the velocity at the end, as HDF5")
 
 
@@ -212,7 +213,7 @@ def main(args: argparse.Namespace | None = None) -> None:
     try:
         run(args)
     except (PencilsError, OSError) as error:
-        # Every rank gets here together: one says why, and mpiexec hands on its exit status.
+        # All ranks raise together: rank 0 prints the error, and mpiexec returns its exit status.
         if Pencil(1).rank == 0:
             sys.exit(f"error: {error}")
 

@@ -33,7 +33,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args is None:
         return
     if args.command == "info":
-        _info(MPI.COMM_WORLD.rank)
+        lines = [f"{name:<15} {value}" for name, value in _info()]
+        if MPI.COMM_WORLD.rank == 0:
+            print("\n".join(lines))
     elif args.command == "run":
         run.main(args)
     elif args.command == "verify":
@@ -47,23 +49,24 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parse(argv: Sequence[str] | None, comm: MPI.Intracomm) -> argparse.Namespace | None:
-    """Read the command line on rank 0, so that help and complaints are printed once.
+    """Read the command line on rank 0, so that help and errors are printed once. *Collective*.
 
-    None says that there is nothing to do. If rank 0 leaves with an error, mpiexec passes it on.
+    Returns None if there is nothing to do. If rank 0 raises, the other ranks exit normally, and
+    mpiexec returns the exit status of rank 0.
     """
     args: argparse.Namespace | None = None
-    leave = None
+    failure: BaseException | None = None
     if comm.rank == 0:
-        parser = _parser()
         try:
+            parser = _parser()
             args = parser.parse_args(argv)
-        except SystemExit as error:
-            leave = error
-        if args is not None and args.command is None:
-            parser.print_help()
+            if args.command is None:
+                parser.print_help()
+        except BaseException as error:  # noqa: BLE001 - any: the other ranks wait for the broadcast
+            args, failure = None, error
     everyone: argparse.Namespace | None = comm.bcast(args)
-    if leave is not None:
-        raise leave
+    if failure is not None:
+        raise failure
     return everyone
 
 
@@ -92,15 +95,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _info(rank: int) -> None:
-    facts = list(_facts())
-    if rank == 0:
-        for name, value in facts:
-            print(f"{name:<15} {value}")
-
-
 def _verify(paths: Sequence[str], rank: int, *, edited: bool, external: bool) -> None:
-    """Look at every file, whatever is wrong with others. *Collective*."""
+    """Verify every file, also after errors in others. *Collective*."""
     from pencils import PencilsError, verify
 
     bad = 0
@@ -112,12 +108,12 @@ def _verify(paths: Sequence[str], rank: int, *, edited: bool, external: bool) ->
             line, bad = f"error: {error}", bad + 1
         if rank == 0:
             print(line, flush=True)
-    if bad and rank == 0:  # mpiexec hands on the exit status of any process
+    if bad and rank == 0:  # mpiexec returns the exit status of any process
         sys.exit(1)
 
 
-def _facts() -> Iterator[tuple[str, str]]:
-    """Yield names and values. *Collective*."""
+def _info() -> Iterator[tuple[str, str]]:
+    """Yield names and values of what pencils runs on. *Collective*."""
     import h5py
 
     from pencils.comm.machine import describe_machine

@@ -77,6 +77,19 @@ def test_wrong_usage_is_explained_once_with_status_2(mpirun):
         assert "Traceback" not in ran.stderr
 
 
+def test_any_error_of_the_parser_ends_all_ranks(mpirun):
+    program = """if True:
+        from pencils import __main__ as command
+        def broken():
+            raise RuntimeError("no parser")
+        command._parser = broken
+        command.main([])
+    """
+    ran = mpirun(3, "-c", program, cwd=ROOT, timeout=60)
+    assert ran.returncode != 0
+    assert ran.stderr.count("RuntimeError: no parser") == 1
+
+
 def test_verify_names_what_is_right_and_what_is_not(mpirun, tmp_path):
     good, bad, plain = (tmp_path / f"{name}.h5" for name in ("good", "bad", "plain"))
     pencil = pencils.Pencil((4, 5), MPI.COMM_SELF)

@@ -30,7 +30,7 @@ _USAGE = (
     "python -m pencils run [--timeout S] [--check] [--all-frames] "
     "(app.py | -m module | -c code) [args ...]"
 )
-_FINALIZE = 10  # seconds in which MPI has to come to its end after a failure
+_FINALIZE = 10  # seconds in which MPI has to finalize after a failure
 
 
 def add_parser(commands: Any) -> None:
@@ -48,8 +48,8 @@ def add_parser(commands: Any) -> None:
         type=_seconds,
         metavar="S",
         default=os.environ.get(TIMEOUT) or None,
-        help="end the job when a rank has waited for so many seconds in one call of MPI, and print "
-        f"where all ranks are; computing is no waiting (default: {TIMEOUT}, or wait for ever)",
+        help="end the job when a rank has waited for S seconds in one call of MPI, and print the "
+        f"positions of all ranks; computing is no waiting (default: {TIMEOUT}, or no limit)",
     )
     parser.add_argument(
         "--check",
@@ -74,7 +74,7 @@ def add_parser(commands: Any) -> None:
 
 
 class _ProgramAction(argparse.Action):
-    """Turn what was given into a program; comes last, whatever was given."""
+    """Combine the options -m and -c with the other arguments; argparse calls it last."""
 
     def __call__(
         self,
@@ -120,7 +120,7 @@ def main(args: argparse.Namespace) -> None:
     atexit.register(_finalize, status)
     try:
         execute(*args.program)
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it is told
+    except BaseException as error:  # noqa: BLE001 - every error is printed
         ending = Ending.of(error, full=args.all_frames)
     else:
         ending = Ending.of(None)
