@@ -19,12 +19,8 @@ from pencils.dap.errors import (
 )
 from pencils.dap.export import comm, export, export_as
 from pencils.dap.global_maps import (
-    GlobalBlockMap,
-    GlobalCyclicMap,
     GlobalDimMap,
     GlobalDist,
-    GlobalUnstructuredMap,
-    make_global,
 )
 from pencils.dap.import_ import import_array
 from pencils.dap.maps import BlockMap, CyclicMap, DimMap, LocalDist, UnstructuredMap
@@ -41,11 +37,8 @@ __all__ = [
     "DimMap",
     "DistributedView",
     "Finding",
-    "GlobalBlockMap",
-    "GlobalCyclicMap",
     "GlobalDimMap",
     "GlobalDist",
-    "GlobalUnstructuredMap",
     "LocalDist",
     "Metadata",
     "SemanticError",
@@ -61,7 +54,6 @@ __all__ = [
     "import_array",
     "iter_collective_issues",
     "iter_issues",
-    "make_global",
     "metadata",
     "validate",
     "validate_collective",

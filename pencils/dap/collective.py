@@ -16,7 +16,7 @@ import numpy as np
 from pencils.comm.agree import agreed, as_comm, token
 from pencils.comm.topology import Topology, topology_of
 from pencils.dap.errors import CollectiveError, DAPWarning, Finding
-from pencils.dap.global_maps import GlobalDimMap, GlobalDist, GlobalUnstructuredMap, make_global
+from pencils.dap.global_maps import GlobalDimMap, GlobalDist
 from pencils.dap.maps import BlockMap, DimMap, LocalDist, brief
 from pencils.dap.parse import is_old
 from pencils.dap.validate import Metadata, metadata, raise_first
@@ -95,7 +95,7 @@ def exchange_metadata(topology: Topology, found: Metadata) -> GlobalDist:
     if topology.alike(token(_common(mine)) if mine and valid else None):
         assert mine is not None
         lines = _lines(topology, mine)
-        dist = GlobalDist(tuple(map(make_global, lines)))
+        dist = GlobalDist(tuple(map(GlobalDimMap, lines)))
         fit = not any(list(_check_maps(whole, old=is_old(mine.version))) for whole in dist.dims)
         if topology.alike(token(lines)) and fit:
             raise_first(found.findings)
@@ -285,7 +285,7 @@ def _maps_along(dists: Sequence[LocalDist], dim: int) -> list[DimMap]:
 
 def _join(dists: Sequence[LocalDist], dim: int) -> GlobalDimMap:
     """Map of all processes along a dimension."""
-    return make_global(_maps_along(dists, dim))
+    return GlobalDimMap(_maps_along(dists, dim))
 
 
 def _check_dim(dists: Sequence[LocalDist], dim: int) -> Iterator[CollectiveError]:
@@ -364,7 +364,7 @@ def _check_points(whole: GlobalDimMap) -> Iterator[CollectiveError]:
     """Count the owned points, and find shared ones (rules G8 and G9)."""
     total, counted = int(whole.counts.sum()), {int(whole.counts.sum())}
     shared = None
-    if isinstance(whole, GlobalUnstructuredMap):
+    if whole.kind == "unstructured":
         if getattr(whole.parts[0], "one_to_one", False):
             shared = whole.first_shared()
         else:

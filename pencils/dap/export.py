@@ -16,10 +16,10 @@ from pencils.comm.agree import agreed
 from pencils.dap.collective import exchange_metadata
 from pencils.dap.emit import check_version, emit
 from pencils.dap.errors import DAPError, SemanticError, UnsupportedError
-from pencils.dap.global_maps import GlobalDimMap, GlobalUnstructuredMap, check_points
+from pencils.dap.global_maps import GlobalDimMap, check_points
 from pencils.dap.maps import BlockMap, CyclicMap, DimMap, UnstructuredMap
 from pencils.dap.parse import is_old
-from pencils.dap.transfer import ArrayTransfer, DimTransfer
+from pencils.dap.transfer import ArrayTransfer
 from pencils.dap.validate import Metadata, metadata
 from pencils.errors import ArgumentError
 from pencils.layout import Layout, ProcessGrid, Split
@@ -161,15 +161,9 @@ def export_as(
     space = dist.dims[len(u.components) :]
     with agreed(topology.comm, "dap.export_as"):  # one rank may have no memory for it
         buffer = np.empty([part.extent for part in maps], u.dtype)
-        coords = np.ix_(*(np.asarray(part.owned) for part in maps[len(u.components) :]))
         maps = [_with_total(part, whole) for part, whole in zip(maps, dist.dims, strict=True)]
-    if not any(isinstance(dim, GlobalUnstructuredMap) for dim in space):
-        layout = _without_replicas(u)
-        dims = [DimTransfer.of(split, dim) for split, dim in zip(layout.splits, space, strict=True)]
-        transfer = ArrayTransfer(layout, dims, range(topology.comm.size))
-        transfer.to_parts(topology, u.local, buffer)
-    elif 0 not in u.components:
-        u.take(coords, out=buffer)
+    transfer = ArrayTransfer(_without_replicas(u), space, range(topology.comm.size))
+    transfer.to_parts(topology, u.local, buffer)
     return {"__version__": version, "buffer": buffer, "dim_data": emit(maps, version)}
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, cast, overload
+from typing import Any, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,19 +27,29 @@ from pencils.layout import ProcessGrid
 
 
 @dataclass(frozen=True)
-class GlobalDimMap(ABC):
-    """All processes along one dimension.
-
-    `make_global` builds the `GlobalBlockMap`, `GlobalCyclicMap` or `GlobalUnstructuredMap`.
+class GlobalDimMap:
+    """All processes along one dimension, whose maps fit together.
 
     Parameters
     ----------
-    parts : tuple of DimMap
-        The map of every grid rank, in order; they fit together.
+    parts : sequence of DimMap
+        The map of every grid rank, in order; all of one type.
+
+    Examples
+    --------
+    >>> lists = [np.array([4, -7]), np.array([4, 2, 0])]
+    >>> maps = [UnstructuredMap(size=4, nprocs=2, rank=r, indices=i) for r, i in enumerate(lists)]
+    >>> points = GlobalDimMap(maps)
+    >>> points.kind, points.counts, points.owner(2), points.owners(4), points.distinct
+    ('unstructured', array([2, 3]), (1, 1), [(0, 0), (1, 0)], 4)
     """
 
-    kind: ClassVar[MapKind]
-    parts: tuple[DimMap, ...]
+    parts: Sequence[DimMap]
+
+    @property
+    def kind(self) -> MapKind:
+        """Distribution: "block", "cyclic" or "unstructured"."""
+        return self.parts[0].kind
 
     @property
     def size(self) -> int:
@@ -62,13 +71,24 @@ class GlobalDimMap(ABC):
         """Number of points that each grid rank owns."""
         return np.array([part.count for part in self.parts], np.int64)
 
-    @abstractmethod
-    def _find(self, indices: Indices) -> tuple[Indices, Indices]:
-        """Grid ranks and local indices of global ones that exist."""
+    @cached_property
+    def bounds(self) -> Indices:
+        """Of blocks: grid rank r owns ``bounds[r] .. bounds[r + 1] - 1``."""
+        return np.concatenate([[0], np.cumsum(self.counts)])
 
-    def _missing(self, indices: Indices) -> NDArray[np.bool_]:
-        """Whether no process owns an index, for each."""
-        return np.asarray((indices < 0) | (indices >= self.size))
+    @cached_property
+    def distinct(self) -> int:
+        """Number of different global indices that are owned."""
+        if self.kind != "unstructured":
+            return int(self.bounds[-1])
+        return len(self._table[0]) - int(self._repeated.sum())
+
+    def first_shared(self) -> int | None:
+        """Smallest global index that several grid ranks own, if there is one."""
+        if self.kind != "unstructured":
+            return None
+        shared = self._table[0][1:][self._repeated]
+        return int(shared[0]) if len(shared) else None
 
     @overload
     def owner(self, indices: int) -> tuple[int, int]: ...
@@ -93,10 +113,9 @@ class GlobalDimMap(ABC):
             If an index does not exist.
         """
         given = as_indices(indices)
-        check_present(
-            "global", given, self._missing(given), f"none of {self.nprocs} processes owns it"
-        )
-        ranks, local = self._find(given)
+        absent = self._count_owners(given) == 0
+        check_present("global", given, absent, f"none of {self.nprocs} processes owns it")
+        ranks, local = self._find(given, 0)
         return as_given(given, ranks), as_given(given, local)
 
     def owners(self, index: int) -> list[tuple[int, int]]:
@@ -104,138 +123,65 @@ class GlobalDimMap(ABC):
 
         Only unstructured dimensions can have several owners.
         """
-        missing = self._missing(as_indices(index)).item()
-        return [] if missing else [self.owner(index)]
+        given = as_indices(index)
+        found = (self._find(given, number) for number in range(int(self._count_owners(given))))
+        return [(int(rank), int(local)) for rank, local in found]
 
-    def last_owner(self, indices: Indices) -> Indices:
-        """Highest grid rank that owns each of some global indices that exist."""
-        return self._find(indices)[0]
+    def owner_mask(self, rank: int, *, last: bool) -> NDArray[np.bool_]:
+        """Whether a grid rank is the first, or the last, owner of each of its points."""
+        owned = np.asarray(self.parts[rank].owned)
+        found: NDArray[np.bool_] = self._find(owned, -1 if last else 0)[0] == rank
+        return found
 
-    def first_shared(self) -> int | None:
-        """Smallest global index that several grid ranks own, if there is one."""
-        return None
+    def with_one_owner(self, *, last: bool) -> GlobalDimMap:
+        """Return the map where only the first, or the last, of several owners has each point."""
+        if self.first_shared() is None:
+            return self
+        lists = [cast("UnstructuredMap", part) for part in self.parts]
+        masks = (self.owner_mask(rank, last=last) for rank in range(self.nprocs))
+        kept = zip(lists, masks, strict=True)
+        return GlobalDimMap([replace(part, indices=part.indices[mask]) for part, mask in kept])
 
+    def _count_owners(self, indices: Indices) -> Indices:
+        """Count the owners of each index."""
+        if self.kind != "unstructured":
+            return np.asarray((indices >= 0) & (indices < self.size), np.int64)
+        known = self._table[0]
+        return np.searchsorted(known, indices, side="right") - np.searchsorted(known, indices)
 
-class GlobalBlockMap(GlobalDimMap):
-    """Consecutive blocks.
-
-    Examples
-    --------
-    >>> cut = make_global(
-    ...     [BlockMap(size=5, nprocs=2, rank=r, start=3 * r, stop=3 + 2 * r) for r in range(2)]
-    ... )
-    >>> cut.owner(4), cut.bounds
-    ((1, 1), array([0, 3, 5]))
-    """
-
-    kind: ClassVar[MapKind] = "block"
-
-    @cached_property
-    def bounds(self) -> Indices:
-        """Grid rank r owns ``bounds[r] .. bounds[r + 1] - 1``."""
-        return np.concatenate([[0], np.cumsum(self.counts)])
+    def _find(self, indices: Indices, number: int) -> tuple[Indices, Indices]:
+        """Grid ranks and local indices of global ones that exist, at owner `number` of each."""
+        match self.parts[0]:
+            case BlockMap():
+                ranks = np.searchsorted(self.bounds, indices, side="right") - 1
+                return ranks, indices - self._origins[ranks]
+            case CyclicMap(block_size=block_size):
+                block, within = np.divmod(indices, block_size)
+                cycle, ranks = np.divmod(block, self.nprocs)
+                return ranks, cycle * block_size + within
+        known, all_ranks, local = self._table
+        place = np.searchsorted(known, indices, side="right" if number < 0 else "left") + number
+        return all_ranks[place], local[place]
 
     @cached_property
     def _origins(self) -> Indices:
-        """Global index of the first point of each buffer, before wrapping around."""
+        """Global index of the first point of the buffer of each block, before wrapping around."""
         return self.bounds[:-1] - np.array([part.ghosts[0] for part in self.parts], np.int64)
-
-    def _find(self, indices: Indices) -> tuple[Indices, Indices]:
-        ranks = np.searchsorted(self.bounds, indices, side="right") - 1
-        return ranks, indices - self._origins[ranks]
-
-
-class GlobalCyclicMap(GlobalDimMap):
-    """Blocks of equal size, assigned to the processes in turn.
-
-    Examples
-    --------
-    >>> cyclic = make_global([CyclicMap(size=9, nprocs=3, rank=r, block_size=2) for r in range(3)])
-    >>> cyclic.counts, cyclic.owner([7, 8])
-    (array([4, 3, 2]), (array([0, 1]), array([3, 2])))
-    """
-
-    kind: ClassVar[MapKind] = "cyclic"
-
-    @property
-    def block_size(self) -> int:
-        """Number of points of a block."""
-        return cast("CyclicMap", self.parts[0]).block_size
-
-    def _find(self, indices: Indices) -> tuple[Indices, Indices]:
-        block, within = np.divmod(indices, self.block_size)
-        cycle, ranks = np.divmod(block, self.nprocs)
-        return ranks, cycle * self.block_size + within
-
-
-class GlobalUnstructuredMap(GlobalDimMap):
-    """Lists of indices, which may have indices in common.
-
-    Examples
-    --------
-    >>> lists = [np.array([4, -7]), np.array([4, 2, 0])]
-    >>> maps = [UnstructuredMap(size=4, nprocs=2, rank=r, indices=i) for r, i in enumerate(lists)]
-    >>> points = make_global(maps)
-    >>> points.owner(2), points.owners(4), points.distinct
-    ((1, 1), [(0, 0), (1, 0)], 4)
-    """
-
-    kind: ClassVar[MapKind] = "unstructured"
 
     @cached_property
     def _table(self) -> tuple[Indices, Indices, Indices]:
         """All lists joined and sorted: global indices, grid ranks, local indices."""
         joined = np.concatenate([part.owned for part in self.parts])
         order = np.argsort(joined, kind="stable")
-        starts = np.cumsum(self.counts) - self.counts
         ranks = np.repeat(np.arange(self.nprocs), self.counts)
-        local = np.arange(len(joined)) - np.repeat(starts, self.counts)
+        local = np.arange(len(joined)) - np.repeat(self.bounds[:-1], self.counts)
         return joined[order], ranks[order], local[order]
 
     @property
-    def distinct(self) -> int:
-        """Number of different global indices."""
+    def _repeated(self) -> NDArray[np.bool_]:
+        """Whether each index of the table but the first equals the one before it."""
         known = self._table[0]
-        return int(np.count_nonzero(known[1:] != known[:-1])) + min(1, len(known))
-
-    def last_owner(self, indices: Indices) -> Indices:
-        """Highest grid rank that owns each of some global indices that exist."""
-        known, ranks, _ = self._table
-        return ranks[np.searchsorted(known, indices, side="right") - 1]
-
-    def first_shared(self) -> int | None:
-        """Smallest global index that several grid ranks own, if there is one."""
-        known = self._table[0]
-        shared = known[1:][known[1:] == known[:-1]]
-        return int(shared[0]) if len(shared) else None
-
-    def _missing(self, indices: Indices) -> NDArray[np.bool_]:
-        known = self._table[0]
-        ends = (np.searchsorted(known, indices, side=side) for side in ("left", "right"))
-        return np.equal(*ends)
-
-    def _find(self, indices: Indices) -> tuple[Indices, Indices]:
-        known, ranks, local = self._table
-        first = np.searchsorted(known, indices)
-        return ranks[first], local[first]
-
-    def owners(self, index: int) -> list[tuple[int, int]]:
-        """List all ``(grid rank, local index)`` of one global index; empty if it has no owner."""
-        known, ranks, local = self._table
-        first, last = (np.searchsorted(known, index, side=side) for side in ("left", "right"))
-        return list(zip(ranks[first:last].tolist(), local[first:last].tolist(), strict=True))
-
-
-_GLOBAL: dict[type[DimMap], type[GlobalDimMap]] = {
-    BlockMap: GlobalBlockMap,
-    CyclicMap: GlobalCyclicMap,
-    UnstructuredMap: GlobalUnstructuredMap,
-}
-
-
-def make_global(parts: Sequence[DimMap]) -> GlobalDimMap:
-    """Join the maps of all processes along one dimension, in the order of their grid ranks."""
-    return _GLOBAL[type(parts[0])](tuple(parts))
+        return np.equal(known[1:], known[:-1])
 
 
 def check_points(part: DimMap, points: int, dim: int) -> None:
@@ -270,13 +216,13 @@ class GlobalDist:
     --------
     >>> dist = GlobalDist(
     ...     (
-    ...         make_global(
+    ...         GlobalDimMap(
     ...             [
     ...                 BlockMap(size=4, nprocs=2, rank=r, start=2 * r, stop=2 * r + 2)
     ...                 for r in range(2)
     ...             ]
     ...         ),
-    ...         make_global([CyclicMap(size=7, nprocs=3, rank=r) for r in range(3)]),
+    ...         GlobalDimMap([CyclicMap(size=7, nprocs=3, rank=r) for r in range(3)]),
     ...     )
     ... )
     >>> dist.global_shape, dist.grid_shape, dist.owner((3, 4)), dist.owned(4)

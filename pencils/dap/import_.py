@@ -18,7 +18,7 @@ from pencils.dap.collective import exchange_metadata
 from pencils.dap.dim_dict import as_array
 from pencils.dap.errors import UnsupportedError
 from pencils.dap.export import comm as ordered_comm
-from pencils.dap.global_maps import GlobalBlockMap, GlobalDimMap, GlobalDist
+from pencils.dap.global_maps import GlobalDimMap, GlobalDist
 from pencils.dap.maps import BlockMap, LocalDist, UnstructuredMap, Widths
 from pencils.dap.validate import metadata
 from pencils.dap.view import DistributedView
@@ -205,7 +205,7 @@ def _singletons(
 
 def _is_whole(dim: GlobalDimMap) -> bool:
     """Whether a dimension is one block on one process, without ghosts."""
-    return isinstance(dim, GlobalBlockMap) and dim.nprocs == 1 and dim.parts[0].ghosts == (0, 0)
+    return dim.kind == "block" and dim.nprocs == 1 and dim.parts[0].ghosts == (0, 0)
 
 
 def _field(
@@ -282,9 +282,9 @@ def imported_dim(whole: GlobalDimMap, halo: ImportHalo) -> ImportedDim | None:
 
     Examples
     --------
-    >>> from pencils.dap import make_global
+    >>> from pencils.dap import GlobalDimMap
     >>> inner = {"size": 9, "nprocs": 2}
-    >>> whole = make_global(
+    >>> whole = GlobalDimMap(
     ...     [
     ...         BlockMap(**inner, rank=0, start=0, stop=4, ghosts=(0, 2)),
     ...         BlockMap(**inner, rank=1, start=4, stop=9, ghosts=(2, 0)),

@@ -92,6 +92,14 @@ class DimMap(ABC):
     def _locals(self, indices: Indices, *, ghosts: bool) -> Indices:
         """Convert global indices; -1 for those that this process does not have."""
 
+    @abstractmethod
+    def count_below(self, bounds: Indices) -> Indices:
+        """Count the owned points with a global index less than each of `bounds`."""
+
+    def rising(self, first: int, last: int) -> Indices:
+        """Positions, among the owned points, of number ``first .. last - 1`` by global index."""
+        return np.arange(first, last)
+
     @property
     def extent(self) -> int:
         """Number of points in the buffer, ghosts included."""
@@ -196,6 +204,10 @@ class BlockMap(DimMap):
         """Global indices of the owned points."""
         return range(self.start, self.stop)
 
+    def count_below(self, bounds: Indices) -> Indices:
+        """Count the owned points with a global index less than each of `bounds`."""
+        return np.clip(bounds - self.start, 0, self.count)
+
     def _globals(self, local: Indices) -> Indices:
         indices = local + (self.start - self.ghosts[0])
         return indices % max(self.size, 1) if self.periodic else indices
@@ -238,10 +250,7 @@ class CyclicMap(DimMap):
     @property
     def count(self) -> int:
         """Number of owned points."""
-        blocks, rest = divmod(self.size, self.block_size)
-        rounds, left = divmod(blocks, self.nprocs)
-        last = self.block_size if self.rank < left else rest if self.rank == left else 0
-        return self.block_size * rounds + last
+        return int(self.count_below(np.array(self.size)))
 
     @property
     def owned(self) -> range | Indices:
@@ -249,6 +258,13 @@ class CyclicMap(DimMap):
         if self.block_size == 1:
             return range(self.rank, self.size, self.nprocs)
         return self._globals(np.arange(self.count))
+
+    def count_below(self, bounds: Indices) -> Indices:
+        """Count the owned points with a global index less than each of `bounds`."""
+        block, within = np.divmod(bounds, self.block_size)
+        cycle, last = np.divmod(block, self.nprocs)
+        in_last = np.where(last == self.rank, within, (last > self.rank) * self.block_size)
+        return self.block_size * cycle + in_last
 
     def _globals(self, local: Indices) -> Indices:
         cycle, within = np.divmod(local, self.block_size)
@@ -294,6 +310,14 @@ class UnstructuredMap(DimMap):
     @cached_property
     def _order(self) -> Indices:
         return np.argsort(self.indices)
+
+    def count_below(self, bounds: Indices) -> Indices:
+        """Count the owned points with a global index less than each of `bounds`."""
+        return np.searchsorted(self.indices, bounds, sorter=self._order)
+
+    def rising(self, first: int, last: int) -> Indices:
+        """Positions, among the owned points, of number ``first .. last - 1`` by global index."""
+        return self._order[first:last]
 
     def _globals(self, local: Indices) -> Indices:
         return self.indices[local]

@@ -1,185 +1,256 @@
-"""Copies between the blocks of a pencil and the parts of a block or cyclic distribution.
+"""Copies between the blocks of a pencil and the parts of any other distribution.
 
 A pencil divides an array into *blocks*, the other distribution divides it into *parts*: one block
-and one part for each process. Up to the point where data move, this is arithmetic that answers for
-any rank of either side.
+and one part for each process. Along every dimension, each process arranges its points: those of a
+part in rising order, which is block by block; those of a block part by part. Then a block and a
+part share one box of the arranged arrays. Arranging copies only where points are not consecutive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
+
+import numpy as np
 
 from pencils.array.allocation import Array, memory_axes
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import Exchange
 from pencils.comm.pack import MessageBlock, MessageSpec
 from pencils.comm.topology import Topology
-from pencils.dap.global_maps import GlobalBlockMap, GlobalCyclicMap, GlobalDimMap
+from pencils.dap.global_maps import GlobalDimMap
+from pencils.dap.maps import CyclicMap, Indices
 from pencils.layout import Layout, ProcessGrid, Split
 
+Points = slice | Indices
+AxisView = tuple[slice, tuple[int, int]]  # part of an axis, and the two axes that it is reshaped to
 Slices = tuple[slice, slice]
-# A slice of an axis, and the shape of the two axes that it is reshaped to.
-AxisView = tuple[slice, tuple[int, int]]
-Common = tuple[int, Slices, Slices]  # view, slices in the block, slices in the part
-ROUNDS, ROW = range(2)  # the two views of an axis
-_FIRST_ROW = slice(0, 1)
+_CALL = "redistribution"
+_ROUNDS, _ROW = range(2)
 
 
-class Overlap(NamedTuple):
-    """Points of one dimension that this rank (`here`) shares with a peer (`there`)."""
+class Axis(NamedTuple):
+    """One dimension of an array on one process, as it is exchanged.
 
-    peer: int
-    view: int
-    here: Slices
-    there: Slices
+    Parameters
+    ----------
+    points : slice or numpy.ndarray
+        Positions of the exchanged points in the array, arranged.
+    views : sequence of AxisView
+        Of the arranged axis; as many on all processes.
+    boxes : sequence of list of MessageBlock
+        For each view, what is shared with the processes along this dimension.
+    """
+
+    points: Points
+    views: Sequence[AxisView]
+    boxes: Sequence[list[MessageBlock]]
 
 
-@dataclass(frozen=True)
-class DimTransfer:
-    """One dimension: the blocks of a pencil, and the parts of a block or cyclic distribution.
-
-    The dimension is a sequence of rounds of equal length, the last of which may be incomplete, and
-    every round is cut at `cuts`. A block distribution is one round. What a block and a part share
-    of several rounds is not contiguous in the block, but it is one box if the axis is reshaped to
-    two: rounds, and the points of a round. The rounds that lie completely in a block are copied in
-    this view; what remains of the block at either end, in the view of all its points as one row.
+def block_axis(split: Split, whole: GlobalDimMap, block: int) -> Axis:
+    """Arrange the points of a block along one dimension, part by part.
 
     Parameters
     ----------
     split : Split
         The blocks; not replicated.
-    cuts : tuple of int
-        Part p has the points ``cuts[p] .. cuts[p + 1] - 1`` of every round.
-
-    Examples
-    --------
-    >>> dim = DimTransfer(Split(14, 1), (0, 3, 6))  # 2 rounds, and 2 points more
-    >>> dim.block_views(0)
-    ((slice(0, 12, None), (2, 6)), (slice(0, 14, None), (1, 14)))
-    >>> for overlap in dim.of_part(0):
-    ...     print(overlap.view, overlap.here, overlap.there)
-    0 (slice(0, 2, None), slice(0, 3, None)) (slice(0, 2, None), slice(0, 3, None))
-    1 (slice(0, 1, None), slice(6, 8, None)) (slice(0, 1, None), slice(12, 14, None))
+    whole : GlobalDimMap
+        The parts; points of several parts are arranged several times.
+    block : int
+        Number of the block.
     """
+    start, stop = split.bounds(block)
+    if whole.kind == "cyclic":
+        views = _round_view(split, whole, block), _row(stop - start)
+        boxes: tuple[list[MessageBlock], ...] = [], []
+        for part in range(whole.nprocs):
+            for view, here, there in _cyclic_overlaps(split, whole, block, part):
+                boxes[view].append(MessageBlock(part, here, (there[0].start, there[1].start)))
+        return _cyclic_axis(split, whole, slice(0, stop - start), views, boxes)
+    bounds = np.array([start, stop])
+    points, row, begin = [np.empty(0, np.int64)], [], 0
+    for peer, dim in enumerate(whole.parts):
+        low, high = dim.count_below(bounds).tolist()
+        if low < high:
+            local = dim.rising(low, high) + dim.ghosts[0]
+            points.append(dim.local_to_global(local) - start)
+            end = begin + high - low
+            row.append(MessageBlock(peer, (slice(0, 1), slice(begin, end)), (0, low)))
+            begin = end
+    return Axis(_consecutive(np.concatenate(points)), [_row(begin)], [row])
 
-    split: Split
-    cuts: tuple[int, ...]
 
-    @classmethod
-    def of(cls, split: Split, whole: GlobalDimMap) -> DimTransfer:
-        """Make one from the blocks of a pencil and the map of all processes."""
-        if isinstance(whole, GlobalBlockMap):
-            return cls(split, tuple(whole.bounds.tolist()))
-        assert isinstance(whole, GlobalCyclicMap)
-        block_size = min(whole.block_size, max(1, whole.size))  # so that a round can be counted
-        return cls(split, tuple(block_size * part for part in range(whole.nprocs + 1)))
+def part_axis(split: Split, whole: GlobalDimMap, number: int) -> Axis:
+    """Arrange the points of a part along one dimension, block by block; see `block_axis`."""
+    part = whole.parts[number]
+    points = _consecutive(part.rising(0, part.count))
+    if isinstance(part, CyclicMap):
+        rounds = split.points // _round_length(whole)
+        size = _round_length(whole) // whole.nprocs
+        views = (slice(0, rounds * size), (rounds, size)), _row(part.count)
+        boxes: tuple[list[MessageBlock], ...] = [], []
+        for block in range(split.parts):
+            for view, there, here in _cyclic_overlaps(split, whole, block, number):
+                boxes[view].append(MessageBlock(block, here, (there[0].start, there[1].start)))
+        return _cyclic_axis(split, whole, points, views, boxes)
+    bounds = np.array([*(split.bounds(block)[0] for block in range(split.parts)), split.points])
+    ends = part.count_below(bounds).tolist()
+    before = (np.diff(other.count_below(bounds)) for other in whole.parts[:number])
+    begins = sum(before, np.zeros(split.parts, np.int64)).tolist()
+    row = [
+        MessageBlock(block, (slice(0, 1), slice(*ends[block : block + 2])), (0, begin))
+        for block, begin in enumerate(begins)
+        if ends[block] < ends[block + 1]
+    ]
+    return Axis(points, [_row(part.count)], [row])
 
-    @property
-    def parts(self) -> int:
-        """Number of parts."""
-        return len(self.cuts) - 1
 
-    @property
-    def length(self) -> int:
-        """Number of points in a complete round."""
-        return max(1, self.cuts[-1])
+def _cyclic_axis(
+    split: Split,
+    whole: GlobalDimMap,
+    points: Points,
+    views: Sequence[AxisView],
+    boxes: Sequence[list[MessageBlock]],
+) -> Axis:
+    """Omit the views that no block needs: the same ones on all ranks."""
+    used = set()
+    for block in range(split.parts):
+        (start, stop), (first, last) = split.bounds(block), _rounds(split, whole, block)
+        used |= {_ROUNDS} if first < last else set()
+        used |= {_ROW} if stop - start > (last - first) * _round_length(whole) else set()
+    kept = sorted(used)
+    return Axis(points, [views[view] for view in kept], [boxes[view] for view in kept])
 
-    @cached_property
-    def views(self) -> tuple[int, ...]:
-        """The views that any block needs: the same on all ranks."""
-        used = set()
-        for block in range(self.split.parts):
-            (start, stop), (first, last) = self.split.bounds(block), self._rounds(block)
-            used |= {ROUNDS} if first < last else set()
-            used |= {ROW} if stop - start > (last - first) * self.length else set()
-        return tuple(sorted(used))
 
-    def block_views(self, block: int) -> tuple[AxisView, AxisView]:
-        """View the axis of a block as rounds, and as one row."""
-        start, stop = self.split.bounds(block)
-        first, last = self._rounds(block)
-        part = slice(first * self.length - start, last * self.length - start)
-        return (part, (last - first, self.length)), _row(stop - start)
-
-    def part_views(self, part: int) -> tuple[AxisView, AxisView]:
-        """View the axis of a part as rounds, and as one row."""
-        low, high = self.cuts[part : part + 2]
-        rounds, rest = divmod(self.split.points, self.length)
-        complete = rounds * (high - low)
-        count = complete + min(max(rest - low, 0), high - low)
-        return (slice(0, complete), (rounds, high - low)), _row(count)
-
-    def of_block(self, block: int) -> Iterator[Overlap]:
-        """Yield what a block shares with any part."""
-        for part in range(self.parts):
-            for view, in_block, in_part in self._common(block, part):
-                yield Overlap(part, view, in_block, in_part)
-
-    def of_part(self, part: int) -> Iterator[Overlap]:
-        """Yield what a part shares with any block."""
-        for block in range(self.split.parts):
-            for view, in_block, in_part in self._common(block, part):
-                yield Overlap(block, view, in_part, in_block)
-
-    def _common(self, block: int, part: int) -> Iterator[Common]:
-        start, stop = self.split.bounds(block)
-        (low, high), length = self.cuts[part : part + 2], self.length
-        width, (first, last) = high - low, self._rounds(block)
-        if width and first < last:
-            in_block = slice(0, last - first), slice(low, high)
-            yield ROUNDS, in_block, (slice(first, last), slice(0, width))
-        before, after = (start, min(stop, first * length)), (last * length, stop)
-        for number, (lo, hi) in ((first - 1, before), (last, after)):
-            begin, end = max(lo, number * length + low), min(hi, number * length + high)
-            if begin < end:
-                shift = number * (length - width) + low  # of this round in the part
-                here, there = slice(begin - start, end - start), slice(begin - shift, end - shift)
-                yield ROW, (_FIRST_ROW, here), (_FIRST_ROW, there)
-
-    def _rounds(self, block: int) -> tuple[int, int]:
-        """First round that lies completely in a block, and the one after the last."""
-        start, stop = self.split.bounds(block)
-        first = -(-start // self.length)
-        return first, max(first, stop // self.length)
+def _consecutive(points: Indices) -> Points:
+    """Convert consecutive positions to a slice."""
+    if not len(points):
+        return slice(0, 0)
+    consecutive = (np.diff(points) == 1).all()
+    return slice(int(points[0]), int(points[-1]) + 1) if consecutive else points
 
 
 def _row(points: int) -> AxisView:
     return slice(0, points), (1, points)
 
 
-class TransferSide(NamedTuple):
-    """One rank of either side: how to view its array, and what to exchange of every view.
+def _round_length(whole: GlobalDimMap) -> int:
+    """Points of a round: of one block of a cyclic distribution for every process."""
+    part = cast("CyclicMap", whole.parts[0])
+    return whole.nprocs * min(part.block_size, max(1, whole.size))
+
+
+def _rounds(split: Split, whole: GlobalDimMap, block: int) -> tuple[int, int]:
+    """First round that lies completely in a block of a pencil, and the one after the last."""
+    start, stop = split.bounds(block)
+    first = -(-start // _round_length(whole))
+    return first, max(first, stop // _round_length(whole))
+
+
+def _round_view(split: Split, whole: GlobalDimMap, block: int) -> AxisView:
+    """View the rounds that lie completely in a block of a pencil."""
+    (first, last), length = _rounds(split, whole, block), _round_length(whole)
+    start = split.bounds(block)[0]
+    return slice(first * length - start, last * length - start), (last - first, length)
+
+
+def _cyclic_overlaps(
+    split: Split, whole: GlobalDimMap, block: int, part: int
+) -> Iterator[tuple[int, Slices, Slices]]:
+    """Yield what a block of a pencil and a part of a cyclic distribution share.
+
+    The part has points of every round, which are not consecutive in the block. They are one box
+    where an axis is viewed as two: rounds, and the points of a round. What remains at both ends of
+    the block, outside of complete rounds, is viewed as one row.
+
+    Yields
+    ------
+    view : int
+        Number of the view.
+    in_block, in_part : tuple of slice
+        The box in the view of the block, and in that of the part.
+    """
+    (start, stop), (first, last) = split.bounds(block), _rounds(split, whole, block)
+    length = _round_length(whole)
+    width = length // whole.nprocs
+    low, high = width * part, width * (part + 1)
+    if first < last:
+        in_block = slice(0, last - first), slice(low, high)
+        yield _ROUNDS, in_block, (slice(first, last), slice(0, width))
+    before, after = (start, min(stop, first * length)), (last * length, stop)
+    for number, (lo, hi) in ((first - 1, before), (last, after)):
+        begin, end = max(lo, number * length + low), min(hi, number * length + high)
+        if begin < end:
+            shift = number * (length - width) + low  # of this round in the part
+            here, there = slice(begin - start, end - start), slice(begin - shift, end - shift)
+            yield _ROW, (slice(0, 1), here), (slice(0, 1), there)
+
+
+class Arrangement(NamedTuple):
+    """One process: how its array is arranged, and what is exchanged of it.
 
     Parameters
     ----------
     order : tuple of int
-        Memory order of the pencil; the views have their axes in it.
-    views : sequence of tuple of AxisView
-        One for each dimension, in logical order.
-    pieces : sequence of list of MessageBlock
-        For each view, the boxes to exchange.
+        Memory order of the pencil; arranged arrays have their axes in it.
+    axes : tuple of Axis
+        All dimensions, in memory order.
+    boxes : list of list of MessageBlock
+        For each combination of views of the axes, the boxes that are exchanged.
     """
 
     order: tuple[int, ...]
-    views: Sequence[tuple[AxisView, ...]]
-    pieces: Sequence[list[MessageBlock]]
+    axes: tuple[Axis, ...]
+    boxes: list[list[MessageBlock]]
 
-    def arrays(self, array: Array) -> list[Array]:
-        """Make the views of an array with leading component axes; nothing is copied."""
-        lead = array.ndim - len(self.order)
-        arranged = array.transpose(memory_axes(self.order, lead))
-        arrays = []
-        for views in self.views:
-            along = [views[dim] for dim in self.order]
-            key: tuple[Any, ...] = (..., *(part for part, _ in along))
+    def gather(self, array: Array) -> Array:
+        """Arrange an array, which is copied unless all points are consecutive."""
+        found = self._slice(array)
+        for axis, points in self._lists():
+            found = found.take(points, axis)
+        return found
+
+    def room(self, array: Array) -> Array:
+        """Return what receives the points of an array, arranged: a view of it if possible."""
+        found = self._slice(array)
+        for axis, points in self._lists():
+            shape = list(found.shape)
+            shape[axis] = len(points)
+            found = np.empty(shape, found.dtype)
+        return found
+
+    def scatter(self, arranged: Array, array: Array) -> None:
+        """Copy what `room` returned to the array, where it is not a view of it."""
+        lists = dict(self._lists())
+        if lists:
+            first = range(len(lists))
+            target = np.moveaxis(self._slice(array), [*lists], first)
+            target[np.ix_(*lists.values())] = np.moveaxis(arranged, [*lists], first)
+
+    def views(self, arranged: Array) -> list[Array]:
+        """View an arranged array in all combinations of views of its axes."""
+        lead = arranged.shape[: arranged.ndim - len(self.order)]
+        found = []
+        for views in product(*(axis.views for axis in self.axes)):
+            key: tuple[Any, ...] = (..., *(part for part, _ in views))
             # NumPy never copies to split axes.
-            shape = arranged.shape[:lead] + tuple(n for _, axes in along for n in axes)
-            arrays.append(arranged[key].reshape(shape))
-        return arrays
+            found.append(arranged[key].reshape(lead + tuple(n for _, two in views for n in two)))
+        return found
+
+    def _slice(self, array: Array) -> Array:
+        """View an array with leading component axes: axes and consecutive points arranged."""
+        along = (a.points if isinstance(a.points, slice) else slice(None) for a in self.axes)
+        key: tuple[Any, ...] = (..., *along)
+        view: Array = array.transpose(memory_axes(self.order, array.ndim - len(self.order)))[key]
+        return view
+
+    def _lists(self) -> Iterator[tuple[int, Indices]]:
+        """Yield axes, counted from the end, along which points are not consecutive."""
+        for number, axis in enumerate(self.axes, -len(self.axes)):
+            if not isinstance(axis.points, slice):
+                yield number, axis.points
 
 
 @dataclass(frozen=True)
@@ -190,43 +261,38 @@ class ArrayTransfer:
     ----------
     layout : Layout
         Of the pencil.
-    dims : sequence of DimTransfer
-        The dimensions, in logical order.
+    dims : sequence of GlobalDimMap
+        The parts along every dimension, in logical order.
     members : sequence of int
         Rank on the pencil of every rank of the other array, whose ranks are in C order.
 
     Examples
     --------
+    >>> from pencils.dap import CyclicMap, GlobalDimMap
     >>> from pencils.layout import build_layout
-    >>> layout = build_layout((4, 6), 2, decomp=1)
-    >>> cuts = (0, 3, 4), (0, 6)
-    >>> transfer = ArrayTransfer(layout, [*map(DimTransfer, layout.splits, cuts)], range(2))
-    >>> [(piece.peer, piece.start) for piece in transfer.block(1).pieces[0]]
-    [(0, (0, 0, 0, 3)), (1, (0, 0, 0, 3))]
+    >>> dims = [GlobalDimMap([CyclicMap(size=6, nprocs=2, rank=r) for r in range(2)])]
+    >>> transfer = ArrayTransfer(build_layout((6,), 2), dims, range(2))
+    >>> [[(box.peer, box.start) for box in boxes] for boxes in transfer.block(1).boxes]
+    [[(0, (2, 0)), (1, (2, 0))], [(1, (0, 1))]]
     """
 
     layout: Layout
-    dims: Sequence[DimTransfer]
+    dims: Sequence[GlobalDimMap]
     members: Sequence[int]
 
     @property
     def grid(self) -> ProcessGrid:
         """Process grid of the parts."""
-        return ProcessGrid(tuple(dim.parts for dim in self.dims))
+        return ProcessGrid(tuple(dim.nprocs for dim in self.dims))
 
-    def block(self, rank: int) -> TransferSide:
-        """Return the side of a rank that has a block."""
-        along = list(zip(self.dims, self.layout.parts(rank), strict=True))
-        views = [dim.block_views(block) for dim, block in along]
-        overlaps = [dim.of_block(block) for dim, block in along]
-        return self._side(views, overlaps, lambda parts: self.members[self.grid.rank(parts)])
+    def block(self, rank: int) -> Arrangement:
+        """Arrange the block of a rank."""
+        coords = self.layout.parts(rank)
+        return self._arrange(block_axis, coords, lambda parts: self.members[self.grid.rank(parts)])
 
-    def part(self, rank: int) -> TransferSide:
-        """Return the side of a rank that has a part, by its number in the other array."""
-        along = list(zip(self.dims, self.grid.coords(rank), strict=True))
-        views = [dim.part_views(part) for dim, part in along]
-        overlaps = [dim.of_part(part) for dim, part in along]
-        return self._side(views, overlaps, self.layout.rank)
+    def part(self, rank: int) -> Arrangement:
+        """Arrange the part of a rank, given by its number in the other array."""
+        return self._arrange(part_axis, self.grid.coords(rank), self.layout.rank)
 
     def to_blocks(self, topology: Topology, part: Array, block: Array) -> None:
         """Fill the blocks from the parts. *Collective* over the ranks of the pencil.
@@ -238,57 +304,57 @@ class ArrayTransfer:
         part, block : numpy.ndarray
             The arrays of this process, components first.
         """
-        self._move(topology, (part, block), back=False)
+        self._move(topology, part, block, back=False)
 
     def to_parts(self, topology: Topology, block: Array, part: Array) -> None:
         """Fill the parts from the blocks; see `to_blocks`. *Collective*."""
-        self._move(topology, (part, block), back=True)
+        self._move(topology, part, block, back=True)
 
-    def _move(self, topology: Topology, arrays: tuple[Array, Array], *, back: bool) -> None:
-        if not all(dim.views for dim in self.dims):  # no points
+    def _move(self, topology: Topology, part: Array, block: Array, *, back: bool) -> None:
+        if 0 in self.layout.shape:
             return
-        sides = self.part(self.members.index(topology.rank)), self.block(topology.rank)
-        with agreed(topology.comm, "redistribution"):  # one rank may have no memory for it
-            views = [side.arrays(array) for side, array in zip(sides, arrays, strict=True)]
-        of_part, of_block = zip((side.pieces for side in sides), views, strict=True)
-        (sends, sources), (recvs, targets) = (of_block, of_part) if back else (of_part, of_block)
+        with agreed(topology.comm, _CALL):  # one rank may have no memory for it
+            parts = self.part(self.members.index(topology.rank)), part
+            blocks = self.block(topology.rank), block
+            (away, source), (home, target) = (blocks, parts) if back else (parts, blocks)
+            received = home.room(target)
+            sources, targets = away.views(away.gather(source)), home.views(received)
         axes = 2 * len(self.dims)
         specs = [
-            MessageSpec(away, home, view.shape[: view.ndim - axes], view.dtype)
-            for away, home, view in zip(sends, recvs, targets, strict=True)
+            MessageSpec(sends, recvs, view.shape[: view.ndim - axes], view.dtype)
+            for sends, recvs, view in zip(away.boxes, home.boxes, targets, strict=True)
         ]
         exchange = Exchange(topology, specs, axes=axes)
         try:
-            with agreed(topology.comm, "redistribution"):
+            with agreed(topology.comm, _CALL):
                 bound = exchange.prepare(sources, targets, disjoint=True)
                 bound.reserve()
             bound.run()
         finally:
             exchange.free()
+        home.scatter(received, target)
 
-    def _side(
+    def _arrange(
         self,
-        views: Sequence[tuple[AxisView, AxisView]],
-        overlaps: Sequence[Iterable[Overlap]],
+        axis_of: Callable[[Split, GlobalDimMap, int], Axis],
+        coords: Sequence[int],
         rank_of: Callable[[Sequence[int]], int],
-    ) -> TransferSide:
-        """Combine what was found along every dimension, for every combination of views."""
-        found = [list(along) for along in overlaps]
-        chosen = list(product(*(dim.views for dim in self.dims)))
-        pieces = []
-        for numbers in chosen:
-            along = [
-                [overlap for overlap in every if overlap.view == view]
-                for every, view in zip(found, numbers, strict=True)
-            ]
-            pieces.append([self._piece(combined, rank_of) for combined in product(*along)])
-        by_view = [tuple(v[n] for v, n in zip(views, numbers, strict=True)) for numbers in chosen]
-        return TransferSide(self.layout.order, by_view, pieces)
-
-    def _piece(
-        self, overlaps: Sequence[Overlap], rank_of: Callable[[Sequence[int]], int]
-    ) -> MessageBlock:
+    ) -> Arrangement:
+        """Arrange all dimensions of a process, and combine what it shares along each."""
         order = self.layout.order
-        key = tuple(part for dim in order for part in overlaps[dim].here)
-        start = tuple(part.start for dim in order for part in overlaps[dim].there)
-        return MessageBlock(rank_of([overlap.peer for overlap in overlaps]), key, start)
+        along = list(map(axis_of, self.layout.splits, self.dims, coords))
+        axes = tuple(along[dim] for dim in order)
+        boxes = [
+            [self._box(found, rank_of) for found in product(*chosen)]
+            for chosen in product(*(axis.boxes for axis in axes))
+        ]
+        return Arrangement(order, axes, boxes)
+
+    def _box(
+        self, along: Sequence[MessageBlock], rank_of: Callable[[Sequence[int]], int]
+    ) -> MessageBlock:
+        """Combine what is shared along every dimension, in memory order."""
+        peers = dict(zip(self.layout.order, (box.peer for box in along), strict=True))
+        key = tuple(part for box in along for part in box.key)
+        start = tuple(begin for box in along for begin in box.start)
+        return MessageBlock(rank_of([peers[dim] for dim in range(len(along))]), key, start)

@@ -19,14 +19,12 @@ from pencils.comm.reduce import ReduceOp, as_reduce_op
 from pencils.comm.topology import topology_of, translate
 from pencils.dap.emit import emit
 from pencils.dap.global_maps import (
-    GlobalBlockMap,
     GlobalDimMap,
     GlobalDist,
-    GlobalUnstructuredMap,
     check_points,
 )
 from pencils.dap.maps import BlockMap, DimMap, Indices, brief
-from pencils.dap.transfer import ArrayTransfer, DimTransfer
+from pencils.dap.transfer import ArrayTransfer
 from pencils.errors import PencilMismatchError
 from pencils.pencil import Pencil
 
@@ -56,10 +54,10 @@ class DistributedView(Uncopied):
     Examples
     --------
     >>> import pencils
-    >>> from pencils.dap import CyclicMap, make_global
+    >>> from pencils.dap import CyclicMap, GlobalDimMap
     >>> comm = pencils.Pencil(5).comm
     >>> part = CyclicMap(size=5)
-    >>> view = DistributedView(comm, GlobalDist((make_global([part]),)), (part,), np.arange(5.0))
+    >>> view = DistributedView(comm, GlobalDist((GlobalDimMap([part]),)), (part,), np.arange(5.0))
     >>> view
     <DistributedView of float64: global shape (5,), local shape (5,) on rank 0 of 1
       dimension 0: cyclic, owns 0..4 of 5 points>
@@ -155,52 +153,47 @@ class DistributedView(Uncopied):
             op = None if reduce is None else as_reduce_op(reduce, dtype)
             agree(halo=widths, reduce=op)
             components, dims = self._split_dims(pencil)
-            lists = any(isinstance(dim, GlobalUnstructuredMap) for dim in dims)
+            lists = any(dim.kind == "unstructured" for dim in dims)
             field = PencilArray.allocated(pencil, dtype, components, halo=widths, zero=lists)
-        if not lists:
-            splits = zip(pencil.layout.splits, dims, strict=True)
-            transfer = ArrayTransfer(
-                pencil.layout, [DimTransfer.of(*both) for both in splits], members
-            )
-            transfer.to_blocks(pencil.topology, self.local, field.local)
-        elif 0 not in components:
-            self._put_points(field, dims, op)
+            values, single = self._without_shared(dims, last=op is None)
+        transfer = ArrayTransfer(pencil.layout, single, members)
+        transfer.to_blocks(pencil.topology, values, field.local)
+        if op is not None and single != list(dims) and 0 not in components:
+            self._combine(field, dims, op)
         return field
 
-    def _put_points(
-        self, field: PencilArray, dims: Sequence[GlobalDimMap], op: ReduceOp | None
-    ) -> None:
-        """Write the owned elements to a field, point by point. *Collective*.
+    def _without_shared(
+        self, dims: Sequence[GlobalDimMap], *, last: bool
+    ) -> tuple[Array, list[GlobalDimMap]]:
+        """Omit all owners of a point but the first, or the last."""
+        values = self.local
+        single = [dim.with_one_owner(last=last) for dim in dims]
+        for axis, (dim, one) in enumerate(zip(dims, single, strict=True), -len(dims)):
+            if one is not dim:
+                values = values.compress(dim.owner_mask(self.maps[axis].rank, last=last), axis)
+        return values, single
 
-        With an operation, the first owners write, then the values of the others are combined.
-        """
-        topology, maps = topology_of(self.comm), self.maps[self.ndim - len(dims) :]
-        with agreed(topology.comm, "DistributedView.to_pencil"):  # one may have no memory for it
-            owned = [np.asarray(part.owned) for part in maps]
-            owners = [
-                dim.last_owner(here) if op is None else dim.owner(here)[0]
-                for dim, here in zip(dims, owned, strict=True)
-            ]
-            chosen = [ranks == part.rank for ranks, part in zip(owners, maps, strict=True)]
-            coords = np.ix_(*(here[keep] for here, keep in zip(owned, chosen, strict=True)))
-            key: tuple[Any, ...] = (..., *np.ix_(*chosen))
-            values = self.local if all(map(np.all, chosen)) else self.local[key]
-        field.put(coords, values)
-        if op is not None and any(dim.first_shared() is not None for dim in dims):
-            with agreed(topology.comm, "DistributedView.to_pencil"):
-                others = np.nonzero(~reduce(np.logical_and.outer, chosen))
-                points = [here[places] for here, places in zip(owned, others, strict=True)]
-                key = (..., *others)
-                values = self.local[key]
-            field.put(points, values, reduce=op)
+    def _combine(self, field: PencilArray, dims: Sequence[GlobalDimMap], op: ReduceOp) -> None:
+        """Combine the values of all but the first owners with those of a field. *Collective*."""
+        with agreed(field.pencil.topology.comm, "DistributedView.to_pencil"):
+            parts = self.maps[-len(dims) :]
+            masks = (
+                dim.owner_mask(part.rank, last=False) for dim, part in zip(dims, parts, strict=True)
+            )
+            others = np.nonzero(~reduce(np.logical_and.outer, masks))
+            owned = map(np.asarray, self.owned[-len(dims) :])
+            points = [here[places] for here, places in zip(owned, others, strict=True)]
+            key: tuple[Any, ...] = (..., *others)
+            values = self.local[key]
+        field.put(points, values, reduce=op)
 
     def _split_dims(self, pencil: Pencil) -> tuple[tuple[int, ...], tuple[GlobalDimMap, ...]]:
         """Separate components from space dimensions, and check that these fit a pencil."""
         lead = max(0, self.ndim - pencil.ndim)
         components, dims = self.dist.dims[:lead], self.dist.dims[lead:]
-        whole = all(isinstance(dim, GlobalBlockMap) and dim.nprocs == 1 for dim in components)
+        whole = all(dim.kind == "block" and dim.nprocs == 1 for dim in components)
         fits = [
-            isinstance(dim, GlobalUnstructuredMap) or dim.size == points
+            dim.kind == "unstructured" or dim.size == points
             for dim, points in zip(dims, pencil.shape, strict=False)
         ]
         if not whole or len(fits) != pencil.ndim or not all(fits):

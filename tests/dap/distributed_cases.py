@@ -6,9 +6,9 @@ from pencils.dap import (
     BlockMap,
     CyclicMap,
     DistributedView,
+    GlobalDimMap,
     GlobalDist,
     UnstructuredMap,
-    make_global,
 )
 
 
@@ -65,7 +65,7 @@ def random_dist(rng, shape, size, kinds="bcus"):
     """Draw the maps of all processes."""
     return GlobalDist(
         tuple(
-            make_global(KINDS[str(rng.choice(list(kinds)))](rng, points, nprocs))
+            GlobalDimMap(KINDS[str(rng.choice(list(kinds)))](rng, points, nprocs))
             for points, nprocs in zip(shape, random_grid(rng, size, len(shape)), strict=True)
         )
     )

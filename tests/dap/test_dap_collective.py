@@ -23,9 +23,9 @@ from pencils.dap import (
     BlockMap,
     CollectiveError,
     DAPWarning,
+    GlobalDimMap,
     iter_collective_issues,
     iter_issues,
-    make_global,
     metadata,
     validate_collective,
 )
@@ -266,7 +266,7 @@ def test_metadata_stand_for_exports(world):
     everybody = exports(*world)
     sent = [pickle.loads(pickle.dumps(metadata(one))) for one in everybody]
     assert validate_collective(sent) == validate_collective(everybody)
-    assert validate_collective(sent).dims == tuple(map(make_global, world[1]))
+    assert validate_collective(sent).dims == tuple(map(GlobalDimMap, world[1]))
 
 
 def test_an_error_tells_where_it_is_and_survives_the_journey():

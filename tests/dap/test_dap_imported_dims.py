@@ -6,7 +6,7 @@ from dap_cases import block_dims, buffer_of, cyclic_dims
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pencils.dap import BlockMap, UnstructuredMap, make_global
+from pencils.dap import BlockMap, GlobalDimMap, UnstructuredMap
 from pencils.dap.import_ import imported_dim
 
 versions = st.sampled_from(["0.9.0", "0.10.0"])
@@ -15,7 +15,7 @@ versions = st.sampled_from(["0.9.0", "0.10.0"])
 @given(st.data(), versions, st.sampled_from(["keep", "drop"]))
 def test_every_process_finds_its_points_and_as_wide_a_halo_as_all_have(data, version, halo):
     parts = data.draw(block_dims(version))
-    found = imported_dim(make_global(parts), halo)
+    found = imported_dim(GlobalDimMap(parts), halo)
     assert found.bounds == (*(part.start for part in parts), parts[-1].stop)
     for part in parts:
         lo, hi = found.margins(part.rank)
@@ -28,7 +28,7 @@ def test_every_process_finds_its_points_and_as_wide_a_halo_as_all_have(data, ver
 @given(st.data(), versions)
 def test_a_halo_is_trimmed_only_where_the_ends_have_none(data, version):
     parts = data.draw(block_dims(version))
-    found = imported_dim(make_global(parts), "keep")
+    found = imported_dim(GlobalDimMap(parts), "keep")
     widths = np.array([part.ghosts for part in parts])
     if widths.min(axis=0).any():
         assert (found.width, found.trimmed) == (tuple(widths.min(axis=0)), False)
@@ -45,7 +45,7 @@ def test_wrapped_padding_leaves_the_points_that_are_there_once(data):
     if not parts:
         return
     lo, hi = parts[0].boundary[0], parts[-1].boundary[1]
-    found = imported_dim(make_global(parts), "wrap")
+    found = imported_dim(GlobalDimMap(parts), "wrap")
     assert found.bounds[0] == 0
     assert found.bounds[-1] == parts[0].size - lo - hi
     for part in parts:
@@ -57,7 +57,7 @@ def test_wrapped_padding_leaves_the_points_that_are_there_once(data):
 
 @given(st.data(), versions)
 def test_cyclic_dimensions_have_no_blocks(data, version):
-    assert imported_dim(make_global(data.draw(cyclic_dims(version))), "keep") is None
+    assert imported_dim(GlobalDimMap(data.draw(cyclic_dims(version))), "keep") is None
 
 
 @pytest.mark.parametrize(
@@ -78,11 +78,11 @@ def test_only_a_replicated_point_is_a_singleton(nprocs, size, indices, one_to_on
         )
         for r in range(nprocs)
     ]
-    found = imported_dim(make_global(parts), "keep")
+    found = imported_dim(GlobalDimMap(parts), "keep")
     assert (found is not None and found.singleton) == singleton
     assert found is None or found.bounds == tuple(range(nprocs + 1))
 
 
 def test_boundary_points_of_dimensions_that_do_not_wrap_stay_owned():
     part = BlockMap(size=10, start=0, stop=10, boundary=(2, 1))
-    assert imported_dim(make_global([part]), "wrap").bounds == (0, 10)
+    assert imported_dim(GlobalDimMap([part]), "wrap").bounds == (0, 10)

@@ -6,7 +6,7 @@ from dap_cases import any_dims, buffer_of, cyclic_indices, versions, worlds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pencils.dap import BlockMap, CyclicMap, GlobalDist, UnstructuredMap, make_global
+from pencils.dap import BlockMap, CyclicMap, GlobalDimMap, GlobalDist, UnstructuredMap
 from pencils.errors import ArgumentError
 
 dims = versions.flatmap(any_dims)
@@ -23,7 +23,7 @@ def test_cyclic_maps_deal_blocks_in_turn(size, nprocs, block_size):
     for part, indices in zip(parts, owned, strict=True):
         assert part.local_to_global(np.arange(len(indices))).tolist() == indices
         assert part.global_to_local(indices).tolist() == list(range(len(indices)))
-    whole = make_global(parts)
+    whole = GlobalDimMap(parts)
     for rank, indices in enumerate(owned):
         for local, index in enumerate(indices):
             assert whole.owner(index) == (rank, local)
@@ -67,7 +67,7 @@ def check_place(part, index, places, *, ghosts):
 
 @given(dims)
 def test_global_maps_know_all_owners(parts):
-    whole = make_global(parts)
+    whole = GlobalDimMap(parts)
     assert (whole.size, whole.nprocs, whole.periodic) == (
         parts[0].size,
         len(parts),
@@ -95,13 +95,13 @@ def test_global_maps_know_all_owners(parts):
 
 @given(dims.filter(lambda parts: parts[0].kind == "block"))
 def test_bounds_are_where_blocks_begin_and_end(parts):
-    bounds = make_global(parts).bounds.tolist()
+    bounds = GlobalDimMap(parts).bounds.tolist()
     assert bounds == [*(part.start for part in parts), parts[0].size]
 
 
 @given(dims.filter(lambda parts: parts[0].kind == "unstructured"))
 def test_distinct_and_shared_indices_are_counted(parts):
-    whole = make_global(parts)
+    whole = GlobalDimMap(parts)
     joined = [index for part in parts for index in part.owned.tolist()]
     shared = {index for index in joined if joined.count(index) > 1}
     assert whole.distinct == len(set(joined))
@@ -111,7 +111,7 @@ def test_distinct_and_shared_indices_are_counted(parts):
 @given(worlds(3))
 def test_the_whole_array_agrees_with_every_process(world):
     _, along = world
-    dist = GlobalDist(tuple(map(make_global, along)))
+    dist = GlobalDist(tuple(map(GlobalDimMap, along)))
     grid = tuple(len(parts) for parts in along)
     assert dist.grid_shape == grid
     assert dist.global_shape == tuple(parts[0].size for parts in along)
@@ -131,7 +131,7 @@ def test_the_whole_array_agrees_with_every_process(world):
 
 def test_owner_takes_arrays_for_many_elements():
     parts = [BlockMap(size=6, nprocs=2, rank=r, start=3 * r, stop=3 * r + 3) for r in range(2)]
-    dist = GlobalDist((make_global(parts), make_global(parts)))
+    dist = GlobalDist((GlobalDimMap(parts), GlobalDimMap(parts)))
     i, j = np.indices((6, 6))
     rank, local = dist.owner((i, j))
     assert rank.tolist() == (i // 3 * 2 + j // 3).tolist()
@@ -139,7 +139,7 @@ def test_owner_takes_arrays_for_many_elements():
 
 
 def test_what_is_not_an_element_raises():
-    dist = GlobalDist((make_global([BlockMap(size=3, start=0, stop=3)]),))
+    dist = GlobalDist((GlobalDimMap([BlockMap(size=3, start=0, stop=3)]),))
     with pytest.raises(ArgumentError, match="one entry for each of 1 dimensions"):
         dist.owner((1, 2))
     with pytest.raises(ArgumentError, match=r"must lie in the process grid \(1,\)"):

@@ -1,4 +1,4 @@
-"""Boxes that are copied between blocks and parts, with all ranks played in one process."""
+"""Boxes that are copied between blocks and parts, with the processes of all ranks in one."""
 
 from itertools import product
 
@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pencils.comm.reduce import ReduceOp, as_reduce_op
-from pencils.dap import BlockMap, CyclicMap, make_global
-from pencils.dap.transfer import ArrayTransfer, DimTransfer
+from pencils.dap import BlockMap, CyclicMap, GlobalDimMap, UnstructuredMap
+from pencils.dap.transfer import ArrayTransfer
 from pencils.errors import ArgumentError
 from pencils.layout import build_layout
 
@@ -19,13 +19,20 @@ from pencils.layout import build_layout
 def parts(draw, points):
     """Draw what every process along a dimension owns."""
     nprocs = draw(st.integers(1, 4))
-    if draw(st.booleans()):
+    kind = draw(st.sampled_from("bcu"))
+    if kind == "c":
         size = draw(st.integers(1, 5))
         return [
             CyclicMap(size=points, nprocs=nprocs, rank=r, block_size=size) for r in range(nprocs)
         ]
     inner = draw(st.lists(st.integers(0, points), min_size=nprocs - 1, max_size=nprocs - 1))
     bounds = [0, *sorted(inner), points]
+    if kind == "u":
+        lists = np.split(np.array(draw(st.permutations(range(points))), int), bounds[1:-1])
+        return [
+            UnstructuredMap(size=points, nprocs=nprocs, rank=r, indices=one)
+            for r, one in enumerate(lists)
+        ]
     return [
         BlockMap(size=points, nprocs=nprocs, rank=r, start=bounds[r], stop=bounds[r + 1])
         for r in range(nprocs)
@@ -50,13 +57,12 @@ def layouts(draw, ndim):
 @st.composite
 def cases(draw):
     layout = draw(layouts(draw(st.integers(1, 3))))
-    return layout, [make_global(draw(parts(points))) for points in layout.shape]
+    return layout, [GlobalDimMap(draw(parts(points))) for points in layout.shape]
 
 
 def make_transfer(layout, dims):
-    found = [DimTransfer.of(split, dim) for split, dim in zip(layout.splits, dims, strict=True)]
     size = int(np.prod([dim.nprocs for dim in dims]))
-    return ArrayTransfer(layout, found, range(max(size, layout.size)))
+    return ArrayTransfer(layout, dims, range(max(size, layout.size)))
 
 
 def make_parts(transfer, dims, data):
@@ -73,21 +79,24 @@ def make_blocks(layout, data):
 
 
 def move(sources, targets):
-    """Move what ranks share from one side to the other, as the ranks say, and compare both."""
-    for (here, (away, array)), (there, (home, other)) in product(
+    """Move what ranks share from one side to the other, and compare what both sides expect."""
+    rooms = [home.room(other) for home, other in targets]
+    for (here, (away, array)), (there, (home, _)) in product(
         enumerate(sources), enumerate(targets)
     ):
-        views = zip(away.arrays(array), home.arrays(other), strict=True)
+        views = zip(away.views(away.gather(array)), home.views(rooms[there]), strict=True)
         for number, (source, target) in enumerate(views):
-            assert np.shares_memory(target, other) or not target.size
-            sends = [piece for piece in away.pieces[number] if piece.peer == there]
-            recvs = [piece for piece in home.pieces[number] if piece.peer == here]
+            assert np.shares_memory(target, rooms[there]) or not target.size
+            sends = [box for box in away.boxes[number] if box.peer == there]
+            recvs = [box for box in home.boxes[number] if box.peer == here]
             assert len(sends) == len(recvs)
             for send, recv in zip(sends, recvs, strict=True):
                 assert send.start == tuple(part.start for part in recv.key)
                 assert recv.start == tuple(part.start for part in send.key)
                 assert source[send.key].size
                 target[recv.key] = source[send.key]
+    for room, (home, other) in zip(rooms, targets, strict=True):
+        home.scatter(room, other)
 
 
 def sides(transfer, blocks, parts):
@@ -119,13 +128,11 @@ def test_a_cyclic_dimension_takes_few_boxes(points, nprocs, size, blocks):
     """At most one box of complete rounds and two of one row for each pair of ranks."""
     layout = build_layout((points,), blocks)
     maps = [CyclicMap(size=points, nprocs=nprocs, rank=r, block_size=size) for r in range(nprocs)]
-    dims = [make_global(maps)]
-    transfer = make_transfer(layout, dims)
+    transfer = make_transfer(layout, [GlobalDimMap(maps)])
     for rank, part in product(range(blocks), range(nprocs)):
-        shared = [
-            overlap.view for overlap in transfer.dims[0].of_block(rank) if overlap.peer == part
-        ]
-        assert shared in ([], [0], [1], [0, 1], [1, 1], [0, 1, 1])
+        boxes = transfer.block(rank).boxes
+        shared = sorted(sum(box.peer == part for box in view) for view in boxes)
+        assert shared in ([], [0], [1], [2], [0, 0], [0, 1], [0, 2], [1, 1], [1, 2])
     expected = cyclic_indices(points, nprocs, size)
     filled = [np.full(len(part), -1) for part in expected]
     of_blocks, of_parts = sides(transfer, make_blocks(layout, np.arange(points)), filled)
@@ -133,11 +140,22 @@ def test_a_cyclic_dimension_takes_few_boxes(points, nprocs, size, blocks):
     assert [part.tolist() for part in filled] == expected
 
 
+@given(st.integers(0, 60), st.integers(1, 5), st.integers(1, 9))
+def test_cyclic_dimensions_are_not_copied_to_arrange_them(points, nprocs, size):
+    layout = build_layout((points,), nprocs)
+    maps = [CyclicMap(size=points, nprocs=nprocs, rank=r, block_size=size) for r in range(nprocs)]
+    transfer = make_transfer(layout, [GlobalDimMap(maps)])
+    for rank, block in enumerate(make_blocks(layout, np.arange(points))):
+        part = np.zeros(maps[rank].count)
+        assert np.shares_memory(transfer.part(rank).room(part), part) or not len(part)
+        assert np.shares_memory(transfer.block(rank).room(block), block) or not len(block)
+
+
 def test_no_rank_copies_views_that_no_block_needs():
-    whole = make_global([BlockMap(size=8, nprocs=1, rank=0, start=0, stop=8)])
-    cyclic = make_global([CyclicMap(size=8, nprocs=2, rank=r, block_size=2) for r in range(2)])
+    whole = GlobalDimMap([BlockMap(size=8, nprocs=1, rank=0, start=0, stop=8)])
+    cyclic = GlobalDimMap([CyclicMap(size=8, nprocs=2, rank=r, block_size=2) for r in range(2)])
     transfer = make_transfer(build_layout((8, 8), 2), [cyclic, whole])
-    assert [len(transfer.block(rank).pieces) for rank in range(2)] == [1, 1]
+    assert [len(transfer.block(rank).boxes) for rank in range(2)] == [1, 1]
 
 
 def test_combinings_have_names_and_types():

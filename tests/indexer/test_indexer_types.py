@@ -148,7 +148,7 @@ def test_several_owners_in_an_import(comm, operation):
         )
         for rank, order in enumerate(orders)
     ]
-    dist = dap.GlobalDist((dap.make_global(parts),))
+    dist = dap.GlobalDist((dap.GlobalDimMap(parts),))
     for dtype in legal(operation):
         values = values_of(dtype, 4 * comm.size, 7).reshape(comm.size, 4)
         expected = np.empty(4, dtype)
@@ -193,7 +193,10 @@ def test_what_cannot_be_combined_raises_everywhere(comm, world, operation):
             ]
             if alone is not None:
                 view = dap.DistributedView(
-                    alone, dap.GlobalDist((dap.make_global([whole]),)), (whole,), np.zeros(4, dtype)
+                    alone,
+                    dap.GlobalDist((dap.GlobalDimMap([whole]),)),
+                    (whole,),
+                    np.zeros(4, dtype),
                 )
                 calls.append(lambda v=view: v.to_pencil(Pencil(4), reduce=operation))
             text = f"ReduceOp.{operation.name} does not combine values of type {dtype}, but "
