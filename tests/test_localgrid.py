@@ -90,6 +90,7 @@ def test_names_can_be_chosen(comm):
         ("coords", "b"),
         ("a", "2b"),
         ("_fields", "b"),
+        ("axes", "b"),
         ("_a", "b"),
         (1, 2),
     ):

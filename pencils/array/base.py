@@ -48,14 +48,6 @@ class Field:
         "_singletons",
         "_trimmed",
     )
-    _extent: Extent
-    _halo: Widths
-    _local: Array
-    _halo_room: Widths
-    _padded: Array
-    _pencil: Pencil
-    _singletons: frozenset[int]
-    _trimmed: frozenset[int]
 
     @classmethod
     def from_block(

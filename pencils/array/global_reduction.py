@@ -120,21 +120,10 @@ def reduce_field(
 ) -> Any:
     """Reduce over the given axes of all ranks. *Collective*.
 
-    The local part is computed inside the agreement of all ranks: an error on one rank, whatever it
-    is, raises on all.
-
-    Parameters
-    ----------
-    name : str
-        The function that the user called: it names the ufunc, see `UFUNCS`, and is part of errors.
-    u, axis, dtype, out, keepdims, initial, where
-        As in ``ufunc.reduce``.
-    ufunc : numpy.ufunc, optional
-        Another ufunc than that of the name.
-    of : callable, optional
-        Applied to the own block first; `dtype` must then be the type of its result.
-    same : mapping, optional
-        Further arguments on which all ranks must agree.
+    `name` is the function that the user called, which also names the ufunc: see `UFUNCS`. `of` is
+    applied to the own block first; `dtype` must then be the type of its result. `same` are further
+    arguments on which all ranks must agree. The local part is computed inside the agreement of all
+    ranks: an error on one rank, whatever it is, raises on all.
     """
     ufunc = ufunc or UFUNCS.get(name, np.add)
     with agreed(u.pencil.topology.comm, name) as agree:

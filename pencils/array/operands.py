@@ -100,9 +100,23 @@ class FieldSpec(NamedTuple):
 
 def check_source(u: Field | None, pencil: Pencil | None, spec: FieldSpec, name: str = "u") -> None:
     """Check a field to be moved, or that there is none where the pencil has no part."""
-    if pencil is not None:
-        check_field(name, u)
-    _check_field(name, u, pencil, spec)
+    if u is None and pencil is None:
+        return
+    check_field(name, u)
+    assert u is not None
+    if pencil is None:
+        msg = f"{name} must be None on a process that has no part in the pencil"
+        raise ArgumentError(msg)
+    if u.pencil is not pencil and not u.pencil.same_blocks(pencil):
+        msg = f"{name} lies on\n{u.pencil!r}\nbut should lie on\n{pencil!r}"
+        raise PencilMismatchError(msg)
+    given = FieldSpec(u.dtype, u.components, u.singletons)
+    if given != spec:
+        msg = (
+            f"{name} has dtype {given[0]}, components {given[1]} and singleton dimensions "
+            f"{sorted(given[2])}; it must have {spec[0]}, {spec[1]} and {sorted(spec[2])}"
+        )
+        raise ArgumentError(msg)
 
 
 def check_place(u: Field, pencil: Pencil, singletons: frozenset[int]) -> None:
@@ -111,38 +125,18 @@ def check_place(u: Field, pencil: Pencil, singletons: frozenset[int]) -> None:
     check_source(u, pencil, FieldSpec(u.dtype, u.components, singletons))
 
 
-def check_writeable(u: Field) -> None:
+def check_writeable(u: Field, name: str = "u") -> None:
     """Check that the own points of a field may be written."""
     if not u.local.flags.writeable:
-        msg = "u is read-only; pass a field that may be written"
+        msg = f"{name} is read-only; pass a field that may be written"
         raise ArgumentError(msg)
 
 
 def check_out(out: Field | None, pencil: Pencil | None, spec: FieldSpec) -> None:
     """Check a field to be filled, if there is one."""
-    _check_field("out", out, pencil, spec)
-    if out is not None and not out.local.flags.writeable:
-        msg = "out is read-only; pass a field that may be written, or none"
-        raise ArgumentError(msg)
-
-
-def _check_field(name: str, u: Field | None, pencil: Pencil | None, spec: FieldSpec) -> None:
-    if u is None:
-        return
-    check_field(name, u)
-    if pencil is None:
-        msg = f"{name} must be None on a process that has no part in the pencil"
-        raise ArgumentError(msg)
-    if u.pencil is not pencil and not u.pencil.same_blocks(pencil):
-        msg = f"{name} lies on\n{u.pencil!r}\nbut should lie on\n{pencil!r}"
-        raise PencilMismatchError(msg)
-    given = FieldSpec.of(u)
-    if given != spec:
-        msg = (
-            f"{name} has dtype {given[0]}, components {given[1]} and singleton dimensions "
-            f"{sorted(given[2])}; it must have {spec[0]}, {spec[1]} and {sorted(spec[2])}"
-        )
-        raise ArgumentError(msg)
+    if out is not None:
+        check_source(out, pencil, spec, "out")
+        check_writeable(out, "out")
 
 
 def common_pencil(fields: Sequence[Field]) -> Pencil:

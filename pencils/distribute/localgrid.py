@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,43 +17,26 @@ from pencils.layout.integers import as_ints
 from pencils.pencil import Pencil
 
 
+@dataclass(frozen=True, repr=False, eq=False)
 class LocalGrid:
     """Coordinates of a rectilinear grid, each a field that varies along one dimension.
 
     They broadcast against each other and against full fields: ``u = grid.x + 2 * grid.y``.
 
-    Parameters
+    Attributes
     ----------
     pencil : Pencil
         The decomposed grid.
-    axes : sequence of numpy.ndarray
-        Global coordinates along each dimension.
     names : tuple of str
-        Attribute names of the coordinates.
+        Names of the coordinates, by dimension.
+    axes : tuple of numpy.ndarray
+        Global coordinates along each dimension, as given.
     """
 
-    __slots__ = ("_axes", "_fields", "_names", "_pencil")
-
-    def __init__(self, pencil: Pencil, axes: Sequence[Array], names: tuple[str, ...]) -> None:
-        self._pencil = pencil
-        self._axes = tuple(axes)
-        self._names = names
-        self._fields = tuple(partition(pencil, points, dims=dim) for dim, points in enumerate(axes))
-
-    @property
-    def pencil(self) -> Pencil:
-        """The decomposed grid."""
-        return self._pencil
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the coordinates, by dimension."""
-        return self._names
-
-    @property
-    def axes(self) -> tuple[Array, ...]:
-        """Global coordinates along each dimension, as given."""
-        return self._axes
+    pencil: Pencil
+    names: tuple[str, ...]
+    axes: tuple[Array, ...]
+    _fields: tuple[PencilArray, ...]
 
     def coords(self, index: Sequence[int]) -> tuple[Any, ...]:
         """Coordinates of the point with global `index`, which may live on any rank.
@@ -63,16 +47,16 @@ class LocalGrid:
             If the index lies outside the global shape.
         """
         here = as_ints("index", index)
-        self._pencil.owner(here)
-        return tuple(points[i] for points, i in zip(self._axes, here, strict=True))
+        self.pencil.owner(here)
+        return tuple(points[i] for points, i in zip(self.axes, here, strict=True))
 
     def __getattr__(self, name: str) -> PencilArray:
         if name.startswith("_"):  # not set yet, while copy or pickle makes this object
             raise AttributeError(name)
-        if name not in self._names:
-            msg = f"this grid has coordinates {', '.join(self._names)}, but no {name!r}"
+        if name not in self.names:
+            msg = f"this grid has coordinates {', '.join(self.names)}, but no {name!r}"
             raise AttributeError(msg)
-        return self._fields[self._names.index(name)]
+        return self._fields[self.names.index(name)]
 
     def __getitem__(self, key: int | tuple[int, ...]) -> Any:
         """Return the coordinate along one dimension, or with ``(i, j, k)`` those of one point."""
@@ -85,14 +69,14 @@ class LocalGrid:
         return iter(self._fields)
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self._names]
+        return [*super().__dir__(), *self.names]
 
     def __repr__(self) -> str:
         ranges = ", ".join(
             f"{name} [{_short(points[0])} .. {_short(points[-1])}]" if len(points) else f"{name} []"
-            for name, points in zip(self._names, self._axes, strict=True)
+            for name, points in zip(self.names, self.axes, strict=True)
         )
-        return f"<LocalGrid {ranges}>\n  on {self._pencil!r}"
+        return f"<LocalGrid {ranges}>\n  on {self.pencil!r}"
 
 
 def localgrid(
@@ -145,13 +129,15 @@ def localgrid(
             "and are not those of methods"
         )
         raise ArgumentError(msg)
-    return LocalGrid(pencil, points, chosen)
+    fields = tuple(partition(pencil, axis, dims=dim) for dim, axis in enumerate(points))
+    return LocalGrid(pencil, chosen, tuple(points), fields)
 
 
 def _may_be_name(name: object) -> bool:
     if not isinstance(name, str):
         return False
-    return name.isidentifier() and name[0] != "_" and not hasattr(LocalGrid, name)
+    taken = {*dir(LocalGrid), *LocalGrid.__dataclass_fields__}
+    return name.isidentifier() and name[0] != "_" and name not in taken
 
 
 def _short(value: Any) -> str:

@@ -55,10 +55,7 @@ class Box:
 
     def shift(self, offset: Sequence[int]) -> Box:
         """Move by `offset`."""
-        return Box(
-            tuple(i + o for i, o in zip(self.start, offset, strict=True)),
-            tuple(i + o for i, o in zip(self.stop, offset, strict=True)),
-        )
+        return self.grow([(-step, step) for step in offset])
 
     def grow(self, widths: Sequence[tuple[int, int]]) -> Box:
         """Widen by ``(lo, hi)`` along every dimension."""

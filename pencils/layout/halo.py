@@ -97,22 +97,12 @@ def ghost_box(
 
 
 class HaloMessage(NamedTuple):
-    """Ghost points of rank `dest` that are copies of points of rank `source`.
-
-    Parameters
-    ----------
-    source, dest : int
-        Ranks; they may be the same, where a periodic dimension wraps around.
-    box : Box
-        The ghosts in indices of the receiver, which continue beyond the ends of the grid.
-    wrap : tuple of int
-        The same points have the indices ``box.shift(wrap)`` on the sender.
-    """
+    """Ghost points of rank `dest` that are copies of points of rank `source`, maybe the same."""
 
     source: int
     dest: int
-    box: Box
-    wrap: tuple[int, ...]
+    box: Box  # in indices of the receiver, which continue beyond the ends of the grid
+    wrap: tuple[int, ...]  # the same points have the indices ``box.shift(wrap)`` on the sender
 
 
 class Faces(NamedTuple):
