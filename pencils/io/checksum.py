@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from math import gcd, prod
 from typing import Any
 
@@ -54,7 +54,7 @@ def checksum(data: NDArray[Any], first: int = 0) -> int:
         return int(kernels.mixed_sum(words, words.itemsize, first))
     total = 0
     for at in range(0, words.size, _PIECE):
-        total += _mixed_sum(words[at : at + _PIECE], first + at, _ramp())
+        total += _mixed_sum(words[at : at + _PIECE], first + at, _ramp((_PIECE,), (1,)))
     return total % _MODULUS
 
 
@@ -78,7 +78,7 @@ def checksum_box(data: NDArray[Any], start: Sequence[int], shape: Sequence[int])
     for piece in Box.of_shape(data.shape).pieces(max(1, _PIECE // each)):
         index = (at + lo for at, lo in zip(piece.start, start, strict=True))
         first = sum(i * step for i, step in zip(index, steps, strict=True))
-        ramp = _ramp_of_box((*piece.shape, each), (*steps, 1))
+        ramp = _ramp((*piece.shape, each), (*steps, 1))
         part: tuple[Any, ...] = (*piece.slices(), ...)  # an array even of a single element
         total += _mixed_sum(_words(data[part]), first, ramp)
     return total % _MODULUS
@@ -102,14 +102,9 @@ def _mixed_sum(words: NDArray[Any], first: int, ramp: Words) -> int:
     return int(mixed.sum())
 
 
-@cache
-def _ramp() -> Words:
-    return np.arange(_PIECE, dtype=np.uint64) * np.uint64(_STEP)
-
-
 @lru_cache(maxsize=8)
-def _ramp_of_box(shape: tuple[int, ...], steps: tuple[int, ...]) -> Words:
-    """Return the same as `_ramp`, for positions that are `steps` apart along each axis."""
+def _ramp(shape: tuple[int, ...], steps: tuple[int, ...]) -> Words:
+    """Return ``_STEP`` times the positions in a box, which are `steps` apart along each axis."""
     ramp = np.zeros((), np.uint64)
     for n, step in zip(shape, steps, strict=True):
         ramp = ramp[..., np.newaxis] + np.arange(n, dtype=np.uint64) * np.uint64(step)

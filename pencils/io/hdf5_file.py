@@ -1,0 +1,313 @@
+"""Find and describe the datasets of an open HDF5 file. No communication.
+
+A file may refer to any other file of the system as the place of its data: by external links,
+external storage and virtual datasets. Unless the user allows that, it is refused before HDF5 opens
+the other file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+
+from pencils.array.allocation import as_dtype
+from pencils.errors import CheckpointError
+from pencils.io.checksum import checksum
+from pencils.io.file_info import (
+    COORDINATE,
+    RESERVED,
+    DatasetInfo,
+    FileInfo,
+    Identity,
+    Stored,
+    damaged,
+)
+from pencils.io.manifest import Listed, Record, broken
+
+# Names of datasets in an error text.
+_MOST_NAMES = 20
+# Soft links that refer to each other; HDF5 itself follows as many.
+_MOST_LINKS = 16
+# The files of a series; the index in the same folder refers to them.
+_SNAPSHOT = re.compile(r"snapshot-(\d+-)?\d{6,}\.h5")
+_SAME_FILE = "."
+
+
+class HDF5File(NamedTuple):
+    """An open file that is as it was written, as far as its manifest shows."""
+
+    path: str
+    file: Any  # h5py.File
+    record: Record | None  # its manifest, if it has one and it was compared
+    external: bool  # whether data may be in other files
+
+    @property
+    def listed(self) -> Mapping[str, Listed] | None:
+        """The datasets in its manifest, by name; None if it has none."""
+        return None if self.record is None else self.record.manifest.datasets
+
+    def names(self) -> list[str]:
+        """Return the names of all datasets."""
+        found = _list_datasets(self.file)
+        others = () if self.listed is not None else _external_links(self.file)
+        if others and not self.external:
+            raise self._outside(others[0], "a link to")
+        for name in others:
+            thing = self.file.get(name)
+            found += [name] if isinstance(thing, h5py.Dataset) else []
+            inner = _list_datasets(thing) if isinstance(thing, h5py.Group) else ()
+            found += [f"{name}/{one}" for one in inner]
+        return found
+
+    def everything(self, among: Collection[str] | None) -> list[str]:
+        """Return the names of all values, and of the fields in `among`; None means all fields.
+
+        Coordinates, and what other tools have added to a file of pencils, are neither.
+        """
+        if self.listed is not None:
+            self.compare()
+            kinds = {name: listed.kind for name, listed in self.listed.items()}
+        elif RESERVED + "format" in self.file.attrs:
+            kinds = {name: _kind_of(self.file[name]) for name in self.names()}
+        else:
+            return self.names() if among is None else list(among)
+        fields = [name for name, kind in kinds.items() if not kind]
+        values = [name for name, kind in kinds.items() if kind not in ("", COORDINATE)]
+        return [*dict.fromkeys([*(fields if among is None else among), *values])]
+
+    def compare(self) -> list[str]:
+        """Return the names of all datasets; raise CheckpointError if the manifest has others."""
+        found = self.names()
+        if self.listed is None:
+            return found
+        missing = self.listed.keys() - set(found)
+        if missing:
+            raise broken(self.path, f"{', '.join(map(repr, sorted(missing)))}, which it holds, is")
+        for name in found:
+            if name not in self.listed and _kind_of(self.file[name]) != COORDINATE:
+                raise broken(self.path, f"{name!r}, which is not in its list of contents, is")
+        return found
+
+    def is_array(self, name: str) -> bool:
+        """Whether a dataset has a shape, and elements of a type that fields can have."""
+        dataset = self.dataset(name)
+        try:
+            as_dtype(dataset.dtype)
+        except TypeError:
+            return False
+        return dataset.shape is not None
+
+    def is_summed(self, name: str) -> bool:
+        """Whether a dataset has a checksum."""
+        listed = (self.listed or {}).get(name)
+        in_manifest = listed is not None and listed.checksum is not None
+        return in_manifest or RESERVED + "checksum" in self.file[name].attrs
+
+    def dataset(self, name: str) -> Any:
+        """Return a dataset; CheckpointError if there is none, or it may not be read."""
+        found = self._find(name) if self.external else self._find_inside(name)
+        if isinstance(found, h5py.Dataset):
+            return found
+        names = _list_datasets(self.file)
+        listed = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
+        what = "no dataset" if found is None else "a group, not a dataset,"
+        msg = f"{self.path} has {what} named {name!r}; it holds {listed or 'no dataset at all'}"
+        raise CheckpointError(msg)
+
+    def describe(self, name: str) -> DatasetInfo:
+        """Describe a dataset; CheckpointError if that is impossible, or the manifest differs."""
+        path, dataset = self.path, self.dataset(name)
+        info = _describe(path, name, dataset)
+        offset = _plain_offset(path, dataset)
+        if offset is not None and offset + info.nbytes > Path(path).stat().st_size:
+            msg = f"{path} is damaged: it ends before {name!r} does"
+            raise CheckpointError(msg)
+        if not (info.kind and self.file.driver == "fileobj"):  # patches may change its bytes
+            info = replace(info, offset=offset)
+        listed = (self.listed or {}).get(name)
+        if listed is None:
+            return info
+        if (listed.dtype, listed.shape) != Listed.of(info)[1:3]:
+            raise broken(path, f"type or shape of {name!r} is")
+        return info if listed.checksum is None else replace(info, checksum=listed.checksum)
+
+    def info(self, identity: Identity, datasets: Iterable[DatasetInfo]) -> FileInfo:
+        """Read the values among some datasets, and the attributes."""
+        infos, attrs = list(datasets), self.file.attrs
+        values = {one.name: self._read_value(one) for one in infos if one.kind}
+        fields = [one for one in infos if not one.kind]
+        step, time = (attrs.get(RESERVED + name) for name in ("step", "time"))
+        numbers = None if step is None else int(step), None if time is None else float(time)
+        return FileInfo(self.path, identity, fields, values, _user_attrs(attrs), *numbers)
+
+    def _read_value(self, info: DatasetInfo) -> Stored:
+        data = np.asarray(self.file[info.name][()], info.dtype)
+        if info.checksum not in (None, checksum(data)):
+            raise damaged(self.path, [info.name])
+        return Stored(info.kind, data)
+
+    def _outside(self, name: str, how: str) -> CheckpointError:
+        msg = f"{name!r} in {self.path} is {how} another file; external=True follows it"
+        return CheckpointError(msg)
+
+    def _find(self, name: str) -> Any:
+        """Return the object with a name, in this or another file; None if there is none."""
+        try:
+            return self.file[name]
+        except (KeyError, ValueError):
+            return None
+
+    def _find_inside(self, name: str, seen: frozenset[str] = frozenset()) -> Any:
+        """Return the object with a name; None if there is none.
+
+        Raises CheckpointError if it, or data that it shows, are in another file. `seen` are names
+        that lead here by virtual datasets.
+        """
+        self._check_links(name)
+        found = self._find(name)
+        if name in seen or not isinstance(found, h5py.Dataset):
+            return found
+        layout = found.id.get_create_plist()
+        if layout.get_external_count():
+            raise self._outside(name, "stored in")
+        if layout.get_layout() == h5py.h5d.VIRTUAL:
+            self._check_sources(name, layout, seen)
+        return found
+
+    def _check_sources(self, name: str, layout: Any, seen: frozenset[str]) -> None:
+        """Raise CheckpointError if a virtual dataset shows data of other files than snapshots."""
+        is_index = RESERVED + "series" in self.file.attrs
+        for number in range(layout.get_virtual_count()):
+            other, source = layout.get_virtual_filename(number), layout.get_virtual_dsetname(number)
+            if other != _SAME_FILE:
+                if not (is_index and _SNAPSHOT.fullmatch(other)):
+                    raise self._outside(name, f"a view of {other!r},")
+            elif "%" in source:  # a pattern for several names
+                raise self._outside(name, "a view of what may be in")
+            else:
+                self._find_inside(source, seen | {name})
+
+    def _check_links(self, name: str) -> None:
+        """Follow a name link by link, as HDF5 does, but not into other files."""
+        here, parts = "", _split(name)
+        for _ in range(_MOST_LINKS):
+            target = None
+            while parts and target is None:
+                parent, here = here, f"{here}/{parts.pop(0)}"
+                target = self._read_link(name, here)
+            if target is None:
+                return
+            here = "" if target.startswith("/") else parent
+            parts = _split(target) + parts
+        msg = f"{name!r} in {self.path} is a link that leads to no dataset"
+        raise CheckpointError(msg)
+
+    def _read_link(self, name: str, here: str) -> str | None:
+        """Return the target of a soft link; None if `here` is not one."""
+        links, raw = self.file.id.links, here.encode("utf8", "surrogateescape")
+        try:
+            kind = links.get_info(raw).type if links.exists(raw) else None
+        except (KeyError, RuntimeError, ValueError):  # as of a name below a dataset
+            return None
+        if kind in (None, h5py.h5l.TYPE_HARD):
+            return None
+        if kind != h5py.h5l.TYPE_SOFT:
+            raise self._outside(name, "a link to")
+        target: str = links.get_val(raw).decode("utf8", "surrogateescape")
+        return target
+
+
+def _list_datasets(file: Any) -> list[str]:
+    """Return the names of all datasets of a file or group."""
+    found: list[str] = []
+
+    def visit(name: str, thing: object) -> None:
+        if isinstance(thing, h5py.Dataset):
+            found.append(name)
+
+    file.visititems(visit)
+    return found
+
+
+def _external_links(file: Any) -> list[str]:
+    """Return the names of all links to other files."""
+    found: list[str] = []
+
+    def visit(name: bytes, link: Any) -> None:
+        if link.type not in (h5py.h5l.TYPE_HARD, h5py.h5l.TYPE_SOFT):
+            found.append(name.decode("utf8", "surrogateescape"))
+
+    file.id.links.visit(visit, info=True)
+    return found
+
+
+def _split(name: str) -> list[str]:
+    return [part for part in name.split("/") if part not in ("", ".")]
+
+
+def _kind_of(dataset: Any) -> str:
+    """Return `DatasetInfo.kind` of a dataset of a file of pencils, or `COORDINATE`."""
+    if RESERVED + "components" in dataset.attrs:
+        return ""
+    kind: str = dataset.attrs.get(RESERVED + "value", COORDINATE)
+    return kind
+
+
+def _describe(path: str, name: str, dataset: Any) -> DatasetInfo:
+    """Describe a dataset, but for its offset; CheckpointError if no field can hold it."""
+    if dataset.shape is None:
+        msg = f"{name!r} in {path} is empty: it has neither shape nor points"
+        raise CheckpointError(msg)
+    try:
+        dtype = as_dtype(dataset.dtype)
+    except TypeError as error:
+        msg = f"{name!r} in {path} has elements that no field can hold: {error}"
+        raise CheckpointError(msg) from None
+    attrs = dataset.attrs
+    components, total = (attrs.get(RESERVED + key) for key in ("components", "checksum"))
+    ends = map(int, attrs.get(RESERVED + "boundary", ()))
+    return DatasetInfo(
+        name,
+        dataset.shape,
+        dtype if dtype.names else np.dtype(dtype.str),  # without metadata of h5py
+        components=None if components is None else int(components),
+        singletons=tuple(map(bool, attrs.get(RESERVED + "singleton", ()))),
+        periodic=tuple(map(bool, attrs.get(RESERVED + "periodic", ()))),
+        boundary=tuple(zip(ends, ends, strict=True)),
+        kind=attrs.get(RESERVED + "value", ""),
+        checksum=None if total is None else int(total),
+        chunks=dataset.chunks or (),
+    )
+
+
+def _plain_offset(path: str, dataset: Any) -> int | None:
+    """Return where the elements are as plain bytes in this file; None if they are not."""
+    layout = dataset.id.get_create_plist()
+    plain = layout.get_layout() == h5py.h5d.CONTIGUOUS and layout.get_external_count() == 0
+    here = Path(path).samefile(dataset.file.filename)  # false behind an external link
+    native = h5py.h5t.py_create(dataset.dtype, logical=True)
+    if not (plain and here and native.equal(dataset.id.get_type())):
+        return None
+    offset: int | None = dataset.id.get_offset()
+    return offset
+
+
+def _user_attrs(attrs: Any) -> dict[str, Any]:
+    """Return the attributes of the user, without types that other ranks cannot receive."""
+    found: dict[str, Any] = {}
+    for name in attrs:
+        if name.startswith(RESERVED):
+            continue
+        with contextlib.suppress(TypeError, OSError):  # of a type that h5py does not know
+            value = attrs[name]
+            pickle.dumps(value)  # fails for references, at any depth
+            found[name] = value
+    return found
