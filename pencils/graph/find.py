@@ -168,17 +168,7 @@ def partition_graph(
     batches: Mapping[CommunicationOpIdentifier, int],
     numbers: Mapping[CommunicationOpIdentifier, int],
 ) -> DistributedGraphPartition:
-    """Split the graph of one rank into parts.
-
-    Parameters
-    ----------
-    graph : RankGraph
-        The graph.
-    batches : mapping
-        The batch in which each message is sent.
-    numbers : mapping
-        The tag of each message for MPI.
-    """
+    """Split the graph of one rank into parts, given the batch and the tag of each message."""
     first, last = _parts_of_messages(graph.report, batches)
     pids = range(1 + max((*first.values(), *last.values()), default=0))
     rewriter = _Rewriter(graph, first, _parts_of_nodes(graph, last, pids[-1]))

@@ -147,13 +147,7 @@ def needs_of(partition: DistributedGraphPartition) -> dict[Hashable, set[Hashabl
 
 
 def check_names(partition: DistributedGraphPartition) -> None:
-    """Check that each name that parts, messages and results refer to exists exactly once.
-
-    Raises
-    ------
-    ArgumentError
-        If one does not.
-    """
+    """Check that each name that parts, messages and results refer to exists exactly once."""
     parts = partition.parts
     given = Counter(name for part in parts.values() for name in part.given_names())
     for pid, part in parts.items():

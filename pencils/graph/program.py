@@ -31,24 +31,12 @@ Step = tuple[Function, tuple[int, ...], int]  # values[out] = func(*(values[i] f
 
 
 class SlotMessage(NamedTuple):
-    """A message to or from another rank, and the value that it carries.
-
-    Parameters
-    ----------
-    slot : int
-        Number of the value.
-    peer : int
-        The other rank.
-    number, name : int, hashable
-        Tags for MPI and of the user.
-    shape, dtype
-        Of the value.
-    """
+    """A message to or from another rank, and the value that it carries."""
 
     slot: int
     peer: int
-    number: int
-    name: Hashable
+    number: int  # tag for MPI
+    name: Hashable  # tag of the user
     shape: Shape
     dtype: DType
 
@@ -61,44 +49,7 @@ class SlotMessage(NamedTuple):
 class GraphProgram:
     """Steps in the order of their priority; each can be executed once its arguments are computed.
 
-    Parameters
-    ----------
-    partition : DistributedGraphPartition
-        The parts to execute.
-    rank : int
-        The rank that executes them.
-    add_steps : callable
-        ``add_steps(program, part)`` adds the steps of a part, and the slots of its outputs.
-
-    Attributes
-    ----------
-    values : list
-        Constants, by slot; None for all other values.
-    steps : list of tuple
-        Function, slots of the arguments and slot of the result; the most urgent step first.
-    waiting : list of int
-        Number of values that each step waits for.
-    users : list of list of int
-        Steps that wait for each value.
-    uses : list of int
-        Number of uses of each value, as an argument or a result of the graph.
-    ready : list of int
-        Steps that wait for nothing.
-    sends : dict
-        Messages that send each value.
-    early : list of int
-        Values among these that are known before the first step.
-    recvs : list of list of SlotMessage
-        The receives of each part. They are posted when those of all parts two steps earlier have
-        completed, which bounds the memory of long graphs.
-    locks, unlocks : list
-        How many parts have to receive before, and which parts wait for each.
-    inputs : dict
-        Slots of the values that the user passes, by name.
-    outputs : dict
-        Slots of the results of the graph, by name.
-    slots : dict
-        Slots of all values that have a name.
+    ``add_steps(program, part)`` adds the steps of a part, and the slots of its outputs.
     """
 
     def __init__(
@@ -114,25 +65,28 @@ class GraphProgram:
             msg = f"parts need each other: {', '.join(left)}"
             raise PartitionInducedCycleError(msg)
         self.partition = partition
-        self.values: list[Any] = []
-        self.steps: list[Step] = []
-        self.waiting: list[int] = []
-        self.users: list[list[int]] = []
-        self.uses: list[int] = []
-        self.ready: list[int] = []
-        self.sends: dict[int, list[SlotMessage]] = {}
-        self.recvs: list[list[SlotMessage]] = []
-        self.inputs: dict[str, tuple[int, Placeholder | None]] = {}
-        self.slots: dict[str, int] = {}
+        self.values: list[Any] = []  # constants, by slot; None for all other values
+        self.users: list[list[int]] = []  # steps that wait for each value
+        self.uses: list[int] = []  # of each value, as an argument or a result of the graph
+        self.steps: list[Step] = []  # the most urgent first
+        self.waiting: list[int] = []  # number of values that each step waits for
+        self.ready: list[int] = []  # steps that wait for nothing
+        self.sends: dict[int, list[SlotMessage]] = {}  # messages that send each value
+        self.recvs: list[list[SlotMessage]] = []  # receives of each part
+        self.inputs: dict[str, tuple[int, Placeholder | None]] = {}  # slots of the user's values
+        self.slots: dict[str, int] = {}  # of all values that have a name
         self._later: set[int] = set()  # slots that are filled during execution
         for part in parts:
             self._add_recvs(part, rank)
             add_steps(self, part)
             self._add_sends(part, rank)
+        # Values that are sent, and known before the first step.
         self.early = [slot for slot in self.sends if slot not in self._later]
         self.outputs = {name: self.slots[name] for name in partition.overall_output_names}
         for slot in self.outputs.values():
             self.uses[slot] += 1
+        # Receives are posted when those of all parts two steps earlier have completed, which bounds
+        # the memory of long graphs.
         self.locks, self.unlocks = _locks(parts)
 
     def constant(self, value: Any) -> int:

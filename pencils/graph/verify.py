@@ -49,25 +49,14 @@ Numbers = dict[CommunicationOpIdentifier, int]
 
 
 class Endpoint(NamedTuple):
-    """The send or the receive of a message.
-
-    Parameters
-    ----------
-    message : CommunicationOpIdentifier
-        The message.
-    shape, dtype
-        Of the array that is sent or received.
-    step : hashable
-        Step of this rank after which the message is sent, or which needs it.
-    text : str
-        The message as text, for errors that read the same on all ranks: the text of a tag may
-        contain the order of a set, or an address, which differ from rank to rank.
-    """
+    """The send or the receive of a message."""
 
     message: CommunicationOpIdentifier
     shape: Shape
     dtype: DType
-    step: Step
+    step: Step  # of this rank: the message is sent after it, or it needs the message
+    # The message as text, for errors that read the same on all ranks: the text of a tag may contain
+    # the order of a set, or an address, which differ from rank to rank.
     text: str
 
     def array(self) -> str:
@@ -294,12 +283,7 @@ def _raise_if_any(
 def levels(reports: Sequence[MessageReport]) -> tuple[dict[RankStep, int], list[RankStep]]:
     """Count the messages that have to arrive, one after the other, before each step of each rank.
 
-    Returns
-    -------
-    levels : dict
-        For every step that can be executed.
-    stuck : list
-        Steps that wait for each other in a cycle, or lie between two cycles.
+    Returned, too, are steps that wait for each other in a cycle, or lie between two cycles.
     """
     local, remote = _needs(reports)
     needs = {step: [*local[step], *remote[step]] for step in local}
@@ -335,14 +319,10 @@ def _needs(reports: Sequence[MessageReport]) -> tuple[Needs, Needs]:
 
 
 def order_messages(reports: Sequence[MessageReport]) -> tuple[Numbers, Numbers]:
-    """Check the messages of all ranks, and put them in order.
+    """Check the messages of all ranks, and put them in order: return batches and tags for MPI.
 
-    Returns
-    -------
-    batches : dict
-        How many messages have to arrive, one after the other, before each message can be sent.
-    numbers : dict
-        The tag of each message for MPI: how many messages precede it between the same two ranks.
+    The batch is how many messages have to arrive, one after the other, before a message can be
+    sent; the tag is how many messages precede it between the same two ranks.
     """
     check_messages(reports)
     found, stuck = levels(reports)

@@ -21,13 +21,7 @@ _LOOPBACK = "127.0.0.1"
 
 
 class Channel:
-    """A connection that carries lines of JSON.
-
-    Parameters
-    ----------
-    connection : socket.socket
-        A connected socket.
-    """
+    """A connected socket that carries lines of JSON."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -62,19 +56,9 @@ class Channel:
 def connect(*, one_host: bool | None = None) -> tuple[Channel, dict[int, Channel]]:
     """Connect all ranks with rank 0. *Collective*.
 
-    Parameters
-    ----------
-    one_host : bool, optional
-        Whether all ranks are on one host; default: find out.
-
-    Returns
-    -------
-    own : Channel
-        From this rank to its coordinator.
-    channels : dict of int to Channel
-        From a coordinator on this rank to each of its ranks, this one first. On rank 0 these are
-        all ranks, on others none. Where ranks cannot connect, for example because of a firewall
-        between hosts, each rank has a coordinator for itself alone.
+    Returns a channel to the coordinator of this rank, and those of a coordinator on this rank: on
+    rank 0 to all ranks, on others none. Where ranks cannot connect, for example because of a
+    firewall between hosts, each rank has a coordinator for itself alone.
     """
     world = MPI.COMM_WORLD
     pair = socket.socketpair()

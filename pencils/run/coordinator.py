@@ -38,14 +38,8 @@ def join(timeout: float | None, *, one_host: bool | None = None) -> Channel:
 class Coordinator(threading.Thread):
     """Find out whether all ranks have failed, or some, or none, and print it once.
 
-    Parameters
-    ----------
-    channels : dict of int to Channel
-        Connections with ranks, that of this process first.
-    size : int
-        Ranks of the job; if some have no connection, a failure has to end the job for them.
-    timeout : float or None
-        Seconds after which ranks report that they wait.
+    The channel to the rank of this process comes first. If some of the `size` ranks have no
+    channel, a failure has to end the job for them.
     """
 
     def __init__(self, channels: dict[int, Channel], size: int, timeout: float | None) -> None:
@@ -135,17 +129,7 @@ class Coordinator(threading.Thread):
 
 
 class Member:
-    """The connection of a rank with its coordinator.
-
-    Parameters
-    ----------
-    channel : Channel
-        To the coordinator.
-    watch : Watch
-        Finds the position of the program.
-    timeout : float or None
-        Seconds in one call after which the rank reports that it waits.
-    """
+    """A rank, which reports to its coordinator how it ends, or that it waits."""
 
     def __init__(self, channel: Channel, watch: Watch, timeout: float | None) -> None:
         self._watch = watch

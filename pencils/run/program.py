@@ -24,24 +24,7 @@ class NoProgramError(Exception):
 
 
 def execute(kind: Kind, name: str, args: Sequence[str]) -> None:
-    """Run a program.
-
-    Parameters
-    ----------
-    kind : {'file', 'module', 'code'}
-        What `name` is: a path, the name of a module as after ``python -m``, or the code itself.
-    name : str
-        The program.
-    args : sequence of str
-        Its arguments.
-
-    Raises
-    ------
-    NoProgramError
-        If there is no such file or module.
-    BaseException
-        Any error that the program raises.
-    """
+    """Run the program `name`: a path, the name of a module as after ``python -m``, or code."""
     if kind == "module":
         _check_module(name)
         sys.argv[:] = ["-m", *args]  # runpy replaces the first

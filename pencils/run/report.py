@@ -98,27 +98,13 @@ _START = os.getcwd()  # noqa: PTH109 - before the program changes it
 
 @dataclass(frozen=True, slots=True)
 class CodePosition:
-    """The line of the program that a rank executes.
+    """The line of the program that a rank executes."""
 
-    Parameters
-    ----------
-    line : str
-        File and line of the user's program.
-    call : str
-        The source code of the call there.
-    waits_in : str
-        The method of mpi4py in which the rank waits; empty if it does not wait.
-    collective : bool
-        Whether it waits in the last of its collectives.
-    collectives : int or None
-        Number of collectives so far; None if they are not counted.
-    """
-
-    line: str
-    call: str
-    waits_in: str = ""
-    collective: bool = False
-    collectives: int | None = None
+    line: str  # file and line of the user's program
+    call: str  # source code of the call there
+    waits_in: str = ""  # the method of mpi4py in which the rank waits
+    collective: bool = False  # whether it waits in the last of its collectives
+    collectives: int | None = None  # number of collectives so far; None: not counted
 
 
 def line_of(frame: FrameType) -> tuple[str, str]:
@@ -186,33 +172,15 @@ Positions = Mapping[int, CodePosition | str]  # of each rank; or a text why it i
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How the program ended on one rank.
+    """How the program ended on one rank."""
 
-    Parameters
-    ----------
-    kind : {'finished', 'left', 'raised'}
-        Whether it finished, called `sys.exit` with an error, or raised.
-    status : int
-        Exit status.
-    title : str
-        Equal on ranks that ended in the same way.
-    text : str
-        The text to print.
-    frames : int
-        Number of frames of the user's program in the text.
-    agreed : bool
-        Whether the library raised on all ranks.
-    collectives : int or None
-        Number of collectives of the rank; None if they were not counted.
-    """
-
-    kind: Literal["finished", "left", "raised"]
+    kind: Literal["finished", "left", "raised"]  # left: by `sys.exit` with an error
     status: int = 0
-    title: str = ""
-    text: str = ""
-    frames: int = 0
-    agreed: bool = False
-    collectives: int | None = None
+    title: str = ""  # equal on ranks that ended in the same way
+    text: str = ""  # to print
+    frames: int = 0  # of the user's program in the text
+    agreed: bool = False  # whether the library raised on all ranks
+    collectives: int | None = None  # number of collectives; None: not counted
 
     @classmethod
     def of(cls, error: BaseException | None, *, full: bool = False) -> Ending:

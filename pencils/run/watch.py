@@ -117,10 +117,7 @@ class Counting:
 class Watch:
     """Follow the thread that makes this object, which must be the main one.
 
-    Parameters
-    ----------
-    counting : Counting or None
-        Counts the calls; without it, only the current call of the thread can be found out.
+    Without counted calls, only the current call of the thread can be found out.
     """
 
     def __init__(self, counting: Counting | None) -> None:
