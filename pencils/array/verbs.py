@@ -315,6 +315,6 @@ def from_distarray(
     >>> (u + v).sum()
     np.float64(48.0)
     """
-    from pencils.dap.import_ import import_onto
+    from pencils.dap.imports import import_onto
 
     return import_onto(pencil, obj, halo=halo, lenient=lenient)

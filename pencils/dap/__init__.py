@@ -1,13 +1,14 @@
 """The Distributed Array Protocol, versions 0.10 and 0.9: share arrays without copying.
 
 May import `array` and everything below it, not other verbs but `indexer`. Read `maps` first (the
-points of one process along one dimension), then `export` and `import_`. `parse`, `validate` and
-`collective` check exports rule by rule; `transfer` copies to other distributions.
+points of one process along one dimension), then `exports` and `imports`. `validate` and
+`collective` check exports rule by rule; `view` and `transfer` copy to other distributions.
 """
 
 from pencils.dap.collective import iter_collective_issues, validate_collective, validate_on
-from pencils.dap.emit import VERSIONS, emit
-from pencils.dap.errors import (
+from pencils.dap.distributions import GlobalDimMap, GlobalDist, LocalDist
+from pencils.dap.exports import VERSIONS, comm, emit, export
+from pencils.dap.findings import (
     CollectiveError,
     DAPError,
     DAPWarning,
@@ -17,15 +18,10 @@ from pencils.dap.errors import (
     UnsupportedError,
     VersionError,
 )
-from pencils.dap.export import comm, export, export_as
-from pencils.dap.global_maps import (
-    GlobalDimMap,
-    GlobalDist,
-)
-from pencils.dap.import_ import import_array
-from pencils.dap.maps import BlockMap, CyclicMap, DimMap, LocalDist, UnstructuredMap
+from pencils.dap.imports import import_array
+from pencils.dap.maps import BlockMap, CyclicMap, DimMap, UnstructuredMap
 from pencils.dap.validate import Metadata, describe, iter_issues, metadata, validate
-from pencils.dap.view import DistributedView
+from pencils.dap.view import DistributedView, export_as
 
 __all__ = [
     "VERSIONS",

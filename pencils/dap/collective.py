@@ -15,11 +15,10 @@ import numpy as np
 
 from pencils.comm.agree import agreed, as_comm, token
 from pencils.comm.topology import Topology, topology_of
-from pencils.dap.errors import CollectiveError, DAPWarning, Finding
-from pencils.dap.global_maps import GlobalDimMap, GlobalDist
-from pencils.dap.maps import BlockMap, DimMap, LocalDist, brief
-from pencils.dap.parse import is_old
-from pencils.dap.validate import Metadata, metadata, raise_first
+from pencils.dap.distributions import GlobalDimMap, GlobalDist, LocalDist
+from pencils.dap.findings import CollectiveError, DAPWarning, Finding, raise_first
+from pencils.dap.maps import BlockMap, DimMap, brief
+from pencils.dap.validate import Metadata, is_old, metadata
 from pencils.layout import ProcessGrid
 
 if TYPE_CHECKING:

@@ -341,56 +341,6 @@ class UnstructuredMap(DimMap):
         return hash((self.size, self.nprocs, self.rank, self.count, self.one_to_one))
 
 
-@dataclass(frozen=True, slots=True)
-class LocalDist:
-    """The contents of a valid export of one process, but for the elements.
-
-    Parameters
-    ----------
-    version : str
-        Version of the protocol.
-    dtype : numpy.dtype
-        Type of the elements of the buffer.
-    dims : tuple of DimMap
-        The map of every dimension.
-    dist_types : tuple of str
-        Distribution types as in the export: "n" is a block on one process.
-    padding_given : tuple of bool
-        Whether the key "padding" is present, for each dimension.
-    """
-
-    version: str
-    dtype: np.dtype[Any]
-    dims: tuple[DimMap, ...]
-    dist_types: tuple[str, ...]
-    padding_given: tuple[bool, ...]
-
-    @property
-    def global_shape(self) -> tuple[int, ...]:
-        """Shape of the whole array."""
-        return tuple(dim.size for dim in self.dims)
-
-    @property
-    def local_shape(self) -> tuple[int, ...]:
-        """Shape of the buffer, ghosts included."""
-        return tuple(dim.extent for dim in self.dims)
-
-    @property
-    def owned_slices(self) -> tuple[slice, ...]:
-        """Where in the buffer the owned points are."""
-        return tuple(dim.owned_slice for dim in self.dims)
-
-    @property
-    def grid_shape(self) -> tuple[int, ...]:
-        """Number of processes along every dimension."""
-        return tuple(dim.nprocs for dim in self.dims)
-
-    @property
-    def coords(self) -> tuple[int, ...]:
-        """Grid rank along every dimension."""
-        return tuple(dim.rank for dim in self.dims)
-
-
 def brief(owned: range | Indices) -> str:
     """Format global indices for messages.
 

@@ -20,7 +20,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.exchange import Exchange
 from pencils.comm.pack import MessageBlock, MessageSpec
 from pencils.comm.topology import Topology
-from pencils.dap.global_maps import GlobalDimMap
+from pencils.dap.distributions import GlobalDimMap
 from pencils.dap.maps import CyclicMap, Indices
 from pencils.layout import Layout, ProcessGrid, Split
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pencils.dap import BlockMap, GlobalDimMap, UnstructuredMap
-from pencils.dap.import_ import imported_dim
+from pencils.dap.imports import imported_dim
 
 versions = st.sampled_from(["0.9.0", "0.10.0"])
 

@@ -1,8 +1,8 @@
-"""Maps of all processes: which process owns which indices, along one dimension and of an array."""
+"""Distributions of arrays: the maps of one process, or of all, along every dimension."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast, overload
@@ -10,7 +10,7 @@ from typing import Any, cast, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pencils.dap.errors import UnsupportedError
+from pencils.dap.findings import UnsupportedError
 from pencils.dap.maps import (
     BlockMap,
     CyclicMap,
@@ -20,6 +20,7 @@ from pencils.dap.maps import (
     UnstructuredMap,
     as_given,
     as_indices,
+    brief,
     check_present,
 )
 from pencils.errors import ArgumentError
@@ -201,6 +202,93 @@ def check_points(part: DimMap, points: int, dim: int) -> None:
             "the extent of the field"
         )
         raise UnsupportedError(msg, code="U2", dim=dim, key="indices")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalDist:
+    """The contents of a valid export of one process, but for the elements.
+
+    Parameters
+    ----------
+    version : str
+        Version of the protocol.
+    dtype : numpy.dtype
+        Type of the elements of the buffer.
+    dims : tuple of DimMap
+        The map of every dimension.
+    dist_types : tuple of str
+        Distribution types as in the export: "n" is a block on one process.
+    padding_given : tuple of bool
+        Whether the key "padding" is present, for each dimension.
+    """
+
+    version: str
+    dtype: np.dtype[Any]
+    dims: tuple[DimMap, ...]
+    dist_types: tuple[str, ...]
+    padding_given: tuple[bool, ...]
+
+    @property
+    def global_shape(self) -> tuple[int, ...]:
+        """Shape of the whole array."""
+        return tuple(dim.size for dim in self.dims)
+
+    @property
+    def local_shape(self) -> tuple[int, ...]:
+        """Shape of the buffer, ghosts included."""
+        return tuple(dim.extent for dim in self.dims)
+
+    @property
+    def owned_slices(self) -> tuple[slice, ...]:
+        """Where in the buffer the owned points are."""
+        return tuple(dim.owned_slice for dim in self.dims)
+
+    @property
+    def grid_shape(self) -> tuple[int, ...]:
+        """Number of processes along every dimension."""
+        return tuple(dim.nprocs for dim in self.dims)
+
+    @property
+    def coords(self) -> tuple[int, ...]:
+        """Grid rank along every dimension."""
+        return tuple(dim.rank for dim in self.dims)
+
+    def __str__(self) -> str:
+        return "\n".join(_describe(self))
+
+
+def _describe(dist: LocalDist) -> Iterator[str]:
+    yield (
+        f"Distributed Array Protocol {dist.version}: {dist.dtype}, "
+        f"local shape {dist.local_shape} of global shape {dist.global_shape}"
+    )
+    for number, dim in enumerate(dist.dims):
+        periodic = ", periodic" if dim.periodic else ""
+        yield f"  dimension {number}: {_kind(dim)}{periodic}"
+        sides = zip(("below", "above"), dim.boundary, dim.ghosts, strict=True)
+        padding = [f"{side}: {_padding(b, g)}" for side, b, g in sides if b or g]
+        if padding:
+            yield f"    padding {'; '.join(padding)}"
+
+
+def _kind(dim: DimMap) -> str:
+    if dim.nprocs == 1 and isinstance(dim, BlockMap):
+        return f"not distributed, {_points(dim.size)}"
+    kind: str = dim.kind
+    if isinstance(dim, CyclicMap) and dim.block_size > 1:
+        kind = f"cyclic in blocks of {dim.block_size}"
+    part = f"part {dim.rank}" if kind != "block" else str(dim.rank)
+    return f"{kind} {part} of {dim.nprocs}, owns {brief(dim.owned)} of {_points(dim.size)}"
+
+
+def _padding(boundary: int, ghosts: int) -> str:
+    if boundary:
+        return f"{boundary} boundary point{'s' * (boundary > 1)}, owned"
+    return f"{ghosts} ghost{'s' * (ghosts > 1)}"
+
+
+def _points(number: int) -> str:
+    return f"{number} point{'s' * (number != 1)}"
 
 
 @dataclass(frozen=True, slots=True)

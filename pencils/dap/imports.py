@@ -15,11 +15,10 @@ from pencils.comm.agree import agreed, as_comm
 from pencils.comm.memory import array_interface
 from pencils.comm.topology import Topology, topology_of
 from pencils.dap.collective import exchange_metadata
-from pencils.dap.dim_dict import as_array
-from pencils.dap.errors import UnsupportedError
-from pencils.dap.export import comm as ordered_comm
-from pencils.dap.global_maps import GlobalDimMap, GlobalDist
-from pencils.dap.maps import BlockMap, LocalDist, UnstructuredMap, Widths
+from pencils.dap.distributions import GlobalDimMap, GlobalDist, LocalDist
+from pencils.dap.exports import comm as ordered_comm
+from pencils.dap.findings import UnsupportedError, as_array
+from pencils.dap.maps import BlockMap, UnstructuredMap, Widths
 from pencils.dap.validate import metadata
 from pencils.dap.view import DistributedView
 from pencils.errors import ArgumentError, PencilMismatchError

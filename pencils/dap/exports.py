@@ -1,4 +1,4 @@
-"""Export fields: their own memory, or copies in another distribution."""
+"""Export fields by the Distributed Array Protocol, and write the ``dim_data`` of any export."""
 
 from __future__ import annotations
 
@@ -10,25 +10,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from pencils.array.allocation import Array, Widths, padded_slices
-from pencils.array.operands import check_type, signature, topology_among
+from pencils.array.operands import check_type
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import agreed
-from pencils.dap.collective import exchange_metadata
-from pencils.dap.emit import check_version, emit
-from pencils.dap.errors import DAPError, SemanticError, UnsupportedError
-from pencils.dap.global_maps import GlobalDimMap, check_points
+from pencils.dap.findings import UnsupportedError, VersionError
 from pencils.dap.maps import BlockMap, CyclicMap, DimMap, UnstructuredMap
-from pencils.dap.parse import is_old
-from pencils.dap.transfer import ArrayTransfer
-from pencils.dap.validate import Metadata, metadata
+from pencils.dap.validate import is_old, split_padding
 from pencils.errors import ArgumentError
-from pencils.layout import Layout, ProcessGrid, Split
-from pencils.layout.integers import to_int
+from pencils.layout import ProcessGrid, Split
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
 
+VERSIONS = ("0.9.0", "0.10.0")
 ExportHalo = Literal["none", "comm", "all"]
 _HALOS = ("none", "comm", "all")
 _MOST_CACHED = 32
@@ -96,7 +90,7 @@ def export(
     if undistributed not in (None, "n", "b"):
         msg = f"undistributed={undistributed!r} must be 'n' or 'b'"
         raise ArgumentError(msg)
-    _check_elements(field, version)
+    check_elements(field, version)
     widths = field.halo if halo != "none" else ((0, 0),) * field.pencil.ndim
     space, pads = _space(
         field.pencil, field.singletons, widths, field.trimmed, version=version, halo=halo
@@ -110,61 +104,6 @@ def export(
             [*components, *space], version, padded=padded, undistributed=undistributed
         ),
     }
-
-
-def export_as(
-    u: PencilArray, dim_maps: Sequence[DimMap], version: str = "0.10.0"
-) -> dict[str, Any]:
-    """Copy a field to buffers in any distribution, and export these. *Collective*.
-
-    Parameters
-    ----------
-    u : PencilArray
-        The field.
-    dim_maps : sequence of DimMap
-        The points that this process gets along every dimension, components first, without padding;
-        components must be blocks on one process. The processes are in C order of their grid ranks.
-        Any existing index may be in an unstructured dimension, on any number of processes.
-    version : {"0.10.0", "0.9.0"}, optional
-        Version of the protocol.
-
-    Returns
-    -------
-    dict
-        ``__version__``, ``buffer``, a new NumPy array, and ``dim_data``.
-
-    Raises
-    ------
-    DAPError
-        On every rank: the first rule that a map breaks, with the rank at fault.
-    ArgumentError, TypeError
-        On every rank, if an argument is not allowed.
-
-    Examples
-    --------
-    >>> import pencils
-    >>> u = pencils.from_function(pencils.Pencil((4, 2)), lambda i, j: 10 * i + j)
-    >>> odd = UnstructuredMap(size=2, indices=np.array([3, 1]))
-    >>> export_as(u, [odd, CyclicMap(size=2)])["buffer"]
-    array([[30, 31],
-           [10, 11]])
-    """
-    topology = topology_among(u)
-    with agreed(topology.comm, "dap.export_as") as agree:
-        check_type("u", u, PencilArray)
-        agree(**signature(u), version=version)
-        check_version(version)
-        _check_elements(u, version)
-        maps = _read_maps(dim_maps, u.ndim)
-        found = _metadata(u, maps, version)
-    dist = exchange_metadata(topology, found)
-    space = dist.dims[len(u.components) :]
-    with agreed(topology.comm, "dap.export_as"):  # one rank may have no memory for it
-        buffer = np.empty([part.extent for part in maps], u.dtype)
-        maps = [_with_total(part, whole) for part, whole in zip(maps, dist.dims, strict=True)]
-    transfer = ArrayTransfer(_without_replicas(u), space, range(topology.comm.size))
-    transfer.to_parts(topology, u.local, buffer)
-    return {"__version__": version, "buffer": buffer, "dim_data": emit(maps, version)}
 
 
 def comm(field: PencilArray | Pencil) -> MPI.Intracomm:
@@ -193,7 +132,7 @@ def comm(field: PencilArray | Pencil) -> MPI.Intracomm:
     return pencil.topology.in_order((pencil.decomp, pencil.grid), place)
 
 
-def _check_elements(field: PencilArray, version: str) -> None:
+def check_elements(field: PencilArray, version: str) -> None:
     """Raise UnsupportedError unless the elements of a field have a buffer."""
     if field.dtype.kind in "mM":
         msg = f"elements of type {field.dtype} have no buffer; export a view as integers"
@@ -291,74 +230,109 @@ def _view(field: PencilArray, space: Sequence[DimMap]) -> Array:
     return view
 
 
-def _read_maps(dim_maps: object, ndim: int) -> list[DimMap]:
-    if not isinstance(dim_maps, Sequence) or len(dim_maps) != ndim:
-        msg = f"dim_maps must be a sequence of {ndim} maps, one for each dimension of the field"
-        raise ArgumentError(msg)
-    for number, part in enumerate(dim_maps):
-        check_type(f"dim_maps[{number}]", part, DimMap)
-        for name in ("size", "nprocs", "rank", "start", "stop", "block_size"):
-            if to_int(getattr(part, name, 0)) is None:
-                msg = f"dim_maps[{number}].{name} must be an integer, not {getattr(part, name)!r}"
-                raise TypeError(msg)
-    return list(dim_maps)
+def emit(
+    dims: Sequence[DimMap],
+    version: str = "0.10.0",
+    *,
+    padded: Sequence[bool] | None = None,
+    undistributed: Literal["n", "b"] | None = None,
+) -> tuple[dict[str, Any], ...]:
+    """Write the dimension dictionaries of one process: the ``dim_data`` of an export.
+
+    Parameters
+    ----------
+    dims : sequence of DimMap
+        The map of every dimension.
+    version : {"0.10.0", "0.9.0"}
+        Version of the protocol.
+    padded : sequence of bool, optional
+        For each dimension, whether any process has padding; then version 0.9 wants the key on all
+        processes. Default: whether this process has padding.
+    undistributed : {"n", "b"}, optional
+        Distribution type in version 0.9 of a dimension on one process. Default "n".
+
+    Returns
+    -------
+    tuple of dict
+        Python integers, booleans and tuples, and arrays of indices; keys with default values are
+        omitted.
+
+    Raises
+    ------
+    VersionError
+        If the version does not exist.
+    UnsupportedError
+        If the version cannot represent the map: wrapped ghosts in 0.10, periodic boundary points
+        in 0.9.
+
+    Examples
+    --------
+    >>> block = BlockMap(size=10, nprocs=2, rank=1, start=5, stop=10, ghosts=(1, 0))
+    >>> emit([block])[0] == {
+    ...     "dist_type": "b",
+    ...     "size": 10,
+    ...     "proc_grid_size": 2,
+    ...     "proc_grid_rank": 1,
+    ...     "start": 4,
+    ...     "stop": 10,
+    ...     "padding": (1, 0),
+    ... }
+    True
+    >>> emit([BlockMap(size=7, start=0, stop=7)], "0.9.0")
+    ({'dist_type': 'n', 'size': 7},)
+    """
+    check_version(version)
+    flags = padded or [False] * len(dims)
+    return tuple(
+        _emit_dim(dim, version, number, padded=flag, alone=undistributed or "n")
+        for number, (dim, flag) in enumerate(zip(dims, flags, strict=True))
+    )
 
 
-def _metadata(u: PencilArray, maps: Sequence[DimMap], version: str) -> Metadata:
-    """Compare maps with a field, and make the metadata of the export to come."""
-    try:
-        for dim, part in enumerate(maps):
-            _check_map(part, u, dim)
-        # The buffer does not exist yet.
-        buffer = np.broadcast_to(np.uint8(0), [_extent(part) for part in maps])
-        export = {"__version__": version, "buffer": buffer, "dim_data": emit(maps, version)}
-        return metadata(export)
-    except DAPError as error:
-        return Metadata(None, (error,))
+def check_version(version: str) -> None:
+    """Raise VersionError unless exports can be written in a version."""
+    if version not in VERSIONS:
+        msg = f"got {version!r}, expected one of {VERSIONS}"
+        raise VersionError(msg, code="E2", key="__version__")
 
 
-def _extent(part: DimMap) -> int:
-    """Points of the buffer along a dimension; any number if the map breaks a rule."""
-    if isinstance(part, UnstructuredMap):
-        return part.count
-    return min(max(0, part.count), part.size) if part.nprocs > 0 else 0
+def _emit_dim(
+    dim: DimMap, version: str, number: int, *, padded: bool, alone: str
+) -> dict[str, Any]:
+    entry: dict[str, Any] = {"size": dim.size, "proc_grid_size": dim.nprocs}
+    entry |= {"proc_grid_rank": dim.rank}
+    match dim:
+        case BlockMap() if is_old(version) and dim.nprocs == 1 and alone == "n":
+            entry = {"dist_type": "n", "size": dim.size}
+        case BlockMap():
+            lo, hi = (0, 0) if is_old(version) else dim.ghosts
+            entry |= {"dist_type": "b", "start": dim.start - lo, "stop": dim.stop + hi}
+        case CyclicMap():
+            entry |= {"dist_type": "c", "start": dim.start}
+            entry |= {"block_size": dim.block_size} if dim.block_size > 1 else {}
+        case UnstructuredMap():
+            entry |= {"dist_type": "u", "indices": dim.indices}
+            entry |= {"one_to_one": True} if dim.one_to_one else {}
+    if isinstance(dim, BlockMap):
+        padding = _padding(dim, version, number)
+        entry |= {"padding": padding} if padded or any(padding) else {}
+    elif dim.periodic and not is_old(version):
+        msg = f"a periodic {dim.kind} dimension cannot be represented; use version 0.9.0"
+        raise UnsupportedError(msg, code="B7", dim=number, key="periodic", version=version)
+    return entry | ({"periodic": True} if dim.periodic else {})
 
 
-def _check_map(part: DimMap, u: PencilArray, dim: int) -> None:
-    """Check that a map fits one dimension of a field."""
-    points = u.shape[dim]
-    if (part.ghosts, part.boundary) != ((0, 0), (0, 0)):
+def _padding(dim: BlockMap, version: str, number: int) -> tuple[int, int]:
+    """Add ghosts and boundary points, if a reader can separate them again."""
+    padding = dim.ghosts[0] + dim.boundary[0], dim.ghosts[1] + dim.boundary[1]
+    wrapped = dim.periodic and is_old(version)
+    if split_padding(padding, dim.rank, dim.nprocs, wrapped=wrapped) != (dim.ghosts, dim.boundary):
         msg = (
-            f"got {part.ghosts} ghosts and {part.boundary} boundary points, expected "
-            "none; give blocks without padding"
+            f"ghosts {dim.ghosts} and boundary points {dim.boundary} on grid rank {dim.rank} of "
+            f"{dim.nprocs} cannot be represented; expected ghosts "
+            f"{'everywhere' if wrapped else 'inside'} and boundary points "
+            f"{'nowhere' if wrapped else 'at the edges of the process grid'}: "
+            "use the other version, or a view without the padding"
         )
-        raise UnsupportedError(msg, code="B5", dim=dim, key="padding")
-    if dim < len(u.components) and not (isinstance(part, BlockMap) and part.nprocs == 1):
-        msg = (
-            f"got a {part.kind} dimension on {part.nprocs} processes, expected a block on one "
-            "process for components"
-        )
-        raise UnsupportedError(msg, code="D3", dim=dim, key="proc_grid_size")
-    if not isinstance(part, UnstructuredMap) and part.size != points:
-        msg = f"got {part.size}, expected {points}, the extent of the field"
-        raise UnsupportedError(msg, code="D2", dim=dim, key="size")
-    if isinstance(part, CyclicMap) and part.block_size < 1:
-        msg = f"got {part.block_size}, expected at least 1"
-        raise SemanticError(msg, code="C2", dim=dim, key="block_size")
-    check_points(part, points, dim)
-
-
-def _with_total(part: DimMap, whole: GlobalDimMap) -> DimMap:
-    """Count a point once for every owner in the size of unstructured dimensions (K5)."""
-    if not isinstance(part, UnstructuredMap):
-        return part
-    return replace(part, size=int(whole.counts.sum()))
-
-
-def _without_replicas(u: PencilArray) -> Layout:
-    """Layout of a field in which only the first process has the replicated singletons."""
-    splits = [
-        Split(split.points, split.parts) if split.replicated else split
-        for split in u.extent.layout.splits
-    ]
-    return replace(u.extent.layout, splits=tuple(splits))
+        raise UnsupportedError(msg, code="K3", dim=number, key="padding", version=version)
+    return padding
