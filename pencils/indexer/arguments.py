@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from hashlib import blake2b
 from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple, TypeGuard
@@ -24,7 +23,6 @@ from pencils.indexer.requests import bounds_of, last_of_each
 
 Named = tuple[str, Array]
 
-_SHOWN = 16  # bounds of a distribution that an error spells out
 _MOST = 2**62  # values; their number must not overflow
 
 
@@ -46,13 +44,7 @@ class Ragged(NamedTuple):
         return self if self.values.size else Ragged(self.counts, np.empty(0, dtype))
 
     def pick(self, rows: Ints) -> Ragged:
-        """Return some rows, in any order, also several times.
-
-        Examples
-        --------
-        >>> Ragged(np.array([1, 0, 2]), np.array([5, 6, 7])).pick(np.array([2, 1, 0, 2]))
-        Ragged(counts=array([2, 0, 1, 2]), values=array([6, 7, 5, 6, 7]))
-        """
+        """Return some rows, in any order, also several times."""
         counts = self.counts[rows]
         ahead = bounds_of(counts)
         jumps = bounds_of(self.counts)[rows] - ahead[:-1]
@@ -140,17 +132,9 @@ def as_distri(distri: object, size: int) -> Ints:
         msg = f"distri has {len(cuts)} entries, but {size} processes need {size + 1}"
         raise ArgumentError(msg)
     if cuts[0] != 0 or (cuts[1:] < cuts[:-1]).any():
-        msg = f"distri must start at 0 and never decrease, unlike {summary(cuts)}"
+        msg = f"distri must start at 0 and never decrease, unlike {cuts}"
         raise ArgumentError(msg)
     return cuts
-
-
-def summary(cuts: Ints) -> str:
-    """Describe a distribution in few words, and another one with other words."""
-    if len(cuts) <= _SHOWN:
-        return str(cuts.tolist())
-    digest = blake2b(cuts.tobytes(), digest_size=8).hexdigest()
-    return f"[{cuts[0]}, {cuts[1]}, ..., {cuts[-1]}] ({digest})"
 
 
 def as_indices(name: str, value: object, stop: int, *, copy: bool = True) -> Ints:
@@ -328,23 +312,12 @@ def check_outputs(outputs: Sequence[Named], dtype: np.dtype[Any], op: ReduceOp |
 # ---- lists ----
 
 
-def as_entries(name: str, value: object, count: int | None = None) -> Sequence[Any]:
-    """Return the entries of an argument, one for each of `count` lists of indices."""
-    if not _is_list(value):
-        msg = f"{name} must be a list with an entry for each list of indices, not {value!r:.40}"
-        raise TypeError(msg)
-    if count is not None and len(value) != count:
-        msg = f"{name} has {len(value)} entries, but there are {count} lists of indices"
-        raise ArgumentError(msg)
-    return value
-
-
-def as_items(name: str, value: object, size: int) -> Sequence[Any]:
-    """Return a list of `size` Python objects."""
+def as_items(name: str, value: object, size: int | None = None) -> Sequence[Any]:
+    """Return a list of `size` Python objects; None: of any number of them."""
     if not _is_list(value):
         msg = f"{name} must be a list, not {type(value).__name__}"
         raise TypeError(msg)
-    if len(value) != size:
+    if size is not None and len(value) != size:
         msg = f"{name} has {len(value)} entries, but {size} are needed"
         raise ArgumentError(msg)
     return value

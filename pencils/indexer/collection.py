@@ -37,10 +37,9 @@ from pencils.indexer.arguments import (
     common_type,
     pickled,
     possible_type,
-    summary,
     unpickled,
 )
-from pencils.indexer.gather_scatter import MOST_HELD, GatherScatter, Request, RowExchange, Steps
+from pencils.indexer.gather_scatter import MOST_HELD, GatherScatter, Request, RowExchange
 from pencils.indexer.requests import as_rows, bounds_of, row_type
 from pencils.layout.integers import as_int
 from pencils.plan import Agreement, Plan
@@ -58,13 +57,7 @@ _DEFAULTS = [("", np.empty(0, kind)) for kind in (float, int)]
 
 
 class CollectionPlan(Plan[Request[Any]]):
-    """Plan that reads and writes the items of collections by lists of global indices.
-
-    Parameters
-    ----------
-    distri, indices, comm, check
-        As for `GlobalMultiIndexer`.
-    """
+    """Plan that reads and writes the items of collections by lists of global indices."""
 
     most_remembered = MOST_HELD
     # The names of the lists of indices, and of the arguments with an entry for each list.
@@ -79,13 +72,15 @@ class CollectionPlan(Plan[Request[Any]]):
         size, rank = topology.comm.size, topology.rank
         with agreed(topology.comm, owner) as agree:
             cuts = as_distri(distri, size)
-            agree(distri=summary(cuts), check=bool(check))
+            agree(distri=cuts, check=bool(check))
+            given = self._entries(self._indices_name, indices)
+            names = self._entry_names(self._indices_name, len(given))
             lists = [
-                as_indices(self._entry_name(self._indices_name, number), index, int(cuts[-1]))
-                for number, index in enumerate(self._entries(self._indices_name, indices))
+                as_indices(name, one, int(cuts[-1])) for name, one in zip(names, given, strict=True)
             ]
             index = np.concatenate([np.empty(0, np.int64), *lists])
-        self._sizes = [len(index) for index in lists]
+        self._names = self._entry_names(self._data_name, len(lists))
+        self._sizes = [len(one) for one in lists]
         self._parts = [slice(lo, hi) for lo, hi in pairwise(bounds_of(self._sizes).tolist())]
         self._number, self._items = next(topology.numbers), int(cuts[-1])
         super().__init__(topology, check=check)
@@ -98,9 +93,9 @@ class CollectionPlan(Plan[Request[Any]]):
         """Return the entries of an argument, one for each of `count` lists."""
         return [value]
 
-    def _entry_name(self, name: str, _number: int) -> str:
-        """Name an entry of an argument in errors."""
-        return name
+    def _entry_names(self, name: str, _count: int) -> Sequence[str]:
+        """Name the entries of an argument in errors."""
+        return [name]
 
     def _result(self, entries: list[Any]) -> Any:
         """Return the result of a call that made an entry for each list."""
@@ -125,7 +120,7 @@ class CollectionPlan(Plan[Request[Any]]):
         reduce: object,
     ) -> Any:
         """Prepare a request and run it, or reuse the one for the same arrays. *Collective*."""
-        if self._check or not (_is_array(source) and _is_array(target)):
+        if self._check or not type(source) is type(target) is np.ndarray:
             return prepare(call, source, target, count=count, reduce=reduce).run()
         states = source.dtype, source.flags.writeable, target.dtype, target.flags.writeable
         key = call, id(source), id(target), *states, str(count), id(reduce)
@@ -151,35 +146,22 @@ class CollectionPlan(Plan[Request[Any]]):
                 if local is None:
                     outs = [_new_output(width * size, dtype, op) for size in self._sizes]
                     result = self._result(outs)
-                steps = partial(self._take_steps, dist, outs, op=op, dtype=dtype)
-                row, starts = row_type(dtype, width), call == "Take_start"
-                return Request(self._rows.to_requesters, row, steps, result, starts=starts)
+                row, exchange = row_type(dtype, width), self._rows.to_requesters
+                source = as_rows(dist, row)
+                direct = len(outs) == 1 and op is None
+                found = as_rows(outs[0], row) if direct else np.empty(len(self._rows.order), row)
+                buffers = exchange.buffers(row, starts=call == "Take_start")
+                aliased = np.may_share_memory(source, found)
+                steps = self._rows.take_steps(
+                    source, self._rows.requested, *buffers[:2], found, aliased=aliased
+                )
+                if not direct:
+                    steps[1].append(partial(_fill_outputs, found, self._parts, outs, op, dtype))
+                return Request(exchange, buffers, steps, result)
 
             return [("dist_data", dist)], self._named(given), op, make
 
         return self._prepare_typed(call, read)
-
-    def _take_steps(
-        self,
-        dist: Array,
-        outs: Sequence[Array],
-        leaving: Array,
-        arriving: Array,
-        *,
-        op: ReduceOp | None,
-        dtype: DType,
-    ) -> Steps:
-        """Prepare to pack what is requested, and to fill the outputs with what arrives."""
-        row = leaving.dtype
-        source = as_rows(dist, row)
-        direct = len(outs) == 1 and op is None
-        found = as_rows(outs[0], row) if direct else np.empty(len(self._rows.order), row)
-        aliased = np.may_share_memory(source, found)
-        requested = self._rows.requested
-        steps = self._rows.take_steps(source, requested, leaving, arriving, found, aliased=aliased)
-        if not direct:
-            steps[1].append(partial(_fill_outputs, found, self._parts, outs, op, dtype))
-        return steps
 
     def _put(
         self, call: str, local: object, dist_data: Any, *, count: object, reduce: object
@@ -195,35 +177,29 @@ class CollectionPlan(Plan[Request[Any]]):
             def make(dtype: DType) -> Request[Any]:
                 out = given[0][1] if given else _new_output(size, dtype, op)
                 result = out if dist_data is None else dist_data
-                steps = partial(self._put_steps, parts, out, op=op, dtype=dtype)
-                row, starts = row_type(dtype, width), call == "Put_start"
-                return Request(self._rows.to_owners, row, steps, result, starts=starts)
+                row, exchange = row_type(dtype, width), self._rows.to_owners
+                buffers = exchange.buffers(row, starts=call == "Put_start")
+                leaving, arriving, _ = buffers
+                rows = [as_rows(values, row) for values in parts]
+                source = rows[0] if len(rows) == 1 else np.concatenate([np.empty(0, row), *rows])
+                pack = self._rows.put_steps(source, leaving, arriving)
+                write = self._writer(out, arriving, op, dtype)
+                return Request(exchange, buffers, (pack, [write]), result)
 
             return self._named(parts), given, op, make
 
         return self._prepare_typed(call, read)
 
-    def _put_steps(
-        self,
-        parts: Sequence[Array],
-        out: Array,
-        leaving: Array,
-        arriving: Array,
-        *,
-        op: ReduceOp | None,
-        dtype: DType,
-    ) -> Steps:
-        """Prepare to pack what is written to rows of other ranks, and to write what arrives."""
-        row = leaving.dtype
-        rows = [as_rows(values, row) for values in parts]
-        source = rows[0] if len(rows) == 1 else np.concatenate([np.empty(0, row), *rows])
-        pack = self._rows.put_steps(source, leaving, arriving)
+    def _writer(
+        self, out: Array, arriving: Array, op: ReduceOp | None, dtype: DType
+    ) -> Callable[[], None]:
+        """Prepare to write the rows that arrive."""
         if op is None:
             written, writers = self._rows.last_writers
-            return pack, [mover(as_rows(out, row), written, arriving, writers)]
-        width = row.itemsize // dtype.itemsize
+            return mover(as_rows(out, arriving.dtype), written, arriving, writers)
+        width = arriving.itemsize // dtype.itemsize
         target, values = out.reshape(-1, width), arriving.view(dtype).reshape(-1, width)
-        return pack, [partial(op.combine, target, self._rows.requested, values)]
+        return partial(op.combine, target, self._rows.requested, values)
 
     # ---- any number of values for each index ----
 
@@ -238,20 +214,16 @@ class CollectionPlan(Plan[Request[Any]]):
                 rows = dist.as_type(dtype).pick(self._rows.requested)
                 return self._ragged_mover("Take_v", self._rows.to_requesters, rows)
 
-            return (
-                [("dist_data", dist.values)],
-                self._named(out.values for out in given),
-                None,
-                make,
-            )
+            outs = self._named(out.values for out in given)
+            return [("dist_data", dist.values)], outs, None, make
 
         rows = self._prepare_typed("Take_v", read)()
         with self._agreement("Take_v"):
             parts, outs = rows.pick(self._rows.places).split(self._sizes), given
             if local is None:
                 outs = [Ragged(part.counts, np.empty_like(part.values)) for part in parts]
-            for number, (out, part) in enumerate(zip(outs, parts, strict=True)):
-                check_counts(self._name(number), out.counts, part.counts)
+            for name, out, part in zip(self._names, outs, parts, strict=True):
+                check_counts(name, out.counts, part.counts)
         for out, part in zip(outs, parts, strict=True):
             out.values[:] = part.values
         return self._result([tuple(out) for out in outs]) if local is None else local
@@ -374,25 +346,15 @@ class CollectionPlan(Plan[Request[Any]]):
 
         return self._prepare(call, bind, find)
 
-    def _name(self, number: int) -> str:
-        """Name the data of a list of indices in errors."""
-        return self._entry_name(self._data_name, number)
-
     def _named(self, arrays: Iterable[Array]) -> list[Named]:
         """Name arrays, one for each list of indices."""
-        return [(self._name(number), array) for number, array in enumerate(arrays)]
+        return list(zip(self._names, arrays, strict=False))
 
     def _read(self, value: object, read: Callable[[str, Any, int], T], width: int = 1) -> list[T]:
         """Read the data of each list: an entry for each index, or `width` of them."""
         entries = self._entries(self._data_name, value, len(self._sizes))
-        return [
-            read(self._name(number), entry, width * size)
-            for number, (entry, size) in enumerate(zip(entries, self._sizes, strict=True))
-        ]
-
-
-def _is_array(value: object) -> bool:
-    return type(value) is np.ndarray
+        every = zip(self._names, entries, self._sizes, strict=True)
+        return [read(name, entry, width * size) for name, entry, size in every]
 
 
 def _new_output(size: int, dtype: DType, op: ReduceOp | None) -> Array:

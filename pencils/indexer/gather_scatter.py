@@ -52,31 +52,31 @@ class RowExchange(Freeable):
         self.leaving = leaving
         self.arriving = arriving
         self._topology = topology
-        # By type of row. All blocking calls use the same buffers. A nonblocking call takes idle
-        # ones until it completes.
+        # By type of row, and for buffers by whether calls are nonblocking.
         self._exchanges: dict[np.dtype[Any], Exchange] = {}
-        self._blocking: dict[np.dtype[Any], Buffers] = {}
-        self._idle: dict[np.dtype[Any], list[Buffers]] = {}
+        self._idle: dict[tuple[np.dtype[Any], bool], list[Buffers]] = {}
 
     def widened(self, leaving: Ints, arriving: Ints) -> RowExchange:
         """Return the exchange of values, if each row has that many of them; local."""
         segments = self.leaving.widened(leaving), self.arriving.widened(arriving)
         return RowExchange(self._topology, *segments)
 
-    def buffers(self, row: np.dtype[Any]) -> Buffers:
-        """Return the buffers of blocking calls for rows of that type; local."""
-        if row not in self._blocking:
-            self._blocking[row] = self._prepare(np.empty(self.leaving.total, row))
-        return self._blocking[row]
+    def buffers(self, row: np.dtype[Any], *, starts: bool) -> Buffers:
+        """Return buffers for rows of that type; local.
 
-    def take_idle(self, row: np.dtype[Any]) -> Buffers:
-        """Return idle buffers for rows of that type, to be returned by `give_back`; local."""
-        idle = self._idle.setdefault(row, [])
-        return idle.pop() if idle else self._prepare(np.empty(self.leaving.total, row))
+        All blocking calls use the same ones. A call that `starts` the exchange gives its own ones
+        back when it is complete.
+        """
+        idle = self._idle.setdefault((row, starts), [])
+        if not idle:
+            idle.append(self._prepare(np.empty(self.leaving.total, row)))
+        found = idle.pop() if starts else idle[0]
+        found[2].reserve()
+        return found
 
     def give_back(self, buffers: Buffers) -> None:
-        """Keep buffers from `take_idle` for the next nonblocking call."""
-        self._idle[buffers[0].dtype].append(buffers)
+        """Keep the buffers of a nonblocking call for the next one."""
+        self._idle[buffers[0].dtype, True].append(buffers)
 
     def prepare(self, source: Array) -> Callable[[], Array]:
         """Allocate what a single exchange of rows needs; local.
@@ -96,14 +96,10 @@ class RowExchange(Freeable):
         return move
 
     def free(self) -> None:
-        """Complete what is under way, and release memory and MPI objects.
-
-        *Collective* if anything is under way.
-        """
+        """Complete what is under way and release memory. *Collective* if anything is."""
         for exchange in self._exchanges.values():
             exchange.free()
         self._exchanges.clear()
-        self._blocking.clear()
         self._idle.clear()
 
     def _prepare(self, source: Array) -> Buffers:
@@ -120,41 +116,19 @@ class RowExchange(Freeable):
 
 
 class Request(Generic[T]):
-    """A prepared call: rows are packed, exchanged and unpacked, once or many times.
+    """A prepared call: rows are packed into buffers, exchanged and unpacked, once or many times.
 
-    Making one is local, and allocates all memory that the call needs.
-
-    Parameters
-    ----------
-    rows : RowExchange
-        The direction in which rows travel.
-    row : numpy.dtype
-        Their type.
-    prepare : callable
-        Makes what packs and unpacks the two buffers.
-    result : object
-        What `run` returns.
-    starts : bool
-        Whether the request will be started, not run: several may be under way at once.
+    It allocates no memory. Several requests that are started may be under way at once.
     """
 
     __slots__ = ("_buffers", "_exchange", "_pack", "_result", "_rows", "_unpack")
 
-    def __init__(
-        self,
-        rows: RowExchange,
-        row: np.dtype[Any],
-        prepare: Callable[[Array, Array], Steps],
-        result: T,
-        *,
-        starts: bool,
-    ) -> None:
+    def __init__(self, rows: RowExchange, buffers: Buffers, steps: Steps, result: T) -> None:
         self._rows = rows
         self._result = result
-        self._buffers = rows.take_idle(row) if starts else rows.buffers(row)
-        leaving, arriving, self._exchange = self._buffers
-        self._exchange.reserve()
-        self._pack, self._unpack = map(_joined, prepare(leaving, arriving))
+        self._buffers = buffers
+        self._exchange = buffers[2]
+        self._pack, self._unpack = map(_joined, steps)
 
     def run(self) -> T:
         """Complete what is under way, and move the rows. *Collective*."""
@@ -179,17 +153,8 @@ class Request(Generic[T]):
 class GatherScatter:
     """Rows that this rank requests of their owners, and rows that other ranks request of it.
 
-    Making one is *Collective*.
-
-    Parameters
-    ----------
-    topology : Topology
-        The ranks.
-    locate : callable
-        Returns the rank that owns each requested row, and the number of the row among those of
-        its owner.
-    rows : int
-        Number of rows that this rank owns.
+    Making one is *Collective*. `locate` returns the rank that owns each requested row, and the
+    number of the row among those of its owner; this rank owns `rows` rows.
 
     Attributes
     ----------
@@ -236,16 +201,7 @@ class GatherScatter:
     ) -> Steps:
         """Prepare to take ``source[numbers]`` on every owner, and to fill `out` for each request.
 
-        Parameters
-        ----------
-        source, numbers : numpy.ndarray
-            What this rank owns, and where in it the `requested` rows are.
-        leaving, arriving : numpy.ndarray
-            Buffers of the request.
-        out : numpy.ndarray
-            To be filled.
-        aliased : bool
-            Whether writing to `out` may change a source that is read in the same call.
+        If they are `aliased`, writing to `out` may change a source that is read in the same call.
         """
         own, here = self._sent.of_rank(self._rank), self._received.of_rank(self._rank)
         parts = self._received.of_others(self._rank)
@@ -258,10 +214,7 @@ class GatherScatter:
         return pack, [self._to_requests(out, own, source, numbers[here]), *unpack]
 
     def put_steps(self, source: Array, leaving: Array, arriving: Array) -> list[Call]:
-        """Prepare to pack the rows for other ranks, and to copy those for this one.
-
-        `source` has a row for each request.
-        """
+        """Prepare to pack rows, one for each request, and to copy those that stay on this rank."""
         own, here = self._sent.of_rank(self._rank), self._received.of_rank(self._rank)
         parts = self._sent.of_others(self._rank)
         packed = [self._of_requests(source, part, leaving[part]) for part in parts]
@@ -275,10 +228,7 @@ class GatherScatter:
 
     @cached_property
     def last_writers(self) -> tuple[Ints, Ints]:
-        """Own rows that are requested, and the number in `requested` of the last request of each.
-
-        Costs memory for those only.
-        """
+        """Own rows that are requested, and the number in `requested` of the last one of each."""
         return last_of_each(self.requested, self.rows)
 
     @property
@@ -292,10 +242,7 @@ class GatherScatter:
         return inverse(self.order)
 
     def free(self) -> None:
-        """Complete what is under way, and release memory and MPI objects.
-
-        *Collective* if anything is under way.
-        """
+        """Complete what is under way and release memory. *Collective* if anything is."""
         self.to_requesters.free()
         self.to_owners.free()
 

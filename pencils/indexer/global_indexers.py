@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pencils.comm.exchange import Handle
 from pencils.comm.reduce import ReduceOp
-from pencils.indexer.arguments import as_entries
+from pencils.indexer.arguments import as_items
 from pencils.indexer.collection import CollectionPlan
 
 if TYPE_CHECKING:
@@ -382,10 +382,10 @@ class GlobalMultiIndexer(GlobalIndexer):
         super().__init__(distri, g_idx_l, comm, check=check)
 
     def _entries(self, name: str, value: Any, count: int | None = None) -> Sequence[Any]:
-        return as_entries(name, value, count)
+        return as_items(name, value, count)
 
-    def _entry_name(self, name: str, number: int) -> str:
-        return f"{name}[{number}]"
+    def _entry_names(self, name: str, count: int) -> Sequence[str]:
+        return [f"{name}[{number}]" for number in range(count)]
 
     def _result(self, entries: list[Any]) -> Any:
         return entries

@@ -142,9 +142,8 @@ class Interpolation(Plan[Any]):
             check_type("pencil", pencil, Pencil)
             self._singletons = as_singletons(pencil.ndim, dims)
             self._fill = _as_fill_value(fill_value)
-            facts = {"dims": sorted(self._singletons), "check": bool(check)}
-            fill = None if self._fill is None else complex(self._fill)
-            agree(pencil=pencil, fill_value=fill, **facts)
+            agree(pencil=pencil, dims=sorted(self._singletons), check=bool(check))
+            agree(fill_value=None if self._fill is None else complex(self._fill))
             layout = pencil.extent(self._singletons).layout
             self.shape, positions = _as_positions(points, pencil.ndim, self._singletons)
             self._inside = _inside(positions, layout, self.shape, strict=self._fill is None)
@@ -237,7 +236,10 @@ class Interpolation(Plan[Any]):
 
         def bind(agree: Agreement) -> Request[None] | None:
             self._check_field(u, agree)
-            _check_target(u)
+            if u.dtype.kind not in "fc":
+                msg = f"u of type {u.dtype} cannot hold shares of values; use a field of floats"
+                raise TypeError(msg)
+            check_writeable(u)
             given = as_values("values", values, (*u.components, *self.shape), u.dtype)
             if not self._indexer.can_put:
                 return None
@@ -247,21 +249,15 @@ class Interpolation(Plan[Any]):
 
     def _shares(self, given: Array, u: PencilArray) -> Array:
         """Return the sum of the weighted values at each point that is used."""
-        columns = _columns(given, u.components)[:, self._inside]
-        sums = self._zeros((*u.components, *self._indexer.shape), u.dtype.newbyteorder("="))
-        for total, column in zip(_columns(sums, u.components), columns, strict=True):
-            for weights, where in zip(self._weights, self._where, strict=True):
-                np.add.at(total, where, (weights * column).astype(total.dtype, copy=False))
-        return sums
-
-    def _zeros(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """Return an array of zeros: the same one for the same shape and type.
-
-        The indexer then finds the prepared call for this array.
-        """
+        shape, dtype = (*u.components, *self._indexer.shape), u.dtype.newbyteorder("=")
         if (self._sums.shape, self._sums.dtype) != (shape, dtype):
             self._sums = np.empty(shape, dtype)
+        # For the same array, the indexer finds the prepared call.
         self._sums[...] = 0
+        columns = _columns(given, u.components)[:, self._inside]
+        for total, column in zip(_columns(self._sums, u.components), columns, strict=True):
+            for weights, where in zip(self._weights, self._where, strict=True):
+                np.add.at(total, where, (weights * column).astype(dtype, copy=False))
         return self._sums
 
     def _describe(self) -> str:
@@ -283,13 +279,6 @@ class Interpolation(Plan[Any]):
             msg = f"fill_value={self._fill} does not fit values of type {result}"
             raise TypeError(msg)
         return result
-
-
-def _check_target(u: PencilArray) -> None:
-    if u.dtype.kind not in "fc":
-        msg = f"u of type {u.dtype} cannot hold shares of values; use a field of floats"
-        raise TypeError(msg)
-    check_writeable(u)
 
 
 def _as_fill_value(value: object) -> Any:

@@ -51,7 +51,7 @@ class OneShotIndexer(PointIndexer):
         if table is None:
             self.plan_take()
             with self._agreement("take"):
-                request = self._take_request(u, found)
+                request = self._bind_take(u, found, starts=False)
             return request.run()
         self._read_shared(u, table, room)
         if room is not found:

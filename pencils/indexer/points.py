@@ -20,7 +20,7 @@ from pencils.comm.reduce import ReduceOp
 from pencils.comm.rows import Ints, locate, mover
 from pencils.errors import ArgumentError
 from pencils.indexer.arguments import as_coords, as_reduce, as_results, as_values
-from pencils.indexer.gather_scatter import MOST_HELD, GatherScatter, Request, Steps
+from pencils.indexer.gather_scatter import MOST_HELD, GatherScatter, Request
 from pencils.indexer.requests import Block, locate_replicas, points_on
 from pencils.pencil import Pencil
 from pencils.plan import Agreement, Plan
@@ -130,7 +130,7 @@ class PointIndexer(Plan[Request[Any]]):
 
         Neither the field nor the array may be changed before.
         """
-        return self.take_request("take_start", u, out, starts=True).start()
+        return self.take_request("take_start", u, out).start()
 
     def put(self, u: PencilArray, values: Any, *, reduce: ReduceOp | None = None) -> None:
         """Write to the points of a field: ``global_array[..., i, j, k] = values``. *Collective*.
@@ -180,7 +180,7 @@ class PointIndexer(Plan[Request[Any]]):
 
         The field may not be used before.
         """
-        return self._agreed_put("put_start", u, values, reduce, starts=True).start()
+        return self._agreed_put("put_start", u, values, reduce).start()
 
     def _describe(self) -> str:
         name = type(self).__name__
@@ -218,15 +218,13 @@ class PointIndexer(Plan[Request[Any]]):
             self._replicas = self._plan(partial(locate_replicas, self._layout, self._coords))
         return self._replicas
 
-    def take_request(
-        self, call: str, u: PencilArray, out: Any, *, starts: bool = False
-    ) -> Request[Array]:
+    def take_request(self, call: str, u: PencilArray, out: Any) -> Request[Array]:
         """Prepare a `take`. *Collective*, if ranks agree or the plan is to be made."""
 
         def bind(agree: Agreement) -> Request[Array] | None:
             results = self._as_results(u, out, agree)
-            made = self._nearest is not None
-            return self._take_request(u, results, starts=starts) if made else None
+            starts = call == "take_start"
+            return None if self._nearest is None else self._bind_take(u, results, starts=starts)
 
         return self._prepare(call, bind, self.plan_take)
 
@@ -234,29 +232,20 @@ class PointIndexer(Plan[Request[Any]]):
         self.check_field(u, agree)
         return as_results(out, (*u.components, *self.shape), u.dtype)
 
-    def _take_request(
-        self, u: PencilArray, results: Array, *, starts: bool = False
-    ) -> Request[Array]:
+    def _bind_take(self, u: PencilArray, results: Array, *, starts: bool) -> Request[Array]:
         plan, block = self.plan_take(), Block(u, self.pencil.order)
         numbers = plan.positions(block)
         aliased = np.may_share_memory(u.padded, results)
+        buffers = plan.to_requesters.buffers(block.row, starts=starts)
+        pack, unpack = [], []
+        columns = block.columns, block.flat(results), *map(block.rows, buffers[:2])
+        for column, out, leaving, arriving in zip(*columns, strict=True):
+            steps = plan.take_steps(column, numbers, leaving, arriving, out, aliased=aliased)
+            pack += steps[0]
+            unpack += steps[1]
+        return Request(plan.to_requesters, buffers, (pack, unpack), results)
 
-        def prepare(leaving: Array, arriving: Array) -> Steps:
-            pack, unpack = [], []
-            columns = block.columns, block.flat(results), block.rows(leaving), block.rows(arriving)
-            for column, out, sent, received in zip(*columns, strict=True):
-                before, after = plan.take_steps(
-                    column, numbers, sent, received, out, aliased=aliased
-                )
-                pack += before
-                unpack += after
-            return pack, unpack
-
-        return Request(plan.to_requesters, block.row, prepare, results, starts=starts)
-
-    def _agreed_put(
-        self, call: str, u: PencilArray, values: Any, reduce: object, *, starts: bool = False
-    ) -> Request[None]:
+    def _agreed_put(self, call: str, u: PencilArray, values: Any, reduce: object) -> Request[None]:
 
         def bind(agree: Agreement) -> Request[None] | None:
             self.check_field(u, agree)
@@ -266,28 +255,26 @@ class PointIndexer(Plan[Request[Any]]):
             check_writeable(u)
             if op is not None:
                 op.result(u.dtype)  # if there is any
-            return self._put_request(u, given, op, starts=starts) if self.can_put else None
+            starts = call == "put_start"
+            return self._bind_put(u, given, op, starts=starts) if self.can_put else None
 
         return self._prepare(call, bind, self.plan_put)
 
-    def _put_request(
+    def _bind_put(
         self, u: PencilArray, given: Array, op: ReduceOp | None, *, starts: bool
     ) -> Request[None]:
         plan, block = self.plan_put(), Block(u, self.pencil.order)
         # Replicas follow each other, each with all values.
         copies = len(plan.order) // max(1, prod(self.shape))
-
-        def prepare(leaving: Array, arriving: Array) -> Steps:
-            pack, unpack = [], []
-            columns = block.columns, block.flat(given), block.rows(leaving), block.rows(arriving)
-            for column, source, sent, received in zip(*columns, strict=True):
-                every = source if copies == 1 else np.tile(source, copies)
-                pack += plan.put_steps(every, sent, received)
-                unpack.append(_writer(plan, block, column, received, op))
-            unpack.append(partial(_mark, weakref.ref(u)))
-            return pack, unpack
-
-        return Request(plan.to_owners, block.row, prepare, None, starts=starts)
+        buffers = plan.to_owners.buffers(block.row, starts=starts)
+        pack, unpack = [], []
+        columns = block.columns, block.flat(given), *map(block.rows, buffers[:2])
+        for column, source, leaving, arriving in zip(*columns, strict=True):
+            every = source if copies == 1 else np.tile(source, copies)
+            pack += plan.put_steps(every, leaving, arriving)
+            unpack.append(_writer(plan, block, column, arriving, op))
+        unpack.append(partial(_mark, weakref.ref(u)))
+        return Request(plan.to_owners, buffers, (pack, unpack), None)
 
     def _is_read_in_place(self, values: object, u: PencilArray) -> bool:
         """Whether a put reads the values without copying them first."""

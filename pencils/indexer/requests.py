@@ -34,14 +34,7 @@ class Segments(NamedTuple):
     bounds: Ints
 
     def of_rank(self, rank: int) -> slice:
-        """Rows that belong to a rank, perhaps none.
-
-        Examples
-        --------
-        >>> rows = Segments(np.array([0, 3]), np.array([0, 2, 3]))
-        >>> rows.of_rank(3), rows.of_rank(1)
-        (slice(2, 3, None), slice(2, 2, None))
-        """
+        """Rows that belong to a rank, perhaps none."""
         at = int(np.searchsorted(self.peers, rank))
         found = at < len(self.peers) and self.peers[at] == rank
         return slice(int(self.bounds[at]), int(self.bounds[at + found]))
@@ -168,17 +161,7 @@ def points_on(layout: Layout, coords: Sequence[Ints], parts: Sequence[int]) -> P
 
 
 def locate_replicas(layout: Layout, coords: Sequence[Ints]) -> tuple[Ints, Ints]:
-    """Find the owners of all replicas of points, and their numbers there.
-
-    The first replicas of all points precede the second ones.
-
-    Examples
-    --------
-    >>> from pencils.layout import build_layout
-    >>> layout = build_layout((4, 6), 4, decomp=(0, 1), grid=(2, 2)).with_singletons([1])
-    >>> locate_replicas(layout, [np.array([0, 3]), np.array([0, 0])])
-    (array([0, 2, 1, 3]), array([0, 1, 0, 1]))
-    """
+    """Find the owners of all replicas of points, first those of the first ones, and the numbers."""
     owners, offsets = locate(points_on(layout, coords, (0,) * layout.ndim))
     along = [
         range(extent if axis in layout.replicated_axes else 1)
