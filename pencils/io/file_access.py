@@ -175,28 +175,21 @@ def shown(verb: str, path: str, nbytes: int, *, rank: int) -> Iterator[OnProgres
     >>> with shown("save", "run.h5", 10, rank=0) as moved:  # too short for a bar
     ...     moved(10)
     """
-    bar = _make_bar(f"{verb} {Path(path).name}", nbytes) if rank == 0 else None
-    if bar is None:
-        yield ignore
-        return
+    bar: Any = None
+    form = {"unit": "B", "unit_scale": True, "unit_divisor": 1024, "leave": False}
+    with suppress(Exception):  # without tqdm or a terminal, or with one that fails
+        if rank == 0 and sys.stderr.isatty():
+            from tqdm import tqdm
+
+            text = f"{verb} {Path(path).name}"
+            bar = tqdm(total=nbytes, desc=text, file=sys.stderr, delay=_PATIENCE, **form)
 
     def update(moved: int) -> None:
         with suppress(Exception):  # a terminal that is gone; no reason to leave other ranks alone
             bar.update(moved)
 
     try:
-        yield update
+        yield ignore if bar is None else update
     finally:
         with suppress(Exception):
             bar.close()
-
-
-def _make_bar(text: str, nbytes: int) -> Any:
-    """Make a bar; None without a terminal, or if the terminal fails."""
-    form: dict[str, Any] = {"unit": "B", "unit_scale": True, "unit_divisor": 1024, "leave": False}
-    with suppress(Exception):
-        from tqdm import tqdm
-
-        if sys.stderr.isatty():
-            return tqdm(total=nbytes, desc=text, file=sys.stderr, delay=_PATIENCE, **form)
-    return None

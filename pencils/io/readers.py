@@ -12,7 +12,7 @@ functions only. Today `pencils.io.hdf5` is the one module that has them.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -27,7 +27,7 @@ from pencils.comm.file import SharedFile
 from pencils.distribute.partition import ArrayLike
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.checksum import checksum, checksum_box
-from pencils.io.file_access import OnProgress, on_root, open_regular
+from pencils.io.file_access import OnProgress, open_regular
 from pencils.io.file_info import Access, DatasetInfo, FileInfo, encode
 from pencils.io.options import read_name
 from pencils.io.slabs import (
@@ -95,16 +95,18 @@ class Target:
         Raises CheckpointError if the dataset does not fit.
         """
         singletons = _match(self.pencil, dataset, path)
-        kind = dataset.dtype if dtype is None else _converted(dataset, dtype, path)
+        dtype = dataset.dtype if dtype is None else _converted(dataset, dtype, path)
+        components = dataset.shape[: len(dataset.shape) - self.pencil.ndim]
         if self.like is not None:
-            _compare(self.like, dataset, singletons, kind, path)
+            periodic = dataset.periodic or self.pencil.periodic
+            found = components, sorted(singletons), dtype, periodic
+            _compare(self.like, found, dataset, path)
             if self.filled:
                 return self.like
         widths = enumerate(self.halo)
         halo = tuple((0, 0) if dim in singletons else width for dim, width in widths)
-        components = dataset.shape[: len(dataset.shape) - self.pencil.ndim]
         return PencilArray.allocated(
-            self.pencil, kind, components, singletons, halo, zero=any(map(any, halo))
+            self.pencil, dtype, components, singletons, halo, zero=any(map(any, halo))
         )
 
     def canonical_form(self) -> object:
@@ -242,29 +244,15 @@ def _converted(dataset: DatasetInfo, dtype: np.dtype[Any], path: str) -> np.dtyp
     return dtype
 
 
-def _compare(
-    like: PencilArray,
-    dataset: DatasetInfo,
-    singletons: Iterable[int],
-    dtype: np.dtype[Any],
-    path: str,
-) -> None:
-    """Raise CheckpointError if a dataset differs from the field that it must be like."""
-    hint = "" if dtype == like.dtype else f"; dtype={str(like.dtype)!r} would convert it"
-    lead = len(dataset.shape) - like.pencil.ndim
-    pairs = {
-        "components": (dataset.shape[:lead], like.components),
-        "singleton dimensions": (sorted(singletons), sorted(like.singletons)),
-        "dtype": (dtype, like.dtype),
-        "periodic dimensions": (dataset.periodic or like.pencil.periodic, like.pencil.periodic),
-    }
-    for what, (found, wanted) in pairs.items():
-        if found != wanted:
-            msg = (
-                f"{dataset.name!r} in {path} has {what} {found}, the field to be like has {wanted}"
-                f"{hint if what == 'dtype' else ''}"
-            )
-            raise CheckpointError(msg)
+def _compare(u: PencilArray, found: tuple[object, ...], dataset: DatasetInfo, path: str) -> None:
+    """Raise CheckpointError if what was found of a dataset differs from a field."""
+    names = "components", "singleton dimensions", "dtype", "periodic dimensions"
+    wanted = u.components, sorted(u.singletons), u.dtype, u.pencil.periodic
+    for name, have, want in zip(names, found, wanted, strict=True):
+        if have != want:
+            hint = f"; dtype={str(want)!r} would convert it" if name == "dtype" else ""
+            msg = f"{dataset.name!r} in {path} has {name} {have}, the field to be like has {want}"
+            raise CheckpointError(msg + hint)
 
 
 class ReadTarget(NamedTuple):
@@ -346,17 +334,14 @@ def open_on_root(
     The file is an .npy file, or an HDF5 file with one dataset or the dataset `name`. The array is
     None on other ranks. CheckpointError or OSError are raised on every rank.
     """
+    comm = Pencil(1).comm
     data: Any = None
-
-    def work() -> tuple[tuple[int, ...], np.dtype[np.generic]]:
-        nonlocal data
-        data = (
-            _open_npy(path) if path.endswith(".npy") else format_of(path).open_dataset(path, name)
-        )
-        return data.shape, data.dtype
-
-    found = on_root(Pencil(1).comm, "open_on_root", work)
-    return data, *found
+    with agreed(comm, "open_on_root"):
+        if comm.rank == 0 and path.endswith(".npy"):
+            data = _open_npy(path)
+        elif comm.rank == 0:
+            data = format_of(path).open_dataset(path, name)
+    return data, *comm.bcast(None if data is None else (data.shape, data.dtype))
 
 
 def _open_npy(path: str) -> ArrayLike:
