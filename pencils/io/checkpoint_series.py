@@ -11,6 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
+from pencils.array.operands import check_type
 from pencils.comm.agree import agreed
 from pencils.comm.fault import CollectiveBlock
 from pencils.errors import ArgumentError
@@ -21,19 +22,17 @@ from pencils.io.options import (
     Truncatable,
     check_continued,
     check_empty,
-    check_fields,
     check_processes,
     read_every,
-    read_keep,
     read_mode,
     read_names,
     read_outputs,
     read_path,
     read_seconds,
-    read_step,
 )
 from pencils.io.save import Saving, save
 from pencils.io.stopping import SIGNALS, Listener, read_signals
+from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
@@ -113,13 +112,13 @@ class CheckpointSeries(CollectiveBlock):
     ) -> None:
         self._ranks = Pencil(1, comm)
         self._comm = self._ranks.topology.comm
-        with agreed(self._comm, "CheckpointSeries") as same:
+        with agreed(self._comm, "CheckpointSeries") as agree:
             given, self._mode = read_path(directory), read_mode(mode)
-            self._keep = read_keep(keep)
+            self._keep = None if keep is None else as_int("keep", keep, least=1)
             self._every = read_every(every)
             seconds, numbers = read_seconds("stop_after", stop_after), read_signals(signals)
-            same(directory=given, mode=mode, keep=self._keep, every=self._every)
-            same(stop_after=seconds, signals=numbers)
+            agree(directory=given, mode=mode, keep=self._keep, every=self._every)
+            agree(stop_after=seconds, signals=numbers)
         self._files = on_root(
             self._comm, "CheckpointSeries", lambda: CheckpointFiles.opened(given, self._mode)
         )
@@ -165,11 +164,11 @@ class CheckpointSeries(CollectiveBlock):
             The same on every rank: True if the time is over on any.
         """
         if isinstance(self._every, timedelta):
-            with agreed(self._comm, "due") as same:
-                read_step(step)
-                same.flag(up=monotonic() >= self._due)
-            return same.flagged
-        number = read_step(step)
+            with agreed(self._comm, "due") as agree:
+                as_int("step", step, least=0)
+                agree.flag(up=monotonic() >= self._due)
+            return agree.flagged
+        number = as_int("step", step, least=0)
         return self._every is not None and number % self._every == 0
 
     def should_stop(self) -> bool:
@@ -181,14 +180,14 @@ class CheckpointSeries(CollectiveBlock):
             True on every rank, from now on, if any has received a signal or its time is over.
         """
         mine = [*self._listener.received, *(["stop_after"] if monotonic() >= self._end else [])]
-        with agreed(self._comm, "should_stop") as same:
-            same.flag(up=bool(mine) or self._stops)
-        if same.flagged and not self._stops:
+        with agreed(self._comm, "should_stop") as agree:
+            agree.flag(up=bool(mine) or self._stops)
+        if agree.flagged and not self._stops:
             self._stops = True
             reasons = sorted({reason for one in self._comm.allgather(mine) for reason in one})
             if self._comm.rank == 0:
                 LOG.info("the run should stop: %s", ", ".join(reasons))
-        return same.flagged
+        return agree.flagged
 
     def save(
         self,
@@ -229,11 +228,12 @@ class CheckpointSeries(CollectiveBlock):
             loaded, or of later steps, or an argument is not allowed or differs between ranks.
         """
         options["time"] = time
-        with agreed(self._comm, "save") as same:
-            number = read_step(step)
-            check_fields(fields, self._ranks)
+        with agreed(self._comm, "save") as agree:
+            number = as_int("step", step, least=0)
+            check_type("fields", fields, Mapping)
+            check_processes(self._ranks, fields)
             signature(save).bind("", fields, step=number, **options)
-            same(step=number, wait=bool(wait))
+            agree(step=number, wait=bool(wait))
         self.wait()
         with agreed(self._comm, "save"):
             if self._comm.rank == 0:
@@ -324,13 +324,13 @@ class CheckpointSeries(CollectiveBlock):
         PencilMismatchError, RankDisagreementError, TypeError
             On every rank, if an argument is not allowed or differs between ranks.
         """
-        with agreed(self._comm, "resume") as same:
-            wanted = None if step is None else read_step(step)
+        with agreed(self._comm, "resume") as agree:
+            wanted = None if step is None else as_int("step", step, least=0)
             cut = read_outputs(outputs)
             chosen = read_names(names)  # an iterator would be empty at the second file
             check_processes(self._ranks, template, options.get("into"))
             signature(load).bind("", template, chosen, **options)
-            same(step=wanted, outputs=len(cut))
+            agree(step=wanted, outputs=len(cut))
         self.wait()
         steps = self._find_steps()
         if not steps and wanted is None:

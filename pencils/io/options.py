@@ -13,18 +13,14 @@ from pencils.array.operands import check_type
 from pencils.array.pencil_array import PencilArray
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, PencilMismatchError
-from pencils.layout.integers import MOST, check_64_bits, to_int
+from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
-
-# Modes in which a series can be opened.
-MODES = ("a", "w", "x")
 
 
 class Truncatable(Protocol):
     """Output that can be truncated at a time of the run, like a `TimeSeries`.
 
-    Three attributes are optional: `closed` (whether it is too late to truncate), `times` (times
-    of the snapshots in it) and `mode` (the mode in which it was opened).
+    Its attributes `closed`, `times` and `mode` count if it has them.
     """
 
     def truncate(self, time: float) -> object:
@@ -44,8 +40,8 @@ def read_path(path: object) -> str:
 
 
 def read_mode(mode: object) -> str:
-    """Return the mode of a series; raise ArgumentError if it is none of `MODES`."""
-    if not isinstance(mode, str) or mode not in MODES:
+    """Return the mode of a series; raise ArgumentError if there is none like it."""
+    if not isinstance(mode, str) or mode not in ("a", "w", "x"):
         msg = (
             f"mode={mode!r} must be 'a' to continue what is there, 'w' to start anew in its place, "
             "or 'x' to start only where there is nothing yet"
@@ -68,7 +64,8 @@ def read_name(name: object) -> str:
     if not isinstance(name, str):
         msg = f"names of fields must be str, not {name!r}"
         raise TypeError(msg)
-    if {"", "."} & set(name.split("/")) or "\0" in name or not _is_unicode(name):
+    is_text = name == name.encode(errors="ignore").decode() and "\0" not in name
+    if {"", "."} & set(name.split("/")) or not is_text:
         msg = (
             f"{name!r} cannot be the name of a field; use text like 'u' or 'fluid/u', with '/' "
             "between groups but neither first nor last"
@@ -104,9 +101,7 @@ def read_attrs(attrs: object, reserved: str) -> dict[str, Any]:
 
 def read_facts(step: object, time: object) -> dict[str, Any]:
     """Return step and time of a run, as far as they are given; raise TypeError or ArgumentError."""
-    facts: dict[str, Any] = {}
-    if step is not None:
-        facts["step"] = _integer("step", step)
+    facts: dict[str, Any] = {} if step is None else {"step": as_int("step", step)}
     if time is not None:
         if isinstance(time, str | bytes) or not hasattr(time, "__float__"):
             msg = f"time={time!r} must be a real number"
@@ -115,37 +110,20 @@ def read_facts(step: object, time: object) -> dict[str, Any]:
     return facts
 
 
-def read_align(align: object) -> int:
-    """Return an alignment in bytes; None means 1. Raise ArgumentError if it is not positive."""
-    if align is None:
-        return 1
-    number = to_int(align)
-    if number is None or not 1 <= number <= MOST:
-        msg = f"align={align!r} must be a number of bytes, like 4096 or the stripe size"
-        raise ArgumentError(msg)
-    return number
-
-
-def read_grid(grid: object) -> LocalGrid | None:
+def read_grid(grid: Any) -> LocalGrid | None:
     """Return the coordinates to store; raise TypeError if they are no `LocalGrid`."""
-    if grid is None:
-        return None
-    check_type("grid", grid, LocalGrid)
-    found: LocalGrid = grid  # type: ignore[assignment]
+    if grid is not None:
+        check_type("grid", grid, LocalGrid)
+    found: LocalGrid | None = grid
     return found
 
 
-def read_keep(keep: object) -> int | None:
-    """Return how many checkpoints to keep; None means all. Raise ArgumentError for others."""
-    return None if keep is None else _count("keep", keep)
-
-
 def read_every(every: object) -> int | timedelta | None:
-    """Return the interval of saves, in steps or time; None means never. Raise ArgumentError."""
+    """Return the interval of saves, in steps or time; None means never."""
     if every is None:
         return None
     if not isinstance(every, timedelta):
-        return _count("every", every)
+        return as_int("every", every, least=1)
     if every <= timedelta():
         msg = f"every={every!r} must be positive"
         raise ArgumentError(msg)
@@ -166,15 +144,6 @@ def read_seconds(name: str, value: object) -> float:
         msg = f"{name} must not be NaN; pass a number of seconds, a timedelta or None"
         raise ArgumentError(msg)
     return seconds
-
-
-def read_step(step: object) -> int:
-    """Return the number of a step; raise TypeError or ArgumentError if it is negative."""
-    number = _integer("step", step)
-    if number < 0:
-        msg = f"{step=} must not be negative"
-        raise ArgumentError(msg)
-    return number
 
 
 def read_outputs(outputs: object) -> list[Truncatable]:
@@ -212,14 +181,6 @@ def check_continued(outputs: Iterable[Truncatable]) -> None:
             raise ArgumentError(msg)
 
 
-def check_fields(fields: object, ranks: Pencil) -> None:
-    """Raise an error unless there is a field to save, and all are on the processes of `ranks`."""
-    if not isinstance(fields, Mapping):
-        msg = f"fields must be a mapping like {{'u': u}}, not {type(fields).__name__}"
-        raise TypeError(msg)
-    check_processes(ranks, fields)
-
-
 def check_processes(ranks: Pencil, *given: object) -> None:
     """Raise an error unless the fields and pencils in `given` are on the processes of `ranks`."""
     found = list(_pencils(given))
@@ -241,30 +202,3 @@ def _pencils(given: Iterable[object]) -> Iterator[Pencil]:
             pencil = thing.pencil if isinstance(thing, PencilArray) else thing
             if isinstance(pencil, Pencil):
                 yield pencil
-
-
-def _integer(name: str, value: object) -> int:
-    number = to_int(value)
-    if number is None:
-        msg = f"{name}={value!r} must be an integer"
-        raise TypeError(msg)
-    check_64_bits(name, [number])
-    return number
-
-
-def _count(name: str, value: object) -> int:
-    number = to_int(value)
-    check_64_bits(name, [number or 0])
-    if number is None or number < 1:
-        what = " or a timedelta" if name == "every" else ""
-        msg = f"{name}={value!r} must be a positive integer{what}, or None"
-        raise ArgumentError(msg)
-    return number
-
-
-def _is_unicode(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

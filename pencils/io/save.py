@@ -29,9 +29,10 @@ from pencils.io.commit import discard, make_temporary
 from pencils.io.contents import gather_contents, whole_grid
 from pencils.io.file_access import on_root
 from pencils.io.file_info import RESERVED
-from pencils.io.options import read_align, read_attrs, read_facts, read_grid, read_path
+from pencils.io.options import read_attrs, read_facts, read_grid, read_path
 from pencils.io.slabs import SlabCopies
 from pencils.io.writers import HDF5Writer, Part
+from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def save(
         target = read_path(path)
         agree(path=target)
         given, facts = read_attrs(attrs, RESERVED), read_facts(step, time)
-        room = read_align(align)
+        room = 1 if align is None else as_int("align", align, least=1)
         agree(attrs=sorted(given), **facts, align=room, halo=bool(halo), checksum=bool(checksum))
         agree(wait=bool(wait))
         chunking = read_chunking(compression, chunks)
