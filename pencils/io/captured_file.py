@@ -35,21 +35,8 @@ class CapturedFile(io.RawIOBase):
     """An existing file that h5py can open and modify, while the file itself is only read.
 
     HDF5 thus decides where everything goes, chunks of datasets included. Bytes that HDF5 writes
-    from the memory of `dummy` get a place in the file but no contents; the caller writes those.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    dummy : numpy.ndarray, optional
-        Contiguous memory that represents data of other ranks.
-
-    Attributes
-    ----------
-    placed : list of int
-        The offsets at which HDF5 wrote parts of `dummy`, in order.
-    size : int
-        The length that the file will have.
+    from the memory of `dummy`, a contiguous array that represents data of other ranks, get a place
+    in the file but no contents; the caller writes those.
 
     Examples
     --------
@@ -68,10 +55,11 @@ class CapturedFile(io.RawIOBase):
 
     def __init__(self, path: str, dummy: np.ndarray[Any, Any] | None = None) -> None:
         super().__init__()
-        self.placed: list[int] = []
+        self.placed: list[int] = []  # where HDF5 wrote parts of `dummy`, in order
         self._path = path
         self._file = os.open(path, os.O_RDONLY)
         self._position = 0
+        # The size is that which the file will have.
         self._old_size = self.size = os.fstat(self._file).st_size
         self._pages: dict[int, bytearray] = {}
         self._fault: OSError | None = None
@@ -83,12 +71,7 @@ class CapturedFile(io.RawIOBase):
         """Return what has been written, in as few pieces as possible.
 
         Changes beyond the end of the old file come first: until the rest is written, the old
-        contents stay as they were.
-
-        Raises
-        ------
-        OSError
-            If the file cannot be read, now or in an earlier `write`.
+        contents stay as they were. Raises OSError if reading has failed, now or in a `write`.
         """
         self.complain()
         joined: list[range] = []
@@ -118,13 +101,7 @@ class CapturedFile(io.RawIOBase):
         self.write(data)
 
     def apply(self) -> None:
-        """Write the changes to the file, and give it the length that HDF5 wants.
-
-        Raises
-        ------
-        OSError
-            If the file cannot be written.
-        """
+        """Write the changes to the file, and give it the length that HDF5 wants."""
         with Path(self._path).open("r+b") as file:
             for change in self.changes():
                 file.seek(change.offset)
@@ -139,13 +116,7 @@ class CapturedFile(io.RawIOBase):
         """Return True."""
         return True
 
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
+    writable = seekable = readable
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Set the position."""
@@ -199,9 +170,6 @@ class CapturedFile(io.RawIOBase):
         self.size = self._position if size is None else size
         return self.size
 
-    def flush(self) -> None:
-        """Do nothing: changes stay in memory."""
-
     def close(self) -> None:
         """Close the file; changes that the caller has not taken are lost."""
         if not self.closed:
@@ -227,19 +195,8 @@ def changing(
 ) -> Iterator[Any]:
     """Open a file for changes by h5py in a ``with`` block, and write them at its end.
 
-    Parameters
-    ----------
-    file : str or CapturedFile
-        The file, which exists; the changes of a `CapturedFile` are left to the caller.
-    mode : {"r+", "w"}, optional
-        Whether to keep the contents.
-    **options
-        Others of `h5py.File`.
-
-    Raises
-    ------
-    OSError
-        If the file can be neither read nor written.
+    The file exists; the changes of a `CapturedFile` are left to the caller. `options` are those of
+    `h5py.File`. Raises OSError if the file can be neither read nor written.
     """
     import h5py  # most ranks never need it
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pencils.errors import ArgumentError, CheckpointError
-from pencils.io.commit import clean, make_directory, sync
+from pencils.io.commit import LOG, clean, make_directory, remove_old, sync
 from pencils.io.load import verify
 from pencils.io.options import already_there
 
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
 
 T = TypeVar("T")
-
-LOG = logging.getLogger("pencils")
 
 _NAME = re.compile(r"checkpoint-(\d{8,})\.h5")
 _NEW = re.compile(r"checkpoint-\d{8,}\.h5\.new")
@@ -31,12 +28,8 @@ _TEMPORARY = re.compile(r"\.(checkpoint-\d{8,}\.h5(?:\.new)?)\..*\.tmp")
 class CheckpointFiles:
     """Checkpoints in a directory, found by their names. All methods are local.
 
-    Parameters
-    ----------
-    directory : Path
-        The directory.
-    old : collection of int, optional
-        Steps of another run: they do not count, and the first new checkpoint replaces them.
+    The steps `old` are of another run: they do not count, and the first new checkpoint replaces
+    them.
 
     Examples
     --------
@@ -113,7 +106,7 @@ class CheckpointFiles:
             aside = [_rename_aside(path) for path in old]
             self.target(step).rename(self.path(step))
             sync(self.directory)
-            _remove(aside)
+            remove_old(aside, "checkpoint")
 
     def settle(self) -> None:
         """Forget the old checkpoints: they have been replaced."""
@@ -130,7 +123,7 @@ class CheckpointFiles:
         except OSError as error:
             LOG.warning("cannot look for old checkpoints: %s", error)
             return
-        _remove([*dead, *map(self.path, surplus)])
+        remove_old([*dead, *map(self.path, surplus)], "checkpoint")
 
 
 def read_newest(
@@ -187,14 +180,6 @@ def _time_of(path: Path) -> str:
     with contextlib.suppress(OSError):
         return datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(" ", "seconds")
     return "at an unknown time"
-
-
-def _remove(paths: Iterable[Path]) -> None:
-    for path in paths:
-        try:
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            LOG.warning("cannot remove an old checkpoint: %s", error)
 
 
 def _rename_aside(path: Path) -> Path:

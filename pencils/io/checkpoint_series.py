@@ -11,11 +11,11 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
-from pencils.array.operands import check_type
 from pencils.comm.agree import agreed
 from pencils.comm.fault import CollectiveBlock
 from pencils.errors import ArgumentError
-from pencils.io.checkpoint_files import LOG, CheckpointFiles, nothing_good, read_newest
+from pencils.io.checkpoint_files import CheckpointFiles, nothing_good, read_newest
+from pencils.io.commit import LOG
 from pencils.io.file_access import on_root
 from pencils.io.load import Checkpoint, load, verify
 from pencils.io.options import (
@@ -24,6 +24,7 @@ from pencils.io.options import (
     check_empty,
     check_processes,
     read_every,
+    read_fields,
     read_mode,
     read_names,
     read_outputs,
@@ -230,7 +231,7 @@ class CheckpointSeries(CollectiveBlock):
         options["time"] = time
         with agreed(self._comm, "save") as agree:
             number = as_int("step", step, least=0)
-            check_type("fields", fields, Mapping)
+            read_fields(fields)
             check_processes(self._ranks, fields)
             signature(save).bind("", fields, step=number, **options)
             agree(step=number, wait=bool(wait))

@@ -92,12 +92,7 @@ def joined(chunks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytearray
 class Packer(Freeable):
     """Sends the chunks of one dataset through its filters, one after the other.
 
-    Parameters
-    ----------
-    entry : DatasetInfo
-        The dataset.
-    compression : mapping of str to object
-        The filters, as keywords of h5py's ``create_dataset``.
+    `compression` has the filters as keywords of h5py's ``create_dataset``.
 
     Examples
     --------
@@ -148,14 +143,9 @@ class Packer(Freeable):
 
 
 def check_filters(entries: Iterable[DatasetInfo], compression: Mapping[str, Any]) -> None:
-    """Check that HDF5 can filter all chunked datasets.
+    """Raise ArgumentError or TypeError if HDF5 cannot filter the chunks of all chunked datasets.
 
-    Raises
-    ------
-    ArgumentError
-        If there is no such filter here, or it does not take these options.
-    TypeError
-        If it does not take such elements or types of options, or HDF5 has no such elements.
+    There may be no such filter here, or it does not take these options or elements.
     """
     for entry in entries:
         if not entry.chunks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
 import platform
 import re
@@ -11,10 +12,12 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from errno import EDQUOT, EFBIG, ENOSPC
 from hashlib import blake2b
 from pathlib import Path
+
+LOG = logging.getLogger("pencils")
 
 # Characters of the name that its temporary keeps; file systems take 255 bytes.
 _KEPT = 40
@@ -35,10 +38,7 @@ _NO_ROOM = {EDQUOT, EFBIG, ENOSPC}
 def make_temporary(target: Path) -> Path:
     """Create an empty hidden file beside the one that is to be written.
 
-    Raises
-    ------
-    OSError
-        If there is no such directory, it may not be written to, or `target` is not a file.
+    Raises OSError if there is no such directory, it may not be written to, or `target` is no file.
     """
     if not target.parent.is_dir():
         msg = f"cannot save {target}: {target.parent} is not a directory; create it first"
@@ -104,10 +104,7 @@ def _place() -> str:
 def commit(temporary: Path, target: Path) -> None:
     """Give the whole file its name, replacing what has it, in an order that survives power loss.
 
-    Raises
-    ------
-    OSError
-        If the disk refuses; `target` is then as it was.
+    Raises OSError if the disk refuses; `target` is then as it was.
     """
     if target.exists():
         with contextlib.suppress(OSError):
@@ -140,12 +137,7 @@ def allocate(file: Path) -> None:
     """Allocate the disk space of a file with holes, if the file system can do that.
 
     A full disk is then found before data move, and writing is faster. `os.posix_fallocate` would
-    write to every block where the file system cannot allocate.
-
-    Raises
-    ------
-    OSError
-        If the disk is too full.
+    write to every block where the file system cannot allocate. Raises OSError if the disk is full.
     """
     fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
     if fallocate is None:  # as on macOS
@@ -199,6 +191,15 @@ def discard(temporary: Path) -> None:
         temporary.unlink(missing_ok=True)
     except OSError:
         _DISCARDED.add(temporary)
+
+
+def remove_old(paths: Iterable[Path], what: str) -> None:
+    """Remove files that no longer count; what cannot be removed is logged."""
+    for path in paths:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            LOG.warning("cannot remove an old %s: %s", what, error)
 
 
 def sync(path: Path) -> None:

@@ -14,7 +14,7 @@ from pencils.distribute.localgrid import LocalGrid, localgrid
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.io.chunks import Chunking
 from pencils.io.file_info import COORDINATE, DatasetInfo, Stored, encode
-from pencils.io.options import read_name
+from pencils.io.options import read_fields
 from pencils.io.slabs import boundary_widths, widened, with_boundary
 
 if TYPE_CHECKING:
@@ -75,21 +75,13 @@ class Contents:
         return replace(self, fields=fields, boundary=boundary)
 
 
-def gather_contents(
-    fields: object, grid: LocalGrid | None, size: int, chunking: Chunking
-) -> Contents:
+def gather_contents(fields: Any, grid: LocalGrid | None, size: int, chunking: Chunking) -> Contents:
     """Check what to store, on `size` processes.
 
     Raises an error if names are not allowed or used twice, a value cannot be stored, or fields are
     on different processes.
     """
-    if not isinstance(fields, Mapping):
-        msg = f"fields must be a mapping like {{'u': u}}, not {type(fields).__name__}"
-        raise TypeError(msg)
-    if not fields:
-        msg = "fields is empty; pass at least one, like {'u': u}"
-        raise ArgumentError(msg)
-    names = sorted(read_name(name) for name in fields)
+    names = read_fields(fields)
     found = {name: fields[name] for name in names if isinstance(fields[name], PencilArray)}
     _check_processes(found, size)
     values = {name: _encode(name, fields[name]) for name in names if name not in found}

@@ -104,7 +104,7 @@ def _aligned(align: int) -> dict[str, Any]:
 
 def _place_field(file: Any, entry: DatasetInfo, contents: Contents) -> DatasetInfo:
     filters = contents.chunking.compression
-    made = make_chunked(file, entry, filters) if entry.chunks else _reserve(file, entry)
+    made = make_chunked(file, entry, filters) if entry.chunks else reserve(file, entry)
     attrs = made.attrs
     attrs[RESERVED + "components"] = entry.components
     attrs[RESERVED + "singleton"] = np.array(entry.singletons, np.int8)
@@ -120,7 +120,7 @@ def store_value(file: Any, name: str, value: Stored, *, summed: bool) -> Dataset
     """Write a value or a coordinate to a file, or to a group that becomes one, and describe it."""
     total = checksum(value.data) if summed else None
     entry = DatasetInfo(name, value.data.shape, value.data.dtype, kind=value.kind, checksum=total)
-    made = _reserve(file, entry)
+    made = reserve(file, entry)
     if value.data.size:
         kind = made.id.get_type()  # the bytes as they are, whatever HDF5 calls them
         made.id.write(h5py.h5s.ALL, h5py.h5s.ALL, np.ascontiguousarray(value.data), kind)
@@ -141,16 +141,26 @@ def label(file: Any, dataset: Any, scales: Sequence[str]) -> None:
         dataset.dims[axis].attach_scale(file[name])
 
 
-def _reserve(file: Any, entry: DatasetInfo) -> Any:
+def reserve(file: Any, entry: DatasetInfo, chunk: Sequence[int] = (), *, early: bool = True) -> Any:
+    """Make a dataset of one piece, or one of chunks that can be extended along its first axis.
+
+    HDF5 allocates its bytes at once if `early`, and never fills them.
+    """
     layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    layout.set_layout(h5py.h5d.CONTIGUOUS)
-    layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-    layout.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     layout.set_obj_track_times(False)
+    if chunk:
+        layout.set_chunk(chunk)
+    else:
+        layout.set_layout(h5py.h5d.CONTIGUOUS)
+    if early:
+        layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        layout.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
     links.set_create_intermediate_group(True)
     links.set_char_encoding(h5py.h5t.CSET_UTF8)
-    space = h5py.h5s.create_simple(entry.shape) if entry.shape else h5py.h5s.create(h5py.h5s.SCALAR)
+    most = (h5py.h5s.UNLIMITED, *entry.shape[1:]) if chunk else None
+    scalar = h5py.h5s.create(h5py.h5s.SCALAR)
+    space = h5py.h5s.create_simple(entry.shape, most) if entry.shape else scalar
     kind = file_type(entry)
     made = h5py.h5d.create(file.id, entry.name.encode(), kind, space, dcpl=layout, lcpl=links)
     return h5py.Dataset(made)

@@ -74,6 +74,17 @@ def read_name(name: object) -> str:
     return name
 
 
+def read_fields(fields: object) -> list[str]:
+    """Return the sorted names of what is to be stored; raise TypeError or ArgumentError."""
+    if not isinstance(fields, Mapping):
+        msg = f"fields must be a mapping like {{'u': u}}, not {type(fields).__name__}"
+        raise TypeError(msg)
+    if not fields:
+        msg = "fields is empty; pass at least one, like {'u': u}"
+        raise ArgumentError(msg)
+    return sorted(read_name(name) for name in fields)
+
+
 def read_names(names: object) -> list[str] | None:
     """Return names as a list; None means all. Sets are sorted: each rank has its own order."""
     if names is None:

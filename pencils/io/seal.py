@@ -46,19 +46,8 @@ END_FIELD: Extent = (END_AT, 8)
 def seal_new(path: str, entries: Iterable[DatasetInfo], raw: Iterable[Extent]) -> None:
     """Add a record to a file that h5py has just written.
 
-    Parameters
-    ----------
-    path : str
-        The file.
-    entries : iterable of DatasetInfo
-        Its fields, values and coordinates, with their checksums.
-    raw : iterable of (int, int)
-        Extents of data that have checksums of their own.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written.
+    `entries` are its fields, values and coordinates, with their checksums; `raw` extents of data
+    that have checksums of their own.
     """
     with open_to_write(path) as handle:
         manifest = _first_manifest(path, handle, entries, raw)
@@ -90,19 +79,7 @@ def _first_manifest(
 def reseal(path: str, sums: Mapping[str, int]) -> None:
     """Correct the checksums of fields, all at once; afterwards the file is on the disk.
 
-    Parameters
-    ----------
-    path : str
-        A file with or without a record.
-    sums : mapping of str to int
-        The new checksums, by name.
-
-    Raises
-    ------
-    CheckpointError
-        If the file is damaged.
-    OSError
-        If the file cannot be written.
+    The file may have no record. Raises CheckpointError if it is damaged.
     """
     from pencils.io import create
 
@@ -135,26 +112,8 @@ def reseal(path: str, sums: Mapping[str, int]) -> None:
 def switch(handle: int, manifest: Manifest, start: int, changes: Iterable[Change] = ()) -> int:
     """Bring an open file to its next state; patches may reach the disk later.
 
-    Parameters
-    ----------
-    handle : int
-        The file.
-    manifest : Manifest
-        Of the next state.
-    start : int
-        Offset of its record; the old record must not change.
-    changes : iterable of Change
-        Bytes that the old state does not use.
-
-    Returns
-    -------
-    int
-        Where the record ends.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written.
+    The record of the next state begins at `start`, where the old record must not be; `changes` are
+    bytes that the old state does not use. Returns where the record ends.
     """
     record = compose(manifest, start)
     for offset, data in changes:

@@ -65,14 +65,8 @@ class HDF5Writer:
 
     HDF5 makes room for the fields; the bytes are written by plain system calls. Parameters are a
     private communicator, the name that the file is to have (that on rank 0 counts), and what it
-    contains.
-
-    Raises
-    ------
-    ArgumentError, TypeError
-        On every rank, if HDF5 has no such filter, element type or attribute.
-    OSError
-        On every rank, if the file cannot be written.
+    contains. Raises ArgumentError or TypeError if HDF5 has no such filter, element type or
+    attribute, OSError if the file cannot be written, on every rank.
     """
 
     def __init__(self, comm: MPI.Intracomm, path: str, contents: Contents) -> None:
@@ -153,12 +147,11 @@ class HDF5Writer:
         `sums` are this rank's parts of the checksums of fields.
         """
         summed = self.contents.summed
-        totals = allreduce(self._comm, np.array(list(sums.values()), np.uint64), np.add)
-        named = dict(zip(sums, map(int, totals), strict=True))
+        totals = add_sums(self._comm, sums)
         with agreed(self._comm, "save"), system("save", self._target):
             if self._rank == 0:
                 entries = self._values + [
-                    replace(entry, checksum=named.get(entry.name, 0)) if summed else entry
+                    replace(entry, checksum=totals.get(entry.name, 0)) if summed else entry
                     for entry in self.entries
                 ]
                 _finish(self._temporary, self._target, entries, self._chunks)
@@ -271,6 +264,12 @@ def write_slab(
             moved(piece.nbytes)
     file.complain()
     return total % 2**64
+
+
+def add_sums(comm: MPI.Intracomm, sums: Mapping[str, int]) -> dict[str, int]:
+    """Add the parts of checksums that all ranks have. *Collective*."""
+    totals = allreduce(comm, np.array(list(sums.values()), np.uint64), np.add)
+    return dict(zip(sums, map(int, totals), strict=True))
 
 
 def _begin(

@@ -23,7 +23,6 @@ import numpy as np
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
-from pencils.comm.reduce import allreduce
 from pencils.errors import CheckpointError
 from pencils.io.captured_file import CapturedFile, Change, changing
 from pencils.io.chunks import count_chunks
@@ -48,7 +47,7 @@ from pencils.io.options import already_there
 from pencils.io.seal import END_FIELD, differences, open_to_write, repair, seal_again, switch
 from pencils.io.series.state import SUMS, TIME, Column, SeriesState
 from pencils.io.slabs import FileBlocks, Slabs
-from pencils.io.writers import write_slab
+from pencils.io.writers import add_sums, write_slab
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -359,11 +358,10 @@ def _write(
     places: Mapping[str, FileBlocks],
 ) -> dict[str, int]:
     """Write fields at new places; return their checksums, as part of all snapshots."""
-    sums = np.zeros(len(places), np.uint64)
+    sums = {}
     with closing(Slabs()) as slabs, SharedFile(comm, path, write=True) as file:
-        for number, (name, place) in enumerate(places.items()):
+        for name, place in places.items():
             slab = slabs.of(fields[name])
             with agreed(comm, "append"):
-                sums[number] = write_slab(file, slab, place, first=step * slab.size)
-    totals = allreduce(comm, sums, np.add)
-    return {name: int(total) for name, total in zip(places, totals, strict=True)}
+                sums[name] = write_slab(file, slab, place, first=step * slab.size)
+    return add_sums(comm, sums)

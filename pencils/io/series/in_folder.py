@@ -12,8 +12,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, CheckpointError
-from pencils.io.checkpoint_files import LOG
-from pencils.io.commit import made, make_directory
+from pencils.io.commit import LOG, made, make_directory, remove_old
 from pencils.io.file_info import Access, Stored, decode
 from pencils.io.options import already_there
 from pencils.io.save import save
@@ -27,27 +26,12 @@ _NAME = re.compile(r"snapshot-(?:(?P<run>\d+)-)?\d{6,}\.h5")
 
 
 class InFolder:
-    """A series in a folder. Everything is *Collective*.
+    """A series in a folder. Everything but `abandon` is *Collective*.
 
     A snapshot belongs to the series when the index, which takes its name when it is whole, names
-    it.
-
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm
-        Private communicator.
-    path : str
-        The folder, as all ranks find it.
-    attrs : mapping of str to object
-        Attributes of the files.
-    grid : LocalGrid or None
-        Coordinates for the snapshots.
-    saving : mapping of str to object
-        Other arguments of `save` for the snapshots.
-    mode : {"a", "w", "x"}
-        Whether to continue what is there, to start anew in its place, or only where nothing is.
-    edited : bool, optional
-        Whether to continue what another program has changed.
+    it. Parameters are a private communicator, the folder as all ranks find it, attributes of the
+    files, coordinates and other arguments of `save` for the snapshots, and the arguments `mode` and
+    `edited` of `TimeSeries`.
     """
 
     summed = False
@@ -191,11 +175,7 @@ class InFolder:
 
     def _drop(self, names: Iterable[str]) -> None:
         """Remove snapshots that the index no longer names; never fails."""
-        for name in names:
-            try:
-                (self._folder / name).unlink(missing_ok=True)
-            except OSError as error:
-                LOG.warning("cannot remove an old snapshot: %s", error)
+        remove_old([self._folder / name for name in names], "snapshot")
 
     def _check_alone(self) -> None:
         if self.state is not None and _identity(self.path) != self._seen:

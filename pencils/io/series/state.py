@@ -21,7 +21,7 @@ from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.io.contents import check_groups
 from pencils.io.file_info import COORDINATE, RESERVED, DatasetInfo, Stored, encode
-from pencils.io.options import read_name
+from pencils.io.options import read_fields
 from pencils.layout import Box, Selection
 from pencils.layout.box import positions
 from pencils.pencil import Pencil
@@ -164,19 +164,13 @@ class SeriesState:
         return entries
 
 
-def read_samples(fields: object, ranks: Pencil) -> tuple[Selected, dict[str, Stored]]:
+def read_samples(fields: Any, ranks: Pencil) -> tuple[Selected, dict[str, Stored]]:
     """Read what is to be appended: fields with selections of them, and values, sorted by name.
 
     Raises ArgumentError, IndexError, PencilMismatchError or TypeError if names, fields, selections
     or values are not what a series takes.
     """
-    if not isinstance(fields, Mapping):
-        msg = f"fields must be a mapping like {{'u': u}}, not {type(fields).__name__}"
-        raise TypeError(msg)
-    if not fields:
-        msg = "fields is empty; pass at least one, like {'u': u}"
-        raise ArgumentError(msg)
-    names = sorted(read_name(name) for name in fields)
+    names = read_fields(fields)
     for name in names:
         if name == TIME or name.startswith(RESERVED):
             msg = f"{name!r} cannot be the name of a field of a series; the series itself uses it"

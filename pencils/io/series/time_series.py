@@ -20,7 +20,7 @@ from pencils.comm.topology import congruent, user_comm
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.contents import are_fields, whole_grid
-from pencils.io.file_info import COORDINATE, RESERVED, Stored
+from pencils.io.file_info import RESERVED
 from pencils.io.options import read_attrs, read_facts, read_grid, read_mode, read_path
 from pencils.io.save import save
 from pencils.io.series.in_file import InFile
@@ -124,8 +124,8 @@ class TimeSeries(CollectiveBlock):
             self._grid = read_grid(grid)
             _check_comm(self._grid, comm)
             options = _read_saving(saving, storage)
-            axes = None if self._grid is None else (self._grid.pencil, _tell(self._grid))
-            agree(path=given, mode=mode, grid=axes, attrs=sorted(known), storage=storage)
+            found = self._grid and (self._grid.pencil, self._grid.names, self._grid.axes)
+            agree(path=given, mode=mode, grid=found, attrs=sorted(known), storage=storage)
             agree(xdmf=bool(xdmf), saving=sorted(options), edited=bool(edited))
         real: str = self._comm.bcast(os.path.realpath(given))
         way: dict[str, Any] = {"mode": mode, "edited": bool(edited)}
@@ -338,13 +338,6 @@ def _read_saving(saving: object, storage: str) -> dict[str, Any]:
         raise ArgumentError(msg)
     signature(save).bind("", {}, **saving)
     return dict(saving)
-
-
-def _tell(grid: LocalGrid) -> list[tuple[str, Any]]:
-    return [
-        (name, Stored(COORDINATE, points))
-        for name, points in zip(grid.names, grid.axes, strict=True)
-    ]
 
 
 def _read_number(time: object) -> float:

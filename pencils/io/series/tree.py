@@ -13,7 +13,7 @@ from pencils.errors import CheckpointError
 from pencils.io import hdf5
 from pencils.io.captured_file import changing
 from pencils.io.chunks import chunk_in_order
-from pencils.io.create import file_type, label, store_attribute, store_value
+from pencils.io.create import file_type, label, reserve, store_attribute, store_value
 from pencils.io.file_info import COORDINATE, FORMAT, RESERVED, Access, DatasetInfo, Stored
 from pencils.io.manifest import Extent, Record
 from pencils.io.seal import seal_new
@@ -83,20 +83,8 @@ def _describe(group: Any, dataset: Any, column: Column, state: SeriesState) -> N
 
 def _make_chunked(file: Any, column: Column) -> Any:
     """Make an extensible dataset without snapshots; chunks of fields get places when it grows."""
-    layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    layout.set_chunk(_chunk(column))
-    layout.set_obj_track_times(False)
-    if column.is_field:
-        layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-        layout.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-    links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
-    links.set_create_intermediate_group(True)
-    links.set_char_encoding(h5py.h5t.CSET_UTF8)
-    most = (h5py.h5s.UNLIMITED, *column.shape)
-    space = h5py.h5s.create_simple((0, *column.shape), most)
-    kind = file_type(DatasetInfo(column.name, column.shape, column.dtype))
-    made = h5py.h5d.create(file.id, column.name.encode(), kind, space, dcpl=layout, lcpl=links)
-    return h5py.Dataset(made)
+    entry = DatasetInfo(column.name, (0, *column.shape), column.dtype)
+    return reserve(file, entry, _chunk(column), early=column.is_field)
 
 
 def make_virtual(group: Any, column: Column, files: Sequence[str]) -> Any:
