@@ -166,11 +166,9 @@ def _draw(field: PencilArray, seed: int, stream: int) -> NDArray[np.float64]:
 
 def _first_rows(field: PencilArray) -> list[int]:
     """First row of each plane of the own block, numbered among all rows of the global array."""
-    starts = np.zeros(1, np.int64)
-    axes = list(zip(field.shape, field.local_slices, strict=True))[:-1]
-    for extent, part in axes[:-1]:
-        starts = np.add.outer(starts * extent, np.arange(part.start or 0, part.stop)).ravel()
-    for extent, part in axes[-1:]:
-        starts = starts * extent + (part.start or 0)
-    rows: list[int] = starts.tolist()
+    if field.ndim == 1:
+        return [0]
+    *planes, (row, _), _ = ((part.start, part.stop) for part in field.local_slices)
+    indices = np.ix_(*(np.arange(*plane) for plane in planes), [row])
+    rows: list[int] = np.ravel_multi_index(indices, field.shape[:-1]).ravel().tolist()
     return rows

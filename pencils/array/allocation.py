@@ -88,8 +88,11 @@ def padded_shape(
     pencil: Pencil, components: tuple[int, ...], singletons: frozenset[int], halo: Widths
 ) -> tuple[int, ...]:
     """Shape of the padded block of a field, in logical order."""
-    local = pencil.extent(singletons).local_shape
-    return (*components, *(n + lo + hi for n, (lo, hi) in zip(local, halo, strict=True)))
+    return _padded(components, pencil.extent(singletons).local_shape, halo)
+
+
+def _padded(components: tuple[int, ...], shape: tuple[int, ...], halo: Widths) -> tuple[int, ...]:
+    return (*components, *(n + lo + hi for n, (lo, hi) in zip(shape, halo, strict=True)))
 
 
 def padded_slices(local_shape: Sequence[int], room: Widths, widths: Widths) -> Key:
@@ -112,27 +115,19 @@ def allocate(
 
     *Collective* if `shared`: the block is then in shared memory of the node, if there is enough.
     """
-    _check_size(pencil, dtype, components, singletons, halo)
+    _check_size(dtype, _padded(components, pencil.extent(singletons).shape, halo), halo)
     shape = padded_shape(pencil, components, singletons, halo)
     memory = allocate_bytes(pencil, dtype.itemsize * prod(shape), zero=zero, shared=shared)
     return arrange(memory, pencil, dtype, shape)
 
 
-def _check_size(
-    pencil: Pencil,
-    dtype: np.dtype[Any],
-    components: tuple[int, ...],
-    singletons: frozenset[int],
-    halo: Widths,
-) -> None:
-    """Check that NumPy could count the bytes of the whole field, alike on every rank."""
-    along = zip(pencil.extent(singletons).shape, halo, strict=True)
-    whole = (*components, *(n + lo + hi for n, (lo, hi) in along))
+def _check_size(dtype: np.dtype[Any], shape: tuple[int, ...], halo: Widths) -> None:
+    """Check that NumPy could count the bytes of a whole padded field, alike on every rank."""
     # NumPy counts so where an extent is 0, too.
-    if prod(max(1, extent) for extent in whole) * dtype.itemsize > MOST:
+    if prod(max(1, extent) for extent in shape) * dtype.itemsize > MOST:
         msg = (
-            f"a field of shape {(*components, *pencil.shape)} of {dtype} with halo {halo} has more "
-            "bytes than 64 bits can count"
+            f"a field of padded shape {shape} of {dtype} with halo {halo} has more bytes than 64 "
+            "bits can count"
         )
         raise ArgumentError(msg)
 

@@ -9,10 +9,9 @@ from typing import Any, NoReturn, cast
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from pencils.array import numpy_api, pairs, reductions, stencil, verbs
+from pencils.array import indexing, numpy_api, pairs, reductions, verbs
 from pencils.array.allocation import HaloLike, as_dtype, as_halo, as_singletons, padded_shape
 from pencils.array.base import Field, checks
-from pencils.array.indexing import get_selection, set_selection
 from pencils.array.operands import check_type
 from pencils.errors import ArgumentError
 from pencils.pencil import Pencil
@@ -77,9 +76,9 @@ class PencilArray(Field, NDArrayOperatorsMixin):
             raise ArgumentError(msg)
         self._set(pencil, data, singletons, widths)
 
-    shift = stencil.shift
-    interior = property(stencil.interior)
-    shells = property(stencil.shells)
+    shift = indexing.shift
+    interior = property(indexing.interior)
+    shells = property(indexing.shells)
 
     def conj(self) -> PencilArray:
         """Complex conjugate."""
@@ -91,11 +90,11 @@ class PencilArray(Field, NDArrayOperatorsMixin):
         """Local part of a global basic selection: see `pencils.array.indexing.get_selection`."""
         if key is Ellipsis:
             return self._local
-        return get_selection(self, key)
+        return indexing.get_selection(self, key)
 
     def __setitem__(self, key: object, value: object) -> None:
         """Assign where this rank owns it: see `pencils.array.indexing.set_selection`."""
-        set_selection(self, key, value)
+        indexing.set_selection(self, key, value)
         if checks.on:
             self.mark_written()
 

@@ -195,10 +195,9 @@ def take(u: PencilArray, coords: Sequence[Any], out: Any = None) -> Array:
     Parameters
     ----------
     coords : sequence of array_like of int
-        Global coordinates along each space dimension, in ``[0, shape)``, which broadcast to
-        each other. They differ between processes and may be empty; points may be repeated.
+        Global coordinates along each space dimension, as for `PointIndexer`.
     out : numpy.ndarray, optional
-        Contiguous array to fill, of shape ``u.components`` + that of the coordinates.
+        Array to fill, as for `PointIndexer.take`.
 
     Returns
     -------
@@ -230,12 +229,8 @@ def put(
     ----------
     coords : sequence of array_like of int
         Global coordinates, as for `take`.
-    values : array_like
-        Values that broadcast to ``u.components`` + the shape of the coordinates.
-    reduce : ReduceOp, optional
-        How several values for one point and its old value are combined; the type of the field is
-        kept, see `ReduceOp`. Default: the last value is kept, in the order of ranks and, on each
-        rank, of coordinates.
+    values, reduce
+        As for `PointIndexer.put`.
 
     Raises
     ------

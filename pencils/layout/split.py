@@ -13,29 +13,12 @@ from pencils.errors import ArgumentError
 Rule = Literal["first", "last", "floor", "ceil", "bounds", "replicated"]
 
 
-def _cut_first(points: int, parts: int, part: int) -> int:
-    block, extra = divmod(points, parts)
-    return part * block + min(part, extra)
-
-
-def _cut_last(points: int, parts: int, part: int) -> int:
-    block, extra = divmod(points, parts)
-    return part * block + max(0, part - (parts - extra))
-
-
-def _cut_floor(points: int, parts: int, part: int) -> int:
-    return part * points // parts
-
-
-def _cut_ceil(points: int, parts: int, part: int) -> int:
-    return min(points, part * -(-points // parts))
-
-
+# First index of a block by each rule: of `n` points in `p` parts, for part `i`.
 _CUTS: dict[str, Callable[[int, int, int], int]] = {
-    "first": _cut_first,
-    "last": _cut_last,
-    "floor": _cut_floor,
-    "ceil": _cut_ceil,
+    "first": lambda n, p, i: i * (n // p) + min(i, n % p),
+    "last": lambda n, p, i: i * (n // p) + max(0, i - p + n % p),
+    "floor": lambda n, p, i: i * n // p,
+    "ceil": lambda n, p, i: min(n, i * -(-n // p)),
 }
 RULES = tuple(_CUTS)
 
