@@ -41,7 +41,7 @@ def fill_boundary(
             _fill(u, edge, rule)
 
 
-class _Rule(NamedTuple):
+class _Filling(NamedTuple):
     """What to fill in: the arguments of `fill_boundary`, checked."""
 
     name: Any  # of the mode, or a function
@@ -51,38 +51,20 @@ class _Rule(NamedTuple):
 
 
 class _Mode(NamedTuple):
-    """How to fill boundary points: one row of `_MODES`.
+    """How to fill boundary points: one row of `_MODES`."""
 
-    Parameters
-    ----------
-    values : callable
-        Returns values for boundary points, given the field, the edge, the points along its
-        dimension, and the rule.
-    needs : callable
-        Returns how many points next to the edge determine a number of boundary points.
-    takes_value : bool
-        Whether the argument `value` has a meaning.
-    takes_reflect_type : bool
-        Whether the argument `reflect_type` has a meaning.
-    computes : bool
-        Whether it does arithmetic, which needs numbers.
-    rounds : bool
-        Whether it computes in floating point and rounds.
-    once : bool
-        Whether each point determines one boundary point at most.
-    """
-
-    values: Callable[[PencilArray, _Edge, range, _Rule], Any]
-    needs: Callable[[int], int]
+    # Returns values, given the field, the edge, the points along its dimension, and the rule.
+    values: Callable[[PencilArray, _Edge, range, _Filling], Any]
+    needs: Callable[[int], int]  # points inside that determine a number of boundary points
     takes_value: bool = False
     takes_reflect_type: bool = False
-    computes: bool = False
-    rounds: bool = False
-    once: bool = False
+    computes: bool = False  # with numbers
+    rounds: bool = False  # computes in floating point
+    once: bool = False  # each point inside determines one boundary point at most
 
 
 class _Edge(NamedTuple):
-    """One end of one dimension of the grid, and what lies around it in global indices."""
+    """One side of one dimension of the grid; points are global indices."""
 
     dim: int
     upper: bool
@@ -111,7 +93,7 @@ class _Edge(NamedTuple):
         return range(start - self.halo[0], 0)
 
 
-def _as_rule(u: PencilArray, name: object, value: object, reflect_type: object) -> _Rule:
+def _as_rule(u: PencilArray, name: object, value: object, reflect_type: object) -> _Filling:
     if name == "wrap":
         msg = (
             "mode 'wrap' is a matter of the pencil: make it with periodic=, and the halo exchange "
@@ -138,9 +120,9 @@ def _as_rule(u: PencilArray, name: object, value: object, reflect_type: object) 
         msg = f"{what} computes with numbers, and the elements are {u.dtype}; use another mode"
         raise TypeError(msg)
     if not mode.takes_value:
-        return _Rule(name, mode, None, reflect_type)
+        return _Filling(name, mode, None, reflect_type)
     dtype = np.result_type(u.dtype, float) if mode.rounds else u.dtype
-    return _Rule(name, mode, _as_value(u, 0 if value is None else value, dtype), reflect_type)
+    return _Filling(name, mode, _as_value(u, 0 if value is None else value, dtype), reflect_type)
 
 
 def _as_value(u: PencilArray, value: object, dtype: np.dtype[Any]) -> Array:
@@ -158,7 +140,7 @@ def _as_value(u: PencilArray, value: object, dtype: np.dtype[Any]) -> Array:
 
 
 def _edges(u: PencilArray, axis: int | Sequence[int] | None, side: str) -> list[_Edge]:
-    """List the ends of dimensions to fill at, in the order to fill."""
+    """List the edges at which to fill boundary points, in this order."""
     if side not in _SIDES:
         msg = f"side={side!r} must be one of {', '.join(map(repr, _SIDES))}"
         raise ArgumentError(msg)
@@ -177,7 +159,7 @@ def _dims(u: PencilArray, axis: int | Sequence[int] | None, side: str) -> list[i
     reasons = {dim: _no_boundary(u, dim, side) for dim in wanted}
     if axis is None:
         found = [dim for dim in wanted if not reasons[dim]]
-        # A program for any periodicity need not ask; one without any halo has forgotten it.
+        # Programs may call this for any periodicity, but not for a field without halo.
         wraps = any(u.pencil.periodic[dim] and any(u.halo[dim]) for dim in wanted)
         if not (found or wraps):
             each = "; ".join(f"dimension {dim}, {reason}" for dim, reason in reasons.items())
@@ -192,7 +174,7 @@ def _dims(u: PencilArray, axis: int | Sequence[int] | None, side: str) -> list[i
 
 
 def _no_boundary(u: PencilArray, dim: int, side: str) -> str:
-    """Say why a field has no boundary points along a dimension; nothing, if it may have some."""
+    """Return why a field has no boundary points along a dimension; empty if it may have some."""
     if dim in u.singletons:
         return "along which the field is a singleton and has no halo"
     if u.pencil.periodic[dim]:
@@ -204,15 +186,14 @@ def _no_boundary(u: PencilArray, dim: int, side: str) -> str:
         )
     if not any(u.halo[dim][upper] for upper in _SIDES[side]):
         where = "no halo" if side == "both" else f"halo {u.halo[dim]}, none on side {side!r}"
-        return f"along which the field has {where}: make it with one, as in zeros(pen, halo=1)"
+        return f"along which the field has {where}: make it with one, as in zeros(pencil, halo=1)"
     return ""
 
 
-def _check_points(u: PencilArray, edge: _Edge, rule: _Rule) -> None:
+def _check_points(u: PencilArray, edge: _Edge, rule: _Filling) -> None:
     """Check that every block with boundary points holds the points that determine them.
 
-    The one at the edge needs the most of them and reaches least far inside: if it has them, so do
-    all others.
+    The block at the edge needs the most points: if it holds them, all others do.
     """
     dim, (lo, hi) = edge.dim, edge.halo
     count = rule.mode.needs(edge.width)
@@ -240,7 +221,7 @@ def _check_points(u: PencilArray, edge: _Edge, rule: _Rule) -> None:
         raise ArgumentError(msg)
 
 
-def _fill(u: PencilArray, edge: _Edge, rule: _Rule) -> None:
+def _fill(u: PencilArray, edge: _Edge, rule: _Filling) -> None:
     """Fill the boundary points that this rank has beyond one edge, if any."""
     box = u.extent.box
     outside = edge.outside(box.start[edge.dim], box.stop[edge.dim])
@@ -261,7 +242,7 @@ def _at(axis: int, part: slice) -> tuple[slice, ...]:
     return (*(slice(None),) * axis, part)
 
 
-def _function(u: PencilArray, edge: _Edge, outside: range, rule: _Rule) -> Array:
+def _function(u: PencilArray, edge: _Edge, outside: range, rule: _Filling) -> Array:
     """Return values of a function of the global indices."""
     box = u.extent.box.grow(u.halo_room)
     indices = [np.arange(*bounds) for bounds in zip(box.start, box.stop, strict=True)]
@@ -278,19 +259,19 @@ def _function(u: PencilArray, edge: _Edge, outside: range, rule: _Rule) -> Array
         raise ArgumentError(msg) from None
 
 
-def _constant(_u: PencilArray, _edge: _Edge, _outside: range, rule: _Rule) -> Any:
+def _constant(_u: PencilArray, _edge: _Edge, _outside: range, rule: _Filling) -> Any:
     return rule.value
 
 
-def _last(u: PencilArray, edge: _Edge, _outside: range, _rule: _Rule) -> Array:
+def _last(u: PencilArray, edge: _Edge, _outside: range, _rule: _Filling) -> Array:
     """Return the points at the edge."""
     return _along(u, edge.dim, edge.inside(1))
 
 
-# Below, corners may still hold anything; a later dimension overwrites what comes of them.
+# Corners may hold any values while these run; later dimensions overwrite the results.
 
 
-def _ramp(u: PencilArray, edge: _Edge, outside: range, rule: _Rule) -> Array:
+def _ramp(u: PencilArray, edge: _Edge, outside: range, rule: _Filling) -> Array:
     """Return values on straight lines from the edge to `rule.value` at the outermost point.
 
     The formula is that of `numpy.linspace`, which however multiplies in another order if any line
@@ -304,10 +285,10 @@ def _ramp(u: PencilArray, edge: _Edge, outside: range, rule: _Rule) -> Array:
         return (np.floor(line) if u.dtype.kind in "iu" else line).astype(u.dtype)
 
 
-def _padded_by(numpy_mode: str) -> Callable[[PencilArray, _Edge, range, _Rule], Array]:
+def _padded_by(numpy_mode: str) -> Callable[[PencilArray, _Edge, range, _Filling], Array]:
     """Return a function that gives the values of `numpy.pad` in one of its modes."""
 
-    def values(u: PencilArray, edge: _Edge, outside: range, rule: _Rule) -> Array:
+    def values(u: PencilArray, edge: _Edge, outside: range, rule: _Filling) -> Array:
         source = edge.inside(rule.mode.needs(len(outside)))
         axis = len(u.components) + edge.dim
         widths = [(0, 0)] * u.ndim
@@ -322,7 +303,7 @@ def _padded_by(numpy_mode: str) -> Callable[[PencilArray, _Edge, range, _Rule], 
     return values
 
 
-def _antisymmetric(u: PencilArray, edge: _Edge, outside: range, rule: _Rule) -> Array:
+def _antisymmetric(u: PencilArray, edge: _Edge, outside: range, rule: _Filling) -> Array:
     """Return twice the value at the wall less the mirrored values."""
     with np.errstate(all="ignore"):
         values = 2 * rule.value - _padded_by("symmetric")(u, edge, outside, rule)

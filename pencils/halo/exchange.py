@@ -1,46 +1,38 @@
-"""Fill ghosts, and add them back: the plan `HaloExchange`, and the functions that keep plans.
+"""Fill ghosts, or add them to their owners: the plan `HaloExchange`, and functions that keep plans.
 
-A call checks the fields, and runs the steps of `pencils.halo.schedule` on their padded blocks.
+1. `_agree_on_fields` checks the fields; ranks agree on them in `prepare_together`.
+2. `HaloExchange.prepared` slices their padded blocks, unless it has done so before.
+3. The prepared call runs the steps of `pencils.halo.schedule`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import product
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
 
-from pencils.array.allocation import Array
-from pencils.array.operands import topology_among
+import numpy as np
+
+from pencils.array.operands import check_type, common_pencil, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO, Handle
-from pencils.comm.machine import time_in_turn
+from pencils.comm.methods import METHODS
 from pencils.comm.shared_memory import Buffers
-from pencils.halo.options import (
+from pencils.errors import ArgumentError, PencilMismatchError
+from pencils.halo.schedule import (
     MEASURE,
+    ROUTES,
     HaloOptions,
-    are_private,
-    as_fields,
-    as_options,
-    check_fields,
-    check_halos,
-    check_numeric,
-    signature,
+    HaloSchedule,
+    HaloSpec,
+    PreparedHalo,
+    choose_options,
 )
-from pencils.halo.schedule import ROUTES, HaloSchedule, HaloSpec, PreparedHalo
-from pencils.plan import (
-    Agreement,
-    Plan,
-    fastest_methods,
-    kept_plan,
-    kept_plans,
-    plan_buffers,
-    prepare_together,
-    set_fastest,
-)
+from pencils.pencil import Pencil
+from pencils.plan import Agreement, Plan, kept_plan, kept_plans, plan_buffers, prepare_together
 
-# Of each route and method that is measured.
-SAMPLES = 7
-CALLS = 5  # in a sample
+HALO_METHODS = tuple(name for name, method in METHODS.items() if method.versatile)
 
 
 class HaloExchange(Plan[PreparedHalo]):
@@ -106,93 +98,40 @@ class HaloExchange(Plan[PreparedHalo]):
         method: str = AUTO,
         check: bool = True,
     ) -> None:
-        topology = topology_among(fields)
-        with agreed(topology.comm, "HaloExchange") as agree:
-            given = as_fields(fields)
-            options = as_options(corners=corners, route=route, method=method, check=check)
-            agree(**signature(given), **options._asdict())
-            check_halos(given)
-            agree.flag(up=are_private(given))
-        self._set(given, options, Buffers(), private=agree.flagged)
+        with agreed(topology_among(fields).comm, "HaloExchange") as agree:
+            for name, value, known in (
+                ("route", route, [AUTO, *ROUTES, MEASURE]),
+                ("method", method, [AUTO, *HALO_METHODS]),
+            ):
+                if value not in known:
+                    msg = f"unknown {name} {value!r}; choose from {', '.join(known)}"
+                    raise ArgumentError(msg)
+            agree(corners=bool(corners), route=route, method=method, check=bool(check))
+            given, _ = _agree_on_fields(agree, fields)
+        options = HaloOptions(bool(corners), route, method, private=agree.flagged)
+        self._set(given, options, Buffers(), check=bool(check))
 
     @classmethod
     def for_fields(
-        cls,
-        fields: Sequence[PencilArray],
-        options: HaloOptions,
-        *,
-        buffers: Buffers,
-        private: bool,
+        cls, fields: Sequence[PencilArray], options: HaloOptions, buffers: Buffers
     ) -> HaloExchange:
-        """Make a plan from arguments that all ranks agree on. *Collective*."""
+        """Make a plan from arguments that all ranks agree on; calls do not check. *Collective*."""
         plan = object.__new__(cls)
-        plan._set(fields, options, buffers, private=private)
+        plan._set(fields, options, buffers, check=False)
         return plan
 
     def _set(
-        self,
-        fields: Sequence[PencilArray],
-        options: HaloOptions,
-        buffers: Buffers,
-        *,
-        private: bool,
+        self, fields: Sequence[PencilArray], options: HaloOptions, buffers: Buffers, *, check: bool
     ) -> None:
+        topology, blocks = fields[0].pencil.topology, [u.padded for u in fields]
         self._pencils = [u.pencil for u in fields]
-        self._specs = [HaloSpec.of(u) for u in fields]
-        self._options = options
+        self._specs = tuple(HaloSpec.of(u) for u in fields)
         self._buffers = buffers
-        self._private = private
-        self.route, self._method = self._choose(fields)
-        self._filling = self._make_schedule(self.route, self._method)
+        self._options = choose_options(topology, self._specs, options, buffers, blocks)
+        self._filling = HaloSchedule(topology, self._specs, self._options, buffers)
         self._adding: HaloSchedule | None = None  # made by the first call of `accumulate`
-        self.method = self._filling.method
-        super().__init__(fields[0].pencil.topology, check=options.check)
-
-    def _choose(self, fields: Sequence[PencilArray]) -> tuple[str, str]:
-        """Return route and method: named, measured now or before, or by rule. *Collective*."""
-        corners, route, method, _ = self._options
-        topology = fields[0].pencil.topology
-        known = fastest_methods(topology)
-        key = _key(self._specs, corners, self._private)
-        if route == MEASURE:
-            found = self._fastest([u.padded for u in fields])
-            self._buffers.clear()
-            if method == AUTO:
-                set_fastest(topology, key, found)
-            return found
-        if route == method == AUTO and key in known:
-            measured: tuple[str, str] = known[key]
-            return measured
-        return "direct" if route == AUTO else route, method
-
-    def _fastest(self, blocks: Sequence[Array]) -> tuple[str, str]:
-        """Time every route, by every method unless one is named. *Collective*.
-
-        The ghosts of `blocks` are filled. Without corners, all routes are the same.
-        """
-        topology = self._pencils[0].topology
-        near = "shared" if topology.nodes == 1 else "hybrid"
-        method = self._options.method
-        methods = (AUTO, near, "messages") if method == AUTO else (method,)
-        ways = list(product(ROUTES if self._options.corners else ["direct"], methods))
-        schedules = [self._make_schedule(*way) for way in ways]
-        calls = [_several(schedule.bind(blocks).run) for schedule in schedules]
-        seconds = time_in_turn(topology.comm, calls, SAMPLES)
-        for schedule in schedules:
-            schedule.free()
-        return ways[seconds.index(min(seconds))]
-
-    def _make_schedule(self, route: str, method: str, *, adjoint: bool = False) -> HaloSchedule:
-        return HaloSchedule(
-            self._pencils[0].topology,
-            self._specs,
-            route=route,
-            corners=self._options.corners,
-            method=method,
-            buffers=self._buffers,
-            contiguous=self._private and method == AUTO,
-            adjoint=adjoint,
-        )
+        self.route, self.method = self._options.route, self._filling.method
+        super().__init__(topology, check=check)
 
     @property
     def memory(self) -> int:
@@ -259,37 +198,31 @@ class HaloExchange(Plan[PreparedHalo]):
         self._buffers = Buffers()
 
     def _describe(self) -> str:
-        specs = ", ".join(map(_shown, self._specs))
+        specs = ", ".join(map(str, self._specs))
         route = self.route if self._options.corners else "without corners"
-        return (
-            f"<HaloExchange of {specs} by {self.method}, {route}\n"
-            f"  on Pencil({self._specs[0].layout})>"
-        )
+        text = f"<HaloExchange of {specs} by {self.method}, {route}"
+        return f"{text}\n  on Pencil({self._specs[0].layout})>"
 
     def _prepare_fields(
         self, call: str, fields: Sequence[PencilArray], *, adjoint: bool = False
     ) -> PreparedHalo:
-        def bind(_: Agreement) -> PreparedHalo | None:
-            return self.prepared(fields, adjoint=adjoint)
-
-        return self._prepare(call, bind, self.make_adjoint)
+        return self._prepare(
+            call, lambda _: self.prepared(fields, adjoint=adjoint), self.make_adjoint
+        )
 
     def prepared(
         self, fields: Sequence[PencilArray], *, adjoint: bool = False
     ) -> PreparedHalo | None:
         """Check and slice fields, and allocate what their exchange needs; local.
 
-        Returns
-        -------
-        PreparedHalo or None
-            None if `make_adjoint` must be called first.
+        It returns None if `make_adjoint` must be called first.
         """
         key = (adjoint, *map(id, fields))
         found = self._found(key)
         if found is None:
-            check_fields(fields, self._pencils, self._specs)
+            _check_fields(fields, self._pencils, self._specs)
             if adjoint:
-                check_numeric(self._specs)
+                _check_numeric(self._specs)
             schedule = self._adding if adjoint else self._filling
             if schedule is None:
                 return None
@@ -301,7 +234,8 @@ class HaloExchange(Plan[PreparedHalo]):
     def make_adjoint(self) -> None:
         """Make the steps of `accumulate`, unless they exist. *Collective*."""
         if self._adding is None:
-            self._adding = self._make_schedule(self.route, self._method, adjoint=True)
+            given = self._topology, self._specs, self._options, self._buffers
+            self._adding = HaloSchedule(*given, adjoint=True)
 
 
 def exchange_halos(fields: Sequence[PencilArray], *, corners: bool = True) -> None:
@@ -344,59 +278,123 @@ def prepare_kept(
     """Agree on the fields, and prepare the kept plan for their specs. *Collective*."""
     topology = topology_among(fields)
     plans = kept_plans(topology)
-    agree = agreed(topology.comm, call)
+    usual = HaloOptions(bool(corners), AUTO, AUTO, private=True)
 
-    def bind(agree: Agreement) -> list[tuple[object, PreparedHalo | None]] | None:
-        given = as_fields(fields)
-        specs = [HaloSpec.of(u) for u in given]
-        if adjoint:
-            check_numeric(specs)
-        agree(**signature(given), corners=bool(corners))
-        check_halos(given)
-        private = agree.flagged or are_private(given)
-        agree.flag(up=private)
+    def bind(agree: Agreement) -> list[tuple[Any, PreparedHalo | None]] | None:
+        agree(corners=usual.corners)
+        given, specs = _agree_on_fields(agree, fields, adjoint=adjoint)
         # If fields are private on another rank only, the plan for private ones is used here, too.
-        keys = [_key(specs, corners, each) for each in ([True] if private else [False, True])]
+        keys = [(specs, usual)]
+        if not agree.flagged:
+            keys.insert(0, (specs, usual._replace(private=False)))
         found = [plan and plan.prepared(given, adjoint=adjoint) for plan in map(plans.get, keys)]
         return None if found[0] is None else list(zip(keys, found, strict=True))
 
     def make_plan() -> None:
-        given = as_fields(fields)
-        key = _key([HaloSpec.of(u) for u in given], corners, agree.flagged)
-        options = HaloOptions(bool(corners), AUTO, AUTO, check=False)
+        given, options = _as_fields(fields), usual._replace(private=agree.flagged)
+        key = tuple(HaloSpec.of(u) for u in given), options
+        buffers = plan_buffers(topology)
         plan: HaloExchange = kept_plan(
-            topology,
-            key,
-            lambda: HaloExchange.for_fields(
-                given, options, buffers=plan_buffers(topology), private=agree.flagged
-            ),
+            topology, key, lambda: HaloExchange.for_fields(given, options, buffers)
         )
         if adjoint:
             plan.make_adjoint()
 
+    agree = agreed(topology.comm, call)
     key, prepared = prepare_together(agree, bind, make_plan)[-1 if agree.flagged else 0]
     plans.move_to_end(key)
     assert prepared is not None
     return prepared
 
 
-def _key(specs: Sequence[HaloSpec], corners: object, private: object) -> tuple[object, ...]:
-    """Return what the fastest route and method depend on, on a given communicator."""
-    return "halo", tuple(specs), bool(corners), private
+def _agree_on_fields(
+    agree: Agreement, fields: Any, *, adjoint: bool = False
+) -> tuple[list[PencilArray], tuple[HaloSpec, ...]]:
+    """Check the fields of an exchange, and record what ranks must agree on.
+
+    The agreement is flagged if a field is not in memory that other ranks of the node can read.
+    """
+    given = _as_fields(fields)
+    specs = tuple([HaloSpec.of(u) for u in given])
+    if adjoint:
+        _check_numeric(specs)
+    agree(
+        fields=len(given),
+        pencils=[u.pencil for u in given],
+        dtypes=[spec.dtype for spec in specs],
+        components=[spec.components for spec in specs],
+        singletons=[sorted(spec.singletons) for spec in specs],
+        halos=[spec.halo for spec in specs],
+        trimmed=[sorted(spec.trimmed) for spec in specs],
+    )
+    if not any(any(map(any, spec.halo)) for spec in specs):
+        what = "the field has no halo" if len(given) == 1 else "none of the fields has a halo"
+        msg = (
+            f"{what}, so that there are no ghosts; make it with one, as in zeros(pencil, halo=1), "
+            "or leave out this call"
+        )
+        raise ArgumentError(msg)
+    if not agree.flagged:  # by the agreement before this one
+        agree.flag(up=not all(u.pencil.topology.is_shared(u.padded) for u in given))
+    return given, specs
 
 
-def _shown(spec: HaloSpec) -> str:
-    parts = [f"{spec.dtype}"]
-    parts += [f"components {spec.components}"] if spec.components else []
-    parts += [f"singleton along {sorted(spec.singletons)}"] if spec.singletons else []
-    parts += [f"halo {spec.halo}"]
-    parts += [f"trimmed along {sorted(spec.trimmed)}"] if spec.trimmed else []
-    return " ".join(parts)
+def _as_fields(fields: Any) -> list[PencilArray]:
+    """Return a list of one field, or of several distinct ones that have the same blocks."""
+    if isinstance(fields, PencilArray):
+        fields = [fields]
+    if not isinstance(fields, list | tuple):
+        msg = f"fields must be a PencilArray or a sequence of them, not {type(fields).__name__}"
+        raise TypeError(msg)
+    if not fields:
+        msg = "fields must hold at least one field"
+        raise ArgumentError(msg)
+    for number, u in enumerate(fields):
+        check_type("a field" if len(fields) == 1 else f"fields[{number}]", u, PencilArray)
+        if not u.padded.flags.writeable:
+            msg = "a field is read-only, like the data it views; take u.copy()"
+            raise ArgumentError(msg)
+    first = fields[0].pencil
+    # On staggered grids the pencils differ, but neighbours are the same for all fields.
+    if not all(u.pencil is first or u.pencil.shares_blocks(first) for u in fields):
+        common_pencil(fields)  # raises the error that names both pencils
+    if any(np.may_share_memory(one.padded, two.padded) for one, two in combinations(fields, 2)):
+        msg = "two of the fields share memory; give each once, and no views of another one"
+        raise ArgumentError(msg)
+    return list(fields)
 
 
-def _several(call: Callable[[], None]) -> Callable[[], None]:
-    def calls() -> None:
-        for _ in range(CALLS):
-            call()
+def _check_fields(
+    fields: Sequence[PencilArray], pencils: Sequence[Pencil], specs: Sequence[HaloSpec]
+) -> None:
+    """Check that fields fit the pencils and specs of a plan."""
+    if len(fields) != len(specs):
+        msg = f"the plan is for {len(specs)} fields, but got {len(fields)}"
+        raise ArgumentError(msg)
+    _as_fields(fields)
+    for number, (u, pencil, spec) in enumerate(zip(fields, pencils, specs, strict=True)):
+        if not u.pencil.same_blocks(pencil):
+            msg = f"field {number} lies on\n{u.pencil!r}\nbut the plan is for\n{pencil!r}"
+            if not u.pencil.same_ranks(pencil):
+                msg += "\nover other processes, or over the same in another order"
+            raise PencilMismatchError(msg)
+        if u.pencil.periodic != pencil.periodic:
+            msg = (
+                f"field {number} lies on a pencil with periodic={u.pencil.periodic}; the plan "
+                f"is for {pencil.periodic}, which decides where ghosts come from"
+            )
+            raise PencilMismatchError(msg)
+        given = HaloSpec.of(u)
+        for name in ("dtype", "components", "singletons", "halo", "trimmed"):
+            here, wanted = getattr(given, name), getattr(spec, name)
+            if here != wanted:
+                msg = f"field {number} has {name} {here}; the plan is for {wanted}"
+                raise ArgumentError(msg)
 
-    return calls
+
+def _check_numeric(specs: Sequence[HaloSpec]) -> None:
+    """Check that ghosts can be added."""
+    for spec in specs:
+        if spec.dtype.kind not in "iufc":
+            msg = f"ghosts of dtype {spec.dtype} cannot be added up; that takes numbers"
+            raise TypeError(msg)

@@ -10,6 +10,8 @@ The adjoint adds ghosts to the points they are copies of, then sets them to zero
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
 from math import prod
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,7 +20,8 @@ import numpy as np
 from pencils.array.allocation import Array, Widths, memory_axes
 from pencils.array.pencil_array import PencilArray
 from pencils.comm import memory
-from pencils.comm.exchange import Exchange, Handle, PreparedExchange
+from pencils.comm.exchange import AUTO, Exchange, Handle, PreparedExchange
+from pencils.comm.machine import time_in_turn
 from pencils.comm.pack import (
     MessageBlock,
     MessageSpec,
@@ -32,35 +35,25 @@ from pencils.layout import Box, Layout, halo_room
 from pencils.layout import halo as layout_halo
 from pencils.layout.halo import HaloMessage
 from pencils.layout.halo import Round as Phase
+from pencils.plan import fastest_methods, set_fastest
 
 T = TypeVar("T")
 Key = tuple[slice, ...]
 
 # Bytes of a padded block whose periodic copies are made at once; the lines touched are fewer.
 SLAB = 2**20
+# Of each route and method that is measured.
+SAMPLES = 7
+CALLS = 5  # in a sample
+
+MEASURE = "measure"
 ROUTES = {"direct": layout_halo.direct, "sweeps": layout_halo.sweeps}
 
 
 class HaloSpec(NamedTuple):
-    """What a plan depends on of each field it exchanges.
+    """What a plan depends on of each field it exchanges."""
 
-    Parameters
-    ----------
-    layout : Layout
-        Of the pencil.
-    singletons : frozenset of int
-        Dimensions along which the field has extent 1.
-    halo : tuple of (int, int)
-        Widths along each dimension.
-    trimmed : frozenset of int
-        Dimensions along which padded blocks end where the domain ends.
-    components : tuple of int
-        Shape of the component axes.
-    dtype : numpy.dtype
-        Element type.
-    """
-
-    layout: Layout
+    layout: Layout  # of the pencil
     singletons: frozenset[int]
     halo: Widths
     trimmed: frozenset[int]
@@ -72,9 +65,21 @@ class HaloSpec(NamedTuple):
         """Return the spec of a field."""
         return cls(u.pencil.layout, u.singletons, u.halo, u.trimmed, u.components, u.dtype)
 
-    def in_memory_order(self, padded: Array) -> Array:
-        """View a padded block with its axes in memory order."""
-        return padded.transpose(memory_axes(self.layout.order, len(self.components)))
+    def __str__(self) -> str:
+        text = f"{self.dtype}"
+        text += f" components {self.components}" if self.components else ""
+        text += f" singleton along {sorted(self.singletons)}" if self.singletons else ""
+        text += f" halo {self.halo}"
+        return text + (f" trimmed along {sorted(self.trimmed)}" if self.trimmed else "")
+
+
+class HaloOptions(NamedTuple):
+    """How fields are exchanged."""
+
+    corners: bool
+    route: str  # a key of `ROUTES`, or "auto" or "measure"
+    method: str
+    private: bool  # whether any field is not in memory that other ranks of the node can read
 
 
 class PaddedBlock:
@@ -87,7 +92,7 @@ class PaddedBlock:
     rank : int
         The rank.
     contiguous : bool
-        Whether to mark large contiguous pieces, which are better sent by messages of their own.
+        Whether to mark large contiguous blocks, which are better sent by messages of their own.
     """
 
     def __init__(self, spec: HaloSpec, rank: int, *, contiguous: bool) -> None:
@@ -108,35 +113,34 @@ class PaddedBlock:
 
     def local_copies(self, phase: Phase) -> list[tuple[Key, Key]]:
         """List ghosts, and the points of this block that they are copies of."""
-        return [(self._here(g.box), self._here(g.box.shift(g.wrap))) for g in self._arriving(phase)]
+        arriving = self._messages_of(phase)[1]
+        return [(self._here(g.box), self._here(g.box.shift(g.wrap))) for g in arriving]
 
     def ghosts(self, phase: Phase) -> list[Key]:
         """List the ghosts that a phase fills."""
-        return [self._here(g.box) for g in self._arriving(phase)]
+        return [self._here(g.box) for g in self._messages_of(phase)[1]]
 
     def message_spec(self, phase: Phase, *, adjoint: bool) -> MessageSpec:
         """List what a phase sends and receives of this block."""
-        sends, recvs = self._ghosts_of(phase)
-        owned = [self._piece(g.dest, g.box.shift(g.wrap), g.box) for g in sends]
-        filled = [self._piece(g.source, g.box, g.box.shift(g.wrap)) for g in recvs]
+        sends, recvs = self._messages_of(phase)
+        owned = [self._block(g.dest, g.box.shift(g.wrap), g.box) for g in sends]
+        filled = [self._block(g.source, g.box, g.box.shift(g.wrap)) for g in recvs]
         away, home = (filled, owned) if adjoint else (owned, filled)
         return MessageSpec(away, home, self._spec.components, self._spec.dtype)
 
-    def _ghosts_of(self, phase: Phase) -> tuple[list[HaloMessage], list[HaloMessage]]:
+    def _messages_of(self, phase: Phase) -> tuple[list[HaloMessage], list[HaloMessage]]:
         if phase not in self._messages:
             found = layout_halo.exchange(self._layout, self._spec.halo, self._rank, phase)
             self._messages[phase] = found
         return self._messages[phase]
 
-    def _arriving(self, phase: Phase) -> list[HaloMessage]:
-        return self._ghosts_of(phase)[1]
-
-    def _piece(self, peer: int, here: Box, there: Box) -> MessageBlock:
-        """Make one piece, whose points have other global indices on the peer."""
+    def _block(self, peer: int, here: Box, there: Box) -> MessageBlock:
+        """Make a message block, whose points have other global indices on the peer."""
         contiguous = self._mark_contiguous and all(
             self._is_large_run(here.shape, rank) for rank in (self._rank, peer)
         )
-        return MessageBlock(peer, self._here(here), self._start(there, peer), contiguous=contiguous)
+        start = tuple(part.start for part in self._slices(there, peer))
+        return MessageBlock(peer, self._here(here), start, contiguous=contiguous)
 
     def _is_large_run(self, shape: Sequence[int], rank: int) -> bool:
         """Whether part of the block of a rank is one large contiguous run of memory."""
@@ -147,17 +151,12 @@ class PaddedBlock:
         return is_run([shape[dim] for dim in layout.order], [whole[dim] for dim in layout.order])
 
     def _here(self, box: Box) -> Key:
-        """Index the padded block of this rank for a box of global indices."""
-        slices = self._within(box, self._rank)
+        return self._slices(box, self._rank)
+
+    def _slices(self, box: Box, rank: int) -> Key:
+        """Index the padded block of a rank for a box of global indices."""
+        slices = box.slices(self._padded(rank).start)
         return tuple(slices[dim] for dim in self._layout.order)
-
-    def _start(self, box: Box, rank: int) -> tuple[int, ...]:
-        """Return where a box begins in the padded block of another rank."""
-        slices = self._within(box, rank)
-        return tuple(slices[dim].start for dim in self._layout.order)
-
-    def _within(self, box: Box, rank: int) -> tuple[slice, ...]:
-        return box.slices(self._padded(rank).start)
 
     def _padded(self, rank: int) -> Box:
         """Return the padded block of a rank, in global indices."""
@@ -166,62 +165,38 @@ class PaddedBlock:
 
 
 class HaloSchedule:
-    """The steps for fields of given specs. Making one is *Collective*.
-
-    Parameters
-    ----------
-    topology : Topology
-        The ranks.
-    specs : sequence of HaloSpec
-        Of each field.
-    route : str
-        Key of `ROUTES`: how messages reach corners.
-    corners : bool
-        Whether ghosts beyond several dimensions are filled.
-    method : str
-        How data move between ranks.
-    buffers : Buffers
-        Where to take memory from.
-    contiguous : bool
-        Whether large contiguous pieces are better sent by messages than by shared memory.
-    adjoint : bool
-        Whether ghosts are added to the points they are copies of, last phase first.
-    """
+    """The steps for fields of given specs; in reverse if `adjoint`. Making one is *Collective*."""
 
     def __init__(
         self,
         topology: Topology,
         specs: Sequence[HaloSpec],
-        *,
-        route: str,
-        corners: bool,
-        method: str,
+        options: HaloOptions,
         buffers: Buffers,
-        contiguous: bool,
-        adjoint: bool,
+        *,
+        adjoint: bool = False,
     ) -> None:
         self._specs = specs
         self._adjoint = adjoint
         self._topology = topology
+        contiguous = options.private and options.method == AUTO
         blocks = [PaddedBlock(spec, topology.rank, contiguous=contiguous) for spec in specs]
-        local = [block.local_phases(corners=corners) for block in blocks]
-        far = message_phases(specs[0].layout, route, corners=corners)
+        local = [block.local_phases(corners=options.corners) for block in blocks]
+        far = message_phases(specs[0].layout, options.route, corners=options.corners)
         self._local = [
             [pair for phase in phases for pair in block.local_copies(phase)]
             for block, phases in zip(blocks, local, strict=True)
         ]
-        self._ghosts: list[list[Key]] = []
-        if adjoint:
-            self._ghosts = [
-                [key for phase in (*phases, *far) for key in block.ghosts(phase)]
-                for block, phases in zip(blocks, local, strict=True)
-            ]
+        self._ghosts = [
+            [key for phase in (*phases, *far) for key in block.ghosts(phase)] if adjoint else []
+            for block, phases in zip(blocks, local, strict=True)
+        ]
         self.exchanges = [
             Exchange(
                 topology,
                 [block.message_spec(phase, adjoint=adjoint) for block in blocks],
                 axes=specs[0].layout.ndim,
-                method=method,
+                method=options.method,
                 buffers=buffers,
                 unpack=prepare_additions if adjoint else prepare_copies,
             )
@@ -231,21 +206,27 @@ class HaloSchedule:
     def bind(self, blocks: Sequence[Array]) -> PreparedHalo:
         """Prepare the steps for padded blocks, in logical order; local."""
         arrays = [
-            spec.in_memory_order(block) for spec, block in zip(self._specs, blocks, strict=True)
+            block.transpose(memory_axes(spec.layout.order, len(spec.components)))
+            for spec, block in zip(self._specs, blocks, strict=True)
         ]
-        local = zip(self._specs, arrays, self._local, strict=True)
         pairs = [
             (_part(array, into), _part(array, out))
-            for spec, array, keys in local
+            for spec, array, keys in zip(self._specs, arrays, self._local, strict=True)
             for into, out in by_slabs(keys, slab_rows(array, len(spec.components)))
         ]
         phases = [exchange.prepare(arrays, arrays, disjoint=True) for exchange in self.exchanges]
         if not self._adjoint:
             return PreparedHalo(self._topology, phases, before=prepare_copies(pairs))
         filled = zip(arrays, self._ghosts, strict=True)
-        cleared = [_part(a, key) for a, keys in filled for key in keys]
+        cleared = [_part(array, key) for array, keys in filled for key in keys]
         add = prepare_additions([(out, into) for into, out in reversed(pairs)])
-        return PreparedHalo(self._topology, phases, after=lambda: _add_and_clear(add, cleared))
+
+        def add_and_clear() -> None:
+            add()
+            for ghosts in cleared:
+                ghosts[...] = 0
+
+        return PreparedHalo(self._topology, phases, after=add_and_clear)
 
     @property
     def method(self) -> str:
@@ -272,17 +253,19 @@ class PreparedHalo:
         self._topology = topology
         self._before = before
         self._after = after
+        self._phases = phases
         self._first, *self._others = phases
+        self._most = max(phase.nbytes for phase in phases) if self._others else 0
 
     def reserve(self) -> None:
         """Allocate what the next call needs; local."""
-        every = (self._first, *self._others)
-        # Two buffers that are large enough for all phases, before one takes smaller ones.
-        buffers, most = self._first.exchange.buffers, max(bound.nbytes for bound in every)
-        for buffer in [buffers.take(most) for _ in range(2 if most and self._others else 0)]:
-            buffers.give(buffer)
-        for bound in every:
-            bound.reserve()
+        if self._most:
+            # Two buffers that are large enough for all phases, before one takes smaller ones.
+            buffers = self._first.exchange.buffers
+            for buffer in [buffers.take(self._most) for _ in range(2)]:
+                buffers.give(buffer)
+        for phase in self._phases:
+            phase.reserve()
 
     def run(self) -> None:
         """Do all steps. *Collective*."""
@@ -297,9 +280,60 @@ class PreparedHalo:
         return self._first.start(result, self._finish)
 
     def _finish(self) -> None:
-        for bound in self._others:
-            bound.move()
+        for phase in self._others:
+            phase.move()
         self._after()
+
+
+def choose_options(
+    topology: Topology,
+    specs: tuple[HaloSpec, ...],
+    options: HaloOptions,
+    buffers: Buffers,
+    blocks: Sequence[Array],
+) -> HaloOptions:
+    """Return options with the route and method that are named, measured, or usual. *Collective*."""
+    key = specs, options._replace(route=AUTO)  # under which the result of measuring is kept
+    if options.route == MEASURE:
+        route, method = _fastest(topology, specs, options, buffers, blocks)
+        buffers.clear()
+        if options.method == AUTO:
+            set_fastest(topology, key, (route, method))
+    elif options.route == options.method == AUTO:
+        route, method = fastest_methods(topology).get(key, ("direct", AUTO))
+    else:
+        route, method = "direct" if options.route == AUTO else options.route, options.method
+    return options._replace(route=route, method=method)
+
+
+def _fastest(
+    topology: Topology,
+    specs: Sequence[HaloSpec],
+    options: HaloOptions,
+    buffers: Buffers,
+    blocks: Sequence[Array],
+) -> tuple[str, str]:
+    """Time every route, by every method unless one is named. *Collective*.
+
+    The ghosts of `blocks` are filled. Without corners, all routes are the same.
+    """
+    near = "shared" if topology.nodes == 1 else "hybrid"
+    methods = (AUTO, near, "messages") if options.method == AUTO else (options.method,)
+    ways = list(product(ROUTES if options.corners else ["direct"], methods))
+    schedules = [
+        HaloSchedule(topology, specs, options._replace(route=route, method=method), buffers)
+        for route, method in ways
+    ]
+    calls = [partial(_run_often, schedule.bind(blocks)) for schedule in schedules]
+    seconds = time_in_turn(topology.comm, calls, SAMPLES)
+    for schedule in schedules:
+        schedule.free()
+    return ways[seconds.index(min(seconds))]
+
+
+def _run_often(halo: PreparedHalo) -> None:
+    for _ in range(CALLS):
+        halo.run()
 
 
 def message_phases(layout: Layout, route: str, *, corners: bool) -> list[Phase]:
@@ -334,14 +368,9 @@ def slab_rows(array: Array, axis: int) -> int:
 def by_slabs(pairs: Sequence[tuple[Key, Key]], rows: int) -> list[tuple[Key, Key]]:
     """Cut copies along the slowest dimension, so that each line is still in cache for the next one.
 
-    Where no copy is along the fastest dimension, nothing is cut.
-
-    Parameters
-    ----------
-    pairs : sequence of (key, key)
-        Targets and sources. Those along the slowest dimension stay whole and come last.
-    rows : int
-        Points along the slowest dimension that make a slab.
+    Each pair is a target and a source. Slabs have `rows` points along the slowest dimension. Copies
+    along that dimension stay whole and come last. Without copies along the fastest dimension,
+    nothing is cut.
     """
     along = [pair for pair in pairs if pair[0][0] == pair[1][0]]
     if all(into[-1] == out[-1] for into, out in along):
@@ -349,9 +378,8 @@ def by_slabs(pairs: Sequence[tuple[Key, Key]], rows: int) -> list[tuple[Key, Key
     across = [pair for pair in pairs if pair[0][0] != pair[1][0]]
     whole = along[0][0][0]
     slabs = [slice(i, min(i + rows, whole.stop)) for i in range(whole.start, whole.stop, rows)]
-    return [((slab, *into[1:]), (slab, *out[1:])) for slab in slabs for into, out in along] + list(
-        across
-    )
+    cut = [((slab, *into[1:]), (slab, *out[1:])) for slab in slabs for into, out in along]
+    return cut + across
 
 
 def _part(array: Array, key: Key) -> Array:
@@ -359,10 +387,3 @@ def _part(array: Array, key: Key) -> Array:
     every: Any = (..., *key)
     part: Array = array[every]
     return part
-
-
-def _add_and_clear(add: Callable[[], None], cleared: Sequence[Array]) -> None:
-    """Add ghosts to own points of this rank, and set all ghosts to zero."""
-    add()
-    for ghost in cleared:
-        ghost[...] = 0

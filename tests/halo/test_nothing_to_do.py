@@ -26,7 +26,7 @@ def test_fields_without_halo_have_no_ghosts(comm, verb, periodic):
     pencil = pencils.Pencil((6, 5), comm, periodic=periodic)
     for u in (pencils.ones(pencil), pencils.ones(pencil, halo=2, dims=())):
         raise_together(
-            comm, ArgumentError, "no halo", "zeros(pen, halo=1)", call=lambda u=u: verb(u)
+            comm, ArgumentError, "no halo", "zeros(pencil, halo=1)", call=lambda u=u: verb(u)
         )
     # There may be none here, but elsewhere.
     for widths in ((1, 0), [(0, 0), (0, 1)]):
