@@ -7,7 +7,7 @@ from mpi4py import MPI
 from mpi_helpers import everywhere, on_nodes
 
 import pencils
-from pencils import HaloExchange, Pencil
+from pencils import HaloExchange, Pencil, PencilArray
 from pencils.comm import memory
 from pencils.comm.methods import messages
 from pencils.comm.topology import topology_of
@@ -110,6 +110,18 @@ def test_what_is_fastest_for_shared_fields_is_not_for_private_ones(comm):
             field.exchange_halo()
             check_exchange([field], field.exchange_halo)
         own.Free()
+
+
+def test_a_field_may_be_private_on_one_rank_only(comm):
+    pencil = Pencil((6, 7, 5), comm, periodic=True)
+    shared = pencils.zeros(pencil, halo=1, shared=True)
+    mixed = pencils.zeros(pencil, halo=1, shared=True)
+    if comm.rank == 0:
+        mixed = PencilArray.from_block(pencil, mixed.padded.copy(), halo=mixed.halo)
+    for field in (mixed, shared, mixed):
+        check_exchange([field], field.exchange_halo)
+        field.accumulate_halo()
+        check_exchange([field], field.exchange_halo)
 
 
 class Watch:
