@@ -38,11 +38,6 @@ def choose_chunk(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
 
     Dimensions are halved, so that powers of two of ranks have the same number of chunks. The
     decomposition does not count: the same file results on any number of processes.
-
-    Examples
-    --------
-    >>> choose_chunk((256, 256, 256), 8), choose_chunk((100, 7), 4), choose_chunk((10**6, 2), 8)
-    ((32, 64, 64), (100, 7), (62500, 2))
     """
     chunk, parts = list(shape), [1] * len(shape)
     while prod(chunk) * itemsize > GOOD_BYTES and max(chunk) > 1:
@@ -61,13 +56,7 @@ def enlarge(chunk: Sequence[int], shape: Sequence[int], most: int) -> tuple[int,
 
 
 def whole_chunks(split: Split, chunk: int) -> tuple[int, ...] | None:
-    """Cut the chunks of a dimension as its points are; None if that would cut through chunks.
-
-    Examples
-    --------
-    >>> whole_chunks(Split.from_bounds((0, 4, 8, 10)), 4), whole_chunks(Split(10, 3), 3)
-    ((0, 1, 2, 3), None)
-    """
+    """Cut the chunks of a dimension as its points are; None if that would cut through chunks."""
     bounds = [*(split.bounds(part)[0] for part in range(split.parts)), split.points]
     if any(bound % chunk for bound in bounds if bound < split.points):
         return None
@@ -88,12 +77,8 @@ def chunk_in_order(shape: Sequence[int], itemsize: int, limit: int) -> tuple[int
 
     Examples
     --------
-    >>> (
-    ...     chunk_in_order((4, 6), 8, 1000),
-    ...     chunk_in_order((4, 6), 8, 100),
-    ...     chunk_in_order((3, 4, 6), 8, 47),
-    ... )
-    ((4, 6), (2, 6), (1, 1, 3))
+    >>> chunk_in_order((4, 6), 8, 100), chunk_in_order((3, 4, 6), 8, 47)
+    ((2, 6), (1, 1, 3))
     >>> chunk_in_order((7, 6), 8, 200), chunk_in_order((2, 7), 8, 40)
     ((4, 6), (1, 1))
     """

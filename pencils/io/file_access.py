@@ -169,11 +169,6 @@ def shown(verb: str, path: str, nbytes: int, *, rank: int) -> Iterator[OnProgres
     """Show how many of about `nbytes` bytes are moved, if this is rank 0 and has a terminal. Local.
 
     Yields a function to be called with the number of bytes that were moved since the last call.
-
-    Examples
-    --------
-    >>> with shown("save", "run.h5", 10, rank=0) as moved:  # too short for a bar
-    ...     moved(10)
     """
     bar: Any = None
     form = {"unit": "B", "unit_scale": True, "unit_divisor": 1024, "leave": False}

@@ -353,11 +353,6 @@ def own_ranges(selection: Selection, part: Sequence[slice]) -> list[range]:
     """Return the indices along every axis of the array that a part of a selection takes.
 
     The part is one slice for each axis that the selection keeps.
-
-    Examples
-    --------
-    >>> own_ranges(Selection.from_key((2, slice(None, None, 3)), (4, 10)), [slice(1, 3)])
-    [range(2, 3), range(3, 9, 3)]
     """
     left = iter(part)
     pairs = zip(selection.ranges, selection.dropped, strict=True)

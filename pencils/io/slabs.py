@@ -54,14 +54,7 @@ def slab_dimension(shape: tuple[int, ...]) -> int:
 
 
 def is_slab(layout: Layout) -> bool:
-    """Whether the block of every rank is one run of the global array in C order.
-
-    Examples
-    --------
-    >>> from pencils.layout import build_layout
-    >>> is_slab(build_layout((8, 8), 2, decomp=0)), is_slab(build_layout((8, 8), 2, decomp=1))
-    (True, False)
-    """
+    """Whether the block of every rank is one run of the global array in C order."""
     along = slab_dimension(layout.shape)
     return all(
         dim == along or split.parts == 1 or split.points == 1
@@ -92,13 +85,6 @@ def consecutive(
     """Cut a box of an array, which may have strides, into runs that are consecutive in C order.
 
     Yields the position of the first element of each run in the array, and its index in the box.
-
-    Examples
-    --------
-    >>> list(consecutive([range(1, 3), range(0, 4)], (5, 4)))
-    [(4, ())]
-    >>> list(consecutive([range(1, 3), range(0, 2)], (5, 4)))
-    [(4, (0,)), (8, (1,))]
     """
     if not all(map(len, ranges)):
         return

@@ -21,14 +21,6 @@ class Listener:
 
     Handlers that the program has set before are called, too, except Python's own of SIGINT, which
     would interrupt a step.
-
-    Examples
-    --------
-    >>> listener = Listener([signal.SIGTERM])
-    >>> signal.raise_signal(signal.SIGTERM)
-    >>> listener.close()
-    >>> listener.received
-    ['SIGTERM']
     """
 
     def __init__(self, numbers: Sequence[int]) -> None:
