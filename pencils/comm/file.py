@@ -1,7 +1,7 @@
 """One file that all ranks write to or read from together, as raw bytes.
 
-Every rank moves its own runs of bytes by the system's calls. They need no view of the file, no
-collective buffering and no other rank, so that a rank that fails leaves nobody waiting.
+Every rank moves its own runs of bytes by calls of the operating system. These need no other rank,
+so that no rank waits for one that fails.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from ctypes import CDLL, c_int64
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,35 +22,21 @@ from pencils.comm.mpi import MPI
 
 Array = NDArray[Any]
 
-# One call moves at most this many bytes: the system takes less than 2**31.
+# One call moves at most this many bytes: the system allows less than 2**31.
 PIECE_BYTES = 2**29
-# Smaller writes share pages, which the system would write to the disk several times.
+# Smaller writes share pages, which the system would write to disk several times.
 HINT_BYTES = 2**20
-# Of Linux. A hint: `sync` reports the errors of the disk.
+# Linux only. A hint: `sync` reports the errors of the disk.
 _sync_file_range = getattr(CDLL(None), "sync_file_range", None)
 _START = 2  # SYNC_FILE_RANGE_WRITE
 
 
-class SharedFile:
+class SharedFile(AbstractContextManager["SharedFile"]):
     r"""An existing file, opened by all ranks. Opening and `check` are *Collective*.
 
-    What goes wrong in `write`, `read` and `sync` is kept until `check` raises it on every rank, or
-    `complain` where the caller tells the others. What was written is on the disk, and checked, at
-    the end of a ``with`` block.
-
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm
-        Private communicator.
-    path : str
-        Path that is valid on every rank.
-    write : bool, optional
-        Whether to open for writing too.
-
-    Raises
-    ------
-    OSError
-        On every rank, if any cannot open the file.
+    The first error of `write`, `read`, `sync` and `close` is kept until `check` raises it on every
+    rank, or `raise_error` on this one. The end of a ``with`` block waits until data are on disk.
+    `comm` is a private communicator. If any rank cannot open the file, all raise `OSError`.
 
     Examples
     --------
@@ -77,8 +64,7 @@ class SharedFile:
     def write(self, offset: int, data: Array) -> None:
         """Write the bytes of a C-contiguous array at position `offset` of the file. Local.
 
-        The system starts to write large pieces to the disk at once, so that `sync` has less to
-        wait for.
+        The system starts to write large arrays to disk at once, so that `sync` takes less time.
         """
         self._move(os.pwritev, "write", offset, data)
         if data.nbytes >= HINT_BYTES and _sync_file_range is not None:
@@ -88,34 +74,22 @@ class SharedFile:
         """Fill a C-contiguous array with the bytes at position `offset` of the file. Local."""
         self._move(os.preadv, "read", offset, data)
 
-    def complain(self) -> None:
-        """Raise what went wrong on this rank. Local.
-
-        Raises
-        ------
-        OSError
-            The first error since the file was opened.
-        """
+    def raise_error(self) -> None:
+        """Raise the first error of this rank, if there was any. Local."""
         if self._fault is not None:
             raise self._fault
 
     def check(self) -> None:
-        """Raise on every rank what went wrong on any.
-
-        Raises
-        ------
-        OSError
-            The first error since the file was opened.
-        """
+        """Raise an error on every rank if there was one on any. *Collective*."""
         with agreed(self._comm, "check"):
-            self.complain()
+            self.raise_error()
 
     def sync(self) -> None:
-        """Bring what was written to the disk; errors are kept for `check`. Local."""
+        """Wait until written data are on disk; errors are kept for `check`. Local."""
         try:
             os.fsync(self._file)
         except OSError as error:
-            self._keep(self._told("sync", error))
+            self._keep("sync", error)
 
     def close(self) -> None:
         """Close, once; errors are kept for `check`. Local."""
@@ -125,10 +99,7 @@ class SharedFile:
         try:
             os.close(file)
         except OSError as error:
-            self._keep(self._told("close", error))
-
-    def __enter__(self) -> Self:
-        return self
+            self._keep("close", error)
 
     def __exit__(
         self,
@@ -147,7 +118,7 @@ class SharedFile:
         try:
             return os.open(self._path, os.O_RDWR if self._writes else os.O_RDONLY)
         except OSError as error:
-            fault = self._told("open", error)
+            fault = self._error("open", error)
             raise fault from None
 
     def _move(
@@ -163,13 +134,13 @@ class SharedFile:
             while done < len(flat):
                 moved = call(self._file, [flat[done : done + PIECE_BYTES]], offset + done)
                 if moved == 0:
-                    raise OSError(errno.EIO, "the file ends here")  # noqa: TRY301
+                    raise OSError(errno.EIO, "end of file")  # noqa: TRY301
                 done += moved
         except OSError as error:
-            self._keep(self._told(verb, error))
+            self._keep(verb, error)
 
-    def _keep(self, fault: OSError) -> None:
-        self._fault = self._fault or fault
+    def _keep(self, verb: str, error: OSError) -> None:
+        self._fault = self._fault or self._error(verb, error)
 
-    def _told(self, verb: str, error: OSError) -> OSError:
+    def _error(self, verb: str, error: OSError) -> OSError:
         return OSError(error.errno, f"cannot {verb}: {error.strerror}", self._path)

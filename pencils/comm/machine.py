@@ -14,7 +14,7 @@ from pencils.comm.topology import topology_of
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What `describe_machine` finds.
+    """Where the processes of a communicator run.
 
     Parameters
     ----------
@@ -40,13 +40,7 @@ class Machine:
 
 
 def describe_machine(comm: MPI.Intracomm | None = None) -> Machine:
-    """Look at the processes of a communicator (default: the world). *Collective*.
-
-    Returns
-    -------
-    Machine
-        The same on every rank.
-    """
+    """Describe the processes of a communicator (default: the world), on all ranks. *Collective*."""
     topology = topology_of(comm)
     node = topology.node
     here = (MPI.Get_processor_name(), node.size) if node.rank == 0 else None
@@ -75,20 +69,8 @@ def time_in_turn(
 ) -> list[float]:
     """Time calls in turn, so that a disturbance affects all of them. *Collective*.
 
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm
-        Private communicator.
-    calls : sequence of callable
-        Calls to time; each runs once before, to allocate what it needs.
-    repeat : int
-        Number of repetitions.
-
-    Returns
-    -------
-    list of float
-        Median over the repetitions of the time of the slowest rank, in seconds; the same on all
-        ranks.
+    Each call runs once before, to allocate what it needs. Returns, for each call, the median over
+    the repetitions of the time of the slowest rank, in seconds; the same on all ranks.
     """
     for call in calls:
         call()

@@ -20,23 +20,10 @@ _yield = getattr(os, "sched_yield", partial(sleep, 0))
 
 
 class Receive:
-    """A receive that is posted, or has completed.
+    """A receive that is posted, or has completed; its message fills the contiguous `array`.
 
-    Parameters
-    ----------
-    key : object
-        Anything by which the caller identifies it.
-    array : numpy.ndarray
-        Contiguous; the message fills it.
-    source : int
-        Rank that sends.
-    tag : int
-        Tag of the message.
-
-    Attributes
-    ----------
-    failed : bool
-        Whether the sender called `Mailbox.send_failure`; the array is not filled then.
+    The caller identifies it by `key`. If the sender called `Mailbox.send_failure`, `failed` is
+    true, and the array is not filled.
     """
 
     __slots__ = ("array", "failed", "key", "left", "source", "tag")
@@ -51,15 +38,10 @@ class Receive:
 
 
 class Mailbox:
-    """Messages of one computation on a private communicator.
+    """Messages of one computation among the ranks of a communicator of the user.
 
     Messages with the same sender, receiver and tag arrive in the order in which they were sent.
-    Receives of no bytes complete without a message.
-
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm
-        The user's communicator. *Collective* the first time.
+    Receives of no bytes complete without a message. *Collective* the first time.
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
@@ -70,24 +52,26 @@ class Mailbox:
         self.requests: deque[tuple[MPI.Request, Receive | None]] = deque()
         self._arrived: list[Receive] = []
         self._statuses = [MPI.Status() for _ in range(MOST_AT_ONCE)]
-        self.expected = 0  # receives that were not returned yet
+        self.expected = 0  # receives that `poll` has not returned yet
 
     def send(self, array: Array, dest: int, tag: int) -> None:
         """Send an array, which must not change until `close`."""
         for chunk in byte_chunks(np.ascontiguousarray(array)):
-            self._put(self._comm.Isend([chunk, MPI.BYTE], dest, tag), None)
+            self.requests.append((self._comm.Isend([chunk, MPI.BYTE], dest, tag), None))
 
     def send_failure(self, nbytes: int, dest: int, tag: int) -> None:
         """Send empty chunks in place of an array of `nbytes` bytes."""
         for _ in byte_chunks(np.broadcast_to(np.uint8(0), nbytes)):
-            self._put(self._comm.Isend([np.empty(0, np.uint8), MPI.BYTE], dest, tag), None)
+            request = self._comm.Isend([np.empty(0, np.uint8), MPI.BYTE], dest, tag)
+            self.requests.append((request, None))
 
     def expect(self, receive: Receive) -> None:
         """Post a receive."""
         self.expected += 1
         for chunk in byte_chunks(receive.array):
             receive.left += 1
-            self._put(self._comm.Irecv([chunk, MPI.BYTE], receive.source, receive.tag), receive)
+            request = self._comm.Irecv([chunk, MPI.BYTE], receive.source, receive.tag)
+            self.requests.append((request, receive))
         if not receive.left:
             self._arrived.append(receive)
 
@@ -122,9 +106,6 @@ class Mailbox:
         self._arrived.clear()
         self.expected = 0
 
-    def _put(self, request: MPI.Request, receive: Receive | None) -> None:
-        self.requests.append((request, receive))
-
     @staticmethod
     def _complete(receive: Receive, status: MPI.Status) -> bool:
         """Count a chunk of a receive as arrived; return whether it was the last one."""
@@ -135,5 +116,5 @@ class Mailbox:
 
 def largest_tag() -> int:
     """Return the largest tag of a message that MPI permits."""
-    # Which not every library tells of other communicators; 32767 is what MPI promises.
+    # Some libraries set the attribute on the world only; MPI guarantees 32767.
     return int(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767)

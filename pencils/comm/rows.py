@@ -1,6 +1,6 @@
-"""Rows of arrays by their numbers, and points by their coordinates: compiled, or by NumPy.
+"""Find points by their coordinates, and move rows of arrays: compiled, or by NumPy.
 
-Which of both is chosen like that of copies, see `pencils.comm.pack`. Nothing here checks whether
+The implementation is that of copies, see `pencils.comm.pack`. No function here checks whether
 numbers and coordinates are within bounds.
 """
 
@@ -23,47 +23,24 @@ _FEW = 2048  # bytes that NumPy may allocate while items are moved
 
 
 class Points(NamedTuple):
-    """Points on a process grid; every field but the last has an entry for each dimension.
+    """Points on a process grid; every field but the last has an entry for each dimension."""
 
-    Parameters
-    ----------
-    coords : tuple of numpy.ndarray
-        Contiguous coordinates of all points along a dimension.
-    cuts : tuple of numpy.ndarray
-        How it is cut: part ``p`` holds ``cuts[p] .. cuts[p + 1] - 1``.
-    steps : tuple of int
-        How far apart the owners of neighbouring parts are.
-    first : int
-        Owner of the first part along all dimensions.
-    """
-
-    coords: tuple[Ints, ...]
-    cuts: tuple[Ints, ...]
-    steps: tuple[int, ...]
-    first: int
+    coords: tuple[Ints, ...]  # contiguous coordinates of all points
+    cuts: tuple[Ints, ...]  # part p of the dimension holds cuts[p] .. cuts[p + 1] - 1
+    steps: tuple[int, ...]  # difference between the owners of adjacent parts
+    first: int  # owner of the first part along all dimensions
 
     @property
     def number(self) -> int:
-        """How many there are."""
+        """Number of points."""
         return len(self.coords[0])
 
 
-class Home(NamedTuple):
-    """The points of one owner: an axis for each dimension, the first of which are at `start`."""
-
-    block: Array
-    start: Sequence[int]
-
-
 def mover(target: Array, to: Ints | None, source: Array, rows: Ints | None) -> Callable[[], None]:
-    """Prepare to move some items: ``target[to] = source[rows]``, on the first axis.
+    """Prepare to move items: ``target[to] = source[rows]``, on the first axis.
 
-    Parameters
-    ----------
-    target, source : numpy.ndarray
-        Arrays of one axis, or two, with items of the same size.
-    to, rows : numpy.ndarray, optional
-        Contiguous numbers of items; None stands for all of them in turn.
+    Arrays have one axis or two, and items of the same size. Row numbers are contiguous; None means
+    all rows in order.
     """
     kernels = compiled()
     if kernels is not None:
@@ -89,10 +66,7 @@ def locate(points: Points) -> tuple[Ints, Ints]:
 def sort(owners: Ints, size: int) -> tuple[Ints, Ints]:
     """Sort numbers by their owner, stably.
 
-    Returns
-    -------
-    order, ends : numpy.ndarray
-        The numbers in their new order, and where those of each of `size` owners end.
+    Returns the numbers in their new order, and where those of each of `size` owners end.
     """
     order, ends = np.empty(len(owners), np.int64), np.empty(size, np.int64)
     kernels = compiled()
@@ -100,12 +74,15 @@ def sort(owners: Ints, size: int) -> tuple[Ints, Ints]:
     return order, ends
 
 
-def fetcher(points: Points, homes: Sequence[Home], target: Array) -> Callable[[], None]:
-    """Prepare to read points in the blocks of their owners, one for each rank; compiled only."""
+def fetch(points: Points, homes: Sequence[tuple[Array, Sequence[int]]], target: Array) -> None:
+    """Read points from the blocks of their owners; compiled only.
+
+    `homes` has the block of every rank, and the coordinates of its first point.
+    """
     kernels = compiled()
     assert kernels is not None  # NumPy would allocate memory while other ranks wait
     table = np.array([_row(*home) for home in homes], np.int64)
-    return partial(_held, homes, partial(kernels.fetch, *points, table, target))
+    kernels.fetch(*points, table, target)
 
 
 def part_of(cuts: Ints, index: Ints) -> Ints:
@@ -120,14 +97,9 @@ def part_of(cuts: Ints, index: Ints) -> Ints:
 
 
 def _row(block: Array, start: Sequence[int]) -> list[int]:
-    """Where the point with all coordinates 0 would lie, and the strides."""
+    """Return the address that the point with all coordinates 0 would have, and the strides."""
     ahead = sum(at * stride for at, stride in zip(start, block.strides, strict=True))
     return [address(block) - ahead, *block.strides]
-
-
-def _held(_homes: object, call: Callable[[], None]) -> None:
-    """Call what needs memory that is held meanwhile."""
-    call()
 
 
 # ---- by NumPy ----
@@ -140,8 +112,8 @@ def _move(
         taken = target if room is None else room
         source = np.take(source, rows, 0, out=taken, mode="clip")
     elif rows is not None:
-        # np.take would copy all of the source. A few items at a time need no memory to speak of:
-        # it could be missing on this rank only, while others wait.
+        # np.take would copy the whole source. A few items at a time need little memory, so that no
+        # allocation fails on this rank while others wait.
         few = max(1, _FEW // max(1, target[:1].nbytes))
         for start in range(0, len(rows), few):
             some = slice(start, start + few)
@@ -161,6 +133,6 @@ def _locate(points: Points, owners: Ints, offsets: Ints) -> None:
 
 
 def _sort(owners: Ints, ends: Ints, order: Ints) -> None:
-    narrow = owners.astype(np.min_scalar_type(len(ends) - 1))  # short integers go by radix
+    narrow = owners.astype(np.min_scalar_type(len(ends) - 1))  # short integers are sorted by radix
     order[:] = np.argsort(narrow, kind="stable")
     np.cumsum(np.bincount(owners, minlength=len(ends)), out=ends)

@@ -9,7 +9,7 @@ from pencils.comm.mpi import MPI
 
 Ints = NDArray[np.int64]
 
-# Up to so many ranks one table with an entry for each rank costs less than asking around.
+# Up to this number of ranks, a table with an entry for each rank takes less time than messages.
 MOST_DENSE = 1024
 TAG = 3
 
@@ -17,19 +17,9 @@ TAG = 3
 def sparse_exchange(comm: MPI.Intracomm, peers: Ints, counts: Ints) -> tuple[Ints, Ints]:
     """Learn which ranks request data from this one, and how much. *Collective*.
 
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm
-        Private communicator.
-    peers : numpy.ndarray
-        Ranks from which this one wants something, each once, itself perhaps among them.
-    counts : numpy.ndarray
-        How much it wants from each: positive numbers.
-
-    Returns
-    -------
-    peers, counts : numpy.ndarray
-        Ranks that want something from this one, in rising order, and how much each of them wants.
+    `peers` are the ranks from which this one requests data, each once; it may be among them.
+    `counts`, positive, are the amounts. Returns the ranks that request data from this one, in
+    rising order, and the amounts.
 
     Examples
     --------
@@ -51,10 +41,10 @@ def _by_table(comm: MPI.Intracomm, peers: Ints, counts: Ints) -> tuple[Ints, Int
 
 
 def _by_consensus(comm: MPI.Intracomm, peers: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """Send to those concerned only, and receive until all ranks know that all has arrived.
+    """Send to the peers only, and receive until all messages of all ranks have been received.
 
-    A synchronous send is complete when it was received. Who has seen that of all its own enters a
-    barrier, and goes on receiving until everyone has (Hoefler, Siebert and Lumsdaine, 2010).
+    A synchronous send is complete when it was received. A rank whose sends are complete enters a
+    barrier, and receives until all ranks have entered it (Hoefler, Siebert and Lumsdaine, 2010).
     """
     own = np.array(counts, np.int64)
     sends = [
@@ -70,7 +60,7 @@ def _by_consensus(comm: MPI.Intracomm, peers: Ints, counts: Ints) -> tuple[Ints,
             found[status.Get_source()] = int(count[0])
         elif barrier is None and MPI.Request.Testall(sends):
             barrier = comm.Ibarrier()
-    # Nobody may ask again while a slow rank still listens to this round.
+    # No rank may send again while a slow one still receives messages of this call.
     comm.Barrier()
     ranks = sorted(found)
     return np.array(ranks, np.int64), np.array([found[rank] for rank in ranks], np.int64)

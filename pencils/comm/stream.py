@@ -15,22 +15,14 @@ from pencils.comm.mpi import MPI
 
 Array = NDArray[Any]
 
-# Bytes of one block, and how many may be on their way.
+# Bytes of one block, and the number of blocks that may be on their way.
 BLOCK_BYTES = 16 * 2**20
 WINDOW = 4
 TAG = 2
 
 
 class Room:
-    """Memory for blocks on their way, allocated before the first one leaves.
-
-    Parameters
-    ----------
-    nbytes : int
-        Size of the largest block.
-    blocks : int
-        How many there are, or may be.
-    """
+    """Memory for at most `blocks` blocks of `nbytes` on their way, allocated before the first."""
 
     def __init__(self, nbytes: int, blocks: int) -> None:
         # One more than are on their way: the next one is packed before the oldest has arrived.
@@ -38,7 +30,7 @@ class Room:
         self._next = 0
 
     def take(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """Return an array in the place that has been in use for longest."""
+        """Return an array in the memory that was taken first."""
         place = self._places[self._next]
         self._next = (self._next + 1) % len(self._places)
         return place[: dtype.itemsize * prod(shape)].view(dtype).reshape(shape)
@@ -47,20 +39,20 @@ class Room:
 def send_stream(
     comm: MPI.Intracomm, blocks: Iterable[tuple[int, Array]], room: Room | None = None
 ) -> None:
-    """Send ``(dest, block)`` one after the other; blocks that are not contiguous are copied.
+    """Send ``(dest, block)`` one after the other.
 
-    Where to, if not into new memory, says `room`.
+    Blocks that are not contiguous are copied to `room`, or to new memory.
     """
-    pending: deque[tuple[list[MPI.Request], Array]] = deque()
+    pending: deque[list[MPI.Request]] = deque()
     for dest, block in blocks:
-        packed = block
-        if not block.flags.c_contiguous:
-            packed = _take(room, block)
+        packed = _contiguous(block, room)
+        if packed is not block:
             packed[...] = block
-        pending.append(([comm.Isend(part, dest, TAG) for part in byte_chunks(packed)], packed))
+        # Requests hold the memory that they send.
+        pending.append([comm.Isend(part, dest, TAG) for part in byte_chunks(packed)])
         if len(pending) > WINDOW:
-            MPI.Request.Waitall(pending.popleft()[0])
-    for requests, _ in pending:
+            MPI.Request.Waitall(pending.popleft())
+    for requests in pending:
         MPI.Request.Waitall(requests)
 
 
@@ -73,29 +65,32 @@ def recv_stream(
     """
     pending: deque[tuple[list[MPI.Request], Array, Array]] = deque()
 
-    def land() -> None:
-        requests, block, landing = pending.popleft()
+    def complete() -> None:
+        requests, block, received = pending.popleft()
         MPI.Request.Waitall(requests)
-        if landing is not block:
-            np.copyto(block, landing)
+        if received is not block:
+            np.copyto(block, received)
 
     for source, block in blocks:
-        landing = block if block.flags.c_contiguous else _take(room, block)
-        requests = [comm.Irecv(part, source, TAG) for part in byte_chunks(landing)]
-        pending.append((requests, block, landing))
+        received = _contiguous(block, room)
+        requests = [comm.Irecv(part, source, TAG) for part in byte_chunks(received)]
+        pending.append((requests, block, received))
         if len(pending) > WINDOW:
-            land()
+            complete()
     while pending:
-        land()
+        complete()
 
 
-def _take(room: Room | None, block: Array) -> Array:
+def _contiguous(block: Array, room: Room | None) -> Array:
+    """Return the block itself if it is contiguous, else memory of its shape."""
+    if block.flags.c_contiguous:
+        return block
     if room is None:
         return np.empty(block.shape, block.dtype)
     return room.take(block.shape, block.dtype)
 
 
 def bcast_array(comm: MPI.Intracomm, array: Array, root: int) -> None:
-    """Broadcast a C-contiguous array in pieces that one MPI call can move."""
+    """Broadcast a C-contiguous array in parts that one MPI call can move."""
     for part in byte_chunks(array):
         comm.Bcast(part, root)

@@ -19,7 +19,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.memory import array_at
 from pencils.comm.pack import compiled
-from pencils.comm.rows import Home, fetcher
+from pencils.comm.rows import fetch
 from pencils.comm.shared_memory import synchronize
 from pencils.comm.topology import Attribute, Topology
 from pencils.indexer.points import PointIndexer
@@ -77,8 +77,7 @@ class OneShotIndexer(PointIndexer):
         homes = self._homes(table.tolist(), own, u.components)
         columns = room.reshape(prod(u.components), prod(self.shape))
         for index, column in zip(np.ndindex(u.components), columns, strict=True):
-            blocks = [Home(block[index], start) for block, start in homes]
-            fetcher(self._points, blocks, column)()
+            fetch(self._points, [(block[index], start) for block, start in homes], column)
         synchronize(self._topology.comm)
 
     def _row(self, own: Array) -> list[int]:
@@ -89,15 +88,16 @@ class OneShotIndexer(PointIndexer):
 
     def _homes(
         self, rows: Sequence[Sequence[int]], own: Array, components: tuple[int, ...]
-    ) -> list[Home]:
+    ) -> list[tuple[Array, Sequence[int]]]:
         """Return the block of every rank, and the coordinates of its first point."""
-        order, homes = self._layout.order, []
+        order = self._layout.order
+        homes: list[tuple[Array, Sequence[int]]] = []
         for rank, (window, offset, *strides) in enumerate(rows):
             box = self._layout.box(rank)
             shape = (*components, *(box.shape[dim] for dim in order))
             memory = self._topology.shared.memory(self._topology.on_node[rank], window)
             block = array_at(memory, shape, own.dtype, offset, strides)
-            homes.append(Home(block, [box.start[dim] for dim in order]))
+            homes.append((block, [box.start[dim] for dim in order]))
         return homes
 
 

@@ -290,7 +290,7 @@ def _read_bytes(
             slab = slabs.into(target.raw)
             with agreed(comm, "load"):  # one rank may have no memory for it
                 sums[target.dataset.name] = target.read_bytes(shared, slab, moved)
-                shared.complain()
+                shared.raise_error()
             slabs.spread(slab, target.raw)
     return sums
 
@@ -328,7 +328,7 @@ def _sum_shares(comm: MPI.Intracomm, file: FileInfo) -> dict[str, int]:
             for dataset in file.datasets:
                 if dataset.offset is not None:
                     sums[dataset.name] = _sum_bytes(shared, dataset, comm.rank, comm.size)
-            shared.complain()
+            shared.raise_error()
     with agreed(comm, "verify"):
         try:
             for number, dataset in enumerate(file.datasets):

@@ -237,7 +237,7 @@ class _ChunkedPart:
             chunks = (data for data, _ in self._packed)
             for start, run in joined(zip(starts.local.flat, chunks, strict=True)):
                 writer.file.write(start, np.frombuffer(run, np.uint8))
-            writer.file.complain()
+            writer.file.raise_error()
         return self._sum % 2**64
 
 
@@ -262,7 +262,7 @@ def write_slab(
             if summed:
                 total += checksum(piece, first + offset // piece.dtype.itemsize)
             moved(piece.nbytes)
-    file.complain()
+    file.raise_error()
     return total % 2**64
 
 

@@ -66,7 +66,7 @@ def homes_of(wanted):
         start = [int(cut[part]) for cut, part in zip(wanted.cuts, at, strict=True)]
         stop = [int(cut[part + 1]) for cut, part in zip(wanted.cuts, at, strict=True)]
         block = whole[tuple(map(slice, start, stop))]
-        found.append(rows.Home(np.asfortranarray(block)[..., ::1], start))
+        found.append((np.asfortranarray(block)[..., ::1], start))
     return whole, found
 
 
@@ -79,8 +79,8 @@ def test_points_are_found_and_fetched(name, wanted):
     with pack.using(name):
         owners, offsets = rows.locate(wanted)
         if name != "numpy":
-            rows.fetcher(wanted, homes, target[:, 1])()
-    blocks = [np.ascontiguousarray(home.block).reshape(-1) for home in homes]
+            rows.fetch(wanted, homes, target[:, 1])
+    blocks = [np.ascontiguousarray(block).reshape(-1) for block, _ in homes]
     found = [blocks[owner][offset] for owner, offset in zip(owners, offsets, strict=True)]
     assert found == expected.tolist()
     assert name == "numpy" or target[:, 1].tolist() == found

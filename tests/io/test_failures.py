@@ -144,7 +144,7 @@ def fail_at(monkeypatch, comm, name, rank):
     def fail(self, *args, **kwargs):
         original(self, *args, **kwargs)
         if comm.rank == rank % comm.size:
-            self._keep(OSError("no space left on device"))
+            self._keep(name, OSError(28, "no space left on device"))
 
     monkeypatch.setattr(SharedFile, name, fail)
 
@@ -172,6 +172,11 @@ def test_a_file_that_may_not_grow(comm, old, monkeypatch, lab):
 
     monkeypatch.setattr(SharedFile, "__init__", limit)
     big = pencils.ones(pencils.Pencil((64, 64, 8), comm, decomp=(1, 2)))
+    with monkeypatch.context() as patch:
+        patch.setattr(SharedFile, "__init__", start)
+        first = old.with_name("first.h5")
+        pencils.save(first, {"u": big})  # makes a plan, which needs files in memory
+        lab.on_root(first.unlink)
     try:
         error = lab.raised(pencils.save, old, {"u": big})[0]
     finally:
