@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from functools import partial
 from inspect import signature
 from math import inf
 from pathlib import Path
@@ -120,9 +121,8 @@ class CheckpointSeries(CollectiveBlock):
             seconds, numbers = read_seconds("stop_after", stop_after), read_signals(signals)
             agree(directory=given, mode=mode, keep=self._keep, every=self._every)
             agree(stop_after=seconds, signals=numbers)
-        self._files = on_root(
-            self._comm, "CheckpointSeries", lambda: CheckpointFiles.opened(given, self._mode)
-        )
+        find = partial(CheckpointFiles.opened, given, self._mode)
+        self._files = on_root(self._comm, "CheckpointSeries", find)
         self._known: set[int] = set()  # steps that this run has written or loaded
         self._skipped: dict[str, str] = {}
         self._stops = False
@@ -277,9 +277,8 @@ class CheckpointSeries(CollectiveBlock):
         """
         self.wait()
         ranks = self._ranks.comm
-        found, self._skipped = read_newest(
-            self._files, self._find_steps(), lambda path: verify(path, ranks), ranks
-        )
+        check = partial(verify, comm=ranks)
+        found, self._skipped = read_newest(self._files, self._find_steps(), check, ranks)
         return None if found is None else self._files.path(found[0])
 
     def resume(
@@ -338,13 +337,9 @@ class CheckpointSeries(CollectiveBlock):
             check_empty(cut, self.directory)
             return None
         check_continued(cut)
-        candidates = [number for number in steps if wanted in (None, number)]
-        found, self._skipped = read_newest(
-            self._files,
-            candidates,
-            lambda path: load(path, template, chosen, **options),
-            self._ranks.comm,
-        )
+        wants = [number for number in steps if wanted in (None, number)]
+        read = partial(load, template=template, names=chosen, **options)
+        found, self._skipped = read_newest(self._files, wants, read, self._ranks.comm)
         if found is None:
             raise nothing_good(self.directory, wanted, self._skipped)
         number, state = found

@@ -56,14 +56,14 @@ class HDF5File(NamedTuple):
 
     def names(self) -> list[str]:
         """Return the names of all datasets."""
-        found = _list_datasets(self.file)
+        found = list_datasets(self.file)
         others = () if self.listed is not None else _external_links(self.file)
         if others and not self.external:
             raise self._outside(others[0], "a link to")
         for name in others:
             thing = self.file.get(name)
             found += [name] if isinstance(thing, h5py.Dataset) else []
-            inner = _list_datasets(thing) if isinstance(thing, h5py.Group) else ()
+            inner = list_datasets(thing) if isinstance(thing, h5py.Group) else ()
             found += [f"{name}/{one}" for one in inner]
         return found
 
@@ -116,7 +116,7 @@ class HDF5File(NamedTuple):
         found = self._find(name) if self.external else self._find_inside(name)
         if isinstance(found, h5py.Dataset):
             return found
-        names = _list_datasets(self.file)
+        names = list_datasets(self.file)
         listed = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
         what = "no dataset" if found is None else "a group, not a dataset,"
         msg = f"{self.path} has {what} named {name!r}; it holds {listed or 'no dataset at all'}"
@@ -225,7 +225,7 @@ class HDF5File(NamedTuple):
         return target
 
 
-def _list_datasets(file: Any) -> list[str]:
+def list_datasets(file: Any) -> list[str]:
     """Return the names of all datasets of a file or group."""
     found: list[str] = []
 

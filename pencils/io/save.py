@@ -257,7 +257,7 @@ class Saving(CollectiveBlock):
     @property
     def path(self) -> str:
         """The file that is to be."""
-        return self._writer.target
+        return str(self._writer.target)
 
     @property
     def done(self) -> bool:
@@ -283,7 +283,7 @@ class Saving(CollectiveBlock):
         if not self._end.alive:
             return
         with agreed(self._comm, "wait") as agree:
-            agree(path=self.path, temporary=self._writer.path)
+            agree(path=self.path, temporary=self._writer.temporary)
         try:
             self._finish()
         except BaseException as error:

@@ -70,31 +70,21 @@ class HDF5Writer:
     """
 
     def __init__(self, comm: MPI.Intracomm, path: str, contents: Contents) -> None:
-        self.contents = contents
+        self.summed, self.align = contents.summed, contents.align
+        self.compression = contents.chunking.compression
         self._comm = comm
         self._rank = comm.rank  # of a communicator that may be freed later
         self._chunks: list[Extent] = []  # on rank 0: where chunks are
         if any(entry.chunks for entry in contents.entries):
             with agreed(comm, "save"):
-                check_filters(contents.entries, contents.chunking.compression)
-        self._target, self._temporary, self.entries, self._values = on_root(
-            comm, "save", lambda: _begin(path, contents)
-        )
+                check_filters(contents.entries, self.compression)
+        found = on_root(comm, "save", lambda: _begin(path, contents))
+        self.target, self.temporary, self.entries, self._values = found
         try:
-            self.file = SharedFile(comm, self.path, write=True)
+            self.file = SharedFile(comm, str(self.temporary), write=True)
         except BaseException:
             self.discard()
             raise
-
-    @property
-    def path(self) -> str:
-        """The temporary name."""
-        return str(self._temporary)
-
-    @property
-    def target(self) -> str:
-        """The name to be."""
-        return str(self._target)
 
     def write(self, fields: Mapping[str, PencilArray]) -> None:
         """Write one field after the other, and give the file its name. *Collective*.
@@ -105,7 +95,7 @@ class HDF5Writer:
         sums = {}
         try:
             with (
-                shown("save", self.target, share, rank=self._rank) as moved,
+                shown("save", str(self.target), share, rank=self._rank) as moved,
                 self.file,
                 closing(Slabs()) as slabs,
             ):
@@ -136,7 +126,7 @@ class HDF5Writer:
         """Find room for all chunks of a field, by their sizes and masks. On rank 0 only."""
         from pencils.io import create  # of all ranks, only this one needs h5py
 
-        places = create.place_chunks(self.path, entry, table, align=self.contents.align)
+        places = create.place_chunks(str(self.temporary), entry, table, align=self.align)
         pairs = zip(places.ravel().tolist(), table[0].ravel().tolist(), strict=True)
         self._chunks.extend(pairs)
         return places
@@ -146,20 +136,19 @@ class HDF5Writer:
 
         `sums` are this rank's parts of the checksums of fields.
         """
-        summed = self.contents.summed
         totals = add_sums(self._comm, sums)
-        with agreed(self._comm, "save"), system("save", self._target):
+        with agreed(self._comm, "save"), system("save", self.target):
             if self._rank == 0:
                 entries = self._values + [
-                    replace(entry, checksum=totals.get(entry.name, 0)) if summed else entry
+                    replace(entry, checksum=totals.get(entry.name, 0)) if self.summed else entry
                     for entry in self.entries
                 ]
-                _finish(self._temporary, self._target, entries, self._chunks)
+                _finish(self.temporary, self.target, entries, self._chunks)
 
     def discard(self) -> None:
         """Remove the file, if it has not got its name. Local, even if the communicator is gone."""
         if self._rank == 0:
-            discard(self._temporary)
+            discard(self.temporary)
 
 
 class _SlabPart:
@@ -177,7 +166,7 @@ class _SlabPart:
     def work(self) -> None:
         slab, self._slab = self._slab, None
         if slab is not None:
-            file, summed = self._writer.file, self._writer.contents.summed
+            file, summed = self._writer.file, self._writer.summed
             self._sum = write_slab(file, slab, self._blocks, summed=summed, moved=self._moved)
 
     def finish(self) -> int:
@@ -209,15 +198,15 @@ class _ChunkedPart:
         block, self._block = self._block, None
         if block is None or self._tiles.box().volume == 0:
             return
-        entry, contents = self._entry, self._writer.contents
+        entry, writer = self._entry, self._writer
         components = (0,) * len(self._components)
         origin, first = components + block.extent.box.start, components + self._tiles.box().start
-        with Packer(entry, contents.chunking.compression) as packer:
+        with Packer(entry, writer.compression) as packer:
             for index in np.ndindex(*self._components, *self._tiles.local_shape):
                 chunk = tuple(map(sum, zip(first, index, strict=True)))
                 box = chunk_box(chunk, entry.chunks, entry.shape)
                 self._packed.append(packer.pack(block.local[box.slices(origin)]))
-                if contents.summed:
+                if writer.summed:
                     found = packer.unpack()[tuple(map(slice, box.shape))]
                     self._sum += checksum_box(found, box.start, entry.shape)
                 self._moved(box.volume * entry.dtype.itemsize)

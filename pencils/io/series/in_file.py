@@ -184,9 +184,11 @@ class OneFile:
         repair(path)
         self._head = self._read_head()  # first: an append of another process shows in it
         self.state, checked, raw = tree.read(path, Access(edited=edited))
-        if checked is None:
-            checked = self._seal_again(raw)
+        if checked is None:  # another program has changed the file
+            seal_again(path, self.state.entries(), raw)
             self._head = self._read_head()
+            checked = check_manifest(path)
+            assert checked is not None
         self._record = checked
         self._pages = dict(checked.pages)
         self._outside = list(checked.outside)  # all extents outside the sum
@@ -217,8 +219,9 @@ class OneFile:
 
         Raises CheckpointError if another process has written to the file.
         """
+        assert self._captured is not None
         self.state.record(row)
-        with changing(self._changed) as file:
+        with changing(self._captured) as file:
             for name, value in row.items():
                 if np.size(value):
                     file[name][-1] = np.asarray(value, self.state.columns[name].dtype)
@@ -239,13 +242,6 @@ class OneFile:
         if self._captured is not None:
             self._captured.close()
 
-    @property
-    def _changed(self) -> CapturedFile:
-        if self._captured is None:
-            msg = "no snapshot has a place"
-            raise RuntimeError(msg)
-        return self._captured
-
     def _begin(self) -> CapturedFile:
         """Start to change the file in memory; new bytes get places behind the record."""
         self.close()
@@ -263,7 +259,8 @@ class OneFile:
 
     def _end(self, raw: Iterable[Extent]) -> None:
         """Write the changes; `raw` are extents of the points of fields that were added."""
-        captured = self._changed
+        assert self._captured is not None
+        captured = self._captured
         old, behind = self._record.manifest, aligned(self._record.stop)
         size = end_of(captured.peek(0, 96)) or 0
         changes = captured.changes()
@@ -327,13 +324,6 @@ class OneFile:
             msg = "this version of HDF5 allocates chunks in another way than pencils expects"
             raise RuntimeError(msg)
         return FileBlocks(tuple(starts), prod(chunk) * column.dtype.itemsize)
-
-    def _seal_again(self, raw: Iterable[Extent]) -> Record:
-        """Give a file that another program has changed a record."""
-        seal_again(self.path, self.state.entries(), raw)
-        checked = check_manifest(self.path)
-        assert checked is not None
-        return checked
 
     def _check_alone(self) -> None:
         if self._read_head() != self._head:

@@ -146,7 +146,7 @@ class InFolder:
         self._replaced, taken = [], [path.name for path in self._folder.iterdir()]
         try:
             with hdf5.open_whole(self.path, Access(edited=True)) as source:
-                is_series = tree.is_series(source.file)
+                is_series = tree.SERIES in source.file.attrs
                 self._replaced = taken = [*filter(_NAME.fullmatch, tree.sources(source.file))]
         except CheckpointError as error:
             LOG.warning("the snapshots of a damaged series are not removed: %s", error)

@@ -15,12 +15,13 @@ from pencils.io.captured_file import changing
 from pencils.io.chunks import chunk_in_order
 from pencils.io.create import file_type, label, reserve, store_attribute, store_value
 from pencils.io.file_info import COORDINATE, FORMAT, RESERVED, Access, DatasetInfo, Stored
+from pencils.io.hdf5_file import list_datasets
 from pencils.io.manifest import Extent, Record
 from pencils.io.seal import seal_new
 from pencils.io.series.state import SOURCE, SUMS, TIME, Column, SeriesState
 
 # Attribute of files that are series, with the version of what only those have.
-_SERIES = RESERVED + "series"
+SERIES = RESERVED + "series"
 _VERSION = 1
 _DIMS = RESERVED + "dims"
 _SUM = RESERVED + "checksum"
@@ -118,7 +119,7 @@ def read(path: str, access: Access) -> tuple[SeriesState, Record | None, list[Ex
 
 def read_tree(path: str, file: Any) -> SeriesState:
     """Read what a series holds; raise CheckpointError if it is none, or of a newer version."""
-    version = file.attrs.get(_SERIES)
+    version = file.attrs.get(SERIES)
     if version is None:
         raise no_series(path)
     if version > _VERSION:
@@ -126,9 +127,9 @@ def read_tree(path: str, file: Any) -> SeriesState:
         raise CheckpointError(msg)
     attrs = {name: file.attrs[name] for name in file.attrs if not name.startswith(RESERVED)}
     state = SeriesState({name: value for name, value in attrs.items() if name not in _OF_SCALES})
-    names: list[str] = []
-    file.visititems(lambda name, thing: names.append(name) if _is_data(thing) else None)
-    for name in sorted(names, key=lambda name: (name != TIME, name.startswith(SUMS), name)):
+    for name in sorted(
+        list_datasets(file), key=lambda name: (name != TIME, name.startswith(SUMS), name)
+    ):
         dataset = file[name]
         if _DIMS in dataset.attrs:
             column = state.columns[name] = _read_column(name, dataset)
@@ -139,11 +140,6 @@ def read_tree(path: str, file: Any) -> SeriesState:
     return state
 
 
-def is_series(file: Any) -> bool:
-    """Whether a file is, or shows, a series."""
-    return _SERIES in file.attrs
-
-
 def no_series(path: str) -> CheckpointError:
     """Make the error for a file that is something else."""
     return CheckpointError(f"{path} is not a TimeSeries; choose another name, or remove it first")
@@ -151,17 +147,9 @@ def no_series(path: str) -> CheckpointError:
 
 def sources(file: Any) -> list[str]:
     """Name the files whose datasets a series shows, each once."""
-    found: dict[str, None] = {}
-    names: list[str] = []
-    file.visititems(lambda name, thing: names.append(name) if _is_data(thing) else None)
-    for name in names:
-        if file[name].is_virtual:
-            found |= dict.fromkeys(part.file_name for part in file[name].virtual_sources())
-    return list(found)
-
-
-def _is_data(thing: object) -> bool:
-    return isinstance(thing, h5py.Dataset)
+    found = [file[name] for name in list_datasets(file)]
+    parts = (part for one in found if one.is_virtual for part in one.virtual_sources())
+    return list(dict.fromkeys(part.file_name for part in parts))
 
 
 def _read_column(name: str, dataset: Any) -> Column:
