@@ -235,7 +235,7 @@ sys.path[0] = os.getcwd()  # as python -m has it
 for kind, name in eval(sys.argv.pop()):
     sys.stdout.flush()
     if os.fork() == 0:
-        execute(kind, name, ("--x", "y"))
+        execute(kind, name, "--x", "y")
         sys.stdout.flush()
         os._exit(0)
     os.wait()
@@ -299,7 +299,7 @@ def test_what_comes_after_the_program_is_its_own(kind):
     flags = {"file": [], "module": ["-m"], "code": ["-c"]}[kind]
     rest = "--timeout", "4", "-m", "--", "-h", "--check", "-c", "x"
     args = parsed("--timeout", "2.5", *flags, "app", *rest)
-    assert args.program == (kind, "app", rest)
+    assert (args.kind, args.program) == (kind, ["app", *rest])
     assert (args.timeout, args.check, args.all_frames) == (2.5, False, False)
 
 
@@ -308,9 +308,9 @@ def test_what_comes_after_the_program_is_its_own(kind):
     [
         (["--timeout", "0", "app.py"], "positive"),
         (["--timeout", "soon", "app.py"], "invalid"),
-        (["--time", "3", "app.py"], "what is to be run|unrecognized"),
-        (["--check"], "what is to be run"),
-        (["-m"], "what is to be run"),
+        (["--time", "3", "app.py"], "required: app.py|unrecognized"),
+        (["--check"], "required: app.py"),
+        (["-m"], "required: app.py"),
     ],
 )
 def test_wrong_usage_is_refused(capsys, args, complaint):
@@ -340,7 +340,7 @@ def test_a_limit_in_the_environment_is_checked_as_well(monkeypatch, capsys):
 def test_what_cannot_be_run_is_no_error_of_the_program(monkeypatch, kind, name):
     monkeypatch.setattr(sys, "argv", [])
     with pytest.raises(NoProgramError, match=name):
-        execute(kind, name, ())
+        execute(kind, name)
 
 
 def caught(call):

@@ -13,7 +13,7 @@ import numpy as np
 from pencils.array.operands import check_type
 from pencils.comm.agree import agreed
 from pencils.comm.mailbox import Mailbox, Receive
-from pencils.comm.topology import Topology, topology_of
+from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
 from pencils.graph.array import Array, Call, DataWrapper, Placeholder
 from pencils.graph.errors import ExecutionError
@@ -96,22 +96,18 @@ def execute_distributed_partition(
     {'y': array([1., 3., 4.])}
     """
     topology = topology_of(mpi_communicator)
-    program = _prepared(partition, topology)
-    if prg_per_partition is not None:
-        options = {"queue": queue, "allocator": allocator}
-        program = program_of_parts(partition, topology.rank, prg_per_partition, **options)
-    return _run(program, Mailbox(mpi_communicator), {} if input_args is None else input_args)
-
-
-def _prepared(partition: DistributedGraphPartition, topology: Topology) -> GraphProgram:
-    """Prepare a partition for repeated execution node by node. *Collective* the first time."""
     known = programs(topology)
     if partition not in known:
         with agreed(topology.comm, "execute_distributed_partition"):
             check_type("partition", partition, DistributedGraphPartition)
             program = program_of_nodes(partition, topology.rank)
         known[partition] = program
-    return known[partition]
+    program = known[partition]
+    if prg_per_partition is not None:
+        options = {"queue": queue, "allocator": allocator}
+        program = program_of_parts(partition, topology.rank, prg_per_partition, **options)
+    inputs = {} if input_args is None else input_args
+    return _Execution(program, Mailbox(mpi_communicator)).run(inputs)
 
 
 def generate_code_for_partition(
@@ -164,21 +160,6 @@ def _compute_part(
 # One execution.
 
 
-def _run(program: GraphProgram, mailbox: Mailbox, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Execute a program once.
-
-    If it fails, this rank sends a failure in place of each message that it has not sent, so that
-    the receivers fail, too, and do not wait; and it receives all messages for it, so that none is
-    left for a later execution.
-    """
-    execution = _Execution(program, mailbox)
-    try:
-        return execution.results(inputs)
-    except BaseException:  # also KeyboardInterrupt: other ranks must not wait
-        execution.give_up()
-        raise
-
-
 class _Execution:
     """The state of one execution of a program."""
 
@@ -195,15 +176,24 @@ class _Execution:
         self._closed = set(range(len(self._locks)))
         self._failure: ExecutionError | None = None
 
-    def results(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Compute all outputs."""
-        check_type("input_args", inputs, Mapping)
-        for name, (slot, kind) in self._program.inputs.items():
-            self._values[slot] = _read_input(name, kind, inputs)
-        self._open([number for number, locks in enumerate(self._locks) if locks == 0])
-        for slot in self._program.early:
-            self._send(slot, self._values[slot])
-        self._compute()
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Compute all outputs.
+
+        If this fails, this rank sends a failure in place of each message that it has not sent, so
+        that the receivers fail, too, and do not wait; and it receives all messages for it, so that
+        none is left for a later execution.
+        """
+        try:
+            check_type("input_args", inputs, Mapping)
+            for name, (slot, placeholder) in self._program.inputs.items():
+                self._values[slot] = _read_input(name, placeholder, inputs)
+            self._post([number for number, locks in enumerate(self._locks) if locks == 0])
+            for slot in self._program.early:
+                self._send(slot, self._values[slot])
+            self._compute()
+        except BaseException:  # also KeyboardInterrupt: other ranks must not wait
+            self._give_up()
+            raise
         self._mailbox.close()
         outputs = self._program.outputs
         return {name: np.asarray(self._values[slot]) for name, slot in outputs.items()}
@@ -267,16 +257,15 @@ class _Execution:
         for message in self._unsent.pop(slot):
             self._mailbox.send(array, message.peer, message.number)
 
-    def _open(self, numbers: Sequence[int]) -> None:
+    def _post(self, numbers: list[int]) -> None:
         """Post the receives of parts, and of those that only wait for parts without any."""
-        todo = list(numbers)
-        while todo:
-            number = todo.pop()
+        while numbers:
+            number = numbers.pop()
             self._closed.discard(number)
             for message in self._program.recvs[number]:
                 self._expect(number, message)
             if not self._missing[number]:
-                todo += self._complete(number)
+                numbers += self._complete(number)
 
     def _expect(self, number: int, message: SlotMessage) -> None:
         array = np.empty(message.shape, message.dtype)
@@ -304,9 +293,9 @@ class _Execution:
             self._settle(message.slot, receive.array)
             self._missing[number] -= 1
             if not self._missing[number]:
-                self._open(self._complete(number))
+                self._post(self._complete(number))
 
-    def give_up(self) -> None:
+    def _give_up(self) -> None:
         """Send failures in place of all messages that were not sent, and receive all others."""
         for messages in self._unsent.values():
             for message in messages:

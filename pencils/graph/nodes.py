@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,29 +16,15 @@ from pencils.graph.rules import DType, Shape, is_node, name_of
 from pencils.layout.integers import as_ints
 
 
-class DictOfNamedArrays(Mapping[str, Array]):
+class DictOfNamedArrays(dict[str, Array]):
     """The outputs of a graph, by name, in the order of the mapping."""
-
-    __slots__ = ("_arrays",)
 
     def __init__(self, arrays: Mapping[str, Array]) -> None:
         check_type("arrays", arrays, Mapping)
         for name, array in arrays.items():
             check_type("an output's name", name, str)
             check_type(f"output {name!r}", array, Array)
-        self._arrays = dict(arrays)
-
-    def __getitem__(self, name: str) -> Array:
-        return self._arrays[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._arrays)
-
-    def __len__(self) -> int:
-        return len(self._arrays)
-
-    def __repr__(self) -> str:
-        return f"DictOfNamedArrays({self._arrays})"
+        super().__init__(arrays)
 
 
 def make_placeholder(

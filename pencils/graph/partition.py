@@ -93,10 +93,8 @@ class DistributedGraphPartition:
         names = [*part.name_to_send_nodes, *sorted(part.output_names)]
         return in_order(self.name_to_output[name] for name in names)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return _text(self)
-
-    __repr__ = __str__
 
 
 # The order of parts.
@@ -180,39 +178,37 @@ def _text(partition: DistributedGraphPartition) -> str:
     """Describe each part in a few lines: its receives, its nodes and its sends."""
     parts = _every_part(partition)
     recvs = sum(len(part.name_to_recv_node) for part in parts)
-    sends = sum(len(many) for part in parts for many in part.name_to_send_nodes.values())
+    sends = sum(map(len, map(_sends_of, parts)))
     outputs = ", ".join(partition.overall_output_names)
     traffic = f"{_count_of(recvs, 'message')} received, {sends} sent"
     lines = [
         f"<DistributedGraphPartition: {_count_of(len(parts), 'part')}, {traffic}, outputs {outputs}"
     ]
     for part in parts:
-        lines.append(
-            f"  part {part.pid!r}: computes {_count_of(_count_calls(partition, part), 'node')}"
-        )
-        lines += [f"    {line}" for line in _messages(part)]
+        lines.append(f"  part {part.pid!r}: computes {_count_calls(partition, part)}")
+        lines += [
+            f"    receives {recv.comm_tag!r} from rank {recv.src_rank}: {_size_of(recv)}"
+            for recv in part.name_to_recv_node.values()
+        ]
+        lines += [
+            f"    sends {send.comm_tag!r} to rank {send.dest_rank}: {_size_of(send.data)}"
+            for send in _sends_of(part)
+        ]
     return "\n".join(lines) + ">"
 
 
-def _messages(part: DistributedGraphPart) -> Iterator[str]:
-    for recv in part.name_to_recv_node.values():
-        yield f"receives {recv.comm_tag!r} from rank {recv.src_rank}: {_size_of(recv)}"
-    for sends in part.name_to_send_nodes.values():
-        for send in sends:
-            yield f"sends {send.comm_tag!r} to rank {send.dest_rank}: {_size_of(send.data)}"
+def _sends_of(part: DistributedGraphPart) -> list[DistributedSend]:
+    return [send for sends in part.name_to_send_nodes.values() for send in sends]
 
 
-def _count_calls(partition: DistributedGraphPartition, part: DistributedGraphPart) -> int:
-    return sum(isinstance(node, Call) for node in partition.nodes_of(part))
+def _count_calls(partition: DistributedGraphPartition, part: DistributedGraphPart) -> str:
+    count = sum(isinstance(node, Call) for node in partition.nodes_of(part))
+    return _count_of(count, "node")
 
 
 def _size_of(node: Array) -> str:
-    size: float = node.nbytes
-    unit = 0
-    while size >= 1024 and unit < len(_UNITS) - 1:  # noqa: PLR2004
-        size /= 1024
-        unit += 1
-    return f"{node.shape} {node.dtype}, {size:.3g} {_UNITS[unit]}"
+    unit = min(max(node.nbytes.bit_length() - 1, 0) // 10, len(_UNITS) - 1)
+    return f"{node.shape} {node.dtype}, {node.nbytes / 1024**unit:.3g} {_UNITS[unit]}"
 
 
 def _count_of(count: int, what: str) -> str:
@@ -255,8 +251,8 @@ def _drawn(partition: DistributedGraphPartition) -> Iterator[str]:
     origins: dict[str, str] = {}  # of values that come from other parts or ranks
     for part in _every_part(partition):
         here = f"part {part.pid}"
-        label = f"{here}: {_count_of(_count_calls(partition, part), 'node')}"
-        yield f"  {_quoted(here)} [shape=box, label={_quoted(label)}];"
+        label = _quoted(f"{here}: {_count_calls(partition, part)}")
+        yield f"  {_quoted(here)} [shape=box, label={label}];"
         for name, recv in part.name_to_recv_node.items():
             origins[name] = f"{recv.comm_tag!r} from rank {recv.src_rank}"
         for node in partition.nodes_of(part):
@@ -264,19 +260,11 @@ def _drawn(partition: DistributedGraphPartition) -> Iterator[str]:
                 given = node.name in part.user_input_names
                 origin = f"input {node.name}" if given else origins.get(node.name, node.name)
                 yield _arrow(origin, here, node)
-        for name in sorted(part.output_names):
-            origins[name] = here
-        yield from _leaving(partition, part, here)
-
-
-def _leaving(
-    partition: DistributedGraphPartition, part: DistributedGraphPart, here: str
-) -> Iterator[str]:
-    for sends in part.name_to_send_nodes.values():
-        for send in sends:
+        origins |= dict.fromkeys(part.output_names, here)
+        for send in _sends_of(part):
             yield _arrow(here, f"{send.comm_tag!r} to rank {send.dest_rank}", send.data)
-    for name in sorted(part.output_names.intersection(partition.overall_output_names)):
-        yield _arrow(here, f"output {name}", partition.name_to_output[name])
+        for name in sorted(part.output_names.intersection(partition.overall_output_names)):
+            yield _arrow(here, f"output {name}", partition.name_to_output[name])
 
 
 def _arrow(tail: str, head: str, node: Array) -> str:

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 Step = Hashable
 RankStep = tuple[int, Step]
-Needs = dict[RankStep, list[RankStep]]
 Numbers = dict[CommunicationOpIdentifier, int]
 
 
@@ -245,10 +244,7 @@ def check_messages(reports: Sequence[MessageReport]) -> None:
     sent = {end.message: end for end in sends}
     received = {end.message: end for end in recvs}
     _raise_if_any(DuplicateSendError, "messages are sent more than once", _duplicates(sends))
-    hint = (
-        "messages are received more than once; make one node for each, and use it wherever it is "
-        "needed"
-    )
+    hint = "messages are received more than once; make one node for each, and use it everywhere"
     _raise_if_any(DuplicateRecvError, hint, _duplicates(recvs))
     unsent = [end.text for message, end in received.items() if message not in sent]
     unreceived = [end.text for message, end in sent.items() if message not in received]
@@ -259,11 +255,7 @@ def check_messages(reports: Sequence[MessageReport]) -> None:
         for message, end in sent.items()
         if (end.shape, end.dtype) != (received[message].shape, received[message].dtype)
     ]
-    _raise_if_any(
-        MessageMismatchError,
-        "messages are sent and received with different shapes or types",
-        differ,
-    )
+    _raise_if_any(MessageMismatchError, "messages differ in shape or type", differ)
 
 
 def _duplicates(ends: Sequence[Endpoint]) -> list[str]:
@@ -285,37 +277,24 @@ def levels(reports: Sequence[MessageReport]) -> tuple[dict[RankStep, int], list[
 
     Returned, too, are steps that wait for each other in a cycle, or lie between two cycles.
     """
-    local, remote = _needs(reports)
-    needs = {step: [*local[step], *remote[step]] for step in local}
+    # Steps that each step needs, and how many messages (0 or 1) arrive between both.
+    needs: dict[RankStep, list[tuple[RankStep, int]]] = {}
+    sent = {end.message: (report.rank, end.step) for report in reports for end in report.sends}
+    for report in reports:
+        for step, needed in report.needs.items():
+            needs[report.rank, step] = [((report.rank, need), 0) for need in needed]
+        for end in report.recvs:
+            needs[report.rank, end.step].append((sent[end.message], 1))
     found: dict[RankStep, int] = {}
-    for step in sort_steps(needs):
-        before = [
-            *(found[need] for need in local[step]),
-            *(found[need] + 1 for need in remote[step]),
-        ]
-        found[step] = max(before, default=0)
+    for step in sort_steps({step: [need for need, _ in needs[step]] for step in needs}):
+        found[step] = max((found[need] + count for need, count in needs[step]), default=0)
     users: dict[RankStep, list[RankStep]] = {step: [] for step in needs if step not in found}
     for step in users:
-        for need in needs[step]:
+        for need, _ in needs[step]:
             if need in users:
                 users[need].append(step)
     behind = set(sort_steps(users))  # they wait for a cycle, but no cycle waits for them
     return found, [step for step in users if step not in behind]
-
-
-def _needs(reports: Sequence[MessageReport]) -> tuple[Needs, Needs]:
-    """List the steps of the same rank that each step needs, and those whose messages it needs."""
-    local: Needs = {}
-    remote: Needs = {}
-    sent = {end.message: (rank, end.step) for rank, r in enumerate(reports) for end in r.sends}
-    for rank, report in enumerate(reports):
-        for step, needed in report.needs.items():
-            local[rank, step] = [(rank, need) for need in needed]
-        for end in report.endpoints():
-            local.setdefault((rank, end.step), [])
-        for end in report.recvs:
-            remote.setdefault((rank, end.step), []).append(sent[end.message])
-    return local, {step: remote.get(step, []) for step in local}
 
 
 def order_messages(reports: Sequence[MessageReport]) -> tuple[Numbers, Numbers]:

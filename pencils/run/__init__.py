@@ -14,6 +14,7 @@ import faulthandler
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from mpi4py import MPI
 
 from pencils.array.base import VARIABLE, checks
 from pencils.run.coordinator import Member, join
-from pencils.run.program import Kind, execute
+from pencils.run.program import execute
 from pencils.run.report import Ending
 from pencils.run.watch import Counting, Watch
 
@@ -61,37 +62,12 @@ def add_parser(commands: Any) -> None:
         action="store_true",
         help="show the frames of the library in tracebacks, too",
     )
-    rest = argparse.REMAINDER
-    parser.add_argument("-m", dest="module", nargs=rest, metavar="module", help="run a module")
-    parser.add_argument("-c", dest="code", nargs=rest, metavar="code", help="run Python code")
+    choose = partial(parser.add_argument, dest="kind", action="store_const", default="file")
+    choose("-m", const="module", help="run a module")
+    choose("-c", const="code", help="run Python code")
     parser.add_argument(
-        "program",
-        nargs=rest,
-        action=_ProgramAction,
-        metavar="app.py",
-        help="file, and its arguments",
+        "program", nargs=argparse.PARSER, metavar="app.py", help="file, and its arguments"
     )
-
-
-class _ProgramAction(argparse.Action):
-    """Combine the options -m and -c with the other arguments; argparse calls it last."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        _option: str | None = None,
-    ) -> None:
-        kind: Kind = "file"
-        words = list(values or ())
-        if namespace.module is not None:
-            kind, words = "module", namespace.module + words
-        elif namespace.code is not None:
-            kind, words = "code", namespace.code + words
-        if not words:
-            parser.error("what is to be run? Give a file, -m module or -c code")
-        namespace.program = kind, words[0], tuple(words[1:])
 
 
 def _seconds(text: str) -> float:
@@ -119,7 +95,7 @@ def main(args: argparse.Namespace) -> None:
     status = [0]
     atexit.register(_finalize, status)
     try:
-        execute(*args.program)
+        execute(args.kind, *args.program)
     except BaseException as error:  # noqa: BLE001 - every error is printed
         ending = Ending.of(error, full=args.all_frames)
     else:

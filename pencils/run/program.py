@@ -8,7 +8,6 @@ import linecache
 import pkgutil
 import runpy
 import sys
-from collections.abc import Sequence
 from importlib.machinery import SourceFileLoader, SourcelessFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -23,7 +22,7 @@ class NoProgramError(Exception):
     """There is no such program."""
 
 
-def execute(kind: Kind, name: str, args: Sequence[str]) -> None:
+def execute(kind: Kind, name: str, *args: str) -> None:
     """Run the program `name`: a path, the name of a module as after ``python -m``, or code."""
     if kind == "module":
         _check_module(name)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from traceback import FrameSummary, StackSummary, TracebackException, walk_tb
+from traceback import FrameSummary, StackSummary, TracebackException, walk_stack, walk_tb
 from types import FrameType
 from typing import Literal
 
@@ -43,16 +43,9 @@ def is_installed(filename: str) -> bool:
     return filename.startswith((*_INSTALLED, "<frozen"))
 
 
-def stack(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield a frame, its caller, and so on."""
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
 def users_frame(frame: FrameType) -> FrameType:
     """Find the innermost frame of the user's program among the callers of a frame."""
-    callers = list(stack(frame))
+    callers = [each for each, _ in walk_stack(frame)]
     for foreign in (lambda name: is_library(name) or is_installed(name), is_library, is_machinery):
         for each in callers:
             if not foreign(each.f_code.co_filename):
@@ -119,7 +112,7 @@ def line_of(frame: FrameType) -> tuple[str, str]:
 def _function(frame: FrameType) -> str:
     """Name the function of the library that the user has called."""
     found = ""
-    for each in stack(frame):
+    for each, _ in walk_stack(frame):
         if not is_library(each.f_code.co_filename):
             break
         found = each.f_code.co_qualname

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from functools import wraps
 from time import monotonic
+from traceback import walk_stack
 from types import CodeType, FrameType, FunctionType
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from mpi4py import MPI
 from pencils.comm import sparse
 from pencils.comm.mailbox import Mailbox
 from pencils.comm.topology import Topology
-from pencils.run.report import CodePosition, called_name, line_of, stack
+from pencils.run.report import CodePosition, called_name, line_of
 
 # Methods of communicators, by the names of their variants: Xyz, Ixyz, Xyz_init, xyz, ixyz.
 _COLLECTIVES = (
@@ -148,7 +149,7 @@ class Watch:
     def _wait(self, frames: Mapping[int, FrameType]) -> _Wait | None:
         own = frames[self._thread]
         wait = self._wait_of(own, main=True)
-        if wait is None and any(each.f_code is Future.result.__code__ for each in stack(own)):
+        if wait is None and _is_in({Future.result.__code__}, own):
             # A thread of the library communicates, and this one waits for it.
             for thread in threading.enumerate():
                 frame = frames.get(thread.ident or 0)
@@ -158,7 +159,7 @@ class Watch:
 
     def _wait_of(self, frame: FrameType, *, main: bool) -> _Wait | None:
         counting = self._counting
-        polls = any(each.f_code in _POLLING for each in stack(frame))
+        polls = _is_in(_POLLING, frame)
         if counting is not None and (polls or frame.f_code in counting.codes):
             return counting.begun, *counting.latest
         name = called_name(frame)
@@ -167,6 +168,10 @@ class Watch:
             return (None, "Wait", False) if polls else None
         token = _PROBE.number() if main else (id(frame), frame.f_lasti)
         return ("call", token), name, False
+
+
+def _is_in(codes: Collection[CodeType], frame: FrameType) -> bool:
+    return any(each.f_code in codes for each, _ in walk_stack(frame))
 
 
 class _Probe:

@@ -91,7 +91,7 @@ def test_receives_that_differ_are_two(comm, other):
     raise_together(
         comm,
         graph.DuplicateRecvError,
-        "make one node for each, and use it wherever it is needed",
+        "make one node for each, and use it everywhere",
         "'ring' from rank",
         call=lambda: graph.find_distributed_partition(comm, {"y": node}),
     )
