@@ -145,7 +145,7 @@ class Chunking:
         """Raise ArgumentError if a name in `named` is not among these."""
         unknown = sorted(set(self.named) - set(names))
         if unknown:
-            msg = f"chunks has extents for {unknown[0]!r}, which is none of the fields"
+            msg = f"chunks has extents for {unknown[0]!r}, which is not a field"
             raise ArgumentError(msg)
 
 

@@ -193,7 +193,7 @@ def encode(value: object) -> Stored:
 
 
 def decode(stored: Stored) -> Any:
-    """Make the value again; what is of a kind that is not known here stays an array."""
+    """Make the value of what is stored; an array if this version does not have its type."""
     kind, data = stored
     if kind in _PLAIN:
         return _PLAIN[kind](data.item())
@@ -235,8 +235,8 @@ def _restore(text: str) -> np.random.BitGenerator:
     return bits
 
 
-def _like(known: Any, found: Any) -> Any:
+def _like(state: Any, found: Any) -> Any:
     """Turn lists into arrays where the state of a generator has arrays."""
-    if isinstance(known, dict):
-        return {name: _like(value, found[name]) for name, value in known.items()}
-    return np.asarray(found, known.dtype) if isinstance(known, np.ndarray) else found
+    if isinstance(state, dict):
+        return {name: _like(value, found[name]) for name, value in state.items()}
+    return np.asarray(found, state.dtype) if isinstance(state, np.ndarray) else found

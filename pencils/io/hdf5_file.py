@@ -74,13 +74,13 @@ class HDF5File(NamedTuple):
         """
         if self.listed is not None:
             self.compare()
-            kinds = {name: listed.kind for name, listed in self.listed.items()}
+            found = {name: listed.kind for name, listed in self.listed.items()}
         elif RESERVED + "format" in self.file.attrs:
-            kinds = {name: _kind_of(self.file[name]) for name in self.names()}
+            found = {name: _kind_of(self.file[name]) for name in self.names()}
         else:
             return self.names() if among is None else list(among)
-        fields = [name for name, kind in kinds.items() if not kind]
-        values = [name for name, kind in kinds.items() if kind not in ("", COORDINATE)]
+        fields = [name for name, kind in found.items() if not kind]
+        values = [name for name, kind in found.items() if kind not in ("", COORDINATE)]
         return [*dict.fromkeys([*(fields if among is None else among), *values])]
 
     def compare(self) -> list[str]:
@@ -273,7 +273,7 @@ def _describe(path: str, name: str, dataset: Any) -> DatasetInfo:
         raise CheckpointError(msg) from None
     attrs = dataset.attrs
     components, total = (attrs.get(RESERVED + key) for key in ("components", "checksum"))
-    ends = map(int, attrs.get(RESERVED + "boundary", ()))
+    widths = map(int, attrs.get(RESERVED + "boundary", ()))
     return DatasetInfo(
         name,
         dataset.shape,
@@ -281,7 +281,7 @@ def _describe(path: str, name: str, dataset: Any) -> DatasetInfo:
         components=None if components is None else int(components),
         singletons=tuple(map(bool, attrs.get(RESERVED + "singleton", ()))),
         periodic=tuple(map(bool, attrs.get(RESERVED + "periodic", ()))),
-        boundary=tuple(zip(ends, ends, strict=True)),
+        boundary=tuple(zip(widths, widths, strict=True)),
         kind=attrs.get(RESERVED + "value", ""),
         checksum=None if total is None else int(total),
         chunks=dataset.chunks or (),

@@ -42,7 +42,7 @@ from pencils.io.slabs import (
 from pencils.layout import Box
 from pencils.pencil import Pencil
 
-_NUMBERS = "biufc"  # kinds of dtypes that can be converted into each other
+_NUMBERS = "biufc"  # `kind` of dtypes that can be converted into each other
 
 
 class Format(Protocol):

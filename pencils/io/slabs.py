@@ -182,10 +182,10 @@ def _find_plan(u: PencilArray, *, back: bool) -> Transposition:
     def make() -> Transposition:
         along = slab_dimension(u.extent.shape)
         flat = u.pencil.with_(decomp=along, order=range(u.pencil.ndim))
-        ends = (flat, u.pencil) if back else (u.pencil, flat)
+        pair = (flat, u.pencil) if back else (u.pencil, flat)
         buffers = plan_buffers(u.pencil.topology)
         return Transposition.for_spec(
-            *ends, spec, AUTO, buffers=buffers, max_buffer_bytes=STAGING_BYTES
+            *pair, spec, AUTO, buffers=buffers, max_buffer_bytes=STAGING_BYTES
         )
 
     key = ("slabs", u.pencil, spec, back)
@@ -194,10 +194,7 @@ def _find_plan(u: PencilArray, *, back: bool) -> Transposition:
 
 
 def boundary_widths(u: PencilArray) -> Widths:
-    """How many boundary points a field has before and after each dimension.
-
-    Only beyond the ends of dimensions that do not wrap are there any.
-    """
+    """Numbers of boundary points of a field: halo points beyond non-periodic dimensions."""
     along = enumerate(zip(u.halo, u.extent.shape, strict=True))
     periodic, none = u.pencil.periodic, u.singletons | u.trimmed
     return tuple(
@@ -222,8 +219,8 @@ def widened(pencil: Pencil, widths: Widths) -> Pencil:
 
 def _widened_bounds(split: Split, lo: int, points: int) -> tuple[int, ...]:
     bounds = [split.bounds(part)[0] for part in range(split.parts)] + [split.points]
-    ends = {0: 0, split.points: points}
-    return tuple(ends.get(bound, bound + lo) for bound in bounds)
+    outer = {0: 0, split.points: points}
+    return tuple(outer.get(bound, bound + lo) for bound in bounds)
 
 
 def with_boundary(u: PencilArray, pencil: Pencil, widths: Widths) -> PencilArray:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _TIME = "time"
 # Endings that ".xdmf" replaces.
 _ENDINGS = (".h5", ".hdf5")
-# Names of XDMF for kinds of numbers, and the sizes that it knows.
+# Names of XDMF for types of numbers, and the sizes that it has.
 _NUMBERS = {"f": "Float", "i": "Int", "u": "UInt"}
 _SIZES = {"f": (4, 8), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8)}
 # By number of dimensions: topology and geometry for equal spacings, and for other ones.
@@ -115,8 +115,8 @@ class _Axis(NamedTuple):
         points = dataset.shape[at]
         if not scales:
             return cls(f"dim{at}_{points}", points)
-        known = RESERVED + "value" in scales[0].attrs and _format(scales[0].dtype)
-        return cls(str(scales[0].name).lstrip("/"), points, scales[0] if known else None)
+        is_listed = RESERVED + "value" in scales[0].attrs and _format(scales[0].dtype)
+        return cls(str(scales[0].name).lstrip("/"), points, scales[0] if is_listed else None)
 
     @property
     def coordinates(self) -> Array:
@@ -133,7 +133,7 @@ class _Axis(NamedTuple):
         return step if even else None
 
 
-class _Stored(NamedTuple):
+class _Field(NamedTuple):
     """The dataset of a field: its shape, with the times to list, and its axes."""
 
     dataset: Any
@@ -179,7 +179,7 @@ def _describe(file: Any, name: str, count: int | None) -> ET.Element:
     return root
 
 
-def _fields(file: Any, count: int | None) -> Iterator[_Stored]:
+def _fields(file: Any, count: int | None) -> Iterator[_Field]:
     """Find the datasets of fields; of a series, list the first `count` snapshots."""
     found: list[Any] = []
     file.visititems(
@@ -190,22 +190,28 @@ def _fields(file: Any, count: int | None) -> Iterator[_Stored]:
         lead = int(dataset.attrs[RESERVED + "components"])
         axes = (_Axis.of(dataset, at) for at in range(lead, dataset.ndim))
         shape = timed + dataset.shape[len(timed) :]
-        yield _Stored(dataset, shape, shape[len(timed) : lead], tuple(axes))
+        yield _Field(dataset, shape, shape[len(timed) : lead], tuple(axes))
 
 
 def _add_fields(
-    grid: ET.Element, file: str, fields: Sequence[_Stored], snapshot: tuple[int, ...]
+    grid: ET.Element, file: str, fields: Sequence[_Field], snapshot: tuple[int, ...]
 ) -> None:
-    """Add all components of fields, as separate scalars."""
+    """Add all components of fields at one time, as separate scalars."""
     taken = {field.name for field in fields if not field.components}
     for field in fields:
+        space, ndim = [axis.points for axis in field.axes], len(field.shape)
         for index in product(*map(range, field.components)):
             name = "_".join([field.name, *map(str, index)])
             while index and name in taken:
                 name += "_"
             taken.add(name)
             attribute = _add(grid, "Attribute", Name=name, AttributeType="Scalar", Center="Node")
-            _add_slab(attribute, file, field, (*snapshot, *index))
+            at, ones = [*snapshot, *index], [1] * ndim
+            rows = [at + [0] * len(space), ones, ones[: len(at)] + space]
+            slab = _add(attribute, "DataItem", ItemType="HyperSlab", Dimensions=_join(space))
+            form = {"Dimensions": f"3 {ndim}", "Format": "XML", "NumberType": "Int"}
+            _add(slab, "DataItem", "  ".join(map(_join, rows)), **form)
+            _add_dataset(slab, file, field.dataset, field.shape)
 
 
 def _make_mesh(file: str, axes: Sequence[_Axis]) -> list[ET.Element]:
@@ -228,16 +234,6 @@ def _make_mesh(file: str, axes: Sequence[_Axis]) -> list[ET.Element]:
         else:
             _add_dataset(geometry, file, axis.scale, (axis.points,))
     return [topology, geometry]
-
-
-def _add_slab(parent: ET.Element, file: str, field: _Stored, at: Sequence[int]) -> None:
-    """Select the points of one time and one component."""
-    space, ndim = [axis.points for axis in field.axes], len(field.shape)
-    rows = [[*at, *(0 for _ in space)], [1] * ndim, [1] * len(at) + space]
-    slab = _add(parent, "DataItem", ItemType="HyperSlab", Dimensions=_join(space))
-    text = "  ".join(map(_join, rows))
-    _add(slab, "DataItem", text, Dimensions=f"3 {ndim}", Format="XML", NumberType="Int")
-    _add_dataset(slab, file, field.dataset, field.shape)
 
 
 def _add_dataset(parent: ET.Element, file: str, dataset: Any, shape: Sequence[int]) -> None:
