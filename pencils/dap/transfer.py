@@ -32,50 +32,31 @@ _ROUNDS, _ROW = range(2)
 
 
 class Axis(NamedTuple):
-    """One dimension of an array on one process, as it is exchanged.
+    """One dimension of an array on one process, as it is exchanged."""
 
-    Parameters
-    ----------
-    points : slice or numpy.ndarray
-        Positions of the exchanged points in the array, arranged.
-    views : sequence of AxisView
-        Of the arranged axis; as many on all processes.
-    boxes : sequence of list of MessageBlock
-        For each view, what is shared with the processes along this dimension.
-    """
-
-    points: Points
-    views: Sequence[AxisView]
-    boxes: Sequence[list[MessageBlock]]
+    points: Points  # positions in the array, arranged
+    views: Sequence[AxisView]  # of the arranged axis; as many on all processes
+    boxes: Sequence[list[MessageBlock]]  # for each view, with peers along this dimension
 
 
 def block_axis(split: Split, whole: GlobalDimMap, block: int) -> Axis:
-    """Arrange the points of a block along one dimension, part by part.
-
-    Parameters
-    ----------
-    split : Split
-        The blocks; not replicated.
-    whole : GlobalDimMap
-        The parts; points of several parts are arranged several times.
-    block : int
-        Number of the block.
-    """
+    """Arrange the points of a block along one dimension, part by part."""
     start, stop = split.bounds(block)
     if whole.kind == "cyclic":
-        views = _round_view(split, whole, block), _row(stop - start)
-        boxes: tuple[list[MessageBlock], ...] = [], []
-        for part in range(whole.nprocs):
-            for view, here, there in _cyclic_overlaps(split, whole, block, part):
-                boxes[view].append(MessageBlock(part, here, (there[0].start, there[1].start)))
-        return _cyclic_axis(split, whole, slice(0, stop - start), views, boxes)
+        (first, last), length = _rounds(split, whole, block), _round_length(whole)
+        rounds = slice(first * length - start, last * length - start), (last - first, length)
+        overlaps = [
+            (view, MessageBlock(part, here, (there[0].start, there[1].start)))
+            for part in range(whole.nprocs)
+            for view, here, there in _cyclic_overlaps(split, whole, block, part)
+        ]
+        return _cyclic_axis(split, whole, slice(0, stop - start), rounds, overlaps)
     bounds = np.array([start, stop])
     points, row, begin = [np.empty(0, np.int64)], [], 0
-    for peer, dim in enumerate(whole.parts):
-        low, high = dim.count_below(bounds).tolist()
+    for peer, part in enumerate(whole.parts):
+        low, high = part.count_below(bounds).tolist()
         if low < high:
-            local = dim.rising(low, high) + dim.ghosts[0]
-            points.append(dim.local_to_global(local) - start)
+            points.append(part.local_to_global(part.rising(low, high) + part.ghosts[0]) - start)
             end = begin + high - low
             row.append(MessageBlock(peer, (slice(0, 1), slice(begin, end)), (0, low)))
             begin = end
@@ -83,18 +64,17 @@ def block_axis(split: Split, whole: GlobalDimMap, block: int) -> Axis:
 
 
 def part_axis(split: Split, whole: GlobalDimMap, number: int) -> Axis:
-    """Arrange the points of a part along one dimension, block by block; see `block_axis`."""
+    """Arrange the points of a part along one dimension, block by block."""
     part = whole.parts[number]
-    points = _consecutive(part.rising(0, part.count))
-    if isinstance(part, CyclicMap):
-        rounds = split.points // _round_length(whole)
-        size = _round_length(whole) // whole.nprocs
-        views = (slice(0, rounds * size), (rounds, size)), _row(part.count)
-        boxes: tuple[list[MessageBlock], ...] = [], []
-        for block in range(split.parts):
-            for view, there, here in _cyclic_overlaps(split, whole, block, number):
-                boxes[view].append(MessageBlock(block, here, (there[0].start, there[1].start)))
-        return _cyclic_axis(split, whole, points, views, boxes)
+    if whole.kind == "cyclic":
+        count, width = split.points // _round_length(whole), _round_length(whole) // whole.nprocs
+        overlaps = [
+            (view, MessageBlock(block, here, (there[0].start, there[1].start)))
+            for block in range(split.parts)
+            for view, there, here in _cyclic_overlaps(split, whole, block, number)
+        ]
+        rounds = slice(0, count * width), (count, width)
+        return _cyclic_axis(split, whole, slice(0, part.count), rounds, overlaps)
     bounds = np.array([*(split.bounds(block)[0] for block in range(split.parts)), split.points])
     ends = part.count_below(bounds).tolist()
     before = (np.diff(other.count_below(bounds)) for other in whole.parts[:number])
@@ -104,24 +84,25 @@ def part_axis(split: Split, whole: GlobalDimMap, number: int) -> Axis:
         for block, begin in enumerate(begins)
         if ends[block] < ends[block + 1]
     ]
-    return Axis(points, [_row(part.count)], [row])
+    return Axis(_consecutive(part.rising(0, part.count)), [_row(part.count)], [row])
 
 
 def _cyclic_axis(
     split: Split,
     whole: GlobalDimMap,
-    points: Points,
-    views: Sequence[AxisView],
-    boxes: Sequence[list[MessageBlock]],
+    points: slice,
+    rounds: AxisView,
+    overlaps: Sequence[tuple[int, MessageBlock]],
 ) -> Axis:
-    """Omit the views that no block needs: the same ones on all ranks."""
+    """Have the views of an axis that any block needs: the same ones on all ranks."""
     used = set()
     for block in range(split.parts):
         (start, stop), (first, last) = split.bounds(block), _rounds(split, whole, block)
         used |= {_ROUNDS} if first < last else set()
         used |= {_ROW} if stop - start > (last - first) * _round_length(whole) else set()
-    kept = sorted(used)
-    return Axis(points, [views[view] for view in kept], [boxes[view] for view in kept])
+    views = rounds, _row(points.stop)
+    boxes = [[box for view, box in overlaps if view == one] for one in sorted(used)]
+    return Axis(points, [views[view] for view in sorted(used)], boxes)
 
 
 def _consecutive(points: Indices) -> Points:
@@ -149,28 +130,14 @@ def _rounds(split: Split, whole: GlobalDimMap, block: int) -> tuple[int, int]:
     return first, max(first, stop // _round_length(whole))
 
 
-def _round_view(split: Split, whole: GlobalDimMap, block: int) -> AxisView:
-    """View the rounds that lie completely in a block of a pencil."""
-    (first, last), length = _rounds(split, whole, block), _round_length(whole)
-    start = split.bounds(block)[0]
-    return slice(first * length - start, last * length - start), (last - first, length)
-
-
 def _cyclic_overlaps(
     split: Split, whole: GlobalDimMap, block: int, part: int
 ) -> Iterator[tuple[int, Slices, Slices]]:
-    """Yield what a block of a pencil and a part of a cyclic distribution share.
+    """Yield boxes that a block of a pencil and a part share: view, box in block, box in part.
 
     The part has points of every round, which are not consecutive in the block. They are one box
     where an axis is viewed as two: rounds, and the points of a round. What remains at both ends of
     the block, outside of complete rounds, is viewed as one row.
-
-    Yields
-    ------
-    view : int
-        Number of the view.
-    in_block, in_part : tuple of slice
-        The box in the view of the block, and in that of the part.
     """
     (start, stop), (first, last) = split.bounds(block), _rounds(split, whole, block)
     length = _round_length(whole)
@@ -189,21 +156,11 @@ def _cyclic_overlaps(
 
 
 class Arrangement(NamedTuple):
-    """One process: how its array is arranged, and what is exchanged of it.
+    """One process: how its array is arranged, and what is exchanged of it."""
 
-    Parameters
-    ----------
-    order : tuple of int
-        Memory order of the pencil; arranged arrays have their axes in it.
-    axes : tuple of Axis
-        All dimensions, in memory order.
-    boxes : list of list of MessageBlock
-        For each combination of views of the axes, the boxes that are exchanged.
-    """
-
-    order: tuple[int, ...]
-    axes: tuple[Axis, ...]
-    boxes: list[list[MessageBlock]]
+    order: tuple[int, ...]  # of the memory of the pencil; arranged arrays have their axes in it
+    axes: tuple[Axis, ...]  # in that order
+    boxes: list[list[MessageBlock]]  # for each combination of views of the axes
 
     def gather(self, array: Array) -> Array:
         """Arrange an array, which is copied unless all points are consecutive."""
@@ -257,14 +214,7 @@ class Arrangement(NamedTuple):
 class ArrayTransfer:
     """All dimensions of a transfer between the blocks of a pencil and the parts of an array.
 
-    Parameters
-    ----------
-    layout : Layout
-        Of the pencil.
-    dims : sequence of GlobalDimMap
-        The parts along every dimension, in logical order.
-    members : sequence of int
-        Rank on the pencil of every rank of the other array, whose ranks are in C order.
+    `members` are the ranks on the pencil of the ranks of the other array, which are in C order.
 
     Examples
     --------
@@ -295,15 +245,7 @@ class ArrayTransfer:
         return self._arrange(part_axis, self.grid.coords(rank), self.layout.rank)
 
     def to_blocks(self, topology: Topology, part: Array, block: Array) -> None:
-        """Fill the blocks from the parts. *Collective* over the ranks of the pencil.
-
-        Parameters
-        ----------
-        topology : Topology
-            Of the pencil.
-        part, block : numpy.ndarray
-            The arrays of this process, components first.
-        """
+        """Fill the blocks from the parts. *Collective* over the topology of the pencil."""
         self._move(topology, part, block, back=False)
 
     def to_parts(self, topology: Topology, block: Array, part: Array) -> None:
