@@ -71,8 +71,8 @@ def validate_on(
     (4, 6)
     """
     topology = topology_of(as_comm(comm, "dap.validate_on"))
-    with agreed(topology.comm, "dap.validate_on") as same:
-        same(lenient=bool(lenient))
+    with agreed(topology.comm, "dap.validate_on") as agree:
+        agree(lenient=bool(lenient))
         found = metadata(exported, lenient=bool(lenient))
     return exchange_metadata(topology, found)
 

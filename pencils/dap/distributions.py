@@ -186,13 +186,7 @@ class GlobalDimMap:
 
 
 def check_points(part: DimMap, points: int, dim: int) -> None:
-    """Check that a field has the points of a list along a dimension.
-
-    Raises
-    ------
-    UnsupportedError
-        If it does not.
-    """
+    """Check that a field has the points of a list along a dimension."""
     if not isinstance(part, UnstructuredMap):
         return
     outside = part.indices[(part.indices < 0) | (part.indices >= points)]
@@ -302,17 +296,12 @@ class GlobalDist:
 
     Examples
     --------
-    >>> dist = GlobalDist(
-    ...     (
-    ...         GlobalDimMap(
-    ...             [
-    ...                 BlockMap(size=4, nprocs=2, rank=r, start=2 * r, stop=2 * r + 2)
-    ...                 for r in range(2)
-    ...             ]
-    ...         ),
-    ...         GlobalDimMap([CyclicMap(size=7, nprocs=3, rank=r) for r in range(3)]),
-    ...     )
-    ... )
+    >>> bounds = (0, 2), (2, 4)
+    >>> blocks = [
+    ...     BlockMap(size=4, nprocs=2, rank=r, start=a, stop=b) for r, (a, b) in enumerate(bounds)
+    ... ]
+    >>> cyclic = [CyclicMap(size=7, nprocs=3, rank=r) for r in range(3)]
+    >>> dist = GlobalDist((GlobalDimMap(blocks), GlobalDimMap(cyclic)))
     >>> dist.global_shape, dist.grid_shape, dist.owner((3, 4)), dist.owned(4)
     ((4, 7), (2, 3), (4, (1, 1)), (range(2, 4), range(1, 7, 3)))
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -105,9 +106,9 @@ def import_onto(
 ) -> PencilArray:
     """Import an array with the blocks of a pencil: see `PencilArray.from_distarray`."""
     call = "PencilArray.from_distarray"
-    with agreed(topology_among(pencil).comm, call) as same:
+    with agreed(topology_among(pencil).comm, call) as agree:
         check_type("pencil", pencil, Pencil)
-        same(pencil=pencil)
+        agree(pencil=pencil)
     ordered = topology_of(ordered_comm(pencil))
     dist, _, buffer = _read(call, ordered, obj, halo=halo, lenient=lenient)
     lead = len(dist.dims) - pencil.ndim
@@ -123,37 +124,37 @@ def import_onto(
     return _field(pencil, buffer, [one for one in space if one], singletons)
 
 
-class _Owned:
-    """A buffer that keeps its exporter alive."""
-
-    def __init__(self, buffer: Array, exporter: object) -> None:
-        # Raw bytes, because not every element type can be described.
-        self.__array_interface__ = array_interface(buffer)
-        self.owners = buffer, exporter
-
-
 def _read(
     call: str, topology: Topology, obj: object, *, halo: object, lenient: bool
 ) -> tuple[GlobalDist, LocalDist, Array]:
     """Validate all exports; return the distribution, and the export and buffer of this process."""
-    with agreed(topology.comm, call) as same:
+    with agreed(topology.comm, call) as agree:
         if halo not in _HALOS:
             msg = f"halo={halo!r} must be one of {', '.join(map(repr, _HALOS))}"
             raise ArgumentError(msg)
-        same(halo=halo, lenient=bool(lenient))
+        agree(halo=halo, lenient=bool(lenient))
         export = obj.__distarray__() if hasattr(obj, "__distarray__") else obj
         read = metadata(export, lenient=bool(lenient))
     whole = exchange_metadata(topology, read)
     assert read.dist is not None
     assert isinstance(export, Mapping)
-    with agreed(topology.comm, call) as same:
-        same(dtype=as_dtype(read.dist.dtype))
+    with agreed(topology.comm, call) as agree:
+        agree(dtype=as_dtype(read.dist.dtype))
         if halo == "wrap":
             _check_wrapped(read.dist, whole)
         buffer = as_array(export["buffer"])
         assert buffer is not None
-        owned = np.asarray(_Owned(buffer, (obj, export))).view(buffer.dtype)
+        owned = _with_owner(buffer, (obj, export))
     return whole, read.dist, owned
+
+
+def _with_owner(buffer: Array, exporter: object) -> Array:
+    """View a buffer by an array that keeps its exporter alive."""
+    # Raw bytes, because not every element type can be described.
+    described = SimpleNamespace(
+        __array_interface__=array_interface(buffer), owners=(buffer, exporter)
+    )
+    return np.asarray(described).view(buffer.dtype)
 
 
 def _check_wrapped(mine: LocalDist, whole: GlobalDist) -> None:
@@ -225,30 +226,14 @@ def _field(
 
 @dataclass(frozen=True, slots=True)
 class ImportedDim:
-    """One dimension of an imported array: its blocks, and its padding as a halo.
+    """One dimension of an imported array: its blocks, and its padding as a halo."""
 
-    Parameters
-    ----------
-    bounds : tuple of int
-        Grid rank r owns the points ``bounds[r] .. bounds[r + 1] - 1``.
-    periodic : bool
-        Whether the dimension wraps around.
-    singleton : bool
-        Whether all processes have the same single point.
-    width : tuple of int
-        Width of the halo on all processes.
-    trimmed : bool
-        Whether there is no halo at the ends of the array.
-    below : tuple of int
-        Points below the own ones in the buffer of each grid rank.
-    """
-
-    bounds: tuple[int, ...]
+    bounds: tuple[int, ...]  # grid rank r owns the points ``bounds[r] .. bounds[r + 1] - 1``
     periodic: bool
-    singleton: bool = False
-    width: Widths = (0, 0)
-    trimmed: bool = False
-    below: tuple[int, ...] = (0,)
+    singleton: bool = False  # whether all processes have the same single point
+    width: Widths = (0, 0)  # of the halo on all processes
+    trimmed: bool = False  # whether there is no halo at the ends of the array
+    below: tuple[int, ...] = (0,)  # points below the own ones in the buffer of each grid rank
 
     @property
     def nprocs(self) -> int:
@@ -257,9 +242,9 @@ class ImportedDim:
 
     def margins(self, part: int) -> Widths:
         """Width of the halo on one grid rank."""
+        last = self.nprocs - 1
         lo, hi = self.width
-        first, last = self.trimmed and part == 0, self.trimmed and part == self.nprocs - 1
-        return 0 if first else lo, 0 if last else hi
+        return lo * (not self.trimmed or part > 0), hi * (not self.trimmed or part < last)
 
     def inside(self, part: int) -> slice:
         """Slice of the own points and their halo in the buffer of one grid rank."""
@@ -270,29 +255,7 @@ class ImportedDim:
 
 
 def imported_dim(whole: GlobalDimMap, halo: ImportHalo) -> ImportedDim | None:
-    """Find the blocks of a dimension; None if it does not consist of blocks.
-
-    Parameters
-    ----------
-    whole : GlobalDimMap
-        The map of every grid rank.
-    halo : {"keep", "drop", "wrap"}
-        Treatment of padding, as in `import_array`.
-
-    Examples
-    --------
-    >>> from pencils.dap import GlobalDimMap
-    >>> inner = {"size": 9, "nprocs": 2}
-    >>> whole = GlobalDimMap(
-    ...     [
-    ...         BlockMap(**inner, rank=0, start=0, stop=4, ghosts=(0, 2)),
-    ...         BlockMap(**inner, rank=1, start=4, stop=9, ghosts=(2, 0)),
-    ...     ]
-    ... )
-    >>> found = imported_dim(whole, "keep")
-    >>> found.bounds, found.width, found.trimmed, found.inside(1)
-    ((0, 4, 9), (2, 2), True, slice(0, 7, None))
-    """
+    """Find the blocks of a dimension; None if it does not consist of blocks."""
     if _is_replicated(whole):
         one_each = tuple(range(whole.nprocs + 1))
         return ImportedDim(one_each, periodic=False, singleton=True, below=(0,) * whole.nprocs)

@@ -115,22 +115,10 @@ def validate(export: object, *, lenient: bool = False) -> LocalDist:
     Examples
     --------
     >>> import numpy as np
-    >>> validate(
-    ...     {
-    ...         "__version__": "0.9.0",
-    ...         "buffer": np.zeros((2, 5)),
-    ...         "dim_data": (
-    ...             {"dist_type": "n", "size": 2},
-    ...             {
-    ...                 "dist_type": "c",
-    ...                 "size": 9,
-    ...                 "proc_grid_size": 2,
-    ...                 "proc_grid_rank": 0,
-    ...                 "start": 0,
-    ...             },
-    ...         ),
-    ...     }
-    ... ).global_shape
+    >>> cyclic = {"dist_type": "c", "size": 9, "proc_grid_size": 2, "proc_grid_rank": 0, "start": 0}
+    >>> dims = {"dist_type": "n", "size": 2}, cyclic
+    >>> buffer = np.zeros((2, 5))
+    >>> validate({"__version__": "0.9.0", "buffer": buffer, "dim_data": dims}).global_shape
     (2, 9)
     """
     found = metadata(export, lenient=lenient)
@@ -158,15 +146,8 @@ def describe(export: object) -> str:
     >>> import numpy as np
     >>> block = {"dist_type": "b", "size": 27, "proc_grid_size": 4, "proc_grid_rank": 0}
     >>> block |= {"start": 0, "stop": 10, "padding": (4, 1)}
-    >>> print(
-    ...     describe(
-    ...         {
-    ...             "__version__": "0.10.0",
-    ...             "buffer": np.zeros((10, 3)),
-    ...             "dim_data": (block, {}),
-    ...         }
-    ...     )
-    ... )
+    >>> buffer = np.zeros((10, 3))
+    >>> print(describe({"__version__": "0.10.0", "buffer": buffer, "dim_data": (block, {})}))
     Distributed Array Protocol 0.10.0: float64, local shape (10, 3) of global shape (27, 3)
       dimension 0: block 0 of 4, owns 0..8 of 27 points
         padding below: 4 boundary points, owned; above: 1 ghost

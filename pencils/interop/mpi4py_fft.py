@@ -67,10 +67,10 @@ def to_pencil(theirs: mpi4py_fft.pencil.Pencil, comm: MPI.Intracomm | None = Non
     call = "interop.mpi4py_fft.to_pencil"
     user = as_comm(comm, call)
     topology = topology_of(user)
-    with agreed(topology.comm, call) as same:
+    with agreed(topology.comm, call) as agree:
         _check("theirs", theirs, _library().pencil.Pencil)
         parts, here = _processes(theirs, user.size)
-        same(shape=theirs.shape, processes=parts)
+        agree(shape=theirs.shape, processes=parts)
     coords = topology.comm.allgather(here)  # few numbers, and every rank can go on by itself
     decomp = _counting(theirs.axis, parts, coords)
     grid = ProcessGrid(tuple(parts[dim] for dim in decomp))
@@ -117,7 +117,7 @@ def to_array(theirs: mpi4py_fft.DistArray, comm: MPI.Intracomm | None = None) ->
     (np.float64(384.0), np.float64(2.0))
     """
     call = "interop.mpi4py_fft.to_array"
-    with agreed(topology_of(as_comm(comm, call)).comm, call) as same:
+    with agreed(topology_of(as_comm(comm, call)).comm, call) as agree:
         _check("theirs", theirs, _library().DistArray)
         if theirs.pencil is None:
             msg = f"theirs, of shape {theirs.shape}, is not distributed; two dimensions are needed"
@@ -128,7 +128,7 @@ def to_array(theirs: mpi4py_fft.DistArray, comm: MPI.Intracomm | None = None) ->
                 f"the indices of a tensor of rank {theirs.rank}; pass the whole array"
             )
             raise ArgumentError(msg)
-        same(components=theirs.shape[: theirs.rank], dtype=as_dtype(theirs.dtype))
+        agree(components=theirs.shape[: theirs.rank], dtype=as_dtype(theirs.dtype))
     return PencilArray.from_block(to_pencil(theirs.pencil, comm), np.asarray(theirs))
 
 
@@ -162,11 +162,11 @@ def from_pencil(pencil: Pencil, axis: int | None = None) -> mpi4py_fft.pencil.Pe
     >>> from_pencil(Pencil((8, 6, 4))).subshape  # doctest: +SKIP
     (8, 6, 4)
     """
-    with agreed(topology_among(pencil).comm, "interop.mpi4py_fft.from_pencil") as same:
+    with agreed(topology_among(pencil).comm, "interop.mpi4py_fft.from_pencil") as agree:
         library = _library()
         check_type("pencil", pencil, Pencil)
         aligned = _read_axis(axis, pencil)
-        same(pencil=pencil, axis=aligned)
+        agree(pencil=pencil, axis=aligned)
     return library.pencil.Pencil(_communicators(pencil), pencil.shape, aligned)
 
 
@@ -196,11 +196,11 @@ def subcomm(pencil: Pencil) -> mpi4py_fft.pencil.Subcomm:
     >>> [comm.size for comm in subcomm(Pencil((8, 6, 4)))]  # doctest: +SKIP
     [1, 1, 1]
     """
-    with agreed(topology_among(pencil).comm, "interop.mpi4py_fft.subcomm") as same:
+    with agreed(topology_among(pencil).comm, "interop.mpi4py_fft.subcomm") as agree:
         library = _library()
         check_type("pencil", pencil, Pencil)
         _read_axis(None, pencil)
-        same(pencil=pencil)
+        agree(pencil=pencil)
     made: mpi4py_fft.pencil.Subcomm = tuple.__new__(
         library.pencil.Subcomm, _communicators(pencil)
     )  # by itself it would split a communicator again
@@ -240,12 +240,12 @@ def from_array(u: PencilArray, axis: int | None = None) -> mpi4py_fft.DistArray:
     >>> theirs.rank, u.sum()  # doctest: +SKIP
     (1, np.float64(192.0))
     """
-    with agreed(topology_among(u).comm, "interop.mpi4py_fft.from_array") as same:
+    with agreed(topology_among(u).comm, "interop.mpi4py_fft.from_array") as agree:
         library = _library()
         check_type("u", u, PencilArray)
         _check_memory(u)
         aligned = _read_axis(axis, u.pencil)
-        same(**signature(u), axis=aligned)
+        agree(**signature(u), axis=aligned)
     return library.DistArray(
         u.shape,
         subcomm=_communicators(u.pencil),

@@ -64,14 +64,14 @@ def to_pencil(dmda: PETSc.DMDA, comm: MPI.Intracomm | None = None) -> Pencil:
     """
     call = "interop.petsc.to_pencil"
     user = as_comm(comm, call)
-    with agreed(topology_of(user).comm, call) as same:
+    with agreed(topology_of(user).comm, call) as agree:
         _check(dmda, user)
         shape, grid = tuple(dmda.getSizes()), tuple(dmda.getProcSizes())
         counts = [map(int, along) for along in dmda.getOwnershipRanges()]
         bounds = [tuple(accumulate(along, initial=0)) for along in counts]
         _check_ranges(dmda, bounds, grid, user.rank)
         periodic = [kind == dmda.BoundaryType.PERIODIC for kind in dmda.getBoundaryType()]
-        same(shape=shape, grid=grid, bounds=bounds, periodic=periodic)
+        agree(shape=shape, grid=grid, bounds=bounds, periodic=periodic)
     slowest_first = tuple(reversed(range(len(shape))))  # as PETSc counts its processes, too
     return Pencil(
         shape,
@@ -121,7 +121,7 @@ def to_array(dmda: PETSc.DMDA, vec: PETSc.Vec, comm: MPI.Intracomm | None = None
     ((2, 8, 6), (2,), ((0, 0), (0, 0)))
     """
     pencil = to_pencil(dmda, comm)
-    with agreed(pencil.topology.comm, "interop.petsc.to_array") as same:
+    with agreed(pencil.topology.comm, "interop.petsc.to_array") as agree:
         if not hasattr(vec, "getArray"):
             msg = f"vec must be a Vec of petsc4py, not {type(vec)}"
             raise TypeError(msg)
@@ -136,7 +136,7 @@ def to_array(dmda: PETSc.DMDA, vec: PETSc.Vec, comm: MPI.Intracomm | None = None
                 f"{prod(shape) * dof} as of a local one"
             )
             raise ArgumentError(msg)
-        same(dof=dof, dtype=flat.dtype, ghosts=ghosts)
+        agree(dof=dof, dtype=flat.dtype, ghosts=ghosts)
     components = (dof,) if dof > 1 else ()
     block = flat.reshape((*shape[::-1], *components)).transpose()
     halo, trimmed = ghosts or (None, frozenset())
@@ -174,7 +174,7 @@ def from_pencil(pencil: Pencil, dof: int = 1, stencil_width: int = 0) -> PETSc.D
     >>> from_pencil(pen).getSizes()  # doctest: +SKIP
     (8, 6, 4)
     """
-    with agreed(topology_among(pencil).comm, "interop.petsc.from_pencil") as same:
+    with agreed(topology_among(pencil).comm, "interop.petsc.from_pencil") as agree:
         library = _library()
         check_type("pencil", pencil, Pencil)
         _check_pencil(pencil)
@@ -182,7 +182,7 @@ def from_pencil(pencil: Pencil, dof: int = 1, stencil_width: int = 0) -> PETSc.D
         width = _read_count("stencil_width", stencil_width, 0)
         _check_width(pencil, width)
         _check_indices(prod(pencil.shape) * values, library)
-        same(pencil=pencil, dof=values, stencil_width=width)
+        agree(pencil=pencil, dof=values, stencil_width=width)
     ends = library.DM.BoundaryType
     dmda: PETSc.DMDA = library.DMDA().create(
         dim=pencil.ndim,
@@ -229,13 +229,13 @@ def from_array(u: PencilArray) -> PETSc.Vec:
     >>> from_array(u).sum()  # doctest: +SKIP
     192.0
     """
-    with agreed(topology_among(u).comm, "interop.petsc.from_array") as same:
+    with agreed(topology_among(u).comm, "interop.petsc.from_array") as agree:
         library = _library()
         check_type("u", u, PencilArray)
         _check_pencil(u.pencil)
         _check_memory(u, np.dtype(library.ScalarType))
         _check_indices(u.size, library)
-        same(**signature(u))
+        agree(**signature(u))
     block = u.local.transpose().reshape(-1)
     vec: PETSc.Vec = library.Vec().createWithArray(
         block, size=(block.size, u.size), bsize=prod(u.components), comm=u.pencil.comm
