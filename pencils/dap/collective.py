@@ -275,16 +275,11 @@ def _check_grid(dists: Sequence[LocalDist]) -> Iterator[CollectiveError]:
         yield CollectiveError(text, code="G3", rank=rank, key="proc_grid_rank", version=version)
 
 
-def _maps_along(dists: Sequence[LocalDist], dim: int) -> list[DimMap]:
-    """Map of every grid rank of a dimension, from the first process with that grid rank."""
+def _join(dists: Sequence[LocalDist], dim: int) -> GlobalDimMap:
+    """Map of a dimension, from the first process with each grid rank."""
     grid = dists[0].grid_shape
     step = prod(grid[dim + 1 :])
-    return [dists[coord * step].dims[dim] for coord in range(grid[dim])]
-
-
-def _join(dists: Sequence[LocalDist], dim: int) -> GlobalDimMap:
-    """Map of all processes along a dimension."""
-    return GlobalDimMap(_maps_along(dists, dim))
+    return GlobalDimMap([dists[coord * step].dims[dim] for coord in range(grid[dim])])
 
 
 def _check_dim(dists: Sequence[LocalDist], dim: int) -> Iterator[CollectiveError]:
@@ -307,7 +302,7 @@ def _check_maps(whole: GlobalDimMap, *, old: bool) -> Iterator[CollectiveError]:
 
 
 def _check_lines(dists: Sequence[LocalDist], dim: int) -> Iterator[CollectiveError]:
-    parts = _maps_along(dists, dim)
+    parts = _join(dists, dim).parts
     for rank, dist in enumerate(dists):
         mine, first = dist.dims[dim], parts[dist.dims[dim].rank]
         if not mine.agrees_with(first):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast, overload
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -80,21 +80,12 @@ class GlobalDimMap:
     @cached_property
     def distinct(self) -> int:
         """Number of different global indices that are owned."""
-        if self.kind != "unstructured":
-            return int(self.bounds[-1])
-        return len(self._table[0]) - int(self._repeated.sum())
+        return int(self.bounds[-1]) - len(self._shared)
 
     def first_shared(self) -> int | None:
         """Smallest global index that several grid ranks own, if there is one."""
-        if self.kind != "unstructured":
-            return None
-        shared = self._table[0][1:][self._repeated]
-        return int(shared[0]) if len(shared) else None
+        return int(self._shared[0]) if len(self._shared) else None
 
-    @overload
-    def owner(self, indices: int) -> tuple[int, int]: ...
-    @overload
-    def owner(self, indices: ArrayLike) -> tuple[Indices, Indices]: ...
     def owner(self, indices: ArrayLike) -> tuple[Any, Any]:
         """Find the owners of global indices, and the local indices there.
 
@@ -143,6 +134,13 @@ class GlobalDimMap:
         kept = zip(lists, masks, strict=True)
         return GlobalDimMap([replace(part, indices=part.indices[mask]) for part, mask in kept])
 
+    @property
+    def _shared(self) -> Indices:
+        """Rising indices with several owners, once for each owner but the first."""
+        known = self._table[0] if self.kind == "unstructured" else np.empty(0, np.int64)
+        shared: Indices = known[1:][known[1:] == known[:-1]]
+        return shared
+
     def _count_owners(self, indices: Indices) -> Indices:
         """Count the owners of each index."""
         if self.kind != "unstructured":
@@ -177,12 +175,6 @@ class GlobalDimMap:
         ranks = np.repeat(np.arange(self.nprocs), self.counts)
         local = np.arange(len(joined)) - np.repeat(self.bounds[:-1], self.counts)
         return joined[order], ranks[order], local[order]
-
-    @property
-    def _repeated(self) -> NDArray[np.bool_]:
-        """Whether each index of the table but the first equals the one before it."""
-        known = self._table[0]
-        return np.equal(known[1:], known[:-1])
 
 
 def check_points(part: DimMap, points: int, dim: int) -> None:
@@ -316,27 +308,24 @@ class GlobalDist:
     @property
     def grid_shape(self) -> tuple[int, ...]:
         """Number of processes along every dimension."""
-        return self._grid.shape
-
-    @property
-    def _grid(self) -> ProcessGrid:
-        return ProcessGrid(tuple(dim.nprocs for dim in self.dims))
+        return tuple(dim.nprocs for dim in self.dims)
 
     def rank_of(self, coords: Sequence[int]) -> int:
         """Rank of the process at these coordinates, in C order."""
-        if len(coords) != len(self.dims) or not all(
-            0 <= c < n for c, n in zip(coords, self.grid_shape, strict=True)
-        ):
-            msg = f"coordinates {tuple(coords)} must lie in the process grid {self.grid_shape}"
+        shape = self.grid_shape
+        inside = [0 <= c < n for c, n in zip(coords, shape, strict=False)]
+        if len(coords) != len(shape) or not all(inside):
+            msg = f"coordinates {tuple(coords)} must lie in the process grid {shape}"
             raise ArgumentError(msg)
-        return self._grid.rank(coords)
+        return ProcessGrid(shape).rank(coords)
 
     def coords_of(self, rank: int) -> tuple[int, ...]:
         """Coordinates of a process, in C order."""
-        if not 0 <= rank < self._grid.size:
-            msg = f"rank {rank} must be one of the {self._grid.size} processes, 0 first"
+        grid = ProcessGrid(self.grid_shape)
+        if not 0 <= rank < grid.size:
+            msg = f"rank {rank} must be one of the {grid.size} processes, 0 first"
             raise ArgumentError(msg)
-        return self._grid.coords(rank)
+        return grid.coords(rank)
 
     def owned(self, rank: int) -> tuple[range | Indices, ...]:
         """Global indices that a process owns along every dimension."""
@@ -370,5 +359,6 @@ class GlobalDist:
             msg = f"index {index!r} must have one entry for each of {len(self.dims)} dimensions"
             raise ArgumentError(msg)
         found = [dim.owner(i) for dim, i in zip(self.dims, index, strict=True)]
-        rank = sum(c * step for (c, _), step in zip(found, self._grid.strides, strict=True))
+        strides = ProcessGrid(self.grid_shape).strides
+        rank = sum(c * step for (c, _), step in zip(found, strides, strict=True))
         return rank, tuple(local for _, local in found)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, overload
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -106,15 +106,16 @@ class DimMap(ABC):
         return self.ghosts[0] + self.count + self.ghosts[1]
 
     @property
+    def padding(self) -> Widths:
+        """Number of ghosts and boundary points at both ends of the buffer."""
+        return self.ghosts[0] + self.boundary[0], self.ghosts[1] + self.boundary[1]
+
+    @property
     def owned_slice(self) -> slice:
         """Slice of the owned points in the buffer."""
         return slice(self.ghosts[0], self.ghosts[0] + self.count)
 
-    @overload
-    def local_to_global(self, local: int, *, ghosts: bool = False) -> int: ...
-    @overload
-    def local_to_global(self, local: ArrayLike, *, ghosts: bool = False) -> Indices: ...
-    def local_to_global(self, local: ArrayLike, *, ghosts: bool = False) -> int | Indices:
+    def local_to_global(self, local: ArrayLike, *, ghosts: bool = False) -> Any:
         """Global index of each local one.
 
         Parameters
@@ -138,14 +139,9 @@ class DimMap(ABC):
         here = slice(0, self.extent) if ghosts else self.owned_slice
         absent = (given < here.start) | (given >= here.stop)
         check_present("local", given, absent, f"local indices are those of {here}")
-        result: int | Indices = as_given(given, self._globals(given))
-        return result
+        return as_given(given, self._globals(given))
 
-    @overload
-    def global_to_local(self, indices: int, *, ghosts: bool = False) -> int: ...
-    @overload
-    def global_to_local(self, indices: ArrayLike, *, ghosts: bool = False) -> Indices: ...
-    def global_to_local(self, indices: ArrayLike, *, ghosts: bool = False) -> int | Indices:
+    def global_to_local(self, indices: ArrayLike, *, ghosts: bool = False) -> Any:
         """Local index of each global one; the inverse of `local_to_global`.
 
         Parameters
@@ -169,8 +165,7 @@ class DimMap(ABC):
         given = as_indices(indices)
         local = self._locals(given, ghosts=ghosts)
         check_present("global", given, local < 0, f"grid rank {self.rank} owns {brief(self.owned)}")
-        result: int | Indices = as_given(given, local)
-        return result
+        return as_given(given, local)
 
     def agrees_with(self, other: DimMap) -> bool:
         """Whether both describe the same grid rank: equal but for the boundary points."""

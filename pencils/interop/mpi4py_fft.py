@@ -1,7 +1,7 @@
-"""Pencils and fields seen as those of mpi4py-fft, and theirs as ours: one memory, no copies.
+"""Pencils and fields as those of mpi4py-fft, and the other way, on the same memory.
 
-Needs mpi4py-fft. Its dimensions are cut in the same way as ``splits="first"`` cuts them, but no
-block is empty, there are two dimensions or more, and at least one of them is not decomposed.
+Needs mpi4py-fft. It divides dimensions as ``splits="first"`` does, but no block is empty, there
+are two dimensions or more, and at least one of them is not decomposed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Coords = Sequence[tuple[int, ...]]  # by rank, of its process along every dimens
 def to_pencil(theirs: mpi4py_fft.pencil.Pencil, comm: MPI.Intracomm | None = None) -> Pencil:
     """Return the pencil that gives every rank the same block as one of mpi4py-fft. *Collective*.
 
-    All dimensions but that of alignment are in its `decomp`, also those with one process. It lies
+    All dimensions but that of alignment are in its `decomp`, also those with one process. It is
     on `comm` if ranks count through the processes of `theirs` in C order, with the dimensions in
     any order; else on a communicator of the library that has the same ranks in another order.
 
@@ -86,8 +86,8 @@ def to_pencil(theirs: mpi4py_fft.pencil.Pencil, comm: MPI.Intracomm | None = Non
 def to_array(theirs: mpi4py_fft.DistArray, comm: MPI.Intracomm | None = None) -> PencilArray:
     """View an array of mpi4py-fft as a field. *Collective*.
 
-    Nothing is copied: what is written to one is seen in the other. The memory lives as long as any
-    of them. On a pencil with the same blocks that is there already, ``PencilArray(pen, theirs)``
+    Nothing is copied: both have the same memory. The memory lives as long as any
+    of them. On a pencil with the same blocks that is there already, ``PencilArray(pencil, theirs)``
     views an array without communication, and as periodic as that pencil is.
 
     Parameters
@@ -153,7 +153,7 @@ def from_pencil(pencil: Pencil, axis: int | None = None) -> mpi4py_fft.pencil.Pe
     Raises
     ------
     ArgumentError, TypeError, RankDisagreementError
-        On every rank, if mpi4py-fft has no such pencil; the text says what would fit.
+        On every rank, if mpi4py-fft has no such pencil; the text lists what is required.
     ImportError
         If mpi4py-fft is not installed.
 
@@ -173,7 +173,7 @@ def from_pencil(pencil: Pencil, axis: int | None = None) -> mpi4py_fft.pencil.Pe
 def subcomm(pencil: Pencil) -> mpi4py_fft.pencil.Subcomm:
     """Return the communicators along every dimension, as mpi4py-fft wants them. *Collective*.
 
-    For ``PFFT(subcomm(pen), pen.shape)``.
+    For ``PFFT(subcomm(pencil), pencil.shape)``.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def subcomm(pencil: Pencil) -> mpi4py_fft.pencil.Subcomm:
 def from_array(u: PencilArray, axis: int | None = None) -> mpi4py_fft.DistArray:
     """View a field as an array of mpi4py-fft. *Collective*.
 
-    Nothing is copied: what is written to one is seen in the other. The memory lives as long as any
+    Nothing is copied: both have the same memory. The memory lives as long as any
     of them.
 
     Parameters
@@ -229,7 +229,7 @@ def from_array(u: PencilArray, axis: int | None = None) -> mpi4py_fft.DistArray:
     Raises
     ------
     ArgumentError, TypeError, RankDisagreementError, ImportError
-        As `from_pencil`; also if the field lies otherwise in memory, or has singletons.
+        As `from_pencil`; also if the field has another memory layout, or has singletons.
 
     Examples
     --------
@@ -277,11 +277,11 @@ def _check(name: str, value: object, kind: type) -> None:
 def _processes(
     theirs: mpi4py_fft.pencil.Pencil, size: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Count the processes along every dimension, and say which of them this one is."""
+    """Return the number of processes along every dimension, and the coordinates of this one."""
     parts = tuple(comm.size for comm in theirs.subcomm)
     here = tuple(comm.rank for comm in theirs.subcomm)
     if prod(parts) != size:
-        msg = f"theirs lies on {prod(parts)} processes, comm has {size}; pass theirs as comm="
+        msg = f"theirs has {prod(parts)} processes, comm has {size}; pass theirs as comm="
         raise ArgumentError(msg)
     for dim, (points, start, count) in enumerate(
         zip(theirs.shape, theirs.substart, theirs.subshape, strict=True)
@@ -298,7 +298,7 @@ def _counting(axis: int, parts: Sequence[int], coords: Coords) -> tuple[int, ...
     others = tuple(dim for dim in range(len(parts)) if dim != axis)
 
     def step(dim: int) -> int:
-        """How far it is in rank to the next process along a dimension."""
+        """Difference in rank to the next process along a dimension."""
         unit = tuple(int(other == dim) for other in range(len(parts)))
         return coords.index(unit) if unit in coords else 0
 

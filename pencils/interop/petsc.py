@@ -1,4 +1,4 @@
-"""Vectors of a DMDA of PETSc as fields, and fields as such vectors: one memory, no copies.
+"""Vectors of a DMDA of PETSc as fields, and fields as such vectors, on the same memory.
 
 Dimensions are in the order of PETSc, x first. In memory x is fastest, hence pencils from here have
 the memory order ``(2, 1, 0)``, and so have fields that are made on them. Ranks count along x first,
@@ -21,7 +21,7 @@ from pencils.comm.agree import agreed, as_comm
 from pencils.comm.topology import congruent, topology_of
 from pencils.errors import ArgumentError
 from pencils.layout import ProcessGrid, halo_room
-from pencils.layout.integers import to_int
+from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def to_array(dmda: PETSc.DMDA, vec: PETSc.Vec, comm: MPI.Intracomm | None = None
         Where the vector lives.
     vec : petsc4py.PETSc.Vec
         A global vector of `dmda`, or a local one. The field keeps its memory in use; after writing
-        to it, ``vec.stateIncrease()`` tells PETSc to forget the norms that it remembers.
+        to it, call ``vec.stateIncrease()``, so that PETSc computes norms again.
     comm : mpi4py.MPI.Intracomm, optional
         As in `to_pencil`.
 
@@ -128,7 +128,8 @@ def to_array(dmda: PETSc.DMDA, vec: PETSc.Vec, comm: MPI.Intracomm | None = None
         flat, dof = vec.getArray(), int(dmda.getDof())
         shape, ghosts = pencil.local_shape, None
         if flat.size != prod(shape) * dof:
-            shape, ghosts = _padded_shape(dmda), _read_ghosts(dmda, pencil)
+            shape = tuple(stop - start for start, stop in dmda.getGhostRanges())
+            ghosts = _read_ghosts(dmda, pencil)
         if flat.size != prod(shape) * dof:
             msg = (
                 f"vec has {flat.size} values here, required are "
@@ -164,22 +165,22 @@ def from_pencil(pencil: Pencil, dof: int = 1, stencil_width: int = 0) -> PETSc.D
     Raises
     ------
     ArgumentError, TypeError, RankDisagreementError
-        On every rank, if PETSc has no such DMDA; the text says what would fit.
+        On every rank, if PETSc has no such DMDA; the text lists what is required.
     ImportError
         If petsc4py is not installed.
 
     Examples
     --------
-    >>> pen = Pencil((8, 6, 4), decomp=(2, 1, 0), order=(2, 1, 0))
-    >>> from_pencil(pen).getSizes()  # doctest: +SKIP
+    >>> pencil = Pencil((8, 6, 4), decomp=(2, 1, 0), order=(2, 1, 0))
+    >>> from_pencil(pencil).getSizes()  # doctest: +SKIP
     (8, 6, 4)
     """
     with agreed(topology_among(pencil).comm, "interop.petsc.from_pencil") as agree:
         library = _library()
         check_type("pencil", pencil, Pencil)
         _check_pencil(pencil)
-        values = _read_count("dof", dof, 1)
-        width = _read_count("stencil_width", stencil_width, 0)
+        values = as_int("dof", dof, least=1)
+        width = as_int("stencil_width", stencil_width, least=0)
         _check_width(pencil, width)
         _check_indices(prod(pencil.shape) * values, library)
         agree(pencil=pencil, dof=values, stencil_width=width)
@@ -200,16 +201,16 @@ def from_pencil(pencil: Pencil, dof: int = 1, stencil_width: int = 0) -> PETSc.D
 def from_array(u: PencilArray) -> PETSc.Vec:
     """View a field as a global vector of its DMDA. *Collective*.
 
-    Nothing is copied: what is written to one is seen in the other. The memory lives as long as any
-    of them. After writing to the field, ``vec.stateIncrease()`` tells PETSc to forget the norms
-    that it remembers.
+    Nothing is copied: both have the same memory. The memory lives as long as any
+    of them. After writing to the field, call ``vec.stateIncrease()``, so that PETSc
+    computes norms again.
 
     Parameters
     ----------
     u : PencilArray
         A field without halo, of the element type of PETSc, on a pencil as in `from_pencil`. It has
         no components, or one axis of them that is fastest in memory, as fields from `to_array`
-        and those made by ``PencilArray(pen, values.T)`` of C-ordered values have.
+        and those made by ``PencilArray(pencil, values.T)`` of C-ordered values have.
 
     Returns
     -------
@@ -220,7 +221,7 @@ def from_array(u: PencilArray) -> PETSc.Vec:
     Raises
     ------
     ArgumentError, TypeError, RankDisagreementError, ImportError
-        As `from_pencil`; also if the field lies otherwise in memory, or has singletons.
+        As `from_pencil`; also if the field has another memory layout, or has singletons.
 
     Examples
     --------
@@ -257,7 +258,7 @@ def _check(dmda: PETSc.DMDA, comm: MPI.Intracomm) -> None:
         msg = f"dmda must be a DMDA of petsc4py, not {type(dmda)}"
         raise TypeError(msg)
     if not congruent(comm, dmda.getComm().tompi4py()):
-        msg = "comm must have the processes of the DMDA in their order; pass what the DMDA lies on"
+        msg = "comm must have the processes of the DMDA in their order; pass its communicator"
         raise ArgumentError(msg)
 
 
@@ -271,10 +272,6 @@ def _check_ranges(
     if found != expected:
         msg = f"the DMDA owns {found} here, by its ownership ranges {expected} is expected"
         raise ArgumentError(msg)
-
-
-def _padded_shape(dmda: PETSc.DMDA) -> tuple[int, ...]:
-    return tuple(stop - start for start, stop in dmda.getGhostRanges())
 
 
 def _read_ghosts(dmda: PETSc.DMDA, pencil: Pencil) -> tuple[Widths, frozenset[int]]:
@@ -347,7 +344,7 @@ def _check_memory(u: PencilArray, dtype: np.dtype[Any]) -> None:
     if not u.local.transpose().flags.c_contiguous:
         msg = (
             "u.local must lie in memory without gaps, with components, then dimension 0, fastest; "
-            "copy u into a field without halo, and for components into PencilArray(pen, values.T) "
+            "copy u into a field without halo, and components into PencilArray(pencil, values.T) "
             f"of C-ordered values:\n{u.pencil!r}"
         )
         raise ArgumentError(msg)
@@ -361,11 +358,3 @@ def _check_indices(values: int, library: Any) -> None:
     if values > most:
         msg = f"{values} values are more than the {most} that PETSc is built to count"
         raise ArgumentError(msg)
-
-
-def _read_count(name: str, value: object, least: int) -> int:
-    number = to_int(value)
-    if number is None or number < least:
-        msg = f"{name}={value!r} must be an integer, {least} or more"
-        raise ArgumentError(msg)
-    return number

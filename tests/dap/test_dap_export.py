@@ -162,9 +162,9 @@ def test_what_the_protocol_cannot_say_raises_on_all_ranks(comm):
         ({"version": "0.10"}, dap.VersionError, "E2"),
         ({"halo": "some"}, ArgumentError, "'comm'"),
         ({"undistributed": "x"}, ArgumentError, "'n' or 'b'"),
-        ({"field": None}, TypeError, "PencilArray"),
+        ({"u": None}, TypeError, "PencilArray"),
     ):
-        raise_together(comm, kind, text, call=lambda w=wrong: dap.export(**{"field": thin, **w}))
+        raise_together(comm, kind, text, call=lambda w=wrong: dap.export(**{"u": thin, **w}))
 
 
 def test_what_is_wrong_on_one_rank_is_told_on_all(comm):
