@@ -74,7 +74,7 @@ def on_nodes(nodes):
 
 def pretend_nodes(comm, number):
     """Let a communicator nobody has used yet take those ranks for a node that pass a number."""
-    topology_of(comm)._node = MPI.Intracomm(comm.Split(number, comm.rank))
+    topology_of(comm)._made["node"] = MPI.Intracomm(comm.Split(number, comm.rank))
 
 
 def everywhere(comm, verdict):

@@ -98,14 +98,6 @@ def _sequence(value: tuple[object, ...] | list[object]) -> Plain:
     return found
 
 
-def _mapping(value: Mapping[object, object]) -> Plain:
-    return "mapping", *sorted((encoded(key), encoded(one)) for key, one in value.items())
-
-
-def _set(value: AbstractSet[object]) -> Plain:
-    return "set", *sorted(map(encoded, value))
-
-
 def _float(value: float) -> Plain:
     if value.is_integer():
         return int(value)
@@ -126,14 +118,6 @@ def _complex(value: complex | np.complexfloating[Any, Any]) -> Plain:
 
 def _range(value: range) -> Plain:
     return "range", *map(plain, (len(value), *value[:1], *(value[1:2] and [value.step])))
-
-
-def _slice(value: slice) -> Plain:
-    return "slice", *map(plain, (value.start, value.stop, value.step))
-
-
-def _generic(value: np.generic) -> Plain:
-    return _array(np.asarray(value), "scalar")
 
 
 def _array(array: Array, what: str = "array") -> Plain:
@@ -175,16 +159,8 @@ def _name(value: Any) -> str:
     return f"{getattr(value, '__module__', None)}.{name}"
 
 
-def _path(value: os.PathLike[Any]) -> Plain:
-    return plain(os.fspath(value))
-
-
 def _function(value: Any) -> Plain:
     return "name", _name(value)
-
-
-def _partial(value: partial[Any]) -> Plain:
-    return "partial", *map(plain, (value.func, value.args, value.keywords))
 
 
 # Functions that convert instances of a class; the first class that fits counts.
@@ -206,16 +182,19 @@ _FORMS: dict[type, Callable[[Any], Plain]] = {
     Enum: lambda value: ("member", _name(type(value)), value.name),
     np.dtype: _dtype,
     np.ndarray: _array,
-    np.generic: _generic,
-    Mapping: _mapping,
-    AbstractSet: _set,
+    np.generic: lambda value: _array(np.asarray(value), "scalar"),
+    Mapping: lambda value: (
+        "mapping",
+        *sorted((encoded(key), encoded(one)) for key, one in value.items()),
+    ),
+    AbstractSet: lambda value: ("set", *sorted(map(encoded, value))),
     range: _range,
-    slice: _slice,
+    slice: lambda value: ("slice", *map(plain, (value.start, value.stop, value.step))),
     EllipsisType: lambda _: ("...",),
     type: _function,
     np.ufunc: _function,
     type(encoded): _function,
     type(len): _function,
-    partial: _partial,
-    os.PathLike: _path,
+    partial: lambda value: ("partial", *map(plain, (value.func, value.args, value.keywords))),
+    os.PathLike: lambda value: plain(os.fspath(value)),
 }

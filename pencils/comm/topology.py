@@ -11,7 +11,7 @@ State of the process, which simulated ranks need once each: `_queues` here, and 
 from __future__ import annotations
 
 from collections import deque
-from functools import cache
+from functools import cache, cached_property, partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from weakref import WeakSet, WeakValueDictionary
@@ -84,14 +84,9 @@ class Topology:
         # exchange completes, even if the user has dropped the handle.
         self.under_way = _queue(self.comm)
         self.numbers = count()  # equal on all ranks, which draw them in the same order
-        self._node: MPI.Intracomm | None = None
-        self._nodes = 0
-        self._on_node: dict[int, int] | None = None
         self._shared: SharedPool | None = None
         self.groups: dict[bytes, tuple[MPI.Intracomm, SharedPool]] = {}
-        self._along: dict[tuple[tuple[int, ...], tuple[int, ...]], MPI.Intracomm] = {}
-        self._in_order: dict[object, MPI.Intracomm] = {}
-        self._lent: dict[tuple[tuple[int, ...], int], MPI.Intracomm] = {}
+        self._made: dict[object, MPI.Intracomm] = {}  # all other communicators, by use
 
     def along(self, grid: ProcessGrid, axes: Collection[int]) -> MPI.Intracomm:
         """Communicator of the ranks that differ from this one along `axes` of the grid only.
@@ -100,21 +95,18 @@ class Topology:
         """
         if len(axes) == len(grid.shape):
             return self.comm
-        key = grid.shape, tuple(sorted(axes))
-        if key not in self._along:
-            self._along[key] = self._split_along(grid, axes)
-        return self._along[key]
+        key = "along", grid.shape, tuple(sorted(axes))
+        return self._kept(key, lambda: self._split_along(grid, axes))
 
     def lent(self, grid: ProcessGrid) -> list[MPI.Intracomm]:
         """Communicators along each axis of a grid, and of this rank alone, for other libraries.
 
         Communicators that a library has freed are made again. *Collective* the first time.
         """
-        keys = [(grid.shape, axis) for axis in range(len(grid.shape) + 1)]
-        for key in keys:
-            if self._lent.get(key, MPI.COMM_NULL) == MPI.COMM_NULL:
-                self._lent[key] = self._split_along(grid, key[1:])
-        return [self._lent[key] for key in keys]
+        return [
+            self._kept(("lent", grid.shape, axis), partial(self._split_along, grid, [axis]))
+            for axis in range(len(grid.shape) + 1)
+        ]
 
     def _split_along(self, grid: ProcessGrid, axes: Collection[int]) -> MPI.Intracomm:
         coords = grid.coords(self.rank)
@@ -126,32 +118,32 @@ class Topology:
 
         *Collective* the first time.
         """
-        if key not in self._in_order:
-            self._in_order[key] = _split(self.comm, 0, place)
-        return self._in_order[key]
+        return self._kept(("order", key), lambda: _split(self.comm, 0, place))
+
+    def _kept(self, key: object, make: Callable[[], MPI.Intracomm]) -> MPI.Intracomm:
+        """Return a communicator made before, unless it was freed."""
+        found = self._made.get(key)
+        if found is None or found == MPI.COMM_NULL:
+            found = self._made[key] = make()
+        return found
 
     @property
     def node(self) -> MPI.Intracomm:
         """Communicator of the ranks on this node. *Collective* the first time."""
-        if self._node is None:
-            kind = MPI.COMM_TYPE_SHARED
-            self._node = Topology.kind(self.comm.Split_type(kind, self.comm.rank))
-        return self._node
+        kind = MPI.COMM_TYPE_SHARED
+        return self._kept("node", lambda: Topology.kind(self.comm.Split_type(kind, self.rank)))
 
-    @property
+    @cached_property
     def nodes(self) -> int:
         """Number of nodes. *Collective* the first time."""
-        if self._nodes == 0:
-            self._nodes = self.comm.allreduce(int(self.node.rank == 0), op=MPI.SUM)
-        return self._nodes
+        number: int = self.comm.allreduce(int(self.node.rank == 0), op=MPI.SUM)
+        return number
 
-    @property
+    @cached_property
     def on_node(self) -> dict[int, int]:
         """Rank on this node of every rank that is on it. *Collective* the first time."""
-        if self._on_node is None:
-            ranks: list[int] = self.node.allgather(self.rank)
-            self._on_node = {rank: number for number, rank in enumerate(ranks)}
-        return self._on_node
+        ranks: list[int] = self.node.allgather(self.rank)
+        return {rank: number for number, rank in enumerate(ranks)}
 
     @property
     def shared(self) -> SharedPool:
@@ -196,14 +188,7 @@ class Topology:
     @property
     def communicators(self) -> int:
         """Number of communicators held here."""
-        return (
-            1
-            + len(self._along)
-            + len(self._in_order)
-            + len(self._lent)
-            + len(self.groups)
-            + (self._node is not None)
-        )
+        return 1 + len(self._made) + len(self.groups)
 
     def free(self) -> None:
         """Complete what is under way and free all communicators. *Collective*.
@@ -211,7 +196,7 @@ class Topology:
         Runs when the user's communicator is freed.
         """
         self.freed = True
-        self.complete()  # one exchange may go on by another: before any is freed
+        self.complete()  # before any is freed: an exchange may complete others
         for exchange in list(self.exchanges):
             exchange.free()
         for value in self.attributes.values():
@@ -222,13 +207,10 @@ class Topology:
         self.groups.clear()
         if self._shared is not None:
             self._shared.free()
-        kept = *self._along.values(), *self._in_order.values(), *self._lent.values()
-        for comm in (*kept, self._node, self.comm):
-            if comm is not None and comm != MPI.COMM_NULL:
+        for comm in (*self._made.values(), self.comm):
+            if comm != MPI.COMM_NULL:
                 comm.Free()
-        self._along.clear()
-        self._in_order.clear()
-        self._lent.clear()
+        self._made.clear()
 
 
 def topology_of(comm: MPI.Intracomm | None) -> Topology:

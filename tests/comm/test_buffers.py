@@ -478,7 +478,8 @@ def test_no_room_on_one_node_only(monkeypatch):
     """Then all nodes use messages: they could not agree on anything else."""
     private = MPI.COMM_WORLD.Dup()
     on_other_node = private.rank % 2 == 1
-    topology_of(private)._node = MPI.Intracomm(private.Split(int(on_other_node), private.rank))
+    node = MPI.Intracomm(private.Split(int(on_other_node), private.rank))
+    topology_of(private)._made["node"] = node
     if on_other_node:
         no_room(monkeypatch)
     pair = pair_on(private)
