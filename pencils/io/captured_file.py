@@ -132,13 +132,8 @@ class CapturedFile(io.RawIOBase):
         """Read bytes of the changed file."""
         target = memoryview(buffer).cast("B")
         count = max(0, min(len(target), self.size - self._position))
-        done = 0
-        while done < count:
-            page, at = divmod(self._position, _PAGE)
-            most = min(count - done, _PAGE - at)
-            target[done : done + most] = self._look_up(page)[at : at + most]
-            self._position += most
-            done += most
+        target[:count] = self.peek(self._position, count)
+        self._position += count
         return count
 
     def write(self, data: Any) -> int:

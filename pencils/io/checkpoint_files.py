@@ -82,7 +82,7 @@ class CheckpointFiles:
             raise ArgumentError(msg)
         if steps and step < steps[-1]:
             msg = (
-                f"step={step} lies before the checkpoint of step {steps[-1]} in {self.directory}; "
+                f"step={step} is before the checkpoint of step {steps[-1]} in {self.directory}; "
                 "resume(..., step=...) goes back, and sets later ones aside"
             )
             raise ArgumentError(msg)

@@ -156,15 +156,14 @@ def allocate(file: Path) -> None:
 @contextlib.contextmanager
 def _freed_by_thread(target: Path) -> Iterator[None]:
     """Let a thread free a large file that the block replaces: the system takes long to do that."""
-    try:
+    old = None
+    with contextlib.suppress(OSError):  # there is none, or it may not be read
         old = os.open(target, os.O_RDONLY)
-    except OSError:  # there is none, or it may not be read
-        yield
-        return
     try:
         yield
     finally:
-        _free(old)
+        if old is not None:
+            _free(old)
 
 
 def _free(handle: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from math import inf, isnan
 from pathlib import Path
@@ -194,7 +194,10 @@ def check_continued(outputs: Iterable[Truncatable]) -> None:
 
 def check_processes(ranks: Pencil, *given: object) -> None:
     """Raise an error unless the fields and pencils in `given` are on the processes of `ranks`."""
-    found = list(_pencils(given))
+    groups = (one.values() if isinstance(one, Mapping) else [one] for one in given)
+    things = (thing for group in groups for thing in group)
+    pencils = (thing.pencil if isinstance(thing, PencilArray) else thing for thing in things)
+    found = [pencil for pencil in pencils if isinstance(pencil, Pencil)]
     if not found:
         msg = "pass at least one field of these processes, or a pencil to load onto"
         raise ArgumentError(msg)
@@ -205,11 +208,3 @@ def check_processes(ranks: Pencil, *given: object) -> None:
                 "with comm=pencil.comm"
             )
             raise PencilMismatchError(msg)
-
-
-def _pencils(given: Iterable[object]) -> Iterator[Pencil]:
-    for one in given:
-        for thing in one.values() if isinstance(one, Mapping) else (one,):
-            pencil = thing.pencil if isinstance(thing, PencilArray) else thing
-            if isinstance(pencil, Pencil):
-                yield pencil

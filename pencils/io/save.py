@@ -162,7 +162,8 @@ def save(
     ...         print(file["u"].shape, file["u"][:].sum(), file["dt"][()])
     (4, 6) 24.0 0.01
     """
-    comm = topology_among(*_values(fields)).comm
+    things: Any = fields  # before it is checked
+    comm = topology_among(*(things.values() if isinstance(things, Mapping) else ())).comm
     grid = whole_grid(comm, "save", grid)
     with agreed(comm, "save") as agree:
         target = read_path(path)
@@ -194,14 +195,6 @@ def check_target(path: str) -> None:
     on_root(Pencil(1).comm, "check_target", work)
 
 
-def _values(fields: object) -> Iterable[object]:
-    return (
-        (one for one in fields.values() if isinstance(one, PencilArray))
-        if isinstance(fields, Mapping)
-        else ()
-    )
-
-
 class Saving(CollectiveBlock):
     """A save in the background; made by `save` with ``wait=False``.
 
@@ -209,15 +202,6 @@ class Saving(CollectiveBlock):
     as it was. Of several savings to one file, the last to be waited for gives what stays. To leave
     a ``with`` block is to wait; if the block fails on any rank, all ranks raise and the saving is
     given up.
-
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm
-        Private communicator. *Collective*.
-    writer : HDF5Writer
-        The file, laid out.
-    fields : mapping of str to PencilArray
-        The fields; they are copied.
 
     Examples
     --------

@@ -49,29 +49,27 @@ def seal_new(path: str, entries: Iterable[DatasetInfo], raw: Iterable[Extent]) -
     `entries` are its fields, values and coordinates, with their checksums; `raw` extents of data
     that have checksums of their own.
     """
+    manifest = _first_manifest(path, entries, raw)
+    start = aligned(manifest.size)
     with open_to_write(path) as handle:
-        manifest = _first_manifest(path, handle, entries, raw)
-        start = aligned(manifest.size)
         write(handle, compose(manifest, start), start)
         _refer(handle, start)
 
 
 def seal_again(path: str, entries: Iterable[DatasetInfo], raw: Iterable[Extent]) -> None:
     """Do what `seal_new` does to a file whose present state must survive a power failure."""
+    manifest = _first_manifest(path, entries, raw)
     with open_to_write(path) as handle:
-        manifest = _first_manifest(path, handle, entries, raw)
         switch(handle, manifest, aligned(manifest.size))
 
 
-def _first_manifest(
-    path: str, handle: int, entries: Iterable[DatasetInfo], raw: Iterable[Extent]
-) -> Manifest:
-    size = end_of(read_head(handle))
-    if size is None:
-        msg = "this version of HDF5 begins files in another way than pencils expects"
-        raise RuntimeError(msg)
-    outside = sorted([END_FIELD, *raw])
+def _first_manifest(path: str, entries: Iterable[DatasetInfo], raw: Iterable[Extent]) -> Manifest:
     with CapturedFile(path) as file:
+        size = end_of(file.peek(0, 96))
+        if size is None:
+            msg = "this version of HDF5 begins files in another way than pencils expects"
+            raise RuntimeError(msg)
+        outside = sorted([END_FIELD, *raw])
         total = sum(page_digests(file, outside, 0, size).values()) % 2**64
     return Manifest({entry.name: Listed.of(entry) for entry in entries}, size, total, outside)
 

@@ -405,7 +405,7 @@ def test_steps_only_grow(folder, pencil, series, lab):
     save_steps(checkpoints, pencil, 1, 3, 3)
     kind, text = lab.raised(save_steps, checkpoints, pencil, 2)
     assert kind is ArgumentError
-    assert "step=2 lies before the checkpoint of step 3" in text
+    assert "step=2 is before the checkpoint of step 3" in text
     assert checkpoints.steps == [1, 3]
 
 

@@ -75,7 +75,10 @@ class InFolder:
     ) -> None:
         """Add a snapshot."""
         with agreed(self._comm, "append"):
-            _check_names(fields)
+            bad = next((name for name in fields if "%" in name), None)
+            if bad is not None:  # virtual datasets put numbers there
+                msg = f"{bad!r} cannot name a field with storage='files'; leave out the '%'"
+                raise ArgumentError(msg)
             self._check_alone()
         contents = {**fields, **{name: decode(value) for name, value in values.items()}}
         if fields:
@@ -203,10 +206,3 @@ def _identity(path: str) -> tuple[int, ...]:
     except FileNotFoundError:
         return ()
     return found.st_ino, found.st_mtime_ns, found.st_size
-
-
-def _check_names(fields: Mapping[str, PencilArray]) -> None:
-    bad = next((name for name in fields if "%" in name), None)
-    if bad is not None:  # virtual datasets put numbers there
-        msg = f"{bad!r} cannot be the name of a field with storage='files'; leave out the '%'"
-        raise ArgumentError(msg)

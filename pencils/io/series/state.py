@@ -59,16 +59,10 @@ class Column:
         """Bytes of one snapshot."""
         return prod(self.shape) * self.dtype.itemsize
 
-    def differs(self, other: Column) -> str | None:
-        """Describe a difference from another one; None if there is none."""
-        for what in ("shape", "dtype", "is_field"):
-            mine, its = getattr(self, what), getattr(other, what)
-            if mine != its:
-                return f"{self.name!r} has {what} {mine} in the series, not {its}"
-        mine, its = self.attrs.get(_SELECTED), other.attrs.get(_SELECTED)
-        if mine != its:
-            return f"{self.name!r} is the selection {mine} in the series, not {its}"
-        return None
+    @property
+    def selection(self) -> str | None:
+        """Which points of a field are stored."""
+        return self.attrs.get(_SELECTED)
 
 
 @dataclass
@@ -121,10 +115,11 @@ class SeriesState:
                 msg = f"the series holds {sorted(own)}; what is appended {what} {sorted(names)}"
                 raise ArgumentError(msg)
         for name, column in given.items():
-            difference = self.columns[name].differs(column)
-            if difference:
-                msg = f"what is appended differs: {difference}"
-                raise ArgumentError(msg)
+            for what in ("shape", "dtype", "is_field", "selection"):
+                old, new = getattr(self.columns[name], what), getattr(column, what)
+                if old != new:
+                    msg = f"{name!r} has {what} {old} in the series, what is appended has {new}"
+                    raise ArgumentError(msg)
         for name, points in coordinates.items():
             if not np.array_equal(self.coordinates.get(name, points[:0]), points):
                 msg = f"the coordinate {name!r} of the grid differs from that in the series"
