@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array import pairs, reductions
+from pencils.array import reductions
 from pencils.array.allocation import in_memory_order
 from pencils.array.base import Field, checks
 from pencils.array.global_reduction import UFUNCS, reduce_field
@@ -288,9 +288,9 @@ def _zeros_like(a: Field, dtype: DTypeLike | None = None) -> Field:
 
 
 _FUNCTIONS: dict[Function, Function] = QUERIES | {
-    np.vdot: pairs.vdot,
-    np.allclose: pairs.allclose,
-    np.array_equal: pairs.array_equal,
+    np.vdot: reductions.vdot,
+    np.allclose: reductions.allclose,
+    np.array_equal: reductions.array_equal,
     np.real: lambda val: val.real,
     np.imag: lambda val: val.imag,
     np.copy: lambda a: a.copy(),

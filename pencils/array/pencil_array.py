@@ -9,7 +9,7 @@ from typing import Any, NoReturn, cast
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from pencils.array import indexing, numpy_api, pairs, reductions, verbs
+from pencils.array import indexing, numpy_api, reductions, verbs
 from pencils.array.allocation import HaloLike, as_dtype, as_halo, as_singletons, padded_shape
 from pencils.array.base import Field, checks
 from pencils.array.operands import check_type
@@ -178,7 +178,7 @@ class PencilArray(Field, NDArrayOperatorsMixin):
     argmin = reductions.argmin
     argmax = reductions.argmax
     norm = reductions.norm
-    vdot = pairs.vdot
+    vdot = reductions.vdot
 
     # Halos: ghosts by communication, boundary points without.
 

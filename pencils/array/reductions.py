@@ -7,6 +7,7 @@ vanish as in NumPy; without `axis` the result is a NumPy scalar, the same on eve
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,10 @@ from pencils.array.global_reduction import (
     mask_part,
     reduce_field,
 )
+from pencils.array.operands import common_pencil, local_part, signature, topology_among
+from pencils.comm.agree import agreed
+from pencils.comm.reduce import allreduce, combine
+from pencils.errors import ArgumentError
 
 
 def sum(
@@ -81,9 +86,9 @@ def min(
     initial: Any = NO_VALUE,
     where: Any = True,
 ) -> Any:
-    """Minimum over all ranks, as `numpy.min`: a NaN anywhere wins. *Collective*.
+    """Minimum over all ranks, as `numpy.min`; parameters as in `sum`. *Collective*.
 
-    Parameters as in `sum`. Raises an ArgumentError without elements and without `initial`.
+    A NaN anywhere wins. A field without elements needs `initial`.
     """
     return reduce_field("min", u, axis, None, out, keepdims, initial=initial, where=where)
 
@@ -96,10 +101,7 @@ def max(
     initial: Any = NO_VALUE,
     where: Any = True,
 ) -> Any:
-    """Maximum over all ranks, as `numpy.max`: a NaN anywhere wins. *Collective*.
-
-    Parameters as in `sum`. Raises an ArgumentError without elements and without `initial`.
-    """
+    """Maximum over all ranks, as `numpy.max`; else like `min`. *Collective*."""
     return reduce_field("max", u, axis, None, out, keepdims, initial=initial, where=where)
 
 
@@ -255,6 +257,75 @@ def norm(u: Field, ord: float | None = None) -> Any:
     return total if largest or smallest or order == 0 else total ** (1 / order)
 
 
+# Products and comparisons of two fields.
+
+
+def vdot(u: Field, other: Any) -> Any:
+    """Sum of ``conj(field) * other`` over all elements and ranks. *Collective*.
+
+    Parameters
+    ----------
+    u, other : PencilArray
+        Fields of the same global shape; one of them may be a replicated NumPy array.
+
+    Returns
+    -------
+    scalar
+        A NumPy scalar, the same on every rank.
+
+    Raises
+    ------
+    PencilMismatchError, ArgumentError
+        If pencils or shapes differ.
+    """
+    with agreed(topology_among(u, other).comm, "vdot") as agree:
+        fields = _fields(u, other)
+        fields.sort(key=lambda field: len(field.singletons))
+        agree(u=_signature(u), other=_signature(other))
+        left, right = _blocks(u, other)
+        if np.shape(u) != np.shape(other):
+            msg = f"vdot of shapes {np.shape(u)} and {np.shape(other)}; they must be equal"
+            raise ArgumentError(msg)
+        agree(dtypes=(left.dtype, right.dtype))
+        task = Reduction.of("vdot", fields[0], None, None, False)
+        part = np.asarray(np.vdot(left, right))
+        if not task.contributes:
+            part = np.zeros_like(part)
+    return allreduce(task.comm, part, np.add)[()]
+
+
+def allclose(
+    a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> bool:
+    """Whether two fields agree within tolerances on all ranks, as `numpy.allclose`. *Collective*.
+
+    Parameters
+    ----------
+    a, b : PencilArray
+        Fields of the same blocks; one of them may be a replicated NumPy array or a scalar.
+    rtol, atol, equal_nan
+        As in `numpy.isclose`.
+    """
+    comm = topology_among(a, b).comm
+    with agreed(comm, "allclose") as agree:
+        agree(a=_signature(a), b=_signature(b))
+        agree(tolerances=(float(rtol), float(atol)), equal_nan=bool(equal_nan))
+        left, right = _blocks(a, b)
+        close = np.allclose(left, right, rtol=rtol, atol=atol, equal_nan=equal_nan)
+    return bool(combine(comm, close, operator.and_))
+
+
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> bool:
+    """Whether two fields have the same global shape and elements on all ranks. *Collective*."""
+    comm = topology_among(a1, a2).comm
+    with agreed(comm, "array_equal") as agree:
+        agree(a1=_signature(a1), a2=_signature(a2), equal_nan=bool(equal_nan))
+        equal = np.shape(a1) == np.shape(a2)
+        if equal:
+            equal = np.array_equal(*_blocks(a1, a2), equal_nan=equal_nan)
+    return bool(combine(comm, equal, operator.and_))
+
+
 def _mean(
     name: str, u: Field, axis: Axis, dtype: DTypeLike | None, out: None, keepdims: bool, where: Any
 ) -> Any:
@@ -311,3 +382,19 @@ def _as_returned(
     final = np.dtype(np.float16 if half else accumulated).newbyteorder("=")
     final = final if result.dtype.kind == "c" else _real(final)
     return result.astype(final) if result.dtype != final else result
+
+
+def _signature(operand: Any) -> object:
+    """Return what all ranks must agree on about an operand, values excluded."""
+    return signature(operand) if isinstance(operand, Field) else np.shape(operand)
+
+
+def _blocks(one: Any, other: Any) -> tuple[Array, Array]:
+    """Local parts of both operands, broadcast against each other."""
+    pencil = common_pencil(_fields(one, other))
+    left, right = np.broadcast_arrays(local_part(one, pencil)[0], local_part(other, pencil)[0])
+    return left, right
+
+
+def _fields(*operands: Any) -> list[Field]:
+    return [operand for operand in operands if isinstance(operand, Field)]
