@@ -1,34 +1,35 @@
 """Run a transform: serial transforms and transposes in turn, with work memory in between.
 
-1. `choose_library` names the library of each serial transform, by measurement if asked for.
+1. `choose_backend` chooses the library of each serial transform.
 2. `make_directions` lists the steps of both directions.
-3. `Direction.bind` prepares the steps for the fields of one call; `PreparedTransform` runs them.
+3. `Direction.bind` prepares the steps for the fields of one call. They use the same work memory in
+   turn: `find_work`.
+4. A `BlockTransform` calls a kernel (`pencils.fft.kernels`) for each piece of its block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
+from itertools import product
 from math import prod
-from typing import NamedTuple
+from typing import TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from pencils.array.allocation import Array, allocate_bytes, arrange
-from pencils.array.operands import FieldSpec
+from pencils.array.allocation import Array, allocate_bytes, arrange, memory_axes
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.exchange import PreparedExchange
 from pencils.comm.machine import time_in_turn
+from pencils.comm.memory import same_view
+from pencils.comm.pack import no_op
 from pencils.comm.shared_memory import Buffers
-from pencils.comm.topology import Attribute, Topology
+from pencils.comm.topology import Attribute
 from pencils.errors import ArgumentError
-from pencils.fft.fftw_kernel import FFTWKernel, suits_fftw, why_no_fftw
-from pencils.fft.kernels import BlockTransform, Job, Kernel, trial
+from pencils.fft.kernels import FFTWKernel, Job, ScipyKernel, suits_fftw, why_no_fftw
 from pencils.fft.options import Wanted
-from pencils.fft.scipy_kernel import ScipyKernel
-from pencils.fft.stages import Place, SerialTransform, job_of
+from pencils.fft.stages import SerialTransform, Space, job_of
 from pencils.pencil import Pencil
 from pencils.plan import fastest_methods
 from pencils.transposition.plan import Transposition
@@ -38,16 +39,17 @@ SCIPY, FFTW = "scipy", "fftw"
 BACKENDS = (AUTO, SCIPY, FFTW)
 # How often pieces are transformed to find out what is faster.
 SAMPLES = 5
+# Bytes of a piece: what is read, and what is written, shall stay in the cache of a core.
+PIECE = 2**18
+
+Key: TypeAlias = tuple[slice, ...]
+Kernel: TypeAlias = ScipyKernel | FFTWKernel
+# For each step what allocates its memory, and what runs it.
+PreparedSteps: TypeAlias = list[tuple[Callable[[], object], Callable[[], object]]]
 
 
 def check_backend(backend: str) -> str:
-    """Check the name of a backend, and that its library works here.
-
-    Raises
-    ------
-    ArgumentError
-        If it is unknown, or the library is missing or broken.
-    """
+    """Check the name of a backend, and that its library works here."""
     if backend not in list(BACKENDS):
         msg = f"backend={backend!r} is unknown; choose from {', '.join(BACKENDS)}"
         raise ArgumentError(msg)
@@ -57,87 +59,169 @@ def check_backend(backend: str) -> str:
     return backend
 
 
-def kernel_of(backend: str) -> Callable[[Job], Kernel]:
+def kernel_of(backend: str) -> type[ScipyKernel | FFTWKernel]:
     """Return the class of the kernels of a library."""
     return FFTWKernel if backend == FFTW else ScipyKernel
 
 
-def choose_backend(backend: str, key: object, jobs: tuple[Job, Job], topology: Topology) -> str:
-    """Return the library for the jobs of both directions. *Collective*.
+def choose_backend(serial: SerialTransform, wanted: Wanted) -> str:
+    """Choose the library of a serial transform; "auto" measures. *Collective*.
 
-    SciPy does what FFTW cannot do on some rank; else `AUTO` measures which is faster.
-
-    Parameters
-    ----------
-    backend : str
-        As given by the user.
-    key : object
-        Names the jobs, alike on all ranks; what was measured for it is remembered.
-    jobs : (Job, Job)
-        On the block of this rank.
-    topology : Topology
-        The ranks that take part.
+    SciPy does what FFTW cannot do on some rank. Ranks keep what was measured.
     """
-    if backend == SCIPY:
-        return SCIPY
-    key = "fft", backend, key
+    if wanted.backend == SCIPY or not serial.lines:
+        return wanted.backend
+    topology, (pencil, dtype, _) = wanted.pencil.topology, serial.start
+    what = repr((pencil, serial.lines, dtype, wanted.components, wanted.normalize))
+    key = "fft", wanted.backend, what
     known = fastest_methods(topology)
     if key not in known:
-        known[key] = _suitable(backend, jobs, topology)
+        jobs = [job_of(serial, wanted, forward=way, factor=1) for way in (True, False)]
+        if topology.any_of([not all(map(suits_fftw, jobs))])[0]:
+            known[key] = SCIPY
+        elif wanted.backend == FFTW:
+            known[key] = FFTW
+        else:
+            names = (SCIPY, FFTW)
+            calls = [partial(_run_all, [_trial(job, name) for job in jobs]) for name in names]
+            times = time_in_turn(topology.comm, calls, SAMPLES)
+            known[key] = names[times.index(min(times))]
     found: str = known[key]
     return found
 
 
-def _suitable(backend: str, jobs: tuple[Job, Job], topology: Topology) -> str:
-    unsuitable = not all(map(suits_fftw, jobs))
-    if topology.any_of([unsuitable])[0]:
-        return SCIPY
-    return FFTW if backend == FFTW else _faster(jobs, topology)
+def _trial(job: Job, backend: str) -> Callable[[], None]:
+    """Return a call that transforms one piece of a block, of zeros."""
+    piece, _ = pieces_of(job)
+    if piece is None:
+        return no_op
+    zeros, out = np.zeros(piece.before, job.dtype), np.empty(piece.after, job.dtype_after)
+    return partial(kernel_of(backend)(piece), zeros, out)
 
 
-def _faster(jobs: tuple[Job, Job], topology: Topology) -> str:
-    """Time one piece of every job. *Collective*."""
-    names = (SCIPY, FFTW)
-    calls = [partial(_run_all, [trial(job, kernel_of(name)) for job in jobs]) for name in names]
-    times = time_in_turn(topology.comm, calls, SAMPLES)
-    return names[times.index(min(times))]
-
-
-def _run_all(calls: Sequence[Callable[[], None]]) -> None:
+def _run_all(calls: Sequence[Callable[[], object]]) -> None:
     for call in calls:
         call()
 
 
-def choose_library(serial: SerialTransform, wanted: Wanted) -> str:
-    """Choose the library for a serial transform. *Collective*."""
-    if not serial.lines:
-        return wanted.backend
-    jobs = (
-        job_of(serial, wanted, forward=True, factor=1),
-        job_of(serial, wanted, forward=False, factor=1),
-    )
-    key = repr((serial.before, serial.lines, serial.dtype, wanted.components, wanted.normalize))
-    return choose_backend(wanted.backend, key, jobs, wanted.pencil.topology)
+class BlockTransform:
+    """Serial transforms of whole blocks, piece by piece.
+
+    Parameters
+    ----------
+    job : Job
+        What to do.
+    order : sequence of int
+        Memory order of the space dimensions.
+    make : callable
+        Makes the kernel from the job of a piece.
+    """
+
+    def __init__(self, job: Job, order: Sequence[int], make: Callable[[Job], Kernel]) -> None:
+        self._axes = memory_axes(order, len(job.before) - len(order))
+        self._piece, self._keys = pieces_of(job)
+        self._make = make
+        self._kernel: Kernel | None = None
+
+    def prepare(self) -> None:
+        """Make the kernel; local."""
+        self._kernel = None if self._piece is None else self._make(self._piece)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are kept between calls."""
+        return 0 if self._kernel is None else self._kernel.nbytes
+
+    def bind(self, source: Array, target: Array) -> Callable[[], None]:
+        """Prepare to transform one own block into another, which may share memory; local."""
+        if self._kernel is None:
+            return no_op
+        if same_view(source, target):
+            source = target
+        elif np.may_share_memory(source, target):
+            return lambda: self._transform(source.copy("K"), target)
+        return partial(self._transform, source, target)
+
+    def _transform(self, source: Array, target: Array) -> None:
+        assert self._kernel is not None
+        here, there = source.transpose(self._axes), target.transpose(self._axes)
+        for key in self._keys:
+            piece = here[key]
+            self._kernel(piece, piece if source is target else there[key])
+
+
+def pieces_of(job: Job) -> tuple[Job | None, list[Key]]:
+    """Cut a block into pieces: the job of the largest, if there is any, and where they are."""
+    itemsize = max(job.dtype.itemsize, job.dtype_after.itemsize)
+    size = chunk_shape(tuple(map(max, job.before, job.after)), job.whole, PIECE // itemsize)
+    if not prod(job.before):
+        return None, []
+    return job.of_piece(size), list(chunk_keys(job.before, size, job.whole))
+
+
+def chunk_shape(shape: Sequence[int], whole: Collection[int], most: int) -> tuple[int, ...]:
+    """Choose pieces of a block in memory order that hold about `most` elements.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Shape of the block, slowest axis first.
+    whole : collection of int
+        Axes that are not cut.
+    most : int
+        Elements that a piece may have, unless one line along `whole` has more.
+
+    Returns
+    -------
+    tuple of int
+        Shape of the pieces; the last ones along an axis may be smaller.
+
+    Examples
+    --------
+    >>> chunk_shape((10, 9, 8), {2}, 40)
+    (1, 5, 8)
+    """
+    chosen = [n if axis in whole else 1 for axis, n in enumerate(shape)]
+    for axis in reversed(range(len(shape))):
+        room = most // max(1, prod(chosen))
+        if axis in whole or shape[axis] == 0:
+            continue
+        if room < shape[axis]:
+            pieces = -(-shape[axis] // max(1, room))
+            chosen[axis] = -(-shape[axis] // pieces)
+            break
+        chosen[axis] = shape[axis]
+    return tuple(chosen)
+
+
+def chunk_keys(shape: Sequence[int], chunk: Sequence[int], whole: Collection[int]) -> Iterator[Key]:
+    """Yield slices of every piece; those along `whole` take everything there is.
+
+    Examples
+    --------
+    >>> list(chunk_keys((3, 8), (2, 8), {1}))
+    [(slice(0, 2, None), slice(None, None, None)), (slice(2, 3, None), slice(None, None, None))]
+    """
+    along = [
+        [slice(None)] if axis in whole else [slice(i, min(n, i + size)) for i in range(0, n, size)]
+        for axis, (n, size) in enumerate(zip(shape, chunk, strict=True))
+    ]
+    yield from product(*along)
+
+
+Step: TypeAlias = Transposition | BlockTransform
 
 
 def make_directions(
     wanted: Wanted,
     serials: Sequence[SerialTransform],
-    ends: tuple[Place, Place],
+    ends: tuple[Space, Space],
     backends: Sequence[str],
 ) -> tuple[Direction, Direction]:
     """Make the steps of both directions. *Collective*.
 
-    Parameters
-    ----------
-    wanted : Wanted
-        The transform.
-    serials : sequence of SerialTransform
-        The serial transforms between transposes, in forward order.
-    ends : (Place, Place)
-        Of fields in physical space, and of waves.
-    backends : sequence of str
-        The library of each serial transform.
+    `serials` are in forward order, `ends` are physical and spectral space, `backends` are the
+    libraries of the serial transforms.
     """
     scales = [line.scales(wanted.normalize) for line in wanted.lines]
     buffers = Buffers()
@@ -147,13 +231,13 @@ def make_directions(
         factor = prod(scale[not forward] for scale in scales)
         in_order = list(zip(serials, backends, strict=True))[:: 1 if forward else -1]
         last = [serial for serial, _ in in_order if serial.lines][-1:]
-        direction = Direction(ends[not forward], wanted.components, buffers)
+        direction = Direction(ends[not forward], buffers)
         for serial, backend in in_order:
             job = job_of(serial, wanted, forward=forward, factor=factor if [serial] == last else 1)
             start, end = (serial.start, serial.end) if forward else (serial.end, serial.start)
             direction.add_transpose(start)
             if serial.lines:
-                step = BlockTransform(job, serial.before.order, kernel_of(backend))
+                step = BlockTransform(job, start.pencil.order, kernel_of(backend))
                 direction.add(step, end, in_place=start == end)
         direction.add_transpose(ends[forward])
         directions.append(direction)
@@ -164,70 +248,52 @@ def make_directions(
     return there, back
 
 
-class Step(NamedTuple):
-    """What leads from one field to the next; the next may be the same if `in_place`."""
-
-    run: Transposition | BlockTransform | None  # None copies
-    in_place: bool
-
-
 class Direction:
-    """The steps from a field of the user to another one.
+    """The steps from fields of the space `start` to fields of another one."""
 
-    Parameters
-    ----------
-    start : Place
-        Of the field that is transformed.
-    components : tuple of int
-        Shape of the component axes.
-    buffers : Buffers
-        Memory of all transposes.
-    """
-
-    def __init__(self, start: Place, components: tuple[int, ...], buffers: Buffers) -> None:
-        self._places = [start]  # before the first step, and after each
-        self._steps: list[Step] = []
-        self._components = components
-        self._buffers = buffers
+    def __init__(self, start: Space, buffers: Buffers) -> None:
+        self._spaces = [start]  # before the first step, and after each
+        self._steps: list[Step | None] = []  # None copies
+        self._in_place: list[bool] = []
+        self._buffers = buffers  # of all transposes
         self._slots: list[int] = []
         self._fields: list[PencilArray | None] = []
 
-    def add_transpose(self, place: Place) -> None:
-        """Add a transpose, unless the values are at `place`. *Collective*."""
-        here = self._places[-1]
-        if here == place:
-            return
-        spec = FieldSpec(place.dtype, self._components, frozenset())
-        move = Transposition.for_spec(here.pencil, place.pencil, spec, AUTO, buffers=self._buffers)
-        self.add(move, place, in_place=False)
+    def add_transpose(self, space: Space) -> None:
+        """Add a transpose, unless the values are in `space`. *Collective*."""
+        here = self._spaces[-1]
+        if here != space:
+            move = Transposition.for_spec(
+                here.pencil, space.pencil, space.spec, AUTO, buffers=self._buffers
+            )
+            self.add(move, space, in_place=False)
 
-    def add(
-        self, run: Transposition | BlockTransform | None, place: Place, *, in_place: bool
-    ) -> None:
-        """Add a step that leads to `place`."""
-        self._steps.append(Step(run, in_place))
-        self._places.append(place)
+    def add(self, step: Step | None, space: Space, *, in_place: bool) -> None:
+        """Add a step that leads to `space`, in the same memory if `in_place`."""
+        self._steps.append(step)
+        self._in_place.append(in_place)
+        self._spaces.append(space)
 
     def finish(self) -> None:
         """Make the kernels, and number the work memory after each step; local."""
         if not self._steps:
-            self.add(None, self._places[0], in_place=True)
+            self.add(None, self._spaces[0], in_place=True)
         for step in self._steps:
-            if isinstance(step.run, BlockTransform):
-                step.run.prepare()
+            if isinstance(step, BlockTransform):
+                step.prepare()
         # -1 is the field of the user that is filled in the end.
         self._slots = [-1]
-        for step in reversed(self._steps[1:]):
+        for in_place in reversed(self._in_place[1:]):
             after = self._slots[0]
-            self._slots.insert(0, after if step.in_place else int(after == 0))
+            self._slots.insert(0, after if in_place else int(after == 0))
 
     @property
     def sizes(self) -> list[int]:
         """Bytes of work memory that this rank needs."""
         sizes = [0, 0]
-        for place, slot in zip(self._places[1:], self._slots, strict=True):
+        for space, slot in zip(self._spaces[1:], self._slots, strict=True):
             if slot >= 0:
-                sizes[slot] = max(sizes[slot], place.dtype.itemsize * prod(self._shape(place)))
+                sizes[slot] = max(sizes[slot], space.dtype.itemsize * prod(space.shape))
         return sizes
 
     @property
@@ -238,64 +304,42 @@ class Direction:
     @property
     def kept(self) -> int:
         """Bytes that the serial transforms keep between calls."""
-        runs = [step.run for step in self._steps]
-        return sum(run.nbytes for run in runs if isinstance(run, BlockTransform))
+        return sum(step.nbytes for step in self._steps if isinstance(step, BlockTransform))
 
     def use(self, works: Sequence[Array]) -> None:
         """Make the fields between the steps in work memory."""
         self._fields = [
-            None if slot < 0 else self._field(place, works[slot])
-            for place, slot in zip(self._places[1:], self._slots, strict=True)
+            None
+            if slot < 0
+            else PencilArray.from_block(
+                space.pencil, arrange(works[slot], space.pencil, space.dtype, space.shape)
+            )
+            for space, slot in zip(self._spaces[1:], self._slots, strict=True)
         ]
 
-    def bind(self, u: PencilArray, out: PencilArray) -> PreparedTransform:
+    def bind(self, u: PencilArray, out: PencilArray) -> PreparedSteps:
         """Prepare all steps from `u`, which is kept unless `out` shares its memory; local."""
-        prepared = PreparedTransform([], [])
+        prepared: PreparedSteps = []
         here = u
         for step, field in zip(self._steps, self._fields, strict=True):
             there = out if field is None else field
-            if isinstance(step.run, Transposition):
-                bound, _ = step.run.prepared([here], [there])
-                prepared.moves.append(bound)
-                prepared.calls.append(bound.run)
-            elif isinstance(step.run, BlockTransform):
-                prepared.calls.append(step.run.bind(here.local, there.local))
+            if isinstance(step, Transposition):
+                exchange, _ = step.prepared([here], [there])
+                prepared.append((exchange.reserve, exchange.run))
+            elif isinstance(step, BlockTransform):
+                prepared.append((no_op, step.bind(here.local, there.local)))
             elif here is not there:
-                prepared.calls.append(partial(np.copyto, there.local, here.local))
+                prepared.append((no_op, partial(np.copyto, there.local, here.local)))
             here = there
         return prepared
 
     def free(self) -> None:
         """Release memory and MPI objects."""
         for step in self._steps:
-            if isinstance(step.run, Transposition):
-                step.run.free()
+            if isinstance(step, Transposition):
+                step.free()
         self._steps = []
         self._fields = []
-
-    def _shape(self, place: Place) -> tuple[int, ...]:
-        return (*self._components, *place.pencil.local_shape)
-
-    def _field(self, place: Place, memory: Array) -> PencilArray:
-        block = arrange(memory, place.pencil, place.dtype, self._shape(place))
-        return PencilArray.from_block(place.pencil, block)
-
-
-class PreparedTransform(NamedTuple):
-    """The steps of one direction for given fields."""
-
-    calls: list[Callable[[], object]]
-    moves: list[PreparedExchange]
-
-    def reserve(self) -> None:
-        """Allocate what the transposes need; local."""
-        for move in self.moves:
-            move.reserve()
-
-    def run(self) -> None:
-        """Run all steps. *Collective*."""
-        for call in self.calls:
-            call()
 
 
 work_memory = Attribute(WeakValueDictionary[int, Array])

@@ -1,34 +1,42 @@
-"""Serial transforms of the own block, piece by piece: what is to be done, and in which pieces.
+"""Serial transforms of one piece of a block, which fits the cache of a core: by SciPy, by FFTW.
 
-A kernel (`scipy_kernel`, `fftw_kernel`) transforms one piece, which stays in the cache of a core.
+Dealiasing drops short waves after a forward transform, or adds zeros before a backward one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import partial
-from itertools import product
-from math import prod
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from scipy import fft
 
-from pencils.array.allocation import Array, memory_axes
+from pencils.array.allocation import Array
 from pencils.comm.memory import same_view
-from pencils.comm.pack import no_op
-from pencils.fft.options import AxisTransform
+from pencils.fft.options import (
+    COSINES,
+    FOURIER,
+    SINES,
+    THREE_HALVES,
+    TWO_THIRDS,
+    AxisTransform,
+)
 
-# Bytes of a piece: what is read, and what is written, shall stay in the cache of a core.
-PIECE = 2**18
+Lines: TypeAlias = Sequence[tuple[int, AxisTransform]]
+Change: TypeAlias = Callable[[Array, int, AxisTransform, Array], None]
 
-Key = tuple[slice, ...]
+# Seconds that FFTW may take to find out how to do one transform best: more gains little, and for
+# long lines it would take minutes.
+PLANNING = 0.1
+UNLIMITED = -1.0
 
 
 class Job(NamedTuple):
     """What is to be done with a block: the same for all of its pieces.
 
-    Axes, components included, are in memory order; `lines` come with their axes, in the order of
-    the way forward; `factor` is applied once.
+    Axes, components included, are in memory order; `lines` are pairs of an axis and its transform,
+    in the order of the forward direction; the result is multiplied by `factor`.
     """
 
     before: tuple[int, ...]
@@ -54,138 +62,194 @@ class Job(NamedTuple):
         return self._replace(before=before, after=after)
 
 
-class Kernel(Protocol):
-    """A serial transform of pieces of at most one shape."""
+class ScipyKernel:
+    """Transforms pieces of the shape that its job has, or smaller ones, by SciPy."""
 
-    nbytes: int  # that it keeps between calls
+    nbytes = 0  # that are kept between calls
+
+    def __init__(self, job: Job) -> None:
+        lines = job.lines if job.forward else job.lines[::-1]
+        self._first, *self._rest = [_scipy_step(axis, line, job) for axis, line in lines]
+        self._factor = job.factor
 
     def __call__(self, piece: Array, out: Array) -> None:
         """Transform `piece` into `out`, which may be the same array; else `piece` is kept."""
-        ...
+        result = self._first(piece, overwrite=piece is out)
+        for step in self._rest:
+            result = step(result, overwrite=True)
+        if self._factor != 1:
+            np.multiply(result, self._factor, out=out)
+        elif not same_view(result, out):  # SciPy may have worked in place
+            out[...] = result
 
 
-def pieces_of(job: Job) -> tuple[Job | None, list[Key]]:
-    """Cut a block into pieces: the job of the largest, if there is any, and where they are."""
-    itemsize = max(job.dtype.itemsize, job.dtype_after.itemsize)
-    size = chunk_shape(tuple(map(max, job.before, job.after)), job.whole, PIECE // itemsize)
-    if not prod(job.before):
-        return None, []
-    return job.of_piece(size), list(chunk_keys(job.before, size, job.whole))
+def _scipy_step(axis: int, line: AxisTransform, job: Job) -> Callable[..., Array]:
+    """Return one transform, with what the dealiasing does before or after it."""
+    transform = _scipy_transform(axis, line, job)
+    if line.dealias is None:
+        return transform
+
+    def run(x: Array, *, overwrite: bool) -> Array:
+        if line.dealias == THREE_HALVES and not job.forward:
+            return transform(changed(pad, x, line.modes), overwrite=True)
+        spectrum = transform(x, overwrite=overwrite)
+        if line.dealias == THREE_HALVES:
+            return changed(truncate, spectrum, line.waves)
+        if job.forward:
+            drop(spectrum, axis, line)
+        return spectrum
+
+    def changed(change: Change, x: Array, extent: int) -> Array:
+        result = np.empty(_with_extent(x.shape, axis, extent), x.dtype)
+        change(x, axis, line, result)
+        return result
+
+    return run
 
 
-def trial(job: Job, make: Callable[[Job], Kernel]) -> Callable[[], None]:
-    """Return a call that transforms one piece of a block, of zeros."""
-    piece, _ = pieces_of(job)
-    if piece is None:
-        return lambda: None
-    return partial(
-        make(piece), np.zeros(piece.before, job.dtype), np.empty(piece.after, job.dtype_after)
-    )
+def _scipy_transform(axis: int, line: AxisTransform, job: Job) -> Callable[..., Array]:
+    """Return one transform, without any factor unless it is orthogonal."""
+    fixed: dict[str, Any] = {"axis": axis, "norm": "backward" if job.forward else "forward"}
+    if line.transform == "c2c":
+        function = fft.fft if job.forward else fft.ifft
+    elif line.transform == "r2c":
+        function = fft.rfft if job.forward else fft.irfft
+        fixed["n"] = line.points
+    else:
+        one, other = (fft.dct, fft.idct) if line.transform in COSINES else (fft.dst, fft.idst)
+        function = one if job.forward else other
+        fixed["type"] = line.type
+        if job.orthogonal:
+            fixed["norm"] = "ortho"
+
+    def run(x: Array, *, overwrite: bool) -> Array:
+        result: Array = function(x, overwrite_x=overwrite, **fixed)
+        return result
+
+    return run
 
 
-class BlockTransform:
-    """Serial transforms of whole blocks.
-
-    Parameters
-    ----------
-    job : Job
-        What to do.
-    order : sequence of int
-        Memory order of the space dimensions.
-    make : callable
-        Makes a `Kernel` from the job of a piece.
-    """
-
-    def __init__(self, job: Job, order: Sequence[int], make: Callable[[Job], Kernel]) -> None:
-        self._axes = memory_axes(order, len(job.before) - len(order))
-        self._piece, self._keys = pieces_of(job)
-        self._make = make
-        self._kernel: Kernel | None = None
-
-    def prepare(self) -> None:
-        """Make the kernel; local."""
-        self._kernel = None if self._piece is None else self._make(self._piece)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that are kept between calls."""
-        return 0 if self._kernel is None else self._kernel.nbytes
-
-    def bind(self, source: Array, target: Array) -> Callable[[], None]:
-        """Prepare to transform one own block into another, which may share memory; local."""
-        if self._kernel is None:
-            return no_op
-        if same_view(source, target):
-            return partial(self._transform_in_place, target.transpose(self._axes))
-        if np.may_share_memory(source, target):
-            return partial(self._transform_overlapping, source, target)
-        return partial(self._transform, source, target)
-
-    def _transform_in_place(self, block: Array) -> None:
-        assert self._kernel is not None
-        for key in self._keys:
-            piece = block[key]
-            self._kernel(piece, piece)
-
-    def _transform_overlapping(self, source: Array, target: Array) -> None:
-        """Copy first: pieces would be written before they are read."""
-        self._transform(source.copy("K"), target)
-
-    def _transform(self, source: Array, target: Array) -> None:
-        assert self._kernel is not None
-        here, there = source.transpose(self._axes), target.transpose(self._axes)
-        for key in self._keys:
-            self._kernel(here[key], there[key])
+@cache
+def why_no_fftw() -> str:
+    """Return why mpi4py-fft cannot be used here; empty if it can."""
+    try:
+        import mpi4py_fft.fftw  # noqa: F401
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with it, SciPy can do the work
+        return str(error) or type(error).__name__
+    return ""
 
 
-def chunk_shape(shape: Sequence[int], whole: Collection[int], most: int) -> tuple[int, ...]:
-    """Choose pieces of a block in memory order that hold about `most` elements.
+def suits_fftw(job: Job) -> bool:
+    """Whether FFTW can do a job: it has no orthogonal cosine and sine transforms."""
+    if why_no_fftw():
+        return False
+    from mpi4py_fft import fftw
 
-    Parameters
-    ----------
-    shape : sequence of int
-        Shape of the block, slowest axis first.
-    whole : collection of int
-        Axes that are not cut.
-    most : int
-        Elements that a piece may have, unless one line along `whole` has more.
-
-    Returns
-    -------
-    tuple of int
-        Shape of the pieces; the last ones along an axis may be smaller.
-
-    Examples
-    --------
-    >>> chunk_shape((10, 9, 8), {2}, 40)
-    (1, 5, 8)
-    """
-    chosen = [n if axis in whole else 1 for axis, n in enumerate(shape)]
-    for axis in reversed(range(len(shape))):
-        room = most // max(1, prod(chosen))
-        if axis in whole or shape[axis] == 0:
-            continue
-        if room < shape[axis]:
-            pieces = -(-shape[axis] // max(1, room))
-            chosen[axis] = -(-shape[axis] // pieces)
-            break
-        chosen[axis] = shape[axis]
-    return tuple(chosen)
+    if fftw.fftlib.get(job.dtype.char.upper()) is None:  # built without this precision
+        return False
+    return not (job.orthogonal and any(line.keeps_type for _, line in job.lines))
 
 
-def chunk_keys(shape: Sequence[int], chunk: Sequence[int], whole: Collection[int]) -> Iterator[Key]:
-    """Yield slices of every piece; those along `whole` take everything there is.
+class FFTWKernel:
+    """Transforms pieces as `ScipyKernel` does, by FFTW, in memory of its own."""
 
-    Examples
-    --------
-    >>> list(chunk_keys((3, 8), (2, 8), {1}))
-    [(slice(0, 2, None), slice(None, None, None)), (slice(2, 3, None), slice(None, None, None))]
-    """
-    along = [
-        [slice(None)] if axis in whole else [slice(i, min(n, i + size)) for i in range(0, n, size)]
-        for axis, (n, size) in enumerate(zip(shape, chunk, strict=True))
-    ]
-    yield from product(*along)
+    def __init__(self, job: Job) -> None:
+        from mpi4py_fft import fftw
+
+        self._fftw = fftw
+        self._forward = job.forward
+        self.nbytes = 0
+        self._steps: list[Callable[[], object]] = []
+        self._source = here = self._memory(job.before, job.dtype)
+        for lines in _together(job):
+            here = self._add(lines, here)
+        self._target = here
+        self._factor = job.factor
+        self._source[...] = 0  # planning leaves anything there
+
+    def __call__(self, piece: Array, out: Array) -> None:
+        """Transform `piece` into `out`, which may be the same array; else `piece` is kept."""
+        source, target = self._source, self._target
+        if piece.shape != source.shape:
+            source = source[tuple(map(slice, piece.shape))]
+            target = target[tuple(map(slice, out.shape))]
+        source[...] = piece
+        for step in self._steps:
+            step()
+        if self._factor != 1:
+            np.multiply(target, self._factor, out=out)
+        else:
+            out[...] = target
+
+    def _add(self, lines: Lines, here: Array) -> Array:
+        """Plan transforms that FFTW does at once, with what comes before or after."""
+        axis, line = lines[0]
+        padded = line.dealias == THREE_HALVES
+        if padded and not self._forward:
+            here = self._changed(pad, axis, line, here, line.modes)
+        there = self._planned(lines, here)
+        if padded and self._forward:
+            return self._changed(truncate, axis, line, there, line.waves)
+        for axis, line in lines:
+            if line.dealias == TWO_THIRDS and self._forward:
+                self._steps.append(partial(drop, there, axis, line))
+        return there
+
+    def _planned(self, lines: Lines, here: Array) -> Array:
+        """Plan transforms; of Fourier ones the last may halve its axis, or double it."""
+        fftw, (axis, line) = self._fftw, lines[-1]
+        if line.transform == "r2c":
+            shape = _with_extent(here.shape, axis, line.modes if self._forward else line.points)
+            char = here.dtype.char
+            dtype = np.dtype(char.upper() if self._forward else char.lower())
+            kind = fftw.R2C if self._forward else fftw.C2R
+        else:
+            shape, dtype = here.shape, here.dtype
+            kind = fftw.C2C_FORWARD if self._forward else fftw.C2C_BACKWARD
+        there = self._memory(shape, dtype)
+        pair = here, there
+        if line.keeps_type:
+            pair = _as_real(here), _as_real(there)
+            tables = (fftw.dct_type, fftw.dst_type, fftw.idct_type, fftw.idst_type)
+            kind = tables[(line.transform in SINES) + 2 * (not self._forward)][line.type]
+        axes = tuple(axis for axis, _ in lines)
+        fftw.set_timelimit(PLANNING)
+        try:
+            self._steps.append(fftw.get_planned_FFT(*pair, axes, kind))
+        finally:
+            fftw.set_timelimit(UNLIMITED)  # plans of others are not bounded
+        return there
+
+    def _changed(
+        self, change: Change, axis: int, line: AxisTransform, here: Array, extent: int
+    ) -> Array:
+        there = self._memory(_with_extent(here.shape, axis, extent), here.dtype)
+        self._steps.append(partial(change, here, axis, line, there))
+        return there
+
+    def _memory(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+        memory: Array = self._fftw.aligned(shape, dtype=dtype)
+        self.nbytes += memory.nbytes
+        return memory
+
+
+def _together(job: Job) -> list[Lines]:
+    """Put Fourier transforms together that FFTW can do at once; the halved axis comes last."""
+    if all(line.transform in FOURIER and line.dealias != THREE_HALVES for _, line in job.lines):
+        return [job.lines[::-1]]
+    return [[entry] for entry in (job.lines if job.forward else job.lines[::-1])]
+
+
+def _as_real(array: Array) -> Array:
+    """View complex numbers as pairs of real ones along another axis."""
+    if array.dtype.kind != "c":
+        return array
+    pairs: Array = array.view(array.real.dtype).reshape(*array.shape, 2)
+    return pairs
+
+
+def _with_extent(shape: Sequence[int], axis: int, extent: int) -> tuple[int, ...]:
+    return (*shape[:axis], extent, *shape[axis + 1 :])
 
 
 def truncate(spectrum: Array, axis: int, line: AxisTransform, out: Array) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -28,25 +27,12 @@ DEALIAS = (TWO_THIRDS, THREE_HALVES)
 PI = np.longdouble("3.14159265358979323846264338327950288")
 
 
-@dataclass(frozen=True, slots=True)
-class AxisTransform:
-    """The transform along one axis.
-
-    Parameters
-    ----------
-    axis : int
-        The dimension.
-    transform : str
-        One of `FOURIER`, `COSINES` and `SINES`.
-    resolution : int
-        Points of the pencil along the axis.
-    dealias : str or None
-        One of `DEALIAS`: short waves are zeroed, or there are half as many points more.
-    """
+class AxisTransform(NamedTuple):
+    """The transform along one axis."""
 
     axis: int
-    transform: str
-    resolution: int
+    transform: str  # one of `FOURIER`, `COSINES` and `SINES`
+    resolution: int  # points of the pencil along the axis
     dealias: str | None = None
 
     @property
@@ -114,30 +100,11 @@ class AxisTransform:
         return 2 * (points + ends)
 
 
-def check_line(line: AxisTransform) -> AxisTransform:
-    """Check that there are points enough, and return the line.
-
-    Raises
-    ------
-    ArgumentError
-        If there are not.
-    """
-    least = 2 if line.transform == "dct1" else 1
-    if line.resolution < least:
-        msg = (
-            f"{line.transform} along axis {line.axis} needs at least {least} points, "
-            f"not {line.resolution}"
-        )
-        raise ArgumentError(msg)
-    return line
-
-
 Axes = Sequence[int] | int | None
 Choice = str | None | Sequence[str | None] | Mapping[int, str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """A distributed transform, in one form; `lines` in the order in which they are wanted."""
 
     pencil: Pencil
@@ -170,10 +137,10 @@ class Wanted:
         return self._shape({line.axis: line.waves for line in self.lines})
 
     @property
-    def facts(self) -> dict[str, object]:
+    def signature(self) -> dict[str, object]:
         """What all ranks must agree on, by name."""
         return {
-            "pen": self.pencil,
+            "pencil": self.pencil,
             "dtype": self.dtype,
             "axes": tuple(line.axis for line in self.lines),
             "transforms": tuple(line.transform for line in self.lines),
@@ -190,7 +157,7 @@ class Wanted:
 
 
 def as_wanted(
-    pen: Pencil,
+    pencil: Pencil,
     *,
     dtype: DTypeLike,
     axes: Axes,
@@ -202,42 +169,42 @@ def as_wanted(
     output: Pencil | None,
     check: bool,
 ) -> Wanted:
-    """Check all arguments of `PencilFFT`; local.
-
-    Raises
-    ------
-    ArgumentError, TypeError, PencilMismatchError
-        If one does not fit.
-    """
-    check_type("pen", pen, Pencil)
+    """Check all arguments of `PencilFFT`; local."""
+    check_type("pencil", pencil, Pencil)
     element = as_dtype(dtype)
     if element.char not in "fdgFDG" or not element.isnative:
         msg = f"dtype {element} cannot be transformed; use a real or complex type such as float32"
         raise ArgumentError(msg)
-    dims = tuple(range(pen.ndim)) if axes is None else as_dims("axes", axes, pen.ndim)
-    names = _as_names(dims, transforms, pen.ndim, real=element.kind == "f")
-    ways = _as_each("dealias", dims, dealias, pen.ndim, (None, *DEALIAS))
+    dims = tuple(range(pencil.ndim)) if axes is None else as_dims("axes", axes, pencil.ndim)
+    names = _as_names(dims, transforms, pencil.ndim, real=element.kind == "f")
+    ways = _as_each("dealias", dims, dealias, pencil.ndim, (None, *DEALIAS))
     lines = tuple(
-        check_line(
-            AxisTransform(dim, names[dim], pen.shape[dim], _way(dim, names[dim], ways, dealias))
-        )
+        AxisTransform(dim, names[dim], pencil.shape[dim], _way(dim, names[dim], ways, dealias))
         for dim in reversed(dims)
         if names[dim] != "none"
     )
+    for line in lines:
+        least = 2 if line.transform == "dct1" else 1
+        if line.resolution < least:
+            msg = (
+                f"{line.transform} along axis {line.axis} needs at least {least} points, "
+                f"not {line.resolution}"
+            )
+            raise ArgumentError(msg)
     if normalize not in NORMS:
         msg = f"normalize={normalize!r} must be one of {', '.join(NORMS)}"
         raise ArgumentError(msg)
-    wanted = Wanted(
-        pencil=pen,
-        dtype=element,
-        lines=lines,
-        components=as_components(components),
-        normalize=normalize,
-        backend=backend,
-        output=output,
-        check=bool(check),
-    )
-    _check_output(wanted)
+    lead = as_components(components)
+    wanted = Wanted(pencil, element, lines, lead, normalize, backend, output, bool(check))
+    if output is None:
+        return wanted
+    check_type("output", output, Pencil)
+    if output.shape != wanted.waves or not output.same_ranks(pencil):
+        msg = (
+            f"output must have the shape {wanted.waves} of the waves, over the processes of "
+            f"pencil:\n{output!r}\n{pencil!r}"
+        )
+        raise PencilMismatchError(msg)
     return wanted
 
 
@@ -304,16 +271,3 @@ def _way(dim: int, name: str, ways: dict[int, str | None], dealias: Choice) -> s
         msg = f"dealias={dealias!r}: axis {dim} has {name!r}; only Fourier axes are dealiased"
         raise ArgumentError(msg)
     return None
-
-
-def _check_output(wanted: Wanted) -> None:
-    output = wanted.output
-    if output is None:
-        return
-    check_type("output", output, Pencil)
-    if output.shape != wanted.waves or not output.same_ranks(wanted.pencil):
-        msg = (
-            f"output must have the shape {wanted.waves} of the waves, over the processes of pen:"
-            f"\n{output!r}\n{wanted.pencil!r}"
-        )
-        raise PencilMismatchError(msg)

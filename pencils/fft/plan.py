@@ -9,27 +9,26 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pencils.array.base import checks
-from pencils.array.operands import FieldSpec, check_out, check_source, topology_among
+from pencils.array.operands import check_out, check_source, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.distribute.localgrid import LocalGrid, localgrid
 from pencils.errors import ArgumentError
 from pencils.fft.execute import (
     AUTO,
-    Direction,
-    PreparedTransform,
+    PreparedSteps,
     check_backend,
-    choose_library,
+    choose_backend,
     find_work,
     make_directions,
 )
 from pencils.fft.options import NORMS, PI, Axes, Choice, as_wanted
-from pencils.fft.stages import Place, plan_route
+from pencils.fft.stages import Space, plan_route
 from pencils.pencil import Pencil
 from pencils.plan import Agreement, Plan
 
 
-class PencilFFT(Plan[PreparedTransform]):
+class PencilFFT(Plan[PreparedSteps]):
     """Reusable plan of a transform over the whole grid. Making it is *Collective*.
 
     Serial transforms along dimensions that are not decomposed alternate with transposes. Components
@@ -38,7 +37,7 @@ class PencilFFT(Plan[PreparedTransform]):
 
     Parameters
     ----------
-    pen : Pencil
+    pencil : Pencil
         The pencil of the fields in physical space; with ``dealias="3/2"`` that of their resolution.
     dtype : dtype, optional
         Element type of the fields in physical space, real or complex.
@@ -57,7 +56,7 @@ class PencilFFT(Plan[PreparedTransform]):
         For products of fields, along Fourier axes: "2/3" zeroes waves from n/3 on, on the way
         forward; "3/2" has 3/2 as many points in physical space, and drops waves beyond the
         resolution on the way forward. Waves mean the same as without. Finer points are cut by the
-        rule of `pen`, and by "first" where that gives explicit bounds.
+        rule of `pencil`, and by "first" where that gives explicit bounds.
     backend : {"auto", "scipy", "fftw"}, optional
         Library of the serial transforms; "auto" measures which is faster, and may choose otherwise
         in another run. FFTW (mpi4py-fft) measures, too, when it plans: only "scipy" rounds the same
@@ -98,7 +97,7 @@ class PencilFFT(Plan[PreparedTransform]):
 
     def __init__(
         self,
-        pen: Pencil,
+        pencil: Pencil,
         dtype: DTypeLike = float,
         axes: Axes = None,
         transforms: Choice = None,
@@ -110,10 +109,10 @@ class PencilFFT(Plan[PreparedTransform]):
         output: Pencil | None = None,
         check: bool = True,
     ) -> None:
-        topology = topology_among(pen, output)
+        topology = topology_among(pencil, output)
         with agreed(topology.comm, "PencilFFT") as agree:
             wanted = as_wanted(
-                pen,
+                pencil,
                 dtype=dtype,
                 axes=axes,
                 transforms=transforms,
@@ -124,19 +123,18 @@ class PencilFFT(Plan[PreparedTransform]):
                 output=output,
                 check=check,
             )
-            agree(**wanted.facts)
+            agree(**wanted.signature)
         self._wanted = wanted
         serials = plan_route(wanted)
-        self.input_pencil = serials[0].before
-        self.output_pencil = wanted.output or serials[-1].after
-        self._physical = Place(self.input_pencil, wanted.dtype)
-        self._spectral = Place(self.output_pencil, serials[-1].dtype_after)
-        backends = [choose_library(serial, wanted) for serial in serials]
+        self._physical, last = serials[0].start, serials[-1].end
+        self._spectral = last._replace(pencil=wanted.output or last.pencil)
+        self.input_pencil, self.output_pencil = self._physical.pencil, self._spectral.pencil
+        backends = [choose_backend(serial, wanted) for serial in serials]
         self._libraries = [b for serial, b in zip(serials, backends, strict=True) if serial.lines]
         ends = self._physical, self._spectral
         self._forward, self._backward = make_directions(wanted, serials, ends, backends)
         sizes = list(map(max, self._forward.sizes, self._backward.sizes))
-        self._works = find_work(pen, sizes)
+        self._works = find_work(pencil, sizes)
         self._forward.use(self._works)
         self._backward.use(self._works)
         super().__init__(topology, check=wanted.check)
@@ -185,8 +183,7 @@ class PencilFFT(Plan[PreparedTransform]):
         PencilMismatchError, ArgumentError, TypeError
             If a field does not fit the plan; on every rank, unless the plan does not check.
         """
-        ends = self._physical, self._spectral
-        return self._transform("forward", self._forward, ends, u, out)
+        return self._transform("forward", (self._physical, self._spectral), u, out)
 
     def backward(self, u_hat: PencilArray, out: PencilArray | None = None) -> PencilArray:
         """Transform waves to the field. *Collective*.
@@ -208,8 +205,7 @@ class PencilFFT(Plan[PreparedTransform]):
         PencilMismatchError, ArgumentError, TypeError
             As `forward`.
         """
-        ends = self._spectral, self._physical
-        return self._transform("backward", self._backward, ends, u_hat, out)
+        return self._transform("backward", (self._spectral, self._physical), u_hat, out)
 
     def wavenumbers(self, lengths: float | Sequence[float] | None = None) -> LocalGrid:
         """Wave numbers of the entries of `output_pencil`, each a field along one dimension.
@@ -246,27 +242,29 @@ class PencilFFT(Plan[PreparedTransform]):
         self._works = []
 
     def _transform(
-        self,
-        call: str,
-        direction: Direction,
-        ends: tuple[Place, Place],
-        u: PencilArray,
-        out: PencilArray | None,
+        self, call: str, ends: tuple[Space, Space], u: PencilArray, out: PencilArray | None
     ) -> PencilArray:
-        def bind(_: Agreement) -> tuple[PreparedTransform, PencilArray]:
-            self._check_fields(ends, u, out)
-            target = self._allocated(ends[1]) if out is None else out
-            key = call, id(u), id(target)
+        start, end = ends
+        forward = start is self._physical
+        direction = self._forward if forward else self._backward
+
+        def bind(_: Agreement) -> tuple[PreparedSteps, PencilArray]:
+            check_source(u, start.pencil, start.spec, "u" if forward else "u_hat")
+            check_out(out, end.pencil, end.spec)
+            target = PencilArray.allocated(end.pencil, *end.spec) if out is None else out
+            key = forward, id(u), id(target)
             prepared = self._found(key)
             if prepared is None:
                 prepared = direction.bind(u, target)
                 if out is not None:
                     self._remember(key, prepared, [u, out])
-            prepared.reserve()
+            for reserve, _run in prepared:
+                reserve()
             return prepared, target
 
         prepared, target = self._prepare(call, bind)
-        prepared.run()
+        for _, run in prepared:
+            run()
         if checks.on:
             target.mark_written()
         return target
@@ -276,18 +274,6 @@ class PencilFFT(Plan[PreparedTransform]):
         super()._check_open()
         if self.input_pencil.topology.freed or self.output_pencil.topology.freed:
             raise ArgumentError(self._freed_text)
-
-    def _check_fields(
-        self, ends: tuple[Place, Place], u: PencilArray, out: PencilArray | None
-    ) -> None:
-        source, target = ends
-        none: frozenset[int] = frozenset()
-        name = "u" if source is self._physical else "u_hat"
-        check_source(u, source.pencil, FieldSpec(source.dtype, self.components, none), name)
-        check_out(out, target.pencil, FieldSpec(target.dtype, self.components, none))
-
-    def _allocated(self, place: Place) -> PencilArray:
-        return PencilArray.allocated(place.pencil, place.dtype, self.components)
 
     def _describe(self) -> str:
         wanted = self._wanted

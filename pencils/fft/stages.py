@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pencils.array.allocation import memory_axes
+from pencils.array.operands import FieldSpec
 from pencils.fft.kernels import Job
 from pencils.fft.options import AxisTransform, Wanted
 from pencils.pencil import Pencil
@@ -24,26 +25,16 @@ TOGETHER = 2**20
 
 
 class Stage(NamedTuple):
-    """What happens between two transposes.
+    """What happens between two transposes."""
 
-    `decomp` are the decomposed dimensions by axis of the process grid `grid`; `axes` are
-    transformed there, in this order.
-    """
-
-    decomp: tuple[int, ...]
-    grid: tuple[int, ...]
-    axes: tuple[int, ...]
+    decomp: tuple[int, ...]  # decomposed dimensions
+    grid: tuple[int, ...]  # processes along each of them
+    axes: tuple[int, ...]  # transformed in this order
 
 
 # Transposes, axes of the grid that move, cuts with empty blocks, order of the axes done, points in
 # the largest blocks: what comes first counts most.
 _Cost = tuple[int, int, int, tuple[int, ...], int]
-
-
-class _State(NamedTuple):
-    decomp: tuple[int, ...]
-    grid: tuple[int, ...]
-    remaining: tuple[int, ...]  # in the order in which they are wanted
 
 
 def plan_stages(
@@ -87,13 +78,13 @@ def plan_stages(
     Stage(decomp=(0, 2), grid=(2, 3), axes=(1,))
     Stage(decomp=(1, 2), grid=(2, 3), axes=(0,))
     """
-    rank = {axis: place for place, axis in enumerate(axes)}
-    start = _State(tuple(decomp), tuple(grid), tuple(axes))
+    rank = {axis: number for number, axis in enumerate(axes)}
+    start = Stage(tuple(decomp), tuple(grid), tuple(axes))
     ties = count()  # of equal costs the first one found wins
     nothing: _Cost = (0, 0, 0, (), 0)
     path: tuple[Stage, ...] = ()
-    heap = [(nothing, next(ties), start, path)]
-    seen: set[_State] = set()
+    heap = [(nothing, next(ties), start, path)]  # axes of these stages are still to be done
+    seen: set[Stage] = set()
     while heap:
         cost, _, state, path = heappop(heap)
         if state in seen:
@@ -101,43 +92,39 @@ def plan_stages(
         seen.add(state)
         done = _possible(state, first, free)
         path = (*path, Stage(state.decomp, state.grid, done))
-        remaining = tuple(axis for axis in state.remaining if axis not in done)
+        remaining = tuple(axis for axis in state.axes if axis not in done)
         if not remaining:
             return list(path)
         order = (*cost[3], *(rank[axis] for axis in done))
-        for new_decomp, new_grid in _moves(state._replace(remaining=remaining), len(shape)):
+        for new_decomp, new_grid in _moves(state._replace(axes=remaining), len(shape)):
             parts = dict(zip(new_decomp, new_grid, strict=True))
             moved = sum(_whole(state, dim) for dim, p in parts.items() if p > 1)
             empty = sum(p > shape[dim] for dim, p in parts.items())
             largest = prod(-(-n // parts.get(dim, 1)) for dim, n in enumerate(shape))
             price = cost[0] + 1, cost[1] + moved, cost[2] + empty, order, cost[4] + largest
-            after = _State(new_decomp, new_grid, remaining)
+            after = Stage(new_decomp, new_grid, remaining)
             if after not in seen and _possible(after, first, free):
                 heappush(heap, (price, next(ties), after, path))
-    return [Stage(start.decomp, start.grid, ()), _collected(start, first, free)]
+    # A 1-D grid: all points are collected on one process.
+    done = _possible(start._replace(grid=(1,)), first, free)
+    return [start._replace(axes=()), start._replace(axes=done)]
 
 
-def _collected(start: _State, first: int | None, free: Sequence[int]) -> Stage:
-    """Return the stage of a 1-D grid: all points are on one process."""
-    whole = _State(start.decomp, (1,), start.remaining)
-    return Stage(start.decomp, start.grid, _possible(whole, first, free))
-
-
-def _whole(state: _State, dim: int) -> bool:
+def _whole(state: Stage, dim: int) -> bool:
     return all(d != dim or p == 1 for d, p in zip(state.decomp, state.grid, strict=True))
 
 
-def _possible(state: _State, first: int | None, free: Sequence[int]) -> tuple[int, ...]:
+def _possible(state: Stage, first: int | None, free: Sequence[int]) -> tuple[int, ...]:
     """Axes that can be transformed now, `first` before those that have to wait for it."""
-    here = [axis for axis in state.remaining if _whole(state, axis)]
-    if first in state.remaining:
+    here = [axis for axis in state.axes if _whole(state, axis)]
+    if first in state.axes:
         if first not in here:
             return tuple(axis for axis in here if axis in free)
-        here.sort(key=lambda axis: (axis != first, state.remaining.index(axis)))
+        here.sort(key=lambda axis: (axis != first, state.axes.index(axis)))
     return tuple(here)
 
 
-def _moves(state: _State, ndim: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+def _moves(state: Stage, ndim: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
     """List the decompositions that one transpose leads to and that may make progress."""
     whole = [dim for dim in range(ndim) if _whole(state, dim)]
     if not whole and ndim > 1:  # all dimensions are decomposed: fewer have to be
@@ -149,7 +136,7 @@ def _moves(state: _State, ndim: int) -> Iterator[tuple[tuple[int, ...], tuple[in
     waiting = [
         axis
         for axis, (dim, parts) in enumerate(zip(state.decomp, state.grid, strict=True))
-        if parts > 1 and dim in state.remaining
+        if parts > 1 and dim in state.axes
     ]
     for size in range(1, min(len(waiting), len(whole)) + 1):
         for moving in combinations(waiting, size):
@@ -167,56 +154,54 @@ def _moved(decomp: tuple[int, ...], moves: dict[int, int]) -> tuple[int, ...]:
     return tuple(new)
 
 
-class Place(NamedTuple):
-    """The pencil and element type of values between two steps."""
+class Space(NamedTuple):
+    """The pencil, element type and components of fields between two steps."""
 
     pencil: Pencil
     dtype: np.dtype[Any]
+    components: tuple[int, ...]
+
+    @property
+    def spec(self) -> FieldSpec:
+        """The spec of its fields."""
+        return FieldSpec(self.dtype, self.components, frozenset())
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the own block."""
+        return (*self.components, *self.pencil.local_shape)
 
 
 class SerialTransform(NamedTuple):
-    """One serial transform, along `lines` at once, from fields of one pencil to another."""
+    """One serial transform, along `lines` at once, from one space to another."""
 
-    before: Pencil
-    after: Pencil
-    dtype: np.dtype[Any]
-    dtype_after: np.dtype[Any]
+    start: Space
+    end: Space
     lines: tuple[AxisTransform, ...]
-
-    @property
-    def start(self) -> Place:
-        """Where values are before."""
-        return Place(self.before, self.dtype)
-
-    @property
-    def end(self) -> Place:
-        """Where waves are after."""
-        return Place(self.after, self.dtype_after)
 
 
 def plan_route(wanted: Wanted) -> list[SerialTransform]:
     """List the serial transforms between transposes, in forward order. *Collective*."""
-    here = wanted.pencil
-    if wanted.points != here.shape:
-        splits = _splits(here, wanted.points, here.process_shape, whole=())
-        here = here.with_(shape=wanted.points, splits=splits)
+    pencil = wanted.pencil
+    if wanted.points != pencil.shape:
+        splits = _splits(pencil, wanted.points, pencil.process_shape, whole=())
+        pencil = pencil.with_(shape=wanted.points, splits=splits)
     lines = {line.axis: line for line in wanted.lines}
     stages = plan_stages(
         wanted.waves,
-        here.decomp,
-        here.grid,
+        pencil.decomp,
+        pencil.grid,
         tuple(lines),
         first=wanted.first,
         free=[axis for axis, line in lines.items() if line.keeps_type],
     )
     serials: list[SerialTransform] = []
-    dtype = wanted.dtype
+    here = Space(pencil, wanted.dtype, wanted.components)
     for number, stage in enumerate(stages):
-        here = _laid(here, stage) if number else here
-        for together in _groups([lines[axis] for axis in stage.axes], dtype):
-            serial = _serial_transform(here, dtype, together)
-            serials.append(serial)
-            here, dtype = serial.after, serial.dtype_after
+        here = here._replace(pencil=_laid(here.pencil, stage)) if number else here
+        for together in _groups([lines[axis] for axis in stage.axes], here.dtype):
+            serials.append(_serial_transform(here, together))
+            here = serials[-1].end
     return serials
 
 
@@ -235,31 +220,26 @@ def job_of(
     serial: SerialTransform, wanted: Wanted, *, forward: bool, factor: np.longdouble | int
 ) -> Job:
     """Describe the work on the block of this rank."""
-    lead = len(wanted.components)
-    axes = memory_axes(serial.before.order, lead)
     start, end = (serial.start, serial.end) if forward else (serial.end, serial.start)
-    shapes = [(*wanted.components, *place.pencil.local_shape) for place in (start, end)]
-    before, after = (tuple(shape[axis] for axis in axes) for shape in shapes)
+    lead = len(wanted.components)
+    axes = memory_axes(start.pencil.order, lead)
+    before, after = (tuple(space.shape[axis] for axis in axes) for space in (start, end))
     lines = tuple((axes.index(lead + line.axis), line) for line in serial.lines)
     orthogonal = wanted.normalize == "ortho"
     scale = wanted.real.type(factor)
     return Job(before, after, start.dtype, end.dtype, lines, forward, orthogonal, scale)
 
 
-def _serial_transform(
-    before: Pencil, dtype: np.dtype[Any], lines: Sequence[AxisTransform]
-) -> SerialTransform:
+def _serial_transform(start: Space, lines: Sequence[AxisTransform]) -> SerialTransform:
+    before = after = start.pencil
     waves = {line.axis: line.waves for line in lines}
     shape = tuple(waves.get(dim, n) for dim, n in enumerate(before.shape))
-    after = before
     if shape != before.shape:
-        after = before.with_(
-            shape=shape, splits=_splits(before, shape, before.process_shape, waves)
-        )
+        splits = _splits(before, shape, before.process_shape, waves)
+        after = before.with_(shape=shape, splits=splits)
     halved = any(line.transform == "r2c" for line in lines)
-    return SerialTransform(
-        before, after, dtype, np.result_type(dtype, "F") if halved else dtype, tuple(lines)
-    )
+    dtype = np.result_type(start.dtype, "F") if halved else start.dtype
+    return SerialTransform(start, Space(after, dtype, start.components), tuple(lines))
 
 
 def _laid(here: Pencil, stage: Stage) -> Pencil:

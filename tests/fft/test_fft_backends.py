@@ -10,7 +10,7 @@ from mpi_helpers import raise_together
 import pencils
 from pencils.errors import ArgumentError
 from pencils.fft import PencilFFT
-from pencils.fft.fftw_kernel import why_no_fftw
+from pencils.fft.kernels import why_no_fftw
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

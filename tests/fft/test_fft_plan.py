@@ -8,7 +8,7 @@ from fft_cases import close, draw, forward, random_names, random_shape
 from mpi_helpers import random_pencil
 
 import pencils
-from pencils.fft import PencilFFT, kernels, stages
+from pencils.fft import PencilFFT, execute, stages
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -211,7 +211,7 @@ def test_a_field_becomes_its_waves(comm, backend):
 @pytest.mark.parametrize("dtype", ["f8", "c16"])
 def test_fields_that_overlap_in_any_way(comm, backend, dtype, monkeypatch):
     """Shifted by some numbers, or taking turns in memory."""
-    monkeypatch.setattr(kernels, "PIECE", 100)
+    monkeypatch.setattr(execute, "PIECE", 100)
     a = draw((6, 4, 4), dtype)
     pen = pencils.Pencil(a.shape, comm, decomp=0)
     with PencilFFT(pen, dtype, axes=(1, 2), backend=backend) as plan:
@@ -242,7 +242,7 @@ def test_fields_that_overlap_in_any_way(comm, backend, dtype, monkeypatch):
 def test_large_planes_are_transformed_axis_by_axis(comm, backend, together, monkeypatch):
     """What does not fit in the cache is gone through once for each axis, or for some of them."""
     monkeypatch.setattr(stages, "TOGETHER", together)
-    monkeypatch.setattr(kernels, "PIECE", 500)
+    monkeypatch.setattr(execute, "PIECE", 500)
     shape = (6, 4, 5, 3)
     pen = pencils.Pencil(shape, comm, decomp=0)
     a = draw(shape, float)

@@ -12,7 +12,7 @@ from mpi_helpers import everywhere
 
 import pencils
 from pencils.errors import ArgumentError, PencilMismatchError
-from pencils.fft import PencilFFT, kernels, stages
+from pencils.fft import PencilFFT, execute, stages
 from pencils.fft.execute import work_memory
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -63,9 +63,9 @@ def in_shared_memory(topology):
     """Count bytes of this rank in use."""
     windows = {id(window): window for pool in pools(topology) for window in pool._windows}
     for window in windows.values():
-        window._merge_returned()
+        window._merge_released()
     whole = sum(size for window in windows.values() for _, size in window._whole)
-    return whole - sum(size for window in windows.values() for _, size in window._free)
+    return whole - sum(size for window in windows.values() for _, size in window._gaps)
 
 
 def pools(topology):
@@ -163,7 +163,7 @@ def test_many_plans(comm):
 
 
 def test_a_call_with_a_field_to_fill_allocates_only_pieces(comm, backend, monkeypatch):
-    monkeypatch.setattr(kernels, "PIECE", 2**14)
+    monkeypatch.setattr(execute, "PIECE", 2**14)
     monkeypatch.setattr(stages, "TOGETHER", 2**15)
     pen = pencils.Pencil((32, 32, 32), comm)
     with PencilFFT(pen, complex, backend=backend) as plan:

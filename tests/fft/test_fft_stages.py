@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pencils.fft import stages
-from pencils.fft.kernels import chunk_keys, chunk_shape
+from pencils.fft.execute import chunk_keys, chunk_shape
 from pencils.fft.stages import Stage, plan_stages
 
 
