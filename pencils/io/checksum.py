@@ -9,16 +9,20 @@ flipped signs do in a plain sum.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import gcd, prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm.pack import compiled
+from pencils.comm.reduce import allreduce
 from pencils.layout import Box
+
+if TYPE_CHECKING:
+    from pencils.comm.mpi import MPI
 
 Words = NDArray[np.uint64]
 
@@ -60,6 +64,12 @@ def checksum_box(data: NDArray[Any], start: Sequence[int], shape: Sequence[int])
         part: tuple[Any, ...] = (*piece.slices(), ...)  # an array even of a single element
         total += _mixed_sum(_words(data[part]), first, ramp)
     return total % _MODULUS
+
+
+def add_sums(comm: MPI.Intracomm, sums: Mapping[str, int]) -> dict[str, int]:
+    """Add the parts of checksums that all ranks have. *Collective*."""
+    totals = allreduce(comm, np.array(list(sums.values()), np.uint64), np.add)
+    return dict(zip(sums, map(int, totals), strict=True))
 
 
 def _words_each(dtype: np.dtype[Any]) -> int:

@@ -23,8 +23,7 @@ from pencils.array.operands import topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
-from pencils.comm.reduce import allreduce
-from pencils.io.checksum import checksum, checksum_box
+from pencils.io.checksum import add_sums, checksum, checksum_box
 from pencils.io.chunks import chunk_box, count_chunks, enlarge
 from pencils.io.file_access import on_root, shown
 from pencils.io.file_info import Access, DatasetInfo, FileInfo, damaged, decode
@@ -306,12 +305,11 @@ def _read_boxes(path: str, targets: Sequence[ReadTarget]) -> dict[str, int]:
 
 def _compare(comm: MPI.Intracomm, call: str, file: FileInfo, sums: Mapping[str, int]) -> None:
     """Compare checksums with those in the file; raise CheckpointError. *Collective*."""
-    datasets = [one for one in file.datasets if one.checksum is not None]
-    if not datasets:
+    wanted = {one.name: one.checksum for one in file.datasets if one.checksum is not None}
+    if not wanted:
         return
-    mine = np.array([sums.get(one.name, 0) for one in datasets], np.uint64)
-    pairs = zip(datasets, allreduce(comm, mine, np.add), strict=True)
-    bad = [one.name for one, total in pairs if one.checksum != total]
+    totals = add_sums(comm, {name: sums.get(name, 0) for name in wanted})
+    bad = [name for name in wanted if totals[name] != wanted[name]]
     if bad:
         with agreed(comm, call):
             if comm.rank == 0:

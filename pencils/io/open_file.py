@@ -16,9 +16,8 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.fault import CollectiveBlock
 from pencils.comm.file import SharedFile
-from pencils.comm.reduce import allreduce
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
-from pencils.io.checksum import checksum
+from pencils.io.checksum import add_sums, checksum
 from pencils.io.file_access import on_root
 from pencils.io.file_info import Access, DatasetInfo, FileInfo, Identity
 from pencils.io.options import read_path
@@ -315,9 +314,9 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
         """Correct the checksums of what was written. *Collective*."""
         comm = self.ranks.topology.comm
         fields = [one for one in self.values() if one.written and one.dataset.checksum is not None]
-        changes = allreduce(comm, np.array([field.change for field in fields], np.uint64), np.add)
-        pairs = zip([field.dataset for field in fields], map(int, changes), strict=True)
-        sums = {one.name: ((one.checksum or 0) + change) % 2**64 for one, change in pairs}
+        changes = add_sums(comm, {one.dataset.name: one.change for one in fields})
+        old = {one.dataset.name: one.dataset.checksum or 0 for one in fields}
+        sums = {name: (old[name] + changes[name]) % 2**64 for name in old}
         with agreed(comm, "close"):
             if fields and comm.rank == 0:
                 self.info.identity.check_in_place(self.path)

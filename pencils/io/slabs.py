@@ -37,15 +37,23 @@ Run = tuple[int, Array]
 
 
 class FileBlocks(NamedTuple):
-    """Where a field is in a file: pieces of `nbytes` bytes, in C order, begin at `starts`."""
+    """Where a field is in a file: blocks of `nbytes` bytes, in C order, begin at `starts`."""
 
     starts: tuple[int, ...]
     nbytes: int
 
-    def find(self, offset: int) -> int:
-        """Return where the byte at `offset` of the field is in the file."""
-        number, rest = divmod(offset, self.nbytes)
-        return self.starts[number] + rest
+    def pieces(self, run: Run) -> Iterator[tuple[int, int, Array]]:
+        """Cut a run into contiguous pieces of bounded size, each in one block.
+
+        Yields where each piece begins, in bytes of the file and of the field, and the piece.
+        """
+        at, block = run
+        flat = np.ascontiguousarray(block).reshape(-1)
+        while flat.size:
+            number, rest = divmod(at, self.nbytes)
+            count = max(1, min(PIECE_BYTES, self.nbytes - rest) // flat.itemsize)
+            yield self.starts[number] + rest, at, flat[:count]
+            at, flat = at + count * flat.itemsize, flat[count:]
 
 
 def slab_dimension(shape: tuple[int, ...]) -> int:
@@ -98,21 +106,6 @@ def consecutive(
     for index in product(*(range(len(kept)) for kept in ranges[:inner])):
         lead = zip(ranges, index, strides, strict=False)
         yield start + sum(kept[i] * stride for kept, i, stride in lead), index
-
-
-def pieces(run: Run, nbytes: int) -> Iterator[Run]:
-    """Cut a run whose block is contiguous into views of bounded size.
-
-    None contains the bytes before and after a multiple of `nbytes`, the bytes of a chunk.
-    """
-    start, block = run
-    flat, at = block.reshape(-1), 0
-    itemsize = flat.dtype.itemsize
-    while at < flat.size:
-        offset = start + at * itemsize
-        most = max(1, min(PIECE_BYTES, nbytes - offset % nbytes) // itemsize)
-        yield offset, flat[at : at + most]
-        at += most
 
 
 class Slabs:

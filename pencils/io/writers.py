@@ -29,10 +29,9 @@ from pencils.array.creation import empty
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
-from pencils.comm.reduce import allreduce
 from pencils.distribute.gather import gather
 from pencils.distribute.partition import partition
-from pencils.io.checksum import checksum, checksum_box
+from pencils.io.checksum import add_sums, checksum, checksum_box
 from pencils.io.chunked import Packer, bring, check_filters, joined, tile
 from pencils.io.chunks import chunk_box
 from pencils.io.commit import allocate, clean, commit, discard, make_temporary
@@ -41,7 +40,7 @@ from pencils.io.file_access import OnProgress, ignore, on_root, shown, system
 from pencils.io.file_info import DatasetInfo
 from pencils.io.manifest import Extent
 from pencils.io.seal import seal_new
-from pencils.io.slabs import FileBlocks, Slabs, pieces, runs
+from pencils.io.slabs import FileBlocks, Slabs, runs
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -245,20 +244,14 @@ def write_slab(
     with ``summed=False``. Raises OSError on this rank only.
     """
     total = 0
-    for start, block in runs(slab) if slab.extent.layout.is_first_replica(slab.pencil.rank) else ():
-        for offset, piece in pieces((start, np.ascontiguousarray(block)), blocks.nbytes):
-            file.write(blocks.find(offset), piece)
+    for run in runs(slab) if slab.extent.layout.is_first_replica(slab.pencil.rank) else ():
+        for start, at, piece in blocks.pieces(run):
+            file.write(start, piece)
             if summed:
-                total += checksum(piece, first + offset // piece.dtype.itemsize)
+                total += checksum(piece, first + at // piece.itemsize)
             moved(piece.nbytes)
     file.raise_error()
     return total % 2**64
-
-
-def add_sums(comm: MPI.Intracomm, sums: Mapping[str, int]) -> dict[str, int]:
-    """Add the parts of checksums that all ranks have. *Collective*."""
-    totals = allreduce(comm, np.array(list(sums.values()), np.uint64), np.add)
-    return dict(zip(sums, map(int, totals), strict=True))
 
 
 def _begin(

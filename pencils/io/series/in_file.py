@@ -25,6 +25,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.errors import CheckpointError
 from pencils.io.captured_file import CapturedFile, Change, changing
+from pencils.io.checksum import add_sums
 from pencils.io.chunks import count_chunks
 from pencils.io.commit import clean, commit, discard, made, make_temporary
 from pencils.io.file_access import on_root, open_regular
@@ -47,7 +48,7 @@ from pencils.io.options import already_there
 from pencils.io.seal import END_FIELD, differences, open_to_write, repair, seal_again, switch
 from pencils.io.series.state import SUMS, TIME, Column, SeriesState
 from pencils.io.slabs import FileBlocks, Slabs
-from pencils.io.writers import add_sums, write_slab
+from pencils.io.writers import write_slab
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
