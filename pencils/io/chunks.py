@@ -36,8 +36,7 @@ def chunk_box(index: Sequence[int], chunk: Sequence[int], shape: Sequence[int]) 
 def choose_chunk(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     """Choose extents of about `GOOD_BYTES`, as nearly cubes as `shape` allows.
 
-    Dimensions are halved, so that powers of two of ranks have the same number of chunks. The
-    decomposition does not count: the same file results on any number of processes.
+    Dimensions are halved, so that powers of two of ranks have the same number of chunks.
     """
     chunk, parts = list(shape), [1] * len(shape)
     while prod(chunk) * itemsize > GOOD_BYTES and max(chunk) > 1:

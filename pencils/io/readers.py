@@ -149,9 +149,10 @@ def read_targets(
     for name, u in _read_into(into, names).items():
         named[name] = Target(u.pencil, u.halo, u, filled=True)
     default = None
+    pencils = [target.pencil for target in named.values()]
     if isinstance(template, Pencil):
-        default = Target(template, _widths(halo, template))
-    pencils = [target.pencil for target in (*named.values(), *filter(None, [default]))]
+        default = Target(template, as_halo(0 if halo is None else halo, template.ndim))
+        pencils.append(template)
     for pencil in pencils:
         if pencil.size != size or not pencil.same_ranks(pencils[0]):
             msg = (
@@ -175,17 +176,13 @@ def _read_template(template: object, halo: HaloLike | None, *, given: bool) -> d
     for name, thing in template.items():
         read_name(name)
         if isinstance(thing, Pencil):
-            targets[name] = Target(thing, _widths(halo, thing))
+            targets[name] = Target(thing, as_halo(0 if halo is None else halo, thing.ndim))
         elif isinstance(thing, PencilArray):
-            widths = thing.halo if halo is None else _widths(halo, thing.pencil)
+            widths = thing.halo if halo is None else as_halo(halo, thing.pencil.ndim)
             targets[name] = Target(thing.pencil, widths, thing)
         else:
             encode(thing)  # raises TypeError unless it is a value, which needs no target
     return targets
-
-
-def _widths(halo: HaloLike | None, pencil: Pencil) -> Widths:
-    return as_halo(0 if halo is None else halo, pencil.ndim)
 
 
 def _read_into(into: object, names: list[str] | None) -> dict[str, PencilArray]:

@@ -111,9 +111,8 @@ def consecutive(
 class Slabs:
     """Brings fields to slabs and back, one after the other. All but `close` is *Collective*.
 
-    The slab is kept while fields of the same type follow each other, and released before one of
-    another type: of a checkpoint, one field at a time exists twice. Plans are kept for later calls,
-    and pack in the memory that all transposes share.
+    A slab is kept for the next field, if that has the same type: of a checkpoint, one field at a
+    time exists twice. Plans are kept for later calls, and pack in memory that all transposes share.
     """
 
     def __init__(self) -> None:
@@ -128,10 +127,7 @@ class Slabs:
         return plan(u, self._find_slab(plan.target, u))
 
     def into(self, u: PencilArray) -> PencilArray:
-        """Return a slab to be filled with the values for `u`.
-
-        If it is one, or has runs so long that reading them beats an exchange, it is `u` itself.
-        """
+        """Return a slab for the values of `u`; `u` itself if its runs are as good to read."""
         layout = u.extent.layout
         if is_slab(layout) or run_bytes(layout, u.dtype.itemsize) >= DIRECT_BYTES:
             return u

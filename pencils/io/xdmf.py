@@ -1,10 +1,9 @@
 """Write XDMF files: text that describes the grids and times of an HDF5 file to ParaView and VisIt.
 
-The axes of fields are listed as they are stored, slowest first; ParaView calls the last, fastest
-axis x. Vectors and tensors become one scalar for each component, because the components are stored
-first, and these programs want them last. Planes, lines within planes and decimated fields have
-grids of their own. Fields of complex, boolean and compound numbers are left out, because XDMF has
-no such numbers, and so are fields that have not two or three dimensions.
+The axes of fields are listed as they are stored, slowest first; ParaView calls the last axis x.
+Each component becomes a scalar, because components are stored first, and these programs want them
+last. Planes, lines and decimated fields have grids of their own. Left out are complex, boolean and
+compound fields, which XDMF does not have, and those that do not have two or three dimensions.
 """
 
 from __future__ import annotations
@@ -182,11 +181,9 @@ def _describe(file: Any, name: str, count: int | None) -> ET.Element:
 def _fields(file: Any, count: int | None) -> Iterator[_Field]:
     """Find the datasets of fields; of a series, list the first `count` snapshots."""
     found: list[Any] = []
-    file.visititems(
-        lambda _, thing: found.append(thing) if RESERVED + "components" in thing.attrs else None
-    )
+    file.visititems(lambda _, thing: found.append(thing))
     timed = () if count is None else (count,)
-    for dataset in found:
+    for dataset in (thing for thing in found if RESERVED + "components" in thing.attrs):
         lead = int(dataset.attrs[RESERVED + "components"])
         axes = (_Axis.of(dataset, at) for at in range(lead, dataset.ndim))
         shape = timed + dataset.shape[len(timed) :]
