@@ -24,14 +24,8 @@ from pencils.layout import ProcessGrid
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
 
-# Keys that must be the same on all processes, and their attributes in a map.
-_SAME = {
-    "size": "size",
-    "proc_grid_size": "nprocs",
-    "block_size": "block_size",
-    "periodic": "periodic",
-    "one_to_one": "one_to_one",
-}
+# Attributes of maps that must be the same on all processes; keys have these names, but for one.
+_SAME = "size", "nprocs", "block_size", "periodic", "one_to_one"
 
 
 def validate_on(
@@ -225,9 +219,9 @@ def _check_same(dists: Sequence[LocalDist]) -> Iterator[Finding]:
     for dim in range(min(lengths)):
         types = [dist.dist_types[dim] for dist in dists]
         yield from _first_difference(dists, "dist_type", types, dim=dim)
-        keys = _SAME if len(set(types)) == 1 else {}
-        for key, name in keys.items():
+        for name in _SAME if len(set(types)) == 1 else ():
             values = [getattr(dist.dims[dim], name, None) for dist in dists]
+            key = "proc_grid_size" if name == "nprocs" else name
             yield from _first_difference(dists, key, values, dim=dim)
 
 

@@ -259,22 +259,20 @@ def _describe(dist: LocalDist) -> Iterator[str]:
 
 def _kind(dim: DimMap) -> str:
     if dim.nprocs == 1 and isinstance(dim, BlockMap):
-        return f"not distributed, {_points(dim.size)}"
+        return f"not distributed, {_count(dim.size, 'point')}"
     kind: str = dim.kind
     if isinstance(dim, CyclicMap) and dim.block_size > 1:
         kind = f"cyclic in blocks of {dim.block_size}"
     part = f"part {dim.rank}" if kind != "block" else str(dim.rank)
-    return f"{kind} {part} of {dim.nprocs}, owns {brief(dim.owned)} of {_points(dim.size)}"
+    return f"{kind} {part} of {dim.nprocs}, owns {brief(dim.owned)} of {_count(dim.size, 'point')}"
 
 
 def _padding(boundary: int, ghosts: int) -> str:
-    if boundary:
-        return f"{boundary} boundary point{'s' * (boundary > 1)}, owned"
-    return f"{ghosts} ghost{'s' * (ghosts > 1)}"
+    return f"{_count(boundary, 'boundary point')}, owned" if boundary else _count(ghosts, "ghost")
 
 
-def _points(number: int) -> str:
-    return f"{number} point{'s' * (number != 1)}"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,19 +103,7 @@ class DAPWarning(Finding, UserWarning):
     """An irregular export that is accepted: an unknown key, or a list instead of a tuple."""
 
 
-def error_class(code: str) -> type[DAPError]:
-    """Class of the errors of a rule.
-
-    Examples
-    --------
-    >>> error_class("E2").__name__, error_class("D4").__name__, error_class("G5").__name__
-    ('VersionError', 'StructureError', 'CollectiveError')
-    """
-    if code == "E2":
-        return VersionError
-    if code[0] == "G":
-        return CollectiveError
-    return StructureError if code[0] in "ED" else SemanticError
+_CLASSES = {"E2": VersionError, "E": StructureError, "D": StructureError, "G": CollectiveError}
 
 
 def raise_first(findings: Iterable[Finding]) -> None:
@@ -160,9 +148,8 @@ class Reader:
 
     def error(self, code: str, text: str, key: str | None = None) -> None:
         """Add an error: a rule is broken."""
-        self.found.append(
-            error_class(code)(text, code=code, dim=self.dim, key=key, version=self.version)
-        )
+        kind = _CLASSES.get(code) or _CLASSES.get(code[0], SemanticError)
+        self.found.append(kind(text, code=code, dim=self.dim, key=key, version=self.version))
 
     def warn(self, code: str, text: str, key: str | None = None) -> None:
         """Add a warning: an irregular value is accepted."""

@@ -216,7 +216,7 @@ def from_array(u: PencilArray, axis: int | None = None) -> mpi4py_fft.DistArray:
     Parameters
     ----------
     u : PencilArray
-        A field that lies in memory in C order without gaps: with the memory order of dimensions
+        A field in C order in memory, without gaps: with the memory order of dimensions
         that is the default, without halo. Up to two axes of components become indices of a tensor.
     axis : int, optional
         The dimension of alignment, as in `from_pencil`.
@@ -343,7 +343,7 @@ def _check_memory(u: PencilArray) -> None:
         raise ArgumentError(msg)
     if not u.local.flags.c_contiguous:
         msg = (
-            "u.local must lie in memory in C order without gaps; transpose() u to a pencil with "
+            "u.local must be in memory in C order without gaps; transpose() u to a pencil with "
             f"order={tuple(range(u.pencil.ndim))}, into a field without halo:\n{u.pencil!r}"
         )
         raise ArgumentError(msg)

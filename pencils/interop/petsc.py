@@ -343,7 +343,7 @@ def _check_memory(u: PencilArray, dtype: np.dtype[Any]) -> None:
         raise ArgumentError(msg)
     if not u.local.transpose().flags.c_contiguous:
         msg = (
-            "u.local must lie in memory without gaps, with components, then dimension 0, fastest; "
+            "u.local must have no gaps in memory, with components, then dimension 0, fastest; "
             "copy u into a field without halo, and components into PencilArray(pencil, values.T) "
             f"of C-ordered values:\n{u.pencil!r}"
         )
