@@ -26,14 +26,10 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
 
     The body contains checks and does not communicate. If it raises on any rank, every rank raises
     an error of that type which names the rank. Values recorded by calling the object must be equal
-    on all ranks. Costs one small Allreduce, and no pickled objects unless something is wrong.
+    on all ranks, as must `call`, the name of what is called. `comm` is a private communicator.
 
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm
-        Private communicator. Leaving the block is *Collective*.
-    call : str
-        What is being called; ranks that make different calls raise.
+    Leaving the block is *Collective*. It costs one small Allreduce, and no pickled objects unless
+    something is wrong.
 
     Examples
     --------

@@ -41,7 +41,7 @@ arrays. Then each call does this:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any, Generic, TypeVar
 
@@ -76,22 +76,11 @@ AUTO = "auto"
 class Exchange:
     """Plan of an exchange, for any arrays that fit. Making, starting and waiting are *Collective*.
 
-    Parameters
-    ----------
-    topology : Topology
-        The ranks.
-    specs : sequence of MessageSpec
-        What is moved of each array. A single one is for any number of arrays.
-    axes : int
-        Number of axes that blocks slice: the last ones of the arrays.
-    method : str
-        A name from `METHODS`, or "auto": usually the fastest one for the nodes of the ranks.
-    chunks : int
-        Number of chunks, equal on all ranks; more than one for a single spec only.
-    buffers : Buffers
-        Where to take memory from; plans that do not run at the same time may share them.
-    unpack : Unpacker
-        How received blocks are written: `prepare_copies` or `prepare_additions`.
+    There is a spec for each array, or a single one for any number of arrays, which may then be
+    moved in several chunks. Blocks slice the last `axes` axes of arrays. `method` is a name from
+    `METHODS`, or "auto", which usually chooses the fastest one for the nodes of the ranks. Plans
+    that do not run at the same time may share `buffers`. `unpack` is how received blocks are
+    written: `prepare_copies` or `prepare_additions`.
     """
 
     def __init__(
@@ -296,12 +285,9 @@ def _make_methods(name: str, plans: Sequence[ChunkPlan]) -> Sequence[Method]:
     if name == Messages.name:  # no agreement with other ranks is needed
         return Messages.for_chunks(plans)
     topology = plans[0].topology
-    on_node = topology.on_node
+    on_node = topology.on_node  # may communicate: not within the agreement
     with agreed(topology.comm, "Exchange"):
-        if name == Shared.name:
-            _check_reach(plans, on_node)
-        if name != AUTO and not METHODS[name].versatile:
-            _check_simple(name, plans)
+        _check_suitable(name, plans, on_node)
     kind = _fastest(plans) if name == AUTO else METHODS[name]
     methods = kind.for_chunks(plans)
     return methods if methods[0].has_room() else Messages.for_chunks(plans)
@@ -343,15 +329,14 @@ def _fastest(plans: Sequence[ChunkPlan]) -> type[Method]:
     return Hybrid if some_far or topology.nodes > 1 else Shared
 
 
-def _check_reach(plans: Sequence[ChunkPlan], on_node: Collection[int]) -> None:
-    pack_plans = [pack_plan for plan in plans for pack_plan in (*plan.sends, *plan.recvs)]
-    far = {peer for pack_plan in pack_plans for peer in pack_plan.peers if peer not in on_node}
-    if far:
+def _check_suitable(name: str, plans: Sequence[ChunkPlan], on_node: Collection[int]) -> None:
+    """Raise if the method does not reach all peers, or cannot move what is planned."""
+    every = [pack_plan for plan in plans for pack_plan in (*plan.sends, *plan.recvs)]
+    far = {peer for pack_plan in every for peer in pack_plan.peers if peer not in on_node}
+    if name == Shared.name and far:
         msg = f"method 'shared' does not reach rank {min(far)} on another node; use 'hybrid'"
         raise ArgumentError(msg)
-
-
-def _check_simple(name: str, plans: Sequence[ChunkPlan]) -> None:
-    if any(len(plan.sends) != 1 or plan.unpack is not prepare_copies for plan in plans):
+    simple = all(len(plan.sends) == 1 and plan.unpack is prepare_copies for plan in plans)
+    if name != AUTO and not (simple or METHODS[name].versatile):
         msg = f"method {name!r} copies, and treats all arrays alike; use another one"
         raise ArgumentError(msg)

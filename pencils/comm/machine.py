@@ -14,24 +14,12 @@ from pencils.comm.topology import topology_of
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where the processes of a communicator run.
+    """Where the processes of a communicator run."""
 
-    Parameters
-    ----------
-    library : str
-        Name and version of the MPI library.
-    standard : tuple of int
-        Version of the MPI standard.
-    nodes : tuple of (str, int)
-        Name and number of processes of every node, by lowest rank.
-    shared_memory : tuple of int or None
-        Size and free room of ``/dev/shm`` on the node of rank 0, in bytes; None if there is none.
-    """
-
-    library: str
-    standard: tuple[int, int]
-    nodes: tuple[tuple[str, int], ...]
-    shared_memory: tuple[int, int] | None
+    library: str  # name and version of the MPI library
+    standard: tuple[int, int]  # version of the MPI standard
+    nodes: tuple[tuple[str, int], ...]  # name and number of processes of each, by lowest rank
+    shared_memory: tuple[int, int] | None  # bytes of /dev/shm on rank 0: all, and free ones
 
     @property
     def processes(self) -> int:

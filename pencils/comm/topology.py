@@ -36,11 +36,8 @@ V = TypeVar("V")
 class Attribute(Generic[V]):
     """A value that each topology holds for a module of a higher layer, such as a cache.
 
-    Parameters
-    ----------
-    make : callable
-        Makes the value on first use. It needs a method ``clear``, which is called before the
-        communicators are freed.
+    It is made on first use, and needs a method ``clear``, which is called before the communicators
+    are freed.
 
     Examples
     --------
@@ -62,13 +59,7 @@ class Attribute(Generic[V]):
 
 
 class Topology:
-    """The private communicators of one communicator of the user.
-
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm
-        The user's communicator. *Collective*.
-    """
+    """The private communicators of one communicator of the user; making them is *Collective*."""
 
     kind: ClassVar[type[MPI.Intracomm]] = MPI.Intracomm  # of all private communicators
 
@@ -217,13 +208,6 @@ def topology_of(comm: MPI.Intracomm | None) -> Topology:
     """Private communicators of `comm` (default: the world), made on first use.
 
     *Collective* the first time a communicator is seen; afterwards a local look-up.
-
-    Raises
-    ------
-    TypeError
-        If `comm` is not an intra-communicator of mpi4py.
-    ArgumentError
-        If it is the null communicator, or was freed.
     """
     user = user_comm(comm)
     found = user.Get_attr(_keyval())

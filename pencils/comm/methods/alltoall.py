@@ -24,40 +24,14 @@ Strides = tuple[int, ...]
 MOST_SETS = 8
 
 
-class Alltoallv(Method):
-    """Blocks are packed in the order of the ranks."""
-
-    name = "alltoallv"
-    versatile = False
-
-    def __init__(self, plan: ChunkPlan) -> None:
-        super().__init__(plan)
-        (self.sends,), (self.recvs,) = plan.sends, plan.recvs
-        sends, recvs, size = self.sends, self.recvs, plan.topology.comm.size
-        largest = max(sum(sends.nbytes), sum(recvs.nbytes))
-        most = plan.topology.comm.allreduce(largest, op=MPI.MAX)
-        self.unit = LINE
-        while most // self.unit + size > memory.MOST_UNITS:
-            self.unit *= 2
-        self.type = _bytes_type(self.unit)
-        self.offsets = sends.offsets(self.unit), recvs.offsets(self.unit)
-        self.send_counts = _by_rank(sends, self.offsets[0], size)
-        self.recv_counts = _by_rank(recvs, self.offsets[1], size)
-
-    def prepare(
+class _PreparedAlltoallv(PreparedMethod):
+    def __init__(
         self,
+        method: Alltoallv,
         sources: Sequence[Array],
         targets: Sequence[Array],
         *,
-        aliased: bool,  # noqa: ARG002
-    ) -> PreparedMethod:
-        """Slice the arrays; packing makes aliasing harmless."""
-        return _PreparedAlltoallv(self, sources, targets)
-
-
-class _PreparedAlltoallv(PreparedMethod):
-    def __init__(
-        self, method: Alltoallv, sources: Sequence[Array], targets: Sequence[Array]
+        aliased: bool,  # noqa: ARG002 - packing makes aliasing harmless
     ) -> None:
         self._method = method
         self._sends = [method.sends.views(source) for source in sources]
@@ -100,6 +74,28 @@ class _PreparedAlltoallv(PreparedMethod):
         return complete
 
 
+class Alltoallv(Method):
+    """Blocks are packed in the order of the ranks."""
+
+    name = "alltoallv"
+    prepared = _PreparedAlltoallv
+    versatile = False
+
+    def __init__(self, plan: ChunkPlan) -> None:
+        super().__init__(plan)
+        (self.sends,), (self.recvs,) = plan.sends, plan.recvs
+        sends, recvs, size = self.sends, self.recvs, plan.topology.comm.size
+        largest = max(sum(sends.nbytes), sum(recvs.nbytes))
+        most = plan.topology.comm.allreduce(largest, op=MPI.MAX)
+        self.unit = LINE
+        while most // self.unit + size > memory.MOST_UNITS:
+            self.unit *= 2
+        self.type = _bytes_type(self.unit)
+        self.offsets = sends.offsets(self.unit), recvs.offsets(self.unit)
+        self.send_counts = _by_rank(sends, self.offsets[0], size)
+        self.recv_counts = _by_rank(recvs, self.offsets[1], size)
+
+
 def _by_rank(
     pack_plan: PackPlan, offsets: list[int], size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -116,44 +112,6 @@ def _by_rank(
 def _bytes_type(nbytes: int) -> MPI.Datatype:
     """Datatype of `nbytes` bytes; never freed, because all plans use the same few powers of two."""
     return MPI.BYTE.Create_contiguous(nbytes).Commit()
-
-
-class Alltoallw(Method):
-    """Nothing is packed: MPI reads and writes blocks by their strides."""
-
-    name = "alltoallw"
-    versatile = False
-
-    def __init__(self, plan: ChunkPlan) -> None:
-        super().__init__(plan)
-        (self.sends,), (self.recvs,) = plan.sends, plan.recvs
-        self._made: dict[tuple[int, Strides], list[MPI.Datatype]] = {}
-
-    def prepare(
-        self, sources: Sequence[Array], targets: Sequence[Array], *, aliased: bool
-    ) -> PreparedMethod:
-        """Keep the arrays; datatypes depend on strides only, and are kept by the method."""
-        return _PreparedAlltoallw(self, sources, targets, aliased=aliased)
-
-    def types(self, pack_plan: PackPlan, strides: Strides) -> list[MPI.Datatype]:
-        """Datatype of the blocks of an array for each rank."""
-        key = id(pack_plan), strides
-        if key not in self._made:
-            if len(self._made) >= MOST_SETS:
-                self._free(next(iter(self._made)))
-            self._made[key] = _types_by_rank(pack_plan, strides, self.plan.topology.comm.size)
-        self._made[key] = self._made.pop(key)  # the most recently used is freed last
-        return self._made[key]
-
-    def free(self) -> None:
-        """Free the datatypes; communication that uses them still completes."""
-        for key in list(self._made):
-            self._free(key)
-
-    def _free(self, key: tuple[int, Strides]) -> None:
-        for kind in self._made.pop(key):
-            if kind != MPI.BYTE:
-                kind.Free()
 
 
 class _PreparedAlltoallw(PreparedMethod):
@@ -202,6 +160,39 @@ class _PreparedAlltoallw(PreparedMethod):
             [mpi_buffer(source), *_ones(send_types), send_types],
             [mpi_buffer(target), *_ones(recv_types), recv_types],
         )
+
+
+class Alltoallw(Method):
+    """Nothing is packed: MPI reads and writes blocks by their strides."""
+
+    name = "alltoallw"
+    prepared = _PreparedAlltoallw
+    versatile = False
+
+    def __init__(self, plan: ChunkPlan) -> None:
+        super().__init__(plan)
+        (self.sends,), (self.recvs,) = plan.sends, plan.recvs
+        self._made: dict[tuple[int, Strides], list[MPI.Datatype]] = {}
+
+    def types(self, pack_plan: PackPlan, strides: Strides) -> list[MPI.Datatype]:
+        """Datatype of the blocks of an array for each rank."""
+        key = id(pack_plan), strides
+        if key not in self._made:
+            if len(self._made) >= MOST_SETS:
+                self._free(next(iter(self._made)))
+            self._made[key] = _types_by_rank(pack_plan, strides, self.plan.topology.comm.size)
+        self._made[key] = self._made.pop(key)  # the most recently used is freed last
+        return self._made[key]
+
+    def free(self) -> None:
+        """Free the datatypes; communication that uses them still completes."""
+        for key in list(self._made):
+            self._free(key)
+
+    def _free(self, key: tuple[int, Strides]) -> None:
+        for kind in self._made.pop(key):
+            if kind != MPI.BYTE:
+                kind.Free()
 
 
 def _have_room(buffers: Buffers, sizes: Sequence[int]) -> None:

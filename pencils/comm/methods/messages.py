@@ -15,32 +15,6 @@ from pencils.comm.shared_memory import Buffers
 TAG = 1
 
 
-class Messages(Method):
-    """One message for each peer, and others for large blocks.
-
-    Small blocks for one peer are packed into one buffer. A block that is large, or the only one, is
-    sent from the source, or received in the target, without packing if it is contiguous there.
-    """
-
-    name = "messages"
-
-    def __init__(self, plan: ChunkPlan) -> None:
-        super().__init__(plan)
-        self.comm = plan.topology.comm
-        self.requests: weakref.WeakSet[_Requests] = weakref.WeakSet()
-
-    def prepare(
-        self, sources: Sequence[Array], targets: Sequence[Array], *, aliased: bool
-    ) -> PreparedMethod:
-        """Slice the arrays."""
-        return _PreparedMessages(self, sources, targets, aliased=aliased)
-
-    def free(self) -> None:
-        """Free all requests: MPI libraries require that before a communicator is freed."""
-        for requests in self.requests:
-            requests.free()
-
-
 class _Requests:
     """Persistent requests for messages in one buffer, with what packs or unpacks them.
 
@@ -195,3 +169,24 @@ class _PreparedMessages(PreparedMethod):
             self._buffers.give(recvs.buffer)
 
         return complete
+
+
+class Messages(Method):
+    """One message for each peer, and others for large blocks.
+
+    Small blocks for one peer are packed into one buffer. A block that is large, or the only one, is
+    sent from the source, or received in the target, without packing if it is contiguous there.
+    """
+
+    name = "messages"
+    prepared = _PreparedMessages
+
+    def __init__(self, plan: ChunkPlan) -> None:
+        super().__init__(plan)
+        self.comm = plan.topology.comm
+        self.requests: weakref.WeakSet[_Requests] = weakref.WeakSet()
+
+    def free(self) -> None:
+        """Free all requests: MPI libraries require that before a communicator is freed."""
+        for requests in self.requests:
+            requests.free()

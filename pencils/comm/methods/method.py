@@ -49,6 +49,12 @@ class PreparedMethod(ABC):
     nbytes = 0  # bytes of the larger one of the buffers to send from and to receive in
 
     @abstractmethod
+    def __init__(
+        self, method: Any, sources: Sequence[Array], targets: Sequence[Array], *, aliased: bool
+    ) -> None:
+        """Prepare `method`; local. `aliased`: some target shares memory with some source."""
+
+    @abstractmethod
     def start(self) -> Callable[[], None]:
         """Pack and send; return the function that receives and unpacks. *Collective*."""
 
@@ -66,6 +72,7 @@ class Method(ABC):
     """How the blocks of one chunk are moved between ranks. Making one is *Collective*."""
 
     name: ClassVar[str]
+    prepared: ClassVar[type[PreparedMethod]]
     # Whether arrays of a call may differ from each other, and received blocks may be added.
     versatile: ClassVar[bool] = True
 
@@ -77,14 +84,11 @@ class Method(ABC):
         """Make a method for each chunk. *Collective*."""
         return [cls(plan) for plan in plans]
 
-    @abstractmethod
     def prepare(
         self, sources: Sequence[Array], targets: Sequence[Array], *, aliased: bool
     ) -> PreparedMethod:
-        """Prepare to move ``sources[i]`` to ``targets[i]``; local.
-
-        `aliased`: some target shares memory with some source.
-        """
+        """Prepare to move ``sources[i]`` to ``targets[i]``; local."""
+        return self.prepared(self, sources, targets, aliased=aliased)
 
     def has_room(self) -> bool:
         """Whether all nodes have the shared memory that is needed. *Collective*."""

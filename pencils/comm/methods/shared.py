@@ -29,81 +29,6 @@ from pencils.comm.shared_group import (
 from pencils.comm.shared_memory import synchronize
 
 
-class Shared(Method):
-    """For blocks between ranks of one node only, unless messages for other ones are given as `far`.
-
-    Ranks of the group wait for each other. For each pack plan, `starts` is where blocks for this
-    rank begin in the staging block of their sender, and `staging_bytes` the size of a staging block
-    for one array, equal on all ranks of the group.
-    """
-
-    name = "shared"
-
-    def __init__(
-        self,
-        plan: ChunkPlan,
-        group: SharedMemoryGroup,
-        starts: Sequence[Sequence[int]],
-        staging_bytes: Sequence[int],
-    ) -> None:
-        super().__init__(plan)
-        self.group = group
-        self.starts = starts
-        self.staging_bytes = staging_bytes
-        self.far: Messages | None = None
-        self._fallback: Messages | None = None
-
-    @classmethod
-    def for_chunks(cls, plans: Sequence[ChunkPlan]) -> Sequence[Shared]:
-        """Make a method for each chunk; all have the same group. *Collective*."""
-        first = plans[0]
-        pack_plans = [pack_plan for plan in plans for pack_plan in (*plan.sends, *plan.recvs)]
-        peers = {peer for pack_plan in pack_plans for peer in pack_plan.peers}
-        group = SharedMemoryGroup(first.topology, peers, first.axes, first.buffers)
-        nbytes = np.array([[sends.packed for sends in plan.sends] for plan in plans], np.int64)
-        group.comm.Allreduce(MPI.IN_PLACE, nbytes, op=MPI.MAX)
-        starts = _starts_at_peers(plans, group)
-        made = zip(plans, starts, nbytes.tolist(), strict=True)
-        return [cls(plan, group, begins, most) for plan, begins, most in made]
-
-    def prepare(
-        self, sources: Sequence[Array], targets: Sequence[Array], *, aliased: bool
-    ) -> PreparedMethod:
-        """Find the sources in shared memory."""
-        return _PreparedShared(self, sources, targets, aliased=aliased)
-
-    def has_room(self) -> bool:
-        """Whether there is shared memory on all nodes. *Collective*."""
-        return self.group.has_room()
-
-    def free(self) -> None:
-        """Free the messages."""
-        for messages in (self.far, self._fallback):
-            if messages is not None:
-                messages.free()
-
-    @property
-    def fallback(self) -> Messages:
-        """Messages, for calls that find no room for staging blocks."""
-        if self._fallback is None:
-            self._fallback = Messages(self.plan)
-        return self._fallback
-
-
-class Hybrid(Shared):
-    """Shared memory between ranks of a node; messages between nodes and for contiguous blocks."""
-
-    name = "hybrid"
-
-    @classmethod
-    def for_chunks(cls, plans: Sequence[ChunkPlan]) -> Sequence[Shared]:
-        """Make a method for each chunk. *Collective*."""
-        methods = super().for_chunks([_part(plan, near=True) for plan in plans])
-        for method, plan in zip(methods, plans, strict=True):
-            method.far = Messages(_part(plan, near=False))
-        return methods
-
-
 class _PreparedShared(PreparedMethod):
     def __init__(
         self,
@@ -184,7 +109,7 @@ class _PreparedShared(PreparedMethod):
     def _publish(self, table: AddressTable) -> None:
         """Take a staging block if needed, pack sources into it, and write the rows of this rank."""
         if self._group.stages and table.staging is None:
-            table.staging = self._take_staging()
+            table.staging = self._group.take_staging(self._bases[-1])
         if table.staging is not self._staging:
             self._staging = table.staging
             self._pack = self._prepare_packing(table.staging)
@@ -194,9 +119,6 @@ class _PreparedShared(PreparedMethod):
             table.writer = self._token
             rows = np.array(list(self._rows(table)), np.int64)
             table.rows[self._group.comm.rank] = rows.reshape(table.rows.shape[1:])
-
-    def _take_staging(self) -> Bytes | None:
-        return self._group.take_staging(self._bases[-1])
 
     def _prepare_packing(self, staging: Bytes | None) -> Callable[[], None]:
         """Prepare to pack the blocks of each source that other ranks cannot read."""
@@ -268,7 +190,7 @@ class _PreparedShared(PreparedMethod):
 
     def _stage(self, table: AddressTable) -> bool:
         """Take staging blocks on all ranks, because one needs it; False if there is no room."""
-        table.staging = self._take_staging()
+        table.staging = self._group.take_staging(self._bases[-1])
         if table.staging is None:
             return False
         self._group.stages = True
@@ -276,6 +198,76 @@ class _PreparedShared(PreparedMethod):
         self._publish(table)
         synchronize(self._group.comm)
         return True
+
+
+class Shared(Method):
+    """For blocks between ranks of one node only, unless messages for other ones are given as `far`.
+
+    Ranks of the group wait for each other. For each pack plan, `starts` is where blocks for this
+    rank begin in the staging block of their sender, and `staging_bytes` the size of a staging block
+    for one array, equal on all ranks of the group.
+    """
+
+    name = "shared"
+    prepared = _PreparedShared
+
+    def __init__(
+        self,
+        plan: ChunkPlan,
+        group: SharedMemoryGroup,
+        starts: Sequence[Sequence[int]],
+        staging_bytes: Sequence[int],
+    ) -> None:
+        super().__init__(plan)
+        self.group = group
+        self.starts = starts
+        self.staging_bytes = staging_bytes
+        self.far: Messages | None = None
+        self._fallback: Messages | None = None
+
+    @classmethod
+    def for_chunks(cls, plans: Sequence[ChunkPlan]) -> Sequence[Shared]:
+        """Make a method for each chunk; all have the same group. *Collective*."""
+        first = plans[0]
+        pack_plans = [pack_plan for plan in plans for pack_plan in (*plan.sends, *plan.recvs)]
+        peers = {peer for pack_plan in pack_plans for peer in pack_plan.peers}
+        group = SharedMemoryGroup(first.topology, peers, first.axes, first.buffers)
+        nbytes = np.array([[sends.packed for sends in plan.sends] for plan in plans], np.int64)
+        group.comm.Allreduce(MPI.IN_PLACE, nbytes, op=MPI.MAX)
+        starts = _starts_at_peers(plans, group)
+        made = zip(plans, starts, nbytes.tolist(), strict=True)
+        return [cls(plan, group, begins, most) for plan, begins, most in made]
+
+    def has_room(self) -> bool:
+        """Whether there is shared memory on all nodes. *Collective*."""
+        return self.group.has_room()
+
+    def free(self) -> None:
+        """Free the messages."""
+        for messages in (self.far, self._fallback):
+            if messages is not None:
+                messages.free()
+
+    @property
+    def fallback(self) -> Messages:
+        """Messages, for calls that find no room for staging blocks."""
+        if self._fallback is None:
+            self._fallback = Messages(self.plan)
+        return self._fallback
+
+
+class Hybrid(Shared):
+    """Shared memory between ranks of a node; messages between nodes and for contiguous blocks."""
+
+    name = "hybrid"
+
+    @classmethod
+    def for_chunks(cls, plans: Sequence[ChunkPlan]) -> Sequence[Shared]:
+        """Make a method for each chunk. *Collective*."""
+        methods = super().for_chunks([_part(plan, near=True) for plan in plans])
+        for method, plan in zip(methods, plans, strict=True):
+            method.far = Messages(_part(plan, near=False))
+        return methods
 
 
 def is_near(block: MessageBlock, on_node: Collection[int]) -> bool:
