@@ -72,10 +72,16 @@ class Array(Node, NDArrayOperatorsMixin):
     __hash__ = object.__hash__
 
     def __eq__(self, other: object) -> bool:
-        return self is _another(other)
+        if not isinstance(other, Array):
+            msg = (
+                "== and != compare the identity of two nodes; numpy.equal and numpy.not_equal "
+                "compare elements"
+            )
+            raise TypeError(msg)
+        return self is other
 
     def __ne__(self, other: object) -> bool:
-        return self is not _another(other)
+        return not self == other
 
     @property
     def inputs(self) -> tuple[Array, ...]:
@@ -217,16 +223,6 @@ class Array(Node, NDArrayOperatorsMixin):
 
     def _what(self) -> str:
         return type(self).__name__
-
-
-def _another(other: object) -> Array:
-    if not isinstance(other, Array):
-        msg = (
-            "== and != compare the identity of two nodes; numpy.equal and numpy.not_equal "
-            "compare elements"
-        )
-        raise TypeError(msg)
-    return other
 
 
 def _apply(func: Function, *args: Any, **options: Any) -> Array:

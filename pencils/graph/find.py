@@ -98,8 +98,7 @@ class RankGraph:
         self.nodes = in_order(self.outputs.values())
         _check_inputs(self.nodes)
         self.equal: dict[Array, Array] = {}  # receives that equal an earlier one, and that one
-        self._received: defaultdict[CommunicationOpIdentifier, list[DistributedRecv]]
-        self._received = defaultdict(list)
+        self._received: dict[CommunicationOpIdentifier, list[DistributedRecv]] = {}
         self._steps: dict[Array, int] = {}
         self._unions: dict[tuple[int, ...], int] = {}
         self.report = MessageReport(rank, [], [], {START: []})
@@ -120,11 +119,11 @@ class RankGraph:
     def _step_of_recv(self, node: DistributedRecv, size: int) -> int:
         message = node.identifier(self.rank)
         _check_peer(node.src_rank, size, message)
-        first = next(filter(node.equals, self._received[message]), None)
-        if first is not None:
+        received = self._received.setdefault(message, [])
+        for first in filter(node.equals, received):
             self.equal[node] = first
             return self._steps[first]
-        self._received[message].append(node)
+        received.append(node)
         step = self._new_step(())
         self.report.add_recv(node, step)
         return step

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from math import prod
+from operator import itemgetter
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -225,7 +226,7 @@ def program_of_parts(
         args += [program.slots[name] for name in part.name_to_recv_node]
         result = program.step(partial(_run_part, programs, part, names, options), args)
         for name in sorted(part.output_names):
-            program.slots[name] = program.step(partial(_pick, name), [result])
+            program.slots[name] = program.step(itemgetter(name), [result])
         # If later parts waited for the results themselves, these would all be kept in memory.
         done[part.pid] = program.step(_no_value, [result])
 
@@ -258,10 +259,6 @@ def _run_part(
 
 def _no_value(_results: Mapping[str, Any]) -> None:
     """Return None once there are results."""
-
-
-def _pick(name: str, results: Mapping[str, Any]) -> Any:
-    return results[name]
 
 
 # Of each communicator: programs of partitions that were executed before.

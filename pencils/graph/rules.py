@@ -52,11 +52,12 @@ def is_node(value: object) -> TypeGuard[Node]:
 
 def elementwise(func: Function, args: Arguments, options: Options) -> Operation:
     """Functions of elements that broadcast their arguments."""
-    arrays = {name for name, value in options.items() if np.ndim(value)}
     if isinstance(func, np.ufunc):
-        arrays = {"out"} if len(args) > func.nin else set()
-    if arrays:
-        raise TypeError(_not_an_option(func, arrays))
+        bad = {"out"} if len(args) > func.nin else None
+    else:
+        bad = {name for name, value in options.items() if np.ndim(value)}
+    if bad:
+        raise TypeError(_not_an_option(func, bad))
     return _same_extents(func, tuple(map(_operand, args)), options)
 
 
@@ -113,7 +114,7 @@ def _same_extents(func: Function, args: Arguments, options: Options) -> Operatio
         msg = f"numpy.{name_of(func)} does not take these arrays: {args}"
         raise ArgumentError(msg) from error
     real = {stand_in: n for n, stand_in in small.items()}
-    if not real.keys() >= set(extents):
+    if any(n not in real for n in extents):
         msg = f"numpy.{name_of(func)} of an array of several dimensions needs axis= in a graph"
         raise TypeError(msg)
     return func, args, options, tuple(real[n] for n in extents), dtype
@@ -154,20 +155,15 @@ def _computed(
 
 def _join(func: Function, args: Arguments, options: Options) -> Operation:
     """Join a sequence of arrays: NumPy itself joins arrays with one more axis, of no extent."""
-    _check_options(func, options)
-    arrays, axis, options = _sequence(*args, **options)
+    given = dict(zip(("arrays", "axis", "out"), args, strict=False)) | options
+    _check_options(func, given)
+    arrays, axis = list(map(_array, given.pop("arrays"))), given.pop("axis", 0)
     if axis is None:
         arrays, axis = list(map(np.ravel, arrays)), 0
     axis = normalize_axis_index(axis, arrays[0].ndim + (func is np.stack))
-    result = func([np.empty((*x.shape, 0), x.dtype) for x in arrays], axis=axis, **options)
-    options = {"func": func, "axis": axis, **options}
+    result = func([np.empty((*x.shape, 0), x.dtype) for x in arrays], axis=axis, **given)
+    options = {"func": func, "axis": axis, **given}
     return _joined, tuple(arrays), options, result.shape[:-1], result.dtype
-
-
-def _sequence(
-    arrays: Sequence[Any], axis: int | None = 0, **options: Any
-) -> tuple[list[Any], int | None, Options]:
-    return list(map(_array, arrays)), axis, options
 
 
 def _joined(*arrays: Any, func: Function, **options: Any) -> Any:
@@ -315,6 +311,8 @@ def _only_node(func: Function, args: Arguments) -> Any:
 
 def _check_options(func: Function, options: Options) -> None:
     """Check that options are known when the graph is built, and ask for a new array."""
+    if not options:
+        return
     bad = {name for name, value in options.items() if is_node(value)}
     bad |= {"out", "where"} & {name for name, value in options.items() if value is not None}
     if bad:
