@@ -651,6 +651,30 @@ def _maps(here):
     ]
 
 
+def _lists(here):
+    points = np.arange(SHAPE[0])[::-1][here.comm.rank :: here.comm.size].copy()
+    first = dap.UnstructuredMap(
+        size=SHAPE[0],
+        nprocs=here.comm.size,
+        rank=here.comm.rank,
+        indices=points,
+        one_to_one=True,
+    )
+    return [first, *_maps(here)[1:]]
+
+
+@case
+def dap_export_lists(here):
+    u = here.field()
+    return lambda: np.asarray(dap.export_as(u, _lists(here))["buffer"]), [u]
+
+
+@case
+def dap_import_lists(here):
+    exported = dap.export_as(here.field(), _lists(here))
+    return lambda: dap.import_array(exported, here.comm).to_pencil(here.across), []
+
+
 @case
 def dap_export(here):
     u = here.field()
