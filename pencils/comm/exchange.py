@@ -41,7 +41,7 @@ arrays. Then each call does this:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import product
 from typing import Any, Generic, TypeVar
 
