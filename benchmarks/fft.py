@@ -2,9 +2,9 @@
 
     mpiexec -n 4 python -m mpi4py benchmarks/fft.py --n 64 128 256
 
-Both transform the same values with the same FFTW; pencils by SciPy as well. Cases run in turn, a
-sample is the time of the slowest rank, and what is shown are medians and, from pairs of samples
-taken one after the other, the median of ratios. Only ratios carry over between machines.
+Both transform the same values with the same FFTW; pencils with SciPy, too. Cases run in turn, and a
+sample is the time of the slowest rank. The table shows medians, and the median ratio of pairs of
+samples taken one after the other. Only ratios are comparable between machines.
 """
 
 import argparse
@@ -26,7 +26,7 @@ except ImportError:
 COMM = MPI.COMM_WORLD
 
 
-def tell(*values):
+def print_on_root(*values):
     if COMM.rank == 0:
         print(*values, flush=True)
 
@@ -72,11 +72,15 @@ def compare(n, decomp, repeat):
                 samples[name].append(seconds)
     for name, (_, field) in made.items():
         assert np.allclose(field, before[name], atol=1e-9)
-    tell(f"\n{n}^3 points, {'slabs' if len(decomp) == 1 else 'pencils'}, on {COMM.size} ranks")
+    print_on_root(
+        f"\n{n}^3 points, {'slabs' if len(decomp) == 1 else 'pencils'}, on {COMM.size} ranks"
+    )
     peer = samples.get("mpi4py-fft, FFTW")
     for name, seconds in samples.items():
         ratio = "" if peer is None else f"{median(map(np.divide, peer, seconds)):8.2f} x"
-        tell(f"  {name:18}{1e3 * median(seconds):10.3f} ms{1e3 * min(seconds):10.3f} ms{ratio}")
+        print_on_root(
+            f"  {name:18}{1e3 * median(seconds):10.3f} ms{1e3 * min(seconds):10.3f} ms{ratio}"
+        )
 
 
 def main():
@@ -84,7 +88,9 @@ def main():
     parser.add_argument("--n", type=int, nargs="+", default=[64, 128], help="points on each axis")
     parser.add_argument("--repeat", type=int, default=11, help="samples of each case")
     options = parser.parse_args()
-    tell("median and shortest time forward and backward, and how many times faster than mpi4py-fft")
+    print_on_root(
+        "median and shortest time forward and backward, and how many times faster than mpi4py-fft"
+    )
     for n in options.n:
         for decomp in ((0,), (0, 1)):
             compare(n, decomp, options.repeat)

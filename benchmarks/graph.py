@@ -1,11 +1,11 @@
-"""Time what a graph costs beyond its NumPy calls, and how much of the messages it hides.
+"""Time the overhead of a graph over its NumPy calls, and the overlap of messages and computation.
 
     mpiexec -n 2 python -m mpi4py benchmarks/graph.py --repeat 5
 
-Ranks of one machine copy messages with the processors they compute with, so that nothing can be
-hidden there. Here a message is late because its sender sleeps, as on a slow network; the receiver
-computes something else for 0.9 times as long. One after the other takes 1.9 times the message, both
-at once 1.0 times.
+Ranks of one machine copy messages with the processors that also compute, so that nothing can
+overlap there. Here a message is late because its sender sleeps, as on a slow network; the receiver
+computes something else for 0.9 times as long. Without overlap both take 1.9 times as long as the
+message, with overlap 1.0 times.
 """
 
 import argparse
@@ -22,7 +22,7 @@ COMM = MPI.COMM_WORLD
 NEXT, LAST = (COMM.rank + 1) % COMM.size, (COMM.rank - 1) % COMM.size
 
 
-def tell(*values):
+def print_on_root(*values):
     if COMM.rank == 0:
         print(*values, flush=True)
 
@@ -35,7 +35,7 @@ def prepare(outputs, **inputs):
 
 
 def passed_on(node, tag, onto):
-    """Send a node to the next rank, and receive that of the last one."""
+    """Send a node to the next rank, and receive the node of the previous rank."""
     held = graph.staple_distributed_send(node, NEXT, tag, onto)
     return held, graph.make_distributed_recv(LAST, tag, node.shape, node.dtype)
 
@@ -89,7 +89,7 @@ def messages_by_hand(count, points):
 
 
 def hiding(seconds, share, pieces=20):
-    """Receive what is so late from the next rank, while there is so much else to do."""
+    """Receive a late message of the next rank, while this rank computes something else."""
 
     def late(values):
         sleep(seconds)
@@ -114,25 +114,33 @@ def main():
     parser = argparse.ArgumentParser(description="Time graphs.")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--nodes", type=int, default=20_000)
-    parser.add_argument("--late", type=float, default=0.1, help="seconds")
+    parser.add_argument(
+        "--late", type=float, default=0.1, help="seconds by which a message is late"
+    )
     args = parser.parse_args()
 
     (took,) = time_in_turn(COMM, [chain(args.nodes)], args.repeat)
-    tell(f"a node costs {1e6 * took / args.nodes:.2f} us beyond its function")
+    print_on_root(f"a node costs {1e6 * took / args.nodes:.2f} us beyond its function")
 
     for points in (1, 1000, 100_000):
         calls = [messages(200, points), messages_by_hand(200, points)]
         ours, by_hand = (1e6 * t / 200 for t in time_in_turn(COMM, calls, args.repeat))
-        tell(f"a message of {8 * points} bytes takes {ours:.1f} us, by hand {by_hand:.1f} us")
+        print_on_root(
+            f"a message of {8 * points} bytes takes {ours:.1f} us, by hand {by_hand:.1f} us"
+        )
 
     for count in (500, 8000):
         (took,) = time_in_turn(COMM, [at_once(count)], args.repeat)
-        tell(f"one of {count} messages at once takes {1e6 * took / count:.1f} us")
+        print_on_root(f"one of {count} messages at once takes {1e6 * took / count:.1f} us")
 
     calls = [hiding(args.late, 0), hiding(args.late, 0.9)]
     message, both = time_in_turn(COMM, calls, args.repeat)
-    tell(f"a message alone takes {1e3 * message:.1f} ms, with 0.9 times as much work beside it")
-    tell(f"{1e3 * both:.1f} ms: {both / message:.3f} of the longer one, 1.9 one after the other")
+    print_on_root(
+        f"a message alone takes {1e3 * message:.1f} ms, with 0.9 times as much work beside it"
+    )
+    print_on_root(
+        f"{1e3 * both:.1f} ms: {both / message:.3f} of the longer one, 1.9 one after the other"
+    )
 
 
 if __name__ == "__main__":

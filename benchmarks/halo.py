@@ -2,11 +2,12 @@
 
     mpiexec -n 2 python -m mpi4py benchmarks/halo.py --n 256 --repeat 15
 
-All grids are periodic and all corners are filled. The peers exchange axis after axis: by Sendrecv
-and packing with NumPy, by persistent requests on packed buffers, by persistent requests on MPI
-datatypes, and by PETSc's DMDA if petsc4py is there. Cases run in turn, a sample is the time of the
-slowest rank for many calls, and the tables show medians in microseconds per call. Beside them is
-what it takes to copy as many bytes as there are ghosts; only ratios carry over between machines.
+All grids are periodic, and all corners are filled. The alternatives exchange one axis after the
+other: by Sendrecv and packing with NumPy, by persistent requests on packed buffers, by persistent
+requests on MPI datatypes, and by PETSc's DMDA if petsc4py is installed. Cases run in turn, and a
+sample is the time of the slowest rank for many calls. The tables show medians in microseconds per
+call, next to the time to copy as many bytes as the ghosts have. Only ratios are comparable between
+machines.
 """
 
 import argparse
@@ -29,13 +30,13 @@ except ImportError:
 COMM = MPI.COMM_WORLD
 
 
-def tell(*values):
+def print_on_root(*values):
     if COMM.rank == 0:
         print(*values, flush=True)
 
 
 class ByHand:
-    """Axis after axis, as it is written by hand: what is filled is taken along."""
+    """Exchange one axis after the other; ghosts that are filled are sent along the next axis."""
 
     def __init__(self, pencil, halo):
         shape = [n + lo + hi for n, (lo, hi) in zip(pencil.local_shape, halo, strict=True)]
@@ -46,7 +47,7 @@ class ByHand:
                 self.steps.append(self.axis(pencil, dim, width))
 
     def axis(self, pencil, dim, width):
-        """Return what fills the ghosts along one axis."""
+        """Return a function that fills the ghosts along one axis."""
         lo, hi = width
         n = pencil.local_shape[dim]
         key = [slice(None)] * pencil.ndim
@@ -69,7 +70,7 @@ class ByHand:
         return self.far(moves)
 
     def free(self):
-        """Free persistent requests: MPI libraries want that before the end."""
+        """Free persistent requests, as MPI requires before it is finalized."""
         for request in self.requests:
             request.Free()
 
@@ -181,7 +182,7 @@ def our_cases(pencil, halo, kernels):
         with pack.using(kernel):
             plan = pencils.HaloExchange(field, method=method, route=route, check=False)
             call = partial(plan, field)
-            call()  # copies are prepared now
+            call()  # the first call prepares the copies
         where = f"{'shared' if shared else 'private'} arrays"
         yield f"{where}, {method}, {route} ({kernel})", call
     field = pencils.ones(pencil, halo=halo)
@@ -201,9 +202,11 @@ def compare(n, case, kernels, repeat, times=20):
     seconds = time_of(list(cases.values()), repeat, times)
     named = dict(zip(cases, seconds, strict=True))
     best = min(named[kind.name] for kind in (Sendrecv, Packed, Datatypes))
-    tell(f"\n{n}^3 split along {decomp}, grid {pencil.grid}, ghosts along {axes}, width {width}")
+    print_on_root(
+        f"\n{n}^3 split along {decomp}, grid {pencil.grid}, ghosts along {axes}, width {width}"
+    )
     for name, micro in named.items():
-        tell(f"  {name:44}{micro:9.1f} us   best of the peers / this {best / micro:6.2f}")
+        print_on_root(f"  {name:44}{micro:9.1f} us   best of the peers / this {best / micro:6.2f}")
     for call in cases.values():
         if isinstance(call, ByHand):
             call.free()
@@ -219,7 +222,7 @@ def time_of(calls, repeat, times):
 
 
 def overhead(n, repeat):
-    """Tell what a call costs beyond the barriers it needs and the copies it makes."""
+    """Print the time of a call beyond its barriers and its copies."""
     pencil = pencils.Pencil((n, n, n), decomp=0, periodic=True)
     field = pencils.ones(pencil, halo=1, shared=True)
     plan = pencils.HaloExchange(field, check=False)
@@ -230,23 +233,23 @@ def overhead(n, repeat):
     faces += [(block[:1], block[1:2].copy()), (block[-1:], block[1:2].copy())]
     calls = [partial(plan, field), COMM.Barrier, pack.prepare_copies(faces)]
     whole, barrier, copies = time_of(calls, repeat, 200)
-    tell(
+    print_on_root(
         f"\n{n}^3, shared arrays: {whole:.1f} us; two barriers {2 * barrier:.1f}, copies "
         f"{copies:.1f} (with nobody else at them), beyond these {whole - 2 * barrier - copies:.1f}"
     )
 
 
 def overlap(n, repeat):
-    """Print what an exchange costs that is under way during a computation, over the longer of both.
+    """Print the time of an exchange during a computation, relative to the longer of both.
 
-    The computation is a stencil on the interior, which needs the core, or sleep.
+    The computation is a stencil on the interior, which uses the processor, or a sleep.
     """
     pencil = pencils.Pencil((n, n, n), decomp=0, periodic=True)
     field, result = pencils.ones(pencil, halo=2, shared=True), np.empty(pencil.local_shape)
     inside = field.interior
     up, down = field.shift((1, 0, 0)).local[inside], field.shift((-1, 0, 0)).local[inside]
     stencil = partial(np.add, up, down, out=result[inside])
-    tell(f"\n{n}^3, width 2, shared arrays, exchange during a computation")
+    print_on_root(f"\n{n}^3, width 2, shared arrays, exchange during a computation")
     plan = pencils.HaloExchange(field, check=False)
     exchange = partial(plan, field)
     alone = time_of([exchange], repeat, 1)[0]
@@ -256,7 +259,7 @@ def overlap(n, repeat):
     ):
         both = partial(during, plan, field, compute)
         one, other, together = time_of([exchange, compute, both], repeat, 1)
-        tell(
+        print_on_root(
             f"  {name:18} exchange {one:8.1f} us, computation "
             f"{other:8.1f}, both {together:8.1f}: {together / max(one, other):5.2f}"
         )
@@ -277,7 +280,7 @@ def main():
     library = MPI.Get_library_version().split(",")[0].splitlines()[0]
     best = pack.available()[0]
     kernels = [best, "numpy"] if best != "numpy" else ["numpy"]
-    tell(f"float64 on {COMM.size} ranks, {library}, kernels {kernels}")
+    print_on_root(f"float64 on {COMM.size} ranks, {library}, kernels {kernels}")
     for axes, decomp, width in product(((0, 1), (0, 1, 2)), ((0,), (1,)), (1, 2)):
         compare(options.n, (decomp, axes, width), kernels, options.repeat)
     if COMM.size > 3:

@@ -2,11 +2,12 @@
 
     mpiexec -n 2 python -m mpi4py benchmarks/indexer.py --n 256 --indices 1000000 --repeat 15
 
-Every rank asks for random points of an n^3 grid of float64. The floor is ``numpy.take`` of as many
-values from the own block, by all ranks at once. The plain version sorts the indices by owner
-(argsort) and exchanges them, and then the values, by Alltoallv; PETSc's VecScatter takes part if
-petsc4py is there. Cases run in turn, a sample is the time of the slowest rank, and the tables show
-medians in milliseconds, and as ratios to the floor. Only ratios carry over between machines.
+Every rank reads random points of an n^3 grid of float64. The lower limit, or floor, is
+``numpy.take`` of as many values from the own block, by all ranks at once. The plain version sorts
+the indices by owner (argsort) and exchanges them, and then the values, by Alltoallv. PETSc's
+VecScatter is also timed if petsc4py is installed. Cases run in turn, and a sample is the time of
+the slowest rank. The tables show medians in milliseconds, and ratios to the floor. Only ratios are
+comparable between machines.
 """
 
 import argparse
@@ -27,17 +28,17 @@ except ImportError:
     PETSc = None
 
 COMM = MPI.COMM_WORLD
-# What a planned call of PETSc took, as a multiple of the floor, where it was measured.
+# Measured time of a planned call of PETSc, as a multiple of the floor.
 PETSC_PLANNED = 1.3
 
 
-def tell(*values):
+def print_on_root(*values):
     if COMM.rank == 0:
         print(*values, flush=True)
 
 
 class Plain:
-    """What is written by hand: sort by owner, ask, answer, and sort back."""
+    """Code without a library: sort by owner, send requests, send values, sort back."""
 
     def __init__(self, cuts, index):
         owners = np.searchsorted(cuts, index, side="right") - 1
@@ -62,7 +63,7 @@ class Plain:
 
 
 def petsc_cases(cuts, index, block):
-    """PETSc's VecScatter, in one shot and planned."""
+    """Yield the cases of PETSc's VecScatter, used once and planned."""
     if PETSc is None:
         return
     section = PETSc.Vec().createWithArray(block, size=(len(block), cuts[-1]), comm=COMM)
@@ -77,7 +78,7 @@ def petsc_cases(cuts, index, block):
 
 
 class Setting:
-    """A grid, and what this rank asks for."""
+    """A grid, and the points that this rank requests."""
 
     def __init__(self, n, count):
         rng = np.random.default_rng(COMM.rank)
@@ -103,7 +104,7 @@ class Setting:
         yield "plain, planned", partial(Plain(self.cuts, self.index).take, block)
 
     def list_cases(self):
-        """GlobalIndexer: a collection in sections."""
+        """Yield the cases of `GlobalIndexer`: a collection in sections."""
         for where, field in (("private", self.private), ("shared", self.shared)):
             block = field.local.reshape(-1)
             plan = GlobalIndexer(self.cuts, self.index, COMM, check=False)
@@ -118,7 +119,7 @@ class Setting:
             return plan.Take(block)
 
     def point_cases(self):
-        """Fields, by their coordinates."""
+        """Yield the cases of fields and coordinates."""
         for where, field in (("private", self.private), ("shared", self.shared)):
             plan = pencils.PointIndexer(self.pencil, self.coords, check=False)
             yield f"u.take, {where}, once", partial(field.take, self.coords)
@@ -139,17 +140,19 @@ def compare(n, count, repeat):
     floor = times["floor: numpy.take of the own block"]
     plain = {"once": times["plain, once"], "planned": times["plain, planned"]}
     petsc = times.get("PETSc, planned", PETSC_PLANNED * floor)
-    tell(f"\n{count} indices per rank of {n}^3")
+    print_on_root(f"\n{count} indices per rank of {n}^3")
     for name, seconds in times.items():
         kind = name.rpartition(", ")[2]
         beside = f"{plain[kind] / seconds:7.2f} x as fast as plain" if kind in plain else ""
         if kind == "planned":
             beside += f"{seconds / petsc:7.2f} of PETSc planned"
-        tell(f"  {name:36}{1e3 * seconds:9.2f} ms{seconds / floor:7.2f} of the floor{beside}")
+        print_on_root(
+            f"  {name:36}{1e3 * seconds:9.2f} ms{seconds / floor:7.2f} of the floor{beside}"
+        )
 
 
 def small(n, count, repeat, times=200):
-    """Time of one planned call among many, where latency is all."""
+    """Print the time of one planned call among many: its latency."""
     setting = Setting(n, count)
     calls: dict[str, Callable[[], object]] = {
         "barrier": COMM.Barrier,
@@ -170,9 +173,9 @@ def small(n, count, repeat, times=200):
             call()
 
     found = time_in_turn(COMM, [partial(many, call) for call in calls.values()], repeat)
-    tell(f"\n{count} indices per rank, microseconds per planned call")
+    print_on_root(f"\n{count} indices per rank, microseconds per planned call")
     for name, seconds in zip(calls, found, strict=True):
-        tell(f"  {name:36}{1e6 * seconds / times:9.1f}")
+        print_on_root(f"  {name:36}{1e6 * seconds / times:9.1f}")
 
 
 def main():
@@ -182,7 +185,7 @@ def main():
     parser.add_argument("--repeat", type=int, default=11, help="samples of each case")
     options = parser.parse_args()
     library = MPI.Get_library_version().split(",")[0].splitlines()[0]
-    tell(f"float64 on {COMM.size} ranks, {library}, kernels {pack.kernels()}")
+    print_on_root(f"float64 on {COMM.size} ranks, {library}, kernels {pack.kernels()}")
     compare(options.n, options.indices, options.repeat)
     small(options.n, 10, options.repeat)
 

@@ -2,10 +2,10 @@
 
     mpiexec -n 4 python -m mpi4py benchmarks/io.py --n 256 --repeat 9
 
-Cases run in turn, a sample is the time of the slowest rank, and the table shows medians as ratios
-to pencils (above 1: slower than pencils). Every way of writing brings its data to the disk, unless
-``--cached``: then the page cache will do. Files that are read are in the page cache. Only ratios
-carry over between machines. The case of parallel h5py needs an h5py that was built with MPI.
+Cases run in turn, and a sample is the time of the slowest rank. The table shows medians as ratios
+to pencils (above 1: slower than pencils). All cases that write force their data to the disk; with
+``--cached`` they leave them in the page cache. Files to be read are in the page cache. Only ratios
+are comparable between machines. The cases of parallel h5py need an h5py that was built with MPI.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def write_on_root(whole, path, durable):
 
 
 def gather_to_root(u, path, durable):
-    """Write what codes gather by hand: blocks as messages of mpi4py, put together by NumPy."""
+    """Send blocks to rank 0 by mpi4py, assemble them by NumPy, and write them there."""
     blocks = COMM.gather((u.local_slices, u.local))
     if blocks is not None:
         whole = np.empty(u.shape)
@@ -63,7 +63,7 @@ def file_per_rank(u, path, durable):
 
 
 def whole_on_root(u, path, durable):
-    """Write what a disk has to take at least, from one process: no gathering, no format."""
+    """Write the bytes of the field from one process, without gathering and format: the limit."""
     if COMM.rank == 0:
         np.ones(u.shape).tofile(path)
         sync(path, durable)
@@ -100,7 +100,7 @@ def read_hyperslabs(pencil, path):
 
 
 def cases(u, folder, durable):
-    """Name what is timed: writing, then reading what was written."""
+    """Return the cases by name: first writing, then reading the same files."""
     writers = {
         "pencils.save": lambda u, path, _: pencils.save(path, {"u": u}),
         "without checksum": lambda u, path, _: pencils.save(path, {"u": u}, checksum=False),
@@ -125,7 +125,7 @@ def cases(u, folder, durable):
 
 
 def sample(run):
-    time.sleep(0.1)  # the system may still be busy with the last file
+    time.sleep(0.1)  # the system may still write the previous file
     COMM.Barrier()
     start = MPI.Wtime()
     run()

@@ -1,9 +1,9 @@
 """Time the arithmetic of layouts of 10³ to 10⁶ ranks: ``python benchmarks/layout.py``.
 
-Each figure is the median of several runs, for one rank in the middle of the grid: construct the
-layout (and choose its grid), ask for a box, for the owner of an index, and compute the rank's
-schedule to the same layout and to the one with the last decomposed dimension exchanged for
-another (a transpose). The last column counts the messages of that transpose.
+Each number is the median of several runs, for one rank in the middle of the grid: construct the
+layout (and choose its grid), compute a box, the owner of an index, and the schedules of the rank to
+the same layout and to one in which another dimension is decomposed instead of the last one (a
+transpose). The last column is the number of messages of that transpose.
 """
 
 from statistics import median

@@ -2,9 +2,9 @@
 
 mpiexec -n 4 python -m mpi4py benchmarks/navier_stokes.py --n 128
 
-Both are written with NumPy expressions, take the same Runge-Kutta steps and end with the same
-energy. mpi4py-fft transforms by FFTW, one component at a time; the demo three at once, by SciPy and
-by the same FFTW. Steps take turns; the shortest counts, and ratios are medians of pairs.
+Both are written with NumPy expressions, make the same Runge-Kutta steps, and end with the same
+energy. mpi4py-fft transforms one component at a time by FFTW; the demo three at once, by SciPy and
+by the same FFTW. Steps of both alternate. Times are the shortest ones, ratios medians of pairs.
 """
 
 import argparse
@@ -34,7 +34,7 @@ class WithPencils:
 
 
 class WithMpi4pyFFT:
-    """The solver of mpi4py-fft's documentation, with the 2/3 rule and in rotational form."""
+    """The solver in the documentation of mpi4py-fft, with the 2/3 rule and in rotational form."""
 
     def __init__(self, n):
         from mpi4py_fft import PFFT, newDistArray

@@ -1,10 +1,10 @@
-"""What a field costs on top of NumPy: microseconds per call on small blocks.
+"""Time the overhead of fields over NumPy: microseconds per call on small blocks.
 
     python benchmarks/overhead.py [points per dimension]
     mpiexec -n 2 python -m mpi4py benchmarks/overhead.py 16
 
-Medians over many calls, with the same operation on ``u.local`` in the same run. Reductions are
-collective, so that on several ranks their price includes the communication.
+The table shows medians over many calls, for fields and for the same operation on ``u.local``.
+Reductions are collective: on several ranks their time includes the communication.
 """
 
 import sys
@@ -19,7 +19,7 @@ REPEATS, CALLS = 41, 100
 
 
 def time_call(call):
-    """Microseconds per call, the median of many rounds."""
+    """Return microseconds per call, the median of many rounds."""
     rounds = []
     for _ in range(REPEATS):
         start = perf_counter()

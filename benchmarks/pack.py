@@ -2,8 +2,8 @@
 
     mpiexec -n 2 python -m mpi4py benchmarks/pack.py --megabytes 64 --repeat 11
 
-A sample is the time of the slowest rank, implementations and the limit take turns, and the table
-shows medians as ratios to the limit: contiguous arrays copied by NumPy. Only ratios carry over
+Implementations and the limit, contiguous arrays copied by NumPy, run in turn, and a sample is the
+time of the slowest rank. The table shows medians as ratios to the limit. Only ratios are comparable
 between machines.
 """
 
@@ -22,14 +22,14 @@ ORDERS = [(0, 2, 1), (2, 1, 0), (2, 0, 1), (1, 2, 0), (1, 0, 2)]
 
 
 def touched(shape):
-    """Make an array whose memory is really there."""
+    """Return an array whose pages of memory are in use already."""
     array = np.empty(shape)
     array.fill(1)
     return array
 
 
 def run_cases(nbytes):
-    """Take every other run from an array, or put it there."""
+    """Yield copies of every second run out of an array, or into it."""
     for run in (16, 32, 64, 128, 256, 1024, 4096, 1 << 18):
         dense, sparse = touched((nbytes // run, run // 8)), touched((nbytes // run, 2, run // 8))
         yield f"take runs of {run} B", dense, sparse[:, 1]
@@ -38,7 +38,7 @@ def run_cases(nbytes):
 
 
 def order_cases(nbytes):
-    """Change the memory order of a block, of powers of two and of odd sizes."""
+    """Yield copies that change the memory order of blocks, of powers of two and of odd sizes."""
     side = round((nbytes / 8) ** (1 / 3)) | 1
     for shape in ((nbytes // 8 >> 16, 256, 256), (side, side + 2, side - 2)):
         source = touched(shape)
@@ -55,7 +55,7 @@ def sample(run):
 
 
 def measure(target, source, repeat):
-    """Medians of the limit and of each implementation, in seconds."""
+    """Return the median times of the limit and of each implementation, in seconds."""
     here, there = touched(target.size), touched(target.size)
     runs: dict[str, Callable[[], object]] = {
         "limit": partial(np.copyto, there, here),

@@ -2,9 +2,9 @@
 
     mpiexec -n 2 python -m mpi4py benchmarks/transpose.py --n 256 --repeat 15
 
-Cases run in turn, a sample is the time of the slowest rank, and the tables show medians: as GB/s of
+Cases run in turn, and a sample is the time of the slowest rank. The tables show medians: as GB/s of
 local bytes, as ratios to ``numpy.copyto`` of the same local bytes by all ranks at once (the limit),
-and how many times faster than mpi4py-fft. Only ratios carry over between machines.
+and as speed relative to mpi4py-fft. Only ratios are comparable between machines.
 """
 
 import argparse
@@ -25,14 +25,14 @@ except ImportError:
 
 COMM = MPI.COMM_WORLD
 
-# What moves, as decomposed dimensions before and after, on a line of ranks and on a 2-D grid.
+# Decomposed dimensions before and after, on a line of ranks and on a 2-D grid.
 LINE = {"long runs": ((0,), (1,)), "short runs": ((1,), (2,))}
 GRID = {"long runs": ((0, 2), (1, 2)), "short runs": ((0, 1), (0, 2))}
 METHODS = ("messages", "alltoallv", "alltoallw")
 CASES = [("shared", True), *((method, False) for method in ("shared", *METHODS))]
 
 
-def tell(*values):
+def print_on_root(*values):
     if COMM.rank == 0:
         print(*values, flush=True)
 
@@ -52,13 +52,13 @@ def our_cases(source, target, kernels):
         with pack.using(kernel):
             plan = pencils.Transposition(source, target, method=method, check=False)
             call = partial(plan, given[shared], pencils.empty(target))
-            call()  # copies are prepared now
+            call()  # the first call prepares the copies
         where = "" if method != "shared" else ", shared arrays" if shared else ", private arrays"
         yield f"{method}{where} ({kernel})", call
 
 
 def peer_cases(n, old, new):
-    """Make the same move by mpi4py-fft: align the axis that was decomposed and is not any more."""
+    """Yield the same transposes by mpi4py-fft: align the axis that is decomposed before only."""
     if DistArray is None:
         return
     (axis,) = set(old) - set(new)
@@ -80,15 +80,17 @@ def compare(n, move, kernels, repeat, order=None):
     times = dict(zip(cases, time_in_turn(COMM, list(cases.values()), repeat), strict=True))
     limit, peer = times["copy limit"], times.get("mpi4py-fft")
     changed = "" if order is None else f", memory order {order}"
-    tell(f"\ndecomposed {old} -> {new}{changed}, grid {source.grid}")
+    print_on_root(f"\ndecomposed {old} -> {new}{changed}, grid {source.grid}")
     for name, seconds in times.items():
         rate = here.nbytes / seconds / 1e9
         faster = f"{peer / seconds:6.2f} x mpi4py-fft" if peer else ""
-        tell(f"  {name:34}{1e3 * seconds:9.3f} ms{rate:7.1f} GB/s{seconds / limit:7.2f}  {faster}")
+        print_on_root(
+            f"  {name:34}{1e3 * seconds:9.3f} ms{rate:7.1f} GB/s{seconds / limit:7.2f}  {faster}"
+        )
 
 
 def small(n, old, new, repeat):
-    """Time of one call among many, where latency is all; the copies alone tell the overhead."""
+    """Print the time of one call among many, and of its copies alone: the rest is overhead."""
     source = pencils.Pencil((n, n, n), decomp=old)
     target = source.with_(decomp=new)
     given, out = fields(source), pencils.empty(target)
@@ -104,7 +106,7 @@ def small(n, old, new, repeat):
     peer = "".join(
         f", mpi4py-fft {time_of(call, repeat):.1f}" for _, call in peer_cases(n, old, new)
     )
-    tell(
+    print_on_root(
         f"  {n:3}^3 {old} -> {new}: shared arrays {times['shared', True]:.1f}, private arrays "
         f"{times['shared', False]:.1f}, messages {times['messages', False]:.1f}{peer}; with checks "
         f"{checked:.1f}; two barriers {2 * barrier:.1f}, beyond barriers and copies {overhead:.1f}"
@@ -123,17 +125,21 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--n", type=int, default=128, help="points along each dimension")
     parser.add_argument("--repeat", type=int, default=11, help="samples of each case")
-    parser.add_argument("--small", type=int, nargs="*", default=[16, 32, 64], help="sizes in us")
+    parser.add_argument(
+        "--small", type=int, nargs="*", default=[16, 32, 64], help="sizes timed in microseconds"
+    )
     options = parser.parse_args()
     library = MPI.Get_library_version().split(",")[0].splitlines()[0]
     best = pack.available()[0]
-    tell(f"{options.n}^3 float64 on {COMM.size} ranks, {library}, kernels {pack.available()}")
+    print_on_root(
+        f"{options.n}^3 float64 on {COMM.size} ranks, {library}, kernels {pack.available()}"
+    )
     kernels = [best, "numpy"] if best != "numpy" else ["numpy"]
     square = COMM.size > 3 and len(pencils.Pencil((8, 8, 8)).grid) == 2
     for move in (GRID if square else LINE).values():
         compare(options.n, move, kernels, options.repeat)
     compare(options.n, ((0,), (2,)), pack.available(), options.repeat, order=(2, 1, 0))
-    tell("\nmicroseconds per call")
+    print_on_root("\nmicroseconds per call")
     for n, (old, new) in product(options.small, LINE.values()):
         small(n, old, new, options.repeat)
 

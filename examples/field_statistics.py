@@ -11,20 +11,21 @@ import pencils
 pen = pencils.Pencil((60, 50, 40))
 z = pencils.localgrid(pen, [np.linspace(0, 1, n) for n in pen.shape]).z
 
-# Every process draws its own block of one global field.
+# Every process generates its own block of one global random field.
 u = np.sin(np.pi * z) + 0.1 * pencils.random.normal(pen, seed=2024)
 
-# Reductions are global, and every process gets the result.
+# Reductions are global; every process gets the result.
 mean, variance = u.mean(), u.var()
 peak = np.unravel_index(u.argmax(), u.shape)
 
-# Reduced dimensions stay with extent 1, so that profiles broadcast back.
+# Reduced dimensions are kept with extent 1, so that profiles broadcast to the field.
 profile = u.mean(axis=(0, 1))
 assert profile.shape == (1, 1, 40)
 fluctuation = u - profile
 intensity = np.sqrt((fluctuation**2).mean(axis=(0, 1)))
 
-# Reynolds decomposition: the variance of the field is that of the profile plus the rest.
+# Reynolds decomposition: the variance of the field is the variance of the profile plus that of
+# the fluctuation.
 assert np.isclose(variance, profile.var() + (fluctuation**2).mean())
 assert abs(fluctuation.mean()) < 1e-12
 assert abs(intensity.mean() - 0.1) < 1e-3

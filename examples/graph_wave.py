@@ -1,11 +1,11 @@
-"""Sound in a periodic box: one function makes its steps of arrays at once, or of graph nodes.
+"""Sound in a periodic box: one function computes a step with arrays, or builds a graph of it.
 
 python examples/graph_wave.py
 mpiexec -n 4 python -m pencils run examples/graph_wave.py 512
 
-Pressure and velocity obey p_t = -(u_x + v_y), u_t = -p_x, v_t = -p_y. Differences are central,
-steps those of Heun, whose two stages need ghosts of three fields each. The graph is built and
-checked once; then whatever can be computed is, while ghosts of other fields are under way.
+The equations are p_t = -(u_x + v_y), u_t = -p_x, v_t = -p_y for pressure and velocity, with central
+differences and the steps of Heun, whose two stages need the ghosts of three fields each. The graph
+is built once. While messages are on their way, the graph computes what does not depend on them.
 """
 
 import sys
@@ -47,7 +47,7 @@ pad_later = partial(graph.halo_exchange, pencil=pen, halo=1, corners=False)
 nodes = [graph.make_placeholder(name, pen.local_shape) for name in "puv"]
 new = graph.make_dict_of_named_arrays(dict(zip("puv", step(nodes, pad_later), strict=True)))
 partition = graph.find_distributed_partition(pen.comm, new)
-parts = graph.generate_code_for_partition(partition)  # which wait for all messages between them
+parts = graph.generate_code_for_partition(partition)  # each part waits for all its messages
 
 
 def by_graph(state, programs=None):
@@ -76,4 +76,4 @@ assert np.allclose(expected[0], np.cos(np.sqrt(2) * steps * dt) * p.local, atol=
 assert np.allclose([others, result], expected, rtol=0, atol=1e-14)
 if pen.rank == 0:
     print(f"milliseconds per step: {eager:.3f} at once, {overlapped:.3f} as a graph")
-    print(f"overlap of computation and messages saved {waiting - overlapped:.3f} of these")
+    print(f"the overlap of computation and messages saves {waiting - overlapped:.3f} of these")

@@ -4,10 +4,10 @@ python examples/heat_equation.py
 mpiexec -n 4 python -m pencils run examples/heat_equation.py --n 16
 
 The equation is u_t = ∇²u on the unit square, with u = 1 at x = 0, u = 0 at x = 1, and u_y = 0 at
-y = 0 and y = 1. Along x the points are nodes, of which the first boundary points are those on the
-walls, so these hold the values there. Along y they are centres of cells, mirrored at the walls.
-Space has the usual star of five points, time explicit Euler steps dt = h²/5. The exact solution is
-1 - x + exp(-2π²t) sin(πx) cos(πy).
+y = 0 and y = 1. Along x the points are nodes; the first boundary points are on the walls and hold
+the values there. Along y the points are centres of cells, and values are mirrored at the walls. The
+stencil is the usual star of five points; time steps are explicit Euler steps with dt = h²/5. The
+exact solution is 1 - x + exp(-2π²t) sin(πx) cos(πy).
 """
 
 import argparse
@@ -18,7 +18,7 @@ import pencils
 
 
 def fill(u):
-    """Bring the halo of u up to date: points of other ranks first, then what the walls say."""
+    """Update the halo of u: first the points of other ranks, then the boundary values."""
     u.exchange_halo(corners=False)
     u.fill_boundary("constant", value=1, axis=0, side="lo")
     u.fill_boundary("constant", value=0, axis=0, side="hi")
@@ -49,7 +49,7 @@ def main():
     parser = argparse.ArgumentParser(description="Heat in a plate.")
     add = parser.add_argument
     add("--n", type=int, default=10, help="cells along a side, at first (default: %(default)s)")
-    add("--time", type=float, default=0.05, help="when to stop (default: %(default)s)")
+    add("--time", type=float, default=0.05, help="final time (default: %(default)s)")
     args = parser.parse_args()
 
     before = None

@@ -1,4 +1,4 @@
-"""Decompose a grid, compute on it, sum over it.
+"""Decompose a grid, compute on it, and sum over it.
 
 python examples/hello_pencils.py
 mpiexec -n 4 python -m pencils run examples/hello_pencils.py
@@ -8,24 +8,24 @@ import numpy as np
 
 import pencils
 
-# A grid of 65 x 17 x 21 points, cut in blocks over as many processes as there are.
+# A grid of 65 x 17 x 21 points, divided into one block for each process.
 pen = pencils.Pencil((65, 17, 21))
 if pen.rank == 0:
     print(pen)
 
-# Coordinates: every process gets those of its own block, and computes there.
+# Coordinates: every process gets those of its own block.
 xs, ys, zs = np.linspace(0, 1, 65), np.linspace(-1, 1, 17), np.linspace(0, 2, 21)
 grid = pencils.localgrid(pen, (xs, ys, zs))
 u = grid.x + 2 * grid.y + grid.z**2
 
-# The array is global in meaning: its shape, its sums, its indices ...
+# The shape, sums and indices of the array are global ...
 assert u.shape == (65, 17, 21)
 total = u.sum()
 mean = total / u.size
-u[0] = 1.0  # the plane i = 0, on whichever processes own some of it
+u[0] = 1.0  # the plane i = 0, on all processes that own points of it
 assert np.all(u[0] == 1.0)
 
-# ... and local in storage: `u.local` is a NumPy array, a part of the global one.
+# ... and its memory is local: `u.local` is a NumPy array, the block of this process.
 whole = xs[:, None, None] + 2 * ys[:, None] + zs**2
 whole[0] = 1.0
 assert np.array_equal(u.local, whole[pen.local_slices])

@@ -1,6 +1,6 @@
 """Incompressible flow in a periodic box: a pseudo-spectral solver of the Navier-Stokes equations.
 
-Run it on any number of processes, then go on from its checkpoint on another number of them::
+Run it on any number of processes, then continue from its checkpoint on another number of them::
 
     mpiexec -n 4 python -m pencils run examples/navier_stokes.py --n 64 --checkpoint flow.h5
     mpiexec -n 3 python -m pencils run examples/navier_stokes.py --n 64 --restart flow.h5 --time 0.2
@@ -12,9 +12,9 @@ wave vector k,
 
     dû/dt = P (u × ω)^ - ν k² û,        P f = f - k (k · f) / k².
 
-Products are formed at grid points and lose all waves beyond n/3 (the 2/3 rule); the projection P
-makes the flow incompressible, as the pressure does. Time advances by the classical Runge-Kutta
-method. Every field is a PencilArray, and only transforms and sums communicate.
+Products are computed at grid points, and their waves beyond n/3 are removed (the 2/3 rule). The
+projection P makes the flow incompressible, as the pressure does. Time steps are those of the
+classical Runge-Kutta method. Every field is a PencilArray; only transforms and sums communicate.
 """
 
 from __future__ import annotations
@@ -39,34 +39,34 @@ except ImportError:  # no progress bar, then
     tqdm = None
 
 Vector = Sequence[PencilArray]
-multiply: Any = np.multiply  # it takes fields, but its type hints do not include them
+multiply: Any = np.multiply  # it accepts fields, but its type hints do not include them
 
 
 class NavierStokes:
     """The equations on n³ points, for the waves û of the velocity."""
 
     def __init__(self, n: int, viscosity: float, backend: str = "scipy") -> None:
-        # Not the backend "auto": on other processes it may find another library, which rounds
-        # differently, to be faster.
+        # Not the backend "auto": it measures, and may choose another library on another number of
+        # processes, which rounds differently.
         self.fft = PencilFFT(cube(n), components=3, dealias="2/3", backend=backend, check=False)
         kx, ky, kz = self.fft.wavenumbers()
         k2 = kx**2 + ky**2 + kz**2
         self.ik = [1j * k for k in (kx, ky, kz)]
         self.inverse_k2 = 1 / np.where(k2 == 0, 1, k2)
         self.damping = viscosity * k2
-        # |û|² of a wave adds to the mean of |u|²; waves with kz > 0 count for those with -kz, too.
+        # Contribution of |û|² to the mean of |u|²; waves with kz > 0 also count for those with -kz.
         self.weight = np.where(kz == 0, 1, 2) / n**6
-        # Memory to work in: new memory for large fields takes longer than to compute them.
+        # Work arrays: to allocate large fields anew takes longer than to compute them.
         points, waves = self.fft.input_pencil, self.fft.output_pencil
         self.u, self.omega, self.force = (empty(points, components=3) for _ in range(3))
         self.slope = empty(waves, dtype=complex, components=3)
 
     def start(self, u: PencilArray) -> PencilArray:
-        """Waves of the part of a velocity field that is resolved and free of divergence."""
+        """Return the waves of the resolved and divergence-free part of a velocity field."""
         return self.project(self.fft.forward(u))
 
     def project(self, f: PencilArray) -> PencilArray:
-        """Subtract, in place, the part that the pressure balances: k (k · f) / k²."""
+        """Subtract the part that the pressure balances, k (k · f) / k², in place."""
         fx, fy, fz = f.unstack()
         ikx, iky, ikz = self.ik
         pressure = (ikx * fx + iky * fy + ikz * fz) * self.inverse_k2
@@ -76,7 +76,7 @@ class NavierStokes:
         return f
 
     def rate(self, u_hat: PencilArray) -> PencilArray:
-        """Time derivative dû/dt, in memory that the next call uses again."""
+        """Return the time derivative dû/dt, in memory that the next call overwrites."""
         omega_hat = cross(self.ik, u_hat.unstack(), out=self.slope)
         omega = self.fft.backward(omega_hat, out=self.omega)
         u = self.fft.backward(u_hat, out=self.u)
@@ -88,9 +88,9 @@ class NavierStokes:
         return rate
 
     def step(self, u_hat: PencilArray, dt: float) -> PencilArray:
-        """Waves after a time step of the classical Runge-Kutta method."""
+        """Return the waves after a time step of the classical Runge-Kutta method."""
         after, stage = u_hat.copy(), u_hat.copy()
-        # Weights of the slopes, and how far ahead of û the next one is taken.
+        # Weight of each slope, and the time after û at which the next slope is computed.
         for weight, ahead in ((dt / 6, dt / 2), (dt / 3, dt / 2), (dt / 3, dt), (dt / 6, 0)):
             rate = self.rate(stage)
             after += multiply(weight, rate, out=stage)
@@ -99,16 +99,16 @@ class NavierStokes:
         return after
 
     def energy(self, u_hat: PencilArray) -> float:
-        """Mean of |u|²/2, by Parseval's theorem."""
+        """Return the mean of |u|²/2, by Parseval's theorem."""
         return float((self.weight * (u_hat.real**2 + u_hat.imag**2)).sum()) / 2
 
     def dissipation(self, u_hat: PencilArray) -> float:
-        """Mean of ν|ω|², the rate at which energy is lost."""
+        """Return the mean of ν|ω|², the rate at which energy is lost."""
         return float((self.damping * self.weight * (u_hat.real**2 + u_hat.imag**2)).sum())
 
 
 def cross(a: Vector, b: Vector, out: PencilArray) -> PencilArray:
-    """Vector product."""
+    """Return the vector product."""
     c = out.unstack()
     for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
         multiply(a[j], b[k], out=c[i])
@@ -117,7 +117,7 @@ def cross(a: Vector, b: Vector, out: PencilArray) -> PencilArray:
 
 
 def taylor_green(pencil: Pencil) -> PencilArray:
-    """Velocity of the Taylor-Green vortex."""
+    """Return the velocity of the Taylor-Green vortex."""
     n = pencil.shape[0]
     x, y, z = pencils.localgrid(pencil, [np.arange(n) * 2 * np.pi / n] * 3)
     u = pencils.zeros(pencil, components=3)
@@ -127,7 +127,7 @@ def taylor_green(pencil: Pencil) -> PencilArray:
 
 
 def cube(n: int) -> Pencil:
-    """n³ points, with whole lines along z on each process."""
+    """Return a pencil of n³ points, with whole lines along z on each process."""
     return Pencil((n, n, n), decomp=(0, 1))
 
 
@@ -139,7 +139,7 @@ def check(path: str, shape: tuple[int, ...], dtype: np.dtype[Any], n: int) -> No
 
 
 def scatter(path: str, n: int | None) -> PencilArray:
-    """Velocity from a file that only rank 0 has to read. *Collective*."""
+    """Read a velocity from a file that is on rank 0 only. *Collective*."""
     data, shape, dtype = open_on_root(path, name="velocity")
     n = n or min(shape[1:], default=0)
     check(path, shape, dtype, n)
@@ -161,9 +161,9 @@ def run(args: argparse.Namespace) -> None:
         msg = f"{numbers} not negative, and all of them finite"
         raise PencilsError(msg)
     if args.checkpoint:
-        check_target(args.checkpoint)  # before the run, not after it
+        check_target(args.checkpoint)  # a mistake raises before the run, not after it
 
-    if args.restart:  # from waves: to transform a velocity would round once more
+    if args.restart:  # the file has waves: transforming a velocity would round once more
         flow = NavierStokes(n, viscosity)
         u_hat = empty(flow.fft.output_pencil, dtype=complex, components=3)
         pencils.load(args.restart, into={"waves": u_hat})
@@ -192,12 +192,12 @@ def run(args: argparse.Namespace) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command line; `run` has the defaults that a file may replace."""
+    """Add the arguments of the command line; `run` has the defaults that a file may replace."""
     add = parser.add_argument
     add("--n", type=int, help="points along each dimension (default: 32, or as in the file)")
     add("--viscosity", type=float, help="ν (default: 0.000625, or as in the checkpoint)")
     add("--dt", type=float, help="time step (default: 0.01, or as in the checkpoint)")
-    add("--time", type=float, default=0.1, help="when to stop (default: %(default)s)")
+    add("--time", type=float, default=0.1, help="final time (default: %(default)s)")
     source = parser.add_mutually_exclusive_group().add_argument
     source("--input", metavar="FILE", help="initial velocity (3, n, n, n), .npy or HDF5, on rank 0")
     source("--restart", metavar="FILE", help="continue a checkpoint, on any number of processes")

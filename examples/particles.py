@@ -4,12 +4,12 @@ python examples/particles.py
 mpiexec -n 4 python -m pencils run examples/particles.py --particles 200000 --picture density.png
 
 The velocity is that of four steady vortices, u = -∂ψ/∂y and v = ∂ψ/∂x with ψ = sin(x) sin(y). It is
-interpolated to the particles, which move at second order in time (the midpoint rule), and their
-mass is deposited: each one gives shares to the points around it. So mass is conserved, and every
-particle stays on its streamline, up to the errors of interpolation and time stepping.
+interpolated to the particles, which move at second order in time (the midpoint rule). The mass of
+each particle is then distributed over the points around it (deposition). Mass is conserved, and
+every particle stays on its streamline, up to the errors of interpolation and time stepping.
 
-Particles stay with the process that made them, wherever they go: which blocks they read and write
-is found out anew in every step.
+A particle stays on the process that made it, wherever it moves: each step finds the blocks that the
+particles read and write anew.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def main():
     velocity[0] = -np.sin(x) * np.cos(y)
     velocity[1] = np.cos(x) * np.sin(y)
 
-    # One quarter of the box starts full. The particles of all processes are those of one list.
+    # Particles start in one quarter of the box. All processes draw one list and take parts of it.
     start = np.random.default_rng(2024).uniform(0, np.pi, (2, args.particles))
     at = start[:, pen.rank :: pen.size]
     mass = np.full(at.shape[1], args.n**2 / args.particles)
@@ -49,7 +49,7 @@ def main():
     before, dt = stream(at), 0.05
     for _ in range(args.steps):
         at = at + dt * drift(at + dt / 2 * drift(at))
-    strayed = pencils.zeros(pen)  # how far particles left their streamlines, times their mass
+    strayed = pencils.zeros(pen)  # distances of particles from their streamlines, times their mass
     density = pencils.zeros(pen)
     with pencils.Interpolation(pen, at / spacing) as deposition:
         deposition.deposit(density, mass)

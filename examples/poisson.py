@@ -3,8 +3,9 @@
 python examples/poisson.py
 mpiexec -n 4 python -m pencils run examples/poisson.py
 
-At the walls the normal derivative of p vanishes, as for a pressure between plates: cosines fulfil
-that in z, and Fourier waves the periodicity in x and y. For each wave the equation is a division.
+At the walls the normal derivative of p is zero, as for a pressure between plates: cosines satisfy
+this condition in z, Fourier waves the periodicity in x and y. For each wave the equation is a
+division.
 """
 
 import numpy as np
@@ -16,7 +17,7 @@ SHAPE, LENGTHS = (24, 32, 20), (2 * np.pi, 1.0, 3.0)
 
 
 def solve(plan, f):
-    """Find the solution whose mean is zero; the mean of f must be, too."""
+    """Return the solution whose mean is zero; the mean of f must be zero, too."""
     kx, ky, kz = plan.wavenumbers(LENGTHS)
     k2 = kx**2 + ky**2 + kz**2
     f_hat = plan.forward(f)
@@ -26,7 +27,7 @@ def solve(plan, f):
 
 
 def problem(grid):
-    """Make a solution and its right side."""
+    """Return a solution and its right-hand side."""
     a, b, c = 2 * np.pi / LENGTHS[0], 2 * np.pi / LENGTHS[1], np.pi / LENGTHS[2]
     bump, curve = np.exp(np.sin(a * grid.x)), np.cos(a * grid.x) ** 2 - np.sin(a * grid.x)
     wave, profile = np.cos(2 * b * grid.y), np.cos(3 * c * grid.z)
@@ -40,7 +41,7 @@ def main():
     nx, ny, nz = SHAPE
     x = np.arange(nx) * LENGTHS[0] / nx
     y = np.arange(ny) * LENGTHS[1] / ny
-    z = (np.arange(nz) + 0.5) * LENGTHS[2] / nz  # midpoints, as the second cosine transform has it
+    z = (np.arange(nz) + 0.5) * LENGTHS[2] / nz  # midpoints, as in the cosine transform of type 2
     p, f = problem(pencils.localgrid(pen, (x, y, z)))
     with PencilFFT(pen, transforms=("fft", "fft", "dct2")) as plan:
         error = abs(solve(plan, f) - p).max()

@@ -1,4 +1,4 @@
-"""Move a field from pencil to pencil, so that each dimension lies whole on a process in turn.
+"""Transpose a field between pencils, so that one dimension after the other is local to a process.
 
 python examples/transpose.py
 mpiexec -n 4 python -m pencils run examples/transpose.py
@@ -9,8 +9,8 @@ import numpy as np
 import pencils
 
 n = 48
-along_z = pencils.Pencil((n, n, n), decomp=(0, 1))  # dimension 2 is whole
-along_x = along_z.with_(decomp=(2, 1))  # dimension 0 is whole; 2 lies where 0 was
+along_z = pencils.Pencil((n, n, n), decomp=(0, 1))  # dimension 2 is local
+along_x = along_z.with_(decomp=(2, 1))  # dimension 0 is local; 2 is decomposed in its place
 u = pencils.random.uniform(along_z, seed=1)
 
 # Work along x with plain NumPy: each process has whole lines of it.
@@ -19,11 +19,11 @@ assert v.local_shape[0] == n
 running = np.cumsum(v.local, axis=0)
 assert np.allclose(running[-1:], v.sum(axis=0).local)
 
-# A plan for many transposes of the same kind; other work fits between start and wait.
+# A plan for many transposes between the same pencils; compute between start and wait.
 w = pencils.random.uniform(along_z, seed=2)
 with pencils.Transposition(along_z, along_x) as there, there.reversed() as back:
     handle = there.start(u, out=v)
-    w = w**2 + w  # anything that touches neither u nor v
+    w = w**2 + w  # anything that uses neither u nor v
     handle.wait()
     again = back(v)
 

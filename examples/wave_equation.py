@@ -3,11 +3,11 @@
 python examples/wave_equation.py
 mpiexec -n 4 python -m pencils run examples/wave_equation.py --dims 3 --n 48 --picture wave.png
 
-The equation u_tt = c² ∇²u, with c = 1, becomes u_t = v, v_t = ∇²u. Space has the usual star of
-2 dims + 1 points, time the velocity Verlet form of the leapfrog: v moves by half a step, u by a
-whole one, v by the other half. The energy, the mean of (v² - u ∇²u) / 2, then stays what it was up
-to O(dt²), for ever. Plane waves whose wave vectors are equally long oscillate together, so the
-exact solution is cos(ωt) times what it was at the start.
+The equation u_tt = c² ∇²u, with c = 1, becomes u_t = v, v_t = ∇²u. The stencil is the usual star of
+2 dims + 1 points. Time steps are those of the leapfrog method in velocity Verlet form: v advances
+by half a step, u by a whole step, v by the other half. The energy, the mean of (v² - u ∇²u) / 2, is
+then constant up to O(dt²). Plane waves whose wave vectors have the same length oscillate together,
+so the exact solution is cos(ωt) times the initial values.
 """
 
 import argparse
@@ -22,7 +22,7 @@ def solve(n, dims, time):
     """Return u at the end, its largest error, and the largest relative change of the energy."""
     pen = pencils.Pencil((n,) * dims, periodic=True)
     grid = pencils.localgrid(pen, [np.arange(n) * 2 * np.pi / n] * dims)
-    waves = list(permutations(range(1, dims + 1)))  # wave vectors (1, 2) and (2, 1), say
+    waves = list(permutations(range(1, dims + 1)))  # wave vectors such as (1, 2) and (2, 1)
     start = sum(np.cos(sum(k * x for k, x in zip(wave, grid, strict=True))) for wave in waves)
     omega = np.linalg.norm(waves[0])
 
@@ -30,13 +30,13 @@ def solve(n, dims, time):
     u[...] = start
     v = pencils.zeros(pen)
     ahead = np.eye(dims, dtype=int)
-    neighbours = [u.shift(offsets) for offsets in (*ahead, *-ahead)]  # views: they follow u
+    neighbours = [u.shift(offsets) for offsets in (*ahead, *-ahead)]  # views of u
 
     def laplacian():
         exchange(u)
         return (sum(neighbours) - 2 * dims * u) * (n / (2 * np.pi)) ** 2
 
-    steps = n * int(np.ceil(time / np.pi))  # of at most half the spacing of the points
+    steps = n * int(np.ceil(time / np.pi))  # dt is at most half the spacing
     dt = time / steps
     with pencils.HaloExchange(u, corners=False, check=False) as exchange:
         rate = laplacian()
@@ -56,7 +56,7 @@ def main():
     add = parser.add_argument
     add("--dims", type=int, choices=(2, 3), default=2, help="default: %(default)s")
     add("--n", type=int, default=64, help="points along a side, even (default: %(default)s)")
-    add("--time", type=float, default=3.0, help="when to stop (default: %(default)s)")
+    add("--time", type=float, default=3.0, help="final time (default: %(default)s)")
     add("--picture", metavar="FILE", help="draw u in the plane of x and y; needs Matplotlib")
     args = parser.parse_args()
 

@@ -1,6 +1,6 @@
-"""Collective calls whose memory a test lets run out: each makes fields of its own, and acts.
+"""Collective calls in which a test makes allocations fail. Each case makes its own fields.
 
-Graphs are missing: where one fails, only ranks that wait for what does not come fail as well.
+There are no graphs: if one fails on a rank, only ranks that wait for its messages fail, too.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ CASES = {}
 
 
 class Here:
-    """What cases work on: pencils on a communicator, fields, points."""
+    """Pencils on a communicator, fields and points for the cases."""
 
     def __init__(self, comm, folder):
         self.comm = comm
@@ -37,7 +37,7 @@ class Here:
         self.pen = Pencil(SHAPE, comm)
         self.across = self.pen.with_(decomp=2)
         self.data = np.arange(float(np.prod(SHAPE))).reshape(SHAPE)
-        # Each rank asks for other points, all over the domain, some of them twice.
+        # Each rank requests other points of the whole domain, some of them twice.
         rng = np.random.default_rng(comm.rank)
         self.coords = [rng.integers(0, n, 700) for n in SHAPE]
         self.places = [rng.uniform(0, n - 1, 700) for n in SHAPE]
@@ -49,18 +49,18 @@ class Here:
         )
 
     def field(self, pen=None, **options):
-        """Make a field of numbers that all differ."""
+        """Return a field of distinct numbers."""
         u = pencils.zeros(self.pen if pen is None else pen, **options)
         u.local[...] = self.data[u.pencil.local_slices].astype(u.dtype)
         return u
 
     def root(self, value):
-        """Give the value on rank 0, and None elsewhere."""
+        """Return the value on rank 0, and None elsewhere."""
         return value if self.comm.rank == 0 else None
 
 
 def case(function):
-    """Add a case: a function of `Here` that returns what is called and the fields to look at."""
+    """Add a case: a function of `Here` that returns the call to test and the fields to check."""
     CASES[function.__name__] = function
     return function
 

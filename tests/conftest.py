@@ -1,14 +1,14 @@
-"""Which tests run where, what they share, and how several ranks report as one.
+"""Which tests run on how many ranks, shared fixtures, and one report of several ranks.
 
-An unmarked test needs one process. A test marked ``parallel([1, 2, 3])``, by decorator or by
-``pytestmark``, runs on those numbers of ranks. A run makes those tests that its number of ranks
-allows, and nothing else: ``python -m pytest`` all for one process, and
-``mpiexec -n 3 python -m mpi4py -m pytest`` those for three ranks. There rank 0 writes the report, a
-failure on any rank is announced the moment it happens (the others may be about to hang), and all
-ranks leave with the worst exit status of any.
+A test without mark needs one process. A test marked ``parallel([1, 2, 3])``, by decorator or by
+``pytestmark``, runs on those numbers of ranks. Only tests for the number of ranks of a run are
+collected: ``python -m pytest`` runs the tests for one process, and
+``mpiexec -n 3 python -m mpi4py -m pytest`` those for three ranks. On several ranks, rank 0 writes
+the report. A failure on any rank is printed at once, because other ranks may hang afterwards. All
+ranks exit with the highest exit status of any.
 
-``--all`` runs more of the same: see ``tiers.py``. Tests marked ``large`` take gigabytes of memory
-and disk, and run only with ``--large``.
+``--all`` runs more cases: see ``tiers.py``. Tests marked ``large`` need gigabytes of memory and
+disk, and run with ``--large`` only.
 """
 
 import atexit
@@ -30,9 +30,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-# Before NumPy and MPI start: ranks that share cores must not wait busily for each other. MPICH
-# gives cores away by itself. To sleep as well (MPIR_CVAR_ENABLE_HEAVY_YIELD) makes collectives of 3
-# to 6 ranks on 2 cores ten times as slow, and pays only where other programs take the cores.
+# Set before NumPy and MPI start: ranks that share cores must yield them while they wait. MPICH does
+# this by default. If waiting ranks also sleep (MPIR_CVAR_ENABLE_HEAVY_YIELD), collectives of 3 to 6
+# ranks on 2 cores take ten times as long; this is useful only if other programs use the cores.
 for _name in ("OMPI_MCA_mpi_yield_when_idle", "OMP_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
@@ -41,18 +41,18 @@ from mpi4py import MPI  # noqa: E402
 
 import pencils  # noqa: E402
 
-WORLD = MPI.COMM_WORLD.Dup()  # never mixes with what the tests send
+WORLD = MPI.COMM_WORLD.Dup()  # its messages cannot match those of tests
 
 
 def _import_all():
-    """Import what rank 0 alone would import later: Hypothesis draws constants of loaded modules."""
+    """Import all modules on all ranks: Hypothesis draws constants from the loaded modules."""
     for module in pkgutil.walk_packages(pencils.__path__, "pencils."):
         with contextlib.suppress(ImportError):  # an optional library is missing
             importlib.import_module(module.name)
 
 
 def _separate_temporary_directories():
-    """Give each rank its own root for ``tmp_path``: pytest removes old ones, and would race."""
+    """Set another root for ``tmp_path`` on each rank: pytest on other ranks removes old folders."""
     root = tempfile.mkdtemp(prefix="pencils-")
     os.environ["PYTEST_DEBUG_TEMPROOT"] = root
     atexit.register(shutil.rmtree, root, ignore_errors=True)
@@ -65,13 +65,13 @@ if WORLD.size > 1:
 
 @pytest.fixture(scope="session")
 def comm():
-    """All ranks of the job."""
+    """Return the communicator of all ranks."""
     return MPI.COMM_WORLD
 
 
 @pytest.fixture
 def mpi_tmp_path():
-    """Give all ranks one directory, gone after the test; ``tmp_path`` differs on every rank."""
+    """Make one directory for all ranks, removed after the test; ``tmp_path`` differs by rank."""
     path = WORLD.bcast(tempfile.mkdtemp(prefix="pencils-") if WORLD.rank == 0 else None)
     yield Path(path)
     WORLD.barrier()
@@ -80,20 +80,21 @@ def mpi_tmp_path():
 
 
 def mpiexec():
-    """Find the program beside this Python, or else on the path: no environment need be active."""
+    """Return the path of mpiexec: next to this Python, or else on the search path."""
     beside = Path(sys.executable).with_name("mpiexec")
     return str(beside) if beside.exists() else shutil.which("mpiexec") or "mpiexec"
 
 
 @pytest.fixture(scope="session")
 def mpirun():
-    """Run ``python *args`` on n ranks, from a test that is itself alone: ``mpirun(n, *args)``."""
+    """Run ``python *args`` on n ranks, from a test on one process: ``mpirun(n, *args)``."""
 
     def run(n, *args, cwd=None, timeout=120):
         return subprocess.run(
             [mpiexec(), "-n", str(n), sys.executable, *map(str, args)],
             cwd=cwd,
-            # Without what MPI_Init added behind Python's back; other tests run at the same time.
+            # Python's copy of the environment lacks what MPI_Init has added. Other tests may run at
+            # the same time, so that waiting ranks sleep.
             env=os.environ | {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -106,17 +107,17 @@ def mpirun():
 
 
 def pytest_addoption(parser):
-    """Let more be asked for than every behaviour once."""
+    """Add the options ``--all`` and ``--large``."""
     parser.addoption("--all", action="store_true", help="run every combination, and long tests")
-    parser.addoption("--large", action="store_true", help="run tests that take gigabytes, too")
+    parser.addoption("--large", action="store_true", help="also run tests that need gigabytes")
 
 
 def choose_examples():
-    """Set how Hypothesis draws, on one process and on several."""
+    """Configure Hypothesis for one process and for several."""
     examples = tiers.up_to(100, 25)
     settings.register_profile("pencils", deadline=None, max_examples=examples)
-    # Every rank has to draw the same examples, whatever its speed and its history. No shrinking: it
-    # would run the body once more on the ranks that failed, and hang.
+    # All ranks must draw the same examples, whatever their speed and history. No shrinking: it
+    # would run the test again on the ranks that failed only, and hang.
     settings.register_profile(
         "pencils-mpi",
         deadline=None,
@@ -130,7 +131,7 @@ def choose_examples():
 
 
 def ranks_of(marks):
-    """Give the numbers of ranks that marks, by name, allow."""
+    """Return the numbers of ranks of a test with these marks, given by name."""
     if "parallel" not in marks:
         return (1,)
     (ranks,) = marks["parallel"].args
@@ -139,7 +140,7 @@ def ranks_of(marks):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makeitem(collector, name, obj):
-    """Make no test that does not run here; most tests run on several numbers of ranks."""
+    """Collect no tests for other numbers of ranks."""
     if not collector.istestfunction(obj, name):
         return None
     marks = {mark.name: mark for mark in reversed(list(collector.iter_markers()))}
@@ -157,7 +158,7 @@ elsewhere: set[int] = set()  # numbers of ranks on which tests of this run can r
 
 
 def give_each_example_its_time(test, config):
-    """Start the clocks anew with each example: the failing one is shown after it has shrunk."""
+    """Restart the time limit for each example, so that a failing one can be shrunk."""
     inner = test.hypothesis.inner_test
 
     @functools.wraps(inner)
@@ -169,7 +170,7 @@ def give_each_example_its_time(test, config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out most combinations of parameters without ``--all``, and skip large tests."""
+    """Deselect most combinations of parameters without ``--all``, and skip large tests."""
     chosen = items if tiers.ALL else tiers.thin(items)
     if len(chosen) < len(items):
         kept = set(chosen)
@@ -181,17 +182,17 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish():
-    """Spare Python to look through thousands of tests each time that it looks for garbage."""
+    """Exclude thousands of tests from each garbage collection."""
     gc.collect()
     gc.freeze()
 
 
-STDERR = pytest.StashKey[int]()  # a file that no test captures
+STDERR = pytest.StashKey[int]()  # a file descriptor that pytest does not capture
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
-    """Choose what runs, and keep the reports of all ranks but 0 from the terminal."""
+    """Apply the options; on ranks other than 0, hide the report."""
     tiers.ALL = config.getoption("all")
     choose_examples()
     config.stash[STDERR] = os.dup(sys.__stderr__.fileno())
@@ -204,10 +205,10 @@ def pytest_configure(config):
 
 
 def start_clocks(config):
-    """Let this process end with a traceback when the time for a test is over.
+    """Set the time limit of a test, after which this process exits with a traceback.
 
-    The first rank to do so ends the job, and mpiexec kills the others before they can say where
-    they hang: shortly before, every rank dumps its traceback.
+    When the first rank exits, mpiexec kills the others. So that their tracebacks are known, every
+    rank prints its own one shortly before.
     """
     timeout = float(config.getini("faulthandler_timeout"))
     if timeout <= 0:
@@ -221,7 +222,7 @@ def start_clocks(config):
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item):
-    """Let a test that hangs on any rank end the job."""
+    """End the job if a test hangs on any rank."""
     start_clocks(item.config)
     result = yield
     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -230,7 +231,7 @@ def pytest_runtest_protocol(item):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown():
-    """Wait for each other after a test: what one leaves unfinished must not disturb the next."""
+    """Wait for all ranks after a test, so that unfinished work cannot disturb the next test."""
     if WORLD.size > 1:
         WORLD.barrier()
 
@@ -239,7 +240,7 @@ _failures: dict[str, str] = {}
 
 
 def pytest_runtest_logreport(report):
-    """Announce a failure on this rank at once: its traceback may never reach the summary."""
+    """Print a failure on this rank at once: a later hang could prevent the summary."""
     if WORLD.size > 1 and report.failed:
         _failures[report.nodeid] = text = report.longreprtext
         crash = getattr(report.longrepr, "reprcrash", None)
@@ -250,14 +251,14 @@ pytest_collectreport = pytest_runtest_logreport
 
 
 def pytest_internalerror(excrepr):
-    """Show an error of pytest itself, on whatever rank."""
+    """Print an error of pytest itself, on any rank."""
     if WORLD.rank > 0:
         print(f"[rank {WORLD.rank}] {excrepr}", file=sys.stderr)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session):
-    """Show tracebacks that rank 0 does not have, and agree on the worst exit status."""
+    """Print tracebacks of other ranks, and use the highest exit status on all ranks."""
     result = yield
     if WORLD.size > 1:
         everyone = WORLD.gather((int(session.exitstatus), _failures))
@@ -270,7 +271,7 @@ def pytest_sessionfinish(session):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """Say how the tests that have just run on one process run on several, too."""
+    """Print the command that runs the same tests on several processes."""
     others = sorted(elsewhere - {WORLD.size})
     if WORLD.size == 1 and others:
         ranks = 3 if 3 in others else others[0]
@@ -280,7 +281,7 @@ def pytest_terminal_summary(terminalreporter, config):
 
 
 def show_failures_elsewhere(failures):
-    """Print, for each test that failed on some rank but not on rank 0, the first traceback."""
+    """Print the first traceback of each test that failed, but not on rank 0."""
     for nodeid in dict.fromkeys(nodeid for those in failures[1:] for nodeid in those):
         ranks = [rank for rank, those in enumerate(failures) if nodeid in those]
         print(f"\n=== {nodeid} failed on ranks {ranks}")

@@ -1,4 +1,4 @@
-"""Memory that runs out when a test wants it: NumPy asks here for every array.
+"""Failing allocations: NumPy allocates every array by the functions of this file.
 
 NumPy takes its memory from a handler (NEP 49), which is set here through its table of C functions
 by `ctypes`, so that nothing has to be compiled.
@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 import numpy as np
 
-# Arrays of fewer bytes are always made: what a call needs for itself, whatever its data are.
+# Smaller arrays never fail: calls need them independent of the size of their data.
 LEAST = 4096
-# Where PyDataMem_SetHandler and PyDataMem_GetHandler stand in NumPy's table, which never changes.
+# Numbers of PyDataMem_SetHandler and PyDataMem_GetHandler in NumPy's table, which never change.
 _SET_HANDLER, _GET_HANDLER = 304, 305
 
 _Size, _Address = ctypes.c_size_t, ctypes.c_void_p
-# All are called while the interpreter is locked.
+# Python holds its lock during all calls.
 _Malloc = ctypes.PYFUNCTYPE(_Address, _Address, _Size)
 _Calloc = ctypes.PYFUNCTYPE(_Address, _Address, _Size, _Size)
 _Realloc = ctypes.PYFUNCTYPE(_Address, _Address, _Address, _Size)
@@ -36,7 +36,7 @@ class _Handler(ctypes.Structure):
 
 
 class Memory:
-    """Counts what is asked for; while it is watched, one request may fail.
+    """Counts allocations; inside `watched`, one of them may fail.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Memory:
 
     @contextmanager
     def watched(self, fails=None):
-        """Let request number `fails` fail, counted from 0; None lets none fail."""
+        """Make request number `fails` fail, counted from 0; None: no request fails."""
         self.asked, self.failed, self._fails, self._watches = 0, False, fails, True
         try:
             yield self
@@ -62,7 +62,7 @@ class Memory:
             self._watches = False
 
     def has_room(self, nbytes):
-        """Whether a request is fulfilled."""
+        """Whether a request succeeds."""
         if not self._watches or nbytes < LEAST:
             return True
         self.asked += 1

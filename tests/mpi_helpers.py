@@ -1,7 +1,7 @@
-"""Helpers of the MPI tests: equal data, equal verdicts and equal errors on all ranks.
+"""Helpers of the MPI tests: equal data, equal results of checks, and equal errors on all ranks.
 
-A verdict that only one rank knows would leave the others behind in the next collective call, so
-what is asserted here is the same everywhere.
+If an assertion failed on one rank only, the other ranks would wait in the next collective call.
+Therefore all assertions here have the same result on all ranks.
 """
 
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ DTYPES = [
     for kind in ("f8", "f4", "f2", "g", "c16", "c8", "i1", "u8", "?", ">f8", ">i2", "S3", "M8[s]")
 ] + [np.dtype([("mass", ">f4"), ("at", "i2", (3,)), ("gone", "?")])]
 
-# Where ranks run, or pretend to: the node of a rank.
+# The node of each rank, for tests that simulate several nodes.
 NODES = {
     "one node": lambda _rank, _size: 0,
     "even and odd": lambda rank, _size: rank % 2,
@@ -33,9 +33,10 @@ NODES = {
 
 
 def ways_of(methods):
-    """Give every method on one node, and the one that knows nodes on several that are different.
+    """Return every method on one node, and the hybrid method on each other distribution of ranks.
 
-    Nodes of neighbours are a special case of nodes that are interleaved.
+    Distributions that are equal for this number of ranks appear once. Without ``--all``, nodes of
+    neighbouring ranks are left out: a special case of nodes whose ranks alternate.
     """
     size = MPI.COMM_WORLD.size
     found = {}
@@ -48,7 +49,7 @@ def ways_of(methods):
 
 WAYS = ways_of(METHODS)
 
-# Every way to move data; takes a module's own fixture `comm` that passes its parameter to
+# Run a test with every method. The module needs a fixture `comm` that passes its parameter to
 # `on_nodes`.
 ways = pytest.mark.parametrize(
     ("comm", "method"),
@@ -60,9 +61,9 @@ ways = pytest.mark.parametrize(
 
 @cache
 def on_nodes(nodes):
-    """Give a communicator of all ranks that takes them for spread over the nodes of that name.
+    """Return a communicator of all ranks that simulates the nodes of that name.
 
-    It stays for the next test. *Collective* the first time.
+    It is kept for other tests. *Collective* the first time.
     """
     world = MPI.COMM_WORLD
     if nodes == "one node":
@@ -73,18 +74,18 @@ def on_nodes(nodes):
 
 
 def pretend_nodes(comm, number):
-    """Let a communicator nobody has used yet take those ranks for a node that pass a number."""
+    """Simulate nodes on an unused communicator: ranks that pass the same number share a node."""
     topology_of(comm)._made["node"] = MPI.Intracomm(comm.Split(number, comm.rank))
 
 
 def everywhere(comm, verdict):
-    """Tell whether the verdict is true on all ranks."""
+    """Whether the verdict is true on all ranks. *Collective*."""
     return all(comm.allgather(bool(verdict)))
 
 
 @contextmanager
 def one_after_the_other(comm):
-    """Let ranks pass in their order: what the first ones send waits for the last ones."""
+    """Run the block on one rank after the other, in rising order."""
     if comm.rank > 0:
         comm.recv(source=comm.rank - 1)
     yield
@@ -93,7 +94,7 @@ def one_after_the_other(comm):
 
 
 def other_blocks(pencil):
-    """Make a pencil of other blocks: of the same shape, unless there is one process, with all."""
+    """Return a pencil with other blocks; of another shape only if there is one process."""
     for dim in range(pencil.ndim):
         other = pencil.with_(decomp=dim)
         if not other.same_blocks(pencil):
@@ -102,11 +103,11 @@ def other_blocks(pencil):
 
 
 def raise_together(comm, kind, *texts, call):
-    """Check that `call` raises exactly this kind on every rank, and that all say all `texts`."""
+    """Check that `call` raises this class on every rank, with all `texts` in the message."""
     error = None
     try:
         call()
-    except Exception as raised:  # noqa: BLE001 - looked at below, on all ranks
+    except Exception as raised:  # noqa: BLE001 - checked below, on all ranks
         error = raised
     said = comm.allgather((type(error).__name__, str(error)))
     assert {name for name, _ in said} == {kind.__name__}, said
@@ -115,17 +116,17 @@ def raise_together(comm, kind, *texts, call):
 
 
 def ranks_at_fault(comm):
-    """Ranks that take turns in making mistakes: the first and the last."""
+    """Return the ranks on which tests make mistakes in turn: the first and the last."""
     return sorted({0, comm.size - 1})
 
 
 def named(comm, rank):
-    """Say how an error that only `rank` could see begins; one rank alone is not named."""
+    """Return how the message of an error on one rank begins, if there are several ranks."""
     return f"rank {rank}: " if comm.size > 1 else ""
 
 
 def numbered(shape, dtype=float):
-    """Make global data in which neighbours differ, the same on every rank."""
+    """Return global data in which neighbours differ, the same on every rank."""
     dtype = np.dtype(dtype)
     count = int(np.prod(shape))
     if dtype.names:
@@ -146,13 +147,13 @@ def same(one, other):
     """Whether two arrays are equal in shape, element type and every element."""
     if (one.shape, one.dtype) != (other.shape, other.dtype):
         return False
-    if one.dtype.names:  # which NumPy compares badly if fields are arrays; these have no padding
+    if one.dtype.names:  # NumPy does not compare structures of arrays well; these have no padding
         return one.tobytes() == other.tobytes()
     return np.array_equal(one, other)
 
 
 def spread(pencil, data, *, halo=0, dims=None):
-    """Make a field that holds global data (singletons with extent 1), without `partition`."""
+    """Return a field with global data (of extent 1 along singletons), without `partition`."""
     components = data.shape[: data.ndim - pencil.ndim]
     field = pencils.empty(pencil, dtype=data.dtype, components=components, halo=halo, dims=dims)
     field.local[...] = data[field.local_slices]
@@ -160,12 +161,12 @@ def spread(pencil, data, *, halo=0, dims=None):
 
 
 def holds(field, data):
-    """Whether the own block of this rank is its part of global data."""
+    """Whether the block of this rank is its part of global data."""
     return field.shape == data.shape and same(field.local, data[field.local_slices])
 
 
 def exported_array(field, exported):
-    """Put the global array together from what the exports of all ranks say. Collective."""
+    """Assemble the global array from the exports of all ranks. *Collective*."""
     comm = dap.comm(field)
     dist = dap.validate_on(comm, exported)
     found = np.zeros(dist.global_shape, field.dtype)
@@ -176,7 +177,7 @@ def exported_array(field, exported):
 
 
 class Spy:
-    """A communicator that notes calls, and how much is sent to whom."""
+    """A communicator that records calls, and the rank and size of each message."""
 
     def __init__(self, comm):
         self._comm = comm
@@ -198,14 +199,14 @@ class Spy:
 
 
 def spy_on(exchange):
-    """Watch what an exchange by messages, which nobody has started yet, sends."""
+    """Record the messages of an exchange by messages that was not started yet."""
     (method,) = exchange._methods
     method.comm = Spy(method.comm)
     return method.comm
 
 
 def random_pencil(rng, comm, shape):
-    """Draw any decomposition, process grid, memory order and way to cut."""
+    """Return a pencil with a random decomposition, process grid, memory order and splits."""
     ndim = len(shape)
     decomp = rng.permutation(ndim)[: rng.integers(1, ndim + 1)].tolist()
     grid = [1] * len(decomp)

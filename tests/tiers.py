@@ -1,7 +1,7 @@
-"""What a run leaves out unless it is asked for all with ``--all``.
+"""Which test cases run without the option ``--all``.
 
-Without it every behaviour is tested, once: each value of each parameter, but not each combination
-of values; some of the random cases; no repetition of what is tested elsewhere at greater length.
+Without it every behaviour is tested once: each value of each parameter, but not each combination of
+values, and some of the random cases. Nothing is repeated that another test checks more thoroughly.
 """
 
 from collections import defaultdict
@@ -16,11 +16,11 @@ ALL = False  # set from the command line before any test module is imported
 
 
 def thin(items):
-    """Choose as few cases of each test as have each value of each of its parameters.
+    """Choose the fewest cases of each test that have each value of each of its parameters.
 
-    Tests of up to a dozen cases run whole. On one process, those that run on three ranks as well,
-    with all values, run in one case. From test to test of a module, and from one number of ranks to
-    another, other values meet.
+    All cases of a test with up to a dozen cases run. On one process, a test that also runs on three
+    ranks runs in one case. Values are combined differently for each test of a module, and for each
+    number of ranks.
     """
     tests = defaultdict(list)
     for item in items:
@@ -39,30 +39,30 @@ def thin(items):
 
 
 def is_for_several(item):
-    """Whether a test runs on three ranks, too."""
+    """Whether a test also runs on three ranks."""
     mark = item.get_closest_marker("parallel")
     return mark is not None and 3 in mark.args[0]
 
 
 def diagonal(cases, shift):
-    """Choose the cases in which all parameters step forward with the one that has most values.
+    """Choose one case for each value of the longest parameter; the others advance with it.
 
-    Where these miss a value, because not all combinations are cases, choose all.
+    If some value is missing then, because not all combinations are cases, choose all cases.
     """
     positions = [positions_of(values) for values in zip(*map(values_of, cases), strict=True)]
     positions.sort(key=max, reverse=True)
     counts = [1 + max(position) for position in positions]
     chosen = {}
     for case, (first, *others) in zip(cases, zip(*positions, strict=True), strict=True):
-        meets = ((first + n * shift) % count for n, count in enumerate(counts[1:], 1))
-        if all(map(eq, others, meets)):
+        expected = ((first + n * shift) % count for n, count in enumerate(counts[1:], 1))
+        if all(map(eq, others, expected)):
             chosen[case] = first, *others
     seen = [len(set(values)) for values in zip(*chosen.values(), strict=True)]
     return chosen if seen == counts else cases
 
 
 def values_of(item):
-    """Give what a case has of each decorator ``parametrize``, and of each fixture with params."""
+    """Return the values of a case for each ``parametrize`` and each fixture with parameters."""
     params = dict(item.callspec.params)
     values = []
     for mark in item.iter_markers("parametrize"):
@@ -73,23 +73,23 @@ def values_of(item):
 
 
 def positions_of(values):
-    """Replace values by their positions among the different ones."""
+    """Replace each value by its number among the distinct values."""
     known = {value: n for n, value in enumerate(dict.fromkeys(values))}
     return [known[value] for value in values]
 
 
 def combined(*axes):
-    """Give all combinations of values; without ``--all`` as few as have each value of each axis."""
+    """Return all combinations of values; without ``--all`` the fewest with each value of each."""
     if ALL:
         return list(product(*axes))
     return [tuple(axis[n % len(axis)] for axis in axes) for n in range(max(map(len, axes)))]
 
 
 def up_to(most, few):
-    """Give `most`; without ``--all`` only `few`."""
+    """Return `most`; without ``--all`` `few`."""
     return most if ALL else few
 
 
 def examples(most):
-    """Let Hypothesis draw `most` examples; without ``--all`` a quarter of them."""
+    """Make Hypothesis generate `most` examples; without ``--all`` a quarter of them."""
     return settings(max_examples=up_to(most, -(-most // 4)))
