@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,12 +23,8 @@ _PAGE = 4096
 # What HDF5 since 1.10 reads; newer forms would be unreadable for installed tools.
 LIBVER = ("earliest", "v110")
 
-
-class Change(NamedTuple):
-    """Bytes to write at an offset of a file."""
-
-    offset: int
-    data: bytes
+# Bytes to write at an offset of a file.
+Change = tuple[int, bytes]
 
 
 class CapturedFile(io.RawIOBase):
@@ -80,8 +76,8 @@ class CapturedFile(io.RawIOBase):
                 joined[-1] = range(joined[-1].start, max(joined[-1].stop, piece.stop))
             else:
                 joined.append(piece)
-        changes = [Change(piece.start, self.peek(piece.start, len(piece))) for piece in joined]
-        return sorted(changes, key=lambda change: change.offset < self._old_size)
+        changes = [(piece.start, self.peek(piece.start, len(piece))) for piece in joined]
+        return sorted(changes, key=lambda change: change[0] < self._old_size)
 
     def complain(self) -> None:
         """Raise the error of the first read in `write` that has failed."""
@@ -103,9 +99,9 @@ class CapturedFile(io.RawIOBase):
     def apply(self) -> None:
         """Write the changes to the file, and give it the length that HDF5 wants."""
         with Path(self._path).open("r+b") as file:
-            for change in self.changes():
-                file.seek(change.offset)
-                file.write(change.data)
+            for offset, data in self.changes():
+                file.seek(offset)
+                file.write(data)
             file.truncate(self.size)
 
     def __repr__(self) -> str:

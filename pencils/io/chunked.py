@@ -26,25 +26,14 @@ _RUN_BYTES = 2**23
 
 
 def tile(u: PencilArray, extents: tuple[int, ...]) -> Pencil:
-    """Make the pencil whose points are the chunks of a u. *Collective*.
+    """Make the pencil whose points are the chunks of a field. *Collective*.
 
     Chunks stay where they are if no rank has a part of one and no rank is a mere replica of
-    others; else they are dealt out so that as many ranks as possible have some.
-
-    Parameters
-    ----------
-    field : PencilArray
-        The u.
-    extents : tuple of int
-        Extents of a chunk along each dimension.
+    others; else they are distributed so that as many ranks as possible have some.
     """
     pencil, layout = u.pencil, u.extent.layout
-    dims = range(pencil.ndim)
-    whole: dict[str, Any] = {
-        "shape": count_chunks(u.extent.shape, extents),
-        "periodic": False,
-        "order": dims,
-    }
+    dims, shape = range(pencil.ndim), count_chunks(u.extent.shape, extents)
+    whole: dict[str, Any] = {"shape": shape, "periodic": False, "order": dims}
     found = [whole_chunks(*pair) for pair in zip(layout.splits, extents, strict=True)]
     cuts = [cut for cut in found if cut is not None]
     if len(cuts) == len(found) and not layout.replicated_axes:
@@ -56,19 +45,11 @@ def bring(u: PencilArray, tiles: Pencil, extents: tuple[int, ...]) -> PencilArra
     """Copy a field to the ranks that have its chunks. *Collective*."""
     pencil = u.pencil
     along = zip(tiles.layout.splits, extents, pencil.shape, strict=True)
-    target = pencil.with_(
-        decomp=tiles.decomp,
-        grid=tiles.grid,
-        splits=[
-            "first" if dim in u.singletons else cut_points(*cut) for dim, cut in enumerate(along)
-        ],
-        order=range(pencil.ndim),
-    )
-    kind: dict[str, Any] = {
-        "dtype": u.dtype,
-        "components": u.components,
-        "dims": [dim for dim in range(pencil.ndim) if dim not in u.singletons],
-    }
+    cuts = ["first" if dim in u.singletons else cut_points(*cut) for dim, cut in enumerate(along)]
+    order = range(pencil.ndim)
+    target = pencil.with_(decomp=tiles.decomp, grid=tiles.grid, splits=cuts, order=order)
+    dims = [dim for dim in order if dim not in u.singletons]
+    kind: dict[str, Any] = {"dtype": u.dtype, "components": u.components, "dims": dims}
     with agreed(pencil.topology.comm, "save"):  # one rank may have no memory for it
         block = empty(target, **kind)
     with Transposition(pencil, target, **kind, max_buffer_bytes=STAGING_BYTES) as plan:

@@ -266,8 +266,8 @@ class OneFile:
         size = end_of(captured.peek(0, 96)) or 0
         changes = captured.changes()
         self._leave_out([(old.size, behind - old.size), *raw])
-        self._take_in([change for change in changes if change.offset < behind])
-        spans = [changed_pages(change.offset, len(change.data)) for change in changes]
+        self._take_in([change for change in changes if change[0] < behind])
+        spans = [changed_pages(at, len(data)) for at, data in changes]
         for start, stop in [*spans, changed_pages(old.size, size - old.size)]:
             self._pages |= page_digests(captured, self._outside, start, min(stop, size))
         with open_to_write(self.path) as handle:
@@ -281,7 +281,7 @@ class OneFile:
                 differences(handle, changes, behind),
             )
             start = aligned(size)
-            new = [change for change in changes if change.offset >= behind]
+            new = [change for change in changes if change[0] >= behind]
             stop = switch(handle, manifest, start, new)
         self._record = Record(manifest, start, stop)
         self._head = self._read_head()
@@ -300,7 +300,7 @@ class OneFile:
 
     def _take_in(self, changes: Iterable[Change]) -> None:
         """Sum up changes of extents that were out of the sum: HDF5 has used freed space again."""
-        changed = [(change.offset, len(change.data)) for change in changes]
+        changed = [(at, len(data)) for at, data in changes]
         if any(self._overlaps(*extent) for extent in changed):
             rest = [extent for extent in self._outside if extent != END_FIELD]
             found = [gap for at, count in rest for gap in complement(changed, at, at + count)]
