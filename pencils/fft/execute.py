@@ -34,16 +34,18 @@ from pencils.pencil import Pencil
 from pencils.plan import fastest_methods
 from pencils.transposition.plan import Transposition
 
+Kernel: TypeAlias = ScipyKernel | FFTWKernel
+
 AUTO = "auto"
 SCIPY, FFTW = "scipy", "fftw"
 BACKENDS = (AUTO, SCIPY, FFTW)
+KERNELS: dict[str, Callable[[Job], Kernel]] = {SCIPY: ScipyKernel, FFTW: FFTWKernel}
 # How often pieces are transformed to find out what is faster.
 SAMPLES = 5
 # Bytes of a piece: what is read, and what is written, shall stay in the cache of a core.
 PIECE = 2**18
 
 Key: TypeAlias = tuple[slice, ...]
-Kernel: TypeAlias = ScipyKernel | FFTWKernel
 # For each step what allocates its memory, and what runs it.
 PreparedSteps: TypeAlias = list[tuple[Callable[[], object], Callable[[], object]]]
 
@@ -57,11 +59,6 @@ def check_backend(backend: str) -> str:
         msg = f"backend='fftw' needs mpi4py-fft; use 'scipy' or 'auto': {why_no_fftw()}"
         raise ArgumentError(msg)
     return backend
-
-
-def kernel_of(backend: str) -> type[ScipyKernel | FFTWKernel]:
-    """Return the class of the kernels of a library."""
-    return FFTWKernel if backend == FFTW else ScipyKernel
 
 
 def choose_backend(serial: SerialTransform, wanted: Wanted) -> str:
@@ -83,39 +80,30 @@ def choose_backend(serial: SerialTransform, wanted: Wanted) -> str:
             known[key] = FFTW
         else:
             names = (SCIPY, FFTW)
-            calls = [partial(_run_all, [_trial(job, name) for job in jobs]) for name in names]
+            calls = [_trial(jobs, name) for name in names]
             times = time_in_turn(topology.comm, calls, SAMPLES)
             known[key] = names[times.index(min(times))]
-    found: str = known[key]
-    return found
+    return str(known[key])
 
 
-def _trial(job: Job, backend: str) -> Callable[[], None]:
-    """Return a call that transforms one piece of a block, of zeros."""
-    piece, _ = pieces_of(job)
-    if piece is None:
-        return no_op
-    zeros, out = np.zeros(piece.before, job.dtype), np.empty(piece.after, job.dtype_after)
-    return partial(kernel_of(backend)(piece), zeros, out)
+def _trial(jobs: Sequence[Job], backend: str) -> Callable[[], None]:
+    """Return a call that transforms one piece, of zeros, for each job."""
+    calls: list[Callable[[], None]] = []
+    for job in jobs:
+        piece, _ = pieces_of(job)
+        if piece is not None:
+            zeros, out = np.zeros(piece.before, job.dtype), np.empty(piece.after, job.dtype_after)
+            calls.append(partial(KERNELS[backend](piece), zeros, out))
 
+    def run() -> None:
+        for call in calls:
+            call()
 
-def _run_all(calls: Sequence[Callable[[], object]]) -> None:
-    for call in calls:
-        call()
+    return run
 
 
 class BlockTransform:
-    """Serial transforms of whole blocks, piece by piece.
-
-    Parameters
-    ----------
-    job : Job
-        What to do.
-    order : sequence of int
-        Memory order of the space dimensions.
-    make : callable
-        Makes the kernel from the job of a piece.
-    """
+    """Serial transforms of whole blocks, whose space dimensions have the memory order `order`."""
 
     def __init__(self, job: Job, order: Sequence[int], make: Callable[[Job], Kernel]) -> None:
         self._axes = memory_axes(order, len(job.before) - len(order))
@@ -160,21 +148,9 @@ def pieces_of(job: Job) -> tuple[Job | None, list[Key]]:
 
 
 def chunk_shape(shape: Sequence[int], whole: Collection[int], most: int) -> tuple[int, ...]:
-    """Choose pieces of a block in memory order that hold about `most` elements.
+    """Choose pieces of at most `most` elements, unless one line along the axes `whole` has more.
 
-    Parameters
-    ----------
-    shape : sequence of int
-        Shape of the block, slowest axis first.
-    whole : collection of int
-        Axes that are not cut.
-    most : int
-        Elements that a piece may have, unless one line along `whole` has more.
-
-    Returns
-    -------
-    tuple of int
-        Shape of the pieces; the last ones along an axis may be smaller.
+    `shape` is that of the block, slowest axis first. The last pieces along an axis may be smaller.
 
     Examples
     --------
@@ -220,8 +196,7 @@ def make_directions(
 ) -> tuple[Direction, Direction]:
     """Make the steps of both directions. *Collective*.
 
-    `serials` are in forward order, `ends` are physical and spectral space, `backends` are the
-    libraries of the serial transforms.
+    `serials` with their `backends` are in forward order; `ends` are physical and spectral space.
     """
     scales = [line.scales(wanted.normalize) for line in wanted.lines]
     buffers = Buffers()
@@ -237,7 +212,7 @@ def make_directions(
             start, end = (serial.start, serial.end) if forward else (serial.end, serial.start)
             direction.add_transpose(start)
             if serial.lines:
-                step = BlockTransform(job, start.pencil.order, kernel_of(backend))
+                step = BlockTransform(job, start.pencil.order, KERNELS[backend])
                 direction.add(step, end, in_place=start == end)
         direction.add_transpose(ends[forward])
         directions.append(direction)
@@ -255,7 +230,7 @@ class Direction:
         self._spaces = [start]  # before the first step, and after each
         self._steps: list[Step | None] = []  # None copies
         self._in_place: list[bool] = []
-        self._buffers = buffers  # of all transposes
+        self.buffers = buffers  # of all transposes
         self._slots: list[int] = []
         self._fields: list[PencilArray | None] = []
 
@@ -264,7 +239,7 @@ class Direction:
         here = self._spaces[-1]
         if here != space:
             move = Transposition.for_spec(
-                here.pencil, space.pencil, space.spec, AUTO, buffers=self._buffers
+                here.pencil, space.pencil, space.spec, AUTO, buffers=self.buffers
             )
             self.add(move, space, in_place=False)
 
@@ -295,11 +270,6 @@ class Direction:
             if slot >= 0:
                 sizes[slot] = max(sizes[slot], space.dtype.itemsize * prod(space.shape))
         return sizes
-
-    @property
-    def packing(self) -> int:
-        """Bytes of this rank that are kept for packing, for both directions."""
-        return self._buffers.nbytes
 
     @property
     def kept(self) -> int:
@@ -352,14 +322,10 @@ def find_work(pencil: Pencil, sizes: Sequence[int]) -> list[Array]:
     released with the last of them.
     """
     topology = pencil.topology
-    known = [work_memory(topology).get(slot) for slot in range(len(sizes))]
-    held = [0 if work is None else work.nbytes for work in known]
-    short = topology.any_of([have < want for have, want in zip(held, sizes, strict=True)])
-    works = []
-    for slot, (work, nbytes, new) in enumerate(zip(known, sizes, short, strict=True)):
+    known = work_memory(topology)
+    works = [known.get(slot, np.empty(0, np.uint8)) for slot in range(len(sizes))]
+    short = [work.nbytes < nbytes for work, nbytes in zip(works, sizes, strict=True)]
+    for slot, new in enumerate(topology.any_of(short)):
         if new:
-            works.append(allocate_bytes(pencil, nbytes, shared=True))
-            work_memory(topology)[slot] = works[-1]
-        else:
-            works.append(np.empty(0, np.uint8) if work is None else work)
+            works[slot] = known[slot] = allocate_bytes(pencil, sizes[slot], shared=True)
     return works

@@ -139,17 +139,11 @@ class Wanted(NamedTuple):
     @property
     def signature(self) -> dict[str, object]:
         """What all ranks must agree on, by name."""
-        return {
-            "pencil": self.pencil,
-            "dtype": self.dtype,
-            "axes": tuple(line.axis for line in self.lines),
-            "transforms": tuple(line.transform for line in self.lines),
-            "components": self.components,
-            "normalize": self.normalize,
-            "dealias": tuple(line.dealias for line in self.lines),
-            "backend": self.backend,
-            "output": self.output,
-            "check": self.check,
+        return self._asdict() | {
+            "lines": None,
+            "axes": [line.axis for line in self.lines],
+            "transforms": [line.transform for line in self.lines],
+            "dealias": [line.dealias for line in self.lines],
         }
 
     def _shape(self, changed: dict[int, int]) -> tuple[int, ...]:
@@ -241,8 +235,7 @@ def _as_each(
     if given is None or isinstance(given, str):
         chosen = dict.fromkeys(dims, given)
     elif isinstance(given, Mapping):
-        keys = [to_int(axis) for axis in given]
-        known = as_dims(what, [axis for axis in keys if axis is not None], ndim)
+        known = as_dims(what, [axis for axis in given if to_int(axis) is not None], ndim)
         if len(known) != len(given) or not set(known) <= set(dims):
             msg = f"{what}={given!r} names axes that are not among axes={dims}"
             raise ArgumentError(msg)

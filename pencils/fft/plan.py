@@ -159,7 +159,7 @@ class PencilFFT(Plan[PreparedSteps]):
         if self._freed:
             return 0
         work = sum(work.nbytes for work in self._works)
-        return work + self._forward.packing + self._forward.kept + self._backward.kept
+        return work + self._forward.buffers.nbytes + self._forward.kept + self._backward.kept
 
     def forward(self, u: PencilArray, out: PencilArray | None = None) -> PencilArray:
         """Transform a field to its waves. *Collective*.

@@ -157,9 +157,9 @@ def _transform(
 
 def _match(source: Pencil, target: Pencil, dim: int) -> bool:
     """Whether both give every rank the same block, but for its extent along `dim`."""
-    if source.ndim != target.ndim or not source.same_ranks(target):
-        return False
-    rest = [d for d in range(source.ndim) if d != dim]
-    return source.layout.strides == target.layout.strides and all(
-        source.layout.splits[d] == target.layout.splits[d] for d in rest
-    )
+
+    def rest(pencil: Pencil) -> tuple[object, ...]:
+        splits = [split for d, split in enumerate(pencil.layout.splits) if d != dim]
+        return pencil.ndim, pencil.layout.strides, splits
+
+    return source.same_ranks(target) and rest(source) == rest(target)

@@ -52,23 +52,8 @@ def plan_stages(
     process grid, then the one that leaves the fewest processes without points, then the one
     nearest to the order of `axes`, then the one with the smallest blocks.
 
-    Parameters
-    ----------
-    shape : sequence of int
-        Points along each dimension.
-    decomp, grid : sequence of int
-        Decomposed dimensions of the pencil where it starts, and processes along each.
-    axes : sequence of int
-        Dimensions to transform, those that should come first first.
-    first : int, optional
-        One of `axes` that must come before all others but `free` ones.
-    free : sequence of int, optional
-        Those of `axes` that may come before `first`.
-
-    Returns
-    -------
-    list of Stage
-        The first is on the pencil where it starts, and may have nothing to do.
+    The first stage decomposes the dimensions `decomp` over `grid`, and may have nothing to do. The
+    axis `first` must come before all others but those in `free`.
 
     Examples
     --------

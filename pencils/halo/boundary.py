@@ -191,10 +191,7 @@ def _no_boundary(u: PencilArray, dim: int, side: str) -> str:
 
 
 def _check_points(u: PencilArray, edge: _Edge, rule: _Filling) -> None:
-    """Check that every block with boundary points holds the points that determine them.
-
-    The block at the edge needs the most points: if it holds them, all others do.
-    """
+    """Check that the block at the edge, which needs most, holds the points that are mirrored."""
     dim, (lo, hi) = edge.dim, edge.halo
     count = rule.mode.needs(edge.width)
     if count == 0:

@@ -32,8 +32,6 @@ from pencils.halo.schedule import (
 from pencils.pencil import Pencil
 from pencils.plan import Agreement, Plan, kept_plan, kept_plans, plan_buffers, prepare_together
 
-HALO_METHODS = tuple(name for name, method in METHODS.items() if method.versatile)
-
 
 class HaloExchange(Plan[PreparedHalo]):
     """Reusable plan that fills the ghosts of one or several fields. Making it is *Collective*.
@@ -101,7 +99,7 @@ class HaloExchange(Plan[PreparedHalo]):
         with agreed(topology_among(fields).comm, "HaloExchange") as agree:
             for name, value, known in (
                 ("route", route, [AUTO, *ROUTES, MEASURE]),
-                ("method", method, [AUTO, *HALO_METHODS]),
+                ("method", method, [AUTO, *(key for key in METHODS if METHODS[key].versatile)]),
             ):
                 if value not in known:
                     msg = f"unknown {name} {value!r}; choose from {', '.join(known)}"
@@ -171,7 +169,7 @@ class HaloExchange(Plan[PreparedHalo]):
         PencilMismatchError, ArgumentError, TypeError
             As a call.
         """
-        return self._prepare_fields("start", fields).start(None)
+        return self._prepare_fields("start", fields).start()
 
     def accumulate(self, *fields: PencilArray) -> None:
         """Add all ghosts to the points they are copies of, and zero them. *Collective*.
@@ -267,13 +265,11 @@ def exchange_halos(fields: Sequence[PencilArray], *, corners: bool = True) -> No
     >>> u, v = pencils.ones(pen, halo=1), pencils.ones(pen, dtype=complex, halo=(2, 0))
     >>> exchange_halos([u, v])
     """
-    # As for a plan, one field is allowed; it cannot be unpacked.
-    given = [fields] if isinstance(fields, PencilArray) else fields
-    prepare_kept("exchange_halos", given, corners=corners).run()
+    prepare_kept("exchange_halos", fields, corners=corners).run()
 
 
 def prepare_kept(
-    call: str, fields: Sequence[PencilArray], *, corners: bool, adjoint: bool = False
+    call: str, fields: PencilArray | Sequence[PencilArray], *, corners: bool, adjoint: bool = False
 ) -> PreparedHalo:
     """Agree on the fields, and prepare the kept plan for their specs. *Collective*."""
     topology = topology_among(fields)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,7 +37,6 @@ from pencils.layout.halo import HaloMessage
 from pencils.layout.halo import Round as Phase
 from pencils.plan import fastest_methods, set_fastest
 
-T = TypeVar("T")
 Key = tuple[slice, ...]
 
 # Bytes of a padded block whose periodic copies are made at once; the lines touched are fewer.
@@ -83,20 +82,10 @@ class HaloOptions(NamedTuple):
 
 
 class PaddedBlock:
-    """The padded block of a rank, and the slices of it that are exchanged, in memory order.
-
-    Parameters
-    ----------
-    spec : HaloSpec
-        Of the field.
-    rank : int
-        The rank.
-    contiguous : bool
-        Whether to mark large contiguous blocks, which are better sent by messages of their own.
-    """
+    """The padded block of a rank, and the slices of it that are exchanged, in memory order."""
 
     def __init__(self, spec: HaloSpec, rank: int, *, contiguous: bool) -> None:
-        self._mark_contiguous = contiguous
+        self._mark_contiguous = contiguous  # large runs are better sent by messages of their own
         # Along trimmed dimensions there is no room for ghosts across the periodic boundary.
         self._layout = spec.layout.with_singletons(spec.singletons).without_wrapping(spec.trimmed)
         self._spec = spec
@@ -212,7 +201,7 @@ class HaloSchedule:
         pairs = [
             (_part(array, into), _part(array, out))
             for spec, array, keys in zip(self._specs, arrays, self._local, strict=True)
-            for into, out in by_slabs(keys, slab_rows(array, len(spec.components)))
+            for into, out in by_slabs(keys, array, len(spec.components))
         ]
         phases = [exchange.prepare(arrays, arrays, disjoint=True) for exchange in self.exchanges]
         if not self._adjoint:
@@ -274,10 +263,10 @@ class PreparedHalo:
         self._first.move()
         self._finish()
 
-    def start(self, result: T) -> Handle[T]:
+    def start(self) -> Handle[None]:
         """Start; the fields may be read, not written, before ``wait`` is called. *Collective*."""
         self._before()
-        return self._first.start(result, self._finish)
+        return self._first.start(None, self._finish)
 
     def _finish(self) -> None:
         for phase in self._others:
@@ -359,24 +348,17 @@ def is_run(shape: Sequence[int], whole: Sequence[int]) -> bool:
     return True
 
 
-def slab_rows(array: Array, axis: int) -> int:
-    """Points along the slowest dimension, axis number `axis`, that make a slab."""
-    rows: int = SLAB * array.shape[axis] // max(1, array.nbytes)
-    return max(1, rows)
-
-
-def by_slabs(pairs: Sequence[tuple[Key, Key]], rows: int) -> list[tuple[Key, Key]]:
+def by_slabs(pairs: Sequence[tuple[Key, Key]], array: Array, axis: int) -> list[tuple[Key, Key]]:
     """Cut copies along the slowest dimension, so that each line is still in cache for the next one.
 
-    Each pair is a target and a source. Slabs have `rows` points along the slowest dimension. Copies
-    along that dimension stay whole and come last. Without copies along the fastest dimension,
-    nothing is cut.
+    Each pair is a target and a source in `array`, whose slowest dimension is `axis`. Copies along
+    that dimension stay whole and come last. Without copies along the fastest one, nothing is cut.
     """
     along = [pair for pair in pairs if pair[0][0] == pair[1][0]]
     if all(into[-1] == out[-1] for into, out in along):
         return list(pairs)
     across = [pair for pair in pairs if pair[0][0] != pair[1][0]]
-    whole = along[0][0][0]
+    whole, rows = along[0][0][0], max(1, SLAB * array.shape[axis] // max(1, array.nbytes))
     slabs = [slice(i, min(i + rows, whole.stop)) for i in range(whole.start, whole.stop, rows)]
     cut = [((slab, *into[1:]), (slab, *out[1:])) for slab in slabs for into, out in along]
     return cut + across
@@ -385,5 +367,4 @@ def by_slabs(pairs: Sequence[tuple[Key, Key]], rows: int) -> list[tuple[Key, Key
 def _part(array: Array, key: Key) -> Array:
     """Index the last axes."""
     every: Any = (..., *key)
-    part: Array = array[every]
-    return part
+    return np.asarray(array[every])

@@ -34,24 +34,12 @@ class PlanOptions(NamedTuple):
 
 
 class Side(NamedTuple):
-    """The pencil of the source or of the target, seen from the communicator of the plan.
-
-    Parameters
-    ----------
-    layout : Layout
-        Of the pencil.
-    rank : int or None
-        Rank of this process in the pencil; None if the pencil does not include this process.
-    members : tuple of int or None
-        Rank in the communicator of the plan of every rank of the pencil; None if the two are equal.
-    pencil : Pencil or None
-        The pencil itself, where it includes this process.
-    """
+    """The pencil of the source or of the target, seen from the communicator of the plan."""
 
     layout: Layout
-    rank: int | None
-    members: tuple[int, ...] | None = None
-    pencil: Pencil | None = None
+    rank: int | None  # of this process in the pencil, if it includes this process
+    members: tuple[int, ...] | None = None  # ranks in the communicator of the plan, if they differ
+    pencil: Pencil | None = None  # where it includes this process
 
     @classmethod
     def of(cls, pencil: Pencil, members: tuple[int, ...] | None = None) -> Side:
@@ -84,14 +72,8 @@ def agree_on_sides(
 ) -> tuple[Topology, tuple[Side, Side]]:
     """Return the communicator of a plan, and both sides, also where None was passed. *Collective*.
 
-    Raises
-    ------
-    TypeError
-        On every rank, if one passed None for a pencil that includes it, or no communicator.
-    PencilMismatchError
-        On every rank, if the pencils do not fit each other or the communicator.
-    RankDisagreementError
-        On every rank, if ranks passed different pencils.
+    It raises on every rank if one passed None for a pencil that includes it, if ranks passed
+    different pencils, or if the pencils do not fit each other or the communicator.
     """
     topology = _plan_communicator(comm, source, target)
     given = {"source": source, "target": target}

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from operator import attrgetter, itemgetter
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -212,19 +211,16 @@ def _measure(
 
 def _decide(chains: Sequence[Sequence[Pencil]], rows: Sequence[Row]) -> Tuning:
     """Choose the fastest method for each step, and the chain with the smallest total time."""
-    each = len(rows) // len(chains)
-    best: list[tuple[float, Sequence[Pencil], list[Row]]] = []
-    for chain, start in zip(chains, range(0, len(rows), each), strict=True):
-        steps = [
-            min((row for row in rows[start : start + each] if row.step == step), key=_seconds)
-            for step in range(len(chain) - 1)
-        ]
-        best.append((sum(map(_seconds, steps)), chain, steps))
-    _, chain, steps = min(best, key=itemgetter(0))
-    return Tuning(tuple(chain), tuple(row.method for row in steps), tuple(rows))
+    best: dict[tuple[tuple[int, ...], int], Row] = {}
+    for row in rows:
+        if row.seconds < best.setdefault((row.grid, row.step), row).seconds:
+            best[row.grid, row.step] = row
 
+    def steps_of(chain: Sequence[Pencil]) -> list[Row]:
+        return [best[source.grid, step] for step, source in enumerate(chain[:-1])]
 
-_seconds = attrgetter("seconds")
+    chain = min(chains, key=lambda chain: sum(row.seconds for row in steps_of(chain)))
+    return Tuning(tuple(chain), tuple(row.method for row in steps_of(chain)), tuple(rows))
 
 
 def _recall(
