@@ -57,28 +57,14 @@ class Ragged(NamedTuple):
         return [Ragged(*part) for part in zip(*parts, strict=True)][: len(sizes)]
 
     def replaced(self, targets: Ints, written: Ragged) -> Ragged:
-        """Replace row ``targets[i]`` by row ``i`` of `written`; the last one is kept.
-
-        Examples
-        --------
-        >>> written = Ragged(np.array([0, 1]), np.array([9]))
-        >>> Ragged(np.array([2, 1]), np.array([1, 2, 3])).replaced(np.array([0, 0]), written)
-        Ragged(counts=array([1, 1]), values=array([9, 3]))
-        """
+        """Replace row ``targets[i]`` by row ``i`` of `written`; the last one is kept."""
         origin = np.arange(len(self.counts))
         rows, writers = last_of_each(targets, len(origin))
         origin[rows] = len(origin) + writers
         return Ragged.joined([self, written], self.values.dtype).pick(origin)
 
     def extended(self, targets: Ints, written: Ragged) -> Ragged:
-        """Append row ``i`` of `written` to row ``targets[i]``, in this order.
-
-        Examples
-        --------
-        >>> written = Ragged(np.array([1, 1]), np.array([8, 9]))
-        >>> Ragged(np.array([2, 1]), np.array([1, 2, 3])).extended(np.array([0, 0]), written)
-        Ragged(counts=array([4, 1]), values=array([1, 2, 8, 9, 3]))
-        """
+        """Append row ``i`` of `written` to row ``targets[i]``, in this order."""
         both = Ragged.joined([self, written], self.values.dtype)
         owners = np.concatenate([np.arange(len(self.counts)), targets])
         counts = self.counts.copy()

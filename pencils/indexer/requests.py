@@ -141,13 +141,6 @@ def points_on(layout: Layout, coords: Sequence[Ints], parts: Sequence[int]) -> P
 
     Where all processes along a dimension have the same points, that of number ``parts[dim]`` is
     taken for the owner, as if the dimension were not decomposed.
-
-    Examples
-    --------
-    >>> from pencils.layout import build_layout
-    >>> layout = build_layout((4, 6), 4, decomp=(0, 1), grid=(2, 2))
-    >>> locate(points_on(layout, [np.array([0, 3]), np.array([1, 5])], (0, 0)))
-    (array([0, 3]), array([1, 5]))
     """
     steps = dict(zip(layout.decomp, layout.grid.strides, strict=True))
     whole = [split.replicated or split.parts == 1 for split in layout.splits]
