@@ -33,20 +33,6 @@ class CapturedFile(io.RawIOBase):
     HDF5 thus decides where everything goes, chunks of datasets included. Bytes that HDF5 writes
     from the memory of `dummy`, a contiguous array that represents data of other ranks, get a place
     in the file but no contents; the caller writes those.
-
-    Examples
-    --------
-    >>> import tempfile, h5py
-    >>> with tempfile.NamedTemporaryFile(suffix=".h5") as made:
-    ...     with h5py.File(made.name, "w") as file:
-    ...         file.attrs["step"] = 1
-    ...     with CapturedFile(made.name) as captured, h5py.File(captured, "r+") as file:
-    ...         file.attrs["step"] = 2
-    ...         file.flush()
-    ...         changes = captured.changes()
-    ...     with h5py.File(made.name) as file:
-    ...         print(file.attrs["step"], len(changes) > 0)
-    1 True
     """
 
     def __init__(self, path: str, dummy: np.ndarray[Any, Any] | None = None) -> None:

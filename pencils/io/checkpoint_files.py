@@ -30,11 +30,6 @@ class CheckpointFiles:
 
     The steps `old` are of another run: they do not count, and the first new checkpoint replaces
     them.
-
-    Examples
-    --------
-    >>> CheckpointFiles(Path("run")).path(120).as_posix()
-    'run/checkpoint-00000120.h5'
     """
 
     def __init__(self, directory: Path, old: Collection[int] = ()) -> None:

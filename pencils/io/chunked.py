@@ -74,14 +74,6 @@ class Packer(Freeable):
     """Sends the chunks of one dataset through its filters, one after the other.
 
     `compression` has the filters as keywords of h5py's ``create_dataset``.
-
-    Examples
-    --------
-    >>> entry = DatasetInfo("u", (10,), np.dtype("i4"), chunks=(4,))
-    >>> with Packer(entry, {"compression": "gzip"}) as packer:
-    ...     packed = packer.pack(np.arange(2, dtype="i4"))
-    ...     packer.unpack()
-    array([0, 1, 0, 0], dtype=int32)
     """
 
     def __init__(self, entry: DatasetInfo, compression: Mapping[str, Any]) -> None:
