@@ -78,9 +78,10 @@ class CapturedFile(io.RawIOBase):
         return data[at : at + count]
 
     def poke(self, offset: int, data: bytes) -> None:
-        """Change bytes, as HDF5 would."""
+        """Change bytes, as HDF5 would; raise OSError if the file cannot be read there."""
         self.seek(offset)
         self.write(data)
+        self.complain()
 
     def apply(self) -> None:
         """Write the changes to the file, and give it the length that HDF5 wants."""
