@@ -139,13 +139,7 @@ class ReduceOp(Enum):
         return _OPERATIONS[self][0]
 
     def result(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the element type of a new output for values of type `dtype`.
-
-        Raises
-        ------
-        ArgumentError
-            If the operation does not combine such values.
-        """
+        """Return the element type of a new output for values of type `dtype`, or raise."""
         _, kinds, _ = _OPERATIONS[self]
         if dtype.kind not in kinds:
             known = ", ".join(_KINDS[kind] for kind in kinds)
@@ -157,13 +151,7 @@ class ReduceOp(Enum):
         return np.dtype(np.int64) if counts else dtype
 
     def blank(self, size: int, dtype: np.dtype[Any]) -> Array:
-        """Make an output for values of type `dtype`, of neutral elements.
-
-        Examples
-        --------
-        >>> ReduceOp.MIN.blank(2, np.dtype(np.int8)), ReduceOp.MAX.blank(1, np.dtype(float))
-        (array([127, 127], dtype=int8), array([-inf]))
-        """
+        """Make an output for values of type `dtype`, of neutral elements."""
         _, _, neutral = _OPERATIONS[self]
         result = self.result(dtype)
         return np.full(size, neutral(result), result)
@@ -225,13 +213,7 @@ _KINDS = {
 
 
 def as_reduce_op(reduce: object, dtype: np.dtype[Any]) -> ReduceOp:
-    """Return the operation that `reduce` names, as in MPI, or raise if `dtype` does not suit it.
-
-    Examples
-    --------
-    >>> as_reduce_op("max", np.dtype(float))
-    <ReduceOp.MAX: 'max'>
-    """
+    """Return the operation that `reduce` names, as in MPI, or raise if `dtype` does not suit it."""
     try:
         op = ReduceOp(reduce)
     except ValueError:

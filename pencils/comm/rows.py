@@ -64,10 +64,7 @@ def locate(points: Points) -> tuple[Ints, Ints]:
 
 
 def sort(owners: Ints, size: int) -> tuple[Ints, Ints]:
-    """Sort numbers by their owner, stably.
-
-    Returns the numbers in their new order, and where those of each of `size` owners end.
-    """
+    """Sort numbers by owner, stably; return them, and where those of each of `size` owners end."""
     order, ends = np.empty(len(owners), np.int64), np.empty(size, np.int64)
     kernels = compiled()
     (_sort if kernels is None else kernels.sort)(owners, ends, order)

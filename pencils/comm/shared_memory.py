@@ -265,10 +265,9 @@ class Buffers:
         self._private.append(buffer)
 
     def take_shared(self, pool: SharedPool, nbytes: int) -> Bytes | None:
-        """Return a buffer in shared memory. *Collective* over the ranks of the pool.
+        """Return a buffer of at least `nbytes`, equal on all ranks of the pool. *Collective*.
 
-        `nbytes`, the least size, is equal on all of them, so that they decide alike. None on every
-        rank if there is no room.
+        None on every rank if there is no room.
         """
         found = _fitting(self._shared.get(pool, []), nbytes)
         return pool.allocate(nbytes) if found is None else found
