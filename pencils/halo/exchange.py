@@ -274,20 +274,21 @@ def prepare_kept(
     """Agree on the fields, and prepare the kept plan for their specs. *Collective*."""
     topology = topology_among(fields)
     plans = kept_plans(topology)
-    usual = HaloOptions(bool(corners), AUTO, AUTO, private=True)
 
     def bind(agree: Agreement) -> list[tuple[Any, PreparedHalo | None]] | None:
-        agree(corners=usual.corners)
+        options = HaloOptions(bool(corners), AUTO, AUTO, private=True)
+        agree(corners=options.corners)
         given, specs = _agree_on_fields(agree, fields, adjoint=adjoint)
         # If fields are private on another rank only, the plan for private ones is used here, too.
-        keys = [(specs, usual)]
+        keys = [(specs, options)]
         if not agree.flagged:
-            keys.insert(0, (specs, usual._replace(private=False)))
+            keys.insert(0, (specs, options._replace(private=False)))
         found = [plan and plan.prepared(given, adjoint=adjoint) for plan in map(plans.get, keys)]
         return None if found[0] is None else list(zip(keys, found, strict=True))
 
     def make_plan() -> None:
-        given, options = _as_fields(fields), usual._replace(private=agree.flagged)
+        given = _as_fields(fields)
+        options = HaloOptions(bool(corners), AUTO, AUTO, private=agree.flagged)
         key = tuple(HaloSpec.of(u) for u in given), options
         buffers = plan_buffers(topology)
         plan: HaloExchange = kept_plan(
