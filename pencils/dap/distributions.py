@@ -47,6 +47,10 @@ class GlobalDimMap:
 
     parts: Sequence[DimMap]
 
+    def __post_init__(self) -> None:
+        """Make `parts` a tuple, so that maps have a hash."""
+        object.__setattr__(self, "parts", tuple(self.parts))
+
     @property
     def kind(self) -> MapKind:
         """Distribution: "block", "cyclic" or "unstructured"."""

@@ -60,7 +60,8 @@ def block_axis(split: Split, whole: GlobalDimMap, block: int) -> Axis:
             end = begin + high - low
             row.append(MessageBlock(peer, (slice(0, 1), slice(begin, end)), (0, low)))
             begin = end
-    return Axis(_consecutive(np.concatenate(points)), [_row(begin)], [row])
+    joined = np.concatenate(points, dtype=np.int64)  # with unsigned lists it would be of floats
+    return Axis(_consecutive(joined), [_row(begin)], [row])
 
 
 def part_axis(split: Split, whole: GlobalDimMap, number: int) -> Axis:

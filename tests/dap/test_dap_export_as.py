@@ -255,3 +255,16 @@ def test_a_list_of_indices_is_as_good_as_an_array(comm):
     assert dap.UnstructuredMap(size=4, indices=[]).count == 0
     with pytest.raises(TypeError, match="must be integers"):
         dap.UnstructuredMap(size=4, indices=[0.5])
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", ">i4", "u8"])
+def test_lists_may_have_any_integer_type(comm, dtype):
+    shuffled = np.random.default_rng(7).permutation(10 * comm.size)
+    cut = [part.astype(dtype) for part in np.array_split(shuffled, comm.size)]
+    parts = lists(cut, one_to_one=False)
+    u = spread(Pencil(shuffled.shape, comm), numbered(shuffled.shape, "f8"))
+    view = view_of(comm, dap.export_as(u, [parts[comm.rank]]))
+    assert everywhere(comm, same(view.buffer, numbered(shuffled.shape, "f8")[view.owned[0]]))
+    for reduce in (None, "sum"):
+        assert everywhere(comm, same(view.to_pencil(u.pencil, reduce=reduce).local, u.local))
+    assert hash(view.dist) == hash(dap.GlobalDist((dap.GlobalDimMap(view.dist.dims[0].parts),)))
