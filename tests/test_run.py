@@ -304,13 +304,28 @@ def test_what_comes_after_the_program_is_its_own(kind):
 
 
 @pytest.mark.parametrize(
+    ("args", "kind", "program"),
+    [
+        (["-mapp", "x", "--check"], "module", ["app", "x", "--check"]),
+        (["-cpass", "x"], "code", ["pass", "x"]),
+        (["-c", "-1", "-x"], "code", ["-1", "-x"]),
+        (["-c", "--check"], "code", ["--check"]),
+        (["--check", "app.py", "-m"], "file", ["app.py", "-m"]),
+    ],
+)
+def test_options_of_the_program_may_be_joined_or_begin_with_a_dash(args, kind, program):
+    found = parsed(*args)
+    assert (found.kind, found.program) == (kind, program)
+
+
+@pytest.mark.parametrize(
     ("args", "complaint"),
     [
         (["--timeout", "0", "app.py"], "positive"),
         (["--timeout", "soon", "app.py"], "invalid"),
-        (["--time", "3", "app.py"], "required: app.py|unrecognized"),
-        (["--check"], "required: app.py"),
-        (["-m"], "required: app.py"),
+        (["--time", "3", "app.py"], "no program is given|unrecognized"),
+        (["--check"], "no program is given; allowed are"),
+        (["-m"], "no program is given; allowed are"),
     ],
 )
 def test_wrong_usage_is_refused(capsys, args, complaint):

@@ -161,7 +161,13 @@ def _join(func: Function, args: Arguments, options: Options) -> Operation:
     if axis is None:
         arrays, axis = list(map(np.ravel, arrays)), 0
     axis = normalize_axis_index(axis, arrays[0].ndim + (func is np.stack))
-    result = func([np.empty((*x.shape, 0), x.dtype) for x in arrays], axis=axis, **given)
+    try:
+        result = func([np.empty((*x.shape, 0), x.dtype) for x in arrays], axis=axis, **given)
+    except ValueError as error:
+        shapes = ", ".join(str(x.shape) for x in arrays)
+        but = f" but along axis {axis}" if func is np.concatenate else ""
+        msg = f"numpy.{name_of(func)}: shapes {shapes} must be equal{but}; reshape the arrays"
+        raise ArgumentError(msg) from error
     options = {"func": func, "axis": axis, **given}
     return _joined, tuple(arrays), options, result.shape[:-1], result.dtype
 

@@ -31,6 +31,7 @@ _USAGE = (
     "python -m pencils run [--timeout S] [--check] [--all-frames] "
     "(app.py | -m module | -c code) [args ...]"
 )
+_NO_PROGRAM = "no program is given; allowed are a file, -m module or -c code; add one at the end"
 _FINALIZE = 10  # seconds in which MPI has to finalize after a failure
 
 
@@ -62,12 +63,25 @@ def add_parser(commands: Any) -> None:
         action="store_true",
         help="show the frames of the library in tracebacks, too",
     )
-    choose = partial(parser.add_argument, dest="kind", action="store_const", default="file")
-    choose("-m", const="module", help="run a module")
-    choose("-c", const="code", help="run Python code")
+    rest = argparse.REMAINDER
+    parser.set_defaults(kind="file", program=[])
+    add = partial(parser.add_argument, dest="program", nargs=rest, action=_Program)
+    add("-m", metavar="module", help="run a module")
+    add("-c", metavar="code", help="run Python code")
     parser.add_argument(
-        "program", nargs=argparse.PARSER, metavar="app.py", help="file, and its arguments"
+        "program", nargs=rest, action=_Program, metavar="app.py", help="file, and its arguments"
     )
+
+
+class _Program(argparse.Action):
+    """Add to the words of the program; the positional argument is parsed last, even if empty."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
+        namespace.program = [*namespace.program, *values]
+        if option is not None:
+            namespace.kind = {"-m": "module", "-c": "code"}[option]
+        elif not namespace.program:
+            parser.error(_NO_PROGRAM)
 
 
 def _seconds(text: str) -> float:
