@@ -51,7 +51,7 @@ def exchange_halo(u: PencilArray, *, corners: bool = True) -> None:
     """
     from pencils.halo import exchange
 
-    exchange.prepare_kept("exchange_halo", u, corners=corners).run()
+    exchange.prepare_kept("exchange_halo", [u], corners=corners).run()
 
 
 def start_halo_exchange(u: PencilArray, *, corners: bool = True) -> Handle[None]:
@@ -78,7 +78,7 @@ def start_halo_exchange(u: PencilArray, *, corners: bool = True) -> Handle[None]
     """
     from pencils.halo import exchange
 
-    return exchange.prepare_kept("start_halo_exchange", u, corners=corners).start()
+    return exchange.prepare_kept("start_halo_exchange", [u], corners=corners).start()
 
 
 def accumulate_halo(u: PencilArray, *, corners: bool = True) -> None:
@@ -110,7 +110,7 @@ def accumulate_halo(u: PencilArray, *, corners: bool = True) -> None:
     """
     from pencils.halo import exchange
 
-    exchange.prepare_kept("accumulate_halo", u, corners=corners, adjoint=True).run()
+    exchange.prepare_kept("accumulate_halo", [u], corners=corners, adjoint=True).run()
 
 
 def fill_boundary(
