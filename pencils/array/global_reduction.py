@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 
 from pencils.array.allocation import Array, as_value, in_memory_order, memory_axes
 from pencils.array.base import Field
-from pencils.array.operands import check_fits, local_part, signature
+from pencils.array.operands import check_fits, common_pencil, local_part, signature
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import combine, reducer
 from pencils.errors import ArgumentError
@@ -152,8 +152,9 @@ def reduce_field(
 
 def mask_part(where: Any, u: Field) -> Array:
     """Own part of a boolean mask, which must broadcast to the field."""
-    part, singletons = local_part(where, u.pencil)
-    check_fits(singletons, u, u.pencil)
+    pencil = common_pencil([u, where]) if isinstance(where, Field) else u.pencil
+    part, singletons = local_part(where, pencil)
+    check_fits(singletons, u, pencil)
     mask = np.asarray(part)
     if mask.dtype != bool:
         msg = f"where= must be boolean, not {mask.dtype}"

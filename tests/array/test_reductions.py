@@ -1,5 +1,7 @@
 """Reductions over the ranks are those of NumPy over the global array."""
 
+import functools
+
 import numpy as np
 import pytest
 from fields import assert_holds, draw, in_memory_order, lay, spread
@@ -211,6 +213,16 @@ def test_where(pencil, name):
             result = getattr(np, name)(u, axis=axis, where=where, **options)
             expected = kept(a, axis, pencil.ndim, name, where=there, **options)
             assert_agrees(result, expected, rtol=1e-11)
+
+
+def test_where_on_another_pencil_raises(comm):
+    reverse = comm.Split(0, -comm.rank)
+    u = pencils.ones(pencils.Pencil((2 * comm.size, 3), comm))
+    mask = pencils.ones(pencils.Pencil(u.shape, reverse), dtype=bool)
+    if comm.size > 1:  # the blocks have equal shapes
+        call = functools.partial(u.sum, where=mask)
+        raise_together(comm, PencilMismatchError, "cannot be mixed", call=call)
+    reverse.Free()
 
 
 def test_initial(pencil):
