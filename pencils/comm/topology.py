@@ -211,11 +211,11 @@ def topology_of(comm: MPI.Intracomm | None) -> Topology:
     """
     user = user_comm(comm)
     found = user.Get_attr(_keyval())
-    if isinstance(found, Topology):
-        return found
-    topology = Topology(user)
-    user.Set_attr(_keyval(), topology)
-    return topology
+    if isinstance(found, _Owner):
+        return found.topology
+    owner = _Owner(Topology(user))
+    user.Set_attr(_keyval(), owner)
+    return owner.topology
 
 
 def default_topology() -> Topology:
@@ -282,12 +282,22 @@ def _queue(comm: MPI.Intracomm) -> deque[Any]:
     return _queues.setdefault(np.sort(ranks).tobytes(), deque())
 
 
+class _Owner:
+    """The attribute of a user's communicator: frees the topology when MPI deletes the attribute.
+
+    Nothing else refers to it. A callback of the attribute would get the communicator from mpi4py,
+    which first reads its attributes: MPICH may crash there, because it is deleting them.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+
+    def __del__(self) -> None:
+        # At MPI_Finalize MPI cleans up by itself, and a collective here could not complete.
+        if not MPI.Is_finalized():
+            self.topology.free()
+
+
 @cache
 def _keyval() -> int:
-    return MPI.Comm.Create_keyval(delete_fn=_delete)
-
-
-def _delete(_comm: MPI.Comm, _keyval: int, topology: Topology) -> None:
-    # At MPI_Finalize MPI cleans up by itself, and a collective here could not complete.
-    if not MPI.Is_finalized():
-        topology.free()
+    return MPI.Comm.Create_keyval()
