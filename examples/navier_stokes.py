@@ -134,8 +134,9 @@ def cube(n: int) -> Pencil:
 def check(path: str, shape: tuple[int, ...], dtype: np.dtype[Any], n: int) -> None:
     """Check that the array in a file is a velocity on n³ points."""
     if n < 1 or shape != (3, n, n, n) or dtype.kind not in "fiu":
-        msg = f"{path} has {dtype} of shape {shape}; a velocity is real, (3, n, n, n), here {n=}"
-        raise PencilsError(msg)
+        raise PencilsError(
+            f"{path} has {dtype} of shape {shape}; a velocity is real, (3, n, n, n), here {n=}"
+        )
 
 
 def scatter(path: str, n: int | None) -> PencilArray:
@@ -158,8 +159,7 @@ def run(args: argparse.Namespace) -> None:
     n, viscosity, dt = int(state["n"]), state["viscosity"], state["dt"]
     if not (n > 0 and 0 < dt < inf and 0 <= viscosity < inf and 0 <= args.time < inf):
         numbers = f"{n=!s} and {dt=!s} must be positive, {viscosity=!s} and time={args.time}"
-        msg = f"{numbers} not negative, and all of them finite"
-        raise PencilsError(msg)
+        raise PencilsError(f"{numbers} not negative, and all of them finite")
     if args.checkpoint:
         check_target(args.checkpoint)  # a mistake raises before the run, not after it
 

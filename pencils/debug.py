@@ -80,11 +80,10 @@ def verify_replicas(u: PencilArray) -> None:
     everyone = combine(topology.comm, strayed, _joined)
     ranks = sorted(everyone)
     if ranks:
-        msg = (
+        raise ReplicaError(
             f"copies of the singleton dimensions {sorted(u.singletons)} on ranks {ranks} "
             "differ from the first copy; compute them alike on all ranks, or partition() again"
         )
-        raise ReplicaError(msg)
 
 
 def _same_bits(one: Array, other: Array) -> bool:

@@ -300,8 +300,7 @@ class Pencil:
         """
         here = as_ints("index", index)
         if (owner := self.owner(here)) != self.rank:
-            msg = f"index {here} is owned by rank {owner}, not by rank {self.rank}"
-            raise NotLocalError(msg)
+            raise NotLocalError(f"index {here} is owned by rank {owner}, not by rank {self.rank}")
         return tuple(i - lo for i, lo in zip(here, self._box.start, strict=True))
 
     def to_global(self, index: Sequence[int]) -> tuple[int, ...]:
@@ -314,8 +313,9 @@ class Pencil:
         """
         here = as_ints("index", index)
         if len(here) != self.ndim or here not in Box.of_shape(self.local_shape):
-            msg = f"local index {here} is outside the own block of shape {self.local_shape}"
-            raise IndexError(msg)
+            raise IndexError(
+                f"local index {here} is outside the own block of shape {self.local_shape}"
+            )
         return tuple(i + lo for i, lo in zip(here, self._box.start, strict=True))
 
     def neighbor(self, offset: Sequence[int]) -> int | None:
@@ -330,8 +330,9 @@ class Pencil:
         """
         steps = as_ints("offset", offset)
         if len(steps) != self.ndim:
-            msg = f"offset={steps} must have one entry for each of {self.ndim} dimensions"
-            raise ArgumentError(msg)
+            raise ArgumentError(
+                f"offset={steps} must have one entry for each of {self.ndim} dimensions"
+            )
         return self._layout.neighbor(self.rank, steps)
 
     def extent(self, singletons: frozenset[int]) -> Extent:
@@ -379,13 +380,11 @@ class Pencil:
 
     def __setattr__(self, name: str, value: object) -> None:
         if hasattr(self, "_text"):
-            msg = f"a Pencil is frozen; make another one with pen.with_({name}=...)"
-            raise AttributeError(msg)
+            raise AttributeError(f"a Pencil is frozen; make another one with pen.with_({name}=...)")
         super().__setattr__(name, value)
 
     def __reduce__(self) -> NoReturn:
-        msg = "a Pencil cannot be pickled: its communicator exists in this process only"
-        raise TypeError(msg)
+        raise TypeError("a Pencil cannot be pickled: its communicator exists in this process only")
 
     def __copy__(self) -> Pencil:
         return self

@@ -91,8 +91,7 @@ def prepare_together(
         if prepared is not None and not agree.deferred:
             return prepared
         make_missing()
-    msg = "a call could not be prepared with what was made for it"
-    raise AssertionError(msg)
+    raise AssertionError("a call could not be prepared with what was made for it")
 
 
 class Freeable(Uncopied, ABC):

@@ -67,8 +67,7 @@ def uniform(
     """
     field = _prepare(pencil, seed, dtype, components, halo)
     if not -np.inf < low <= high < np.inf:
-        msg = f"low={low} and high={high} must be finite, and low at most high"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"low={low} and high={high} must be finite, and low at most high")
     for stream, part in enumerate(_parts(field)):
         part[...] = low + (high - low) * _draw(field, seed, stream)
         if low < high:  # the conversion to a shorter type may have rounded up
@@ -127,14 +126,11 @@ def _prepare(
     halo: HaloLike,
 ) -> PencilArray:
     if to_int(seed) is None:
-        msg = f"seed={seed!r} must be one integer, at least 0"
-        raise TypeError(msg)
+        raise TypeError(f"seed={seed!r} must be one integer, at least 0")
     if seed < 0:
-        msg = f"seed={seed} must not be negative"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"seed={seed} must not be negative")
     if np.dtype(dtype).kind not in "fc":
-        msg = f"dtype {np.dtype(dtype)} is not a floating type"
-        raise TypeError(msg)
+        raise TypeError(f"dtype {np.dtype(dtype)} is not a floating type")
     return empty(pencil, dtype=dtype, components=components, halo=halo)
 
 

@@ -26,11 +26,11 @@ def as_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """Normalize an element type; it must have a fixed size and hold no Python objects."""
     normal = np.dtype(dtype)
     if normal.subdtype is not None:
-        msg = f"dtype {dtype!r} has a shape of its own; use components= for that"
-        raise TypeError(msg)
+        raise TypeError(f"dtype {dtype!r} has a shape of its own; use components= for that")
     if normal.hasobject or normal.itemsize == 0:
-        msg = f"dtype {normal} cannot be distributed; use one of fixed size without Python objects"
-        raise TypeError(msg)
+        raise TypeError(
+            f"dtype {normal} cannot be distributed; use one of fixed size without Python objects"
+        )
     return normal
 
 
@@ -38,8 +38,9 @@ def as_value(name: str, value: object, dtype: np.dtype[Any]) -> Any:
     """Convert one value to an element type."""
     one = np.asarray(value, dtype)
     if one.ndim:
-        msg = f"{name}={value!r} must be one value; assign arrays with u[...] = values"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"{name}={value!r} must be one value; assign arrays with u[...] = values"
+        )
     return one[()]
 
 
@@ -47,8 +48,7 @@ def as_components(components: int | Sequence[int]) -> tuple[int, ...]:
     """Normalize the shape of the component axes, like ``3`` or ``(3, 3)``."""
     shape = as_ints("components", components)
     if any(extent < 0 for extent in shape):
-        msg = f"components={shape} must not be negative"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"components={shape} must not be negative")
     return shape
 
 
@@ -59,21 +59,23 @@ def as_halo(halo: HaloLike, ndim: int, singletons: Collection[int] = ()) -> Widt
         halo = [0 if dim in singletons else width for dim in range(ndim)]
     given: object = halo
     if isinstance(given, str) or not isinstance(given, Iterable):
-        msg = f"halo={halo!r} must be a width, a sequence of widths, or one of (lo, hi) pairs"
-        raise TypeError(msg)
+        raise TypeError(
+            f"halo={halo!r} must be a width, a sequence of widths, or one of (lo, hi) pairs"
+        )
     entries = list(given)
     if len(entries) != ndim:
-        msg = f"halo={halo!r} must be one width or one entry for each of {ndim} dimensions"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"halo={halo!r} must be one width or one entry for each of {ndim} dimensions"
+        )
     pairs = [as_ints("halo", width) for width in entries]
     widths = [pair * 2 if len(pair) == 1 else pair for pair in pairs]
     if any(len(pair) != 2 or min(pair) < 0 for pair in widths):  # noqa: PLR2004
-        msg = f"halo={halo!r} must hold widths >= 0 or (lo, hi) pairs of them"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"halo={halo!r} must hold widths >= 0 or (lo, hi) pairs of them")
     for dim in singletons:
         if widths[dim] != (0, 0):
-            msg = f"halo={halo!r} is wider than 0 along singleton dimension {dim}; use 0 there"
-            raise ArgumentError(msg)
+            raise ArgumentError(
+                f"halo={halo!r} is wider than 0 along singleton dimension {dim}; use 0 there"
+            )
     return tuple((lo, hi) for lo, hi in widths)
 
 
@@ -125,11 +127,10 @@ def _check_size(dtype: np.dtype[Any], shape: tuple[int, ...], halo: Widths) -> N
     """Check that NumPy could count the bytes of a whole padded field, alike on every rank."""
     # NumPy counts so where an extent is 0, too.
     if prod(max(1, extent) for extent in shape) * dtype.itemsize > MOST:
-        msg = (
+        raise ArgumentError(
             f"a field of padded shape {shape} of {dtype} with halo {halo} has more bytes than 64 "
             "bits can count"
         )
-        raise ArgumentError(msg)
 
 
 def allocate_bytes(

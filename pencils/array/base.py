@@ -225,8 +225,7 @@ class Field:
         """
         key = as_ints("component", index)
         if len(key) > len(self.components):
-            msg = f"component {key} of a field with component axes {self.components}"
-            raise IndexError(msg)
+            raise IndexError(f"component {key} of a field with component axes {self.components}")
         return self._map_block(lambda block: block[key])
 
     def unstack(self) -> list[Self]:
@@ -238,8 +237,7 @@ class Field:
             If there is no component axis.
         """
         if not self.components:
-            msg = "a field without component axes cannot be unstacked"
-            raise IndexError(msg)
+            raise IndexError("a field without component axes cannot be unstacked")
         return [self.component(i) for i in range(self.components[0])]
 
     def copy(self) -> Self:

@@ -225,11 +225,10 @@ def from_function(
     try:
         block = np.broadcast_to(values, components + box.shape)
     except ValueError:
-        msg = (
+        raise ArgumentError(
             f"the function returned values of shape {values.shape}, which do not broadcast to the "
             f"block of rank {pencil.rank}, shape {box.shape}"
-        )
-        raise ArgumentError(msg) from None
+        ) from None
     kind = values.dtype if dtype is None else dtype
     u = zeros(pencil, dtype=kind, components=components, halo=halo)
     u.local[...] = block
@@ -252,8 +251,9 @@ def _create(
     with agreement as agree:
         check_type("pencil", pencil, Pencil)
         if isinstance(fill_value, PencilArray):
-            msg = "fill_value is a field; u.copy() makes one like it, v[...] = u assigns it"
-            raise TypeError(msg)
+            raise TypeError(
+                "fill_value is a field; u.copy() makes one like it, v[...] = u assigns it"
+            )
         singletons = as_singletons(pencil.ndim, dims)
         widths = as_halo(halo, pencil.ndim, singletons)
         kind = as_dtype(_number_dtype(fill_value) if dtype is None else dtype)

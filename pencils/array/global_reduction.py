@@ -54,8 +54,7 @@ class Reduction:
     def of(cls, name: str, u: Field, axis: Axis, out: object, keepdims: bool) -> Reduction:
         """Check and normalize the arguments of a reduction."""
         if out is not None:
-            msg = f"{name} of a PencilArray takes no out=; use what it returns"
-            raise TypeError(msg)
+            raise TypeError(f"{name} of a PencilArray takes no out=; use what it returns")
         whole = axis is None
         axes = range(u.ndim) if whole else sorted(as_dims("axis", axis, u.ndim))
         return cls(u, tuple(axes), bool(keepdims), whole)
@@ -157,8 +156,7 @@ def mask_part(where: Any, u: Field) -> Array:
     check_fits(singletons, u, pencil)
     mask = np.asarray(part)
     if mask.dtype != bool:
-        msg = f"where= must be boolean, not {mask.dtype}"
-        raise TypeError(msg)
+        raise TypeError(f"where= must be boolean, not {mask.dtype}")
     return np.broadcast_to(mask, u.local_shape)
 
 
@@ -180,8 +178,7 @@ def _neutral(name: str, ufunc: np.ufunc, dtype: np.dtype[Any], count: int) -> An
     if ufunc not in (np.maximum, np.minimum):
         return np.asarray(ufunc.identity).astype(dtype)[()]
     if count == 0:
-        msg = f"{name} of a field without points has no value; give initial="
-        raise ArgumentError(msg)
+        raise ArgumentError(f"{name} of a field without points has no value; give initial=")
     lowest, highest = _limits(name, dtype)
     return highest if ufunc is np.minimum else lowest
 
@@ -201,8 +198,7 @@ def _limits(name: str, dtype: np.dtype[Any]) -> tuple[Any, Any]:
             most = np.iinfo(np.int64).max  # the least integer is NaT
             return np.int64(-most).view(dtype), np.int64(most).view(dtype)
         case _:
-            msg = f"{name} is not defined for dtype {dtype}"
-            raise TypeError(msg)
+            raise TypeError(f"{name} is not defined for dtype {dtype}")
     return dtype.type(limits[0]), dtype.type(limits[1])
 
 
@@ -226,14 +222,13 @@ def arg_extremum(name: str, u: Field, axis: int | None, out: object, keepdims: b
 
 def _check_extremum(name: str, task: Reduction) -> None:
     if not task.whole and len(task.axes) != 1:
-        msg = f"{name} along axes {task.axes}: give one axis, or none for the flattened array"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"{name} along axes {task.axes}: give one axis, or none for the flattened array"
+        )
     if task.field.dtype.kind not in "biufcmM":
-        msg = f"{name} is not defined for dtype {task.field.dtype}"
-        raise TypeError(msg)
+        raise TypeError(f"{name} is not defined for dtype {task.field.dtype}")
     if task.count == 0:
-        msg = f"{name} of a field without points has no value"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"{name} of a field without points has no value")
 
 
 def _candidates(search: Callable[..., Any], task: Reduction) -> tuple[Array, Array]:

@@ -46,11 +46,10 @@ def get_selection(u: Field, key: object) -> Any:
     if all(selection.dropped):
         index = tuple(kept.start for kept in selection.ranges)
         owner = u.extent.layout.owner(index[len(u.components) :])
-        msg = (
+        raise NotLocalError(
             f"element {index} is owned by rank {owner}, not by rank {u.pencil.rank}; "
             "gather(u, root=None, key=...) copies it to all ranks"
         )
-        raise NotLocalError(msg)
     return _nothing(u, selection)
 
 
@@ -68,8 +67,9 @@ def set_selection(u: Field, key: object, value: object) -> None:
     """
     selection = Selection.from_key(key, u.shape)
     if not u.local.flags.writeable:
-        msg = "the field is read-only, like the data it views; partition(..., copy=True) copies"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            "the field is read-only, like the data it views; partition(..., copy=True) copies"
+        )
     box = u.global_box
     inside = selection.local(box)
     target = _nothing(u, selection) if inside is None else u.local[(*inside, ...)]
@@ -121,12 +121,11 @@ def _match_planes(value: Field, u: Field, selection: Selection) -> Array:
     for dim in set(range(pencil.ndim)) - value.singletons:
         axis = lead + dim
         if selection.dropped[axis] or selection.ranges[axis] != range(u.shape[axis]):
-            msg = (
+            raise ArgumentError(
                 f"an assigned PencilArray fills whole dimensions, and this one varies along "
                 f"dimension {dim}, of which only a part is selected; there it must be a singleton, "
                 "like u[0] = wall with partition(pen, ..., dims=(1, 2))"
             )
-            raise ArgumentError(msg)
     check_fits(value.singletons, u, pencil)
     _check_components(value, selection, lead)
     dropped = [dim for dim in range(pencil.ndim) if selection.dropped[lead + dim]]
@@ -139,8 +138,9 @@ def _check_components(value: Field, selection: Selection, lead: int) -> None:
     surplus = len(value.components) - len(selected)
     pairs = zip(value.components[max(0, surplus) :], selected[max(0, -surplus) :], strict=True)
     if surplus > 0 or any(given not in (1, full) for given, full in pairs):
-        msg = f"components {value.components} do not broadcast to the selected ones, {selected}"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"components {value.components} do not broadcast to the selected ones, {selected}"
+        )
 
 
 # Stencils: views of fields shifted by a few points, and the points that need no ghosts.
@@ -191,8 +191,9 @@ def shift(u: F, offsets: Sequence[int], onto: Pencil | None = None) -> F:
     pencil, halo = u.pencil, u.halo
     steps = as_ints("offsets", offsets)
     if len(steps) != len(halo):
-        msg = f"offsets={steps} must have one entry for each of {len(halo)} dimensions"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"offsets={steps} must have one entry for each of {len(halo)} dimensions"
+        )
     if onto is None or onto is pencil:
         onto, extent, surplus = pencil, u.extent, (0,) * len(halo)
     else:
@@ -222,11 +223,10 @@ def _surplus(pencil: Pencil, onto: Pencil, singletons: frozenset[int]) -> tuple[
     It compares global shapes, so that all ranks get the same result.
     """
     if not pencil.shares_blocks(onto):
-        msg = (
+        raise PencilMismatchError(
             "a field can be shifted onto pencils that share its blocks only, like those that "
             f"staggered() makes; transpose() it to others:\n{pencil!r}\n{onto!r}"
         )
-        raise PencilMismatchError(msg)
     shapes = pencil.extent(singletons).shape, onto.extent(singletons).shape
     return tuple(max(0, many - few) for few, many in zip(*shapes, strict=True))
 

@@ -93,14 +93,14 @@ def elementwise(func: Function, inputs: Sequence[Any], kwargs: dict[str, Any]) -
     outs = out if isinstance(out, tuple) else (out,)
     targets = [target for target in outs if target is not None]
     if not all(isinstance(one, Field) for one in targets):
-        msg = (
+        raise TypeError(
             "out= must be a PencilArray where an operand is one; use u.local on both sides instead"
         )
-        raise TypeError(msg)
     fields = [operand for operand in (*inputs, where, *targets) if isinstance(operand, Field)]
     if not fields:
-        msg = "this argument must be a number or a NumPy array, not a PencilArray; pass u.local"
-        raise TypeError(msg)
+        raise TypeError(
+            "this argument must be a number or a NumPy array, not a PencilArray; pass u.local"
+        )
     pencil = common_pencil(fields)
     parts = []
     singletons = everywhere(pencil.ndim)
@@ -141,11 +141,10 @@ def _wrap(
         return out
     block = in_memory_order(np.asarray(result), pencil.order)
     if block.dtype.hasobject:
-        msg = (
+        raise TypeError(
             "the result would hold Python objects, which cannot be distributed; "
             "compute it from u.local"
         )
-        raise TypeError(msg)
     return type(like).from_block(pencil, block, singletons)
 
 
@@ -165,8 +164,7 @@ def apply_function(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
         return _on_elements(func, args, kwargs)
     if func in REDUCTIONS:
         if not args or not isinstance(args[0], Field):
-            msg = f"numpy.{func.__name__}: give the PencilArray first, without a keyword"
-            raise TypeError(msg)
+            raise TypeError(f"numpy.{func.__name__}: give the PencilArray first, without a keyword")
         return getattr(reductions, REDUCTIONS[func])(*args, **kwargs)
     if func in _FUNCTIONS:
         return _FUNCTIONS[func](*args, **kwargs)
@@ -191,11 +189,10 @@ def _parameters(function: Function) -> tuple[str, ...]:
 
 def _where(condition: Any, *choices: Any) -> Any:
     if not choices:
-        msg = (
+        raise TypeError(
             "numpy.where of a PencilArray needs the two values to choose from; for positions take "
             "numpy.nonzero(u.local) and add the starts of u.local_slices"
         )
-        raise TypeError(msg)
     return elementwise(np.where, (condition, *choices), {})
 
 
@@ -209,11 +206,10 @@ def _nan_to_num(x: Any, copy: bool = True, *args: Any, **kwargs: Any) -> Any:
 def _norm(x: Field, ord: Any = None, axis: Any = None) -> Any:
     with agreed(x.pencil.topology.comm, "numpy.linalg.norm"):
         if axis is not None or (ord is not None and x.ndim > 1):
-            msg = (
+            raise TypeError(
                 "numpy.linalg.norm with axis= or ord= is about matrices; u.norm(ord) takes a field "
                 "as one long vector"
             )
-            raise TypeError(msg)
     return reductions.norm(x, ord)
 
 
@@ -223,8 +219,7 @@ def _result_type(*operands: Any) -> np.dtype[Any]:
 
 def _copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
     if not isinstance(dst, Field):
-        msg = "numpy.copyto to a NumPy array: copy u.local to its local part instead"
-        raise TypeError(msg)
+        raise TypeError("numpy.copyto to a NumPy array: copy u.local to its local part instead")
     pencil = common_pencil([x for x in (dst, src, where) if isinstance(x, Field)])
     values, singletons = local_part(src, pencil)
     mask, along = local_part(where, pencil)
@@ -241,8 +236,9 @@ def _stack(arrays: Sequence[Any], axis: int = 0) -> Field:
     blocks = np.broadcast_arrays(*(part for part, _ in cuts))
     lead = blocks[0].ndim - pencil.ndim
     if not 0 <= axis <= lead:
-        msg = f"numpy.stack along axis {axis}: new axes are components and come first, 0..{lead}"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"numpy.stack along axis {axis}: new axes are components and come first, 0..{lead}"
+        )
     singletons = frozenset.intersection(*(along for _, along in cuts))
     return _wrap(np.stack(blocks, axis), None, pencil, singletons, fields[0])
 
@@ -261,18 +257,16 @@ def _check_subscripts(subscripts: object, operands: Sequence[Any]) -> None:
     text = subscripts.replace(" ", "") if isinstance(subscripts, str) else ""
     terms = text.replace("->", ",").split(",")
     if "->" not in text or not all(term.endswith("...") for term in terms):
-        msg = (
+        raise ArgumentError(
             f"numpy.einsum({subscripts!r}): indices name component axes, and every term ends with "
             "... for space, like 'i...,i...->...'"
         )
-        raise ArgumentError(msg)
     for term, operand in zip(terms, operands, strict=False):
         if isinstance(operand, Field) and len(term) - len("...") != len(operand.components):
-            msg = (
+            raise ArgumentError(
                 f"numpy.einsum({subscripts!r}): term {term!r} must name the component axes "
                 f"{operand.components} of its field, one letter for each"
             )
-            raise ArgumentError(msg)
 
 
 def _full_like(a: Field, fill_value: object, dtype: DTypeLike | None = None) -> Field:

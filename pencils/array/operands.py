@@ -20,15 +20,13 @@ _SCALARS = (int, float, complex, str, bytes, np.generic)
 def check_type(name: str, value: object, kind: type) -> None:
     """Raise a TypeError if an argument is not of a type."""
     if not isinstance(value, kind):
-        msg = f"{name} must be a {kind.__name__}, not {type(value).__name__}"
-        raise TypeError(msg)
+        raise TypeError(f"{name} must be a {kind.__name__}, not {type(value).__name__}")
 
 
 def check_field(name: str, value: object) -> None:
     """Raise a TypeError if an argument is not a field."""
     if not isinstance(value, Field):
-        msg = f"{name} must be a PencilArray, not {type(value).__name__}"
-        raise TypeError(msg)
+        raise TypeError(f"{name} must be a PencilArray, not {type(value).__name__}")
 
 
 def topology_among(*arguments: object) -> Topology:
@@ -51,18 +49,15 @@ def topology_among(*arguments: object) -> Topology:
 def as_pencils(pencils: object) -> list[Pencil]:
     """Check a sequence of pencils, which must use the same processes."""
     if not isinstance(pencils, Sequence):
-        msg = f"pencils must be a sequence of pencils, not {type(pencils).__name__}"
-        raise TypeError(msg)
+        raise TypeError(f"pencils must be a sequence of pencils, not {type(pencils).__name__}")
     if not pencils:
-        msg = "pencils must hold at least one pencil"
-        raise ArgumentError(msg)
+        raise ArgumentError("pencils must hold at least one pencil")
     for number, pen in enumerate(pencils):
         check_type(f"pencils[{number}]", pen, Pencil)
         if not pen.same_ranks(pencils[0]):
-            msg = (
+            raise PencilMismatchError(
                 f"pencils[{number}] uses other processes than pencils[0]:\n{pen!r}\n{pencils[0]!r}"
             )
-            raise PencilMismatchError(msg)
     return list(pencils)
 
 
@@ -105,18 +100,15 @@ def check_source(u: Field | None, pencil: Pencil | None, spec: FieldSpec, name: 
     check_field(name, u)
     assert u is not None
     if pencil is None:
-        msg = f"{name} must be None on a process that has no part in the pencil"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"{name} must be None on a process that has no part in the pencil")
     if u.pencil is not pencil and not u.pencil.same_blocks(pencil):
-        msg = f"{name} lies on\n{u.pencil!r}\nbut should lie on\n{pencil!r}"
-        raise PencilMismatchError(msg)
+        raise PencilMismatchError(f"{name} lies on\n{u.pencil!r}\nbut should lie on\n{pencil!r}")
     given = FieldSpec(u.dtype, u.components, u.singletons)
     if given != spec:
-        msg = (
+        raise ArgumentError(
             f"{name} has dtype {given[0]}, components {given[1]} and singleton dimensions "
             f"{sorted(given[2])}; it must have {spec[0]}, {spec[1]} and {sorted(spec[2])}"
         )
-        raise ArgumentError(msg)
 
 
 def check_place(u: Field, pencil: Pencil, singletons: frozenset[int]) -> None:
@@ -128,8 +120,7 @@ def check_place(u: Field, pencil: Pencil, singletons: frozenset[int]) -> None:
 def check_writeable(u: Field, name: str = "u") -> None:
     """Check that the own points of a field may be written."""
     if not u.local.flags.writeable:
-        msg = f"{name} is read-only; pass a field that may be written"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"{name} is read-only; pass a field that may be written")
 
 
 def check_out(out: Field | None, pencil: Pencil | None, spec: FieldSpec) -> None:
@@ -151,11 +142,10 @@ def common_pencil(fields: Sequence[Field]) -> Pencil:
                 hint = "their global shapes differ, so that transpose() cannot help"
                 if field.pencil.shares_blocks(pencil):
                     hint += ", but they share their blocks: take u.shift(..., onto=pencil) of one"
-            msg = (
+            raise PencilMismatchError(
                 f"fields of different pencils cannot be mixed; {hint}:\n{pencil!r}\n"
                 f"{field.pencil!r}"
             )
-            raise PencilMismatchError(msg)
     return pencil
 
 
@@ -194,8 +184,7 @@ def _array_part(array: Array, pencil: Pencil) -> tuple[Array, frozenset[int]]:
 def plain_array(operand: object) -> Array:
     """Return replicated data as a NumPy array; a mask would be lost, and is refused."""
     if np.ma.is_masked(operand):
-        msg = "a masked array cannot be used here: take a.filled(value), or pass where="
-        raise TypeError(msg)
+        raise TypeError("a masked array cannot be used here: take a.filled(value), or pass where=")
     return np.asarray(operand)
 
 
@@ -205,18 +194,16 @@ def check_fits(singletons: frozenset[int], out: Field, pencil: Pencil) -> None:
     hint = "write u = u * v for a new field instead of u *= v or out=u, or reduce the values first"
     if any(pencil.shape[dim] != 1 for dim in replicated):
         shape = (*out.components, *pencil.extent(singletons).shape)
-        msg = (
+        raise ArgumentError(
             f"values of shape {shape} do not fit into a field of shape {out.shape}, which is "
             f"replicated along dimensions {replicated}; {hint}"
         )
-        raise ArgumentError(msg)
     apart = [dim for dim in replicated if dim in pencil.decomp]
     if apart:
-        msg = (
+        raise ArgumentError(
             f"values that lie only on the ranks that own the one point along dimensions {apart} "
             f"do not fit into a field of shape {out.shape} that all ranks store there; {hint}"
         )
-        raise ArgumentError(msg)
 
 
 @cache

@@ -69,11 +69,10 @@ class PencilArray(Field, NDArrayOperatorsMixin):
         components = data.shape[: max(0, data.ndim - pencil.ndim)]
         expected = padded_shape(pencil, components, singletons, widths)
         if data.shape != expected:
-            msg = (
+            raise ArgumentError(
                 f"local data of shape {data.shape} do not fit rank {pencil.rank}, whose block with "
                 f"halo has shape {expected[len(components) :]}; use partition() for global data"
             )
-            raise ArgumentError(msg)
         self._set(pencil, data, singletons, widths)
 
     shift = indexing.shift
@@ -102,11 +101,10 @@ class PencilArray(Field, NDArrayOperatorsMixin):
         return self.shape[0]
 
     def __iter__(self) -> NoReturn:
-        msg = (
+        raise TypeError(
             "a PencilArray is not iterable: its planes are on different ranks. Loop over "
             "u.unstack() for components, over u.local for the own block"
         )
-        raise TypeError(msg)
 
     take = verbs.take
     put = verbs.put
@@ -114,11 +112,10 @@ class PencilArray(Field, NDArrayOperatorsMixin):
     # NumPy.
 
     def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
-        msg = (
+        raise TypeError(
             "a PencilArray is not converted to a NumPy array implicitly: use u.local for the own "
             "block, or gather(u) for the global array"
         )
-        raise TypeError(msg)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return numpy_api.apply_ufunc(ufunc, method, inputs, kwargs)
@@ -149,14 +146,12 @@ class PencilArray(Field, NDArrayOperatorsMixin):
     __distarray__ = verbs.export
 
     def __bool__(self) -> NoReturn:
-        msg = (
+        raise ValueError(
             "the truth value of a field is ambiguous; use u.any() or u.all(), which are collective"
         )
-        raise ValueError(msg)
 
     def __reduce__(self) -> NoReturn:
-        msg = "a PencilArray cannot be pickled: save() it, or send u.local"
-        raise TypeError(msg)
+        raise TypeError("a PencilArray cannot be pickled: save() it, or send u.local")
 
     def __copy__(self) -> PencilArray:
         return self.copy()

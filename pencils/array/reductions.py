@@ -241,8 +241,7 @@ def norm(u: Field, ord: float | None = None) -> Any:
 
     def powers(block: Array) -> Array:
         if not known:  # raises inside the agreement of all ranks
-            msg = f"norm with ord={order!r}: give a number, inf, -inf or None"
-            raise TypeError(msg)
+            raise TypeError(f"norm with ord={order!r}: give a number, inf, -inf or None")
         if order == 2:  # noqa: PLR2004
             return _square_modulus(block)
         if order == 0:
@@ -284,8 +283,9 @@ def vdot(u: Field, other: Any) -> Any:
         agree(u=_signature(u), other=_signature(other))
         left, right = _blocks(u, other)
         if np.shape(u) != np.shape(other):
-            msg = f"vdot of shapes {np.shape(u)} and {np.shape(other)}; they must be equal"
-            raise ArgumentError(msg)
+            raise ArgumentError(
+                f"vdot of shapes {np.shape(u)} and {np.shape(other)}; they must be equal"
+            )
         agree(dtypes=(left.dtype, right.dtype))
         task = Reduction.of("vdot", fields[0], None, None, False)
         part = np.asarray(np.vdot(left, right))

@@ -42,8 +42,9 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
 
     def __init__(self, comm: MPI.Intracomm, call: str) -> None:
         if comm == MPI.COMM_NULL:
-            msg = f"{call}: the communicator was freed; make a new pencil on one that lives"
-            raise ArgumentError(msg)
+            raise ArgumentError(
+                f"{call}: the communicator was freed; make a new pencil on one that lives"
+            )
         self._comm = comm
         self._call = call
         self._values: dict[str, object] = {}
@@ -141,13 +142,15 @@ def _raise_together(comm: MPI.Intracomm, call: str, mine: _Report, error: Except
     # An error of one rank is often caused by an argument that differs there.
     difference = _first_difference(reports)
     if difference is not None:
-        msg = f"{call}: ranks disagree on {difference}; all ranks must make the same call"
-        raise RankDisagreementError(msg) from error
+        raise RankDisagreementError(
+            f"{call}: ranks disagree on {difference}; all ranks must make the same call"
+        ) from error
     types = [(rank, report.dtype) for rank, report in enumerate(reports) if report.dtype]
     difference = _difference(types)
     if difference is not None:
-        msg = f"{call}: ranks pass data of different types: {difference}"
-        raise TypeDisagreementError(msg) from error
+        raise TypeDisagreementError(
+            f"{call}: ranks pass data of different types: {difference}"
+        ) from error
     if error is not None and all(report.fault == mine.fault for report in reports):
         raise error  # the same mistake on all ranks: no rank is to blame
     for rank, report in enumerate(reports):

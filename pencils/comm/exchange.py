@@ -126,11 +126,10 @@ class Exchange:
         every = product(sources, targets)
         aliased = not disjoint and any(np.may_share_memory(*pair) for pair in every)
         if aliased and len(self._methods) > 1:
-            msg = (
+            raise ArgumentError(
                 "source and target share memory, so all data must be packed before any are "
                 "received; leave out max_buffer_bytes= for this"
             )
-            raise ArgumentError(msg)
         pairs = list(zip(sources, targets, strict=True))
         calls = [(sources, targets)]
         if len(self._methods) > 1:  # one array after the other, to keep buffers small
@@ -275,8 +274,9 @@ class Handle(Uncopied, Generic[T]):
 def check_method(method: str) -> str:
     """Return `method` if it is a name from `METHODS` or "auto", or raise."""
     if method not in [AUTO, *METHODS]:  # a list also accepts values that cannot be hashed
-        msg = f"method {method!r} is unknown; methods are {', '.join((AUTO, *METHODS))}"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"method {method!r} is unknown; methods are {', '.join((AUTO, *METHODS))}"
+        )
     return method
 
 
@@ -334,9 +334,9 @@ def _check_suitable(name: str, plans: Sequence[ChunkPlan], on_node: Collection[i
     every = [pack_plan for plan in plans for pack_plan in (*plan.sends, *plan.recvs)]
     far = {peer for pack_plan in every for peer in pack_plan.peers if peer not in on_node}
     if name == Shared.name and far:
-        msg = f"method 'shared' does not reach rank {min(far)} on another node; use 'hybrid'"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"method 'shared' does not reach rank {min(far)} on another node; use 'hybrid'"
+        )
     simple = all(len(plan.sends) == 1 and plan.unpack is prepare_copies for plan in plans)
     if name != AUTO and not (simple or METHODS[name].versatile):
-        msg = f"method {name!r} copies, and treats all arrays alike; use another one"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"method {name!r} copies, and treats all arrays alike; use another one")

@@ -32,20 +32,11 @@ _START = 2  # SYNC_FILE_RANGE_WRITE
 
 
 class SharedFile(AbstractContextManager["SharedFile"]):
-    r"""An existing file, opened by all ranks. Opening and `check` are *Collective*.
+    """An existing file, opened by all ranks. Opening and `check` are *Collective*.
 
     The first error of `write`, `read`, `sync` and `close` is kept until `check` raises it on every
     rank, or `raise_error` on this one. The end of a ``with`` block waits until data are on disk.
     `comm` is a private communicator. If any rank cannot open the file, all raise `OSError`.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.NamedTemporaryFile() as made:
-    ...     with SharedFile(MPI.COMM_SELF, made.name, write=True) as file:
-    ...         file.write(2, np.arange(3, dtype=np.uint8))
-    ...     made.read()
-    b'\x00\x00\x00\x01\x02'
     """
 
     def __init__(self, comm: MPI.Intracomm, path: str, *, write: bool = False) -> None:

@@ -19,8 +19,7 @@ class Uncopied:
     __slots__ = ()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:  # pickle and copy call this
-        msg = (
+        raise TypeError(
             f"a {type(self).__name__} can be neither pickled nor copied: it belongs to this "
             "process; make another one from the same arguments"
         )
-        raise TypeError(msg)

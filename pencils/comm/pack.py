@@ -154,8 +154,9 @@ def using(name: str) -> Iterator[None]:
 
 def _choose(name: str) -> None:
     if name not in available():
-        msg = f"copies by {name!r} are not available; here are {', '.join(available())}"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"copies by {name!r} are not available; here are {', '.join(available())}"
+        )
     _chosen.name = name
     _chosen.copy, _chosen.prepare_copies = pack_numpy.copy, pack_numpy.prepare_copies
     if name != "numpy":

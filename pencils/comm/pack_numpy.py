@@ -66,14 +66,12 @@ def _buffered(target: Array, source: Array) -> list[Step]:
 def check(target: Array, source: Array) -> None:
     """Raise unless shapes and item sizes are equal and `target` can be written."""
     if target.shape != source.shape or target.itemsize != source.itemsize:
-        msg = (
+        raise ValueError(
             f"a source of shape {source.shape} does not fit a target of shape {target.shape}: "
             "shapes and item sizes have to be equal"
         )
-        raise ValueError(msg)
     if not target.flags.writeable:
-        msg = "the target is read-only"
-        raise ValueError(msg)
+        raise ValueError("the target is read-only")
 
 
 def steps(target: Array, source: Array) -> Iterator[Step]:

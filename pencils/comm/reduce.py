@@ -143,8 +143,9 @@ class ReduceOp(Enum):
         _, kinds, _ = _OPERATIONS[self]
         if dtype.kind not in kinds:
             known = ", ".join(_KINDS[kind] for kind in kinds)
-            msg = f"ReduceOp.{self.name} does not combine values of type {dtype}, but {known}"
-            raise ArgumentError(msg)
+            raise ArgumentError(
+                f"ReduceOp.{self.name} does not combine values of type {dtype}, but {known}"
+            )
         if self in (ReduceOp.LAND, ReduceOp.LOR):
             return np.dtype(bool)
         counts = dtype.kind == "b" and self in (ReduceOp.SUM, ReduceOp.PROD)
@@ -218,7 +219,6 @@ def as_reduce_op(reduce: object, dtype: np.dtype[Any]) -> ReduceOp:
         op = ReduceOp(reduce)
     except ValueError:
         names = ", ".join(repr(op.value) for op in ReduceOp)
-        msg = f"reduce={reduce!r} must be a ReduceOp, or one of {names}"
-        raise ArgumentError(msg) from None
+        raise ArgumentError(f"reduce={reduce!r} must be a ReduceOp, or one of {names}") from None
     op.result(dtype)
     return op

@@ -232,11 +232,11 @@ def user_comm(comm: MPI.Intracomm | None) -> MPI.Intracomm:
     """Check a communicator given by the user; None means the world."""
     given: object = MPI.COMM_WORLD if comm is None else comm
     if isinstance(given, MPI.Comm) and given == MPI.COMM_NULL:
-        msg = "comm is MPI.COMM_NULL: this process is not a member, or the communicator was freed"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            "comm is MPI.COMM_NULL: this process is not a member, or the communicator was freed"
+        )
     if not isinstance(given, MPI.Intracomm):
-        msg = f"comm must be an intra-communicator of mpi4py, not {comm!r}"
-        raise TypeError(msg)
+        raise TypeError(f"comm must be an intra-communicator of mpi4py, not {comm!r}")
     return given
 
 

@@ -317,16 +317,14 @@ class GlobalDist:
         shape = self.grid_shape
         inside = [0 <= c < n for c, n in zip(coords, shape, strict=False)]
         if len(coords) != len(shape) or not all(inside):
-            msg = f"coordinates {tuple(coords)} must lie in the process grid {shape}"
-            raise ArgumentError(msg)
+            raise ArgumentError(f"coordinates {tuple(coords)} must lie in the process grid {shape}")
         return ProcessGrid(shape).rank(coords)
 
     def coords_of(self, rank: int) -> tuple[int, ...]:
         """Coordinates of a process, in C order."""
         grid = ProcessGrid(self.grid_shape)
         if not 0 <= rank < grid.size:
-            msg = f"rank {rank} must be one of the {grid.size} processes, 0 first"
-            raise ArgumentError(msg)
+            raise ArgumentError(f"rank {rank} must be one of the {grid.size} processes, 0 first")
         return grid.coords(rank)
 
     def owned(self, rank: int) -> tuple[range | Indices, ...]:
@@ -358,8 +356,9 @@ class GlobalDist:
             If there is no such element.
         """
         if len(index) != len(self.dims):
-            msg = f"index {index!r} must have one entry for each of {len(self.dims)} dimensions"
-            raise ArgumentError(msg)
+            raise ArgumentError(
+                f"index {index!r} must have one entry for each of {len(self.dims)} dimensions"
+            )
         found = [dim.owner(i) for dim, i in zip(self.dims, index, strict=True)]
         strides = ProcessGrid(self.grid_shape).strides
         rank = sum(c * step for (c, _), step in zip(found, strides, strict=True))

@@ -85,11 +85,9 @@ def export(
     check_type("u", u, PencilArray)
     check_version(version)
     if halo not in _HALOS:
-        msg = f"halo={halo!r} must be one of {', '.join(map(repr, _HALOS))}"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"halo={halo!r} must be one of {', '.join(map(repr, _HALOS))}")
     if undistributed not in (None, "n", "b"):
-        msg = f"undistributed={undistributed!r} must be 'n' or 'b'"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"undistributed={undistributed!r} must be 'n' or 'b'")
     check_elements(u, version)
     widths = u.halo if halo != "none" else ((0, 0),) * u.pencil.ndim
     space, pads = _space(u.pencil, u.singletons, widths, u.trimmed, version=version, halo=halo)

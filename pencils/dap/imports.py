@@ -115,12 +115,11 @@ def import_onto(
     space = [imported_dim(whole, halo) for whole in dist.dims[max(0, lead) :]]
     singletons = _singletons(pencil, dist, space) if lead >= 0 else None
     if singletons is None:
-        msg = (
+        raise PencilMismatchError(
             f"an array of shape {dist.global_shape} over the process grid "
             f"{dist.grid_shape} does not have the blocks of\n{pencil!r}\n"
             "use dap.import_array(), and transpose() or to_pencil()"
         )
-        raise PencilMismatchError(msg)
     return _field(pencil, buffer, [one for one in space if one], singletons)
 
 
@@ -130,8 +129,7 @@ def _read(
     """Validate all exports; return the distribution, and the export and buffer of this process."""
     with agreed(topology.comm, call) as agree:
         if halo not in _HALOS:
-            msg = f"halo={halo!r} must be one of {', '.join(map(repr, _HALOS))}"
-            raise ArgumentError(msg)
+            raise ArgumentError(f"halo={halo!r} must be one of {', '.join(map(repr, _HALOS))}")
         agree(halo=halo, lenient=bool(lenient))
         export = obj.__distarray__() if hasattr(obj, "__distarray__") else obj
         read = metadata(export, lenient=bool(lenient))

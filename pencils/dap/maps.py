@@ -29,16 +29,14 @@ def as_indices(values: object) -> Indices:
     """
     array = np.asarray(values)
     if array.dtype.kind not in "iu" and array.size:
-        msg = f"indices of type {array.dtype} must be integers"
-        raise TypeError(msg)
+        raise TypeError(f"indices of type {array.dtype} must be integers")
     return array.astype(np.int64, copy=False)
 
 
 def check_present(name: str, indices: Indices, absent: NDArray[np.bool_], present: str) -> None:
     """Raise IndexError for the first index that is absent."""
     if absent.any():
-        msg = f"{name} index {indices[absent][0]} does not exist here: {present}"
-        raise IndexError(msg)
+        raise IndexError(f"{name} index {indices[absent][0]} does not exist here: {present}")
 
 
 def as_given(given: Indices, result: Indices) -> Any:

@@ -216,15 +216,6 @@ class ArrayTransfer:
     """All dimensions of a transfer between the blocks of a pencil and the parts of an array.
 
     `members` are the ranks on the pencil of the ranks of the other array, which are in C order.
-
-    Examples
-    --------
-    >>> from pencils.dap import CyclicMap, GlobalDimMap
-    >>> from pencils.layout import build_layout
-    >>> dims = [GlobalDimMap([CyclicMap(size=6, nprocs=2, rank=r) for r in range(2)])]
-    >>> transfer = ArrayTransfer(build_layout((6,), 2), dims, range(2))
-    >>> [[(box.peer, box.start) for box in boxes] for boxes in transfer.block(1).boxes]
-    [[(0, (2, 0)), (1, (2, 0))], [(1, (0, 1))]]
     """
 
     layout: Layout

@@ -143,11 +143,10 @@ class DistributedView(Uncopied):
             check_type("pencil", pencil, Pencil)
             members = translate(self.comm, pencil.topology.comm)
             if members is None or len(members) != pencil.size:
-                msg = (
+                raise PencilMismatchError(
                     f"the pencil must have the {self.comm.size} processes of the array, in any "
                     f"order:\n{pencil!r}"
                 )
-                raise PencilMismatchError(msg)
             agree(pencil=pencil, ranks=members, dtype=self.dtype)
             widths = as_halo(halo, pencil.ndim)
             dtype = as_dtype(self.dtype)
@@ -198,12 +197,11 @@ class DistributedView(Uncopied):
             for dim, points in zip(dims, pencil.shape, strict=False)
         ]
         if not whole or len(fits) != pencil.ndim or not all(fits):
-            msg = (
+            raise PencilMismatchError(
                 f"an array of shape {self.shape} does not fit the pencil; expected the shape of "
                 "the pencil (any along unstructured dimensions), after components that are blocks "
                 f"on one process:\n{pencil!r}"
             )
-            raise PencilMismatchError(msg)
         for number, (dim, points) in enumerate(zip(dims, pencil.shape, strict=True), lead):
             for part in dim.parts:
                 check_points(part, points, number)
@@ -286,14 +284,16 @@ def export_as(
 
 def _read_maps(dim_maps: object, ndim: int) -> list[DimMap]:
     if not isinstance(dim_maps, Sequence) or len(dim_maps) != ndim:
-        msg = f"dim_maps must be a sequence of {ndim} maps, one for each dimension of the field"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"dim_maps must be a sequence of {ndim} maps, one for each dimension of the field"
+        )
     for number, part in enumerate(dim_maps):
         check_type(f"dim_maps[{number}]", part, DimMap)
         for name in ("size", "nprocs", "rank", "start", "stop", "block_size"):
             if to_int(getattr(part, name, 0)) is None:
-                msg = f"dim_maps[{number}].{name} must be an integer, not {getattr(part, name)!r}"
-                raise TypeError(msg)
+                raise TypeError(
+                    f"dim_maps[{number}].{name} must be an integer, not {getattr(part, name)!r}"
+                )
     return list(dim_maps)
 
 

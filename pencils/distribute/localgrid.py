@@ -54,8 +54,9 @@ class LocalGrid:
         if name.startswith("_"):  # not set yet, while copy or pickle makes this object
             raise AttributeError(name)
         if name not in self.names:
-            msg = f"this grid has coordinates {', '.join(self.names)}, but no {name!r}"
-            raise AttributeError(msg)
+            raise AttributeError(
+                f"this grid has coordinates {', '.join(self.names)}, but no {name!r}"
+            )
         return self._fields[self.names.index(name)]
 
     def __getitem__(self, key: int | tuple[int, ...]) -> Any:
@@ -119,16 +120,16 @@ def localgrid(
     points = [plain_array(readable(axis)[...]) for axis in axes]
     if [axis.shape for axis in points] != [(extent,) for extent in pencil.shape]:
         shapes = [axis.shape for axis in points]
-        msg = f"axes of shapes {shapes} do not fit {pencil!r}: give one 1-D array per dimension"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"axes of shapes {shapes} do not fit {pencil!r}: give one 1-D array per dimension"
+        )
     default = "xyzw" if pencil.ndim <= len("xyzw") else [f"x{dim}" for dim in range(pencil.ndim)]
     chosen = tuple(default[: pencil.ndim] if names is None else names)
     if len(set(chosen)) != pencil.ndim or not all(map(_may_be_name, chosen)):
-        msg = (
+        raise ArgumentError(
             f"names={chosen} must be {pencil.ndim} different identifiers that do not start with _ "
             "and are not those of methods"
         )
-        raise ArgumentError(msg)
     fields = tuple(partition(pencil, axis, dims=dim) for dim, axis in enumerate(points))
     return LocalGrid(pencil, chosen, tuple(points), fields)
 

@@ -127,29 +127,31 @@ def _place(pencil: Pencil, data: ArrayLike, dims: Sequence[int] | int | None) ->
     if lead < 0:
         hint = "" if dims is not None else "; name the dimensions of fewer axes with dims="
         hint = hint if shape else "; pencils.full(pencil, value) makes a field of one value"
-        msg = f"data of shape {shape} have too few axes for dimensions {axes} of {pencil!r}{hint}"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"data of shape {shape} have too few axes for dimensions {axes} of {pencil!r}{hint}"
+        )
     singletons = set(range(pencil.ndim)) - set(axes)
     for dim, extent in zip(axes, shape[lead:], strict=True):
         if extent == 1 != pencil.shape[dim]:
             singletons.add(dim)
         elif extent != pencil.shape[dim]:
-            msg = (
+            raise ArgumentError(
                 f"data of shape {shape} do not fit {pencil!r}: dimension {dim} must have extent "
                 f"{pencil.shape[dim]}, or 1 for a singleton, not {extent}"
             )
-            raise ArgumentError(msg)
     return Placement(shape[:lead], axes, frozenset(singletons))
 
 
 def readable(data: Any) -> ArrayLike:
     """Check that data can be read by boxes; lists become arrays."""
     if isinstance(data, PencilArray):
-        msg = "data are distributed already; use transpose() to move them to another pencil"
-        raise TypeError(msg)
+        raise TypeError(
+            "data are distributed already; use transpose() to move them to another pencil"
+        )
     if data is None:
-        msg = "data is None; every rank passes the global data, or root=r names the one that does"
-        raise TypeError(msg)
+        raise TypeError(
+            "data is None; every rank passes the global data, or root=r names the one that does"
+        )
     by_boxes = all(hasattr(data, name) for name in ("shape", "__getitem__"))
     source: ArrayLike = data if by_boxes else np.asarray(data)
     return source
@@ -167,12 +169,11 @@ def _read(source: ArrayLike, place: Placement, box: Box) -> Array:
     part = plain_array(source[place.key(box) or ...])
     announced = place.shape(box), _dtype_of(source)
     if (part.shape, part.dtype) != announced:
-        msg = (
+        raise ArgumentError(
             f"data announce {announced[1]} of shape {announced[0]} for the part "
             f"{place.key(box)}, but reading gives {part.dtype} of shape {part.shape}; switch "
             "conversion on reading off (as of scaled netCDF variables), or pass a NumPy array"
         )
-        raise ArgumentError(msg)
     return part
 
 
@@ -218,8 +219,7 @@ def _scatter(
             source = readable(data)
             place, dtype = _place(pencil, source, dims), _dtype_of(source)
         elif data is not None:
-            msg = f"data must be None on every rank but root={root}"
-            raise ArgumentError(msg)
+            raise ArgumentError(f"data must be None on every rank but root={root}")
     place, dtype = comm.bcast((place, dtype), root=sender)
     with agreed(comm, "partition"):
         u = _field(pencil, dtype, place, as_halo(halo, pencil.ndim, place.singletons))

@@ -53,11 +53,11 @@ PreparedSteps: TypeAlias = list[tuple[Callable[[], object], Callable[[], object]
 def check_backend(backend: str) -> str:
     """Check the name of a backend, and that its library works here."""
     if backend not in list(BACKENDS):
-        msg = f"backend={backend!r} is unknown; choose from {', '.join(BACKENDS)}"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"backend={backend!r} is unknown; choose from {', '.join(BACKENDS)}")
     if backend == FFTW and why_no_fftw():
-        msg = f"backend='fftw' needs mpi4py-fft; use 'scipy' or 'auto': {why_no_fftw()}"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"backend='fftw' needs mpi4py-fft; use 'scipy' or 'auto': {why_no_fftw()}"
+        )
     return backend
 
 

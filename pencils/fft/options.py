@@ -167,8 +167,9 @@ def as_wanted(
     check_type("pencil", pencil, Pencil)
     element = as_dtype(dtype)
     if element.char not in "fdgFDG" or not element.isnative:
-        msg = f"dtype {element} cannot be transformed; use a real or complex type such as float32"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"dtype {element} cannot be transformed; use a real or complex type such as float32"
+        )
     dims = tuple(range(pencil.ndim)) if axes is None else as_dims("axes", axes, pencil.ndim)
     names = _as_names(dims, transforms, pencil.ndim, real=element.kind == "f")
     ways = _as_each("dealias", dims, dealias, pencil.ndim, (None, *DEALIAS))
@@ -180,25 +181,22 @@ def as_wanted(
     for line in lines:
         least = 2 if line.transform == "dct1" else 1
         if line.resolution < least:
-            msg = (
+            raise ArgumentError(
                 f"{line.transform} along axis {line.axis} needs at least {least} points, "
                 f"not {line.resolution}"
             )
-            raise ArgumentError(msg)
     if normalize not in NORMS:
-        msg = f"normalize={normalize!r} must be one of {', '.join(NORMS)}"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"normalize={normalize!r} must be one of {', '.join(NORMS)}")
     lead = as_components(components)
     wanted = Wanted(pencil, element, lines, lead, normalize, backend, output, bool(check))
     if output is None:
         return wanted
     check_type("output", output, Pencil)
     if output.shape != wanted.waves or not output.same_ranks(pencil):
-        msg = (
+        raise PencilMismatchError(
             f"output must have the shape {wanted.waves} of the waves, over the processes of "
             f"pencil:\n{output!r}\n{pencil!r}"
         )
-        raise PencilMismatchError(msg)
     return wanted
 
 
@@ -216,14 +214,12 @@ def _as_names(
     names = {dim: "c2c" if name == "fft" else name for dim, name in names.items()}
     if len(halved) > real:
         what = "real data once" if real else "no complex data"
-        msg = f"transforms={tuple(names.values())} along {dims}: r2c halves {what}"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"transforms={tuple(names.values())} along {dims}: r2c halves {what}")
     if real and not halved and "c2c" in names.values():
-        msg = (
+        raise ArgumentError(
             f"transforms={tuple(names.values())} along {dims}: real data need r2c along one axis "
             "before c2c along others; 'fft' chooses between them"
         )
-        raise ArgumentError(msg)
     return names
 
 
@@ -237,22 +233,23 @@ def _as_each(
     elif isinstance(given, Mapping):
         known = as_dims(what, [axis for axis in given if to_int(axis) is not None], ndim)
         if len(known) != len(given) or not set(known) <= set(dims):
-            msg = f"{what}={given!r} names axes that are not among axes={dims}"
-            raise ArgumentError(msg)
+            raise ArgumentError(f"{what}={given!r} names axes that are not among axes={dims}")
         chosen = dict.fromkeys(dims)
         chosen.update(zip(known, given.values(), strict=True))
     else:
         each: object = given
         if not isinstance(each, Sequence) or len(each) != len(dims):
-            msg = f"{what}={given!r} must be one name, or one for each of axes={dims}"
-            raise ArgumentError(msg)
+            raise ArgumentError(
+                f"{what}={given!r} must be one name, or one for each of axes={dims}"
+            )
         chosen = dict(zip(dims, each, strict=True))
     names = list(allowed)
     for dim, name in chosen.items():
         if name is not None and name not in names:
             wanted = ", ".join(map(repr, names))
-            msg = f"{what}={given!r} has {name!r} for axis {dim}; choose from {wanted}"
-            raise ArgumentError(msg)
+            raise ArgumentError(
+                f"{what}={given!r} has {name!r} for axis {dim}; choose from {wanted}"
+            )
     return chosen
 
 
@@ -261,6 +258,7 @@ def _way(dim: int, name: str, ways: dict[int, str | None], dealias: Choice) -> s
     if name in FOURIER or ways[dim] is None:
         return ways[dim]
     if not isinstance(dealias, str):
-        msg = f"dealias={dealias!r}: axis {dim} has {name!r}; only Fourier axes are dealiased"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"dealias={dealias!r}: axis {dim} has {name!r}; only Fourier axes are dealiased"
+        )
     return None

@@ -291,9 +291,11 @@ def _read_lengths(lengths: object, ndim: int) -> list[np.longdouble]:
     try:
         given = np.asarray(lengths, dtype=np.longdouble)
     except (TypeError, ValueError) as error:
-        msg = f"lengths={lengths!r} must be a number, or one for each of {ndim} axes"
-        raise TypeError(msg) from error
+        raise TypeError(
+            f"lengths={lengths!r} must be a number, or one for each of {ndim} axes"
+        ) from error
     if given.shape not in ((), (ndim,)) or not (given > 0).all() or not np.isfinite(given).all():
-        msg = f"lengths={lengths!r} must be one positive length, or one for each of {ndim} axes"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"lengths={lengths!r} must be one positive length, or one for each of {ndim} axes"
+        )
     return list(np.broadcast_to(given, ndim))

@@ -116,8 +116,9 @@ def irfft(u: PencilArray, axis: int, physical: Pencil) -> PencilArray:
     dim = _read_axis(u, axis, physical)
     n, waves = physical.shape[dim], u.pencil.shape[dim]
     if n // 2 + 1 != waves:
-        msg = f"{n} points along dimension {dim} of physical have {n // 2 + 1} waves, not {waves}"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"{n} points along dimension {dim} of physical have {n // 2 + 1} waves, not {waves}"
+        )
     return _transform(partial(scipy_fft.irfft, n=n), u, dim, physical)
 
 
@@ -126,20 +127,19 @@ def _read_axis(u: PencilArray, axis: int, target: Pencil | None = None) -> int:
     check_type("u", u, PencilArray)
     dim = as_dim("axis", axis, u.pencil.ndim)
     if u.singletons:
-        msg = f"the field must vary along all dimensions; {sorted(u.singletons)} are singletons"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"the field must vary along all dimensions; {sorted(u.singletons)} are singletons"
+        )
     if u.pencil.process_shape[dim] > 1:
-        msg = (
+        raise ArgumentError(
             f"dimension {dim} must lie whole on each rank for a serial transform; transpose() "
             f"to a pencil that does not split it:\n{u.pencil!r}"
         )
-        raise ArgumentError(msg)
     if target is not None and not _match(u.pencil, target, dim):
-        msg = (
+        raise PencilMismatchError(
             f"a transform along dimension {dim} leads to pencils that differ there only, made by "
             f"with_(shape=...):\n{u.pencil!r}\n{target!r}"
         )
-        raise PencilMismatchError(msg)
     return dim
 
 
@@ -150,8 +150,9 @@ def _transform(
     along = axes.index(len(u.components) + dim)
     block = transform(u.local.transpose(axes), axis=along).transpose(np.argsort(axes))
     if block.shape[len(u.components) :] != target.local_shape:
-        msg = f"a transform of shape {block.shape} does not fit the block of {target!r}"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"a transform of shape {block.shape} does not fit the block of {target!r}"
+        )
     return PencilArray.from_block(target, block)
 
 

@@ -73,11 +73,10 @@ class Array(Node, NDArrayOperatorsMixin):
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Array):
-            msg = (
+            raise TypeError(
                 "== and != compare the identity of two nodes; numpy.equal and numpy.not_equal "
                 "compare elements"
             )
-            raise TypeError(msg)
         return self is other
 
     def __ne__(self, other: object) -> bool:
@@ -131,8 +130,7 @@ class Array(Node, NDArrayOperatorsMixin):
 
     def __len__(self) -> int:
         if not self.shape:
-            msg = "an array without axes has no length"
-            raise TypeError(msg)
+            raise TypeError("an array without axes has no length")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Array]:
@@ -209,12 +207,11 @@ class Array(Node, NDArrayOperatorsMixin):
     # Conversions, which need a value.
 
     def _no_value(self, *_args: object, **_options: object) -> NoReturn:
-        msg = (
+        raise TypeError(
             "this node of a graph has no value yet: make it an output, and take the value from "
             "what execute_distributed_partition returns (numpy.where chooses within a graph, "
             "call() runs any function)"
         )
-        raise TypeError(msg)
 
     __bool__ = __array__ = __float__ = __int__ = __complex__ = __index__ = _no_value
 

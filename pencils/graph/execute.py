@@ -227,11 +227,10 @@ class _Execution:
                 break
             self._take(mailbox.wait())
         if left:
-            msg = (
+            raise ExecutionError(
                 f"{left} steps of this graph wait for each other or for messages without a "
                 "receive; verify_distributed_partition finds the cause"
             )
-            raise ExecutionError(msg)
 
     def _settle(self, slot: int, value: Any) -> None:
         """Send a new value to other ranks, then mark the steps that wait for it."""
@@ -249,11 +248,10 @@ class _Execution:
         array = np.asarray(value)
         for message in self._unsent[slot]:
             if (array.shape, array.dtype) != (message.shape, message.dtype):
-                msg = (
+                raise ArgumentError(
                     f"message {message.name!r} to rank {message.peer} has shape {array.shape} and "
                     f"dtype {array.dtype}, expected {message.shape} and {message.dtype}"
                 )
-                raise ArgumentError(msg)
         for message in self._unsent.pop(slot):
             self._mailbox.send(array, message.peer, message.number)
 
@@ -314,17 +312,17 @@ def _call_of(func: Function, args: Sequence[Any]) -> str:
 
 def _read_input(name: str, placeholder: Placeholder | None, inputs: Mapping[str, Any]) -> Any:
     if name not in inputs:
-        msg = f"input_args has no {name!r}, which the graph needs; it has {sorted(inputs)}"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"input_args has no {name!r}, which the graph needs; it has {sorted(inputs)}"
+        )
     if placeholder is None:
         return inputs[name]
     array = np.asarray(_converted(inputs[name], placeholder.dtype))
     if (array.shape, array.dtype) != (placeholder.shape, placeholder.dtype):
-        msg = (
+        raise ArgumentError(
             f"input {name!r} has shape {array.shape} and dtype {array.dtype}, but was announced "
             f"with {placeholder.shape} and {placeholder.dtype}"
         )
-        raise ArgumentError(msg)
     return array
 
 
@@ -339,5 +337,4 @@ def _converted(value: Any, dtype: DType) -> Any:
         with np.errstate(over="raise"):
             return np.asarray(number, dtype)
     except (OverflowError, FloatingPointError) as error:
-        msg = f"{number!r} is too large for {dtype}"
-        raise ArgumentError(msg) from error
+        raise ArgumentError(f"{number!r} is too large for {dtype}") from error

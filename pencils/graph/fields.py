@@ -166,8 +166,9 @@ def transpose(
     tag = "transpose", _new_number(comm, pencil)
     singletons, here, components = _own_block("transpose", x, pencil, dims)
     if pencil.shape != pencil2.shape or not pencil.same_ranks(pencil2):
-        msg = f"pencils must have the same global shape and processes:\n{pencil!r}\n{pencil2!r}"
-        raise PencilMismatchError(msg)
+        raise PencilMismatchError(
+            f"pencils must have the same global shape and processes:\n{pencil!r}\n{pencil2!r}"
+        )
     there = pencil2.extent(singletons)
     leaving, arriving = redistribution(here.layout, there.layout, pencil.rank, pencil2.rank)
     sends, recvs = Keys(list), Keys(list)
@@ -375,11 +376,10 @@ def _own_block(
     extent = pencil.extent(singletons)
     lead = max(0, x.ndim - pencil.ndim)
     if x.shape[lead:] != extent.local_shape:
-        msg = (
+        raise ArgumentError(
             f"{name}: a node of shape {x.shape} is no own block of rank {pencil.rank}, which has "
             f"shape {extent.local_shape} after components:\n{pencil!r}"
         )
-        raise ArgumentError(msg)
     return singletons, extent, x.shape[:lead]
 
 
@@ -388,8 +388,7 @@ def _ranks_on(comm: MPI.Intracomm | None, pencil: Pencil) -> Sequence[int]:
     other = pencil.topology.comm if comm is None else user_comm(comm)
     ranks = translate(pencil.topology.comm, other)
     if ranks is None:
-        msg = f"comm does not have all processes of the pencil:\n{pencil!r}"
-        raise PencilMismatchError(msg)
+        raise PencilMismatchError(f"comm does not have all processes of the pencil:\n{pencil!r}")
     return ranks
 
 

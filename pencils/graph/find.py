@@ -80,8 +80,9 @@ def find_distributed_partition(
     batches, numbers = order_messages(reports)
     most, limit = 1 + max(numbers.values(), default=0), 1 + largest_tag()
     if most > limit:
-        msg = f"there are {most} messages between two ranks; MPI_TAG_UB allows {limit} tags"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"there are {most} messages between two ranks; MPI_TAG_UB allows {limit} tags"
+        )
     return partition_graph(traced[0], batches, numbers)
 
 
@@ -145,8 +146,7 @@ class RankGraph:
 
 def _check_peer(peer: int, size: int, message: CommunicationOpIdentifier) -> None:
     if not 0 <= peer < size:
-        msg = f"message {message}: the communicator has ranks 0..{size - 1}"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"message {message}: the communicator has ranks 0..{size - 1}")
 
 
 def _check_inputs(nodes: Iterable[Array]) -> None:
@@ -155,8 +155,9 @@ def _check_inputs(nodes: Iterable[Array]) -> None:
         if isinstance(node, Placeholder):
             first = seen.setdefault(node.name, node)
             if (first.shape, first.dtype) != (node.shape, node.dtype):
-                msg = f"there are two different inputs of the same name: {first!r} and {node!r}"
-                raise ArgumentError(msg)
+                raise ArgumentError(
+                    f"there are two different inputs of the same name: {first!r} and {node!r}"
+                )
 
 
 # The parts of one rank.

@@ -254,14 +254,13 @@ def make_distributed_recv(  # noqa: PLR0917
 def _address(name: str, rank: object, tag: Hashable) -> tuple[int, Hashable]:
     number = to_int(rank)
     if number is None:
-        msg = f"{name} must be an integer, not {rank!r}"
-        raise TypeError(msg)
+        raise TypeError(f"{name} must be an integer, not {rank!r}")
     if number < 0:
-        msg = f"{name}={number} must be a rank, 0 or more"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"{name}={number} must be a rank, 0 or more")
     try:
         hash(tag)
     except TypeError as error:
-        msg = f"comm_tag {tag!r} must be hashable, like a text, a number or a tuple of such"
-        raise TypeError(msg) from error
+        raise TypeError(
+            f"comm_tag {tag!r} must be hashable, like a text, a number or a tuple of such"
+        ) from error
     return number, tag

@@ -115,8 +115,9 @@ def call(
     """
     first = next(filter(is_node, arrays), None)
     if first is None:
-        msg = "call() needs a node among its arrays; make_data_wrapper(array) makes one"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            "call() needs a node among its arrays; make_data_wrapper(array) makes one"
+        )
     extents = first.shape if shape is None else read_shape(shape)
     kind = first.dtype if dtype is None else as_dtype(dtype)
     options = {"func": func, "shape": extents, "dtype": kind}
@@ -127,11 +128,10 @@ def _checked(*args: Any, func: Callable[..., Any], shape: Shape, dtype: DType) -
     """Call a function whose result must have a known shape and type: receivers allocate for it."""
     result = np.asarray(func(*args))
     if (result.shape, result.dtype) != (shape, dtype):
-        msg = (
+        raise ArgumentError(
             f"call({name_of(func)}) returned shape {result.shape} and dtype {result.dtype}, "
             f"expected shape={shape}, dtype={dtype}; correct one of both"
         )
-        raise ArgumentError(msg)
     return result
 
 
@@ -139,6 +139,5 @@ def read_shape(shape: Any) -> Shape:
     """Normalize the shape of an array; its extents must be integers, not negative."""
     extents = as_ints("shape", shape)
     if any(n < 0 for n in extents):
-        msg = f"shape {extents} must not have negative extents"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"shape {extents} must not have negative extents")
     return extents

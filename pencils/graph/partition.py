@@ -165,8 +165,7 @@ def check_names(partition: DistributedGraphPartition) -> None:
 def _check_none(what: str, names: Iterable[str]) -> None:
     listed = ", ".join(sorted(names))
     if listed:
-        msg = f"{what}: {listed}"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"{what}: {listed}")
 
 
 # As text.

@@ -63,8 +63,7 @@ class GraphProgram:
         parts = in_turn(partition)
         if len(parts) < len(partition.parts):
             left = sorted(map(repr, partition.parts.keys() - {part.pid for part in parts}))
-            msg = f"parts need each other: {', '.join(left)}"
-            raise PartitionInducedCycleError(msg)
+            raise PartitionInducedCycleError(f"parts need each other: {', '.join(left)}")
         self.partition = partition
         self.values: list[Any] = []  # constants, by slot; None for all other values
         self.users: list[list[int]] = []  # steps that wait for each value
@@ -119,8 +118,7 @@ class GraphProgram:
                 self.inputs[name] = self.constant(None), self.partition.placeholders.get(name)
             return self.inputs[name][0]
         if name not in self.slots:
-            msg = f"part {part.pid!r} needs {name!r}, which is not among its inputs"
-            raise ArgumentError(msg)
+            raise ArgumentError(f"part {part.pid!r} needs {name!r}, which is not among its inputs")
         return self.slots[name]
 
     def _later_slot(self) -> int:
@@ -153,14 +151,14 @@ class GraphProgram:
         name = message.comm_tag
         number = self.partition.numbers.get(message, name)
         if type(number) is int and number > largest_tag():
-            msg = f"comm_tag {name!r}: MPI permits no tag {number} here, but 0..{largest_tag()}"
-            raise ArgumentError(msg)
+            raise ArgumentError(
+                f"comm_tag {name!r}: MPI permits no tag {number} here, but 0..{largest_tag()}"
+            )
         if type(number) is not int or number < 0:
-            msg = (
+            raise ArgumentError(
                 f"comm_tag {name!r} of a partition that find_distributed_partition did not make "
                 "must be a number: number_distributed_tags(comm, partition, base_tag) gives it one"
             )
-            raise ArgumentError(msg)
         return number
 
 
@@ -191,8 +189,9 @@ def program_of_nodes(partition: DistributedGraphPartition, rank: int) -> GraphPr
             elif isinstance(node, Call):
                 slots[node] = _add_call(program, node, slots)
             else:
-                msg = f"{node!r} must not be inside a part: messages come before and after it"
-                raise ArgumentError(msg)
+                raise ArgumentError(
+                    f"{node!r} must not be inside a part: messages come before and after it"
+                )
         for name in part.output_names:
             program.slots[name] = slots[partition.name_to_output[name]]
 
@@ -243,17 +242,18 @@ def _run_part(
     """Call the user's program for a part."""
     check_type("prg_per_partition", programs, Mapping)
     if part.pid not in programs:
-        msg = f"prg_per_partition has no program for part {part.pid!r}"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"prg_per_partition has no program for part {part.pid!r}")
     if "allocator" in names:
-        msg = "an input is called 'allocator', like an argument of all programs: rename it"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            "an input is called 'allocator', like an argument of all programs: rename it"
+        )
     inputs = dict(zip(names, values, strict=False))
     _, results = programs[part.pid](options["queue"], allocator=options["allocator"], **inputs)
     missing = sorted(part.output_names - results.keys())
     if missing:
-        msg = f"the program of part {part.pid!r} does not return {', '.join(missing)}"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"the program of part {part.pid!r} does not return {', '.join(missing)}"
+        )
     return results
 
 

@@ -87,8 +87,7 @@ def _two_arrays(func: Function, args: Arguments, options: Options) -> Operation:
 
 def _einsum(func: Function, args: Arguments, options: Options) -> Operation:
     if not isinstance(args[0], str):
-        msg = "numpy.einsum in a graph takes its subscripts as a text, like 'ij,jk->ik'"
-        raise TypeError(msg)
+        raise TypeError("numpy.einsum in a graph takes its subscripts as a text, like 'ij,jk->ik'")
     return _same_extents(func, (args[0], *map(_array, args[1:])), options)
 
 
@@ -111,12 +110,12 @@ def _same_extents(func: Function, args: Arguments, options: Options) -> Operatio
         raise  # stand-ins have as many axes; the real arrays might be copied before it is raised
     except ValueError as error:  # raise it again, now with the real extents in its text
         func(*(_repeated(x) if hasattr(x, "shape") else x for x in args), **options)
-        msg = f"numpy.{name_of(func)} does not take these arrays: {args}"
-        raise ArgumentError(msg) from error
+        raise ArgumentError(f"numpy.{name_of(func)} does not take these arrays: {args}") from error
     real = {stand_in: n for n, stand_in in small.items()}
     if any(n not in real for n in extents):
-        msg = f"numpy.{name_of(func)} of an array of several dimensions needs axis= in a graph"
-        raise TypeError(msg)
+        raise TypeError(
+            f"numpy.{name_of(func)} of an array of several dimensions needs axis= in a graph"
+        )
     return func, args, options, tuple(real[n] for n in extents), dtype
 
 
@@ -144,8 +143,9 @@ def _computed(
     with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
         result = func(*args, **{name: value for name, _, value in named})
     if isinstance(result, tuple) or np.asarray(result).dtype.hasobject:
-        msg = f"numpy.{name_of(func)} gives Python objects or several arrays; a node is one array"
-        raise TypeError(msg)
+        raise TypeError(
+            f"numpy.{name_of(func)} gives Python objects or several arrays; a node is one array"
+        )
     array = np.asarray(result)
     return array.shape, array.dtype
 
@@ -166,8 +166,9 @@ def _join(func: Function, args: Arguments, options: Options) -> Operation:
     except ValueError as error:
         shapes = ", ".join(str(x.shape) for x in arrays)
         but = f" but along axis {axis}" if func is np.concatenate else ""
-        msg = f"numpy.{name_of(func)}: shapes {shapes} must be equal{but}; reshape the arrays"
-        raise ArgumentError(msg) from error
+        raise ArgumentError(
+            f"numpy.{name_of(func)}: shapes {shapes} must be equal{but}; reshape the arrays"
+        ) from error
     options = {"func": func, "axis": axis, **given}
     return _joined, tuple(arrays), options, result.shape[:-1], result.dtype
 
@@ -189,8 +190,9 @@ def _ravel(func: Function, args: Arguments, options: Options) -> Operation:
     x = _only_node(func, args)
     order = _arguments_of(func, args, options).get("order", "C")
     if order not in {"C", "F"}:
-        msg = f"numpy.ravel: order={order!r} depends on memory; in a graph it is 'C' or 'F'"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"numpy.ravel: order={order!r} depends on memory; in a graph it is 'C' or 'F'"
+        )
     return view(np.reshape, (x, -1), {"order": order})
 
 
@@ -199,8 +201,9 @@ def _pad(func: Function, args: Arguments, options: Options) -> Operation:
     x = _only_node(func, args)
     given = _arguments_of(func, args, options)["pad_width"]
     if isinstance(given, dict):
-        msg = "numpy.pad in a graph takes pad_width as numbers or pairs of such, not as a dict"
-        raise TypeError(msg)
+        raise TypeError(
+            "numpy.pad in a graph takes pad_width as numbers or pairs of such, not as a dict"
+        )
     widths = np.broadcast_to(np.asarray(given), (x.ndim, 2)).tolist()
     shape = tuple(n + lo + hi for n, (lo, hi) in zip(x.shape, widths, strict=True))
     return func, args, options, shape, x.dtype
@@ -210,11 +213,10 @@ def selection(x: Any, key: Any) -> Operation:
     """Index a node; the shape of the result follows from the index."""
     keys = key if isinstance(key, tuple) else (key,)
     if any(map(is_node, keys)):
-        msg = (
+        raise TypeError(
             "an index must be known when the graph is built; numpy.take(x, indices, axis) takes "
             "indices that are computed, numpy.where replaces masks"
         )
-        raise TypeError(msg)
     # A copy: the caller may change the arrays and lists of an index before the graph is executed.
     known = tuple(deepcopy(k) if isinstance(k, list | np.ndarray) else k for k in keys)
     return view(operator.getitem, (x, known), {})
@@ -310,8 +312,9 @@ def _array(value: Any) -> Any:
 def _only_node(func: Function, args: Arguments) -> Any:
     """Return the first argument, which must be the only node."""
     if not args or not is_node(args[0]) or any(map(is_node, args[1:])):
-        msg = f"numpy.{name_of(func)}: the array comes first and without a keyword, the only one"
-        raise TypeError(msg)
+        raise TypeError(
+            f"numpy.{name_of(func)}: the array comes first and without a keyword, the only one"
+        )
     return args[0]
 
 

@@ -104,12 +104,12 @@ def _to_bytes(report: MessageReport) -> bytes:
         data = pickle.dumps(report)
         copy: MessageReport = pickle.loads(data)  # noqa: S301 - our own
     except Exception as error:
-        msg = f"a comm_tag of this graph cannot be pickled: {error}"
-        raise TypeError(msg) from error
+        raise TypeError(f"a comm_tag of this graph cannot be pickled: {error}") from error
     for one, other in zip(report.endpoints(), copy.endpoints(), strict=True):
         if one.message != other.message or hash(one.message) != hash(other.message):
-            msg = f"the comm_tag of message {one.text} must be equal to what it is pickled to"
-            raise TypeError(msg)
+            raise TypeError(
+                f"the comm_tag of message {one.text} must be equal to what it is pickled to"
+            )
     return data
 
 
@@ -211,11 +211,10 @@ def number_distributed_tags(
     numbers = {tag: base_tag + number for number, tag in enumerate(tags)}
     next_tag = base_tag + len(numbers)
     if base_tag < 0 or next_tag - 1 > largest_tag():
-        msg = (
+        raise ArgumentError(
             f"tags {base_tag}..{next_tag - 1} exceed what MPI permits, 0..{largest_tag()}; use a "
             "smaller base_tag, not negative"
         )
-        raise ArgumentError(msg)
     parts = {pid: _renumbered(part, numbers) for pid, part in partition.parts.items()}
     return replace(partition, parts=parts, numbers={}), next_tag
 
@@ -268,8 +267,7 @@ def _raise_if_any(
     error: type[DistributedPartitionVerificationError], what: str, faults: Sequence[str]
 ) -> None:
     if faults:
-        msg = f"{what}:" + "".join(f"\n  {fault}" for fault in faults)
-        raise error(msg)
+        raise error(f"{what}:" + "".join(f"\n  {fault}" for fault in faults))
 
 
 def levels(reports: Sequence[MessageReport]) -> tuple[dict[RankStep, int], list[RankStep]]:

@@ -32,8 +32,9 @@ def fill_boundary(
     rule = _as_rule(u, mode, value, reflect_type)
     edges = _edges(u, axis, side)
     if not u.padded.flags.writeable:
-        msg = "the field is read-only, like the data it views; fill the boundary of u.copy()"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            "the field is read-only, like the data it views; fill the boundary of u.copy()"
+        )
     for edge in edges:
         _check_points(u, edge, rule)
     if u.extent.box.volume > 0:
@@ -95,30 +96,32 @@ class _Edge(NamedTuple):
 
 def _as_rule(u: PencilArray, name: object, value: object, reflect_type: object) -> _Filling:
     if name == "wrap":
-        msg = (
+        raise ArgumentError(
             "mode 'wrap' is a matter of the pencil: make it with periodic=, and the halo exchange "
             "fills the halo"
         )
-        raise ArgumentError(msg)
     mode = _FUNCTION if callable(name) else _MODES.get(str(name))
     if mode is None:
-        msg = f"mode={name!r} is not one of {', '.join(_MODES)}, or a function of global indices"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"mode={name!r} is not one of {', '.join(_MODES)}, or a function of global indices"
+        )
     if reflect_type not in ("even", "odd"):
-        msg = f"reflect_type={reflect_type!r} must be 'even' or 'odd'"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"reflect_type={reflect_type!r} must be 'even' or 'odd'")
     if reflect_type == "odd" and not mode.takes_reflect_type:
         known = tuple(each for each, row in _MODES.items() if row.takes_reflect_type)
-        msg = f"reflect_type='odd' has no meaning for mode={name!r}; only {known} mirror"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"reflect_type='odd' has no meaning for mode={name!r}; only {known} mirror"
+        )
     if value is not None and not mode.takes_value:
         known = tuple(each for each, row in _MODES.items() if row.takes_value)
-        msg = f"value={value!r} has no meaning for mode={name!r}; only {known} take one"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"value={value!r} has no meaning for mode={name!r}; only {known} take one"
+        )
     if u.dtype.kind not in "biufc" and (mode.computes or reflect_type == "odd"):
         what = name if mode.computes else f"{name} with reflect_type='odd'"
-        msg = f"{what} computes with numbers, and the elements are {u.dtype}; use another mode"
-        raise TypeError(msg)
+        raise TypeError(
+            f"{what} computes with numbers, and the elements are {u.dtype}; use another mode"
+        )
     if not mode.takes_value:
         return _Filling(name, mode, None, reflect_type)
     dtype = np.result_type(u.dtype, float) if mode.rounds else u.dtype
@@ -131,19 +134,17 @@ def _as_value(u: PencilArray, value: object, dtype: np.dtype[Any]) -> Array:
     try:
         values = np.broadcast_to(np.asarray(value, dtype), lead)
     except (TypeError, ValueError, OverflowError) as error:
-        msg = (
+        raise ArgumentError(
             f"value={value!r} must be {dtype} elements that broadcast to the components {lead} of "
             f"the field: {error}"
-        )
-        raise ArgumentError(msg) from None
+        ) from None
     return values.reshape(*lead, *(1,) * u.pencil.ndim)
 
 
 def _edges(u: PencilArray, axis: int | Sequence[int] | None, side: str) -> list[_Edge]:
     """List the edges at which to fill boundary points, in this order."""
     if side not in _SIDES:
-        msg = f"side={side!r} must be one of {', '.join(map(repr, _SIDES))}"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"side={side!r} must be one of {', '.join(map(repr, _SIDES))}")
     edges = [
         _Edge(dim, upper, u.extent.shape[dim], u.halo[dim])
         for dim in _dims(u, axis, side)
@@ -163,13 +164,13 @@ def _dims(u: PencilArray, axis: int | Sequence[int] | None, side: str) -> list[i
         wraps = any(u.pencil.periodic[dim] and any(u.halo[dim]) for dim in wanted)
         if not (found or wraps):
             each = "; ".join(f"dimension {dim}, {reason}" for dim, reason in reasons.items())
-            msg = f"there are no boundary points to fill; leave out this call, or see {each}"
-            raise ArgumentError(msg)
+            raise ArgumentError(
+                f"there are no boundary points to fill; leave out this call, or see {each}"
+            )
         return found
     for dim, reason in reasons.items():
         if reason:
-            msg = f"axis={axis!r} names dimension {dim}, {reason}; leave it out"
-            raise ArgumentError(msg)
+            raise ArgumentError(f"axis={axis!r} names dimension {dim}, {reason}; leave it out")
     return list(wanted)
 
 
@@ -197,25 +198,24 @@ def _check_points(u: PencilArray, edge: _Edge, rule: _Filling) -> None:
     if count == 0:
         return
     if edge.points == 0:
-        msg = f"dimension {dim} has no points for mode={rule.name!r} to start from; use 'constant'"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"dimension {dim} has no points for mode={rule.name!r} to start from; use 'constant'"
+        )
     if rule.mode.once and edge.width > edge.points:
-        msg = (
+        raise ArgumentError(
             f"mode={rule.name!r} mirrors each point once, and the halo of dimension {dim}, "
             f"{(lo, hi)}, is wider than its {edge.points} points; use a narrower halo there"
         )
-        raise ArgumentError(msg)
     split = u.extent.layout.splits[dim]
     start, stop = split.bounds(split.owner(edge.last))
     needed = edge.inside(count)
     if start - lo > needed.start or needed.stop > stop + hi:
-        msg = (
+        raise ArgumentError(
             f"mode={rule.name!r} needs the points {needed.start}:{needed.stop} of dimension {dim}, "
             f"which do not all lie in the block {start}:{stop} at the edge with its halo "
             f"{(lo, hi)}; make it as wide on both sides, {max(lo, hi)}, or use fewer processes "
             "along that dimension"
         )
-        raise ArgumentError(msg)
 
 
 def _fill(u: PencilArray, edge: _Edge, rule: _Filling) -> None:
@@ -249,11 +249,10 @@ def _function(u: PencilArray, edge: _Edge, outside: range, rule: _Filling) -> Ar
     try:
         return np.broadcast_to(values, shape)
     except ValueError:
-        msg = (
+        raise ArgumentError(
             f"the function returned values of shape {values.shape}, which do not broadcast to the "
             f"boundary points along dimension {edge.dim} of rank {u.pencil.rank}, shape {shape}"
-        )
-        raise ArgumentError(msg) from None
+        ) from None
 
 
 def _constant(_u: PencilArray, _edge: _Edge, _outside: range, rule: _Filling) -> Any:

@@ -102,8 +102,7 @@ class HaloExchange(Plan[PreparedHalo]):
                 ("method", method, [AUTO, *(key for key in METHODS if METHODS[key].versatile)]),
             ):
                 if value not in known:
-                    msg = f"unknown {name} {value!r}; choose from {', '.join(known)}"
-                    raise ArgumentError(msg)
+                    raise ArgumentError(f"unknown {name} {value!r}; choose from {', '.join(known)}")
             agree(corners=bool(corners), route=route, method=method, check=bool(check))
             given, _ = _agree_on_fields(agree, fields)
         options = HaloOptions(bool(corners), route, method, private=agree.flagged)
@@ -326,11 +325,10 @@ def _agree_on_fields(
     )
     if not any(any(map(any, spec.halo)) for spec in specs):
         what = "the field has no halo" if len(given) == 1 else "none of the fields has a halo"
-        msg = (
+        raise ArgumentError(
             f"{what}, so that there are no ghosts; make it with one, as in zeros(pencil, halo=1), "
             "or leave out this call"
         )
-        raise ArgumentError(msg)
     if not agree.flagged:  # by the agreement before this one
         agree.flag(up=not all(u.pencil.topology.is_shared(u.padded) for u in given))
     return given, specs
@@ -341,23 +339,23 @@ def _as_fields(fields: Any) -> list[PencilArray]:
     if isinstance(fields, PencilArray):
         fields = [fields]
     if not isinstance(fields, list | tuple):
-        msg = f"fields must be a PencilArray or a sequence of them, not {type(fields).__name__}"
-        raise TypeError(msg)
+        raise TypeError(
+            f"fields must be a PencilArray or a sequence of them, not {type(fields).__name__}"
+        )
     if not fields:
-        msg = "fields must hold at least one field"
-        raise ArgumentError(msg)
+        raise ArgumentError("fields must hold at least one field")
     for number, u in enumerate(fields):
         check_type("a field" if len(fields) == 1 else f"fields[{number}]", u, PencilArray)
         if not u.padded.flags.writeable:
-            msg = "a field is read-only, like the data it views; take u.copy()"
-            raise ArgumentError(msg)
+            raise ArgumentError("a field is read-only, like the data it views; take u.copy()")
     first = fields[0].pencil
     # On staggered grids the pencils differ, but neighbours are the same for all fields.
     if not all(u.pencil is first or u.pencil.shares_blocks(first) for u in fields):
         common_pencil(fields)  # raises the error that names both pencils
     if any(np.may_share_memory(one.padded, two.padded) for one, two in combinations(fields, 2)):
-        msg = "two of the fields share memory; give each once, and no views of another one"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            "two of the fields share memory; give each once, and no views of another one"
+        )
     return list(fields)
 
 
@@ -366,8 +364,7 @@ def _check_fields(
 ) -> None:
     """Check that fields fit the pencils and specs of a plan."""
     if len(fields) != len(specs):
-        msg = f"the plan is for {len(specs)} fields, but got {len(fields)}"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"the plan is for {len(specs)} fields, but got {len(fields)}")
     _as_fields(fields)
     for number, (u, pencil, spec) in enumerate(zip(fields, pencils, specs, strict=True)):
         if not u.pencil.same_blocks(pencil):
@@ -376,22 +373,19 @@ def _check_fields(
                 msg += "\nover other processes, or over the same in another order"
             raise PencilMismatchError(msg)
         if u.pencil.periodic != pencil.periodic:
-            msg = (
+            raise PencilMismatchError(
                 f"field {number} lies on a pencil with periodic={u.pencil.periodic}; the plan "
                 f"is for {pencil.periodic}, which decides where ghosts come from"
             )
-            raise PencilMismatchError(msg)
         given = HaloSpec.of(u)
         for name in ("dtype", "components", "singletons", "halo", "trimmed"):
             here, wanted = getattr(given, name), getattr(spec, name)
             if here != wanted:
-                msg = f"field {number} has {name} {here}; the plan is for {wanted}"
-                raise ArgumentError(msg)
+                raise ArgumentError(f"field {number} has {name} {here}; the plan is for {wanted}")
 
 
 def _check_numeric(specs: Sequence[HaloSpec]) -> None:
     """Check that ghosts can be added."""
     for spec in specs:
         if spec.dtype.kind not in "iufc":
-            msg = f"ghosts of dtype {spec.dtype} cannot be added up; that takes numbers"
-            raise TypeError(msg)
+            raise TypeError(f"ghosts of dtype {spec.dtype} cannot be added up; that takes numbers")

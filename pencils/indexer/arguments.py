@@ -92,8 +92,9 @@ def _pickle(item: object) -> bytes:
     try:
         return pickle.dumps(item, pickle.HIGHEST_PROTOCOL)
     except Exception as error:  # whatever the item raises
-        msg = f"an object of type {type(item).__name__} cannot be pickled: {error}"
-        raise TypeError(msg) from error
+        raise TypeError(
+            f"an object of type {type(item).__name__} cannot be pickled: {error}"
+        ) from error
 
 
 # ---- indices and coordinates ----
@@ -103,11 +104,9 @@ def int_array(name: str, value: object) -> NDArray[Any]:
     """Return a one-dimensional array of integers of any size; an empty one may have any type."""
     array = plain_array(value)
     if array.ndim != 1:
-        msg = f"{name} must be one-dimensional, not of shape {array.shape}"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"{name} must be one-dimensional, not of shape {array.shape}")
     if array.dtype.kind not in "iu" and array.size:
-        msg = f"{name} must hold integers, not {array.dtype}"
-        raise TypeError(msg)
+        raise TypeError(f"{name} must hold integers, not {array.dtype}")
     return array if array.size else np.empty(0, np.int64)
 
 
@@ -115,11 +114,9 @@ def as_distri(distri: object, size: int) -> Ints:
     """Return where the section of each of `size` processes begins, and where the last one ends."""
     cuts = int_array("distri", distri).astype(np.int64)
     if len(cuts) != size + 1:
-        msg = f"distri has {len(cuts)} entries, but {size} processes need {size + 1}"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"distri has {len(cuts)} entries, but {size} processes need {size + 1}")
     if cuts[0] != 0 or (cuts[1:] < cuts[:-1]).any():
-        msg = f"distri must start at 0 and never decrease, unlike {cuts}"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"distri must start at 0 and never decrease, unlike {cuts}")
     return cuts
 
 
@@ -128,8 +125,7 @@ def as_indices(name: str, value: object, stop: int, *, copy: bool = True) -> Int
     index = int_array(name, value)
     if index.size and not 0 <= index.min() <= index.max() < stop:
         wrong = index[(index < 0) | (index >= stop)][0]
-        msg = f"{name}: index {wrong} is not in [0, {stop})"
-        raise IndexError(msg)
+        raise IndexError(f"{name}: index {wrong} is not in [0, {stop})")
     return index.astype(np.int64) if copy else np.require(index, np.int64, "A")
 
 
@@ -141,8 +137,9 @@ def as_coords(
     Without `copy`, arrays of the right type and shape are not copied.
     """
     if not _is_list(coords) or len(coords) != len(shape):
-        msg = f"coords must have an entry for each of {len(shape)} dimensions, like (i, j, k)"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"coords must have an entry for each of {len(shape)} dimensions, like (i, j, k)"
+        )
     along = []
     for dim, (entry, stop) in enumerate(zip(coords, shape, strict=True)):
         array = plain_array(entry)
@@ -157,8 +154,7 @@ def broadcast(name: str, along: Sequence[Array]) -> tuple[tuple[int, ...], list[
         points = np.broadcast_arrays(*along)
     except ValueError as error:
         shapes = ", ".join(str(array.shape) for array in along)
-        msg = f"{name} of shapes {shapes} do not broadcast to each other"
-        raise ArgumentError(msg) from error
+        raise ArgumentError(f"{name} of shapes {shapes} do not broadcast to each other") from error
     return points[0].shape, [np.ravel(array) for array in points]
 
 
@@ -168,8 +164,7 @@ def broadcast(name: str, along: Sequence[Array]) -> tuple[tuple[int, ...], list[
 def as_reduce(reduce: object) -> ReduceOp | None:
     """Return how values are combined, or None."""
     if reduce is not None and not isinstance(reduce, ReduceOp):
-        msg = f"reduce must be a ReduceOp or None, not {reduce!r}"
-        raise TypeError(msg)
+        raise TypeError(f"reduce must be a ReduceOp or None, not {reduce!r}")
     return reduce
 
 
@@ -178,11 +173,11 @@ def as_buffer(name: str, value: object, size: int) -> Array:
     array = _as_array(name, value)
     as_dtype(array.dtype)
     if array.size != size:
-        msg = f"{name} has {array.size} values, but {size} are needed"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"{name} has {array.size} values, but {size} are needed")
     if not array.flags.c_contiguous:
-        msg = f"{name} must be contiguous in C order; np.ascontiguousarray makes a copy that is"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"{name} must be contiguous in C order; np.ascontiguousarray makes a copy that is"
+        )
     return array
 
 
@@ -190,8 +185,7 @@ def as_output(name: str, value: object, size: int) -> Array:
     """Return a buffer that will be written; see `as_buffer`."""
     array = as_buffer(name, value, size)
     if not array.flags.writeable:
-        msg = f"{name} is read-only"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"{name} is read-only")
     return array
 
 
@@ -201,11 +195,9 @@ def as_results(out: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Arr
         return np.empty(shape, dtype)
     array = as_output("out", out, prod(shape))
     if array.shape != shape:
-        msg = f"out has shape {array.shape}, but {shape} is needed"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"out has shape {array.shape}, but {shape} is needed")
     if array.dtype != dtype:
-        msg = f"out has type {array.dtype}, but the results have type {dtype}"
-        raise TypeError(msg)
+        raise TypeError(f"out has type {array.dtype}, but the results have type {dtype}")
     return array
 
 
@@ -214,31 +206,27 @@ def as_values(name: str, value: object, shape: tuple[int, ...], dtype: np.dtype[
     array = plain_array(value)
     whole = not isinstance(value, np.ndarray | np.generic) and _holds_integers(array, dtype)
     if array.size and not whole and not np.can_cast(array.dtype, dtype, "same_kind"):
-        msg = f"{name} of type {array.dtype} cannot be written to a field of type {dtype}"
-        raise TypeError(msg)
+        raise TypeError(
+            f"{name} of type {array.dtype} cannot be written to a field of type {dtype}"
+        )
     try:
         full = np.broadcast_to(array, shape)
     except ValueError as error:
-        msg = f"{name} of shape {array.shape} do not broadcast to {shape}"
-        raise ArgumentError(msg) from error
+        raise ArgumentError(f"{name} of shape {array.shape} do not broadcast to {shape}") from error
     return np.ascontiguousarray(full.astype(dtype, copy=False)).reshape(shape)
 
 
 def as_ragged(name: str, value: object, rows: int) -> Ragged:
     """Return a pair of counts and values as `rows` rows."""
     if not isinstance(value, tuple | list) or len(value) != 2:  # noqa: PLR2004 - a pair
-        msg = f"{name} must be a pair of counts and values, not {value!r:.40}"
-        raise TypeError(msg)
+        raise TypeError(f"{name} must be a pair of counts and values, not {value!r:.40}")
     counts = int_array(f"counts of {name}", value[0]).astype(np.int64)
     if len(counts) != rows:
-        msg = f"{name} has {len(counts)} counts, but {rows} are needed"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"{name} has {len(counts)} counts, but {rows} are needed")
     if (counts < 0).any():
-        msg = f"{name} has the negative count {counts.min()}"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"{name} has the negative count {counts.min()}")
     if counts.sum(dtype=float) > _MOST:
-        msg = f"{name} has counts with a sum above {_MOST}"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"{name} has counts with a sum above {_MOST}")
     return Ragged(counts, as_buffer(f"values of {name}", value[1], int(counts.sum())).reshape(-1))
 
 
@@ -253,11 +241,10 @@ def check_counts(name: str, given: Ints, counts: Ints) -> None:
     wrong = np.flatnonzero(given != counts)
     if wrong.size:
         first = wrong[0]
-        msg = (
+        raise ArgumentError(
             f"{name} has count {given[first]} for its index {first}, of which there are "
             f"{counts[first]} values"
         )
-        raise ArgumentError(msg)
 
 
 # ---- types of values ----
@@ -269,8 +256,9 @@ def common_type(buffers: Sequence[Named]) -> np.dtype[Any] | None:
     for name, dtype in full[1:]:
         if dtype != full[0][1]:
             both = f"{full[0][1]} and {dtype}"
-            msg = f"{full[0][0]} and {name} have types {both}; their types must be the same"
-            raise TypeError(msg)
+            raise TypeError(
+                f"{full[0][0]} and {name} have types {both}; their types must be the same"
+            )
     return full[0][1] if full else None
 
 
@@ -291,8 +279,9 @@ def check_outputs(outputs: Sequence[Named], dtype: np.dtype[Any], op: ReduceOp |
     for name, array in outputs:
         if array.size and array.dtype not in allowed:
             wanted = " or ".join(map(str, allowed))
-            msg = f"{name} has type {array.dtype}, but values of type {dtype} need {wanted}"
-            raise TypeError(msg)
+            raise TypeError(
+                f"{name} has type {array.dtype}, but values of type {dtype} need {wanted}"
+            )
 
 
 # ---- lists ----
@@ -301,19 +290,16 @@ def check_outputs(outputs: Sequence[Named], dtype: np.dtype[Any], op: ReduceOp |
 def as_items(name: str, value: object, size: int | None = None) -> Sequence[Any]:
     """Return a list of `size` Python objects; None: of any number of them."""
     if not _is_list(value):
-        msg = f"{name} must be a list, not {type(value).__name__}"
-        raise TypeError(msg)
+        raise TypeError(f"{name} must be a list, not {type(value).__name__}")
     if size is not None and len(value) != size:
-        msg = f"{name} has {len(value)} entries, but {size} are needed"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"{name} has {len(value)} entries, but {size} are needed")
     return value
 
 
 def as_slots(name: str, value: object, size: int) -> list[Any]:
     """Return a list that will be filled with `size` Python objects."""
     if not isinstance(value, list):
-        msg = f"{name} must be a list, which can be filled, not {type(value).__name__}"
-        raise TypeError(msg)
+        raise TypeError(f"{name} must be a list, which can be filled, not {type(value).__name__}")
     as_items(name, value, size)
     return value
 
@@ -329,8 +315,9 @@ def _as_array(name: str, value: object) -> Array:
     try:
         return of_view(memoryview(value))  # type: ignore[arg-type]
     except Exception as error:
-        msg = f"{name} must be a buffer, such as a NumPy array, not {type(value).__name__}"
-        raise TypeError(msg) from error
+        raise TypeError(
+            f"{name} must be a buffer, such as a NumPy array, not {type(value).__name__}"
+        ) from error
 
 
 def _holds_integers(array: Array, dtype: np.dtype[Any]) -> bool:

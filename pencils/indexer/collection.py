@@ -326,11 +326,10 @@ class CollectionPlan(Plan[Request[Any]]):
             if dtype is None and not self._check:
                 dtype = possible_type([*inputs, *outputs], op)
                 if dtype is None:
-                    msg = (
+                    raise TypeError(
                         f"{type(self).__name__}.{call} with check=False cannot find the type of "
                         "values where there are no lists; pass the output"
                     )
-                    raise TypeError(msg)
             if dtype is None:
                 return None
             check_outputs(outputs, dtype, op)

@@ -237,8 +237,9 @@ class Interpolation(Plan[Any]):
         def bind(agree: Agreement) -> Request[None] | None:
             self._check_field(u, agree)
             if u.dtype.kind not in "fc":
-                msg = f"u of type {u.dtype} cannot hold shares of values; use a field of floats"
-                raise TypeError(msg)
+                raise TypeError(
+                    f"u of type {u.dtype} cannot hold shares of values; use a field of floats"
+                )
             check_writeable(u)
             given = as_values("values", values, (*u.components, *self.shape), u.dtype)
             if not self._indexer.can_put:
@@ -269,15 +270,13 @@ class Interpolation(Plan[Any]):
     def _check_field(self, u: PencilArray, agree: Agreement) -> None:
         self._indexer.check_field(u, agree)
         if u.dtype.kind not in "biufc":
-            msg = f"u of type {u.dtype} cannot be interpolated; convert it to floats"
-            raise TypeError(msg)
+            raise TypeError(f"u of type {u.dtype} cannot be interpolated; convert it to floats")
 
     def _result(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the element type of the results for a field of element type `dtype`."""
         result = dtype.newbyteorder("=") if dtype.kind in "fc" else np.dtype(float)
         if self._fill is not None and not np.can_cast(self._fill.dtype, result, "same_kind"):
-            msg = f"fill_value={self._fill} does not fit values of type {result}"
-            raise TypeError(msg)
+            raise TypeError(f"fill_value={self._fill} does not fit values of type {result}")
         return result
 
 
@@ -287,8 +286,7 @@ def _as_fill_value(value: object) -> Any:
         return None
     number = np.asarray(value)
     if number.ndim or number.dtype.kind not in "biufc":
-        msg = f"fill_value={value!r} must be a number, or None"
-        raise TypeError(msg)
+        raise TypeError(f"fill_value={value!r} must be a number, or None")
     return number[()]
 
 
@@ -301,14 +299,16 @@ def _as_positions(
     """
     along = [plain_array(entry) for entry in points] if isinstance(points, Iterable) else []
     if len(along) != ndim:
-        msg = f"points must have an entry for each of {ndim} dimensions, like (x, y, z)"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"points must have an entry for each of {ndim} dimensions, like (x, y, z)"
+        )
     for dim, position in enumerate(along):
         if dim in ignored:
             along[dim] = np.zeros(position.shape)
         elif position.size and position.dtype.kind not in "iuf":
-            msg = f"positions along dimension {dim} must be real numbers, not {position.dtype}"
-            raise TypeError(msg)
+            raise TypeError(
+                f"positions along dimension {dim} must be real numbers, not {position.dtype}"
+            )
     shape, positions = broadcast("points", along)
     return shape, [position.astype(float) for position in positions]
 
@@ -324,11 +324,10 @@ def _inside(
         if strict and not here.all():
             first = int(np.argmin(here))
             point = tuple(map(int, np.unravel_index(first, shape)))
-            msg = (
+            raise IndexError(
                 f"point {point} is at {at[first]} along dimension {dim}, which is not "
                 f"{'finite' if wraps else f'in [0, {extent - 1}]'}; pass fill_value to allow this"
             )
-            raise IndexError(msg)
         good &= here
     return slice(None) if good.all() else np.flatnonzero(good)
 

@@ -200,8 +200,9 @@ class PointIndexer(Plan[Request[Any]]):
         """Check a field against the pencil, and record what ranks agree on."""
         check_place(u, self.pencil, self._singletons)
         if 0 in u.components:
-            msg = f"u has components {u.components}, so that its points have no values"
-            raise ArgumentError(msg)
+            raise ArgumentError(
+                f"u has components {u.components}, so that its points have no values"
+            )
         agree(dtype=u.dtype, components=u.components)
 
     def plan_take(self) -> GatherScatter:

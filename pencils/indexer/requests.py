@@ -123,8 +123,9 @@ def row_type(dtype: np.dtype[Any], count: int) -> np.dtype[Any]:
     """Return a type of the size of `count` values; raise if NumPy has none of that size."""
     size = dtype.itemsize * count
     if size > np.iinfo(np.int32).max:
-        msg = f"{count} values of {dtype} exceed 2 GiB per index or point; move fewer at once"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"{count} values of {dtype} exceed 2 GiB per index or point; move fewer at once"
+        )
     return np.dtype(MOVES.get(size, f"V{size}"))
 
 

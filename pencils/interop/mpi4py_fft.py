@@ -76,8 +76,9 @@ def to_pencil(theirs: mpi4py_fft.pencil.Pencil, comm: MPI.Intracomm | None = Non
     grid = ProcessGrid(tuple(parts[dim] for dim in decomp))
     places = tuple(grid.rank([where[dim] for dim in decomp]) for where in coords)
     if sorted(places) != list(range(user.size)):
-        msg = "communicators of theirs do not form a grid of processes; make them with Subcomm"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            "communicators of theirs do not form a grid of processes; make them with Subcomm"
+        )
     if places != tuple(range(user.size)):
         user = topology.in_order(places, places[user.rank])
     return Pencil(theirs.shape, user, decomp=decomp, grid=grid.shape)
@@ -120,14 +121,14 @@ def to_array(theirs: mpi4py_fft.DistArray, comm: MPI.Intracomm | None = None) ->
     with agreed(topology_of(as_comm(comm, call)).comm, call) as agree:
         _check("theirs", theirs, _library().DistArray)
         if theirs.pencil is None:
-            msg = f"theirs, of shape {theirs.shape}, is not distributed; two dimensions are needed"
-            raise ArgumentError(msg)
+            raise ArgumentError(
+                f"theirs, of shape {theirs.shape}, is not distributed; two dimensions are needed"
+            )
         if theirs.shape[theirs.rank :] != theirs.pencil.subshape:
-            msg = (
+            raise ArgumentError(
                 f"theirs has shape {theirs.shape} here, required is {theirs.pencil.subshape} after "
                 f"the indices of a tensor of rank {theirs.rank}; pass the whole array"
             )
-            raise ArgumentError(msg)
         agree(components=theirs.shape[: theirs.rank], dtype=as_dtype(theirs.dtype))
     return PencilArray.from_block(to_pencil(theirs.pencil, comm), np.asarray(theirs))
 
@@ -260,18 +261,16 @@ def _library() -> Any:
     try:
         import mpi4py_fft
     except ImportError as error:
-        msg = (
+        raise ImportError(
             'mpi4py-fft is needed here: pip install "pencils[fftw]", with a compiler and the '
             "headers of FFTW"
-        )
-        raise ImportError(msg) from error
+        ) from error
     return mpi4py_fft
 
 
 def _check(name: str, value: object, kind: type) -> None:
     if not isinstance(value, kind):
-        msg = f"{name} must be a {kind.__name__} of mpi4py-fft, not {type(value)}"
-        raise TypeError(msg)
+        raise TypeError(f"{name} must be a {kind.__name__} of mpi4py-fft, not {type(value)}")
 
 
 def _processes(
@@ -281,15 +280,17 @@ def _processes(
     parts = tuple(comm.size for comm in theirs.subcomm)
     here = tuple(comm.rank for comm in theirs.subcomm)
     if prod(parts) != size:
-        msg = f"theirs has {prod(parts)} processes, comm has {size}; pass theirs as comm="
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"theirs has {prod(parts)} processes, comm has {size}; pass theirs as comm="
+        )
     for dim, (points, start, count) in enumerate(
         zip(theirs.shape, theirs.substart, theirs.subshape, strict=True)
     ):
         lo, hi = Split(points, parts[dim]).bounds(here[dim])
         if (start, start + count) != (lo, hi):
-            msg = f"theirs has {start}:{start + count} along dimension {dim}, expected is {lo}:{hi}"
-            raise ArgumentError(msg)
+            raise ArgumentError(
+                f"theirs has {start}:{start + count} along dimension {dim}, expected is {lo}:{hi}"
+            )
     return parts, here
 
 
@@ -313,40 +314,40 @@ def _read_axis(axis: int | None, pencil: Pencil) -> int:
     """Check that mpi4py-fft has such a pencil; find the dimension that it is aligned with."""
     whole = [dim for dim, parts in enumerate(pencil.process_shape) if parts == 1]
     if pencil.ndim == 1 or not whole:
-        msg = (
+        raise ArgumentError(
             f"mpi4py-fft needs two dimensions or more, one of them not decomposed:\n{pencil!r}\n"
             "use other decomp= or grid="
         )
-        raise ArgumentError(msg)
     for dim, split in enumerate(pencil.layout.splits):
         if split != Split(split.points, split.parts) or split.points < split.parts:
-            msg = (
+            raise ArgumentError(
                 f"mpi4py-fft cuts dimension {dim} otherwise, or has no empty blocks:\n{pencil!r}\n"
                 'transpose() to a pencil with splits="first" and fewer processes than points'
             )
-            raise ArgumentError(msg)
     if axis is None:
         return whole[-1]
     dim = as_dim("axis", axis, pencil.ndim)
     if dim not in whole:
-        msg = f"axis={axis} is decomposed; mpi4py-fft aligns with one of {whole}:\n{pencil!r}"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"axis={axis} is decomposed; mpi4py-fft aligns with one of {whole}:\n{pencil!r}"
+        )
     return dim
 
 
 def _check_memory(u: PencilArray) -> None:
     if u.singletons:
-        msg = f"u has extent 1 along {sorted(u.singletons)}; mpi4py-fft has no such arrays"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"u has extent 1 along {sorted(u.singletons)}; mpi4py-fft has no such arrays"
+        )
     if len(u.components) > _MOST_COMPONENTS:
-        msg = f"components {u.components}: tensors of mpi4py-fft have two indices at most"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"components {u.components}: tensors of mpi4py-fft have two indices at most"
+        )
     if not u.local.flags.c_contiguous:
-        msg = (
+        raise ArgumentError(
             "u.local must be in memory in C order without gaps; transpose() u to a pencil with "
             f"order={tuple(range(u.pencil.ndim))}, into a field without halo:\n{u.pencil!r}"
         )
-        raise ArgumentError(msg)
 
 
 def _communicators(pencil: Pencil) -> list[MPI.Intracomm]:

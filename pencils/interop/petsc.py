@@ -123,20 +123,18 @@ def to_array(dmda: PETSc.DMDA, vec: PETSc.Vec, comm: MPI.Intracomm | None = None
     pencil = to_pencil(dmda, comm)
     with agreed(pencil.topology.comm, "interop.petsc.to_array") as agree:
         if not hasattr(vec, "getArray"):
-            msg = f"vec must be a Vec of petsc4py, not {type(vec)}"
-            raise TypeError(msg)
+            raise TypeError(f"vec must be a Vec of petsc4py, not {type(vec)}")
         flat, dof = vec.getArray(), int(dmda.getDof())
         shape, ghosts = pencil.local_shape, None
         if flat.size != prod(shape) * dof:
             shape = tuple(stop - start for start, stop in dmda.getGhostRanges())
             ghosts = _read_ghosts(dmda, pencil)
         if flat.size != prod(shape) * dof:
-            msg = (
+            raise ArgumentError(
                 f"vec has {flat.size} values here, required are "
                 f"{prod(pencil.local_shape) * dof} as of a global vector of the DMDA, or "
                 f"{prod(shape) * dof} as of a local one"
             )
-            raise ArgumentError(msg)
         agree(dof=dof, dtype=flat.dtype, ghosts=ghosts)
     components = (dof,) if dof > 1 else ()
     block = flat.reshape((*shape[::-1], *components)).transpose()
@@ -248,18 +246,19 @@ def _library() -> Any:
     try:
         from petsc4py import PETSc
     except ImportError as error:
-        msg = "petsc4py is needed here: pip install petsc petsc4py, with compilers"
-        raise ImportError(msg) from error
+        raise ImportError(
+            "petsc4py is needed here: pip install petsc petsc4py, with compilers"
+        ) from error
     return PETSc
 
 
 def _check(dmda: PETSc.DMDA, comm: MPI.Intracomm) -> None:
     if not hasattr(dmda, "getOwnershipRanges"):
-        msg = f"dmda must be a DMDA of petsc4py, not {type(dmda)}"
-        raise TypeError(msg)
+        raise TypeError(f"dmda must be a DMDA of petsc4py, not {type(dmda)}")
     if not congruent(comm, dmda.getComm().tompi4py()):
-        msg = "comm must have the processes of the DMDA in their order; pass its communicator"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            "comm must have the processes of the DMDA in their order; pass its communicator"
+        )
 
 
 def _check_ranges(
@@ -270,8 +269,9 @@ def _check_ranges(
     expected = tuple(along[here : here + 2] for along, here in zip(bounds, coords, strict=True))
     found = tuple(map(tuple, dmda.getRanges()))
     if found != expected:
-        msg = f"the DMDA owns {found} here, by its ownership ranges {expected} is expected"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"the DMDA owns {found} here, by its ownership ranges {expected} is expected"
+        )
 
 
 def _read_ghosts(dmda: PETSc.DMDA, pencil: Pencil) -> tuple[Widths, frozenset[int]]:
@@ -288,8 +288,9 @@ def _read_ghosts(dmda: PETSc.DMDA, pencil: Pencil) -> tuple[Widths, frozenset[in
         )
     )
     if found != halo_room(pencil.box(), pencil.shape, halo, trimmed):
-        msg = f"the DMDA has {found} ghost points around its block, not a halo of width {width}"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"the DMDA has {found} ghost points around its block, not a halo of width {width}"
+        )
     return halo, trimmed
 
 
@@ -302,59 +303,59 @@ def _counts(pencil: Pencil) -> list[list[int]]:
 def _check_pencil(pencil: Pencil) -> None:
     """Check that some DMDA has these blocks, on the same ranks and in the same memory order."""
     if pencil.ndim > _MOST_DIMS:
-        msg = f"a DMDA has one to three dimensions, not {pencil.ndim}:\n{pencil!r}"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"a DMDA has one to three dimensions, not {pencil.ndim}:\n{pencil!r}")
     fitting = tuple(reversed(range(pencil.ndim)))
     cut = [dim for dim in pencil.decomp if pencil.process_shape[dim] > 1]
     if pencil.order != fitting or cut != sorted(cut, reverse=True):
-        msg = (
+        raise ArgumentError(
             "in PETSc dimension 0 is the fastest one, in memory and for the order of ranks; "
             f"transpose() to a pencil as of decomp={fitting}, order={fitting}:\n{pencil!r}"
         )
-        raise ArgumentError(msg)
     if not all(map(all, _counts(pencil))):
-        msg = (
+        raise ArgumentError(
             "a DMDA must not have empty blocks; use other splits=, and no more processes along any "
             f"dimension than there are points:\n{pencil!r}"
         )
-        raise ArgumentError(msg)
 
 
 def _check_width(pencil: Pencil, width: int) -> None:
     """Check as PETSc does, which raises on some ranks alone."""
     for dim, along in enumerate(_counts(pencil)):
         if width > min(along) and (len(along) > 1 or pencil.periodic[dim]):
-            msg = (
+            raise ArgumentError(
                 f"stencil_width={width} is wider than a block of {min(along)} points along "
                 f"dimension {dim}; use fewer processes there:\n{pencil!r}"
             )
-            raise ArgumentError(msg)
 
 
 def _check_memory(u: PencilArray, dtype: np.dtype[Any]) -> None:
     if u.singletons:
-        msg = f"u has extent 1 along {sorted(u.singletons)}; PETSc has no such vectors"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"u has extent 1 along {sorted(u.singletons)}; PETSc has no such vectors"
+        )
     if u.dtype != dtype:
-        msg = f"u has dtype {u.dtype}, PETSc is built for {dtype}; u.astype() makes a copy"
-        raise TypeError(msg)
+        raise TypeError(
+            f"u has dtype {u.dtype}, PETSc is built for {dtype}; u.astype() makes a copy"
+        )
     if len(u.components) > 1 or 0 in u.components:
-        msg = f"components {u.components}: PETSc has one number of degrees of freedom, at least 1"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"components {u.components}: PETSc has one number of degrees of freedom, at least 1"
+        )
     if not u.local.transpose().flags.c_contiguous:
-        msg = (
+        raise ArgumentError(
             "u.local must have no gaps in memory, with components, then dimension 0, fastest; "
             "copy u into a field without halo, and components into PencilArray(pencil, values.T) "
             f"of C-ordered values:\n{u.pencil!r}"
         )
-        raise ArgumentError(msg)
     if not u.local.flags.behaved:
-        msg = "u is read-only, or not aligned to its elements; PETSc needs to write, so copy u"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            "u is read-only, or not aligned to its elements; PETSc needs to write, so copy u"
+        )
 
 
 def _check_indices(values: int, library: Any) -> None:
     most = np.iinfo(library.IntType).max
     if values > most:
-        msg = f"{values} values are more than the {most} that PETSc is built to count"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"{values} values are more than the {most} that PETSc is built to count"
+        )

@@ -69,18 +69,16 @@ class CheckpointFiles:
         steps = self.steps()
         others = [other for other in steps if other not in known]
         if others:
-            msg = (
+            raise ArgumentError(
                 f"{self.directory} holds checkpoints of another run, step {others[-1]} the last: "
                 "go on from them with resume(), start anew with CheckpointSeries(directory, "
                 "mode='w'), or choose another directory"
             )
-            raise ArgumentError(msg)
         if steps and step < steps[-1]:
-            msg = (
+            raise ArgumentError(
                 f"step={step} is before the checkpoint of step {steps[-1]} in {self.directory}; "
                 "resume(..., step=...) goes back, and sets later ones aside"
             )
-            raise ArgumentError(msg)
 
     def set_aside(self, last: int) -> None:
         """Rename the checkpoints of steps after `last`: they stay, but no longer count."""

@@ -344,8 +344,9 @@ class CheckpointSeries(CollectiveBlock):
             raise nothing_good(self.directory, wanted, self._skipped)
         number, state = found
         if cut and state.time is None:
-            msg = f"{state.path} has no time to cut off outputs at; save(..., time=...)"
-            raise ArgumentError(msg)
+            raise ArgumentError(
+                f"{state.path} has no time to cut off outputs at; save(..., time=...)"
+            )
         with agreed(self._comm, "resume"):
             if self._comm.rank == 0:
                 self._files.set_aside(number)

@@ -118,34 +118,30 @@ class Chunking:
         points = entry.shape[lead:]
         extents = self.named.get(entry.name, self.extents)
         if extents and len(extents) != len(points):
-            msg = (
+            raise ArgumentError(
                 f"chunks={extents} do not fit fields[{entry.name!r}], which has {len(points)} "
                 "dimensions; give one extent for each, or a mapping of names of fields to them"
             )
-            raise ArgumentError(msg)
         if not entry.nbytes or not (extents or self.compression):
             return ()
         if repack_fields(entry.dtype, recurse=True) != entry.dtype:
-            msg = (
+            raise TypeError(
                 f"fields[{entry.name!r}] has records with gaps, {entry.dtype}, whose bytes filters "
                 "and checksums do not agree on; save it without compression and chunks, or packed"
             )
-            raise TypeError(msg)
         extents = tuple(map(min, extents or choose_chunk(points, entry.dtype.itemsize), points))
         if prod(extents) * entry.dtype.itemsize > MOST_BYTES:
-            msg = (
+            raise ArgumentError(
                 f"chunks of {extents} points of fields[{entry.name!r}] would have 4 GiB or more, "
                 "which HDF5 cannot store; make them smaller"
             )
-            raise ArgumentError(msg)
         return (1,) * lead + extents
 
     def check_names(self, names: Iterable[str]) -> None:
         """Raise ArgumentError if a name in `named` is not among these."""
         unknown = sorted(set(self.named) - set(names))
         if unknown:
-            msg = f"chunks has extents for {unknown[0]!r}, which is not a field"
-            raise ArgumentError(msg)
+            raise ArgumentError(f"chunks has extents for {unknown[0]!r}, which is not a field")
 
 
 def read_chunking(compression: object, chunks: object) -> Chunking:
@@ -161,8 +157,7 @@ def read_chunking(compression: object, chunks: object) -> Chunking:
 def _read_extents(chunks: object) -> Extents:
     extents = as_ints("chunks", chunks)
     if not extents or min(extents) < 1:
-        msg = f"chunks={extents} must be one positive extent for each dimension"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"chunks={extents} must be one positive extent for each dimension")
     return extents
 
 
@@ -177,18 +172,16 @@ def _read_compression(compression: object) -> dict[str, Any]:
         options |= inner
     unknown = [name for name in options if name not in _KEYWORDS]
     if unknown:
-        msg = (
+        raise ArgumentError(
             f"compression has an entry {unknown[0]!r}; it takes {', '.join(_KEYWORDS)}, as h5py's "
             "create_dataset, for all fields alike"
         )
-        raise ArgumentError(msg)
     kind = options.get("compression", "")
     if (level := to_int(kind)) is not None:
         options["compression"] = level
     elif not isinstance(kind, str):
-        msg = (
+        raise TypeError(
             f"compression={compression!r} must be a name like 'gzip', a level of gzip, or a "
             "mapping of keywords of h5py's create_dataset, such as the objects of hdf5plugin are"
         )
-        raise TypeError(msg)
     return options

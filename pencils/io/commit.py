@@ -214,11 +214,11 @@ def make_directory(given: str | Path) -> Path:
     """Make a directory, unless it exists; raise OSError without its parent, or if it is a file."""
     path = Path(os.path.realpath(given))
     if not path.parent.is_dir():
-        msg = f"cannot create {path}: {path.parent} is not a directory; create it first"
-        raise FileNotFoundError(msg)
+        raise FileNotFoundError(
+            f"cannot create {path}: {path.parent} is not a directory; create it first"
+        )
     if path.exists() and not path.is_dir():
-        msg = f"cannot create {path}: it is a file; choose another name"
-        raise NotADirectoryError(msg)
+        raise NotADirectoryError(f"cannot create {path}: it is a file; choose another name")
     if not path.exists():
         path.mkdir()
         with contextlib.suppress(OSError):  # not every file system synchronizes directories

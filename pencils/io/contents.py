@@ -93,8 +93,9 @@ def gather_contents(fields: Any, grid: LocalGrid | None, size: int, chunking: Ch
     check_groups(sorted({*names, *values, *scales}))
     taken = (scales - values.keys()) & set(names)
     if taken:
-        msg = f"{min(taken)!r} names a dimension of the grid, so it cannot be a field; rename it"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"{min(taken)!r} names a dimension of the grid, so it cannot be a field; rename it"
+        )
     return contents
 
 
@@ -102,15 +103,17 @@ def _encode(name: str, value: object) -> Stored:
     try:
         return encode(value)
     except TypeError as error:
-        msg = f"fields[{name!r}] is a {type(value).__name__}, not a PencilArray: {error}"
-        raise TypeError(msg) from None
+        raise TypeError(
+            f"fields[{name!r}] is a {type(value).__name__}, not a PencilArray: {error}"
+        ) from None
 
 
 def _coordinates(grid: LocalGrid, fields: Mapping[str, Any]) -> dict[str, Stored]:
     for name in grid.names:
         if name in fields:
-            msg = f"{name!r} is a coordinate of the grid, so it cannot be a field; rename one"
-            raise ArgumentError(msg)
+            raise ArgumentError(
+                f"{name!r} is a coordinate of the grid, so it cannot be a field; rename one"
+            )
     pairs = zip(grid.names, grid.axes, strict=True)
     return {name: Stored(COORDINATE, axis) for name, axis in pairs}
 
@@ -120,11 +123,10 @@ def _check_processes(fields: Mapping[str, PencilArray], size: int) -> None:
     for name, u in fields.items():
         pencil = fields[first].pencil
         if u.pencil.size != size or not u.pencil.same_ranks(pencil):
-            msg = (
+            raise PencilMismatchError(
                 f"fields[{name!r}] and fields[{first!r}] are on different processes:\n"
                 f"{u.pencil!r}\n{pencil!r}\nsave them to files of their own"
             )
-            raise PencilMismatchError(msg)
 
 
 def check_groups(names: list[str]) -> None:
@@ -132,8 +134,9 @@ def check_groups(names: list[str]) -> None:
     for name in names:
         groups = [other for other in names if name.startswith(other + "/")]
         if groups:
-            msg = f"{groups[0]!r} is a field, so it cannot be the group of {name!r}; rename one"
-            raise ArgumentError(msg)
+            raise ArgumentError(
+                f"{groups[0]!r} is a field, so it cannot be the group of {name!r}; rename one"
+            )
 
 
 def are_fields(grid: object) -> TypeGuard[Sequence[PencilArray]]:
@@ -160,11 +163,10 @@ def whole_grid(comm: MPI.Intracomm, call: str, grid: Any) -> LocalGrid | None:
         shapes = [(*ones[:dim], n, *ones[dim + 1 :]) for dim, n in enumerate(pencil.shape)]
         found = [u.shape for u in grid]
         if found != shapes or any(u.pencil != pencil for u in grid):
-            msg = (
+            raise PencilMismatchError(
                 f"grid has fields of shapes {found}; coordinates are on "
                 f"one pencil, each along its dimension: {shapes}, as of x, y, z = localgrid(...)"
             )
-            raise PencilMismatchError(msg)
     return localgrid(pencil, [gather(u, root=None, dims=dim) for dim, u in enumerate(grid)])
 
 

@@ -175,11 +175,10 @@ def file_type(entry: DatasetInfo) -> Any:
             return _as_text(kind) if entry.kind and entry.dtype.kind == "S" else kind
     except TypeError as error:
         reason = str(error)
-    msg = (
+    raise TypeError(
         f"fields[{entry.name!r}] has dtype {entry.dtype}, which HDF5 cannot store ({reason}); "
         "convert the field with astype"
-    )
-    raise TypeError(msg) from None
+    ) from None
 
 
 def _as_text(kind: Any) -> Any:
@@ -196,8 +195,7 @@ def store_attribute(file: Any, name: str, value: Any) -> None:
     try:
         file.attrs[name] = storable
     except (TypeError, ValueError, OSError, RuntimeError) as error:
-        msg = (
+        raise TypeError(
             f"attrs[{name!r}] = {value!r:.80} cannot be stored ({error}); attributes are numbers, "
             "strings and arrays of them below 64 kB"
-        )
-        raise TypeError(msg) from None
+        ) from None

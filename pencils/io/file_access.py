@@ -84,8 +84,9 @@ def _check_kind(path: str, mode: int) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(mode):
         kind = _KINDS.get(stat.S_IFMT(mode), "special file")
-        msg = f"{path} is a {kind}, not a regular file; give the name of an HDF5 file"
-        raise CheckpointError(msg)
+        raise CheckpointError(
+            f"{path} is a {kind}, not a regular file; give the name of an HDF5 file"
+        )
 
 
 def read(handle: int, count: int, offset: int) -> bytes:
@@ -156,8 +157,7 @@ def reading(path: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        msg = f"{path} is a damaged HDF5 file: {error}"
-        raise CheckpointError(msg) from error
+        raise CheckpointError(f"{path} is a damaged HDF5 file: {error}") from error
 
 
 def ignore(_nbytes: int) -> None:

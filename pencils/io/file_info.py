@@ -173,8 +173,9 @@ def encode(value: object) -> Stored:
     if isinstance(value, str):
         return Stored("str", _text(str(value)))
     if isinstance(value, np.ma.MaskedArray):
-        msg = "the mask of an array cannot be stored; store its data and its mask as two arrays"
-        raise TypeError(msg)
+        raise TypeError(
+            "the mask of an array cannot be stored; store its data and its mask as two arrays"
+        )
     if isinstance(value, np.ndarray | np.generic):
         as_dtype(value.dtype)
         return Stored(_ARRAY, np.asarray(value))
@@ -182,14 +183,12 @@ def encode(value: object) -> Stored:
     if _PLAIN.get(kind) is type(value):
         data = np.asarray(value)
         if data.dtype.hasobject:
-            msg = f"the integer {value} has more than 64 bits; store it as text"
-            raise TypeError(msg)
+            raise TypeError(f"the integer {value} has more than 64 bits; store it as text")
         return Stored(kind, data)
-    msg = (
+    raise TypeError(
         f"{kind} cannot be stored; a checkpoint takes PencilArrays, numbers, strings, NumPy arrays "
         "and NumPy's random generators"
     )
-    raise TypeError(msg)
 
 
 def decode(stored: Stored) -> Any:
@@ -207,16 +206,16 @@ def decode(stored: Stored) -> Any:
 
 def _text(value: str) -> Array:
     if "\0" in value:
-        msg = f"{value!r:.80} holds a NUL character, which cannot be stored in text"
-        raise TypeError(msg)
+        raise TypeError(f"{value!r:.80} holds a NUL character, which cannot be stored in text")
     return np.asarray(value.encode() or b"\0")
 
 
 def _describe(bits: np.random.BitGenerator) -> str:
     name = type(bits).__name__
     if name not in _BIT_GENERATORS or type(bits) is not getattr(np.random, name):
-        msg = f"random numbers of {type(bits)} cannot be stored; use one of {_BIT_GENERATORS}"
-        raise TypeError(msg)
+        raise TypeError(
+            f"random numbers of {type(bits)} cannot be stored; use one of {_BIT_GENERATORS}"
+        )
     sequence = bits.seed_seq  # from which generators are spawned
     seed = sequence.state if isinstance(sequence, np.random.SeedSequence) else None
     return json.dumps({"state": bits.state, "seed": seed}, default=lambda data: data.tolist())
@@ -226,8 +225,7 @@ def _restore(text: str) -> np.random.BitGenerator:
     found = json.loads(text)
     name = found["state"]["bit_generator"]
     if name not in _BIT_GENERATORS:
-        msg = f"there is no bit generator {name!r} in NumPy"
-        raise ValueError(msg)
+        raise ValueError(f"there is no bit generator {name!r} in NumPy")
     make = getattr(np.random, name)
     seed = found["seed"] and np.random.SeedSequence(**found["seed"])
     bits: np.random.BitGenerator = make(seed)

@@ -42,8 +42,9 @@ def describe(
         datasets = [file.describe(name) for name in wanted]
         for info in datasets:
             if info.kind and info.name in (among or ()):
-                msg = f"{info.name!r} in {path} is no field but a value of kind {info.kind!r}"
-                raise CheckpointError(msg)
+                raise CheckpointError(
+                    f"{info.name!r} in {path} is no field but a value of kind {info.kind!r}"
+                )
         if not access.verify:
             datasets = [replace(info, checksum=None) for info in datasets]
         return file.info(identity, datasets)
@@ -115,8 +116,9 @@ def open_whole(path: str, access: Access = _ORDINARY) -> Iterator[HDF5File]:
 def _open_file(path: str) -> Any:
     """Open for reading; raise CheckpointError or OSError with the reason if that fails."""
     if not _is_hdf5(path):
-        msg = f"{path} is not an HDF5 file; load() reads those that save() or other tools wrote"
-        raise CheckpointError(msg)
+        raise CheckpointError(
+            f"{path} is not an HDF5 file; load() reads those that save() or other tools wrote"
+        )
     source = committed(path)
     try:
         with contextlib.suppress(OSError):  # for example, this process has it open with locks
@@ -128,8 +130,9 @@ def _open_file(path: str) -> Any:
         if number is not None:
             msg = f"cannot load {path}: {os.strerror(number)}"
             raise OSError(number, msg) from error
-        msg = f"{path} is a damaged HDF5 file, cut short or not written to its end: {error}"
-        raise CheckpointError(msg) from None
+        raise CheckpointError(
+            f"{path} is a damaged HDF5 file, cut short or not written to its end: {error}"
+        ) from None
 
 
 def _is_hdf5(path: str) -> bool:
@@ -146,12 +149,12 @@ def _is_hdf5(path: str) -> bool:
 def _check_state(path: str, file: Any) -> None:
     newest = file.attrs.get(RESERVED + "format", FORMAT)
     if newest > FORMAT:
-        msg = (
+        raise CheckpointError(
             f"{path} has checkpoint format {newest}, written by pencils "
             f"{file.attrs.get(RESERVED + 'version')}; this version reads up to format "
             f"{FORMAT}: install a newer pencils"
         )
-        raise CheckpointError(msg)
     if not file.attrs.get(RESERVED + "complete", 1):
-        msg = f"{path} is being written, or its writer died; load a file that save() has finished"
-        raise CheckpointError(msg)
+        raise CheckpointError(
+            f"{path} is being written, or its writer died; load a file that save() has finished"
+        )

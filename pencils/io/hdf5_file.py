@@ -119,8 +119,9 @@ class HDF5File(NamedTuple):
         names = list_datasets(self.file)
         listed = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
         what = "no dataset" if found is None else "a group, not a dataset,"
-        msg = f"{self.path} has {what} named {name!r}; it holds {listed or 'no dataset at all'}"
-        raise CheckpointError(msg)
+        raise CheckpointError(
+            f"{self.path} has {what} named {name!r}; it holds {listed or 'no dataset at all'}"
+        )
 
     def describe(self, name: str) -> DatasetInfo:
         """Describe a dataset; CheckpointError if that is impossible, or the manifest differs."""
@@ -128,8 +129,7 @@ class HDF5File(NamedTuple):
         info = _describe(path, name, dataset)
         offset = _plain_offset(path, dataset)
         if offset is not None and offset + info.nbytes > Path(path).stat().st_size:
-            msg = f"{path} is damaged: it ends before {name!r} does"
-            raise CheckpointError(msg)
+            raise CheckpointError(f"{path} is damaged: it ends before {name!r} does")
         if not (info.kind and self.file.driver == "fileobj"):  # patches may change its bytes
             info = replace(info, offset=offset)
         listed = (self.listed or {}).get(name)
@@ -207,8 +207,7 @@ class HDF5File(NamedTuple):
                 return
             here = "" if target.startswith("/") else parent
             parts = _split(target) + parts
-        msg = f"{name!r} in {self.path} is a link that leads to no dataset"
-        raise CheckpointError(msg)
+        raise CheckpointError(f"{name!r} in {self.path} is a link that leads to no dataset")
 
     def _read_link(self, name: str, here: str) -> str | None:
         """Return the target of a soft link; None if `here` is not one."""
@@ -264,13 +263,13 @@ def _kind_of(dataset: Any) -> str:
 def _describe(path: str, name: str, dataset: Any) -> DatasetInfo:
     """Describe a dataset, but for its offset; CheckpointError if no field can hold it."""
     if dataset.shape is None:
-        msg = f"{name!r} in {path} is empty: it has neither shape nor points"
-        raise CheckpointError(msg)
+        raise CheckpointError(f"{name!r} in {path} is empty: it has neither shape nor points")
     try:
         dtype = as_dtype(dataset.dtype)
     except TypeError as error:
-        msg = f"{name!r} in {path} has elements that no field can hold: {error}"
-        raise CheckpointError(msg) from None
+        raise CheckpointError(
+            f"{name!r} in {path} has elements that no field can hold: {error}"
+        ) from None
     attrs = dataset.attrs
     components, total = (attrs.get(RESERVED + key) for key in ("components", "checksum"))
     widths = map(int, attrs.get(RESERVED + "boundary", ()))

@@ -75,8 +75,9 @@ class Checkpoint(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.contents:
-            msg = f"{name!r} was not loaded; there is {', '.join(self.contents) or 'nothing'}"
-            raise KeyError(msg)
+            raise KeyError(
+                f"{name!r} was not loaded; there is {', '.join(self.contents) or 'nothing'}"
+            )
         return self.contents[name]
 
     def __iter__(self) -> Iterator[str]:

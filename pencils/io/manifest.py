@@ -105,8 +105,7 @@ class Manifest:
         """Make it from its text; CheckpointError if it is of a format that is too new."""
         parts = json.loads(text)
         if parts["format"] > _FORMAT:
-            msg = f"{path} was written by a newer pencils; install that to read it"
-            raise CheckpointError(msg)
+            raise CheckpointError(f"{path} was written by a newer pencils; install that to read it")
         datasets = {
             name: Listed(kind, dtype, tuple(shape), total)
             for name, kind, dtype, shape, total in parts["datasets"]

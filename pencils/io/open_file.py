@@ -84,8 +84,9 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
     with agreed(private, "open") as agree:
         given = read_path(path)
         if mode not in ("r", "r+"):
-            msg = f"mode={mode!r} must be 'r' to read, or 'r+' to write into fields, too"
-            raise ArgumentError(msg)
+            raise ArgumentError(
+                f"mode={mode!r} must be 'r' to read, or 'r+' to write into fields, too"
+            )
         access = Access(edited=bool(edited), external=bool(external))
         agree(path=given, mode=mode, edited=access.edited, external=access.external)
     file = on_root(
@@ -205,17 +206,21 @@ class StoredField:
         selection = Selection.from_key(key, self.shape)
         name, path = self.dataset.name, self._file.path
         if not u.pencil.same_ranks(self._file.ranks):
-            msg = f"the field is on other processes than those that opened {path}; pass comm there"
-            raise PencilMismatchError(msg)
+            raise PencilMismatchError(
+                f"the field is on other processes than those that opened {path}; pass comm there"
+            )
         if u.shape != selection.shape:
-            msg = f"a field of shape {u.shape} does not fill {selection.shape} of {name!r}"
-            raise ArgumentError(msg)
+            raise ArgumentError(
+                f"a field of shape {u.shape} does not fill {selection.shape} of {name!r}"
+            )
         if u.dtype != self.dtype:
-            msg = f"{name!r} in {path} has dtype {self.dtype}, the field {u.dtype}; use astype"
-            raise TypeError(msg)
+            raise TypeError(
+                f"{name!r} in {path} has dtype {self.dtype}, the field {u.dtype}; use astype"
+            )
         if self.dataset.offset is None and self.dataset.nbytes:
-            msg = f"{name!r} in {path} is chunked or compressed; such fields can only be read"
-            raise CheckpointError(msg)
+            raise CheckpointError(
+                f"{name!r} in {path} is chunked or compressed; such fields can only be read"
+            )
         return selection
 
     def _read_box(self, selection: Selection, u: PencilArray) -> Array:
@@ -306,8 +311,9 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
     def writer(self) -> SharedFile:
         """Return the file, open for writing; raise ArgumentError if it is not."""
         if not self._writable:
-            msg = f"{self.path} is not open for writing; use pencils.open(path, 'r+')"
-            raise ArgumentError(msg)
+            raise ArgumentError(
+                f"{self.path} is not open for writing; use pencils.open(path, 'r+')"
+            )
         return self._shared
 
     def _correct(self) -> None:
@@ -333,8 +339,9 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
 
     def __getitem__(self, name: str) -> StoredField:
         if name not in self._fields:
-            msg = f"{self.path} has no field {name!r}; it has {', '.join(self._fields) or 'none'}"
-            raise KeyError(msg)
+            raise KeyError(
+                f"{self.path} has no field {name!r}; it has {', '.join(self._fields) or 'none'}"
+            )
         return self._fields[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -30,23 +30,20 @@ class Truncatable(Protocol):
 def read_path(path: object) -> str:
     """Return a path as text; raise TypeError or ArgumentError if it names no file."""
     if not isinstance(path, str | os.PathLike):
-        msg = f"path must be a str or a path-like object, not {path!r}"
-        raise TypeError(msg)
+        raise TypeError(f"path must be a str or a path-like object, not {path!r}")
     text = os.fsdecode(path)
     if not text or "\0" in text:
-        msg = f"path={text!r} names no file; pass text like 'run.h5'"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"path={text!r} names no file; pass text like 'run.h5'")
     return text
 
 
 def read_mode(mode: object) -> str:
     """Return the mode of a series; raise ArgumentError if there is none like it."""
     if not isinstance(mode, str) or mode not in ("a", "w", "x"):
-        msg = (
+        raise ArgumentError(
             f"mode={mode!r} must be 'a' to continue what is there, 'w' to start anew in its place, "
             "or 'x' to start only where there is nothing yet"
         )
-        raise ArgumentError(msg)
     return mode
 
 
@@ -62,26 +59,22 @@ def already_there(path: object) -> FileExistsError:
 def read_name(name: object) -> str:
     """Return the name of a dataset, like 'fluid/u'; raise TypeError or ArgumentError for others."""
     if not isinstance(name, str):
-        msg = f"names of fields must be str, not {name!r}"
-        raise TypeError(msg)
+        raise TypeError(f"names of fields must be str, not {name!r}")
     is_text = name == name.encode(errors="ignore").decode() and "\0" not in name
     if {"", "."} & set(name.split("/")) or not is_text:
-        msg = (
+        raise ArgumentError(
             f"{name!r} cannot be the name of a field; use text like 'u' or 'fluid/u', with '/' "
             "between groups but neither first nor last"
         )
-        raise ArgumentError(msg)
     return name
 
 
 def read_fields(fields: object) -> list[str]:
     """Return the sorted names of what is to be stored; raise TypeError or ArgumentError."""
     if not isinstance(fields, Mapping):
-        msg = f"fields must be a mapping like {{'u': u}}, not {type(fields).__name__}"
-        raise TypeError(msg)
+        raise TypeError(f"fields must be a mapping like {{'u': u}}, not {type(fields).__name__}")
     if not fields:
-        msg = "fields is empty; pass at least one, like {'u': u}"
-        raise ArgumentError(msg)
+        raise ArgumentError("fields is empty; pass at least one, like {'u': u}")
     return sorted(read_name(name) for name in fields)
 
 
@@ -90,8 +83,9 @@ def read_names(names: object) -> list[str] | None:
     if names is None:
         return None
     if not isinstance(names, Iterable):
-        msg = f"names must be a str, several of them, or None for all fields, not {names!r}"
-        raise TypeError(msg)
+        raise TypeError(
+            f"names must be a str, several of them, or None for all fields, not {names!r}"
+        )
     found = [read_name(name) for name in ([names] if isinstance(names, str) else names)]
     return sorted(found) if isinstance(names, set | frozenset) else found
 
@@ -101,12 +95,14 @@ def read_attrs(attrs: object, reserved: str) -> dict[str, Any]:
     if attrs is None:
         return {}
     if not isinstance(attrs, Mapping) or not all(isinstance(name, str) for name in attrs):
-        msg = f"attrs must be a mapping of str to numbers, strings or small arrays, not {attrs!r}"
-        raise TypeError(msg)
+        raise TypeError(
+            f"attrs must be a mapping of str to numbers, strings or small arrays, not {attrs!r}"
+        )
     bad = [name for name in attrs if not name or name.startswith(reserved) or "\0" in name]
     if bad:
-        msg = f"attrs may not be named {bad[0]!r}: empty names and {reserved}... are not free"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"attrs may not be named {bad[0]!r}: empty names and {reserved}... are not free"
+        )
     return dict(attrs)
 
 
@@ -115,8 +111,7 @@ def read_facts(step: object, time: object) -> dict[str, Any]:
     facts: dict[str, Any] = {} if step is None else {"step": as_int("step", step)}
     if time is not None:
         if isinstance(time, str | bytes) or not hasattr(time, "__float__"):
-            msg = f"time={time!r} must be a real number"
-            raise TypeError(msg)
+            raise TypeError(f"time={time!r} must be a real number")
         facts["time"] = float(time)
     return facts
 
@@ -136,8 +131,7 @@ def read_every(every: object) -> int | timedelta | None:
     if not isinstance(every, timedelta):
         return as_int("every", every, least=1)
     if every <= timedelta():
-        msg = f"every={every!r} must be positive"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"every={every!r} must be positive")
     return every
 
 
@@ -148,12 +142,12 @@ def read_seconds(name: str, value: object) -> float:
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, bool | str | bytes) or not hasattr(value, "__float__"):
-        msg = f"{name}={value!r} must be a number of seconds, a timedelta or None"
-        raise TypeError(msg)
+        raise TypeError(f"{name}={value!r} must be a number of seconds, a timedelta or None")
     seconds = float(value)
     if isnan(seconds):
-        msg = f"{name} must not be NaN; pass a number of seconds, a timedelta or None"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"{name} must not be NaN; pass a number of seconds, a timedelta or None"
+        )
     return seconds
 
 
@@ -161,12 +155,12 @@ def read_outputs(outputs: object) -> list[Truncatable]:
     """Return outputs; raise TypeError or ArgumentError if one cannot be truncated."""
     found: list[Any] = list(outputs) if isinstance(outputs, Iterable) else [None]
     if not all(callable(getattr(output, "truncate", None)) for output in found):
-        msg = f"outputs={outputs!r:.80} must be several that can be cut off, like [series]"
-        raise TypeError(msg)
+        raise TypeError(
+            f"outputs={outputs!r:.80} must be several that can be cut off, like [series]"
+        )
     closed = next((output for output in found if getattr(output, "closed", False)), None)
     if closed is not None:
-        msg = f"{closed!r} is closed, so it cannot be cut off; make a new one"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"{closed!r} is closed, so it cannot be cut off; make a new one")
     return found
 
 
@@ -174,22 +168,20 @@ def check_empty(outputs: Iterable[Truncatable], directory: Path) -> None:
     """Raise ArgumentError if an output has snapshots although there is no checkpoint."""
     for output in outputs:
         if len(getattr(output, "times", ())):
-            msg = (
+            raise ArgumentError(
                 f"there is no checkpoint in {directory}, but {output!r} holds what a run wrote: is "
                 "this the right directory? To start anew, open the output with mode='w'"
             )
-            raise ArgumentError(msg)
 
 
 def check_continued(outputs: Iterable[Truncatable]) -> None:
     """Raise ArgumentError if an output was opened with mode "w", which drops earlier output."""
     for output in outputs:
         if getattr(output, "mode", "a") == "w":
-            msg = (
+            raise ArgumentError(
                 f"{output!r} was opened with mode='w', which drops what was written before, but "
                 "the run goes on from a checkpoint: use mode='a' for it, or mode='w' for both"
             )
-            raise ArgumentError(msg)
 
 
 def check_processes(ranks: Pencil, *given: object) -> None:
@@ -199,12 +191,10 @@ def check_processes(ranks: Pencil, *given: object) -> None:
     pencils = (thing.pencil if isinstance(thing, PencilArray) else thing for thing in things)
     found = [pencil for pencil in pencils if isinstance(pencil, Pencil)]
     if not found:
-        msg = "pass at least one field of these processes, or a pencil to load onto"
-        raise ArgumentError(msg)
+        raise ArgumentError("pass at least one field of these processes, or a pencil to load onto")
     for pencil in found:
         if not pencil.same_ranks(ranks):
-            msg = (
+            raise PencilMismatchError(
                 f"{pencil!r}\nis on other processes than the series of checkpoints; make a series "
                 "with comm=pencil.comm"
             )
-            raise PencilMismatchError(msg)

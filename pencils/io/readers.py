@@ -136,8 +136,9 @@ class Targets(NamedTuple):
         """Return the target of a field; raise ArgumentError if it has none."""
         target = self.named.get(name, self.default)
         if target is None:
-            msg = f"there is no place for {name!r}: it is neither in template nor in into; add it"
-            raise ArgumentError(msg)
+            raise ArgumentError(
+                f"there is no place for {name!r}: it is neither in template nor in into; add it"
+            )
         return target
 
 
@@ -155,11 +156,10 @@ def read_targets(
         pencils.append(template)
     for pencil in pencils:
         if pencil.size != size or not pencil.same_ranks(pencils[0]):
-            msg = (
+            raise PencilMismatchError(
                 f"template and into are on different processes:\n{pencil!r}\n{pencils[0]!r}\n"
                 "load them in calls of their own"
             )
-            raise PencilMismatchError(msg)
     return Targets(dict(sorted(named.items())), default)
 
 
@@ -167,11 +167,10 @@ def _read_template(template: object, halo: HaloLike | None, *, given: bool) -> d
     if isinstance(template, Pencil) or (template is None and given):
         return {}
     if not isinstance(template, Mapping):
-        msg = (
+        raise TypeError(
             "template must be a Pencil, or a mapping like {'u': u} of fields like those to load, "
             f"not {type(template).__name__}"
         )
-        raise TypeError(msg)
     targets = {}
     for name, thing in template.items():
         read_name(name)
@@ -190,18 +189,17 @@ def _read_into(into: object, names: list[str] | None) -> dict[str, PencilArray]:
         return {}
     if isinstance(into, PencilArray):
         if names is None or len(names) != 1:
-            msg = "to load into one field, name it: load(path, names='u', into=u)"
-            raise ArgumentError(msg)
+            raise ArgumentError("to load into one field, name it: load(path, names='u', into=u)")
         into = {names[0]: into}
     fields = into.values() if isinstance(into, Mapping) else [into]
     if not isinstance(into, Mapping) or not all(isinstance(u, PencilArray) for u in fields):
-        msg = f"into must be a PencilArray or a mapping like {{'u': u}}, not {into!r:.80}"
-        raise TypeError(msg)
+        raise TypeError(
+            f"into must be a PencilArray or a mapping like {{'u': u}}, not {into!r:.80}"
+        )
     for name, u in into.items():
         read_name(name)
         if not u.local.flags.writeable:
-            msg = f"into[{name!r}] is read-only, like the data it views; pass a copy"
-            raise ArgumentError(msg)
+            raise ArgumentError(f"into[{name!r}] is read-only, like the data it views; pass a copy")
     return dict(into)
 
 
@@ -211,33 +209,30 @@ def _match(pencil: Pencil, dataset: DatasetInfo, path: str) -> frozenset[int]:
     lead = len(points) - pencil.ndim
     if lead < 0 or lead != (dataset.components if dataset.components is not None else lead):
         axes = len(points) - (dataset.components or 0)
-        msg = (
+        raise CheckpointError(
             f"{dataset.name!r} in {path} has shape {points}, {axes} dimensions without "
             f"components; the pencil has {pencil.ndim}: load it onto one with {axes} dimensions"
         )
-        raise CheckpointError(msg)
     flags = dataset.singletons or (False,) * pencil.ndim
     singletons = set()
     for dim, (extent, wanted) in enumerate(zip(points[lead:], pencil.shape, strict=True)):
         if extent == 1 and (wanted != 1 or flags[dim]):
             singletons.add(dim)
         elif extent != wanted:
-            msg = (
+            raise CheckpointError(
                 f"{dataset.name!r} in {path} has shape {points}; on a pencil of shape "
                 f"{pencil.shape} dimension {dim} must have extent {wanted}, or 1 for a singleton"
             )
-            raise CheckpointError(msg)
     return frozenset(singletons)
 
 
 def _converted(dataset: DatasetInfo, dtype: np.dtype[Any], path: str) -> np.dtype[Any]:
     numbers = dataset.dtype.kind in _NUMBERS and dtype.kind in _NUMBERS
     if dataset.dtype != dtype and not (numbers and np.can_cast(dataset.dtype, dtype, "same_kind")):
-        msg = (
+        raise CheckpointError(
             f"{dataset.name!r} in {path} has dtype {dataset.dtype}, which {dtype} cannot hold; "
             "leave out dtype, or pass a wider one"
         )
-        raise CheckpointError(msg)
     return dtype
 
 
@@ -346,5 +341,4 @@ def _open_npy(path: str) -> ArrayLike:
     try:
         return np.lib.format.open_memmap(path, mode="r")
     except ValueError as error:
-        msg = f"cannot read {path}: {error}"
-        raise CheckpointError(msg) from None
+        raise CheckpointError(f"cannot read {path}: {error}") from None

@@ -67,8 +67,9 @@ def _first_manifest(path: str, entries: Iterable[DatasetInfo], raw: Iterable[Ext
     with CapturedFile(path) as file:
         size = end_of(file.peek(0, 96))
         if size is None:
-            msg = "this version of HDF5 begins files in another way than pencils expects"
-            raise RuntimeError(msg)
+            raise RuntimeError(
+                "this version of HDF5 begins files in another way than pencils expects"
+            )
         outside = sorted([END_FIELD, *raw])
         total = sum(page_digests(file, outside, 0, size).values()) % 2**64
     return Manifest({entry.name: Listed.of(entry) for entry in entries}, size, total, outside)

@@ -59,18 +59,19 @@ def read_signals(signals: object) -> list[int]:
     Raises TypeError or ArgumentError if one cannot be caught, or this is not the main thread.
     """
     if not isinstance(signals, Iterable):
-        msg = f"signals={signals!r} must be several, like (signal.SIGTERM,), or () for none"
-        raise TypeError(msg)
+        raise TypeError(
+            f"signals={signals!r} must be several, like (signal.SIGTERM,), or () for none"
+        )
     numbers = [_read_signal(number) for number in signals]
     if numbers and threading.current_thread() is not threading.main_thread():
-        msg = "signals reach the main thread only: work there, or pass signals=()"
-        raise ArgumentError(msg)
+        raise ArgumentError("signals reach the main thread only: work there, or pass signals=()")
     return list(dict.fromkeys(numbers))
 
 
 def _read_signal(signal_: object) -> int:
     number = to_int(signal_)
     if number not in signal.valid_signals() or number in _NEVER_CAUGHT:
-        msg = f"{signal_!r} in signals is no signal that can be caught, like signal.SIGTERM"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"{signal_!r} in signals is no signal that can be caught, like signal.SIGTERM"
+        )
     return number

@@ -201,12 +201,10 @@ def _fill(entries: tuple[object, ...], ndim: int) -> list[object]:
     """Expand Ellipsis and missing trailing axes to full slices."""
     ellipses = [i for i, entry in enumerate(entries) if entry is Ellipsis]
     if len(ellipses) > 1:
-        msg = "an index can only have one Ellipsis (...)"
-        raise IndexError(msg)
+        raise IndexError("an index can only have one Ellipsis (...)")
     given = len(entries) - len(ellipses)
     if given > ndim:
-        msg = f"{given} indices for an array of {ndim} dimensions"
-        raise IndexError(msg)
+        raise IndexError(f"{given} indices for an array of {ndim} dimensions")
     at = ellipses[0] if ellipses else given
     full: list[object] = [slice(None)] * (ndim - given)
     return [*entries[:at], *full, *entries[at + len(ellipses) :]]
@@ -217,19 +215,17 @@ def _to_range(entry: object, extent: int, axis: int) -> range:
         return range(extent)[entry]
     at = to_int(entry)
     if at is None:
-        msg = (
+        raise TypeError(
             f"global indices are integers, slices and Ellipsis, not {type(entry).__name__}; "
             "index u.local for anything else of the local block"
         )
-        raise TypeError(msg)
     if not -extent <= at < extent:
-        msg = (
+        raise IndexError(
             f"index {at} is out of bounds for axis {axis} with global size {extent}; "
             f"use {-extent}..{extent - 1}"
             if extent
             else f"index {at} is out of bounds for axis {axis}, which has no points"
         )
-        raise IndexError(msg)
     at %= extent
     return range(at, at + 1)
 

@@ -75,8 +75,9 @@ def build_layout(
 def _read_shape(shape: object) -> tuple[int, ...]:
     extents = as_ints("shape", shape)
     if not extents or min(extents) < 0:
-        msg = f"shape={extents} must have at least one dimension and no negative extent"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"shape={extents} must have at least one dimension and no negative extent"
+        )
     return extents
 
 
@@ -85,8 +86,7 @@ def _read_decomp(decomp: object, ndim: int) -> tuple[int, ...]:
         return tuple(range(max(1, ndim - 1)))
     dims = as_dims("decomp", decomp, ndim)
     if not dims:
-        msg = "decomp=() decomposes nothing; name at least one dimension"
-        raise ArgumentError(msg)
+        raise ArgumentError("decomp=() decomposes nothing; name at least one dimension")
     return dims
 
 
@@ -99,11 +99,10 @@ def _read_grid(
 ) -> tuple[int, ...]:
     wanted = (0,) * len(decomp) if grid is None else as_ints("grid", grid)
     if len(wanted) != len(decomp) or min(wanted) < 0:
-        msg = (
+        raise ArgumentError(
             f"grid={wanted} must give the number of processes (0 = choose) for each of the "
             f"{len(decomp)} decomposed dimensions {decomp}; decomp= decomposes others"
         )
-        raise ArgumentError(msg)
     chosen = [specs[dim] for dim in decomp]
     explicit = [0 if isinstance(spec, str) else len(spec) - 1 for spec in chosen]
     fixed = [w or e for w, e in zip(wanted, explicit, strict=True)]
@@ -116,8 +115,9 @@ def _read_order(order: object, ndim: int) -> tuple[int, ...]:
         return tuple(range(ndim))
     dims = as_dims("order", order, ndim)
     if len(dims) != ndim:
-        msg = f"order={dims} must name each of the {ndim} dimensions once, slowest first"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"order={dims} must name each of the {ndim} dimensions once, slowest first"
+        )
     return dims
 
 
@@ -126,8 +126,9 @@ def _read_periodic(periodic: object, ndim: int) -> tuple[bool, ...]:
     if len(flags) == 1 and flags[0] is periodic:
         flags *= ndim
     if len(flags) != ndim or any(flag not in (True, False) for flag in flags):
-        msg = f"periodic={periodic!r} must be one boolean or one for each of {ndim} dimensions"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"periodic={periodic!r} must be one boolean or one for each of {ndim} dimensions"
+        )
     return tuple(map(bool, flags))
 
 
@@ -138,11 +139,10 @@ def _read_splits(splits: object, ndim: int) -> list[SplitSpec]:
     elif ndim == 1 and len(specs) != 1 and all(to_int(item) is not None for item in specs):
         specs = [specs]
     if len(specs) != ndim:
-        msg = (
+        raise ArgumentError(
             f"splits={splits!r} must be one rule or one entry for each of {ndim} dimensions; "
             f"{_ALLOWED_SPLITS}"
         )
-        raise ArgumentError(msg)
     return [_read_split(spec) for spec in specs]
 
 
@@ -152,8 +152,7 @@ def _read_split(spec: object) -> SplitSpec:
     if not isinstance(spec, str):
         return Split.from_bounds(as_ints("splits", spec)).table
     if spec not in RULES:
-        msg = f"split rule {spec!r} is unknown; {_ALLOWED_SPLITS}"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"split rule {spec!r} is unknown; {_ALLOWED_SPLITS}")
     return spec
 
 
@@ -161,11 +160,10 @@ def _make_split(dim: int, points: int, parts: int, spec: SplitSpec) -> Split:
     if isinstance(spec, str):
         return Split(points, parts, cast("Rule", spec))
     if len(spec) != parts + 1 or spec[-1] != points:
-        msg = (
+        raise ArgumentError(
             f"splits of dimension {dim} must be {parts + 1} bounds from 0 to {points} "
             f"({parts} processes along it), got {spec!r}"
         )
-        raise ArgumentError(msg)
     return Split.from_bounds(spec)
 
 
@@ -222,11 +220,10 @@ def choose_grid(
 
     best = min(factorizations(ranks, wanted), key=cost, default=None)
     if best is None:
-        msg = (
+        raise ArgumentError(
             f"grid {wanted} cannot hold {ranks} processes: the product of its entries must be "
             f"{ranks} (0 leaves an entry open; explicit splits fix it)"
         )
-        raise ArgumentError(msg)
     return best
 
 

@@ -24,8 +24,9 @@ def check_64_bits(name: str, numbers: Sequence[int]) -> None:
     """Raise an ArgumentError if one of the integers has more than 64 bits."""
     if numbers and not -MOST <= min(numbers) <= max(numbers) <= MOST:
         # Python refuses to print very long ones.
-        msg = f"{name} holds an integer of more than 64 bits; the largest possible one is {MOST}"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"{name} holds an integer of more than 64 bits; the largest possible one is {MOST}"
+        )
 
 
 def as_int(name: str, value: object, *, least: int | None = None) -> int:
@@ -36,8 +37,7 @@ def as_int(name: str, value: object, *, least: int | None = None) -> int:
         raise TypeError(msg if least is None else f"{msg}, at least {least}")
     check_64_bits(name, [number])
     if least is not None and number < least:
-        msg = f"{name}={number} must be at least {least}"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"{name}={number} must be at least {least}")
     return number
 
 
@@ -50,8 +50,9 @@ def as_ints(name: str, values: object) -> tuple[int, ...]:
     for item in items_of(values):
         number = to_int(item)
         if number is None:
-            msg = f"{name}={values!r} must be an integer or a sequence of them, not {item!r}"
-            raise TypeError(msg)
+            raise TypeError(
+                f"{name}={values!r} must be an integer or a sequence of them, not {item!r}"
+            )
         numbers.append(number)
     check_64_bits(name, numbers)
     return tuple(numbers)
@@ -61,8 +62,7 @@ def as_rank(name: str, value: object, size: int) -> int:
     """Return the number of one of `size` ranks as a Python int."""
     ranks = as_ints(name, value)
     if len(ranks) != 1 or not 0 <= ranks[0] < size:
-        msg = f"{name}={value} is not one of the ranks 0..{size - 1}"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"{name}={value} is not one of the ranks 0..{size - 1}")
     return ranks[0]
 
 
@@ -70,15 +70,13 @@ def as_dims(name: str, values: object, ndim: int) -> tuple[int, ...]:
     """Return distinct dimension numbers in ``[-ndim, ndim)`` as non-negative ones."""
     given = as_ints(name, values)
     if any(not -ndim <= dim < ndim for dim in given):
-        msg = (
+        raise ArgumentError(
             f"{name}={given} names a dimension outside 0..{ndim - 1} "
             f"(or -{ndim}..-1, counted from the end)"
         )
-        raise ArgumentError(msg)
     dims = tuple(dim % ndim for dim in given)
     if len(set(dims)) < len(dims):
-        msg = f"{name}={given} names a dimension twice; name each at most once"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"{name}={given} names a dimension twice; name each at most once")
     return dims
 
 
@@ -86,8 +84,7 @@ def as_dim(name: str, value: object, ndim: int) -> int:
     """Return one dimension number in ``[-ndim, ndim)`` as a non-negative one."""
     dims = as_dims(name, value, ndim)
     if len(dims) != 1:
-        msg = f"{name}={value!r} must be one dimension"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"{name}={value!r} must be one dimension")
     return dims[0]
 
 

@@ -157,8 +157,7 @@ class Layout:
             If the index lies outside ``[0, shape)``.
         """
         if len(index) != self.ndim or tuple(index) not in Box.of_shape(self.shape):
-            msg = f"index {tuple(index)} is outside the global shape {self.shape}"
-            raise IndexError(msg)
+            raise IndexError(f"index {tuple(index)} is outside the global shape {self.shape}")
         return self.rank([split.owner(i) for split, i in zip(self.splits, index, strict=True)])
 
     def neighbor(self, rank: int, offset: Sequence[int]) -> int | None:

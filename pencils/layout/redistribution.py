@@ -63,8 +63,9 @@ def redistribution(
      (1, (slice(0, 2, None), slice(3, 6, None)))]
     """
     if source.shape != target.shape:
-        msg = f"cannot redistribute shape {source.shape} to shape {target.shape}; make them equal"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"cannot redistribute shape {source.shape} to shape {target.shape}; make them equal"
+        )
     sends = [] if source_rank is None else list(_sends(source, target, source_rank))
     recvs = [] if target_rank is None else list(_recvs(source, target, target_rank))
     return sends, recvs

@@ -69,11 +69,10 @@ class Split:
         bounds = tuple(table)
         rising = all(low <= high for low, high in pairwise(bounds))
         if bounds[1:] == () or bounds[0] != 0 or not rising:
-            msg = (
+            raise ArgumentError(
                 f"bounds {bounds!r} must start at 0, end at the number of points and never "
                 "decrease, like (0, 3, 3, 8) for three blocks"
             )
-            raise ArgumentError(msg)
         return cls(bounds[-1], len(bounds) - 1, "bounds", bounds)
 
     @property

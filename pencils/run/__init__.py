@@ -87,8 +87,9 @@ class _Program(argparse.Action):
 def _seconds(text: str) -> float:
     seconds = float(text)
     if not 0 < seconds < float("inf"):
-        msg = f"--timeout and {TIMEOUT} are positive numbers of seconds, not {text}"
-        raise argparse.ArgumentTypeError(msg)
+        raise argparse.ArgumentTypeError(
+            f"--timeout and {TIMEOUT} are positive numbers of seconds, not {text}"
+        )
     return seconds
 
 

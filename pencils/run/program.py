@@ -55,8 +55,7 @@ def _script(name: str, path: str) -> tuple[CodeType, dict[str, object]]:
     try:
         data = loader.get_data(path)
     except OSError as error:
-        msg = f"cannot open {name}: {error.strerror}"
-        raise NoProgramError(msg) from None
+        raise NoProgramError(f"cannot open {name}: {error.strerror}") from None
     code = (
         loader.get_code("__main__") if compiled else compile(data, path, "exec", dont_inherit=True)
     )
@@ -67,8 +66,7 @@ def _archive(name: str, finder: Any) -> tuple[CodeType, dict[str, object]]:
     """Find ``__main__.py`` in a folder or a zip file."""
     spec = finder.find_spec("__main__")
     if spec is None or spec.loader is None:
-        msg = f"cannot run {name}: there is no __main__.py in it"
-        raise NoProgramError(msg)
+        raise NoProgramError(f"cannot run {name}: there is no __main__.py in it")
     names = {"__file__": spec.origin, "__loader__": spec.loader, "__spec__": spec}
     return spec.loader.get_code("__main__"), {**names, "__package__": ""}
 
@@ -84,5 +82,4 @@ def _check_module(name: str) -> None:
             raise
         spec = None
     if spec is None:
-        msg = f"no module named {name} that can be run"
-        raise NoProgramError(msg)
+        raise NoProgramError(f"no module named {name} that can be run")

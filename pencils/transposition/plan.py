@@ -299,8 +299,9 @@ class Transposition(Plan[PreparedExchange]):
         sources = list(us)
         targets: list[PencilArray | None] = [None] * len(sources) if outs is None else list(outs)
         if len(sources) != len(targets):
-            msg = f"batch() got {len(sources)} fields to move, but {len(targets)} to fill"
-            raise ArgumentError(msg)
+            raise ArgumentError(
+                f"batch() got {len(sources)} fields to move, but {len(targets)} to fill"
+            )
         key = tuple(map(id, (*sources, *targets)))
         bound = self._found(key)
         if bound is None:

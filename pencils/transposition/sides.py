@@ -88,8 +88,7 @@ def agree_on_sides(
         for (name, side), some in sides
     )
     if here.layout.shape != there.layout.shape:
-        msg = f"both pencils must have the same global shape:\n{here}\n{there}"
-        raise PencilMismatchError(msg)
+        raise PencilMismatchError(f"both pencils must have the same global shape:\n{here}\n{there}")
     return topology, (here, there)
 
 
@@ -111,8 +110,9 @@ def check_pair(source: Pencil, target: Pencil) -> None:
     if source.shape != target.shape or not source.same_ranks(target):
         what = "shape" if source.shape != target.shape else "processes in the same order"
         hint = "" if source.shape != target.shape else "; a Transposition can move between others"
-        msg = f"both pencils must have the same global {what}{hint}:\n{source!r}\n{target!r}"
-        raise PencilMismatchError(msg)
+        raise PencilMismatchError(
+            f"both pencils must have the same global {what}{hint}:\n{source!r}\n{target!r}"
+        )
 
 
 def _as_side(name: str, pencil: object, topology: Topology) -> Side | None:
@@ -120,17 +120,15 @@ def _as_side(name: str, pencil: object, topology: Topology) -> Side | None:
     if pencil is None:
         return None
     if not isinstance(pencil, Pencil):
-        msg = f"{name} must be a Pencil, not {type(pencil).__name__}"
-        raise TypeError(msg)
+        raise TypeError(f"{name} must be a Pencil, not {type(pencil).__name__}")
     if pencil.topology is topology or congruent(pencil.topology.comm, topology.comm):
         return Side.of(pencil)
     members = translate(pencil.topology.comm, topology.comm)
     if members is None:
-        msg = (
+        raise PencilMismatchError(
             f"{name} has processes that are not among those of the plan; pass comm=, a "
             f"communicator that has the processes of both pencils:\n{pencil!r}"
         )
-        raise PencilMismatchError(msg)
     return Side.of(pencil, members)
 
 
@@ -139,19 +137,22 @@ def _share_side(name: str, side: Side | None, topology: Topology) -> Side:
     comm = topology.comm
     first = topology.first_of(present=side is not None)
     if first is None:
-        msg = f"{name} must be a Pencil on the processes that have a part in it, but is None on all"
-        raise TypeError(msg)
+        raise TypeError(
+            f"{name} must be a Pencil on the processes that have a part in it, but is None on all"
+        )
     layout: Layout
     members: tuple[int, ...] | None
     mine = None if side is None else (side.layout, side.members)
     layout, members = comm.bcast(mine, first)
     with agreed(comm, "Transposition"):
         if side is not None and mine != (layout, members):
-            msg = f"{name} is Pencil({side.layout}), but Pencil({layout}) on rank {first}"
-            raise PencilMismatchError(msg)
+            raise PencilMismatchError(
+                f"{name} is Pencil({side.layout}), but Pencil({layout}) on rank {first}"
+            )
         if side is None and (members is None or comm.rank in members):
-            msg = f"{name} must be a Pencil, not None, on a process that has a part in it"
-            raise TypeError(msg)
+            raise TypeError(
+                f"{name} must be a Pencil, not None, on a process that has a part in it"
+            )
     return Side(layout, None, members) if side is None else side
 
 

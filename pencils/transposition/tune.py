@@ -163,15 +163,16 @@ def tune(
 def _checked(pencils: Sequence[Pencil], *, grids: bool) -> list[Pencil]:
     given = as_pencils(pencils)
     if len(given) == 1:
-        msg = "tune() needs two pencils or more to move fields between, not 1"
-        raise ArgumentError(msg)
+        raise ArgumentError("tune() needs two pencils or more to move fields between, not 1")
     for pencil in given:
         if pencil.shape != given[0].shape:
-            msg = f"all pencils must have the same global shape:\n{pencil!r}\n{given[0]!r}"
-            raise PencilMismatchError(msg)
+            raise PencilMismatchError(
+                f"all pencils must have the same global shape:\n{pencil!r}\n{given[0]!r}"
+            )
         if grids and len(pencil.grid) != len(given[0].grid):
-            msg = "grids=True needs pencils that all decompose the same number of dimensions"
-            raise ArgumentError(msg)
+            raise ArgumentError(
+                "grids=True needs pencils that all decompose the same number of dimensions"
+            )
     return given
 
 

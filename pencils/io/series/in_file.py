@@ -322,16 +322,16 @@ class OneFile:
             found = dataset.get_chunk_info_by_coord((dataset.shape[0] - 1, *at))
             starts.append(found.byte_offset)
         if min(starts) < self._record.stop:
-            msg = "this version of HDF5 allocates chunks in another way than pencils expects"
-            raise RuntimeError(msg)
+            raise RuntimeError(
+                "this version of HDF5 allocates chunks in another way than pencils expects"
+            )
         return FileBlocks(tuple(starts), prod(chunk) * column.dtype.itemsize)
 
     def _check_alone(self) -> None:
         if self._read_head() != self._head:
-            msg = (
+            raise CheckpointError(
                 f"{self.path} was changed by another process; make a new TimeSeries to continue it"
             )
-            raise CheckpointError(msg)
 
     def _read_head(self) -> bytes:
         handle = open_regular(self.path)

@@ -77,8 +77,9 @@ class InFolder:
         with agreed(self._comm, "append"):
             bad = next((name for name in fields if "%" in name), None)
             if bad is not None:  # virtual datasets put numbers there
-                msg = f"{bad!r} cannot name a field with storage='files'; leave out the '%'"
-                raise ArgumentError(msg)
+                raise ArgumentError(
+                    f"{bad!r} cannot name a field with storage='files'; leave out the '%'"
+                )
             self._check_alone()
         contents = {**fields, **{name: decode(value) for name, value in values.items()}}
         if fields:
@@ -123,11 +124,10 @@ class InFolder:
             return self._start_beside(attrs) if mode == "w" else self._continue()
         other = min(self._folder.glob("*.h5"), default=None)
         if other is not None:
-            msg = (
+            raise CheckpointError(
                 f"{self._folder} holds {other.name} but no index.h5, so it is no series; choose an "
                 "empty folder"
             )
-            raise CheckpointError(msg)
         state = SeriesState(dict(attrs))
         self._write_index(state)
         return state
@@ -182,11 +182,10 @@ class InFolder:
 
     def _check_alone(self) -> None:
         if self.state is not None and _identity(self.path) != self._seen:
-            msg = (
+            raise CheckpointError(
                 f"another process has written to {self.path}; let one program at a time append "
                 "to a series, and make a new TimeSeries to continue it"
             )
-            raise CheckpointError(msg)
 
 
 def _name(run: int, number: int) -> str:

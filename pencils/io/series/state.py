@@ -96,8 +96,9 @@ class SeriesState:
         labels = {label for column in given.values() for label in column.labels}
         taken = (labels | coordinates.keys()) & (given.keys() | {TIME})
         if taken:
-            msg = f"{min(taken)!r} names a dimension of the grid, so it cannot be a field; rename"
-            raise ArgumentError(msg)
+            raise ArgumentError(
+                f"{min(taken)!r} names a dimension of the grid, so it cannot be a field; rename"
+            )
         times = Column(TIME, (), np.dtype(float), attrs={_VALUE: "numpy"})
         names = [column.name for column in given.values() if column.is_field and summed]
         sums = [Column(SUMS + name, (), np.dtype(np.uint64)) for name in names]
@@ -112,18 +113,21 @@ class SeriesState:
         own = {name for name in self.columns if name != TIME and not name.startswith(SUMS)}
         for names, what in ((own - given.keys(), "misses"), (given.keys() - own, "has besides")):
             if names:
-                msg = f"the series holds {sorted(own)}; what is appended {what} {sorted(names)}"
-                raise ArgumentError(msg)
+                raise ArgumentError(
+                    f"the series holds {sorted(own)}; what is appended {what} {sorted(names)}"
+                )
         for name, column in given.items():
             for what in ("shape", "dtype", "is_field", "selection"):
                 old, new = getattr(self.columns[name], what), getattr(column, what)
                 if old != new:
-                    msg = f"{name!r} has {what} {old} in the series, what is appended has {new}"
-                    raise ArgumentError(msg)
+                    raise ArgumentError(
+                        f"{name!r} has {what} {old} in the series, what is appended has {new}"
+                    )
         for name, points in coordinates.items():
             if not np.array_equal(self.coordinates.get(name, points[:0]), points):
-                msg = f"the coordinate {name!r} of the grid differs from that in the series"
-                raise ArgumentError(msg)
+                raise ArgumentError(
+                    f"the coordinate {name!r} of the grid differs from that in the series"
+                )
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -168,8 +172,9 @@ def read_samples(fields: Any, ranks: Pencil) -> tuple[Selected, dict[str, Stored
     names = read_fields(fields)
     for name in names:
         if name == TIME or name.startswith(RESERVED):
-            msg = f"{name!r} cannot be the name of a field of a series; the series itself uses it"
-            raise ArgumentError(msg)
+            raise ArgumentError(
+                f"{name!r} cannot be the name of a field of a series; the series itself uses it"
+            )
     check_groups(sorted([*names, TIME]))
     selected, values = {}, {}
     for name in names:
@@ -185,12 +190,12 @@ def read_samples(fields: Any, ranks: Pencil) -> tuple[Selected, dict[str, Stored
 
 def _read_selection(name: str, u: PencilArray, key: Any, ranks: Pencil) -> Selection:
     if u.pencil.size != ranks.size or not u.pencil.same_ranks(ranks):
-        msg = f"fields[{name!r}] is on other processes than the series:\n{u.pencil!r}"
-        raise PencilMismatchError(msg)
+        raise PencilMismatchError(
+            f"fields[{name!r}] is on other processes than the series:\n{u.pencil!r}"
+        )
     selection = Selection.from_key(key, u.shape)
     if any(kept.step < 0 for kept in selection.ranges):
-        msg = f"fields[{name!r}] is selected backwards; use positive steps"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"fields[{name!r}] is selected backwards; use positive steps")
     return selection
 
 
@@ -199,11 +204,10 @@ def _read_value(name: str, value: object) -> Stored:
     with suppress(TypeError):
         stored = encode(value)
     if stored is None or stored.kind not in _NUMBERS:
-        msg = (
+        raise TypeError(
             f"fields[{name!r}] is a {type(value).__name__}; a series takes PencilArrays, (field, "
             "selection) pairs, numbers and NumPy arrays"
         )
-        raise TypeError(msg)
     return stored
 
 
@@ -256,8 +260,9 @@ def describe_columns(
         columns.append(column)
         twice = own.keys() & coordinates.keys()
         if twice:
-            msg = f"two fields would have a coordinate {min(twice)!r} of their own; rename one"
-            raise ArgumentError(msg)
+            raise ArgumentError(
+                f"two fields would have a coordinate {min(twice)!r} of their own; rename one"
+            )
         coordinates |= own
     return sorted(columns, key=lambda column: column.name), coordinates
 

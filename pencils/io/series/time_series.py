@@ -271,25 +271,23 @@ class TimeSeries(CollectiveBlock):
 
     def _check_open(self) -> None:
         if self._closed:
-            msg = f"{self!r} is closed; make a new TimeSeries to continue it"
-            raise ArgumentError(msg)
+            raise ArgumentError(f"{self!r} is closed; make a new TimeSeries to continue it")
         state = self._storage.state
         if state is not None and not state.whole:
-            msg = f"writing to {self.path} failed before; make a new TimeSeries to continue it"
-            raise CheckpointError(msg)
+            raise CheckpointError(
+                f"writing to {self.path} failed before; make a new TimeSeries to continue it"
+            )
 
     def _read_time(self, time: object) -> float:
         now = _read_number(time)
         if math.isinf(now):
-            msg = f"time={time!r} must be finite"
-            raise ArgumentError(msg)
+            raise ArgumentError(f"time={time!r} must be finite")
         if self._times and now <= self._times[-1]:
-            msg = (
+            raise ArgumentError(
                 f"time={now} is not later than the last snapshot, at {self._times[-1]}, in "
                 f"{self.path}: TimeSeries(path, mode='w') starts anew, and truncate(time) drops "
                 "what a resumed run writes again"
             )
-            raise ArgumentError(msg)
         return now
 
     def _compare(self, columns: Sequence[Column], coordinates: Mapping[str, Array]) -> None:
@@ -319,38 +317,38 @@ def _find_ranks(grid: object, comm: MPI.Intracomm | None) -> Pencil | None:
 
 def _check_comm(grid: LocalGrid | None, comm: MPI.Intracomm | None) -> None:
     if grid is not None and comm is not None and not congruent(user_comm(comm), grid.pencil.comm):
-        msg = "comm holds other processes than the grid; leave one of them out"
-        raise PencilMismatchError(msg)
+        raise PencilMismatchError("comm holds other processes than the grid; leave one of them out")
 
 
 def _read_saving(saving: object, storage: str) -> dict[str, Any]:
     if storage not in ("file", "files"):
-        msg = f"storage={storage!r} must be 'file', or 'files' for one of each snapshot"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"storage={storage!r} must be 'file', or 'files' for one of each snapshot"
+        )
     if saving is None:
         return {}
     if not isinstance(saving, Mapping) or storage == "file":
-        msg = f"saving={saving!r} must be a mapping, of arguments of save() for storage='files'"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"saving={saving!r} must be a mapping, of arguments of save() for storage='files'"
+        )
     taken = sorted(_OWN & saving.keys())
     if taken:
-        msg = f"saving={saving!r} may not have {taken[0]!r}, which the series itself decides on"
-        raise ArgumentError(msg)
+        raise ArgumentError(
+            f"saving={saving!r} may not have {taken[0]!r}, which the series itself decides on"
+        )
     signature(save).bind("", {}, **saving)
     return dict(saving)
 
 
 def _read_number(time: object) -> float:
     if isinstance(time, bool | np.bool_):
-        msg = f"time={time!r} must be a real number"
-        raise TypeError(msg)
+        raise TypeError(f"time={time!r} must be a real number")
     try:
         number = read_facts(None, time).get("time", math.nan)
     except OverflowError:
         number = math.nan
     if math.isnan(number):
-        msg = f"time={time!r:.80} must be a real number that float can hold"
-        raise ArgumentError(msg)
+        raise ArgumentError(f"time={time!r:.80} must be a real number that float can hold")
     return float(number)
 
 

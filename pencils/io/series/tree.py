@@ -123,8 +123,9 @@ def read_tree(path: str, file: Any) -> SeriesState:
     if version is None:
         raise no_series(path)
     if version > _VERSION:
-        msg = f"{path} is a series of version {version}, written by a newer pencils; install that"
-        raise CheckpointError(msg)
+        raise CheckpointError(
+            f"{path} is a series of version {version}, written by a newer pencils; install that"
+        )
     attrs = {name: file.attrs[name] for name in file.attrs if not name.startswith(RESERVED)}
     state = SeriesState({name: value for name, value in attrs.items() if name not in _OF_SCALES})
     for name in sorted(
