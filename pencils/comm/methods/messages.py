@@ -4,79 +4,40 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from pencils.comm import memory
 from pencils.comm.memory import Bytes, byte_chunks, round_up
 from pencils.comm.methods.method import Array, ChunkPlan, Method, PreparedMethod
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import PackPlan, Unpacker, no_op, prepare_copies
-from pencils.comm.shared_memory import Buffers
 
 TAG = 1
+
+
+# For each message: the rank, the blocks, and whether it is sent or received without packing.
+_ByMessage: TypeAlias = list[tuple[int, list[Array], bool]]
 
 
 class _Requests:
     """Persistent requests for messages in one buffer, with what packs or unpacks them.
 
     Small buffers make one batch, which needs fewer calls of MPI. Each message of a large buffer is
-    a batch of its own: one is packed, or unpacked, while others are on their way.
-    """
-
-    def __init__(
-        self, buffer: Bytes, each: list[tuple[list[MPI.Prequest], Callable[[], None]]]
-    ) -> None:
-        self.buffer = buffer
-        self.all = [request for requests, _ in each for request in requests]
-        self.batches = [(self.all, [copies for _, copies in each])]
-        if buffer.nbytes >= memory.ALONE:
-            self.batches = [(requests, [copies]) for requests, copies in each]
-        self.free = weakref.finalize(self, _free, self.all)
-
-
-class _Direction:
-    """All messages of one direction, and their requests in the buffer of the latest call.
-
-    `init` makes a persistent request of a buffer, a rank and a tag, and `copy` prepares to pack, or
-    unpack, pairs of a block of an array and one of the buffer. `in_place`: contiguous blocks that
-    are sent alone need no buffer.
+    a batch of its own: one is packed, or unpacked, while others are on their way. `init` makes a
+    request of a buffer, a rank and a tag, and `copy` prepares to pack, or unpack, pairs of a block
+    of an array and one of the buffer.
     """
 
     def __init__(
         self,
-        pairs: Sequence[tuple[PackPlan, Array]],
-        method: Messages,
+        buffer: Bytes,
+        messages: _ByMessage,
         init: Callable[[Bytes, int, int], MPI.Prequest],
         copy: Unpacker,
-        *,
-        in_place: bool,
     ) -> None:
-        self._method = method
-        self._init = init
-        self._copy = copy
-        self.messages = [
-            (peer, views, in_place and len(views) == 1 and views[0].flags.c_contiguous)
-            for peer, views in _by_message(pairs)
-        ]
-        packed = [views for _, views, alone in self.messages if not alone]
-        self.nbytes = sum(round_up(view.nbytes) for views in packed for view in views)
-        self._latest: _Requests | None = None
-
-    def requests(self, buffers: Buffers) -> _Requests:
-        """Take a buffer and its requests: the same ones as before if that buffer is idle."""
-        latest = self._latest
-        buffer = buffers.take(self.nbytes, None if latest is None else latest.buffer)
-        if latest is None or latest.buffer is not buffer:
-            latest = self._latest = self._make_requests(buffer)
-            self._method.requests.add(latest)
-        return latest
-
-    def is_ready(self, buffers: Buffers) -> bool:
-        """Whether `requests` allocates nothing."""
-        return self._latest is not None and buffers.has(self._latest.buffer)
-
-    def _make_requests(self, buffer: Bytes) -> _Requests:
+        self.buffer = buffer
         each, end = [], 0
-        for peer, views, alone in self.messages:
+        for peer, views, alone in messages:
             data, copies = views[0], no_op
             if not alone:
                 windows, start = [], round_up(end)
@@ -84,13 +45,16 @@ class _Direction:
                     at, end = round_up(end), round_up(end) + view.nbytes
                     windows.append(buffer[at:end].view(view.dtype).reshape(view.shape))
                 data = buffer[start:end]
-                copies = self._copy(list(zip(views, windows, strict=True)))
-            requests = [self._init(part, peer, TAG) for part in byte_chunks(data)]
-            each.append((requests, copies))
-        return _Requests(buffer, each)
+                copies = copy(list(zip(views, windows, strict=True)))
+            each.append(([init(part, peer, TAG) for part in byte_chunks(data)], copies))
+        self.all = [request for requests, _ in each for request in requests]
+        self.batches = [(self.all, [copies for _, copies in each])]
+        if buffer.nbytes >= memory.ALONE:
+            self.batches = [(requests, [copies]) for requests, copies in each]
+        self.free = weakref.finalize(self, _free, self.all)
 
 
-def _by_message(pairs: Sequence[tuple[PackPlan, Array]]) -> list[tuple[int, list[Array]]]:
+def _by_message(pairs: Sequence[tuple[PackPlan, Array]], *, in_place: bool) -> _ByMessage:
     """Group blocks by message, with equal results on both sides, because only sizes decide."""
     messages: list[tuple[int, list[Array]]] = []
     small: dict[int, list[Array]] = {}
@@ -103,7 +67,14 @@ def _by_message(pairs: Sequence[tuple[PackPlan, Array]]) -> list[tuple[int, list
                 small[peer] = []
                 messages.append((peer, small[peer]))
             small[peer].append(view)
-    return messages
+    return [
+        (peer, views, in_place and len(views) == 1 and views[0].flags.c_contiguous)
+        for peer, views in messages
+    ]
+
+
+def _buffer_size(messages: _ByMessage) -> int:
+    return sum(round_up(view.nbytes) for _, views, alone in messages if not alone for view in views)
 
 
 def _pack(pairs: Sequence[tuple[Array, Array]]) -> Callable[[], None]:
@@ -118,6 +89,8 @@ def _free(requests: Sequence[MPI.Prequest]) -> None:
 
 
 class _PreparedMessages(PreparedMethod):
+    """Messages of the arrays of a call, and their requests in the buffers of the latest call."""
+
     def __init__(
         self,
         method: Messages,
@@ -127,21 +100,24 @@ class _PreparedMessages(PreparedMethod):
         aliased: bool,
     ) -> None:
         plan, comm = method.plan, method.comm
-        self._buffers = plan.buffers
-        in_place = not aliased
-        sends, recvs = plan.sends_of(sources), plan.recvs_of(targets)
-        self._sends = _Direction(sends, method, comm.Send_init, _pack, in_place=in_place)
-        in_place = in_place and plan.unpack is prepare_copies
-        self._recvs = _Direction(recvs, method, comm.Recv_init, plan.unpack, in_place=in_place)
-        self._idle = not (self._recvs.messages or self._sends.messages)
-        self.nbytes = max(self._recvs.nbytes, self._sends.nbytes)
+        self._method, self._buffers = method, plan.buffers
+        # Contiguous blocks that are sent alone need no buffer, unless they may be overwritten.
+        unpacked = not aliased and plan.unpack is prepare_copies
+        recvs = _by_message(plan.recvs_of(targets), in_place=unpacked)
+        sends = _by_message(plan.sends_of(sources), in_place=not aliased)
+        self._sides = (recvs, comm.Recv_init, plan.unpack), (sends, comm.Send_init, _pack)
+        self._sizes = _buffer_size(recvs), _buffer_size(sends)
+        self._latest: tuple[_Requests, _Requests] | None = None
+        self._idle = not (recvs or sends)
+        self.nbytes = max(self._sizes)
 
     def reserve(self) -> None:
         """Allocate buffers and make requests."""
-        directions = self._recvs, self._sends
-        if self._idle or all(direction.is_ready(self._buffers) for direction in directions):
+        latest = self._latest
+        ready = latest and all(self._buffers.has(requests.buffer) for requests in latest)
+        if self._idle or ready:
             return
-        for requests in [direction.requests(self._buffers) for direction in directions]:
+        for requests in self._requests():
             self._buffers.give(requests.buffer)
 
     def start(self) -> Callable[[], None]:
@@ -152,7 +128,7 @@ class _PreparedMessages(PreparedMethod):
         """
         if self._idle:
             return no_op
-        recvs, sends = self._recvs.requests(self._buffers), self._sends.requests(self._buffers)
+        recvs, sends = self._requests()
         MPI.Prequest.Startall(recvs.all)
         for requests, packs in sends.batches:
             for pack in packs:
@@ -169,6 +145,19 @@ class _PreparedMessages(PreparedMethod):
             self._buffers.give(recvs.buffer)
 
         return complete
+
+    def _requests(self) -> tuple[_Requests, _Requests]:
+        """Take buffers, and requests in them: the same ones as before if their buffer is idle."""
+        recvs, sends = self._latest or (None, None)
+        self._latest = self._take(0, recvs), self._take(1, sends)
+        return self._latest
+
+    def _take(self, side: int, latest: _Requests | None) -> _Requests:
+        buffer = self._buffers.take(self._sizes[side], None if latest is None else latest.buffer)
+        if latest is None or latest.buffer is not buffer:
+            latest = _Requests(buffer, *self._sides[side])
+            self._method.requests.add(latest)
+        return latest
 
 
 class Messages(Method):
