@@ -12,6 +12,7 @@ from hypothesis import settings
 from mpi4py import MPI
 
 A_DOZEN = 12
+MANY = 4  # ranks
 ALL = False  # set from the command line before any test module is imported
 
 
@@ -20,7 +21,7 @@ def thin(items):
 
     All cases of a test with up to a dozen cases run. On one process, a test that also runs on three
     ranks runs in one case. Values are combined differently for each test of a module, and for each
-    number of ranks.
+    number of ranks. On more than four ranks, which share few cores, every second case runs.
     """
     tests = defaultdict(list)
     for item in items:
@@ -29,12 +30,12 @@ def thin(items):
     chosen = set()
     for (module, _), cases in tests.items():
         numbers[module] += 1
-        if MPI.COMM_WORLD.size == 1 and is_for_several(cases[0]):
-            chosen.add(cases[numbers[module] % len(cases)])
-        elif len(cases) <= A_DOZEN:
-            chosen.update(cases)
-        else:
-            chosen.update(diagonal(cases, numbers[module] + MPI.COMM_WORLD.size))
+        number, size = numbers[module], MPI.COMM_WORLD.size
+        if size == 1 and is_for_several(cases[0]):
+            chosen.add(cases[number % len(cases)])
+            continue
+        found = cases if len(cases) <= A_DOZEN else [*diagonal(cases, number + size)]
+        chosen.update(found if size <= MANY else found[number % 2 :: 2] or found)
     return [item for item in items if item in chosen]
 
 
