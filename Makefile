@@ -13,9 +13,9 @@
 #   make test-all  besides: all combinations of parameters, four times as many random cases, long
 #                  repetitions, programs where the same calls did, and also 2, 4 and 6 ranks
 #                  (process grids of two dimensions, several nodes of several ranks)
-#   .ci/run        besides `make test`: all on 1 process, other combinations on 2 and 4 ranks, half
-#                  as many on 6, other libraries of MPI and HDF5, no compiler, style,
-#                  documentation, packages
+#   .ci/run        besides `make test`: all on 1 process, other combinations on 2 ranks and, half
+#                  of them each, on 4 and 6, other libraries of MPI and HDF5, no compiler,
+#                  style, documentation, packages
 #
 # tests/tiers.py chooses what a run makes; nothing else depends on the tier.
 

@@ -12,7 +12,7 @@ from hypothesis import settings
 from mpi4py import MPI
 
 A_DOZEN = 12
-MANY = 4  # ranks
+MANY = 3  # ranks
 ALL = False  # set from the command line before any test module is imported
 
 
@@ -21,7 +21,8 @@ def thin(items):
 
     All cases of a test with up to a dozen cases run. On one process, a test that also runs on three
     ranks runs in one case. Values are combined differently for each test of a module, and for each
-    number of ranks. On more than four ranks, which share few cores, every second case runs.
+    number of ranks. On more than three ranks, which share few cores, every second case
+    runs: on six ranks those that do not run on four.
     """
     tests = defaultdict(list)
     for item in items:
@@ -35,7 +36,7 @@ def thin(items):
             chosen.add(cases[number % len(cases)])
             continue
         found = cases if len(cases) <= A_DOZEN else [*diagonal(cases, number + size)]
-        chosen.update(found if size <= MANY else found[number % 2 :: 2] or found)
+        chosen.update(found if size <= MANY else found[(number + size // 2) % 2 :: 2] or found)
     return [item for item in items if item in chosen]
 
 
