@@ -23,6 +23,7 @@ from pencils.layout import Box, Selection
 from pencils.layout import interior as inner_box
 from pencils.layout.integers import as_ints
 from pencils.pencil import Pencil
+from pencils.process import PerProcess
 
 F = TypeVar("F", bound=Field)
 
@@ -199,7 +200,7 @@ def shift(u: F, offsets: Sequence[int], onto: Pencil | None = None) -> F:
     else:
         check_type("onto", onto, Pencil)
         extent = onto.extent(u.singletons)
-        surplus = _surplus(pencil, onto, u.singletons)
+        surplus = _surplus()(pencil, onto, u.singletons)
     for dim in u.trimmed:
         if steps[dim] or surplus[dim]:
             reason = (
@@ -216,8 +217,7 @@ def shift(u: F, offsets: Sequence[int], onto: Pencil | None = None) -> F:
     return u.from_block(onto, u.padded[tuple(key)], u.singletons)
 
 
-@lru_cache(_KEPT)
-def _surplus(pencil: Pencil, onto: Pencil, singletons: frozenset[int]) -> tuple[int, ...]:
+def _find_surplus(pencil: Pencil, onto: Pencil, singletons: frozenset[int]) -> tuple[int, ...]:
     """How many points a field has more on `onto`, along each dimension.
 
     It compares global shapes, so that all ranks get the same result.
@@ -229,6 +229,9 @@ def _surplus(pencil: Pencil, onto: Pencil, singletons: frozenset[int]) -> tuple[
         )
     shapes = pencil.extent(singletons).shape, onto.extent(singletons).shape
     return tuple(max(0, many - few) for few, many in zip(*shapes, strict=True))
+
+
+_surplus = PerProcess(lambda: lru_cache(_KEPT)(_find_surplus))  # keeps pencils alive
 
 
 def _refused(dim: int, step: int, more: int, reason: str) -> str:

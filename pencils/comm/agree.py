@@ -41,7 +41,7 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
     __slots__ = ("_call", "_comm", "_dtype", "_values", "deferred", "flagged")
 
     def __init__(self, comm: MPI.Intracomm, call: str) -> None:
-        if comm == MPI.COMM_NULL:
+        if not comm:  # COMM_NULL
             raise ArgumentError(
                 f"{call}: the communicator was freed; make a new pencil on one that lives"
             )

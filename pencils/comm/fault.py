@@ -7,13 +7,11 @@ the end of the block complete this collective, and get the error of the first ra
 
 from __future__ import annotations
 
-import atexit
 import pickle
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
 from time import monotonic, sleep
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -21,6 +19,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from pencils.comm.mpi import MPI, Uncopied
+from pencils.process import PerProcess, at_exit, is_simulated
 
 # Most characters of the text of an error, and of a value.
 MOST_TEXT = 10_000
@@ -32,8 +31,6 @@ _BYTES, _EACH = 1024, 4
 _MOST = 600
 # Seconds that a process waits at exit until its messages are received, and between two looks.
 _PATIENCE, _PAUSE = 5.0, 0.002
-# Messages that this rank has started, until all other ranks have them.
-_started: list[tuple[MPI.Request, MPI.buffer]] = []
 
 
 class Fault(NamedTuple):
@@ -119,7 +116,7 @@ class CollectiveBlock(Uncopied, ABC):
     ) -> None:
         comm = self._block_comm()
         fault: BaseException | None = error
-        if comm is not None and comm != MPI.COMM_NULL and comm.size > 1:
+        if comm and comm.size > 1:  # COMM_NULL is false
             if error is None:
                 fault = _receive_error(comm)
             else:
@@ -148,19 +145,18 @@ def _receive_error(comm: MPI.Intracomm) -> Exception | None:
 def _start_message(comm: MPI.Intracomm, error: BaseException) -> None:
     """Start a message to the ranks that reach the end of the block; does not wait for them."""
     _progress()
-    _progress_at_exit()
     # MPI may need the memory after the interpreter has ended.
     memory: Any = MPI.Alloc_mem(8 * _BYTES // _EACH)
     numbers = np.frombuffer(memory, np.int64)
     numbers[:] = np.frombuffer(_message(error).ljust(_BYTES, b"\0"), "<u4")
     # The maximum is the message of the first rank: the high bits of all its integers are largest.
     numbers += (comm.size - comm.rank) << 8 * _EACH
-    _started.append((comm.Iallreduce(MPI.IN_PLACE, numbers, op=MPI.MAX), memory))
+    _started().append((comm.Iallreduce(MPI.IN_PLACE, numbers, op=MPI.MAX), memory))
 
 
 def _progress() -> None:
     """Let MPI progress, and free messages that all other ranks have."""
-    _started[:] = [message for message in _started if not _is_complete(*message)]
+    _started()[:] = [message for message in _started() if not _is_complete(*message)]
 
 
 def _is_complete(request: MPI.Request, memory: MPI.buffer) -> bool:
@@ -170,15 +166,19 @@ def _is_complete(request: MPI.Request, memory: MPI.buffer) -> bool:
     return complete
 
 
-@cache
-def _progress_at_exit() -> None:
-    """Have this process wait a while at exit for ranks that are late, because MPI does not."""
-    atexit.register(_wait)
+def _no_messages() -> list[tuple[MPI.Request, MPI.buffer]]:
+    at_exit(_progress if is_simulated() else _wait)
+    return []
+
+
+# Messages that this rank has started, until all other ranks have them.
+_started = PerProcess(_no_messages)
 
 
 def _wait() -> None:
+    """Wait a while at exit for ranks that are late, because MPI does not."""
     end = monotonic() + _PATIENCE
-    while _started and monotonic() < end and not MPI.Is_finalized():
+    while _started() and monotonic() < end and not MPI.Is_finalized():
         _progress()
         sleep(_PAUSE)
 

@@ -21,13 +21,13 @@ _FLOATS = "fdg"
 _COMPLEX = "FDG"
 # Operations of MPI that have the results of NumPy, and the types for which they have. The MPI
 # standard defines no extrema of NaN, and no half precision.
-_NATIVE: dict[np.ufunc, tuple[MPI.Op, str]] = {
-    np.add: (MPI.SUM, _INTEGERS + _FLOATS + _COMPLEX),
-    np.multiply: (MPI.PROD, _INTEGERS + _FLOATS + _COMPLEX),
-    np.maximum: (MPI.MAX, _INTEGERS),
-    np.minimum: (MPI.MIN, _INTEGERS),
-    np.logical_and: (MPI.LAND, "?"),
-    np.logical_or: (MPI.LOR, "?"),
+_NATIVE: dict[np.ufunc, tuple[str, str]] = {
+    np.add: ("SUM", _INTEGERS + _FLOATS + _COMPLEX),
+    np.multiply: ("PROD", _INTEGERS + _FLOATS + _COMPLEX),
+    np.maximum: ("MAX", _INTEGERS),
+    np.minimum: ("MIN", _INTEGERS),
+    np.logical_and: ("LAND", "?"),
+    np.logical_or: ("LOR", "?"),
 }
 
 
@@ -51,10 +51,10 @@ def reducer(array: Array, ufunc: np.ufunc) -> Callable[[MPI.Intracomm], Array]:
 
 
 def _combination(array: Array, ufunc: np.ufunc) -> Callable[[MPI.Intracomm], Array]:
-    op, chars = _NATIVE.get(ufunc, (MPI.OP_NULL, ""))
+    name, chars = _NATIVE.get(ufunc, ("", ""))
     if array.dtype.char not in chars:
         return lambda comm: np.asarray(combine(comm, array, ufunc))
-    total = np.array(array, order="C")
+    total, op = np.array(array, order="C"), getattr(MPI, name)
 
     def reduce(comm: MPI.Intracomm) -> Array:
         comm.Allreduce(MPI.IN_PLACE, total, op=op)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pencils.comm.memory import Bytes
 from pencils.comm.mpi import MPI
 from pencils.comm.shared_memory import Buffers, SharedPool
-from pencils.comm.topology import Topology
+from pencils.comm.topology import Topology, private_class
 
 # Divisions of a node into groups that are kept for each communicator; the number of communicators
 # of MPI libraries is limited.
@@ -120,7 +120,7 @@ def find_group(
     if not separate[0] or len(groups) == 1 or not room:
         return node, topology.shared, topology.on_node
     if key not in topology.groups:
-        comm = Topology.kind(node.Split(members[0], node.rank))
+        comm = private_class()(node.Split(members[0], node.rank))
         topology.groups[key] = comm, SharedPool(comm, len(groups))
     comm, pool = topology.groups[key]
     return comm, pool, {member: number for number, member in enumerate(members)}

@@ -4,16 +4,16 @@ The library never sends on a communicator of the user, so its messages cannot ma
 duplicate is an MPI attribute of the user's communicator: made once, found by every pencil, and
 freed with it. Higher layers keep their caches in it by an `Attribute`.
 
-State of the process, which simulated ranks need once each: `_queues` here, and the messages of
-`pencils.comm.fault`. The choice of kernels in `pencils.comm.pack` is of the machine.
+What a simulated rank has for itself is a `PerProcess`. The choice of kernels in `pencils.comm.pack`
+is of the machine.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakSet, WeakValueDictionary
 
 import numpy as np
@@ -21,6 +21,7 @@ import numpy as np
 from pencils.comm.mpi import MPI
 from pencils.comm.shared_memory import SharedPool
 from pencils.errors import ArgumentError
+from pencils.process import PerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -31,6 +32,14 @@ if TYPE_CHECKING:
 
 
 V = TypeVar("V")
+
+OTHER_MPI = (
+    "another MPI: one was made inside a simulation, the other outside it, or both in different "
+    "simulations; make communicators, pencils and fields where they are used, for example from "
+    "MPI.COMM_WORLD in the function that pencils.simulate() runs"
+)
+
+private_class = PerProcess(lambda: MPI.Intracomm)  # of all private communicators
 
 
 class Attribute(Generic[V]):
@@ -60,8 +69,6 @@ class Attribute(Generic[V]):
 
 class Topology:
     """The private communicators of one communicator of the user; making them is *Collective*."""
-
-    kind: ClassVar[type[MPI.Intracomm]] = MPI.Intracomm  # of all private communicators
 
     def __init__(self, comm: MPI.Intracomm) -> None:
         # Split, unlike Dup, leaves Cartesian structure, info and attributes of the user behind.
@@ -114,7 +121,7 @@ class Topology:
     def _kept(self, key: object, make: Callable[[], MPI.Intracomm]) -> MPI.Intracomm:
         """Return a communicator made before, unless it was freed."""
         found = self._made.get(key)
-        if found is None or found == MPI.COMM_NULL:
+        if not found:  # COMM_NULL is false
             found = self._made[key] = make()
         return found
 
@@ -122,7 +129,7 @@ class Topology:
     def node(self) -> MPI.Intracomm:
         """Communicator of the ranks on this node. *Collective* the first time."""
         kind = MPI.COMM_TYPE_SHARED
-        return self._kept("node", lambda: Topology.kind(self.comm.Split_type(kind, self.rank)))
+        return self._kept("node", lambda: private_class()(self.comm.Split_type(kind, self.rank)))
 
     @cached_property
     def nodes(self) -> int:
@@ -199,7 +206,7 @@ class Topology:
         if self._shared is not None:
             self._shared.free()
         for comm in (*self._made.values(), self.comm):
-            if comm != MPI.COMM_NULL:
+            if comm:
                 comm.Free()
         self._made.clear()
 
@@ -231,28 +238,39 @@ def default_topology() -> Topology:
 def user_comm(comm: MPI.Intracomm | None) -> MPI.Intracomm:
     """Check a communicator given by the user; None means the world."""
     given: object = MPI.COMM_WORLD if comm is None else comm
-    if isinstance(given, MPI.Comm) and given == MPI.COMM_NULL:
+    if isinstance(given, MPI.Comm) and not given:
         raise ArgumentError(
             "comm is MPI.COMM_NULL: this process is not a member, or the communicator was freed"
         )
     if not isinstance(given, MPI.Intracomm):
-        raise TypeError(f"comm must be an intra-communicator of mpi4py, not {comm!r}")
+        raise TypeError(
+            f"comm is {given!r}, which belongs to {OTHER_MPI}"
+            if is_foreign(given)
+            else f"comm must be an intra-communicator of mpi4py, not {comm!r}"
+        )
     return given
+
+
+def is_foreign(comm: object) -> bool:
+    """Whether an object is a communicator of another MPI: the real one in a simulation, or not."""
+    if isinstance(comm, MPI.Comm):
+        return False
+    return any(base.__name__ == "Comm" for base in type(comm).__mro__)
 
 
 def congruent(one: MPI.Intracomm, other: MPI.Intracomm) -> bool:
     """Whether both communicators hold the same processes in the same order; local.
 
-    A communicator that was freed is congruent with itself only.
+    A communicator that was freed, or of another MPI, is congruent with itself only.
     """
-    if one is other or MPI.COMM_NULL in (one, other):
+    if one is other or not (one and other) or is_foreign(one) or is_foreign(other):
         return one is other
     return MPI.Comm.Compare(one, other) in (MPI.IDENT, MPI.CONGRUENT)
 
 
 def translate(comm: MPI.Intracomm, other: MPI.Intracomm) -> tuple[int, ...] | None:
     """Rank on `other` of every rank of `comm`; None if some of them are not there. Local."""
-    if MPI.COMM_NULL in (comm, other):
+    if not (comm and other):
         return None
     here, there = comm.Get_group(), other.Get_group()
     ranks = MPI.Group.Translate_ranks(here, None, there)
@@ -263,11 +281,11 @@ def translate(comm: MPI.Intracomm, other: MPI.Intracomm) -> tuple[int, ...] | No
 
 def _split(comm: MPI.Intracomm, color: int, place: int | None = None) -> MPI.Intracomm:
     """Communicator of the ranks that pass the same color, by place; default: as in `comm`."""
-    return Topology.kind(comm.Split(color, comm.rank if place is None else place))
+    return private_class()(comm.Split(color, comm.rank if place is None else place))
 
 
 # Exchanges under way, by the processes that take part.
-_queues: WeakValueDictionary[bytes, deque[Any]] = WeakValueDictionary()
+_queues = PerProcess(WeakValueDictionary[bytes, deque[Any]])
 
 
 def _queue(comm: MPI.Intracomm) -> deque[Any]:
@@ -279,7 +297,7 @@ def _queue(comm: MPI.Intracomm) -> deque[Any]:
     ranks = translate(comm, MPI.COMM_WORLD)
     if ranks is None:  # processes that were started later
         return deque()
-    return _queues.setdefault(np.sort(ranks).tobytes(), deque())
+    return _queues().setdefault(np.sort(ranks).tobytes(), deque())
 
 
 class _Owner:
@@ -298,6 +316,8 @@ class _Owner:
             self.topology.free()
 
 
-@cache
-def _keyval() -> int:
+def _new_keyval() -> int:
     return MPI.Comm.Create_keyval()
+
+
+_keyval = PerProcess(_new_keyval)

@@ -18,6 +18,7 @@ from pencils.dap.validate import is_old, split_padding
 from pencils.errors import ArgumentError
 from pencils.layout import ProcessGrid, Split
 from pencils.pencil import Pencil
+from pencils.process import PerProcess
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -90,7 +91,7 @@ def export(
         raise ArgumentError(f"undistributed={undistributed!r} must be 'n' or 'b'")
     check_elements(u, version)
     widths = u.halo if halo != "none" else ((0, 0),) * u.pencil.ndim
-    space, pads = _space(u.pencil, u.singletons, widths, u.trimmed, version=version, halo=halo)
+    space, pads = _space()(u.pencil, u.singletons, widths, u.trimmed, version=version, halo=halo)
     components = [BlockMap(size=n, start=0, stop=n) for n in u.components]
     padded = [*[False] * len(components), *pads]
     return {
@@ -133,8 +134,7 @@ def check_elements(u: PencilArray, version: str) -> None:
         raise UnsupportedError(msg, code="E3", key="buffer", version=version)
 
 
-@lru_cache(_MOST_CACHED)
-def _space(
+def _find_space(
     pencil: Pencil,
     singletons: frozenset[int],
     widths: Widths,
@@ -173,6 +173,11 @@ def _space(
         inside = split.parts > 1 or periodic or halo == "all"
         padded.append(is_old(version) and inside and any(widths[dim]))
     return maps, padded
+
+
+_space = PerProcess(
+    lambda: lru_cache(_MOST_CACHED)(_find_space)
+)  # pencils of different simulated ranks are equal
 
 
 def _with_ghosts(own: BlockMap, width: tuple[int, int], *, wrapped: bool) -> BlockMap:

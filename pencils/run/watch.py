@@ -17,7 +17,7 @@ from mpi4py import MPI
 
 from pencils.comm import sparse
 from pencils.comm.mailbox import Mailbox
-from pencils.comm.topology import Topology
+from pencils.comm.topology import private_class
 from pencils.run.report import CodePosition, called_name, line_of
 
 # Methods of communicators, by the names of their variants: Xyz, Ixyz, Xyz_init, xyz, ixyz.
@@ -70,7 +70,7 @@ class Counting:
         self._derived = {base: self._derive(base) for base in bases}
         for name in ("COMM_WORLD", "COMM_SELF"):
             setattr(MPI, name, self._convert(getattr(MPI, name)))
-        Topology.kind = self._derived[MPI.Intracomm]
+        private_class.replace(self._derived[MPI.Intracomm])
         wait = self._count("Wait", Mailbox.wait, collective=False)
         Mailbox.wait = wait  # type: ignore[method-assign]
 

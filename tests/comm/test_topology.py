@@ -10,7 +10,7 @@ from mpi_helpers import NODES, everywhere, holds, numbered, pretend_nodes, raise
 import pencils
 from pencils.comm.shared_group import SharedMemoryGroup
 from pencils.comm.shared_memory import Buffers
-from pencils.comm.topology import congruent, topology_of, translate
+from pencils.comm.topology import congruent, topology_of, translate, user_comm
 from pencils.errors import ArgumentError
 from pencils.layout import ProcessGrid
 from pencils.plan import kept_plans
@@ -300,3 +300,19 @@ def test_wrong_communicators(comm):
         raise_together(comm, TypeError, "intra", call=lambda: pencils.Pencil(SHAPE, inter))
         inter.Free()
         half.Free()
+
+
+class _ElsewhereComm:
+    """Looks like a communicator of another MPI."""
+
+
+_ElsewhereComm.__name__ = "Comm"
+
+
+def test_a_communicator_of_another_mpi_is_refused():
+    class Intracomm(_ElsewhereComm):
+        pass
+
+    with pytest.raises(TypeError, match=r"another MPI: .* inside a simulation.* make .* where"):
+        user_comm(Intracomm())
+    assert not congruent(Intracomm(), MPI.COMM_SELF)

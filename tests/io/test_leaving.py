@@ -142,7 +142,7 @@ def test_many_failures_leave_no_messages(lab, mpi_tmp_path):
             if mine:
                 raise mine
     lab.comm.barrier()
-    assert len(fault._started) <= 2
+    assert len(fault._started()) <= 2
 
 
 def test_what_a_failed_block_leaves(lab, mpi_tmp_path):

@@ -5,8 +5,7 @@ For exchanges with one message spec whose received blocks are copied, not added.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from pencils.comm.methods.method import Array, ChunkPlan, Method, PreparedMethod
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import PackPlan, copy
 from pencils.comm.shared_memory import Buffers
+from pencils.process import PerProcess, at_exit, is_simulated
 
 Strides = tuple[int, ...]
 
@@ -108,10 +108,22 @@ def _by_rank(
     return counts, starts
 
 
-@cache
+def _no_types() -> dict[int, MPI.Datatype]:
+    types: dict[int, MPI.Datatype] = {}
+    if is_simulated():  # a simulation reports what was not freed
+        at_exit(lambda: _free_all(types.values()))
+    return types
+
+
+_types = PerProcess(_no_types)
+
+
 def _bytes_type(nbytes: int) -> MPI.Datatype:
     """Datatype of `nbytes` bytes; never freed, because all plans use the same few powers of two."""
-    return MPI.BYTE.Create_contiguous(nbytes).Commit()
+    types = _types()
+    if nbytes not in types:
+        types[nbytes] = MPI.BYTE.Create_contiguous(nbytes).Commit()
+    return types[nbytes]
 
 
 class _PreparedAlltoallw(PreparedMethod):
@@ -190,9 +202,13 @@ class Alltoallw(Method):
             self._free(key)
 
     def _free(self, key: tuple[int, Strides]) -> None:
-        for kind in self._made.pop(key):
-            if kind != MPI.BYTE:
-                kind.Free()
+        _free_all(self._made.pop(key))
+
+
+def _free_all(types: Iterable[MPI.Datatype]) -> None:
+    for kind in types:
+        if kind != MPI.BYTE:
+            kind.Free()
 
 
 def _have_room(buffers: Buffers, sizes: Sequence[int]) -> None:
