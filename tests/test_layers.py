@@ -12,6 +12,8 @@ PENCILS = Path(__file__).parents[1] / "pencils"
 HEIGHT = {
     "errors": 0,
     "process": 5,
+    "process": 3,
+    "simulation": 5,
     "layout": 10,
     "comm": 20,
     "pencil": 30,
