@@ -47,16 +47,17 @@ def ways_of(methods):
     return [("one node", method) for method in methods] + [(n, "hybrid") for n in several[1:]]
 
 
-WAYS = ways_of(METHODS)
+def mark_ways(methods):
+    """Make a mark that runs a test with each of these methods.
 
-# Run a test with every method. The module needs a fixture `comm` that passes its parameter to
-# `on_nodes`.
-ways = pytest.mark.parametrize(
-    ("comm", "method"),
-    WAYS,
-    indirect=["comm"],
-    ids=[method if nodes == "one node" else f"{method} {nodes}" for nodes, method in WAYS],
-)
+    The module needs a fixture `comm` that passes its parameter to `on_nodes`.
+    """
+    ways = ways_of(methods)
+    ids = [method if nodes == "one node" else f"{method} {nodes}" for nodes, method in ways]
+    return pytest.mark.parametrize(("comm", "method"), ways, indirect=["comm"], ids=ids)
+
+
+ways = mark_ways(METHODS)
 
 
 @cache

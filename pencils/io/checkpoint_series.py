@@ -67,7 +67,8 @@ class CheckpointSeries(CollectiveBlock):
         Seconds from now after which `should_stop` is True. Default: never.
     signals : iterable of int, optional
         Signals that make `should_stop` True and do not end the process, until `close`. Handlers
-        that the program has set before are called, too. Default: SIGTERM and SIGUSR1.
+        that the program has set before are called, too. Default: SIGTERM and SIGUSR1. Simulated
+        ranks receive none.
     comm : mpi4py.MPI.Intracomm, optional
         The processes of the run. Default: all.
 
@@ -276,9 +277,8 @@ class CheckpointSeries(CollectiveBlock):
             On every rank, if the directory or a file cannot be read.
         """
         self.wait()
-        ranks = self._ranks.comm
-        check = partial(verify, comm=ranks)
-        found, self._skipped = read_newest(self._files, self._find_steps(), check, ranks)
+        check = partial(verify, comm=self._ranks.comm)
+        found, self._skipped = read_newest(self._files, self._find_steps(), check, self._ranks.comm)
         return None if found is None else self._files.path(found[0])
 
     def resume(
@@ -344,9 +344,8 @@ class CheckpointSeries(CollectiveBlock):
             raise nothing_good(self.directory, wanted, self._skipped)
         number, state = found
         if cut and state.time is None:
-            raise ArgumentError(
-                f"{state.path} has no time to cut off outputs at; save(..., time=...)"
-            )
+            msg = f"{state.path} has no time to cut off outputs at; save(..., time=...)"
+            raise ArgumentError(msg)
         with agreed(self._comm, "resume"):
             if self._comm.rank == 0:
                 self._files.set_aside(number)
@@ -383,8 +382,8 @@ class CheckpointSeries(CollectiveBlock):
 
     def __repr__(self) -> str:
         keep = "all" if self._keep is None else f"the last {self._keep}"
-        every = "" if self._every is None else f", one every {self._every}"
-        every += " steps" if isinstance(self._every, int) else ""
+        unit = " steps" if isinstance(self._every, int) else ""
+        every = "" if self._every is None else f", one every {self._every}{unit}"
         return f"<CheckpointSeries {self.directory}, keeps {keep}{every}>"
 
     def _find_steps(self) -> list[int]:

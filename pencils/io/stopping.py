@@ -10,6 +10,7 @@ from typing import Any
 
 from pencils.errors import ArgumentError
 from pencils.layout.integers import to_int
+from pencils.process import is_simulated
 
 # Batch systems send them before they end a job; not every system has the second.
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR1") if hasattr(signal, name))
@@ -20,14 +21,15 @@ class Listener:
     """Records signals, which would otherwise end the process, until it is closed.
 
     Handlers that the program has set before are called, too, except Python's own of SIGINT, which
-    would interrupt a step.
+    would interrupt a step. Simulated ranks are threads, which receive no signals: these end the
+    process.
     """
 
     def __init__(self, numbers: Sequence[int]) -> None:
         self.received: list[str] = []
         self.closed = False
         self._before: dict[int, Any] = {}
-        for number in numbers:
+        for number in () if is_simulated() else numbers:
             self._before[number] = signal.getsignal(number)
             signal.signal(number, self._handle)
 
@@ -63,7 +65,8 @@ def read_signals(signals: object) -> list[int]:
             f"signals={signals!r} must be several, like (signal.SIGTERM,), or () for none"
         )
     numbers = [_read_signal(number) for number in signals]
-    if numbers and threading.current_thread() is not threading.main_thread():
+    main = threading.current_thread() is threading.main_thread()
+    if numbers and not main and not is_simulated():
         raise ArgumentError("signals reach the main thread only: work there, or pass signals=()")
     return list(dict.fromkeys(numbers))
 

@@ -4,22 +4,16 @@ from math import prod
 
 import numpy as np
 import pytest
-from mpi_helpers import everywhere, numbered, random_pencil, same, spy_on, ways_of
+from mpi_helpers import everywhere, mark_ways, numbered, random_pencil, same, spy_on
 
 import pencils
 from pencils import PencilArray
 
 METHODS = ("shared", "hybrid", "messages")
-WAYS = ways_of(METHODS)
 
 # Every method of halos on one node, and the one that knows nodes on several; takes a module's own
 # fixture `comm` that passes its parameter to `on_nodes`.
-ways = pytest.mark.parametrize(
-    ("comm", "method"),
-    WAYS,
-    indirect=["comm"],
-    ids=[method if nodes == "one node" else f"{method} {nodes}" for nodes, method in WAYS],
-)
+ways = mark_ways(METHODS)
 few_ways = pytest.mark.parametrize(
     ("comm", "method"),
     [("one node", "shared"), ("one node", "messages"), ("two halves", "hybrid")],

@@ -135,6 +135,15 @@ def test_looking_changes_nothing(lab, mpi_tmp_path, monkeypatch):
     assert stored(lab, path, "u").sum() == 40
 
 
+def refuses_to_append(lab, series, path, u):
+    """Check that a series does not append after another writer has appended at time 7."""
+    kind, text = lab.raised(series.append, 8, {"u": u})
+    assert kind is CheckpointError
+    assert "another process" in text
+    assert np.array_equal(stored(lab, path, "time"), [0, 7])
+    assert pencils.verify(path, lab.comm) == ["u"]
+
+
 def test_two_writers_at_once(lab, mpi_tmp_path, monkeypatch):
     path = mpi_tmp_path / "a.h5"
     u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
@@ -150,11 +159,7 @@ def test_two_writers_at_once(lab, mpi_tmp_path, monkeypatch):
         return sums
 
     monkeypatch.setattr(in_file, "_write", interfere)
-    kind, text = lab.raised(series.append, 1, {"u": u})
-    assert kind is CheckpointError
-    assert "another process" in text
-    assert np.array_equal(stored(lab, path, "time"), [0, 7])
-    assert pencils.verify(path, lab.comm) == ["u"]
+    refuses_to_append(lab, series, path, u)
 
 
 def test_coordinates_are_written_once(lab, mpi_tmp_path):
@@ -275,11 +280,7 @@ def test_an_append_of_another_process_while_a_series_is_opened(lab, mpi_tmp_path
 
     monkeypatch.setattr(tree, "read", read_and_wait)
     series = pencils.TimeSeries(path, comm=lab.comm)
-    kind, text = lab.raised(series.append, 8, {"u": u})
-    assert kind is CheckpointError
-    assert "another process" in text
-    assert np.array_equal(stored(lab, path, "time"), [0, 7])
-    assert pencils.verify(path, lab.comm) == ["u"]
+    refuses_to_append(lab, series, path, u)
 
 
 def kill_before_patches(path, time):

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 import pencils
+from pencils import process
 from pencils.errors import ArgumentError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -139,3 +140,15 @@ def test_signals_outside_of_the_main_thread(comm, folder, lab):
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     in_a_thread(lambda: make(signals=()))
     assert lab.everywhere(len(errors) == 1)
+
+
+@pytest.mark.parallel([1])
+def test_simulated_ranks_receive_no_signals(comm, tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+    own = process.exchange({})
+    try:
+        with pencils.CheckpointSeries(tmp_path, comm=comm):
+            assert signal.getsignal(signal.SIGTERM) == before
+    finally:
+        process.exchange(own)
+    assert signal.getsignal(signal.SIGTERM) == before
