@@ -15,20 +15,6 @@ from typing import Any, Generic, TypeAlias, TypeVar
 T = TypeVar("T")
 
 
-class Switch:
-    """A flag that each process, and each simulated rank, has once, for code that reads it often.
-
-    Simulated ranks begin with the value that the process began with.
-    """
-
-    def __init__(self, *, on: bool) -> None:
-        self.on = self.first = on
-        _switches.append(self)
-
-
-_switches: list[Switch] = []
-
-
 class PerProcess(Generic[T]):
     """A value that each process, and each simulated rank, has once; made on first use.
 
@@ -63,10 +49,35 @@ class PerProcess(Generic[T]):
         _values[self] = value
 
 
-Values: TypeAlias = dict[PerProcess[Any] | Switch, Any]
+class _Entry:
+    """An entry of a dictionary outside of the values, which is exchanged with them."""
+
+    def __init__(self, names: dict[str, Any], name: str) -> None:
+        self.names = names
+        self.name = name
+
+
+Values: TypeAlias = dict[PerProcess[Any] | _Entry, Any]
 
 _of_process: Values = {}
 _values = _of_process
+_entries: list[_Entry] = []
+
+
+def keep_apart(names: dict[str, Any], name: str) -> None:
+    """Give each simulated rank its own entry of a dictionary, which begins as that of the process.
+
+    For attributes that are read more often than ranks are exchanged, and those of other modules.
+
+    Examples
+    --------
+    >>> import sys
+    >>> keep_apart(vars(sys), "argv")  # ranks may now set sys.argv
+    """
+    if not any(entry.names is names and entry.name == name for entry in _entries):
+        entry = _Entry(names, name)
+        _entries.append(entry)
+        _of_process[entry] = names[name]
 
 
 def values() -> Values:
@@ -82,9 +93,9 @@ def exchange(new: Values) -> Values:
     """
     global _values
     old, _values = _values, new
-    for switch in _switches:
-        old[switch] = switch.on
-        switch.on = new.get(switch, switch.first)
+    for entry in _entries:
+        old[entry] = entry.names[entry.name]
+        entry.names[entry.name] = new[entry] if entry in new else _of_process[entry]
     return old
 
 

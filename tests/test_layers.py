@@ -11,7 +11,6 @@ PENCILS = Path(__file__).parents[1] / "pencils"
 # inside one folder imports are free, but no files may import each other in a circle.
 HEIGHT = {
     "errors": 0,
-    "process": 5,
     "process": 3,
     "simulation": 5,
     "layout": 10,

@@ -73,14 +73,34 @@ def test_whether_a_simulated_rank_runs():
     assert not process.is_simulated()
 
 
-@pytest.mark.usefixtures("other")
+def test_an_entry_that_is_kept_apart_begins_as_that_of_the_process(monkeypatch):
+    monkeypatch.setattr(process, "_entries", [])
+    names = {"argv": ["a"]}
+    process.keep_apart(names, "argv")
+    process.keep_apart(names, "argv")
+    names["argv"] = ["b"]
+    own = process.exchange({})
+    assert names == {"argv": ["b"]}
+    names["argv"] = ["rank 0"]
+    first = process.exchange({})
+    assert names == {"argv": ["b"]}
+    process.exchange(first)
+    assert names == {"argv": ["rank 0"]}
+    process.exchange(own)
+    assert names == {"argv": ["b"]}
+
+
 def test_ghost_checks_of_a_rank_leave_those_of_others():
     before = checks.on
-    checks.on = not before
-    values = process.exchange({})
+    own = process.exchange({})
     assert checks.on == before
-    process.exchange(values)
+    checks.on = not before
+    first = process.exchange({})
+    assert checks.on == before
+    process.exchange(first)
     assert checks.on != before
+    process.exchange(own)
+    assert checks.on == before
 
 
 @pytest.mark.usefixtures("other")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from math import prod
+from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
@@ -18,14 +19,15 @@ from pencils.array.allocation import Array, Key, Widths, allocate, as_dtype, as_
 from pencils.layout import Box, Extent, ghost_box, halo_room
 from pencils.layout.integers import as_ints
 from pencils.pencil import Pencil
-from pencils.process import Switch
+from pencils.process import keep_apart
 
 _SHOWN = 4  # values
 
 VARIABLE = "PENCILS_CHECK"
 # While checks are on, every write to own points sets the ghosts to NaN, so that a stencil before
 # the next exchange does not read older values, which are only slightly wrong.
-checks = Switch(on=os.environ.get(VARIABLE, "0") not in {"", "0"})
+checks = SimpleNamespace(on=os.environ.get(VARIABLE, "0") not in {"", "0"})
+keep_apart(vars(checks), "on")
 # The value of unset ghosts, by kind of element type; both parts of complex numbers have views.
 _UNSET = {"f": "nan", "c": complex("nan+nanj"), "M": "NaT", "m": "NaT"}
 
