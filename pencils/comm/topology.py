@@ -11,7 +11,7 @@ is of the machine.
 from __future__ import annotations
 
 from collections import deque
-from functools import cached_property, partial
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakSet, WeakValueDictionary
@@ -82,6 +82,8 @@ class Topology:
         # exchange completes, even if the user has dropped the handle.
         self.under_way = _queue(self.comm)
         self.numbers = count()  # equal on all ranks, which draw them in the same order
+        self._nodes: int | None = None
+        self._on_node: dict[int, int] | None = None
         self._shared: SharedPool | None = None
         self.groups: dict[bytes, tuple[MPI.Intracomm, SharedPool]] = {}
         self._made: dict[object, MPI.Intracomm] = {}  # all other communicators, by use
@@ -131,17 +133,21 @@ class Topology:
         kind = MPI.COMM_TYPE_SHARED
         return self._kept("node", lambda: private_class()(self.comm.Split_type(kind, self.rank)))
 
-    @cached_property
+    @property
     def nodes(self) -> int:
         """Number of nodes. *Collective* the first time."""
-        number: int = self.comm.allreduce(int(self.node.rank == 0), op=MPI.SUM)
-        return number
+        if self._nodes is None:
+            self._nodes = self.comm.allreduce(int(self.node.rank == 0), op=MPI.SUM)
+        return self._nodes
 
-    @cached_property
+    @property
     def on_node(self) -> dict[int, int]:
         """Rank on this node of every rank that is on it. *Collective* the first time."""
-        ranks: list[int] = self.node.allgather(self.rank)
-        return {rank: number for number, rank in enumerate(ranks)}
+        # No cached_property: before Python 3.12 it holds a lock, which all simulated ranks share.
+        if self._on_node is None:
+            ranks: list[int] = self.node.allgather(self.rank)
+            self._on_node = {rank: number for number, rank in enumerate(ranks)}
+        return self._on_node
 
     @property
     def shared(self) -> SharedPool:

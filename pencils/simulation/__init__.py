@@ -1,6 +1,11 @@
 """Simulated ranks: an MPI in one Python process, in pure Python and NumPy.
 
-Every simulated rank is a thread, and exactly one of them runs at a time. The datatypes, buffers,
-messages and collectives here need no MPI library. This folder imports only `pencils.errors` and
-`pencils.process`. Begin reading with `datatypes`, `buffers` and `scheduler`.
+Every simulated rank is a thread, and exactly one of them runs at a time. This folder needs no MPI
+library, and imports only `pencils.errors` and `pencils.process`. Begin reading with `simulate`,
+then `scheduler`; `communicators` has what programs call.
 """
+
+from pencils.simulation.scheduler import Fault
+from pencils.simulation.simulate import Simulation, point, simulate
+
+__all__ = ["Fault", "Simulation", "point", "simulate"]

@@ -1,0 +1,407 @@
+"""Collective methods of communicators, blocking, nonblocking and persistent.
+
+Each function here makes the part of a rank in one collective; `forms` makes the methods of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pencils.simulation import collectives as each
+from pencils.simulation.buffers import (
+    Buffer,
+    as_buffer,
+    as_parts,
+    as_vector,
+    as_wide,
+    is_in_place,
+    local,
+)
+from pencils.simulation.collectives import Call, Collective
+from pencils.simulation.operations import SUM, Op
+from pencils.simulation.requests import Prequest, Request
+
+if TYPE_CHECKING:
+    from pencils.simulation.communicators import Comm
+    from pencils.simulation.context import Context
+
+Method = Callable[..., Any]
+Part = Callable[..., Call]
+
+
+def forms(part: Part, name: str) -> tuple[Method, Method, Method]:
+    """Make the blocking, the nonblocking and the persistent method of a collective."""
+
+    def start(comm: Comm, called: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Collective:
+        context = comm._enter(called)
+        return Collective(context, part(comm, context, *args, **kwargs)._replace(name=called))
+
+    def blocking(comm: Comm, *args: Any, **kwargs: Any) -> None:
+        start(comm, name, args, kwargs).wait()
+
+    def nonblocking(comm: Comm, *args: Any, **kwargs: Any) -> Request:
+        return Request.of(start(comm, f"I{name.lower()}", args, kwargs))
+
+    def persistent(comm: Comm, *args: Any, **kwargs: Any) -> Prequest:
+        return Prequest.starting(partial(start, comm, f"{name}_init", args, kwargs))
+
+    made = blocking, nonblocking, persistent
+    for method, called in zip(made, (name, f"I{name.lower()}", f"{name}_init"), strict=True):
+        method.__name__ = called
+        method.__doc__ = part.__doc__
+    return made
+
+
+def objects(part: Part, name: str) -> Method:
+    """Make the method of a collective of Python objects, which has a result."""
+
+    def method(comm: Comm, *args: Any, **kwargs: Any) -> Any:
+        context = comm._enter(name)
+        call = part(comm, context, *args, **kwargs)._replace(name=name)
+        return Collective(context, call).wait()
+
+    method.__name__ = name
+    method.__doc__ = part.__doc__
+    return method
+
+
+def _root(context: Context, root: int) -> int:
+    return context.check_rank(root, "root")
+
+
+# ---- of buffers ----
+
+
+def barrier(comm: Comm, context: Context) -> Call:  # noqa: ARG001
+    """Wait for all ranks."""
+    return Call("", each.nothing)
+
+
+def bcast(comm: Comm, context: Context, buf: Any, root: int = 0) -> Call:
+    """Send the buffer of one rank to all."""
+    _root(context, root)
+    buffer = as_buffer(buf, writes=comm._me != root)
+    same = (f"root={root}", f"{buffer.nbytes} bytes")
+    if comm._me == root:
+        return Call("", each.nothing, buffer.pack(), (), same)
+    return Call("", partial(each.unpack_from, source=root, buffer=buffer), None, (root,), same)
+
+
+def _to_root(
+    comm: Comm,
+    context: Context,
+    send: Any,
+    parts: Callable[[], list[Buffer]],
+    root: int,
+    name: str = "",
+) -> Call:
+    _root(context, root)
+    same = (f"root={root}",)
+    if comm._me != root:
+        return Call(name, each.nothing, as_buffer(send).pack(), (), same)
+    found: list[Buffer | None] = list(parts())
+    if is_in_place(send):
+        found[root] = None
+        return Call(name, partial(each.unpack_each, parts=found), np.empty(0, np.uint8), None, same)
+    return Call(name, partial(each.unpack_each, parts=found), as_buffer(send).pack(), None, same)
+
+
+def gather(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any, root: int = 0) -> Call:
+    """Collect equal parts of all ranks on one."""
+    size = context.size
+    return _to_root(comm, context, sendbuf, lambda: as_parts(recvbuf, size, writes=True), root)
+
+
+def gatherv(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any, root: int = 0) -> Call:
+    """Collect parts of all ranks on one."""
+    size = context.size
+    return _to_root(comm, context, sendbuf, lambda: as_vector(recvbuf, size, writes=True), root)
+
+
+def _from_root(
+    comm: Comm, context: Context, parts: Callable[[], list[Buffer]], recv: Any, root: int
+) -> Call:
+    _root(context, root)
+    same = (f"root={root}",)
+    buffer = None
+    if not (comm._me == root and is_in_place(recv)):
+        buffer = as_buffer(recv, writes=True)
+    finish = partial(each.unpack_mine, source=root, buffer=buffer)
+    given = [part.pack() for part in parts()] if comm._me == root else None
+    return Call("", finish, given, (root,), same)
+
+
+def scatter(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any, root: int = 0) -> Call:
+    """Divide the buffer of one rank into equal parts for all."""
+    return _from_root(comm, context, lambda: as_parts(sendbuf, context.size), recvbuf, root)
+
+
+def scatterv(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any, root: int = 0) -> Call:
+    """Divide the buffer of one rank into parts for all."""
+    return _from_root(comm, context, lambda: as_vector(sendbuf, context.size), recvbuf, root)
+
+
+def allgather(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any) -> Call:
+    """Collect equal parts of all ranks on all."""
+    whole = as_buffer(recvbuf, writes=True)
+    if is_in_place(sendbuf):
+        given = as_parts(recvbuf, context.size)[comm._me].pack()
+    else:
+        given = as_buffer(sendbuf).pack()
+    return Call("", partial(each.unpack_row, whole=whole), given)
+
+
+def allgatherv(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any) -> Call:
+    """Collect parts of all ranks on all."""
+    parts = as_vector(recvbuf, context.size, writes=True)
+    given = parts[comm._me].pack() if is_in_place(sendbuf) else as_buffer(sendbuf).pack()
+    return Call("", partial(each.unpack_each, parts=parts), given)
+
+
+def alltoall(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any) -> Call:  # noqa: ARG001
+    """Send equal parts to all ranks."""
+    whole = as_buffer(recvbuf, writes=True)
+    given = (whole if is_in_place(sendbuf) else as_buffer(sendbuf)).pack()
+    return Call("", partial(each.unpack_column, whole=whole), given)
+
+
+def _all_parts(parts: list[Buffer], sends: list[Buffer]) -> Call:
+    finish = partial(each.unpack_all_mine, parts=parts)
+    return Call("", finish, [part.pack() for part in sends])
+
+
+def alltoallv(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any) -> Call:  # noqa: ARG001
+    """Send parts to all ranks."""
+    parts = as_vector(recvbuf, context.size, writes=True)
+    return _all_parts(parts, parts if is_in_place(sendbuf) else as_vector(sendbuf, context.size))
+
+
+def alltoallw(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any) -> Call:  # noqa: ARG001
+    """Send parts of other types to all ranks."""
+    parts = as_wide(recvbuf, context.size, writes=True)
+    return _all_parts(parts, parts if is_in_place(sendbuf) else as_wide(sendbuf, context.size))
+
+
+def _op(op: Any) -> Op:
+    """Take an operation on buffers."""
+    found = local(op)
+    if not isinstance(found, Op):
+        raise TypeError(
+            f"op={op!r} must be an MPI.Op for buffers; lowercase methods take functions"
+        )
+    return found
+
+
+def _contribution(sendbuf: Any, recvbuf: Any) -> Buffer:
+    """Return what a rank contributes to a reduction."""
+    return as_buffer(recvbuf if is_in_place(sendbuf) else sendbuf)
+
+
+def _same(op: Any, buffer: Buffer) -> tuple[Any, ...]:
+    return f"op={op}", f"{buffer.nbytes} bytes of {buffer.datatype.name}"
+
+
+def reduce(
+    comm: Comm, context: Context, sendbuf: Any, recvbuf: Any, op: Any = SUM, root: int = 0
+) -> Call:
+    """Reduce the buffers of all ranks on one."""
+    _root(context, root)
+    op = _op(op)
+    mine = _contribution(sendbuf, recvbuf)
+    same = (f"root={root}", *_same(op, mine))
+    if comm._me != root:
+        return Call("", each.nothing, mine.pack(), (), same)
+    finish = partial(each.unpack_reduced, op=op, buffer=as_buffer(recvbuf, writes=True))
+    return Call("", finish, mine.pack(), None, same)
+
+
+def allreduce(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Call:  # noqa: ARG001
+    """Reduce the buffers of all ranks on all."""
+    op = _op(op)
+    mine = _contribution(sendbuf, recvbuf)
+    finish = partial(each.unpack_reduced, op=op, buffer=as_buffer(recvbuf, writes=True))
+    return Call("", finish, mine.pack(), None, _same(op, mine))
+
+
+def scan(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Call:
+    """Reduce the buffers of this rank and those before it."""
+    return _scan(comm._me + 1, context, sendbuf, recvbuf, op)
+
+
+def exscan(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Call:
+    """Reduce the buffers of the ranks before this one."""
+    return _scan(comm._me, context, sendbuf, recvbuf, op)
+
+
+def _scan(stop: int, context: Context, sendbuf: Any, recvbuf: Any, op: Any) -> Call:  # noqa: ARG001
+    op = _op(op)
+    mine = _contribution(sendbuf, recvbuf)
+    finish = partial(each.unpack_scanned, op=op, buffer=as_buffer(recvbuf, writes=True), stop=stop)
+    return Call("", finish, mine.pack(), range(stop), _same(op, mine))
+
+
+def reduce_scatter_block(
+    comm: Comm, context: Context, sendbuf: Any, recvbuf: Any, op: Any = SUM
+) -> Call:
+    """Reduce, and divide the result into equal parts for all ranks."""
+    op = _op(op)
+    whole = _contribution(sendbuf, recvbuf)
+    if is_in_place(sendbuf):
+        mine = as_parts(recvbuf, context.size, writes=True)[0]
+    else:
+        mine = as_buffer(recvbuf, writes=True)
+    ends = [mine.nbytes * (rank + 1) for rank in range(context.size)]
+    return _scatter(comm, whole, mine, op, ends)
+
+
+def reduce_scatter(
+    comm: Comm,
+    context: Context,
+    sendbuf: Any,
+    recvbuf: Any,
+    recvcounts: Any = None,
+    op: Any = SUM,
+) -> Call:
+    """Reduce, and divide the result into parts for all ranks."""
+    op = _op(op)
+    whole = _contribution(sendbuf, recvbuf)
+    out = as_buffer(recvbuf, writes=True)
+    if recvcounts is None:
+        counts = [whole.count // context.size] * context.size
+        if not is_in_place(sendbuf):
+            counts = _counts_of_all(comm, out.count)
+    else:
+        counts = list(recvcounts)
+    size = whole.datatype.size
+    ends = np.cumsum([count * size for count in counts]).tolist()
+    mine = Buffer(out.address, counts[comm._me], out.datatype, out.kind, out.owner)
+    return _scatter(comm, whole, mine, op, ends)
+
+
+def _counts_of_all(comm: Comm, count: int) -> list[int]:
+    found: list[int] = comm.allgather(count)
+    return found
+
+
+def _scatter(comm: Comm, whole: Buffer, mine: Buffer, op: Any, ends: list[int]) -> Call:  # noqa: ARG001
+    finish = partial(each.unpack_scattered, op=op, whole=whole, mine=mine, ends=ends)
+    return Call("", finish, whole.pack(), None, _same(op, whole))
+
+
+# ---- of Python objects ----
+
+
+def bcast_object(comm: Comm, context: Context, obj: Any = None, root: int = 0) -> Call:
+    """Return the object of one rank on all."""
+    _root(context, root)
+    given = each.pickled(obj) if comm._me == root else None
+    finish = partial(each.load_from, source=root)
+    return Call("", finish, given, (root,), (f"root={root}",))
+
+
+def gather_objects(comm: Comm, context: Context, sendobj: Any, root: int = 0) -> Call:
+    """Return the objects of all ranks on one."""
+    _root(context, root)
+    same = (f"root={root}",)
+    if comm._me != root:
+        return Call("", each.nothing, each.pickled(sendobj), (), same)
+    return Call("", each.load_each, each.pickled(sendobj), None, same)
+
+
+def scatter_objects(comm: Comm, context: Context, sendobj: Any = None, root: int = 0) -> Call:
+    """Return on each rank its object of those that one rank has."""
+    _root(context, root)
+    given = None
+    if comm._me == root:
+        given = [each.pickled(one) for one in _one_for_each(sendobj, context.size)]
+    finish = partial(each.load_mine, source=root)
+    return Call("", finish, given, (root,), (f"root={root}",))
+
+
+def allgather_objects(comm: Comm, context: Context, sendobj: Any) -> Call:  # noqa: ARG001
+    """Return the objects of all ranks on all."""
+    return Call("", each.load_each, each.pickled(sendobj))
+
+
+def alltoall_objects(comm: Comm, context: Context, sendobj: Any) -> Call:  # noqa: ARG001
+    """Return the objects that all ranks have for this one."""
+    given = [each.pickled(one) for one in _one_for_each(sendobj, context.size)]
+    return Call("", each.load_all_mine, given)
+
+
+def _one_for_each(values: Any, size: int) -> list[Any]:
+    found = list(values)
+    if len(found) != size:
+        raise ValueError(f"expecting {size} items, got {len(found)}")
+    return found
+
+
+def reduce_objects(
+    comm: Comm, context: Context, sendobj: Any, op: Any = SUM, root: int = 0
+) -> Call:
+    """Return the reduction of the objects of all ranks on one."""
+    _root(context, root)
+    same = (f"root={root}",)
+    if comm._me != root:
+        return Call("", each.nothing, each.pickled(sendobj), (), same)
+    finish = partial(each.load_reduced, op=local(op), stop=context.size)
+    return Call("", finish, each.pickled(sendobj), None, same)
+
+
+def allreduce_objects(comm: Comm, context: Context, sendobj: Any, op: Any = SUM) -> Call:  # noqa: ARG001
+    """Return the reduction of the objects of all ranks on all."""
+    finish = partial(each.load_reduced, op=local(op), stop=context.size)
+    return Call("", finish, each.pickled(sendobj))
+
+
+def scan_objects(comm: Comm, context: Context, sendobj: Any, op: Any = SUM) -> Call:  # noqa: ARG001
+    """Return the reduction of the objects of this rank and those before it."""
+    stop = comm._me + 1
+    finish = partial(each.load_reduced, op=local(op), stop=stop)
+    return Call("", finish, each.pickled(sendobj), range(stop))
+
+
+def exscan_objects(comm: Comm, context: Context, sendobj: Any, op: Any = SUM) -> Call:  # noqa: ARG001
+    """Return the reduction of the objects of the ranks before this one."""
+    stop = comm._me
+    finish = partial(each.load_reduced, op=local(op), stop=stop)
+    return Call("", finish, each.pickled(sendobj), range(stop))
+
+
+class Collectives:
+    """Collective methods of an intra-communicator."""
+
+    Barrier, Ibarrier, Barrier_init = forms(barrier, "Barrier")
+    Bcast, Ibcast, Bcast_init = forms(bcast, "Bcast")
+    Gather, Igather, Gather_init = forms(gather, "Gather")
+    Gatherv, Igatherv, Gatherv_init = forms(gatherv, "Gatherv")
+    Scatter, Iscatter, Scatter_init = forms(scatter, "Scatter")
+    Scatterv, Iscatterv, Scatterv_init = forms(scatterv, "Scatterv")
+    Allgather, Iallgather, Allgather_init = forms(allgather, "Allgather")
+    Allgatherv, Iallgatherv, Allgatherv_init = forms(allgatherv, "Allgatherv")
+    Alltoall, Ialltoall, Alltoall_init = forms(alltoall, "Alltoall")
+    Alltoallv, Ialltoallv, Alltoallv_init = forms(alltoallv, "Alltoallv")
+    Alltoallw, Ialltoallw, Alltoallw_init = forms(alltoallw, "Alltoallw")
+    Reduce, Ireduce, Reduce_init = forms(reduce, "Reduce")
+    Allreduce, Iallreduce, Allreduce_init = forms(allreduce, "Allreduce")
+    Reduce_scatter, Ireduce_scatter, Reduce_scatter_init = forms(reduce_scatter, "Reduce_scatter")
+    Reduce_scatter_block, Ireduce_scatter_block, Reduce_scatter_block_init = forms(
+        reduce_scatter_block, "Reduce_scatter_block"
+    )
+    Scan, Iscan, Scan_init = forms(scan, "Scan")
+    Exscan, Iexscan, Exscan_init = forms(exscan, "Exscan")
+
+    barrier = objects(barrier, "barrier")
+    bcast = objects(bcast_object, "bcast")
+    gather = objects(gather_objects, "gather")
+    scatter = objects(scatter_objects, "scatter")
+    allgather = objects(allgather_objects, "allgather")
+    alltoall = objects(alltoall_objects, "alltoall")
+    reduce = objects(reduce_objects, "reduce")
+    allreduce = objects(allreduce_objects, "allreduce")
+    scan = objects(scan_objects, "scan")
+    exscan = objects(exscan_objects, "exscan")

@@ -1,0 +1,302 @@
+"""Collectives: what each rank contributes, when a rank can continue, and what it gets.
+
+Collective number k of a rank on a communicator belongs to number k of the other ranks. All must be
+the same call with the same root and the same types, else the simulation ends with an error.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from pencils.errors import MismatchError
+from pencils.simulation.operation import Operation, Status
+from pencils.simulation.report import numbered
+from pencils.simulation.scheduler import Waiting
+
+if TYPE_CHECKING:
+    from pencils.simulation.buffers import Buffer
+    from pencils.simulation.context import Context
+    from pencils.simulation.memory import Bytes
+    from pencils.simulation.operations import Op
+
+EARLY = 0.5  # with a seed, probability that no rank waits longer than its data require
+
+
+class Call(NamedTuple):
+    """One rank's part of a collective.
+
+    `name` and `same` must be equal on all ranks. `needs`: the ranks whose contributions this rank
+    waits for, None for all. `finish` writes the results of a complete slot and returns them.
+    """
+
+    name: str
+    finish: Callable[[Slot, int], Any]
+    contribution: Any = None
+    needs: Iterable[int] | None = None
+    same: tuple[Any, ...] = ()
+
+
+class Slot:
+    """One collective of a communicator, while ranks take part in it."""
+
+    def __init__(self, context: Context, number: int) -> None:
+        scheduler = context.world.scheduler
+        self.context = context
+        self.number = number
+        self.given: dict[int, Any] = {}  # contributions by rank
+        self.shared: Any = None  # result that is computed once
+        self.left = context.size  # ranks that have not completed it
+        self.early = scheduler.random is None or scheduler.random.random() < EARLY
+        self._first: tuple[int, str, tuple[Any, ...]] | None = None
+
+    def arrive(self, number: int, call: Call) -> None:
+        """Add the contribution of a rank, and wake those that may wait for it."""
+        self._check(number, call)
+        self.given[number] = call.contribution
+        complete = len(self.given) == self.context.size
+        if complete or self.early:
+            for other in self.given:
+                self.context.wake(other)
+
+    def ready(self, needs: Iterable[int] | None) -> bool:
+        """Whether the contributions of these ranks are there."""
+        if len(self.given) == self.context.size:
+            return True
+        return needs is not None and self.early and all(rank in self.given for rank in needs)
+
+    def missing(self) -> list[int]:
+        """Ranks of the world that have not arrived."""
+        ranks = self.context.ranks
+        return [ranks[number] for number in range(len(ranks)) if number not in self.given]
+
+    def once(self, compute: Callable[[], Any]) -> Any:
+        """Compute a result that all ranks share."""
+        if self.shared is None:
+            self.shared = compute()
+        return self.shared
+
+    def _check(self, number: int, call: Call) -> None:
+        mine = number, call.name, call.same
+        if self._first is None:
+            self._first = mine
+        if self._first[1:] == mine[1:]:
+            return
+        first, name, same = self._first
+        scheduler = self.context.world.scheduler
+        others = [rank for rank in self.given if rank != first]
+        also = f" (as {numbered(others)})" if others else ""
+        scheduler.fail(
+            MismatchError(
+                f"collective {self.number} on {self.context.name}: rank {first} calls "
+                f"{_shown(name, same)}{also}, rank {number} calls {_shown(call.name, call.same)}; "
+                f"all ranks must make the same call (seed={scheduler.seed})",
+                scheduler.seed,
+            )
+        )
+
+
+def _shown(name: str, same: tuple[Any, ...]) -> str:
+    return f"{name}({', '.join(map(str, same))})"
+
+
+class Collective(Operation):
+    """The part of one rank in a collective."""
+
+    def __init__(self, context: Context, call: Call) -> None:
+        super().__init__(context.world, call.name)
+        self.context = context
+        self.part = call
+        self.number = context.number_of(self.rank)
+        place = context.collectives[self.number]
+        context.collectives[self.number] += 1
+        slot = context.slots.get(place)
+        if slot is None:
+            slot = context.slots[place] = Slot(context, place)
+        self.slot = slot
+        slot.arrive(self.number, call)
+
+    def done(self) -> bool:
+        """Whether all that this rank needs is there."""
+        return self.slot.ready(self.part.needs)
+
+    def waiting(self) -> Waiting:
+        """Describe what is waited for."""
+        return Waiting(self.call, self.text, self.slot.missing)
+
+    def text(self) -> str:
+        """Describe the collective."""
+        return f"collective {self.slot.number} on {self.context.name}"
+
+    def finish(self, status: Status | None) -> None:
+        """Take the results."""
+        slot = self.slot
+        slot.left -= 1
+        if slot.left == 0:
+            del self.context.slots[slot.number]
+        self.result = self.part.finish(slot, self.number)
+
+
+# ---- what ranks get; the contributions are packed bytes, pickled bytes, or lists of them ----
+
+
+def nothing(slot: Slot, number: int) -> None:
+    """Finish a collective without results."""
+
+
+def unpack_from(slot: Slot, number: int, *, source: int, buffer: Buffer | None) -> None:
+    """Write what one rank has contributed."""
+    if buffer is not None:
+        put(slot, buffer, slot.given[source], source, number)
+
+
+def unpack_each(slot: Slot, number: int, *, parts: Sequence[Buffer | None]) -> None:
+    """Write what each rank has contributed to its own part."""
+    for source, part in enumerate(parts):
+        if part is not None:
+            put(slot, part, slot.given[source], source, number)
+
+
+def unpack_mine(slot: Slot, number: int, *, source: int, buffer: Buffer | None) -> None:
+    """Write the part that one rank has contributed for this one."""
+    if buffer is not None:
+        put(slot, buffer, slot.given[source][number], source, number)
+
+
+def unpack_all_mine(slot: Slot, number: int, *, parts: Sequence[Buffer]) -> None:
+    """Write the parts that all ranks have contributed for this one."""
+    for source, part in enumerate(parts):
+        put(slot, part, slot.given[source][number], source, number)
+
+
+def unpack_column(slot: Slot, number: int, *, whole: Buffer) -> None:
+    """Write parts of equal size, as `unpack_all_mine` does, in one copy."""
+    table = slot.once(lambda: _table(slot))
+    if table is None or table.shape[0] * table.shape[2] != whole.nbytes:
+        _fail_sizes(slot, number)
+    whole.unpack(np.ascontiguousarray(table[:, number]).reshape(-1))
+
+
+def _table(slot: Slot) -> Any:
+    rows = [slot.given[rank] for rank in range(slot.context.size)]
+    if len({len(row) for row in rows}) > 1 or len(rows[0]) % len(rows):
+        return None
+    return np.stack(rows).reshape(len(rows), len(rows), -1)
+
+
+def unpack_row(slot: Slot, number: int, *, whole: Buffer) -> None:
+    """Write contributions of equal size, as `unpack_each` does, in one copy."""
+    row = slot.once(lambda: np.concatenate([slot.given[rank] for rank in range(slot.context.size)]))
+    if len(row) != whole.nbytes or len({len(part) for part in slot.given.values()}) > 1:
+        _fail_sizes(slot, number)
+    whole.unpack(row)
+
+
+def put(slot: Slot, part: Buffer, data: Bytes, source: int, number: int) -> None:
+    """Write the data of a rank; collectives need exactly as many bytes as were sent."""
+    if len(data) != part.nbytes:
+        scheduler = slot.context.world.scheduler
+        scheduler.fail(
+            MismatchError(
+                f"collective {slot.number} on {slot.context.name}: rank {source} sends "
+                f"{len(data)} bytes, rank {number} receives {part.nbytes}; both must be equal "
+                f"(seed={scheduler.seed})",
+                scheduler.seed,
+            )
+        )
+    part.unpack(data)
+
+
+def _fail_sizes(slot: Slot, number: int) -> None:
+    scheduler = slot.context.world.scheduler
+    sizes = sorted({len(part) for part in slot.given.values()})
+    scheduler.fail(
+        MismatchError(
+            f"collective {slot.number} on {slot.context.name}: ranks send {sizes} bytes, which "
+            f"rank {number} does not receive; both must be equal (seed={scheduler.seed})",
+            scheduler.seed,
+        )
+    )
+
+
+# ---- reductions ----
+
+
+def reduced(slot: Slot, op: Op, buffer: Buffer, ranks: Iterable[int]) -> Bytes:
+    """Reduce packed contributions in the order of the ranks."""
+    first, *others = [slot.given[rank] for rank in ranks]
+    total: Bytes = first
+    for other in others:
+        total = op.reduce(total, other, buffer)
+    return total
+
+
+def unpack_reduced(slot: Slot, number: int, *, op: Op, buffer: Buffer | None) -> None:  # noqa: ARG001
+    """Write the reduction of all contributions."""
+    if buffer is not None:
+        total = slot.once(partial(reduced, slot, op, buffer, range(slot.context.size)))
+        buffer.unpack(total)
+
+
+def unpack_scanned(slot: Slot, number: int, *, op: Op, buffer: Buffer, stop: int) -> None:  # noqa: ARG001
+    """Write the reduction of the contributions of the ranks before `stop`."""
+    if stop:
+        buffer.unpack(reduced(slot, op, buffer, range(stop)))
+
+
+def unpack_scattered(
+    slot: Slot, number: int, *, op: Op, whole: Buffer, mine: Buffer, ends: Sequence[int]
+) -> None:
+    """Write this rank's part of the reduction; `ends` are where the parts end, in bytes."""
+    total = slot.once(partial(reduced, slot, op, whole, range(slot.context.size)))
+    mine.unpack(total[ends[number] - mine.nbytes : ends[number]])
+
+
+# ---- of Python objects ----
+
+
+def pickled(value: object) -> bytes:
+    """Pickle, so that ranks share no objects."""
+    return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+
+
+def loads(data: Any) -> Any:
+    """Unpickle."""
+    return pickle.loads(data)  # noqa: S301 - from a rank of the same program
+
+
+def load_from(slot: Slot, number: int, *, source: int) -> Any:  # noqa: ARG001
+    """Return the object of one rank."""
+    return loads(slot.given[source])
+
+
+def load_each(slot: Slot, number: int) -> list[Any]:  # noqa: ARG001
+    """Return the objects of all ranks."""
+    return [loads(slot.given[rank]) for rank in range(slot.context.size)]
+
+
+def load_mine(slot: Slot, number: int, *, source: int) -> Any:
+    """Return the object that one rank has contributed for this one."""
+    return loads(slot.given[source][number])
+
+
+def load_all_mine(slot: Slot, number: int) -> list[Any]:
+    """Return the objects that all ranks have contributed for this one."""
+    return [loads(slot.given[rank][number]) for rank in range(slot.context.size)]
+
+
+def load_reduced(slot: Slot, number: int, *, op: Callable[[Any, Any], Any], stop: int) -> Any:  # noqa: ARG001
+    """Return the reduction of the objects of the ranks before `stop`; None if there are none."""
+
+    def compute() -> bytes:
+        total = None
+        for rank in range(stop):
+            value = loads(slot.given[rank])
+            total = op(total, value) if rank else value
+        return pickled(total)
+
+    return loads(slot.once(compute) if stop == slot.context.size else compute())

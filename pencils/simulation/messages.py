@@ -1,0 +1,292 @@
+"""Point-to-point messages: sends and receives that wait for each other, and how they match."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pencils.errors import MismatchError, UsageError
+from pencils.simulation.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
+from pencils.simulation.exceptions import ERR_TRUNCATE, MPIError
+from pencils.simulation.operation import Operation, Status
+from pencils.simulation.scheduler import Scheduler, Waiting
+
+if TYPE_CHECKING:
+    from pencils.simulation.buffers import Buffer
+    from pencils.simulation.context import Context
+    from pencils.simulation.memory import Bytes
+
+# Without a seed, sends of at most this many bytes complete before they are received.
+EAGER_BYTES = 2**16
+STANDARD, SYNCHRONOUS, BUFFERED, READY = "standard", "synchronous", "buffered", "ready"
+
+_order = count()
+
+
+class Send(Operation):
+    """A send: of a buffer, or of bytes."""
+
+    def __init__(
+        self,
+        call: str,
+        context: Context,
+        dest: int,
+        tag: int,
+        content: Buffer | bytes,
+        mode: str = STANDARD,
+    ) -> None:
+        world = context.world
+        super().__init__(world, call)
+        self.context = context
+        self.source = context.number_of(self.rank)
+        self.dest, self.tag = dest, tag
+        self.buffer = None if isinstance(content, bytes) else content
+        self.data: Bytes = (
+            np.frombuffer(content, np.uint8) if isinstance(content, bytes) else content.pack()
+        )
+        self.order = next(_order)
+        self.matched = dest == PROC_NULL
+        self.eager = mode == BUFFERED or (
+            mode == STANDARD and _is_eager(world.scheduler, self.data)
+        )
+        if not self.matched:
+            box = context.mailbox(dest)
+            if mode == READY and not box.is_posted(self):
+                world.scheduler.fail(
+                    UsageError(
+                        f"{call} to rank {dest} with tag {tag}: a ready send needs a receive that "
+                        "has been posted; use a standard send",
+                        world.scheduler.seed,
+                    )
+                )
+            box.deliver(self)
+
+    def done(self) -> bool:
+        """Whether the buffer may be used again."""
+        return self.matched or self.eager
+
+    def waiting(self) -> Waiting:
+        """Describe what is waited for."""
+        return Waiting(self.call, self.text, lambda: [self.context.ranks[self.dest]])
+
+    def text(self) -> str:
+        """Describe the message."""
+        return f"to rank {self.dest} with tag {self.tag} on {self.context.name}"
+
+    def finish(self, status: Status | None) -> None:
+        """Check that the buffer has not changed."""
+        if self.world.strict and self.buffer is not None:
+            if not np.array_equal(self.buffer.pack(), self.data):
+                self.world.scheduler.fail(
+                    UsageError(
+                        f"{self.call} ({self.text()}): the program changed the buffer before the "
+                        "send was complete; wait for it first, or send a copy",
+                        self.world.scheduler.seed,
+                    )
+                )
+        if status is not None:
+            status.set(PROC_NULL, ANY_TAG, 0, cancelled=self.cancelled)
+
+    def cancel(self) -> None:
+        """Remove the message, if it was not received."""
+        if not self.matched and self.context.mailbox(self.dest).remove(self):
+            self.matched = self.cancelled = True
+
+
+class Receive(Operation):
+    """A receive in a buffer, or of bytes of any number: then `buffer` is None."""
+
+    def __init__(
+        self, call: str, context: Context, source: int, tag: int, buffer: Buffer | None
+    ) -> None:
+        super().__init__(context.world, call)
+        self.context = context
+        self.source, self.tag = source, tag
+        self.buffer = buffer
+        self.order = next(_order)
+        self.message: Send | None = None
+        self.matched = source == PROC_NULL
+        self.before: Bytes | None = None
+        if buffer is not None and self.world.strict and not self.matched:
+            self.before = buffer.pack()
+            buffer.poison()
+        if not self.matched:
+            context.mailbox(context.number_of(self.rank)).post(self)
+
+    def done(self) -> bool:
+        """Whether a message has arrived."""
+        return self.matched
+
+    def waiting(self) -> Waiting:
+        """Describe what is waited for."""
+        return Waiting(self.call, self.text, self._missing)
+
+    def text(self) -> str:
+        """Describe the message."""
+        source = "any rank" if self.source == ANY_SOURCE else f"rank {self.source}"
+        tag = "any tag" if self.tag == ANY_TAG else f"tag {self.tag}"
+        return f"from {source} with {tag} on {self.context.name}"
+
+    def _missing(self) -> list[int]:
+        if self.source != ANY_SOURCE:
+            return [self.context.ranks[self.source]]
+        return [rank for rank in self.context.ranks if rank != self.rank.number]
+
+    def match(self, message: Send) -> None:
+        """Take a message; both sides can continue."""
+        self.message = message
+        self.matched = message.matched = True
+        if self.detached:
+            self.complete()
+        self.world.scheduler.wake(self.rank.number)
+        self.world.scheduler.wake(message.rank.number)
+
+    def finish(self, status: Status | None) -> None:
+        """Write the data to the buffer."""
+        message, buffer = self.message, self.buffer
+        self._check_untouched()
+        if message is None:  # from PROC_NULL, or cancelled
+            if buffer is not None and self.before is not None:
+                buffer.unpack(self.before)
+            if status is not None:
+                status.set(PROC_NULL, ANY_TAG, 0, cancelled=self.cancelled)
+            return
+        data = message.data
+        if status is not None:
+            status.set(message.source, message.tag, len(data))
+        if buffer is None:
+            self.result = data
+            return
+        self._check_types(message, buffer)
+        if len(data) > buffer.nbytes:
+            if self.before is not None:
+                buffer.unpack(self.before)
+            raise MPIError(ERR_TRUNCATE, f"{len(data)} bytes do not fit into {buffer.nbytes}")
+        if self.before is not None and len(data) < buffer.nbytes:
+            data = np.concatenate([data, self.before[len(data) :]])
+        buffer.unpack(data)
+
+    def _check_untouched(self) -> None:
+        if self.before is None or self.buffer is None:
+            return
+        if not (self.buffer.pack() == 0xFF).all():  # as `poison` has filled it
+            self.world.scheduler.fail(
+                UsageError(
+                    f"{self.call} ({self.text()}): the program changed the buffer before the "
+                    "receive was complete; wait for it first",
+                    self.world.scheduler.seed,
+                )
+            )
+
+    def _check_types(self, message: Send, buffer: Buffer) -> None:
+        if not self.world.strict or message.buffer is None:
+            return
+        if not _same_types(message.buffer, buffer):
+            self.world.scheduler.fail(
+                MismatchError(
+                    f"rank {message.source} sends {message.buffer.datatype.name}, rank "
+                    f"{self.context.number_of(self.rank)} receives {buffer.datatype.name} "
+                    f"({self.text()}); both must have the same types",
+                    self.world.scheduler.seed,
+                )
+            )
+
+    def cancel(self) -> None:
+        """Give up, if no message was matched."""
+        if not self.matched:
+            self.context.mailbox(self.context.number_of(self.rank)).withdraw(self)
+            self.matched = self.cancelled = True
+
+
+class Mailbox:
+    """Messages to one rank that no receive has matched, and receives that no message has."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self.probing = False  # whether the rank waits for any message
+        self._arrived: dict[tuple[int, int], deque[Send]] = {}
+        self._posted: dict[tuple[int, int], deque[Receive]] = {}
+
+    def deliver(self, message: Send) -> None:
+        """Match a message with the receive that was posted first, or keep it."""
+        receive = self._receive_for(message)
+        if receive is None:
+            self._arrived.setdefault((message.source, message.tag), deque()).append(message)
+            if self.probing:
+                self._scheduler.wake(message.context.ranks[message.dest])
+            return
+        self.withdraw(receive)
+        receive.match(message)
+
+    def post(self, receive: Receive) -> None:
+        """Match a receive with a message, or keep it."""
+        message = self.find(receive.source, receive.tag)
+        if message is None:
+            self._posted.setdefault((receive.source, receive.tag), deque()).append(receive)
+            return
+        self.remove(message)
+        receive.match(message)
+
+    def find(self, source: int, tag: int) -> Send | None:
+        """Find a message: the first of its source; the seed chooses the source."""
+        if source != ANY_SOURCE and tag != ANY_TAG:
+            queue = self._arrived.get((source, tag))
+            return queue[0] if queue else None
+        first: dict[int, Send] = {}
+        for (sender, number), queue in self._arrived.items():
+            if source in (ANY_SOURCE, sender) and tag in (ANY_TAG, number):
+                known = first.get(sender)
+                if known is None or queue[0].order < known.order:
+                    first[sender] = queue[0]
+        found = sorted(first.values(), key=lambda message: message.order)
+        return found[self._scheduler.choose(len(found))] if found else None
+
+    def is_posted(self, message: Send) -> bool:
+        """Whether a receive waits for such a message."""
+        return self._receive_for(message) is not None
+
+    def _receive_for(self, message: Send) -> Receive | None:
+        source, tag = message.source, message.tag
+        keys = (source, tag), (source, ANY_TAG), (ANY_SOURCE, tag), (ANY_SOURCE, ANY_TAG)
+        queues = [self._posted[key] for key in keys if key in self._posted]
+        return min((queue[0] for queue in queues), key=lambda each: each.order, default=None)
+
+    def remove(self, message: Send) -> bool:
+        """Remove a message that was not received; return whether it was there."""
+        return _remove(self._arrived, (message.source, message.tag), message)
+
+    def withdraw(self, receive: Receive) -> bool:
+        """Remove a receive that was not matched; return whether it was there."""
+        return _remove(self._posted, (receive.source, receive.tag), receive)
+
+    def unread(self) -> list[Send]:
+        """List the messages that no receive has matched."""
+        return [message for queue in self._arrived.values() for message in queue]
+
+
+def _remove(queues: dict[tuple[int, int], deque[Any]], key: tuple[int, int], each: object) -> bool:
+    queue = queues.get(key)
+    if queue is None or each not in queue:
+        return False
+    queue.remove(each)
+    if not queue:
+        del queues[key]
+    return True
+
+
+def _same_types(sent: Buffer, received: Buffer) -> bool:
+    """Whether elements of basic types are the same; bytes may be any, and derived types are."""
+    one, other = sent.datatype, received.datatype
+    if not (one and other and one.is_predefined and other.is_predefined):
+        return True
+    codes = {kind.kind.typemap.signature[0][0] for kind in (one, other)}
+    return len(codes) == 1 or bool(codes & {"byte", "packed"})
+
+
+def _is_eager(scheduler: Scheduler, data: Bytes) -> bool:
+    if scheduler.random is None:
+        return len(data) <= EAGER_BYTES
+    return scheduler.random.random() < 0.5  # noqa: PLR2004 - a coin

@@ -1,0 +1,264 @@
+"""The names of the simulated MPI: a module like ``mpi4py.MPI``.
+
+While a simulation is installed, these names replace those of the module that programs have
+imported, and constants of that module that a program has taken before are translated.
+"""
+
+from __future__ import annotations
+
+import pickle as _pickle
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+from pencils.errors import UsageError
+from pencils.simulation import buffers, constants, exceptions, memory
+from pencils.simulation.communicators import COMM_NULL, COMM_SELF, COMM_WORLD, Comm, Intracomm
+from pencils.simulation.datatypes import COMBINERS, Datatype, by_name
+from pencils.simulation.groups import GROUP_EMPTY, GROUP_NULL, Group
+from pencils.simulation.handles import (
+    ERRHANDLER_NULL,
+    ERRORS_ABORT,
+    ERRORS_ARE_FATAL,
+    ERRORS_RETURN,
+    INFO_ENV,
+    INFO_NULL,
+    Errhandler,
+    Info,
+)
+from pencils.simulation.operation import Status
+from pencils.simulation.operations import Op, by_operation
+from pencils.simulation.point_to_point import Message
+from pencils.simulation.requests import Prequest, Request
+from pencils.simulation.topologies import Cartcomm, Distgraphcomm, Graphcomm, Topocomm
+from pencils.simulation.world import World, active
+
+
+class Pickle:
+    """Pickles objects, as the lowercase methods do."""
+
+    PROTOCOL = _pickle.HIGHEST_PROTOCOL
+
+    def dumps(self, obj: object) -> bytes:
+        """Pickle an object."""
+        return _pickle.dumps(obj, self.PROTOCOL)
+
+    def loads(self, data: bytes) -> Any:
+        """Unpickle an object."""
+        return _pickle.loads(data)  # noqa: S301 - of the program itself
+
+
+class Intercomm(Comm):
+    """A communicator of two groups, which simulated ranks do not have."""
+
+
+def _world() -> World:
+    world = active()
+    if world is None:
+        raise UsageError("no simulation is running")
+    return world
+
+
+def Is_initialized() -> bool:
+    """Whether MPI has started: always."""
+    return True
+
+
+def Is_finalized() -> bool:
+    """Whether the simulation has ended."""
+    world = active()
+    return world is None or world.finalized
+
+
+def Init() -> None:
+    """Start MPI, which has been done."""
+
+
+def Init_thread(required: int = constants.THREAD_MULTIPLE) -> int:  # noqa: ARG001
+    """Start MPI, which has been done."""
+    return constants.THREAD_SERIALIZED
+
+
+def Finalize() -> None:
+    """End MPI, which the end of the simulation does."""
+
+
+def Query_thread() -> int:
+    """Return which threads may call MPI: one at a time."""
+    return constants.THREAD_SERIALIZED
+
+
+def Is_thread_main() -> bool:
+    """Whether this is the thread of the rank."""
+    return True
+
+
+def Get_version() -> tuple[int, int]:
+    """Version of the standard."""
+    return constants.VERSION, constants.SUBVERSION
+
+
+def Get_library_version() -> str:
+    """Name of this implementation."""
+    return "simulated MPI of pencils"
+
+
+def Get_processor_name() -> str:
+    """Name of the node of this rank."""
+    world = _world()
+    return f"node{world.nodes[world.rank.number]}"
+
+
+def Wtime() -> float:
+    """Seconds since some time in the past."""
+    return time.perf_counter()
+
+
+def Wtick() -> float:
+    """Resolution of `Wtime`."""
+    return time.get_clock_info("perf_counter").resolution
+
+
+def Compute_dims(nnodes: int, dims: int | Sequence[int]) -> list[int]:
+    """Distribute ranks over the dimensions of a grid; extents that are not 0 stay."""
+    found = [0] * dims if isinstance(dims, int) else list(dims)
+    left = nnodes
+    for extent in found:
+        if extent:
+            left, rest = divmod(left, extent)
+            if rest:
+                raise exceptions.MPIError(
+                    exceptions.ERR_DIMS, f"{nnodes} ranks do not divide into {found}"
+                )
+    free = [place for place, extent in enumerate(found) if not extent]
+    if not free and left != 1:
+        raise exceptions.MPIError(exceptions.ERR_DIMS, f"{nnodes} ranks are not {found}")
+    for place, extent in zip(free, _balanced(left, len(free)), strict=True):
+        found[place] = extent
+    return found
+
+
+def _balanced(number: int, parts: int) -> list[int]:
+    """Divide a number into factors that differ little, the largest first."""
+    if parts == 0:
+        return []
+    best = [number] + [1] * (parts - 1)
+
+    def search(left: int, chosen: list[int]) -> None:
+        nonlocal best
+        if len(chosen) == parts - 1:
+            factors = sorted([*chosen, left], reverse=True)
+            if (factors[0], factors) < (best[0], best):
+                best = factors
+            return
+        for factor in range(1, left + 1):
+            if left % factor == 0:
+                search(left // factor, [*chosen, factor])
+
+    search(number, [])
+    return best
+
+
+def Get_address(location: Any) -> int:
+    """Address of a buffer."""
+    return buffers.as_buffer([location, by_name["BYTE"]]).address
+
+
+def Aint_add(base: int, disp: int) -> int:
+    """Add a displacement to an address."""
+    return base + disp
+
+
+def Aint_diff(addr1: int, addr2: int) -> int:
+    """Difference of two addresses."""
+    return addr1 - addr2
+
+
+def Pcontrol(level: int) -> None:
+    """Control profiling, of which there is none."""
+
+
+def Get_error_class(errorcode: int) -> int:
+    """Class of an error code, which is the code."""
+    return errorcode
+
+
+def get_vendor() -> tuple[str, tuple[int, int, int]]:
+    """Name and version of this implementation."""
+    return "pencils", (1, 0, 0)
+
+
+def _namespace() -> dict[str, Any]:
+    """Collect all names."""
+    public = [COMM_NULL, COMM_SELF, COMM_WORLD, GROUP_EMPTY, GROUP_NULL, ERRHANDLER_NULL] + [
+        ERRORS_ABORT,
+        ERRORS_ARE_FATAL,
+        ERRORS_RETURN,
+        INFO_ENV,
+        INFO_NULL,
+    ]
+    here = {name: value for name, value in globals().items() if any(value is one for one in public)}
+    classes = (Comm, Intracomm, Intercomm, Topocomm, Cartcomm, Graphcomm, Distgraphcomm, Datatype)
+    classes += (Group, Errhandler, Info, Status, Op, Message, Request, Prequest, Pickle)  # type: ignore[assignment]
+    functions = (Is_initialized, Is_finalized, Init, Init_thread, Finalize, Query_thread, Wtime)
+    functions += (Is_thread_main, Get_version, Get_library_version, Get_processor_name, Wtick)  # type: ignore[assignment]
+    functions += (Compute_dims, Get_address, Aint_add, Aint_diff, Pcontrol, Get_error_class)  # type: ignore[assignment]
+    here |= {value.__name__: value for value in (*classes, *functions)}
+    here |= {name: value for name, value in vars(constants).items() if name.isupper()}
+    here |= {name: value for name, value in vars(exceptions).items() if name.isupper()}
+    here |= {f"COMBINER_{name}": number for number, name in enumerate(COMBINERS, 1)}
+    here |= by_name | by_operation
+    nothing = Message()
+    no_process = Message()
+    no_process._context = None
+    here |= {
+        "Exception": exceptions.MPIError,
+        "Get_error_string": exceptions.error_string,
+        "get_vendor": get_vendor,
+        "pickle": Pickle(),
+        "buffer": memory.buffer,
+        "memory": memory.buffer,
+        "Alloc_mem": memory.Alloc_mem,
+        "Free_mem": memory.Free_mem,
+        "BOTTOM": buffers.BOTTOM,
+        "IN_PLACE": buffers.IN_PLACE,
+        "REQUEST_NULL": Request(),
+        "MESSAGE_NULL": nothing,
+        "MESSAGE_NO_PROC": no_process,
+    }
+    return here
+
+
+NAMES = _namespace()
+MODULE = ModuleType("mpi4py.MPI", "A simulated MPI, with the names of mpi4py.")
+vars(MODULE).update(NAMES)
+
+
+@contextmanager
+def names_replaced() -> Iterator[None]:
+    """Replace the names of the module ``mpi4py.MPI``, if it is there, in the block."""
+    real = sys.modules.get("mpi4py.MPI")
+    if real is None or real is MODULE or vars(real).get("COMM_WORLD") is COMM_WORLD:
+        yield
+        return
+    before = {name: vars(real)[name] for name in NAMES if name in vars(real)}
+    _translate(before)
+    vars(real).update(NAMES)
+    try:
+        yield
+    finally:
+        for name in NAMES:
+            if name in before:
+                setattr(real, name, before[name])
+            else:
+                delattr(real, name)
+
+
+def _translate(real: dict[str, Any]) -> None:
+    """Have constants that a program has taken before stand for those here."""
+    for name, value in real.items():
+        if name in by_name or name in by_operation or name in {"IN_PLACE", "BOTTOM"}:
+            buffers.foreign[id(value)] = NAMES[name]

@@ -1,0 +1,338 @@
+"""Point-to-point methods of communicators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pencils.simulation.buffers import as_buffer
+from pencils.simulation.collectives import loads, pickled
+from pencils.simulation.constants import ANY_SOURCE, ANY_TAG, LARGEST_TAG, PROC_NULL
+from pencils.simulation.exceptions import ERR_RANK, ERR_TAG, MPIError
+from pencils.simulation.messages import BUFFERED, READY, STANDARD, SYNCHRONOUS, Receive, Send
+from pencils.simulation.operation import Status
+from pencils.simulation.requests import Prequest, Request
+from pencils.simulation.scheduler import Waiting
+
+if TYPE_CHECKING:
+    from pencils.simulation.buffers import Buffer
+    from pencils.simulation.context import Context
+
+
+def _check(context: Context, rank: int, tag: int, *, receives: bool) -> None:
+    special = (ANY_SOURCE, PROC_NULL) if receives else (PROC_NULL,)
+    if rank not in special and not 0 <= rank < context.size:
+        what = "source" if receives else "dest"
+        raise MPIError(ERR_RANK, f"{what}={rank}; {context.name} has ranks 0 to {context.size - 1}")
+    if not (0 <= tag <= LARGEST_TAG or (receives and tag == ANY_TAG)):
+        raise MPIError(ERR_TAG, f"tag={tag}; allowed are 0 to {LARGEST_TAG}")
+
+
+def _object(data: Any) -> Any:
+    return None if data is None else loads(data)
+
+
+class Message:
+    """A message that `Mprobe` has taken from the queue, to be received by this handle."""
+
+    def __init__(self, message: Message | None = None) -> None:
+        self._send: Send | None = None if message is None else message._send
+        self._context: Context | None = None if message is None else message._context
+
+    def __bool__(self) -> bool:
+        return self._context is not None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Message):
+            return NotImplemented
+        return self._send is other._send and self._context is other._context
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _receive(self, call: str, buffer: Buffer | None) -> Receive:
+        context, send = self._context, self._send
+        assert context is not None
+        context.world.scheduler.step(call)
+        receive = Receive(call, context, PROC_NULL, ANY_TAG, buffer)
+        if send is not None:
+            receive.match(send)
+        self._send = self._context = None
+        return receive
+
+    def Recv(self, buf: Any, status: Status | None = None) -> None:
+        """Receive the message."""
+        self._receive("Mrecv", as_buffer(buf, writes=True)).wait(status)
+
+    def Irecv(self, buf: Any) -> Request:
+        """Start to receive the message."""
+        return Request.of(self._receive("Imrecv", as_buffer(buf, writes=True)))
+
+    def recv(self, status: Status | None = None) -> Any:
+        """Receive an object."""
+        return _object(self._receive("mrecv", None).wait(status))
+
+    def irecv(self) -> Request:
+        """Start to receive an object."""
+        return Request.of(self._receive("imrecv", None), _object)
+
+
+def _sends(mode: str, prefix: str) -> tuple[Callable[..., Any], ...]:
+    """Make the methods that send in one mode: of buffers, started, persistent, and of objects."""
+    name = f"{prefix}send"
+
+    def start(comm: PointToPoint, call: str, content: Any, dest: int, tag: int) -> Send:
+        context = comm._enter(call)
+        _check(context, dest, tag, receives=False)
+        return Send(call, context, dest, tag, content, mode)
+
+    def blocking(comm: PointToPoint, buf: Any, dest: int, tag: int = 0) -> None:
+        """Send a buffer."""
+        start(comm, name.capitalize(), as_buffer(buf), dest, tag).wait()
+
+    def nonblocking(comm: PointToPoint, buf: Any, dest: int, tag: int = 0) -> Request:
+        """Start to send a buffer."""
+        return Request.of(start(comm, f"I{name}", as_buffer(buf), dest, tag))
+
+    def persistent(comm: PointToPoint, buf: Any, dest: int, tag: int = 0) -> Prequest:
+        """Make a request that sends a buffer each time it is started."""
+        buffer, call = as_buffer(buf), f"{name.capitalize()}_init"
+        _check(comm._alive(), dest, tag, receives=False)
+        return Prequest.starting(lambda: start(comm, call, buffer, dest, tag))
+
+    def send_object(comm: PointToPoint, obj: Any, dest: int, tag: int = 0) -> None:
+        """Send an object."""
+        start(comm, name, pickled(obj), dest, tag).wait()
+
+    def isend_object(comm: PointToPoint, obj: Any, dest: int, tag: int = 0) -> Request:
+        """Start to send an object."""
+        return Request.of(start(comm, f"i{name}", pickled(obj), dest, tag), lambda _: None)
+
+    return blocking, nonblocking, persistent, send_object, isend_object
+
+
+class PointToPoint:
+    """Point-to-point methods of a communicator."""
+
+    _enter: Callable[[str], Context]
+    _alive: Callable[[], Context]
+
+    Send, Isend, Send_init, send, isend = _sends(STANDARD, "")
+    Ssend, Issend, Ssend_init, ssend, issend = _sends(SYNCHRONOUS, "s")
+    Bsend, Ibsend, Bsend_init, bsend, ibsend = _sends(BUFFERED, "b")
+    Rsend, Irsend, Rsend_init, _, _ = _sends(READY, "r")
+
+    def _start_receive(self, call: str, buffer: Buffer | None, source: int, tag: int) -> Receive:
+        context = self._enter(call)
+        _check(context, source, tag, receives=True)
+        return Receive(call, context, source, tag, buffer)
+
+    def Recv(
+        self,
+        buf: Any,
+        source: int = ANY_SOURCE,
+        tag: int = ANY_TAG,
+        status: Status | None = None,
+    ) -> None:
+        """Receive into a buffer."""
+        self._start_receive("Recv", as_buffer(buf, writes=True), source, tag).wait(status)
+
+    def Irecv(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:
+        """Start to receive into a buffer."""
+        return Request.of(self._start_receive("Irecv", as_buffer(buf, writes=True), source, tag))
+
+    def Recv_init(self, buf: Any, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Prequest:
+        """Make a request that receives into a buffer each time it is started."""
+        buffer = as_buffer(buf, writes=True)
+        _check(self._alive(), source, tag, receives=True)
+        return Prequest.starting(lambda: self._start_receive("Recv_init", buffer, source, tag))
+
+    def recv(
+        self,
+        buf: Any = None,  # noqa: ARG002 - a place for pickled bytes, which is not needed
+        source: int = ANY_SOURCE,
+        tag: int = ANY_TAG,
+        status: Status | None = None,
+    ) -> Any:
+        """Receive an object."""
+        return _object(self._start_receive("recv", None, source, tag).wait(status))
+
+    def irecv(self, buf: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:  # noqa: ARG002
+        """Start to receive an object."""
+        return Request.of(self._start_receive("irecv", None, source, tag), _object)
+
+    def Sendrecv(
+        self,
+        sendbuf: Any,
+        dest: int,
+        sendtag: int = 0,
+        recvbuf: Any = None,
+        source: int = ANY_SOURCE,
+        recvtag: int = ANY_TAG,
+        status: Status | None = None,
+    ) -> None:
+        """Send a buffer and receive into another one."""
+        self._sendrecv(
+            "Sendrecv",
+            as_buffer(sendbuf),
+            (dest, sendtag),
+            as_buffer(recvbuf, writes=True),
+            (source, recvtag),
+            status,
+        )
+
+    def Sendrecv_replace(
+        self,
+        buf: Any,
+        dest: int,
+        sendtag: int = 0,
+        source: int = ANY_SOURCE,
+        recvtag: int = ANY_TAG,
+        status: Status | None = None,
+    ) -> None:
+        """Send a buffer, and receive into it."""
+        content = as_buffer(buf, writes=True)
+        self._sendrecv(
+            "Sendrecv_replace",
+            content.pack().tobytes(),
+            (dest, sendtag),
+            content,
+            (source, recvtag),
+            status,
+        )
+
+    def sendrecv(
+        self,
+        sendobj: Any,
+        dest: int,
+        sendtag: int = 0,
+        recvbuf: Any = None,  # noqa: ARG002
+        source: int = ANY_SOURCE,
+        recvtag: int = ANY_TAG,
+        status: Status | None = None,
+    ) -> Any:
+        """Send an object, and receive one."""
+        return _object(
+            self._sendrecv(
+                "sendrecv", pickled(sendobj), (dest, sendtag), None, (source, recvtag), status
+            )
+        )
+
+    def _sendrecv(
+        self,
+        call: str,
+        content: Buffer | bytes,
+        to: tuple[int, int],
+        buffer: Buffer | None,
+        source: tuple[int, int],
+        status: Status | None,
+    ) -> Any:
+        context = self._enter(call)
+        _check(context, *to, receives=False)
+        _check(context, *source, receives=True)
+        receive = Receive(call, context, *source, buffer)
+        send = Send(call, context, *to, content)
+        received = receive.wait(status)
+        send.wait()
+        return received
+
+    def Isendrecv(
+        self,
+        sendbuf: Any,
+        dest: int,
+        sendtag: int = 0,
+        recvbuf: Any = None,
+        source: int = ANY_SOURCE,
+        recvtag: int = ANY_TAG,
+    ) -> Request:
+        """Start to send a buffer and to receive into another one."""
+        receive = self.Irecv(recvbuf, source, recvtag)
+        self.Isend(sendbuf, dest, sendtag).Free()
+        return receive
+
+    # ---- probes ----
+
+    def _find(self, call: str, source: int, tag: int) -> tuple[Context, Send | None]:
+        context = self._alive()
+        _check(context, source, tag, receives=True)
+        scheduler = context.world.scheduler
+        box = context.mailbox(context.number_of(scheduler.running(call)))
+        message = box.find(source, tag) if scheduler.prompt() else None
+        if message is None:
+            scheduler.poll(call)
+            message = box.find(source, tag)
+        return context, message
+
+    def _await(self, call: str, source: int, tag: int) -> tuple[Context, Send | None]:
+        context = self._enter(call)
+        _check(context, source, tag, receives=True)
+        if source == PROC_NULL:
+            return context, None
+        rank = context.world.scheduler.running(call)
+        box = context.mailbox(context.number_of(rank))
+        box.probing = True
+        missing = [context.ranks[source]] if source != ANY_SOURCE else []
+        context.world.scheduler.wait(
+            lambda: box.find(source, tag) is not None,
+            Waiting(call, lambda: f"on {context.name}", lambda: missing),
+        )
+        box.probing = False
+        return context, box.find(source, tag)
+
+    def Probe(
+        self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
+    ) -> bool:
+        """Wait for a message, without receiving it."""
+        _, message = self._await("Probe", source, tag)
+        _describe(message, status)
+        return True
+
+    def Iprobe(
+        self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
+    ) -> bool:
+        """Whether there is a message."""
+        if source == PROC_NULL:
+            _describe(None, status)
+            return True
+        _, message = self._find("Iprobe", source, tag)
+        if message is None:
+            return False
+        _describe(message, status)
+        return True
+
+    probe, iprobe = Probe, Iprobe
+
+    def Mprobe(
+        self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
+    ) -> Message:
+        """Wait for a message, and take it from the queue."""
+        context, message = self._await("Mprobe", source, tag)
+        return _take(context, message, status)
+
+    def Improbe(
+        self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None
+    ) -> Message | None:
+        """Take a message from the queue, if there is one."""
+        if source == PROC_NULL:
+            return _take(self._alive(), None, status)
+        context, message = self._find("Improbe", source, tag)
+        return None if message is None else _take(context, message, status)
+
+    mprobe, improbe = Mprobe, Improbe
+
+
+def _describe(message: Send | None, status: Status | None) -> None:
+    if status is None:
+        return
+    if message is None:
+        status.set(PROC_NULL, ANY_TAG, 0)
+    else:
+        status.set(message.source, message.tag, len(message.data))
+
+
+def _take(context: Context, message: Send | None, status: Status | None) -> Message:
+    _describe(message, status)
+    taken = Message()
+    taken._context, taken._send = context, message
+    if message is not None:
+        context.mailbox(message.dest).remove(message)
+    return taken

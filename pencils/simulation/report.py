@@ -1,0 +1,104 @@
+"""Texts of errors of simulated ranks: which rank waits where, for which other ones."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pencils.simulation.scheduler import Rank
+
+# Files whose frames belong to no program: this folder, the rest of the library, and threads.
+_HERE = str(Path(__file__).parent)
+_LIBRARY = str(Path(__file__).parents[1])
+_THREADS = traceback.__file__.replace("traceback.py", "threading.py")
+_PLURALS = {"waits": "wait", "is ready": "are ready", "was killed": "were killed"}
+# Most frames of a stack, ranks of a list, and groups of ranks in one text.
+_MOST_FRAMES, _MOST_NUMBERS, _MOST_GROUPS = 12, 20, 30
+
+
+def where(ranks: Iterable[Rank]) -> Iterator[str]:
+    """Describe where each rank is; ranks at the same place have one description."""
+    every = list(ranks)
+    found: dict[tuple[str, ...], list[Rank]] = {}
+    for rank in every:
+        key = rank.status, _rest(rank, every), *_stack_of(rank)
+        found.setdefault(key, []).append(rank)
+    for number, ((_, rest, *stack), alike) in enumerate(found.items()):
+        if number == _MOST_GROUPS:
+            yield f"and {len(found) - number} other groups of ranks"
+            return
+        yield f"{numbered(rank.number for rank in alike)} {_verb(alike)}{rest}"
+        yield from stack
+
+
+def _stack_of(rank: Rank) -> tuple[str, ...]:
+    return _stack(rank.frame()) if rank.error is None else ()
+
+
+def _rest(rank: Rank, every: list[Rank]) -> str:
+    """Describe what follows the verb: where a rank waits and for which ranks, or its error."""
+    waiting = rank.waiting
+    if waiting is None:
+        return "" if rank.error is None else f" {type(rank.error).__name__}: {rank.error}"
+    what = waiting.what()
+    text = f" in {waiting.call}{f' ({what})' if what else ''}"
+    by_state: dict[str, list[Rank]] = {}
+    for number in waiting.missing():
+        other = every[number]
+        by_state.setdefault(_brief(other), []).append(other)
+    missing = [
+        f"{numbered(rank.number for rank in some)}, which {_verb(some)}{brief}"
+        for brief, some in by_state.items()
+    ]
+    return f"{text} for {'; '.join(missing)}" if missing else text
+
+
+def _brief(rank: Rank) -> str:
+    if rank.error is not None:
+        return f" {type(rank.error).__name__}: {rank.error}"
+    return "" if rank.waiting is None else f" in {rank.waiting.call}"
+
+
+def _verb(ranks: list[Rank]) -> str:
+    """Return the status of ranks that have the same one, singular or plural."""
+    status = ranks[0].status
+    return status if len(ranks) == 1 else _PLURALS.get(status, status)
+
+
+def _stack(frame: FrameType | None) -> tuple[str, ...]:
+    """Lines of the program in a stack, outermost first; those of the library if there are none."""
+    if frame is None:
+        return ()
+    frames = [
+        each
+        for each in traceback.extract_stack(frame)
+        if not each.filename.startswith(_HERE) and each.filename != _THREADS
+    ]
+    own = [each for each in frames if not each.filename.startswith(_LIBRARY)]
+    return tuple(
+        f"    {each.filename}:{each.lineno} in {each.name}: {each.line}"
+        for each in (own or frames)[-_MOST_FRAMES:]
+    )
+
+
+def numbered(ranks: Iterable[int]) -> str:
+    """Name ranks, consecutive ones as a range.
+
+    Examples
+    --------
+    >>> numbered([0, 1, 2, 5])
+    'ranks 0-2, 5'
+    """
+    every = sorted(ranks)
+    runs = [
+        [number for _, number in run]
+        for _, run in groupby(enumerate(every), key=lambda pair: pair[1] - pair[0])
+    ]
+    parts = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
+    shown = ", ".join([*parts[:_MOST_NUMBERS], *(["..."] if len(parts) > _MOST_NUMBERS else [])])
+    return f"rank{'s' if len(every) > 1 else ''} {shown}"

@@ -1,0 +1,370 @@
+"""Runs simulated ranks, one at a time, and chooses at every call of MPI which one is next.
+
+Each rank is a thread that waits for its own lock. The running rank releases the lock of the next
+one and waits for its own, so that nothing runs at the same time: the same seed gives the same run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from random import Random
+from types import FrameType
+from typing import Any, NamedTuple, NoReturn
+
+from pencils import process
+from pencils.errors import DeadlockError, StepLimitError, UsageError
+
+# Unsuccessful tests one after the other, without any other call, after which no rank can continue.
+MOST_POLLS = 20_000
+# A completed test reports success with this probability, if there is a seed.
+PROMPT = 0.7
+
+READY, RUNNING, WAITING, RETURNED, RAISED, KILLED = (
+    "is ready",
+    "is running",
+    "waits",
+    "returned",
+    "raised",
+    "was killed",
+)
+_OVER = (RETURNED, RAISED, KILLED)
+
+
+class Abandoned(BaseException):
+    """Ends the thread of a rank whose simulation has failed; not an error of the program."""
+
+
+class Fault(NamedTuple):
+    """What goes wrong in a rank at one of its calls of MPI.
+
+    Parameters
+    ----------
+    rank : int
+        The rank.
+    call : int
+        Number of the call, from 0, among the calls of this rank.
+    error : Exception or type of Exception, optional
+        What the call raises. By default the rank is killed: it never runs again.
+
+    Examples
+    --------
+    >>> Fault(rank=1, call=3, error=MemoryError).rank
+    1
+    """
+
+    rank: int
+    call: int
+    error: BaseException | type[BaseException] | None = None
+
+
+class Waiting(NamedTuple):
+    """What a rank waits for: the call, and, when needed, a description and the ranks missing."""
+
+    call: str
+    what: Callable[[], str]
+    missing: Callable[[], Iterable[int]]
+
+
+class Rank:
+    """One simulated rank: its thread, its state, and what belongs to its process."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.status = RETURNED
+        self.waiting: Waiting | None = None
+        self.lock = threading.Lock()
+        self.lock.acquire()
+        self.thread: threading.Thread | None = None
+        self.values: dict[Any, Any] = {}  # of `pencils.process`
+        self.calls: list[str] = []
+        self.operations: dict[Any, None] = {}  # started, not completed; in order
+        self.attributes: dict[Any, dict[int, Any]] = {}  # of communicators, by context
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def frame(self) -> FrameType | None:
+        """Return the innermost frame of the thread."""
+        ident = None if self.thread is None else self.thread.ident
+        return None if ident is None else sys._current_frames().get(ident)
+
+
+class Scheduler:
+    """Runs ranks; see the module. `where` describes, in lines of text, where ranks are."""
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        seed: int | None,
+        faults: Iterable[Fault],
+        max_steps: int | None,
+        where: Callable[[Iterable[Rank]], Iterable[str]],
+    ) -> None:
+        self.size = size
+        self.seed = seed
+        self.random = None if seed is None else Random(seed)
+        self.ranks = [Rank(number) for number in range(size)]
+        self.current: Rank | None = None  # the running one
+        self.alone = False  # whether the only rank is the process itself, without a thread
+        self.failure: BaseException | None = None
+        self.ended = False
+        self.before_unwinding: Callable[[], object] = lambda: None
+        self._faults = {(fault.rank, fault.call): fault for fault in faults}
+        self._left = max_steps
+        self._most = max_steps
+        self._where = where
+        self._ready: list[Rank] = []
+        self._polls = 0
+        self._main = threading.Lock()
+        self._main.acquire()
+
+    # ---- called by the rank that is running ----
+
+    def running(self, call: str) -> Rank:
+        """Return the running rank, or raise if this thread is none."""
+        rank = self.current
+        if self.alone:
+            assert rank is not None
+            return rank
+        if rank is None or rank.thread is not threading.current_thread():
+            raise UsageError(
+                f"{call}: this thread is no simulated rank; allowed are calls of MPI by the "
+                "function that runs on simulated ranks, in its own thread"
+            )
+        return rank
+
+    def step(self, call: str) -> Rank:
+        """Count a call of the running rank; other ranks may run before it. Return the rank."""
+        rank = self.running(call)
+        self._stop_if_failed(rank)
+        number = len(rank.calls)
+        rank.calls.append(call)
+        if self._left is not None:
+            self._left -= 1
+            if self._left < 0:
+                self.fail(
+                    StepLimitError(
+                        f"{call}: the ranks have made more calls of MPI than max_steps="
+                        f"{self._most} (seed={self.seed}); allow more, or look for a loop that "
+                        "never ends",
+                        self.seed,
+                    )
+                )
+        fault = self._faults.pop((rank.number, number), None)
+        if fault is not None:
+            self._inject(rank, fault, call)
+        self._polls = 0
+        if self.random is not None and self._ready:
+            self._ready.append(rank)
+            self._switch(rank)
+        return rank
+
+    def wait(self, ready: Callable[[], bool], waiting: Waiting) -> None:
+        """Let other ranks run until `ready()`; they call `wake` for the running rank."""
+        rank = self.running(waiting.call)
+        while not ready():
+            rank.waiting = waiting
+            rank.status = WAITING
+            self._switch(rank)
+        rank.waiting = None
+
+    def poll(self, call: str) -> None:
+        """Let other ranks run after a test that was not successful."""
+        rank = self.running(call)
+        self._stop_if_failed(rank)
+        self._polls += 1
+        if self._polls > MOST_POLLS:
+            text = "no rank makes progress: ranks test again and again for what does not come"
+            self.fail(self._deadlock(text))
+        if self._ready:
+            self._ready.append(rank)
+            self._switch(rank, other=True)
+
+    def prompt(self) -> bool:
+        """Whether a test of what is complete says so at once; the seed decides."""
+        return self.random is None or self.random.random() < PROMPT
+
+    def choose(self, number: int) -> int:
+        """Choose one of `number` possibilities; the seed decides."""
+        return 0 if self.random is None or number == 1 else self.random.randrange(number)
+
+    def wake(self, number: int) -> None:
+        """Have a rank that waits look again whether it can continue."""
+        rank = self.ranks[number]
+        if rank.status is WAITING:
+            rank.status = READY
+            self._ready.append(rank)
+
+    def fail(self, error: BaseException) -> NoReturn:
+        """End the simulation with an error; the running rank is unwound with the other ones."""
+        if self.alone:
+            raise error
+        rank = self.current
+        assert rank is not None
+        if self.failure is None:
+            if not isinstance(error, DeadlockError):
+                error.add_note("\n".join(self._where(self.ranks)))
+            self.failure = error
+        self._stop_if_failed(rank)
+        raise AssertionError("unreachable")
+
+    def _deadlock(self, text: str) -> DeadlockError:
+        lines = [f"{text} (seed={self.seed})", *self._where(self.ranks)]
+        return DeadlockError("\n".join(lines), self.seed)
+
+    def _stop_if_failed(self, rank: Rank) -> None:
+        if self.failure is None:
+            return
+        if not self.ended:  # until `_unwind` resumes this rank
+            self._main.release()
+            rank.lock.acquire()
+        raise Abandoned
+
+    def _inject(self, rank: Rank, fault: Fault, call: str) -> None:
+        if fault.error is not None:
+            raise fault.error
+        rank.status = KILLED
+        rank.waiting = Waiting(call, lambda: "", tuple)
+        self._switch(rank)
+
+    def _switch(self, rank: Rank, *, other: bool = False) -> None:
+        """Run the next ready rank, until this one is chosen again. `other`: not this one."""
+        chosen = self._next(rank if other else None)
+        if chosen is rank:
+            rank.status = RUNNING
+            return
+        if chosen is None:
+            self._stop()
+        else:
+            self._run(chosen)
+        rank.lock.acquire()
+        if self.ended:
+            raise Abandoned
+
+    def _stop(self) -> None:
+        """Resume the thread that runs the simulation: no rank is ready."""
+        waiting = any(rank.status is WAITING for rank in self.ranks)
+        if waiting and self.failure is None:
+            self.failure = self._deadlock("no rank can continue")
+            if self.alone:
+                raise self.failure
+        self._main.release()
+
+    def _next(self, but: Rank | None = None) -> Rank | None:
+        ready = self._ready
+        if not ready:
+            return None
+        number = self.choose(len(ready) - (but is not None))
+        if but is not None and ready[number] is but:
+            number = len(ready) - 1
+        return ready.pop(number)
+
+    def _run(self, rank: Rank) -> None:
+        rank.status = RUNNING
+        self.current = rank
+        process.exchange(rank.values)
+        rank.lock.release()
+
+    # ---- called by the thread that runs the simulation ----
+
+    def run(self, functions: Sequence[Callable[[], Any]]) -> None:
+        """Run a function on each rank; results and errors are left in `ranks`."""
+        for rank, function in zip(self.ranks, functions, strict=True):
+            rank.result = rank.error = rank.waiting = None
+            rank.status = READY
+            rank.thread = threading.Thread(
+                target=self._execute, args=(rank, function), name=f"rank {rank.number}", daemon=True
+            )
+            rank.thread.start()
+        self._ready = list(self.ranks)
+        outside = process.exchange({})
+        try:
+            first = self._next()
+            assert first is not None
+            self._run(first)
+            try:
+                self._main.acquire()
+            except BaseException as error:  # as KeyboardInterrupt; ranks see it at their next call
+                self.failure = self.failure or error
+                self._main.acquire()
+            if self.failure is not None:
+                self.before_unwinding()
+                self._unwind()
+        finally:
+            self.current = None
+            process.exchange(outside)
+        if self.failure is not None:
+            raise self.failure
+        for rank in self.ranks:
+            assert rank.thread is not None
+            if rank.status is not KILLED:
+                rank.thread.join()
+
+    def _execute(self, rank: Rank, function: Callable[[], Any]) -> None:
+        """Run one rank in its thread."""
+        rank.lock.acquire()
+        status = RETURNED
+        try:
+            if not self.ended:
+                rank.result = function()
+        except Abandoned:
+            status = rank.status
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller of the ranks
+            rank.error = error
+            status = RAISED
+        rank.status = status if not self.ended else rank.status
+        rank.waiting = None if not self.ended else rank.waiting
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Run the next rank at the end of one; after the last, the thread that started them."""
+        if self.ended:
+            self._main.release()
+            return
+        chosen = self._next() if self.failure is None else None
+        if chosen is None:
+            self._stop()
+        else:
+            self._run(chosen)
+
+    def _unwind(self) -> None:
+        """End the threads of all ranks, one after the other."""
+        self.ended = True
+        for rank in self.ranks:
+            thread = rank.thread
+            if thread is None or not thread.is_alive():
+                continue
+            process.exchange(rank.values)
+            self.current = rank
+            rank.lock.release()
+            self._main.acquire()
+            thread.join()
+
+    def release_killed(self) -> None:
+        """End the threads of killed ranks, whose ``finally`` blocks run now."""
+        outside = process.exchange({})
+        try:
+            self._unwind()
+        finally:
+            self.current = None
+            process.exchange(outside)
+
+
+@contextmanager
+def on_one_core() -> Iterator[None]:
+    """Keep threads that the block starts on one core: they run in turn, and change faster so."""
+    try:
+        cores = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {sorted(cores)[os.getpid() % len(cores)]})
+    except (AttributeError, OSError):  # not on this system
+        yield
+        return
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.sched_setaffinity(0, cores)

@@ -1,0 +1,349 @@
+"""The function that runs programs on simulated ranks, and the simulation behind it."""
+
+from __future__ import annotations
+
+import operator
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from types import ModuleType
+from typing import Any, TypeVar
+
+from pencils import process
+from pencils.errors import (
+    ArgumentError,
+    DeadlockError,
+    RankKilledError,
+    SimulationError,
+    UsageError,
+)
+from pencils.simulation.communicators import COMM_SELF, COMM_WORLD
+from pencils.simulation.module import MODULE, names_replaced
+from pencils.simulation.report import numbered, where
+from pencils.simulation.scheduler import (
+    KILLED,
+    RAISED,
+    RETURNED,
+    Fault,
+    Rank,
+    Scheduler,
+    on_one_core,
+)
+from pencils.simulation.world import World, activate, active, deactivate
+
+T = TypeVar("T")
+
+_MOST_SHOWN = 10  # things that were left, in one text
+
+
+class Simulation:
+    """Simulated ranks, on which functions run one after the other.
+
+    Parameters are those of `simulate`. What ranks make in one run, such as communicators, is there
+    in the next one.
+
+    Attributes
+    ----------
+    calls : list of list of str
+        For each rank, the calls of MPI so far, and `point` among them.
+
+    Examples
+    --------
+    >>> from mpi4py import MPI
+    >>> simulation = Simulation(3)
+    >>> with simulation.installed():
+    ...     simulation.run(lambda: MPI.COMM_WORLD.allreduce(1))
+    ...     simulation.close()
+    [3, 3, 3]
+    >>> simulation.calls[0]
+    ['allreduce']
+    """
+
+    def __init__(
+        self,
+        nranks: int,
+        *,
+        seed: int | None = None,
+        nodes: int | Sequence[int] | None = None,
+        faults: Iterable[Fault] | None = None,
+        max_steps: int | None = None,
+        strict: bool = True,
+    ) -> None:
+        size = _positive(nranks, "nranks")
+        self.scheduler = Scheduler(
+            size, seed=seed, faults=_faults(faults, size), max_steps=max_steps, where=where
+        )
+        self.world = World(self.scheduler, _nodes(nodes, size), strict=strict)
+
+    @property
+    def calls(self) -> list[list[str]]:
+        """Names of the calls of each rank."""
+        return [rank.calls for rank in self.scheduler.ranks]
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Replace the names of ``mpi4py.MPI`` by those of this simulation, in the block."""
+        running = active()
+        if running is not None and running.scheduler.current and not running.scheduler.alone:
+            raise SimulationError("a simulated rank cannot start a simulation; do it outside")
+        activate(self.world)
+        try:
+            with names_replaced():
+                yield
+        finally:
+            deactivate(self.world)
+
+    def run(self, function: Callable[..., T], *args: object) -> list[T]:
+        """Call a function on all ranks; return its results by rank."""
+        scheduler = self.scheduler
+        if scheduler.ended:
+            raise SimulationError("the simulation has ended; make another one", scheduler.seed)
+        try:
+            with on_one_core():
+                scheduler.run([partial(function, *args)] * scheduler.size)
+        except DeadlockError as deadlock:
+            self._raise_error_of_rank(str(deadlock))
+            raise
+        self._end_if_killed()
+        self._raise_error_of_rank()
+        return [rank.result for rank in scheduler.ranks]
+
+    def close(self) -> None:
+        """End the simulation; report what the program has left, if it is strict."""
+        if self.scheduler.ended:
+            return
+        self.run(_drop_attributes)
+        self.world.finalized = self.scheduler.ended = True
+        if not self.world.strict:
+            return
+        left = self.left()
+        if left:
+            raise UsageError(
+                f"at the end (seed={self.scheduler.seed}): {_listed(left)}", self.scheduler.seed
+            )
+        kept = [each.name for each in self.world.contexts if not self.world.permanent(each)]
+        kept += [window.name for window in self.world.windows]
+        if kept:
+            text = f"never freed: {_listed(sorted(kept))}"
+            warnings.warn(text, ResourceWarning, stacklevel=3)
+
+    def left(self) -> list[str]:
+        """List requests that were not completed and messages that were not received."""
+        found = [
+            f"rank {rank.number} has not completed {operation.call} ({operation.text()})"
+            for rank in self.scheduler.ranks
+            for operation in rank.operations
+        ]
+        for context in self.world.contexts:
+            for number, mailbox in context.mailboxes.items():
+                found += [
+                    f"rank {number} has not received {len(message.data)} bytes of rank "
+                    f"{message.source} with tag {message.tag} on {context.name}"
+                    for message in mailbox.unread()
+                    if message not in message.rank.operations
+                ]
+        return found
+
+    def _end_if_killed(self) -> None:
+        scheduler = self.scheduler
+        killed = [rank.number for rank in scheduler.ranks if rank.status is KILLED]
+        if not killed:
+            return
+        text = "\n".join(where(scheduler.ranks))
+        scheduler.before_unwinding()
+        scheduler.release_killed()
+        self._raise_error_of_rank(text)
+        raise RankKilledError(
+            f"{numbered(killed)} killed by a fault, all other ranks returned "
+            f"(seed={scheduler.seed})\n{text}",
+            scheduler.seed,
+        )
+
+    def _raise_error_of_rank(self, text: str = "") -> None:
+        """Raise the error of the lowest rank that has one, with a note where the others are."""
+        ranks = self.scheduler.ranks
+        for rank in ranks:
+            if rank.status is RAISED and not _is_normal_exit(rank):
+                assert rank.error is not None
+                rest = text or "\n".join(where(other for other in ranks if other is not rank))
+                note = (
+                    f"rank {rank.number} of {len(ranks)} raised this (seed={self.scheduler.seed})"
+                )
+                rank.error.add_note("\n".join([note, rest] if rest else [note]))
+                raise rank.error
+
+
+def simulate(
+    nranks: int,
+    function: Callable[..., T],
+    *args: object,
+    seed: int | None = None,
+    nodes: int | Sequence[int] | None = None,
+    faults: Iterable[Fault] | None = None,
+    max_steps: int | None = None,
+    strict: bool = True,
+) -> list[T]:
+    """Run a function on simulated ranks of MPI, in this process.
+
+    The function is an MPI program as it is: inside it, ``from mpi4py import MPI`` and everything of
+    pencils see `nranks` ranks. Each rank is a thread; one runs at a time, and at every call of MPI
+    the next one is chosen. The same seed gives the same run.
+
+    Parameters
+    ----------
+    nranks : int
+        Number of ranks.
+    function : callable
+        What each rank runs. Communicators have to be taken from ``MPI`` inside it.
+    *args : object
+        Its arguments. All ranks get the same objects.
+    seed : int, optional
+        Chooses the order of the ranks, which sends wait for their receive, and the order in which
+        messages arrive. By default ranks run in turn, each until it has to wait, and sends of up to
+        64 KiB do not wait.
+    nodes : int or sequence of int, optional
+        Number of nodes, over which ranks are distributed in blocks, or the node of each rank; by
+        default one. Ranks of a node share memory.
+    faults : iterable of Fault, optional
+        What goes wrong.
+    max_steps : int, optional
+        Calls of MPI of all ranks after which the simulation ends.
+    strict : bool, default True
+        Also report what most MPI libraries do not notice: buffers that change while they are sent
+        or received, other types at both sides of a message, requests that are never completed,
+        messages that are never received; and, as `ResourceWarning`, communicators and windows that
+        are never freed.
+
+    Returns
+    -------
+    list
+        What the function has returned, by rank.
+
+    Raises
+    ------
+    Exception
+        What a rank has raised: of the lowest such rank, with a note about the others.
+    DeadlockError
+        If ranks wait for each other or for one that has ended; with the place of each.
+    MismatchError
+        If ranks call different collectives, or with different roots, counts or types.
+    UsageError
+        What `strict` reports.
+    StepLimitError
+        If `max_steps` is exceeded.
+    RankKilledError
+        If `faults` has killed a rank, and all others have returned.
+
+    Notes
+    -----
+    What simulated ranks cannot show: they share one address space and the interpreter, so data races
+    in shared memory, bugs of MPI libraries, and C libraries that call MPI themselves need a run
+    with mpiexec.
+
+    Examples
+    --------
+    >>> from mpi4py import MPI
+    >>> import pencils
+    >>> def total():
+    ...     u = pencils.ones(pencils.Pencil((8, 8)))
+    ...     return MPI.COMM_WORLD.rank, u.local_shape, float(u.sum())
+    >>> simulate(3, total)
+    [(0, (3, 8), 64.0), (1, (3, 8), 64.0), (2, (2, 8), 64.0)]
+    """
+    if not callable(function):
+        raise TypeError(f"function must be callable, not {function!r}")
+    _check_globals(function)
+    simulation = Simulation(
+        nranks, seed=seed, nodes=nodes, faults=faults, max_steps=max_steps, strict=strict
+    )
+    with simulation.installed():
+        results = simulation.run(function, *args)
+        simulation.close()
+    return results
+
+
+def point(name: str) -> None:
+    """Count as a call of MPI of the running rank, at which a `Fault` can happen; local.
+
+    Nothing happens outside of simulated ranks.
+    """
+    world = active()
+    if world is not None and world.scheduler.current is not None:
+        world.scheduler.step(name)
+
+
+def load() -> ModuleType:
+    """Return a module like ``mpi4py.MPI`` for this process alone, when there is no MPI library."""
+    simulation = Simulation(1, strict=False)
+    scheduler = simulation.scheduler
+    scheduler.alone = True
+    scheduler.current = scheduler.ranks[0]
+    activate(simulation.world)
+    return MODULE
+
+
+def _drop_attributes() -> None:
+    """Do at the end of a rank what a process does: values of attributes are dropped."""
+    process.end()
+    for comm in (COMM_SELF, COMM_WORLD):
+        comm._drop_attributes()
+
+
+def _is_normal_exit(rank: Rank) -> bool:
+    """Whether a rank has ended by ``sys.exit()``, which is no error."""
+    if isinstance(rank.error, SystemExit) and rank.error.code in (None, 0):
+        rank.status = RETURNED
+        return True
+    return False
+
+
+def _positive(number: int, name: str) -> int:
+    try:
+        found = operator.index(number)
+    except TypeError:
+        raise TypeError(f"{name}={number!r} must be an integer") from None
+    if found < 1:
+        raise ArgumentError(f"{name}={found} must be 1 or more")
+    return found
+
+
+def _nodes(nodes: int | Sequence[int] | None, size: int) -> list[int]:
+    if nodes is None:
+        return [0] * size
+    if isinstance(nodes, Sequence):
+        found = [operator.index(node) for node in nodes]
+        if len(found) != size:
+            raise ArgumentError(f"nodes={found} has {len(found)} entries for {size} ranks")
+        return found
+    number = _positive(nodes, "nodes")
+    return [rank * number // size for rank in range(size)]
+
+
+def _faults(faults: Iterable[Fault] | None, size: int) -> list[Fault]:
+    found = list(faults or ())
+    for fault in found:
+        if not 0 <= fault.rank < size:
+            raise ArgumentError(f"{fault} names a rank that does not exist; there are {size}")
+    return found
+
+
+def _check_globals(function: Callable[..., object]) -> None:
+    """Raise if a function uses a communicator of the process itself, which has other ranks."""
+    real: Any = sys.modules.get("mpi4py.MPI")
+    code: Any = getattr(function, "__code__", None)
+    if real is None or real is MODULE or code is None:
+        return
+    values = getattr(function, "__globals__", {})
+    for name in code.co_names:
+        if isinstance(values.get(name), real.Comm):
+            raise ArgumentError(
+                f"{function.__qualname__} uses {name}, a communicator that was made outside of the "
+                f"simulated ranks; take it from MPI inside the function, as {name} = MPI.COMM_WORLD"
+            )
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = [f"and {len(texts) - _MOST_SHOWN} more"] if len(texts) > _MOST_SHOWN else []
+    return "; ".join([*texts[:_MOST_SHOWN], *more])
