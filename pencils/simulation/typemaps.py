@@ -115,28 +115,41 @@ class Piece:
 
     def _copy_irregular(self, memory: Bytes, low: int, packed: Bytes, *, unpack: bool) -> None:
         """Copy runs at irregular offsets: all of them by one index, or long ones one by one."""
-        length = self.length
-        starts, places = self.offsets
-        starts = starts - low
-        if length > LONGEST_ITEM:
-            for start, place in zip(starts.tolist(), places.tolist(), strict=True):
-                here, there = memory[start : start + length], packed[place : place + length]
+        if self.length > LONGEST_ITEM:
+            for start, place in self.offsets.T.tolist():
+                here = memory[start - low : start - low + self.length]
+                there = packed[place : place + self.length]
                 np.copyto(here, there) if unpack else np.copyto(there, here)
             return
-        here, there = _windows(memory, length), _windows(packed, length)
+        (first, here_step, here_index), (origin, there_step, there_index) = self.items
+        here = self._view_items(memory, first - low, here_step)
+        there = self._view_items(packed, origin, there_step)
         if unpack:
-            here[starts] = there[places]
+            here[here_index] = there[there_index]
         else:
-            there[places] = here[starts]
+            there[there_index] = here[here_index]
+
+    @cached_property
+    def items(self) -> list[tuple[int, int, Ints | slice]]:
+        """First offset, distance of items and their index, in memory and in the packed bytes."""
+        found: list[tuple[int, int, Ints | slice]] = []
+        for offsets in self.offsets:
+            first = int(offsets.min())
+            steps = offsets - first
+            step = 1 if (steps % self.length).any() else self.length
+            index = steps // step
+            whole = np.array_equal(index, np.arange(len(index)))
+            found.append((first, step, slice(len(index)) if whole else index))
+        return found
+
+    def _view_items(self, data: Bytes, first: int, step: int) -> NDArray[Any]:
+        """View bytes as all items of the length of a run that can begin at a distance."""
+        dtype = np.dtype(MOVES.get(self.length) or f"V{self.length}")
+        count = (data.size - first - self.length) // step + 1
+        return np.ndarray((count,), dtype, data, first, (step,))
 
 
 _BYTE = np.dtype(np.uint8)
-
-
-def _windows(data: Bytes, length: int) -> NDArray[Any]:
-    """View bytes as items of a length, one for each byte at which an item can begin."""
-    dtype = np.dtype(MOVES.get(length) or f"V{length}")
-    return np.ndarray((data.size - length + 1,), dtype, data, 0, (1,))
 
 
 def _outer(slow: Ints, fast: Ints | None) -> Ints:
