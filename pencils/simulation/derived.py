@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
+from pencils.process import PerProcess
 from pencils.simulation import typemaps
 from pencils.simulation.exceptions import ERR_ARG, ERR_COUNT, ERR_TYPE, MPIError
 from pencils.simulation.memory import buffer
@@ -36,8 +37,8 @@ COMBINERS: Final = [
     "F90_COMPLEX",
 ]
 
-# Datatypes that were created and not freed yet: the number of each, and how it was created.
-live: dict[int, str] = {}
+# Datatypes that this rank created and has not freed: the number of each, and how it was created.
+live: PerProcess[dict[int, str]] = PerProcess(dict)
 
 # Predefined datatypes by their name in mpi4py, and by their code in NumPy.
 by_name: dict[str, Datatype] = {}
@@ -89,7 +90,7 @@ class Datatype:
     @classmethod
     def _derived(cls, typemap: Typemap, combiner: str, **arguments: Any) -> Self:
         kind = Kind(typemap, combiner, **arguments)
-        live[kind.number] = combiner.lower()
+        live()[kind.number] = combiner.lower()
         return cls.of(kind)
 
     @property
@@ -276,7 +277,10 @@ class Datatype:
         if len(datatypes) != len(counts):
             raise ValueError(f"{len(counts)} datatypes are needed, {len(datatypes)} were given")
         types = [_datatype(kind) for kind in datatypes]
-        typemap = typemaps.struct(counts, displs, [kind.typemap for kind in types])
+        if types and all(kind == types[0] for kind in types):  # the extent is not rounded up
+            typemap = typemaps.indexed(types[0].typemap, counts, displs)
+        else:
+            typemap = typemaps.struct(counts, displs, [kind.typemap for kind in types])
         arguments = {
             "blocklengths": counts,
             "displacements": displs,
@@ -297,11 +301,11 @@ class Datatype:
         if order not in {ORDER_C, ORDER_F}:
             raise MPIError(ERR_ARG, f"order {order} was given; pass ORDER_C or ORDER_FORTRAN")
         for n, length, start in zip(shape, box, first, strict=True):
-            if n < 1 or not 0 < length <= n or not 0 <= start <= n - length:
+            if length < 0 or not 0 <= start <= start + length <= n:
                 raise MPIError(
                     ERR_ARG,
                     f"{length} elements from {start} on were given along an axis of {n}; the "
-                    "box has one element or more, and lies within the array",
+                    "box has to lie within the array",
                 )
         typemap = typemaps.subarray(self.typemap, shape, box, first, c_order=order == ORDER_C)
         arguments = {"sizes": shape, "subsizes": box, "starts": first, "order": order}
@@ -323,7 +327,7 @@ class Datatype:
         """Free the datatype; the handle is null afterwards."""
         if self.kind.is_predefined:
             raise MPIError(ERR_TYPE, f"{self.name} is predefined; free only created datatypes")
-        live.pop(self.kind.number, None)
+        live().pop(self.kind.number, None)
         self._kind = None
 
     # Description
