@@ -21,13 +21,12 @@ from pencils.simulation.buffers import (
     is_in_place,
     local,
 )
-from pencils.simulation.collectives import Call, Collective
+from pencils.simulation.collectives import Call, Caller, Collective
 from pencils.simulation.operations import SUM, Op
 from pencils.simulation.requests import Prequest, Request
 
 if TYPE_CHECKING:
-    from pencils.simulation.communicators import Comm
-    from pencils.simulation.context import Context
+    from pencils.simulation.world import Context
 
 Method = Callable[..., Any]
 Part = Callable[..., Call]
@@ -36,17 +35,19 @@ Part = Callable[..., Call]
 def forms(part: Part, name: str) -> tuple[Method, Method, Method]:
     """Make the blocking, the nonblocking and the persistent method of a collective."""
 
-    def start(comm: Comm, called: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Collective:
+    def start(
+        comm: Caller, called: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Collective:
         context = comm._enter(called)
         return Collective(context, part(comm, context, *args, **kwargs)._replace(name=called))
 
-    def blocking(comm: Comm, *args: Any, **kwargs: Any) -> None:
+    def blocking(comm: Caller, *args: Any, **kwargs: Any) -> None:
         start(comm, name, args, kwargs).wait()
 
-    def nonblocking(comm: Comm, *args: Any, **kwargs: Any) -> Request:
+    def nonblocking(comm: Caller, *args: Any, **kwargs: Any) -> Request:
         return Request.of(start(comm, f"I{name.lower()}", args, kwargs))
 
-    def persistent(comm: Comm, *args: Any, **kwargs: Any) -> Prequest:
+    def persistent(comm: Caller, *args: Any, **kwargs: Any) -> Prequest:
         return Prequest.starting(partial(start, comm, f"{name}_init", args, kwargs))
 
     made = blocking, nonblocking, persistent
@@ -59,7 +60,7 @@ def forms(part: Part, name: str) -> tuple[Method, Method, Method]:
 def objects(part: Part, name: str) -> Method:
     """Make the method of a collective of Python objects, which has a result."""
 
-    def method(comm: Comm, *args: Any, **kwargs: Any) -> Any:
+    def method(comm: Caller, *args: Any, **kwargs: Any) -> Any:
         context = comm._enter(name)
         call = part(comm, context, *args, **kwargs)._replace(name=name)
         return Collective(context, call).wait()
@@ -76,12 +77,12 @@ def _root(context: Context, root: int) -> int:
 # ---- of buffers ----
 
 
-def barrier(comm: Comm, context: Context) -> Call:  # noqa: ARG001
+def barrier(comm: Caller, context: Context) -> Call:  # noqa: ARG001
     """Wait for all ranks."""
     return Call("", each.nothing)
 
 
-def bcast(comm: Comm, context: Context, buf: Any, root: int = 0) -> Call:
+def bcast(comm: Caller, context: Context, buf: Any, root: int = 0) -> Call:
     """Send the buffer of one rank to all."""
     _root(context, root)
     buffer = as_buffer(buf, writes=comm._me != root)
@@ -92,7 +93,7 @@ def bcast(comm: Comm, context: Context, buf: Any, root: int = 0) -> Call:
 
 
 def _to_root(
-    comm: Comm,
+    comm: Caller,
     context: Context,
     send: Any,
     parts: Callable[[], list[Buffer]],
@@ -110,20 +111,20 @@ def _to_root(
     return Call(name, partial(each.unpack_each, parts=found), as_buffer(send).pack(), None, same)
 
 
-def gather(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any, root: int = 0) -> Call:
+def gather(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, root: int = 0) -> Call:
     """Collect equal parts of all ranks on one."""
     size = context.size
     return _to_root(comm, context, sendbuf, lambda: as_parts(recvbuf, size, writes=True), root)
 
 
-def gatherv(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any, root: int = 0) -> Call:
+def gatherv(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, root: int = 0) -> Call:
     """Collect parts of all ranks on one."""
     size = context.size
     return _to_root(comm, context, sendbuf, lambda: as_vector(recvbuf, size, writes=True), root)
 
 
 def _from_root(
-    comm: Comm, context: Context, parts: Callable[[], list[Buffer]], recv: Any, root: int
+    comm: Caller, context: Context, parts: Callable[[], list[Buffer]], recv: Any, root: int
 ) -> Call:
     _root(context, root)
     same = (f"root={root}",)
@@ -135,17 +136,17 @@ def _from_root(
     return Call("", finish, given, (root,), same)
 
 
-def scatter(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any, root: int = 0) -> Call:
+def scatter(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, root: int = 0) -> Call:
     """Divide the buffer of one rank into equal parts for all."""
     return _from_root(comm, context, lambda: as_parts(sendbuf, context.size), recvbuf, root)
 
 
-def scatterv(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any, root: int = 0) -> Call:
+def scatterv(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, root: int = 0) -> Call:
     """Divide the buffer of one rank into parts for all."""
     return _from_root(comm, context, lambda: as_vector(sendbuf, context.size), recvbuf, root)
 
 
-def allgather(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any) -> Call:
+def allgather(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Call:
     """Collect equal parts of all ranks on all."""
     whole = as_buffer(recvbuf, writes=True)
     if is_in_place(sendbuf):
@@ -155,14 +156,14 @@ def allgather(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any) -> Call:
     return Call("", partial(each.unpack_row, whole=whole), given)
 
 
-def allgatherv(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any) -> Call:
+def allgatherv(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Call:
     """Collect parts of all ranks on all."""
     parts = as_vector(recvbuf, context.size, writes=True)
     given = parts[comm._me].pack() if is_in_place(sendbuf) else as_buffer(sendbuf).pack()
     return Call("", partial(each.unpack_each, parts=parts), given)
 
 
-def alltoall(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any) -> Call:  # noqa: ARG001
+def alltoall(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Call:  # noqa: ARG001
     """Send equal parts to all ranks."""
     whole = as_buffer(recvbuf, writes=True)
     given = (whole if is_in_place(sendbuf) else as_buffer(sendbuf)).pack()
@@ -174,13 +175,13 @@ def _all_parts(parts: list[Buffer], sends: list[Buffer]) -> Call:
     return Call("", finish, [part.pack() for part in sends])
 
 
-def alltoallv(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any) -> Call:  # noqa: ARG001
+def alltoallv(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Call:  # noqa: ARG001
     """Send parts to all ranks."""
     parts = as_vector(recvbuf, context.size, writes=True)
     return _all_parts(parts, parts if is_in_place(sendbuf) else as_vector(sendbuf, context.size))
 
 
-def alltoallw(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any) -> Call:  # noqa: ARG001
+def alltoallw(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Call:  # noqa: ARG001
     """Send parts of other types to all ranks."""
     parts = as_wide(recvbuf, context.size, writes=True)
     return _all_parts(parts, parts if is_in_place(sendbuf) else as_wide(sendbuf, context.size))
@@ -206,7 +207,7 @@ def _same(op: Any, buffer: Buffer) -> tuple[Any, ...]:
 
 
 def reduce(
-    comm: Comm, context: Context, sendbuf: Any, recvbuf: Any, op: Any = SUM, root: int = 0
+    comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, op: Any = SUM, root: int = 0
 ) -> Call:
     """Reduce the buffers of all ranks on one."""
     _root(context, root)
@@ -219,7 +220,7 @@ def reduce(
     return Call("", finish, mine.pack(), None, same)
 
 
-def allreduce(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Call:  # noqa: ARG001
+def allreduce(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Call:  # noqa: ARG001
     """Reduce the buffers of all ranks on all."""
     op = _op(op)
     mine = _contribution(sendbuf, recvbuf)
@@ -227,12 +228,12 @@ def allreduce(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any, op: Any 
     return Call("", finish, mine.pack(), None, _same(op, mine))
 
 
-def scan(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Call:
+def scan(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Call:
     """Reduce the buffers of this rank and those before it."""
     return _scan(comm._me + 1, context, sendbuf, recvbuf, op)
 
 
-def exscan(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Call:
+def exscan(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Call:
     """Reduce the buffers of the ranks before this one."""
     return _scan(comm._me, context, sendbuf, recvbuf, op)
 
@@ -245,7 +246,7 @@ def _scan(stop: int, context: Context, sendbuf: Any, recvbuf: Any, op: Any) -> C
 
 
 def reduce_scatter_block(
-    comm: Comm, context: Context, sendbuf: Any, recvbuf: Any, op: Any = SUM
+    comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, op: Any = SUM
 ) -> Call:
     """Reduce, and divide the result into equal parts for all ranks."""
     op = _op(op)
@@ -259,7 +260,7 @@ def reduce_scatter_block(
 
 
 def reduce_scatter(
-    comm: Comm,
+    comm: Caller,
     context: Context,
     sendbuf: Any,
     recvbuf: Any,
@@ -273,7 +274,7 @@ def reduce_scatter(
     if recvcounts is None:
         counts = [whole.count // context.size] * context.size
         if not is_in_place(sendbuf):
-            counts = _counts_of_all(comm, out.count)
+            counts = comm.allgather(out.count)
     else:
         counts = list(recvcounts)
     size = whole.datatype.size
@@ -282,12 +283,7 @@ def reduce_scatter(
     return _scatter(comm, whole, mine, op, ends)
 
 
-def _counts_of_all(comm: Comm, count: int) -> list[int]:
-    found: list[int] = comm.allgather(count)
-    return found
-
-
-def _scatter(comm: Comm, whole: Buffer, mine: Buffer, op: Any, ends: list[int]) -> Call:  # noqa: ARG001
+def _scatter(comm: Caller, whole: Buffer, mine: Buffer, op: Any, ends: list[int]) -> Call:  # noqa: ARG001
     finish = partial(each.unpack_scattered, op=op, whole=whole, mine=mine, ends=ends)
     return Call("", finish, whole.pack(), None, _same(op, whole))
 
@@ -295,7 +291,7 @@ def _scatter(comm: Comm, whole: Buffer, mine: Buffer, op: Any, ends: list[int]) 
 # ---- of Python objects ----
 
 
-def bcast_object(comm: Comm, context: Context, obj: Any = None, root: int = 0) -> Call:
+def bcast_object(comm: Caller, context: Context, obj: Any = None, root: int = 0) -> Call:
     """Return the object of one rank on all."""
     _root(context, root)
     given = each.pickled(obj) if comm._me == root else None
@@ -303,7 +299,7 @@ def bcast_object(comm: Comm, context: Context, obj: Any = None, root: int = 0) -
     return Call("", finish, given, (root,), (f"root={root}",))
 
 
-def gather_objects(comm: Comm, context: Context, sendobj: Any, root: int = 0) -> Call:
+def gather_objects(comm: Caller, context: Context, sendobj: Any, root: int = 0) -> Call:
     """Return the objects of all ranks on one."""
     _root(context, root)
     same = (f"root={root}",)
@@ -312,7 +308,7 @@ def gather_objects(comm: Comm, context: Context, sendobj: Any, root: int = 0) ->
     return Call("", each.load_each, each.pickled(sendobj), None, same)
 
 
-def scatter_objects(comm: Comm, context: Context, sendobj: Any = None, root: int = 0) -> Call:
+def scatter_objects(comm: Caller, context: Context, sendobj: Any = None, root: int = 0) -> Call:
     """Return on each rank its object of those that one rank has."""
     _root(context, root)
     given = None
@@ -322,12 +318,12 @@ def scatter_objects(comm: Comm, context: Context, sendobj: Any = None, root: int
     return Call("", finish, given, (root,), (f"root={root}",))
 
 
-def allgather_objects(comm: Comm, context: Context, sendobj: Any) -> Call:  # noqa: ARG001
+def allgather_objects(comm: Caller, context: Context, sendobj: Any) -> Call:  # noqa: ARG001
     """Return the objects of all ranks on all."""
     return Call("", each.load_each, each.pickled(sendobj))
 
 
-def alltoall_objects(comm: Comm, context: Context, sendobj: Any) -> Call:  # noqa: ARG001
+def alltoall_objects(comm: Caller, context: Context, sendobj: Any) -> Call:  # noqa: ARG001
     """Return the objects that all ranks have for this one."""
     given = [each.pickled(one) for one in _one_for_each(sendobj, context.size)]
     return Call("", each.load_all_mine, given)
@@ -341,7 +337,7 @@ def _one_for_each(values: Any, size: int) -> list[Any]:
 
 
 def reduce_objects(
-    comm: Comm, context: Context, sendobj: Any, op: Any = SUM, root: int = 0
+    comm: Caller, context: Context, sendobj: Any, op: Any = SUM, root: int = 0
 ) -> Call:
     """Return the reduction of the objects of all ranks on one."""
     _root(context, root)
@@ -352,20 +348,20 @@ def reduce_objects(
     return Call("", finish, each.pickled(sendobj), None, same)
 
 
-def allreduce_objects(comm: Comm, context: Context, sendobj: Any, op: Any = SUM) -> Call:  # noqa: ARG001
+def allreduce_objects(comm: Caller, context: Context, sendobj: Any, op: Any = SUM) -> Call:  # noqa: ARG001
     """Return the reduction of the objects of all ranks on all."""
     finish = partial(each.load_reduced, op=local(op), stop=context.size)
     return Call("", finish, each.pickled(sendobj))
 
 
-def scan_objects(comm: Comm, context: Context, sendobj: Any, op: Any = SUM) -> Call:  # noqa: ARG001
+def scan_objects(comm: Caller, context: Context, sendobj: Any, op: Any = SUM) -> Call:  # noqa: ARG001
     """Return the reduction of the objects of this rank and those before it."""
     stop = comm._me + 1
     finish = partial(each.load_reduced, op=local(op), stop=stop)
     return Call("", finish, each.pickled(sendobj), range(stop))
 
 
-def exscan_objects(comm: Comm, context: Context, sendobj: Any, op: Any = SUM) -> Call:  # noqa: ARG001
+def exscan_objects(comm: Caller, context: Context, sendobj: Any, op: Any = SUM) -> Call:  # noqa: ARG001
     """Return the reduction of the objects of the ranks before this one."""
     stop = comm._me
     finish = partial(each.load_reduced, op=local(op), stop=stop)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,11 +20,23 @@ from pencils.simulation.scheduler import Waiting
 
 if TYPE_CHECKING:
     from pencils.simulation.buffers import Buffer
-    from pencils.simulation.context import Context
     from pencils.simulation.memory import Bytes
     from pencils.simulation.operations import Op
+    from pencils.simulation.world import Context
 
 EARLY = 0.5  # with a seed, probability that no rank waits longer than its data require
+
+
+class Caller(Protocol):
+    """What collectives need of a communicator of one rank."""
+
+    @property
+    def _me(self) -> int: ...
+
+    def _enter(self, call: str) -> Context: ...
+
+    def allgather(self, sendobj: Any) -> Any:
+        """Return the objects of all ranks."""
 
 
 class Call(NamedTuple):
@@ -132,7 +144,7 @@ class Collective(Operation):
         """Describe the collective."""
         return f"collective {self.slot.number} on {self.context.name}"
 
-    def finish(self, status: Status | None) -> None:
+    def finish(self, status: Status | None) -> None:  # noqa: ARG002
         """Take the results."""
         slot = self.slot
         slot.left -= 1

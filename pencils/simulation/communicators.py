@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from pencils.simulation.attributes import Attributes
 from pencils.simulation.collective_calls import Collectives
 from pencils.simulation.collectives import Call, Collective, Slot
 from pencils.simulation.constants import (
-    APPNUM,
     COMM_TYPE_SHARED,
     CONGRUENT,
     IDENT,
-    KEYVAL_INVALID,
-    LARGEST_TAG,
     SIMILAR,
-    TAG_UB,
     UNDEFINED,
     UNEQUAL,
-    UNIVERSE_SIZE,
-    WTIME_IS_GLOBAL,
 )
+from pencils.simulation.division import divide, duplicate, of_group
 from pencils.simulation.exceptions import ERR_COMM, MPIError
 from pencils.simulation.grids import adjacent, cart, distributed, graph
 from pencils.simulation.groups import Group
@@ -31,20 +26,15 @@ from pencils.simulation.requests import Request
 from pencils.simulation.world import active
 
 if TYPE_CHECKING:
-    from pencils.simulation.context import Context
-
-_keys = count(0x10000000)
-# By key: whether duplicates get the value, or a function that makes it; and what is called before
-# the value is dropped.
-_keyvals: dict[int, tuple[Any, Callable[..., Any] | None]] = {}
+    from pencils.simulation.world import Context
 
 
-class Comm(PointToPoint, Collectives):
+class Comm(PointToPoint, Collectives, Attributes):
     """A communicator as one rank sees it; null if the rank has freed it."""
 
     def __init__(self, comm: Comm | None = None) -> None:
         self._context: Context | None = None if comm is None else comm._context
-        self._number = -1 if comm is None else comm._number
+        self._number: int = -1 if comm is None else comm._number
         self._name: str | None = None
         self._errhandler: Errhandler = ERRORS_ARE_FATAL
 
@@ -216,70 +206,6 @@ class Comm(PointToPoint, Collectives):
         scheduler.step("Abort")
         scheduler.fail(SystemExit(errorcode))
 
-    # ---- attributes ----
-
-    @classmethod
-    def Create_keyval(
-        cls,
-        copy_fn: Any = None,
-        delete_fn: Callable[..., Any] | None = None,
-        nopython: bool = False,  # noqa: ARG003 - as in mpi4py
-    ) -> int:
-        """Make a key for attributes."""
-        key = next(_keys)
-        _keyvals[key] = copy_fn, delete_fn
-        return key
-
-    @classmethod
-    def Free_keyval(cls, keyval: int) -> int:
-        """Drop a key."""
-        _keyvals.pop(keyval, None)
-        return KEYVAL_INVALID
-
-    def _attributes(self) -> dict[int, Any]:
-        context = self._alive()
-        rank = context.world.scheduler.ranks[context.ranks[self._me]]
-        return rank.attributes.setdefault(context, {})
-
-    def Get_attr(self, keyval: int) -> Any:
-        """Return the value of a key; None if there is none."""
-        predefined = {
-            TAG_UB: LARGEST_TAG,
-            WTIME_IS_GLOBAL: True,
-            UNIVERSE_SIZE: self._alive().world.scheduler.size,
-            APPNUM: 0,
-        }
-        return predefined[keyval] if keyval in predefined else self._attributes().get(keyval)
-
-    def Set_attr(self, keyval: int, attrval: Any) -> None:
-        """Set the value of a key."""
-        self.Delete_attr(keyval)
-        self._attributes()[keyval] = attrval
-
-    def Delete_attr(self, keyval: int) -> None:
-        """Drop the value of a key."""
-        found = self._attributes()
-        if keyval in found:
-            _, delete = _keyvals.get(keyval, (None, None))
-            if delete is not None:
-                delete(self, keyval, found[keyval])
-            del found[keyval]
-
-    def _drop_attributes(self) -> None:
-        found = self._attributes()
-        while found:
-            self.Delete_attr(next(reversed(found)))
-
-    def _copy_attributes(self, to: Comm) -> None:
-        for keyval, value in list(self._attributes().items()):
-            copy, _ = _keyvals.get(keyval, (None, None))
-            if copy is True:
-                to.Set_attr(keyval, value)
-            elif callable(copy):
-                made = copy(self, keyval, value)
-                if made is not NotImplemented:
-                    to.Set_attr(keyval, made)
-
     # ---- making and freeing ----
 
     def Dup(self, info: Info | None = None) -> Comm:
@@ -295,7 +221,7 @@ class Comm(PointToPoint, Collectives):
         comm = self._unset()
 
         def finish(slot: Slot, number: int) -> None:
-            comm._context, comm._number = _duplicate(slot, number), number
+            comm._context, comm._number = duplicate(slot, number), number
             self._copy_attributes(comm)
 
         return comm, Request.of(Collective(self._enter("Dup"), Call("Dup", finish)))
@@ -306,7 +232,7 @@ class Comm(PointToPoint, Collectives):
 
     def Split(self, color: int = 0, key: int = 0) -> Intracomm:
         """Make a communicator of the ranks with the same color, ordered by key."""
-        made = self._collective("Split", _divide, contribution=(color, key))
+        made = self._collective("Split", divide, contribution=(color, key))
         return COMM_NULL if made is None else Intracomm.of(made)
 
     def Split_type(self, split_type: int, key: int = 0, info: Info | None = None) -> Intracomm:  # noqa: ARG002
@@ -315,12 +241,12 @@ class Comm(PointToPoint, Collectives):
         color = UNDEFINED
         if split_type == COMM_TYPE_SHARED:
             color = context.world.nodes[context.ranks[self._me]]
-        made = self._collective("Split_type", _divide, contribution=(color, key))
+        made = self._collective("Split_type", divide, contribution=(color, key))
         return COMM_NULL if made is None else Intracomm.of(made)
 
     def Create(self, group: Group) -> Intracomm:
         """Make a communicator of a group; all ranks take part."""
-        made = self._collective("Create", _of_group, contribution=group._members)
+        made = self._collective("Create", of_group, contribution=group._members)
         return COMM_NULL if made is None else Intracomm.of(made)
 
     def Free(self) -> None:
@@ -350,9 +276,9 @@ class Comm(PointToPoint, Collectives):
 
 
 _NOT_SIMULATED = frozenset(
-    ["Spawn", "Spawn_multiple", "Accept", "Connect", "Join", "Create_intercomm", "Get_parent"]
-    + ["Psend_init", "Precv_init", "Revoke", "Shrink", "Agree", "Create_from_group", "py2f"]
-    + ["handle", "toint", "Attach_buffer", "Detach_buffer", "Flush_buffer"]
+    {"Spawn", "Spawn_multiple", "Accept", "Connect", "Join", "Create_intercomm", "Get_parent"}
+    | {"Psend_init", "Precv_init", "Revoke", "Shrink", "Agree", "Create_from_group", "py2f"}
+    | {"handle", "toint", "Attach_buffer", "Detach_buffer", "Flush_buffer"}
 )
 
 
@@ -420,23 +346,23 @@ class Intracomm(Comm):
 
 
 class Predefined(Intracomm):
-    """A communicator that has the same name on all ranks; `find` returns that of the running one."""
+    """A communicator that has the same name on all ranks; `find` returns that of the running."""
 
     def __init__(self, find: Callable[[], Context | None]) -> None:
-        self._find = find
+        self._locate = find
         super().__init__()
 
     @property
-    def _context(self) -> Context | None:  # type: ignore[override]
-        return self._find()
+    def _context(self) -> Context | None:
+        return self._locate()
 
     @_context.setter
-    def _context(self, context: None) -> None:
+    def _context(self, context: Context | None) -> None:
         """Set nothing: it is found for each call."""
 
     @property
-    def _number(self) -> int:  # type: ignore[override]
-        context = self._find()
+    def _number(self) -> int:
+        context = self._locate()
         return -1 if context is None else context.number_of(context.world.rank)
 
     @_number.setter
@@ -460,42 +386,3 @@ def _self() -> Context | None:
 COMM_NULL = Intracomm()
 COMM_WORLD = Predefined(_world)
 COMM_SELF = Predefined(_self)
-
-
-def _duplicate(slot: Slot, number: int) -> Context:  # noqa: ARG001
-    context = slot.context
-    made: Context = slot.once(
-        lambda: context.world.context(context.ranks, topology=context.topology)
-    )
-    return made
-
-
-def _divide(slot: Slot, number: int) -> Context | None:
-    """Return the communicator of the color of a rank."""
-
-    def compute() -> dict[int, Context]:
-        ranks = slot.context.ranks
-        members: dict[int, list[tuple[int, int]]] = {}
-        for rank in range(len(ranks)):
-            color, key = slot.given[rank]
-            if color != UNDEFINED:
-                members.setdefault(color, []).append((key, rank))
-        return {
-            color: slot.context.world.context([ranks[rank] for _, rank in sorted(each)])
-            for color, each in members.items()
-        }
-
-    found: Context | None = slot.once(compute).get(slot.given[number][0])
-    return found
-
-
-def _of_group(slot: Slot, number: int) -> Context | None:
-    """Return the communicator of the group that a rank has passed."""
-    ranks = slot.given[number]
-    if slot.context.ranks[number] not in ranks:
-        return None
-    made = slot.once(dict)
-    if ranks not in made:
-        made[ranks] = slot.context.world.context(list(ranks))
-    found: Context = made[ranks]
-    return found

@@ -78,7 +78,7 @@ class Datatype:
     __slots__ = ("_kind",)
 
     def __init__(self, datatype: Datatype | None = None) -> None:
-        self._kind: Kind | None = None if datatype is None else datatype._kind  # noqa: SLF001 -- of this class
+        self._kind: Kind | None = None if datatype is None else datatype._kind
 
     @classmethod
     def of(cls, kind: Kind) -> Self:

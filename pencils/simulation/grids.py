@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +13,7 @@ from pencils.simulation.constants import CART, DIST_GRAPH, GRAPH, PROC_NULL
 from pencils.simulation.exceptions import ERR_DIMS, MPIError
 
 if TYPE_CHECKING:
-    from pencils.simulation.context import Context
+    from pencils.simulation.world import Context
 
 
 class Grid(NamedTuple):
@@ -20,7 +21,11 @@ class Grid(NamedTuple):
 
     dims: tuple[int, ...]
     periods: tuple[bool, ...]
-    kind: int = CART
+
+    @property
+    def kind(self) -> int:
+        """Kind of the topology."""
+        return CART
 
     def rank(self, coords: Sequence[int]) -> int:
         """Rank at coordinates; PROC_NULL outside of a dimension that is not periodic."""
@@ -49,7 +54,9 @@ class Grid(NamedTuple):
         """Neighbours in the order of the collectives."""
         return [self.shifted(rank, dim, by) for dim in range(len(self.dims)) for by in (-1, 1)]
 
-    targets = sources
+    def targets(self, rank: int) -> list[int]:
+        """Neighbours in the order of the collectives: the same ones."""
+        return self.sources(rank)
 
 
 class Edges(NamedTuple):
@@ -90,7 +97,7 @@ def cart(size: int, dims: Sequence[int], periods: Sequence[bool] | None) -> Call
 def graph(index: Sequence[int], edges: Sequence[int]) -> Call:
     """Make a communicator with a graph of ranks, which all ranks pass whole."""
     starts = [0, *index]
-    outgoing = [list(edges[a:b]) for a, b in zip(starts[:-1], starts[1:], strict=True)]
+    outgoing = [list(edges[a:b]) for a, b in pairwise(starts)]
     # Neighbours of such a graph are the same in both directions.
     whole = Edges(outgoing, outgoing, None, GRAPH)
     finish = partial(_first, size=len(index), topology=whole)
@@ -143,8 +150,10 @@ def distributed(
     """Make a communicator with a graph, of which ranks pass any edges."""
     edges, at = [], 0
     for source, degree in zip(sources, degrees, strict=True):
-        for place in range(at, at + degree):
-            edges.append((source, destinations[place], 1 if weights is None else weights[place]))
+        edges += [
+            (source, destinations[place], 1 if weights is None else weights[place])
+            for place in range(at, at + degree)
+        ]
         at += degree
     return Call("Create_dist_graph", partial(_distributed, weighted=weights is not None), edges)
 

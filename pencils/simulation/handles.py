@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Mapping
-from typing import Any
 
 
 class Errhandler:
@@ -22,7 +22,7 @@ ERRORS_ARE_FATAL = Errhandler("ERRORS_ARE_FATAL")
 ERRORS_ABORT = Errhandler("ERRORS_ABORT")
 
 
-class Info(dict[str, str]):
+class Info(UserDict[str, str]):
     """Hints, by name."""
 
     @classmethod
@@ -57,14 +57,6 @@ class Info(dict[str, str]):
     def Free(self) -> None:
         """Drop all hints."""
         self.clear()
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    __hash__: Any = None
 
 
 INFO_NULL = Info()

@@ -16,17 +16,18 @@ from pencils.simulation.scheduler import Scheduler, Waiting
 
 if TYPE_CHECKING:
     from pencils.simulation.buffers import Buffer
-    from pencils.simulation.context import Context
     from pencils.simulation.memory import Bytes
+    from pencils.simulation.world import Context
 
 # Without a seed, sends of at most this many bytes complete before they are received.
 EAGER_BYTES = 2**16
+POISON = 0xFF  # the byte of `Buffer.poison`
 STANDARD, SYNCHRONOUS, BUFFERED, READY = "standard", "synchronous", "buffered", "ready"
 
 _order = count()
 
 
-class Send(Operation):
+class Sending(Operation):
     """A send: of a buffer, or of bytes."""
 
     def __init__(
@@ -53,7 +54,7 @@ class Send(Operation):
             mode == STANDARD and _is_eager(world.scheduler, self.data)
         )
         if not self.matched:
-            box = context.mailbox(dest)
+            box = mailbox_of(context, dest)
             if mode == READY and not box.is_posted(self):
                 world.scheduler.fail(
                     UsageError(
@@ -78,25 +79,26 @@ class Send(Operation):
 
     def finish(self, status: Status | None) -> None:
         """Check that the buffer has not changed."""
-        if self.world.strict and self.buffer is not None:
-            if not np.array_equal(self.buffer.pack(), self.data):
-                self.world.scheduler.fail(
-                    UsageError(
-                        f"{self.call} ({self.text()}): the program changed the buffer before the "
-                        "send was complete; wait for it first, or send a copy",
-                        self.world.scheduler.seed,
-                    )
+        buffer = self.buffer if self.world.strict else None
+        if buffer is not None and not np.array_equal(buffer.pack(), self.data):
+            self.world.scheduler.fail(
+                UsageError(
+                    f"{self.call} ({self.text()}): the program changed the buffer before the send "
+                    f"was complete; wait for it first, or send a copy (seed="
+                    f"{self.world.scheduler.seed})",
+                    self.world.scheduler.seed,
                 )
+            )
         if status is not None:
             status.set(PROC_NULL, ANY_TAG, 0, cancelled=self.cancelled)
 
     def cancel(self) -> None:
         """Remove the message, if it was not received."""
-        if not self.matched and self.context.mailbox(self.dest).remove(self):
+        if not self.matched and mailbox_of(self.context, self.dest).remove(self):
             self.matched = self.cancelled = True
 
 
-class Receive(Operation):
+class Receiving(Operation):
     """A receive in a buffer, or of bytes of any number: then `buffer` is None."""
 
     def __init__(
@@ -107,14 +109,14 @@ class Receive(Operation):
         self.source, self.tag = source, tag
         self.buffer = buffer
         self.order = next(_order)
-        self.message: Send | None = None
+        self.message: Sending | None = None
         self.matched = source == PROC_NULL
         self.before: Bytes | None = None
         if buffer is not None and self.world.strict and not self.matched:
             self.before = buffer.pack()
             buffer.poison()
         if not self.matched:
-            context.mailbox(context.number_of(self.rank)).post(self)
+            mailbox_of(context, context.number_of(self.rank)).post(self)
 
     def done(self) -> bool:
         """Whether a message has arrived."""
@@ -135,7 +137,7 @@ class Receive(Operation):
             return [self.context.ranks[self.source]]
         return [rank for rank in self.context.ranks if rank != self.rank.number]
 
-    def match(self, message: Send) -> None:
+    def match(self, message: Sending) -> None:
         """Take a message; both sides can continue."""
         self.message = message
         self.matched = message.matched = True
@@ -172,16 +174,17 @@ class Receive(Operation):
     def _check_untouched(self) -> None:
         if self.before is None or self.buffer is None:
             return
-        if not (self.buffer.pack() == 0xFF).all():  # as `poison` has filled it
+        if (self.buffer.pack() != POISON).any():
             self.world.scheduler.fail(
                 UsageError(
                     f"{self.call} ({self.text()}): the program changed the buffer before the "
-                    "receive was complete; wait for it first",
+                    "receive was complete; wait for it first (seed="
+                    f"{self.world.scheduler.seed})",
                     self.world.scheduler.seed,
                 )
             )
 
-    def _check_types(self, message: Send, buffer: Buffer) -> None:
+    def _check_types(self, message: Sending, buffer: Buffer) -> None:
         if not self.world.strict or message.buffer is None:
             return
         if not _same_types(message.buffer, buffer):
@@ -189,7 +192,8 @@ class Receive(Operation):
                 MismatchError(
                     f"rank {message.source} sends {message.buffer.datatype.name}, rank "
                     f"{self.context.number_of(self.rank)} receives {buffer.datatype.name} "
-                    f"({self.text()}); both must have the same types",
+                    f"({self.text()}); both must have the same types (seed="
+                    f"{self.world.scheduler.seed})",
                     self.world.scheduler.seed,
                 )
             )
@@ -197,7 +201,7 @@ class Receive(Operation):
     def cancel(self) -> None:
         """Give up, if no message was matched."""
         if not self.matched:
-            self.context.mailbox(self.context.number_of(self.rank)).withdraw(self)
+            mailbox_of(self.context, self.context.number_of(self.rank)).withdraw(self)
             self.matched = self.cancelled = True
 
 
@@ -207,10 +211,10 @@ class Mailbox:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self.probing = False  # whether the rank waits for any message
-        self._arrived: dict[tuple[int, int], deque[Send]] = {}
-        self._posted: dict[tuple[int, int], deque[Receive]] = {}
+        self._arrived: dict[tuple[int, int], deque[Sending]] = {}
+        self._posted: dict[tuple[int, int], deque[Receiving]] = {}
 
-    def deliver(self, message: Send) -> None:
+    def deliver(self, message: Sending) -> None:
         """Match a message with the receive that was posted first, or keep it."""
         receive = self._receive_for(message)
         if receive is None:
@@ -221,7 +225,7 @@ class Mailbox:
         self.withdraw(receive)
         receive.match(message)
 
-    def post(self, receive: Receive) -> None:
+    def post(self, receive: Receiving) -> None:
         """Match a receive with a message, or keep it."""
         message = self.find(receive.source, receive.tag)
         if message is None:
@@ -230,12 +234,12 @@ class Mailbox:
         self.remove(message)
         receive.match(message)
 
-    def find(self, source: int, tag: int) -> Send | None:
+    def find(self, source: int, tag: int) -> Sending | None:
         """Find a message: the first of its source; the seed chooses the source."""
         if source != ANY_SOURCE and tag != ANY_TAG:
             queue = self._arrived.get((source, tag))
             return queue[0] if queue else None
-        first: dict[int, Send] = {}
+        first: dict[int, Sending] = {}
         for (sender, number), queue in self._arrived.items():
             if source in (ANY_SOURCE, sender) and tag in (ANY_TAG, number):
                 known = first.get(sender)
@@ -244,27 +248,35 @@ class Mailbox:
         found = sorted(first.values(), key=lambda message: message.order)
         return found[self._scheduler.choose(len(found))] if found else None
 
-    def is_posted(self, message: Send) -> bool:
+    def is_posted(self, message: Sending) -> bool:
         """Whether a receive waits for such a message."""
         return self._receive_for(message) is not None
 
-    def _receive_for(self, message: Send) -> Receive | None:
+    def _receive_for(self, message: Sending) -> Receiving | None:
         source, tag = message.source, message.tag
         keys = (source, tag), (source, ANY_TAG), (ANY_SOURCE, tag), (ANY_SOURCE, ANY_TAG)
         queues = [self._posted[key] for key in keys if key in self._posted]
         return min((queue[0] for queue in queues), key=lambda each: each.order, default=None)
 
-    def remove(self, message: Send) -> bool:
+    def remove(self, message: Sending) -> bool:
         """Remove a message that was not received; return whether it was there."""
         return _remove(self._arrived, (message.source, message.tag), message)
 
-    def withdraw(self, receive: Receive) -> bool:
+    def withdraw(self, receive: Receiving) -> bool:
         """Remove a receive that was not matched; return whether it was there."""
         return _remove(self._posted, (receive.source, receive.tag), receive)
 
-    def unread(self) -> list[Send]:
+    def unread(self) -> list[Sending]:
         """List the messages that no receive has matched."""
         return [message for queue in self._arrived.values() for message in queue]
+
+
+def mailbox_of(context: Context, number: int) -> Mailbox:
+    """Return the messages to rank `number`."""
+    found: Mailbox | None = context.mailboxes.get(number)
+    if found is None:
+        found = context.mailboxes[number] = Mailbox(context.world.scheduler)
+    return found
 
 
 def _remove(queues: dict[tuple[int, int], deque[Any]], key: tuple[int, int], each: object) -> bool:

@@ -191,33 +191,41 @@ def get_vendor() -> tuple[str, tuple[int, int, int]]:
     return "pencils", (1, 0, 0)
 
 
+_CLASSES = (
+    *(Comm, Intracomm, Intercomm, Topocomm, Cartcomm, Graphcomm, Distgraphcomm, Datatype, Group),
+    *(Errhandler, Info, Status, Op, Message, Request, Prequest, Pickle),
+)
+_FUNCTIONS = (
+    *(Is_initialized, Is_finalized, Init, Init_thread, Finalize, Query_thread, Is_thread_main),
+    *(Get_version, Get_library_version, Get_processor_name, Get_error_class, get_vendor),
+    *(Wtime, Wtick, Compute_dims, Get_address, Aint_add, Aint_diff, Pcontrol),
+)
+
+
 def _namespace() -> dict[str, Any]:
     """Collect all names."""
-    public = [COMM_NULL, COMM_SELF, COMM_WORLD, GROUP_EMPTY, GROUP_NULL, ERRHANDLER_NULL] + [
-        ERRORS_ABORT,
-        ERRORS_ARE_FATAL,
-        ERRORS_RETURN,
-        INFO_ENV,
-        INFO_NULL,
-    ]
-    here = {name: value for name, value in globals().items() if any(value is one for one in public)}
-    classes = (Comm, Intracomm, Intercomm, Topocomm, Cartcomm, Graphcomm, Distgraphcomm, Datatype)
-    classes += (Group, Errhandler, Info, Status, Op, Message, Request, Prequest, Pickle)  # type: ignore[assignment]
-    functions = (Is_initialized, Is_finalized, Init, Init_thread, Finalize, Query_thread, Wtime)
-    functions += (Is_thread_main, Get_version, Get_library_version, Get_processor_name, Wtick)  # type: ignore[assignment]
-    functions += (Compute_dims, Get_address, Aint_add, Aint_diff, Pcontrol, Get_error_class)  # type: ignore[assignment]
-    here |= {value.__name__: value for value in (*classes, *functions)}
+    here: dict[str, Any] = {value.__name__: value for value in (*_CLASSES, *_FUNCTIONS)}
     here |= {name: value for name, value in vars(constants).items() if name.isupper()}
     here |= {name: value for name, value in vars(exceptions).items() if name.isupper()}
     here |= {f"COMBINER_{name}": number for number, name in enumerate(COMBINERS, 1)}
     here |= by_name | by_operation
-    nothing = Message()
-    no_process = Message()
-    no_process._context = None
     here |= {
+        "COMM_NULL": COMM_NULL,
+        "COMM_SELF": COMM_SELF,
+        "COMM_WORLD": COMM_WORLD,
+        "GROUP_EMPTY": GROUP_EMPTY,
+        "GROUP_NULL": GROUP_NULL,
+        "ERRHANDLER_NULL": ERRHANDLER_NULL,
+        "ERRORS_ABORT": ERRORS_ABORT,
+        "ERRORS_ARE_FATAL": ERRORS_ARE_FATAL,
+        "ERRORS_RETURN": ERRORS_RETURN,
+        "INFO_ENV": INFO_ENV,
+        "INFO_NULL": INFO_NULL,
+        "REQUEST_NULL": Request(),
+        "MESSAGE_NULL": Message(),
+        "MESSAGE_NO_PROC": Message(),
         "Exception": exceptions.MPIError,
         "Get_error_string": exceptions.error_string,
-        "get_vendor": get_vendor,
         "pickle": Pickle(),
         "buffer": memory.buffer,
         "memory": memory.buffer,
@@ -225,9 +233,6 @@ def _namespace() -> dict[str, Any]:
         "Free_mem": memory.Free_mem,
         "BOTTOM": buffers.BOTTOM,
         "IN_PLACE": buffers.IN_PLACE,
-        "REQUEST_NULL": Request(),
-        "MESSAGE_NULL": nothing,
-        "MESSAGE_NO_PROC": no_process,
     }
     return here
 

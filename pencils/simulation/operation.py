@@ -64,7 +64,7 @@ class Status:
         self.error = error
 
     def Get_count(self, datatype: Datatype | None = None) -> int:
-        """Number of whole elements of a type; UNDEFINED if there is a part of one. By default bytes."""
+        """Return the number of whole elements of a type; UNDEFINED if there is a part of one."""
         size = 1 if datatype is None else datatype.size
         if size == 0:
             return 0
@@ -129,7 +129,7 @@ class Operation(ABC):
     def finish(self, status: Status | None) -> None:
         """Do what completing requires."""
 
-    def cancel(self) -> None:
+    def cancel(self) -> None:  # noqa: B027 - collectives cannot
         """Give up, if possible."""
 
     def complete(self, status: Status | None = None) -> Any:

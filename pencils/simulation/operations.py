@@ -61,7 +61,7 @@ class Op:
     __slots__ = ("_rule",)
 
     def __init__(self, op: Op | None = None) -> None:
-        self._rule: _Rule | None = None if op is None else op._rule  # noqa: SLF001
+        self._rule: _Rule | None = None if op is None else op._rule
 
     @classmethod
     def of(cls, rule: _Rule) -> Self:

@@ -9,14 +9,22 @@ from pencils.simulation.buffers import as_buffer
 from pencils.simulation.collectives import loads, pickled
 from pencils.simulation.constants import ANY_SOURCE, ANY_TAG, LARGEST_TAG, PROC_NULL
 from pencils.simulation.exceptions import ERR_RANK, ERR_TAG, MPIError
-from pencils.simulation.messages import BUFFERED, READY, STANDARD, SYNCHRONOUS, Receive, Send
+from pencils.simulation.messages import (
+    BUFFERED,
+    READY,
+    STANDARD,
+    SYNCHRONOUS,
+    Receiving,
+    Sending,
+    mailbox_of,
+)
 from pencils.simulation.operation import Status
 from pencils.simulation.requests import Prequest, Request
 from pencils.simulation.scheduler import Waiting
 
 if TYPE_CHECKING:
     from pencils.simulation.buffers import Buffer
-    from pencils.simulation.context import Context
+    from pencils.simulation.world import Context
 
 
 def _check(context: Context, rank: int, tag: int, *, receives: bool) -> None:
@@ -36,7 +44,7 @@ class Message:
     """A message that `Mprobe` has taken from the queue, to be received by this handle."""
 
     def __init__(self, message: Message | None = None) -> None:
-        self._send: Send | None = None if message is None else message._send
+        self._send: Sending | None = None if message is None else message._send
         self._context: Context | None = None if message is None else message._context
 
     def __bool__(self) -> bool:
@@ -49,11 +57,11 @@ class Message:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _receive(self, call: str, buffer: Buffer | None) -> Receive:
+    def _receive(self, call: str, buffer: Buffer | None) -> Receiving:
         context, send = self._context, self._send
         assert context is not None
         context.world.scheduler.step(call)
-        receive = Receive(call, context, PROC_NULL, ANY_TAG, buffer)
+        receive = Receiving(call, context, PROC_NULL, ANY_TAG, buffer)
         if send is not None:
             receive.match(send)
         self._send = self._context = None
@@ -80,10 +88,10 @@ def _sends(mode: str, prefix: str) -> tuple[Callable[..., Any], ...]:
     """Make the methods that send in one mode: of buffers, started, persistent, and of objects."""
     name = f"{prefix}send"
 
-    def start(comm: PointToPoint, call: str, content: Any, dest: int, tag: int) -> Send:
+    def start(comm: PointToPoint, call: str, content: Any, dest: int, tag: int) -> Sending:
         context = comm._enter(call)
         _check(context, dest, tag, receives=False)
-        return Send(call, context, dest, tag, content, mode)
+        return Sending(call, context, dest, tag, content, mode)
 
     def blocking(comm: PointToPoint, buf: Any, dest: int, tag: int = 0) -> None:
         """Send a buffer."""
@@ -119,12 +127,12 @@ class PointToPoint:
     Send, Isend, Send_init, send, isend = _sends(STANDARD, "")
     Ssend, Issend, Ssend_init, ssend, issend = _sends(SYNCHRONOUS, "s")
     Bsend, Ibsend, Bsend_init, bsend, ibsend = _sends(BUFFERED, "b")
-    Rsend, Irsend, Rsend_init, _, _ = _sends(READY, "r")
+    Rsend, Irsend, Rsend_init = _sends(READY, "r")[:3]
 
-    def _start_receive(self, call: str, buffer: Buffer | None, source: int, tag: int) -> Receive:
+    def _start_receive(self, call: str, buffer: Buffer | None, source: int, tag: int) -> Receiving:
         context = self._enter(call)
         _check(context, source, tag, receives=True)
-        return Receive(call, context, source, tag, buffer)
+        return Receiving(call, context, source, tag, buffer)
 
     def Recv(
         self,
@@ -229,8 +237,8 @@ class PointToPoint:
         context = self._enter(call)
         _check(context, *to, receives=False)
         _check(context, *source, receives=True)
-        receive = Receive(call, context, *source, buffer)
-        send = Send(call, context, *to, content)
+        receive = Receiving(call, context, *source, buffer)
+        send = Sending(call, context, *to, content)
         received = receive.wait(status)
         send.wait()
         return received
@@ -251,24 +259,24 @@ class PointToPoint:
 
     # ---- probes ----
 
-    def _find(self, call: str, source: int, tag: int) -> tuple[Context, Send | None]:
+    def _find(self, call: str, source: int, tag: int) -> tuple[Context, Sending | None]:
         context = self._alive()
         _check(context, source, tag, receives=True)
         scheduler = context.world.scheduler
-        box = context.mailbox(context.number_of(scheduler.running(call)))
+        box = mailbox_of(context, context.number_of(scheduler.running(call)))
         message = box.find(source, tag) if scheduler.prompt() else None
         if message is None:
             scheduler.poll(call)
             message = box.find(source, tag)
         return context, message
 
-    def _await(self, call: str, source: int, tag: int) -> tuple[Context, Send | None]:
+    def _await(self, call: str, source: int, tag: int) -> tuple[Context, Sending | None]:
         context = self._enter(call)
         _check(context, source, tag, receives=True)
         if source == PROC_NULL:
             return context, None
         rank = context.world.scheduler.running(call)
-        box = context.mailbox(context.number_of(rank))
+        box = mailbox_of(context, context.number_of(rank))
         box.probing = True
         missing = [context.ranks[source]] if source != ANY_SOURCE else []
         context.world.scheduler.wait(
@@ -320,7 +328,7 @@ class PointToPoint:
     mprobe, improbe = Mprobe, Improbe
 
 
-def _describe(message: Send | None, status: Status | None) -> None:
+def _describe(message: Sending | None, status: Status | None) -> None:
     if status is None:
         return
     if message is None:
@@ -329,10 +337,10 @@ def _describe(message: Send | None, status: Status | None) -> None:
         status.set(message.source, message.tag, len(message.data))
 
 
-def _take(context: Context, message: Send | None, status: Status | None) -> Message:
+def _take(context: Context, message: Sending | None, status: Status | None) -> Message:
     _describe(message, status)
     taken = Message()
     taken._context, taken._send = context, message
     if message is not None:
-        context.mailbox(message.dest).remove(message)
+        mailbox_of(context, message.dest).remove(message)
     return taken

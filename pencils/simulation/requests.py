@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pencils.simulation.constants import UNDEFINED
+from pencils.simulation.constants import ANY_SOURCE, ANY_TAG, UNDEFINED
 from pencils.simulation.operation import Operation, Status
 from pencils.simulation.scheduler import Waiting
 
@@ -81,7 +81,7 @@ class Request:
         """Complete the operation if that needs no waiting; return whether."""
         return self.test(status)[0]
 
-    def get_status(self, status: Status | None = None) -> bool:
+    def get_status(self, status: Status | None = None) -> bool:  # noqa: ARG002
         """Whether completing needs no waiting; the request stays."""
         if self._operation is None or self._operation.done():
             return True
@@ -241,7 +241,7 @@ class Prequest(Request):
             return NotImplemented
         return self._start is other._start
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def Start(self) -> None:
         """Start the operation."""
@@ -267,9 +267,11 @@ def _same(result: Any) -> Any:  # noqa: ARG001 - what uppercase methods return
     return None
 
 
-def _inactive(status: Status | None) -> None:
+def _inactive(status: Status | None) -> Any:
+    """Return what completing a null request does."""
     if status is not None:
-        Status.__init__(status)
+        status.set(ANY_SOURCE, ANY_TAG, 0)
+    return None
 
 
 def _status(statuses: Statuses, number: int) -> Status | None:

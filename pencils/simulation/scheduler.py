@@ -106,7 +106,7 @@ class Scheduler:
     ) -> None:
         self.size = size
         self.seed = seed
-        self.random = None if seed is None else Random(seed)
+        self.random = None if seed is None else Random(seed)  # noqa: S311 - of schedules
         self.ranks = [Rank(number) for number in range(size)]
         self.current: Rank | None = None  # the running one
         self.alone = False  # whether the only rank is the process itself, without a thread
@@ -288,7 +288,7 @@ class Scheduler:
             self._run(first)
             try:
                 self._main.acquire()
-            except BaseException as error:  # as KeyboardInterrupt; ranks see it at their next call
+            except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt; ranks stop soon
                 self.failure = self.failure or error
                 self._main.acquire()
             if self.failure is not None:

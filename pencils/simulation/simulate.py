@@ -238,9 +238,8 @@ def simulate(
 
     Notes
     -----
-    What simulated ranks cannot show: they share one address space and the interpreter, so data races
-    in shared memory, bugs of MPI libraries, and C libraries that call MPI themselves need a run
-    with mpiexec.
+    Simulated ranks share one address space and the interpreter: data races in shared memory, bugs
+    of MPI libraries, and C libraries that call MPI themselves need a run with mpiexec.
 
     Examples
     --------

@@ -16,7 +16,7 @@ from pencils.simulation.exceptions import ERR_ARG, MPIError
 from pencils.simulation.grids import Edges, Grid, sub_grids
 
 if TYPE_CHECKING:
-    from pencils.simulation.context import Context
+    from pencils.simulation.world import Context
 
 
 # ---- collectives among neighbours: given is a list of parts, one for each target ----
