@@ -23,6 +23,7 @@ from pencils.indexer.interpolation import Interpolation, interpolate
 from pencils.io import CheckpointSeries, TimeSeries, load, save, verify
 from pencils.io import open as open  # noqa: A004 - not in __all__: hides no builtin
 from pencils.pencil import Pencil
+from pencils.simulation import simulate
 from pencils.transposition.alias import alias
 from pencils.transposition.plan import Transposition, transpose
 from pencils.transposition.tune import tune
@@ -60,6 +61,7 @@ __all__ = [
     "partition",
     "random",
     "save",
+    "simulate",
     "transpose",
     "tune",
     "verify",
