@@ -89,10 +89,12 @@ class Simulation:
         if running is not None and running.scheduler.current and not running.scheduler.alone:
             raise SimulationError("a simulated rank cannot start a simulation; do it outside")
         activate(self.world)
+        outside = process.exchange(self.scheduler.ranks[0].values)
         try:
             with names_replaced():
                 yield
         finally:
+            process.exchange(outside)
             deactivate(self.world)
 
     def run(self, function: Callable[..., T], *args: object) -> list[T]:
