@@ -13,7 +13,7 @@ import numpy as np
 
 from pencils.simulation.datatypes import BYTE, Datatype, by_code
 from pencils.simulation.derived import Kind
-from pencils.simulation.exceptions import ERR_COUNT, ERR_TYPE, MPIError
+from pencils.simulation.exceptions import ERR_COUNT, ERR_TRUNCATE, ERR_TYPE, MPIError
 from pencils.simulation.memory import Bytes, contiguous_bytes, location, view
 from pencils.simulation.typemaps import Signature, Typemap
 
@@ -120,7 +120,9 @@ class Buffer:
         if not data.size:
             return
         if data.size > self.nbytes:
-            raise ValueError(f"{data.size} bytes were given to a buffer of {self.nbytes}")
+            raise MPIError(
+                ERR_TRUNCATE, f"{data.size} bytes were given to a buffer of {self.nbytes}"
+            )
         if self.run is not None:
             view(self.run, data.size)[:] = data
         elif data.size == self.nbytes:
@@ -188,7 +190,7 @@ def as_wide(spec: Sequence[Any], size: int, *, writes: bool = False) -> list[Buf
         raise _wrong_length(spec)
     address, owner = 0, None
     if not is_bottom(source):
-        address, _, owner = _export(source, writes=writes)
+        address, _, owner = _export(source, writes=writes, typed=True)
     elif counts is None or displs is None:
         raise ValueError("BOTTOM was given without counts and displacements; pass both")
     if counts is None and displs is None:
@@ -295,12 +297,12 @@ def _basic(source: Any, kind: Any, *, writes: bool) -> tuple[int, int, Datatype,
     """Address, number of bytes, datatype of an element, and owner of memory."""
     if is_bottom(source):
         return 0, 0, as_datatype(kind), None
-    address, exported, owner = _export(source, writes=writes)
+    address, exported, owner = _export(source, writes=writes, typed=kind is not None)
     datatype = _automatic(exported.format) if kind is None else as_datatype(kind)
     return address, exported.nbytes, datatype, owner
 
 
-def _export(source: Any, *, writes: bool) -> tuple[int, memoryview, Any]:
+def _export(source: Any, *, writes: bool, typed: bool) -> tuple[int, memoryview, Any]:
     """Address of memory, a description of it, and its owner."""
     if local(source) is IN_PLACE:
         return IN_PLACE.address, memoryview(b""), None
@@ -311,7 +313,9 @@ def _export(source: Any, *, writes: bool) -> tuple[int, memoryview, Any]:
             raise
         source = np.from_dlpack(source)
         exported = contiguous_bytes(source)
-    except ValueError:
+    except ValueError as error:
+        if not typed:
+            raise BufferError(f"{error}; pass a datatype with the buffer") from None
         source, exported = _without_format(source)
     if writes and exported.readonly:
         raise BufferError(
