@@ -11,9 +11,16 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from pencils.simulation.amounts import (
+    counts_by_rank,
+    inferred_count,
+    integers,
+    is_integral,
+    offset_of,
+)
 from pencils.simulation.datatypes import BYTE, Datatype, by_code
-from pencils.simulation.derived import Kind
 from pencils.simulation.exceptions import ERR_COUNT, ERR_TRUNCATE, ERR_TYPE, MPIError
+from pencils.simulation.kinds import Kind
 from pencils.simulation.memory import Bytes, contiguous_bytes, location, view
 from pencils.simulation.typemaps import Signature, Typemap
 
@@ -161,13 +168,13 @@ def as_vector(spec: Any, size: int, *, writes: bool = False) -> list[Buffer]:
     """Take a buffer of messages of different lengths, one for each of `size` ranks."""
     source, counts, displs, kind = _parts_of(spec, lists=False)
     address, nbytes, datatype, owner = _basic(source, kind, writes=writes)
-    number = _counts(counts, size, nbytes, datatype)
+    number = counts_by_rank(counts, size, nbytes, datatype)
     if displs is None:
         places = [sum(number[:i]) for i in range(size)]
-    elif _is_integral(displs):
+    elif is_integral(displs):
         places = [operator.index(displs) * i for i in range(size)]
     else:
-        places = _integers(displs, size)
+        places = integers(displs, size)
     extent = datatype.extent if any(number) else 0
     return [
         _checked(Buffer(address + place * extent, count, datatype, None, owner))
@@ -196,7 +203,7 @@ def as_wide(spec: Sequence[Any], size: int, *, writes: bool = False) -> list[Buf
     if counts is None and displs is None:
         number, places = [1] * size, [0] * size
     else:
-        number, places = _integers(counts, size), _integers(displs, size)
+        number, places = integers(counts, size), integers(displs, size)
     if len(types) != size:
         raise ValueError(f"expecting {size} datatypes, got {len(types)}")
     kinds = [local(kind) for kind in types]
@@ -223,7 +230,9 @@ def _checked(buffer: Buffer) -> Buffer:
 def _of_array(array: np.ndarray[Any, Any], blocks: int, *, writes: bool) -> Buffer:
     """Take a NumPy array: the common form."""
     address, nbytes, datatype, owner = _basic(array, None, writes=writes)
-    return _checked(Buffer(address, _inferred(nbytes, datatype, blocks), datatype, None, owner))
+    return _checked(
+        Buffer(address, inferred_count(nbytes, datatype, blocks), datatype, None, owner)
+    )
 
 
 def _simple(spec: Any, blocks: int, *, writes: bool) -> Buffer:
@@ -231,10 +240,10 @@ def _simple(spec: Any, blocks: int, *, writes: bool) -> Buffer:
     source, count, displ, kind = _parts_of(spec, lists=True)
     address, nbytes, datatype, owner = _basic(source, kind, writes=writes)
     if displ is not None:
-        offset = _offset(operator.index(displ), nbytes, datatype)
+        offset = offset_of(operator.index(displ), nbytes, datatype)
         address, nbytes = address + offset, nbytes - offset
     if count is None:
-        number = _inferred(nbytes, datatype, blocks)
+        number = inferred_count(nbytes, datatype, blocks)
     else:
         number = operator.index(count)
         if number < 0:
@@ -352,75 +361,3 @@ def _automatic(code: str) -> Datatype:
             "machine: convert them first"
         )
     return as_datatype(code[1:] if code[0] in "@<>" else code)
-
-
-def _offset(displ: int, nbytes: int, datatype: Datatype) -> int:
-    """Bytes before a displacement, which lies within the memory."""
-    if displ < 0:
-        raise ValueError(f"the displacement {displ} was given; it is 0 or more")
-    if displ == 0:
-        return 0
-    extent = _positive_extent(datatype)
-    if displ * extent > nbytes:
-        raise ValueError(
-            f"the displacement {displ} was given; the memory has {nbytes // extent} elements of "
-            "the datatype"
-        )
-    return displ * extent
-
-
-def _positive_extent(datatype: Datatype) -> int:
-    """Extent by which displacements and counts are computed."""
-    if not datatype:
-        raise ValueError(
-            "the null datatype was given; no count or displacement follows from it: pass another"
-        )
-    if datatype.extent <= 0:
-        raise ValueError(
-            f"a datatype of extent {datatype.extent} was given; no count or displacement follows "
-            "from it: pass the count, and no displacement"
-        )
-    return datatype.extent
-
-
-def _inferred(nbytes: int, datatype: Datatype, blocks: int) -> int:
-    """Count the elements in each of some blocks of memory."""
-    if nbytes <= 0:
-        return 0
-    extent = _positive_extent(datatype)
-    number, rest = divmod(nbytes, extent)
-    if rest:
-        raise ValueError(
-            f"a buffer of {nbytes} bytes was given without a count; it is no multiple of the "
-            f"extent of the datatype, {extent} bytes: pass the count"
-        )
-    if blocks > 1 and number % blocks:
-        raise ValueError(
-            f"a buffer of {number} elements was given for {blocks} ranks; it is no multiple of "
-            "them: pass the count"
-        )
-    return number // max(blocks, 1)
-
-
-def _counts(counts: Any, size: int, nbytes: int, datatype: Datatype) -> list[int]:
-    """Numbers of elements for each rank."""
-    if counts is None:
-        number = _inferred(nbytes, datatype, 1)
-        return [number // size + (number % size > i) for i in range(size)]
-    if _is_integral(counts):
-        return [operator.index(counts)] * size
-    return _integers(counts, size)
-
-
-def _is_integral(value: Any) -> bool:
-    """Whether a value is one integer, and no array of them."""
-    if not hasattr(value, "__index__"):
-        return False
-    return not hasattr(value, "__len__") or (isinstance(value, np.ndarray) and value.ndim == 0)
-
-
-def _integers(values: Any, size: int) -> list[int]:
-    found = [operator.index(value) for value in values]
-    if len(found) != size:
-        raise ValueError(f"expecting {size} items, got {len(found)}")
-    return found

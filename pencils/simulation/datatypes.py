@@ -11,11 +11,11 @@ from pencils.simulation.derived import (
     ORDER_F,
     ORDER_FORTRAN,
     Datatype,
-    Kind,
     by_code,
     by_name,
     live,
 )
+from pencils.simulation.kinds import Kind
 
 __all__ = [
     "COMBINERS",

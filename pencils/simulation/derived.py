@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import operator
 from collections.abc import Sequence
 from typing import Any, Final, Self
@@ -11,9 +10,17 @@ import numpy as np
 
 from pencils.process import PerProcess
 from pencils.simulation import typemaps
-from pencils.simulation.exceptions import ERR_ARG, ERR_COUNT, ERR_TYPE, MPIError
+from pencils.simulation.exceptions import ERR_ARG, ERR_TYPE, MPIError
+from pencils.simulation.kinds import (
+    Described,
+    Kind,
+    checked_count,
+    checked_counts,
+    checked_end,
+    checked_integers,
+)
 from pencils.simulation.memory import buffer
-from pencils.simulation.typemaps import Ints, Signature, Typemap
+from pencils.simulation.typemaps import Typemap
 
 ORDER_C: Final = 56
 ORDER_FORTRAN = ORDER_F = 57
@@ -44,29 +51,8 @@ live: PerProcess[dict[int, str]] = PerProcess(dict)
 by_name: dict[str, Datatype] = {}
 by_code: dict[str, Datatype] = {}
 
-_numbers = itertools.count(1)
 
-
-class Kind:
-    """What the handles of one datatype share."""
-
-    def __init__(self, typemap: Typemap, combiner: str, **arguments: Any) -> None:
-        self.typemap = typemap
-        self.combiner = combiner
-        self.arguments = arguments
-        self.number = next(_numbers)
-        self.is_committed = self.is_predefined = combiner == "NAMED"
-        self.name = ""
-        self.constant = ""  # name in mpi4py, if it is predefined
-        self.char = ""  # code of NumPy of one character
-        self.code = ""  # the same, with the size where MPI fixes it
-
-    def original(self) -> Kind:
-        """Return the datatype of which this one is a duplicate, or itself."""
-        return self.arguments["datatype"].original() if self.combiner == "DUP" else self
-
-
-class Datatype:
+class Datatype(Described):
     """A handle of a datatype.
 
     Parameters
@@ -75,10 +61,10 @@ class Datatype:
         Another handle of the same datatype; without it the handle is null.
     """
 
-    __slots__ = ("_kind",)
+    __slots__ = ()
 
     def __init__(self, datatype: Datatype | None = None) -> None:
-        self._kind: Kind | None = None if datatype is None else datatype._kind
+        self._kind = None if datatype is None else datatype._kind
 
     @classmethod
     def of(cls, kind: Kind) -> Self:
@@ -92,44 +78,6 @@ class Datatype:
         kind = Kind(typemap, combiner, **arguments)
         live()[kind.number] = combiner.lower()
         return cls.of(kind)
-
-    @property
-    def kind(self) -> Kind:
-        """What the handles of the datatype share; null handles have nothing."""
-        if self._kind is None:
-            raise MPIError(ERR_TYPE, "the null datatype was given; pass another one")
-        return self._kind
-
-    @property
-    def typemap(self) -> Typemap:
-        """Where the bytes of an element are."""
-        return self.kind.typemap
-
-    @property
-    def is_committed(self) -> bool:
-        """Whether the datatype can be used for communication."""
-        return self.kind.is_committed
-
-    @property
-    def runs(self) -> tuple[Ints, Ints]:
-        """Offsets and lengths of runs of bytes in the order of the typemap."""
-        return self.typemap.runs
-
-    @property
-    def signature(self) -> Signature:
-        """Codes of the basic types in order, equal ones in sequence counted."""
-        return self.typemap.signature
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Datatype):
-            return NotImplemented
-        return self._kind is other._kind
-
-    def __hash__(self) -> int:
-        return hash(self._kind)
-
-    def __bool__(self) -> bool:
-        return self._kind is not None
 
     def __repr__(self) -> str:
         if self._kind is None:
@@ -151,56 +99,6 @@ class Datatype:
         if self._kind is not None and not self._kind.is_predefined:
             self.Free()
 
-    # Size and bounds
-
-    def Get_size(self) -> int:
-        """Bytes of data in an element."""
-        return self.typemap.size
-
-    def Get_extent(self) -> tuple[int, int]:
-        """Lower bound and extent."""
-        return self.typemap.lb, self.typemap.extent
-
-    def Get_true_extent(self) -> tuple[int, int]:
-        """Lower bound and extent of the bytes of data."""
-        low, high = self.typemap.bounds
-        return low, high - low
-
-    @property
-    def size(self) -> int:
-        """Bytes of data in an element."""
-        return self.typemap.size
-
-    @property
-    def extent(self) -> int:
-        """Distance between elements that follow each other."""
-        return self.typemap.extent
-
-    @property
-    def lb(self) -> int:
-        """Lower bound."""
-        return self.typemap.lb
-
-    @property
-    def ub(self) -> int:
-        """Upper bound."""
-        return self.typemap.ub
-
-    @property
-    def true_extent(self) -> int:
-        """Extent of the bytes of data."""
-        return self.Get_true_extent()[1]
-
-    @property
-    def true_lb(self) -> int:
-        """Offset of the lowest byte of data."""
-        return self.typemap.bounds[0]
-
-    @property
-    def true_ub(self) -> int:
-        """Offset after the highest byte of data."""
-        return self.typemap.bounds[1]
-
     # Constructors
 
     def Dup(self) -> Self:
@@ -213,7 +111,7 @@ class Datatype:
 
     def Create_contiguous(self, count: int) -> Self:
         """Elements that follow each other."""
-        number, kind = _number(count), self.typemap
+        number, kind = checked_count(count), self.typemap
         typemap = kind.repeated(number, kind.extent)
         return self._derived(typemap, "CONTIGUOUS", datatype=self.kind, count=number)
 
@@ -230,14 +128,17 @@ class Datatype:
         return self._derived(typemap, "HVECTOR", datatype=self.kind, **arguments)
 
     def _vector(self, count: int, blocklength: int, stride: int) -> Typemap:
-        number, length, kind = _number(count), _number(blocklength), self.typemap
+        number, length, kind = checked_count(count), checked_count(blocklength), self.typemap
         if not length:
             return typemaps.EMPTY
         return kind.repeated(length, kind.extent).repeated(number, stride)
 
     def Create_indexed(self, blocklengths: Sequence[int], displacements: Sequence[int]) -> Self:
         """Blocks at displacements counted in extents."""
-        counts, displs = _numbers_of(blocklengths), _integers(displacements, len(blocklengths))
+        counts, displs = (
+            checked_counts(blocklengths),
+            checked_integers(displacements, len(blocklengths)),
+        )
         starts = [displ * self.extent for displ in displs]
         typemap = typemaps.indexed(self.typemap, counts, starts)
         arguments = {"blocklengths": counts, "displacements": displs}
@@ -245,14 +146,17 @@ class Datatype:
 
     def Create_hindexed(self, blocklengths: Sequence[int], displacements: Sequence[int]) -> Self:
         """Blocks at displacements counted in bytes."""
-        counts, displs = _numbers_of(blocklengths), _integers(displacements, len(blocklengths))
+        counts, displs = (
+            checked_counts(blocklengths),
+            checked_integers(displacements, len(blocklengths)),
+        )
         typemap = typemaps.indexed(self.typemap, counts, displs)
         arguments = {"blocklengths": counts, "displacements": displs}
         return self._derived(typemap, "HINDEXED", datatype=self.kind, **arguments)
 
     def Create_indexed_block(self, blocklength: int, displacements: Sequence[int]) -> Self:
         """Blocks of one length at displacements counted in extents."""
-        length, displs = _number(blocklength), _integers(displacements)
+        length, displs = checked_count(blocklength), checked_integers(displacements)
         starts = [displ * self.extent for displ in displs]
         typemap = typemaps.indexed(self.typemap, [length] * len(displs), starts)
         arguments = {"blocklength": length, "displacements": displs}
@@ -260,7 +164,7 @@ class Datatype:
 
     def Create_hindexed_block(self, blocklength: int, displacements: Sequence[int]) -> Self:
         """Blocks of one length at displacements counted in bytes."""
-        length, displs = _number(blocklength), _integers(displacements)
+        length, displs = checked_count(blocklength), checked_integers(displacements)
         typemap = typemaps.indexed(self.typemap, [length] * len(displs), displs)
         arguments = {"blocklength": length, "displacements": displs}
         return self._derived(typemap, "HINDEXED_BLOCK", datatype=self.kind, **arguments)
@@ -273,7 +177,10 @@ class Datatype:
         datatypes: Sequence[Datatype],
     ) -> Self:
         """Blocks of different types at displacements counted in bytes."""
-        counts, displs = _numbers_of(blocklengths), _integers(displacements, len(blocklengths))
+        counts, displs = (
+            checked_counts(blocklengths),
+            checked_integers(displacements, len(blocklengths)),
+        )
         if len(datatypes) != len(counts):
             raise ValueError(f"{len(counts)} datatypes are needed, {len(datatypes)} were given")
         types = [_datatype(kind) for kind in datatypes]
@@ -296,8 +203,8 @@ class Datatype:
         order: int = ORDER_C,
     ) -> Self:
         """Elements of a box in an array."""
-        shape = _numbers_of(sizes)
-        box, first = _integers(subsizes, len(shape)), _integers(starts, len(shape))
+        shape = checked_counts(sizes)
+        box, first = checked_integers(subsizes, len(shape)), checked_integers(starts, len(shape))
         if order not in {ORDER_C, ORDER_F}:
             raise MPIError(ERR_ARG, f"order {order} was given; pass ORDER_C or ORDER_FORTRAN")
         for n, length, start in zip(shape, box, first, strict=True):
@@ -413,7 +320,7 @@ class Datatype:
         del comm
         source, target = buffer.frombuffer(inbuf, readonly=True), buffer.frombuffer(outbuf)
         typemap = self._many(source.nbytes)
-        end = _checked_end(position, typemap.size, target.nbytes)
+        end = checked_end(position, typemap.size, target.nbytes)
         typemap.copy(source.address, np.asarray(target)[position:end], unpack=False)
         return end
 
@@ -422,14 +329,14 @@ class Datatype:
         del comm
         source, target = buffer.frombuffer(inbuf, readonly=True), buffer.frombuffer(outbuf)
         typemap = self._many(target.nbytes)
-        end = _checked_end(position, typemap.size, source.nbytes)
+        end = checked_end(position, typemap.size, source.nbytes)
         typemap.copy(target.address, np.asarray(source)[position:end], unpack=True)
         return end
 
     def Pack_size(self, count: int, comm: Any = None) -> int:
         """Bytes that some elements need when they are packed."""
         del comm
-        return _number(count) * self.size
+        return checked_count(count) * self.size
 
     def _many(self, nbytes: int) -> Typemap:
         """Typemap of as many elements as a buffer has space for."""
@@ -451,34 +358,3 @@ def _datatype(given: Any) -> Datatype:
     if not isinstance(given, Datatype):
         raise TypeError(f"{given!r} was given; an MPI datatype is needed")
     return given
-
-
-def _number(count: int) -> int:
-    """Check a count, or the length of a block."""
-    number = operator.index(count)
-    if number < 0:
-        raise MPIError(ERR_COUNT, f"the count {number} was given; it is 0 or more")
-    return number
-
-
-def _numbers_of(counts: Sequence[int]) -> list[int]:
-    return [_number(count) for count in counts]
-
-
-def _integers(values: Sequence[int], length: int | None = None) -> list[int]:
-    found = [operator.index(value) for value in values]
-    if length is not None and len(found) != length:
-        raise ValueError(f"expecting {length} items, got {len(found)}")
-    return found
-
-
-def _checked_end(position: int, size: int, available: int) -> int:
-    """Position after packed bytes, which have to fit."""
-    end = operator.index(position) + size
-    if position < 0 or end > available:
-        raise MPIError(
-            ERR_ARG,
-            f"{size} bytes at position {position} do not fit into {available}; pass a larger "
-            "buffer",
-        )
-    return end
