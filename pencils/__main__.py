@@ -1,4 +1,4 @@
-"""Command line: ``python -m pencils info | run | verify | demo``, alone or under mpiexec."""
+"""Command line: ``python -m pencils info | run | simulate | verify | demo``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from pencils import __version__, run
+from pencils.run import simulated
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -38,6 +39,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             print("\n".join(lines))
     elif args.command == "run":
         run.main(args)
+    elif args.command == "simulate":
+        simulated.main(args)
     elif args.command == "verify":
         _verify(args.file, MPI.COMM_WORLD.rank, edited=args.edited, external=args.external)
     elif args.command == "demo":
@@ -77,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="command")
     commands.add_parser("info", help="print versions, and where the processes run")
     run.add_parser(commands)
+    simulated.add_parser(commands)
     check = commands.add_parser("verify", help="compare files with the checksums in them")
     check.add_argument("file", nargs="+", help="a file that pencils.save() has written")
     check.add_argument("--edited", action="store_true", help="files changed by other programs, too")
@@ -117,14 +121,16 @@ def _info() -> Iterator[tuple[str, str]]:
     import h5py
 
     from pencils.comm.machine import describe_machine
+    from pencils.comm.mpi import MPI
     from pencils.comm.pack import available, kernels
 
     machine = describe_machine()
     yield "pencils", __version__
     yield "python", f"{platform.python_version()} ({sys.executable})"
     for package in ("numpy", "mpi4py"):
-        yield package, version(package)
-    yield "MPI library", machine.library
+        yield package, _version(package)
+    real = MPI.get_vendor()[0] != "pencils"
+    yield "MPI library", machine.library if real else f"none ({machine.library}, one process)"
     yield "MPI standard", ".".join(map(str, machine.standard))
     yield "h5py", version("h5py")
     yield "HDF5", h5py.version.hdf5_version

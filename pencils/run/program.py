@@ -1,13 +1,18 @@
-"""Run a program as Python itself would: the same ``sys.argv``, ``sys.path`` and ``__main__``."""
+"""Run a program as Python itself would: the same ``sys.argv``, ``sys.path`` and ``__main__``.
+
+`add_program` is the part of the command line that names the program.
+"""
 
 from __future__ import annotations
 
+import argparse
 import builtins
 import importlib.util
 import linecache
 import pkgutil
 import runpy
 import sys
+from functools import partial
 from importlib.machinery import SourceFileLoader, SourcelessFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -16,6 +21,30 @@ from typing import Any, Literal, cast
 Kind = Literal["file", "module", "code"]
 
 _STRING = "<string>"
+_NO_PROGRAM = "no program is given; allowed are a file, -m module or -c code; add one at the end"
+
+
+def add_program(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments ``(app.py | -m module | -c code) [args ...]``: `kind` and `program`."""
+    rest = argparse.REMAINDER
+    parser.set_defaults(kind="file", program=[])
+    add = partial(parser.add_argument, dest="program", nargs=rest, action=_Program)
+    add("-m", metavar="module", help="run a module")
+    add("-c", metavar="code", help="run Python code")
+    parser.add_argument(
+        "program", nargs=rest, action=_Program, metavar="app.py", help="file, and its arguments"
+    )
+
+
+class _Program(argparse.Action):
+    """Add to the words of the program; the positional argument is parsed last, even if empty."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
+        namespace.program = [*namespace.program, *values]
+        if option is not None:
+            namespace.kind = {"-m": "module", "-c": "code"}[option]
+        elif not namespace.program:
+            parser.error(_NO_PROGRAM)
 
 
 class NoProgramError(Exception):

@@ -21,7 +21,8 @@ from pencils.run.program import NoProgramError
 
 _RUNNER = str(Path(__file__).parent) + os.sep
 _LIBRARY = str(Path(__file__).parents[1]) + os.sep
-_MPI4PY = str(Path(mpi4py.__file__).parent) + os.sep
+# Without mpi4py, something without a file is in its place.
+_MPI4PY = str(Path(getattr(mpi4py, "__file__", __file__)).parent) + os.sep
 _PATHS = sysconfig.get_paths()
 _INSTALLED = tuple({_PATHS[name] + os.sep for name in ("stdlib", "purelib", "platlib")})
 

@@ -102,12 +102,15 @@ class Simulation:
         scheduler = self.scheduler
         if scheduler.ended:
             raise SimulationError("the simulation has ended; make another one", scheduler.seed)
+        deadlock = None
         try:
             with on_one_core():
                 scheduler.run([partial(function, *args)] * scheduler.size)
-        except DeadlockError as deadlock:
+        except DeadlockError as error:
+            deadlock = error
+        if deadlock is not None:  # outside of the clause: not the context of the other error
             self._raise_error_of_rank(str(deadlock))
-            raise
+            raise deadlock
         self._end_if_killed()
         self._raise_error_of_rank()
         return [rank.result for rank in scheduler.ranks]
