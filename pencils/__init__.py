@@ -22,6 +22,7 @@ from pencils.indexer import GlobalIndexer, GlobalMultiIndexer, PointIndexer, Red
 from pencils.indexer.interpolation import Interpolation, interpolate
 from pencils.io import CheckpointSeries, TimeSeries, load, save, verify
 from pencils.io import open as open  # noqa: A004 - not in __all__: hides no builtin
+from pencils.notebook import load_ipython_extension as load_ipython_extension
 from pencils.pencil import Pencil
 from pencils.simulation import simulate
 from pencils.transposition.alias import alias

@@ -9,20 +9,24 @@ import shlex
 import sys
 from collections.abc import Mapping
 from types import CodeType, ModuleType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
+from pencils.comm.mpi import MPI
 from pencils.errors import ArgumentError
 from pencils.process import keep_apart
 from pencils.simulation import simulate
+
+_WORLDS = "COMM_WORLD", "COMM_SELF"
 
 
 def load_ipython_extension(shell: Any) -> None:
     """Add the cell magic ``%%simulate`` to IPython; ``%load_ext pencils`` calls this.
 
-    ``%%simulate -n 4`` runs the cell on 4 simulated ranks, ``--seed``, ``--nodes`` and so on as in
-    `pencils.simulate`. Each rank has a copy of the variables of the notebook: it may assign names
-    without effect on other ranks, but objects are not copied. After the cell, names that rank 0 has
-    assigned are those of the notebook, and the value of the last line on rank 0 is displayed.
+    ``%%simulate -n 4`` runs the cell on 4 simulated ranks; ``--seed``, ``--nodes``, ``--max-steps``
+    and ``--no-strict`` are as in `pencils.simulate`. Each rank has its own copy of the variables of
+    the notebook, but not of the objects. Afterwards variables that rank 0 has set are those of the
+    notebook, and the value of the last line on rank 0 is displayed. Fields of the cell then hold
+    the block of rank 0, and cannot communicate any more: `gather` in the cell what is needed.
 
     Parameters
     ----------
@@ -30,20 +34,21 @@ def load_ipython_extension(shell: Any) -> None:
         The running IPython.
     """
 
-    def run_cell(line: str, cell: str) -> Any:
+    def run_cell(line: str, text: str) -> Any:
         options = vars(_parser().parse_args(shlex.split(line)))
-        name = shell.compile.cache(shell.transform_cell(cell))
-        parts = _compile(shell.transform_cell(cell), name)
-        names, value = simulate(options.pop("n"), _run, shell.user_ns, parts, **options)[0]
+        cell = _compiled(shell, text)
+        real = {name: getattr(MPI, name) for name in _WORLDS}
+        names, value = simulate(options.pop("n"), _run, cell, shell.user_ns, real, **options)[0]
         shell.user_ns.update(names)
         return value
 
+    keep_apart(sys.modules, "__main__")
     shell.register_magic_function(run_cell, "cell", "simulate")
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise ArgumentError(f"%%simulate: {message}; {self.format_usage()}")
+        raise ArgumentError(f"%%simulate: {message}; {self.format_usage().strip()}")
 
 
 def _parser() -> _Parser:
@@ -56,28 +61,40 @@ def _parser() -> _Parser:
     return parser
 
 
-def _compile(text: str, name: str) -> tuple[CodeType, CodeType | None]:
-    """Compile a cell, and its last line apart if that is an expression."""
-    tree: Any = ast.parse(text, name)
-    value = None
-    if tree.body and isinstance(tree.body[-1], ast.Expr):
-        value = compile(ast.Expression(tree.body.pop().value), name, "eval")
-    return compile(tree, name, "exec"), value
+class _Cell(NamedTuple):
+    """A compiled cell; its last line apart, if that is an expression."""
+
+    body: CodeType
+    last: CodeType | None
+
+
+def _compiled(shell: Any, text: str) -> _Cell:
+    source = shell.transform_cell(text)
+    name = shell.compile.cache(source)  # tracebacks show the lines of the cell
+    tree: Any = ast.parse(source, name)
+    last = None
+    if tree.body and isinstance(tree.body[-1], ast.Expr) and not source.rstrip().endswith(";"):
+        last = compile(ast.Expression(tree.body.pop().value), name, "eval")
+    return _Cell(compile(tree, name, "exec"), last)
 
 
 def _run(
-    given: Mapping[str, Any], parts: tuple[CodeType, CodeType | None]
+    cell: _Cell, variables: Mapping[str, Any], real: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Any]:
-    """Run a cell on one rank; return the names that it has assigned, and the value of it."""
-    keep_apart(vars(sys)["modules"], "__main__")
-    main = sys.modules["__main__"] = ModuleType("__main__")  # pickle finds classes of the cell
+    """Run a cell on one rank; return the variables that it has set, and the value of its end."""
+    given = dict(variables)
+    for name, value in variables.items():
+        for world in _WORLDS:
+            if value is real[world]:  # as in ``comm = MPI.COMM_WORLD`` of an earlier cell
+                given[name] = getattr(MPI, world)
+    main = sys.modules["__main__"] = ModuleType("__main__")  # pickle looks for classes here
     main.__dict__.update(given, __builtins__=builtins)
-    body, last = parts
-    exec(body, main.__dict__)  # noqa: S102 - the purpose of this magic
-    value = None if last is None else eval(last, main.__dict__)  # noqa: S307 - as above
+    exec(cell.body, main.__dict__)  # noqa: S102 - the purpose of this magic
+    result = None if cell.last is None else eval(cell.last, main.__dict__)  # noqa: S307 - as above
+    missing = object()
     new = {
         name: value
         for name, value in main.__dict__.items()
-        if name not in given or given[name] is not value
+        if given.get(name, missing) is not value and name != "__builtins__"
     }
-    return new, value
+    return new, result

@@ -30,6 +30,7 @@ HEIGHT = {
     "fft": 60,
     "plot": 60,
     "interop": 65,
+    "notebook": 65,
     "__init__": 70,  # `from pencils import Pencil`: the public names
     "demo": 80,
     "run": 80,
