@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.simulation.buffers import Buffer, as_buffer
-from pencils.simulation.datatypes import Datatype, by_name
+from pencils.simulation.datatypes import Datatype, by_code, by_name
 from pencils.simulation.exceptions import ERR_OP, MPIError
 from pencils.simulation.memory import Bytes, address_of, buffer
 
@@ -26,12 +26,10 @@ _INTEGERS: Final = _names("""
     UNSIGNED_LONG UNSIGNED_LONG_LONG INT8_T INT16_T INT32_T INT64_T UINT8_T UINT16_T UINT32_T
     UINT64_T INTEGER INTEGER1 INTEGER2 INTEGER4 INTEGER8
 """)
-_REALS: Final = _names(
-    "FLOAT DOUBLE LONG_DOUBLE FLOAT16_T REAL DOUBLE_PRECISION REAL4 REAL8 REAL16"
-)
+_REALS: Final = _names("FLOAT DOUBLE LONG_DOUBLE FLOAT16_T REAL DOUBLE_PRECISION REAL4 REAL8")
 _COMPLEX: Final = _names("""
     C_COMPLEX C_DOUBLE_COMPLEX C_LONG_DOUBLE_COMPLEX CXX_FLOAT_COMPLEX CXX_DOUBLE_COMPLEX
-    CXX_LONG_DOUBLE_COMPLEX COMPLEX DOUBLE_COMPLEX COMPLEX8 COMPLEX16 COMPLEX32
+    CXX_LONG_DOUBLE_COMPLEX COMPLEX DOUBLE_COMPLEX COMPLEX8 COMPLEX16
 """)
 _LOGICALS: Final = frozenset({"C_BOOL", "CXX_BOOL", "LOGICAL"})
 _PAIRS: Final = {
@@ -45,8 +43,8 @@ _PAIRS: Final = {
 _ORDERED = _INTEGERS | _REALS
 _NUMBERS = _ORDERED | _COMPLEX
 _BITS = _INTEGERS | {"BYTE"}
-_TRUTHS = _INTEGERS | _LOGICALS
-_ALL = frozenset(by_name)
+_TRUTHS = _LOGICALS | {name for name in _INTEGERS if not name.startswith("INTEGER")}
+_NONE: Final = frozenset[str]()  # operations of windows only
 
 
 class Op:
@@ -138,20 +136,30 @@ class Op:
     def reduce(self, left: Bytes, right: Bytes, target: Buffer) -> Bytes:
         """Reduce packed elements of the datatype of a buffer; `left` is of the lower rank."""
         rule = self.rule
-        datatype = target.datatype
         if not rule.is_predefined:
-            return _call(rule.function, left, right, datatype)
-        dtype = rule.dtype(datatype)
-        one, other = left.view(dtype), right.view(dtype)
-        assert rule.ufunc is not None
-        with np.errstate(all="ignore"):
-            result = rule.ufunc(one, other)
-        return np.ascontiguousarray(result, dtype).view(np.uint8)
+            return _call(rule.function, left, right, target.datatype)
+        return rule.apply(left, right, target.datatype.kind.original().constant, target.datatype)
+
+    def accumulate(self, target: Bytes, origin: Bytes, elements: Buffer) -> Bytes:
+        """Reduce packed elements of a window with others, of types derived from one basic type."""
+        rule, datatype = self.rule, elements.datatype
+        if self == REPLACE:
+            return origin
+        if self == NO_OP:
+            return target
+        if not rule.is_predefined:
+            raise MPIError(ERR_OP, "a created operation was given; windows need a predefined one")
+        constant = datatype.kind.original().constant
+        if not constant:
+            codes = {code for code, _ in datatype.signature}
+            basic = codes.pop() if len(codes) == 1 else ""
+            constant = "BYTE" if basic == "byte" else by_code[basic].kind.constant if basic else ""
+        return rule.apply(target, origin, constant, datatype)
 
     def check(self, target: Buffer) -> None:
         """Raise if the operation is not defined for the datatype of a buffer."""
         if self.rule.is_predefined:
-            self.rule.dtype(target.datatype)
+            self.rule.dtype(target.datatype.kind.original().constant, target.datatype)
 
     def Reduce_local(self, inbuf: Any, inoutbuf: Any) -> None:
         """Reduce elements of a first buffer with those of a second, and store the result there."""
@@ -191,18 +199,25 @@ class _Rule:
     def is_predefined(self) -> bool:
         return self.ufunc is not None
 
-    def dtype(self, datatype: Datatype) -> np.dtype[Any]:
-        """Element of arrays for a datatype for which the operation is defined."""
-        kind = datatype.kind.original()
-        if kind.constant not in self.names:
+    def dtype(self, constant: str, datatype: Datatype) -> np.dtype[Any]:
+        """Element of arrays for a basic type for which the operation is defined."""
+        if constant not in self.names:
             raise MPIError(
                 ERR_OP,
                 f"{self.name} was given for {datatype!r}; MPI does not define it for this type: "
                 "create an operation with Op.Create, or convert the data",
             )
-        if kind.constant in _PAIRS:
-            return np.dtype([("value", _PAIRS[kind.constant]), ("index", "i")])
-        return np.dtype(kind.char if kind.char not in {"c", "U"} else "S1")
+        if constant in _PAIRS:
+            return np.dtype([("value", _PAIRS[constant]), ("index", "i")])
+        return np.dtype(by_name[constant].typestr)
+
+    def apply(self, left: Bytes, right: Bytes, constant: str, datatype: Datatype) -> Bytes:
+        """Reduce packed elements by a function of NumPy."""
+        dtype = self.dtype(constant, datatype)
+        assert self.ufunc is not None
+        with np.errstate(all="ignore"):
+            result = self.ufunc(left.view(dtype), right.view(dtype))
+        return np.ascontiguousarray(result, dtype).view(np.uint8)
 
 
 def _call(function: Callable[..., None], left: Bytes, right: Bytes, datatype: Datatype) -> Bytes:
@@ -238,13 +253,13 @@ def _truth(ufunc: Callable[[Array, Array], Array]) -> Function:
 
 
 def _located(better: Callable[[Any, Any], Any]) -> Function:
-    """Choose the better value of two; of equal ones that with the lower index."""
+    """Choose the better value of two, and of equal ones the lower index."""
 
     def choose(x: Array, y: Array) -> Array:
-        first = better(x["value"], y["value"])
-        second = better(y["value"], x["value"])
-        lower = ~second & (x["index"] <= y["index"])
-        return np.where(first | lower, x, y)
+        result = np.where(better(x["value"], y["value"]), x, y)
+        equal = x["value"] == y["value"]
+        result["index"][equal] = np.minimum(x["index"], y["index"])[equal]
+        return result
 
     return choose
 
@@ -291,5 +306,5 @@ MAXLOC = _define(
 MINLOC = _define(
     "MINLOC", _located_object(lambda u, v: u < v), _located(np.less), frozenset(_PAIRS)
 )
-REPLACE = _define("REPLACE", lambda _, y: y, lambda _, y: y, _ALL, commutes=False)
-NO_OP = _define("NO_OP", lambda x, _: x, lambda x, _: x, _ALL, commutes=False)
+REPLACE = _define("REPLACE", lambda _, y: y, lambda _, y: y, _NONE, commutes=False)
+NO_OP = _define("NO_OP", lambda x, _: x, lambda x, _: x, _NONE, commutes=False)
