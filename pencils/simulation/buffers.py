@@ -257,9 +257,11 @@ def _parts_of(spec: Any, *, lists: bool) -> tuple[Any, Any, Any, Any]:
     """Split a buffer into its memory, count, displacement and datatype; None what is missing."""
     if not isinstance(spec, list | tuple):
         if not _exports(spec):
+            given = "None" if spec is None else f"an object of type {type(spec).__name__}"
             raise TypeError(
-                f"{type(spec).__name__} was given; pass an object that exports its memory, or a "
-                "list of it and of a count, a displacement and a datatype"
+                f"{given} was given for a buffer; pass a NumPy array, another object that exports "
+                "its memory, or a list of it and of a count, a displacement and a datatype. "
+                "Methods with lowercase names take any object"
             )
         return spec, None, None, None
     count: Any = None
@@ -319,7 +321,10 @@ def _export(source: Any, *, writes: bool, typed: bool) -> tuple[int, memoryview,
         exported = contiguous_bytes(source)
     except TypeError:
         if not hasattr(source, "__dlpack__"):
-            raise
+            raise TypeError(
+                f"{source!r:.60} was given for the memory of a buffer; pass a NumPy array. Methods "
+                "with lowercase names take any object"
+            ) from None
         source = np.from_dlpack(source)
         exported = contiguous_bytes(source)
     except ValueError as error:

@@ -330,9 +330,14 @@ def alltoall_objects(comm: Caller, context: Context, sendobj: Any) -> Call:  # n
 
 
 def _one_for_each(values: Any, size: int) -> list[Any]:
-    found = list(values)
+    try:
+        found = list(values)
+    except TypeError:
+        raise TypeError(
+            f"{values!r:.60} was given; pass a sequence of {size} objects, one for each rank"
+        ) from None
     if len(found) != size:
-        raise ValueError(f"expecting {size} items, got {len(found)}")
+        raise ValueError(f"{len(found)} objects were given; pass {size}, one for each rank")
     return found
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from pencils.errors import MismatchError
 from pencils.simulation.operation import Operation, Status
-from pencils.simulation.report import numbered
+from pencils.simulation.report import numbered, place
 from pencils.simulation.scheduler import Waiting
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class Slot:
         self.left = context.size  # ranks that have not completed it
         self.early = scheduler.random is None or scheduler.random.random() < EARLY
         self._first: tuple[int, str, tuple[Any, ...]] | None = None
+        self._place = ""  # in the program, of the first call
 
     def arrive(self, number: int, call: Call) -> None:
         """Add the contribution of a rank, and wake those that may wait for it."""
@@ -96,6 +97,7 @@ class Slot:
         mine = number, call.name, call.same
         if self._first is None:
             self._first = mine
+            self._place = place()
         if self._first[1:] == mine[1:]:
             return
         first, name, same = self._first
@@ -105,8 +107,9 @@ class Slot:
         scheduler.fail(
             MismatchError(
                 f"collective {self.number} on {self.context.name}: rank {first} calls "
-                f"{_shown(name, same)}{also}, rank {number} calls {_shown(call.name, call.same)}; "
-                f"all ranks must make the same call (seed={scheduler.seed})",
+                f"{_shown(name, same)} at {self._place}{also}, rank {number} calls "
+                f"{_shown(call.name, call.same)} at {place()}; all ranks must make the same call, "
+                f"with the same root, counts and types (seed={scheduler.seed})",
                 scheduler.seed,
             )
         )

@@ -204,7 +204,9 @@ class Comm(PointToPoint, Collectives, Attributes):
         context = self._alive()
         scheduler = context.world.scheduler
         scheduler.step("Abort")
-        scheduler.fail(SystemExit(errorcode))
+        error = SystemExit(errorcode)
+        error.add_note(f"rank {context.world.rank.number} called Abort({errorcode})")
+        scheduler.fail(error)
 
     # ---- making and freeing ----
 

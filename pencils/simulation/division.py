@@ -15,7 +15,7 @@ def duplicate(slot: Slot, number: int) -> Context:  # noqa: ARG001
     """Return a communicator of the same ranks."""
     context = slot.context
     made: Context = slot.once(
-        lambda: context.world.context(context.ranks, topology=context.topology)
+        lambda: context.world.context(context.ranks, f"a copy of {context.name}", context.topology)
     )
     return made
 

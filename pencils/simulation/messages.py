@@ -159,14 +159,19 @@ class Receiving(Operation):
         data = message.data
         if status is not None:
             status.set(message.source, message.tag, len(data))
+        self._check_types(message)
         if buffer is None:
             self.result = data
             return
-        self._check_types(message, buffer)
         if len(data) > buffer.nbytes:
             if self.before is not None:
                 buffer.unpack(self.before)
-            raise MPIError(ERR_TRUNCATE, f"{len(data)} bytes do not fit into {buffer.nbytes}")
+            raise MPIError(
+                ERR_TRUNCATE,
+                f"{self.call} ({self.text()}): the message from rank {message.source} with tag "
+                f"{message.tag} has {len(data)} bytes, the buffer {buffer.nbytes}; pass a buffer "
+                "that is as long as the message, or longer",
+            )
         if self.before is not None and len(data) < buffer.nbytes:
             data = np.concatenate([data, self.before[len(data) :]])
         buffer.unpack(data)
@@ -184,19 +189,21 @@ class Receiving(Operation):
                 )
             )
 
-    def _check_types(self, message: Sending, buffer: Buffer) -> None:
-        if not self.world.strict or message.buffer is None:
+    def _check_types(self, message: Sending) -> None:
+        if not self.world.strict or _same_types(message.buffer, self.buffer):
             return
-        if not _same_types(message.buffer, buffer):
-            self.world.scheduler.fail(
-                MismatchError(
-                    f"rank {message.source} sends {message.buffer.datatype.name}, rank "
-                    f"{self.context.number_of(self.rank)} receives {buffer.datatype.name} "
-                    f"({self.text()}); both must have the same types (seed="
-                    f"{self.world.scheduler.seed})",
-                    self.world.scheduler.seed,
-                )
+        scheduler = self.world.scheduler
+        rule = "both must have the same types"
+        if message.buffer is None or self.buffer is None:
+            rule = "uppercase methods transfer memory, lowercase ones objects: use one of the two"
+        scheduler.fail(
+            MismatchError(
+                f"rank {message.source} sends {_kind_of(message.buffer)} by {message.call}, rank "
+                f"{self.context.number_of(self.rank)} receives {_kind_of(self.buffer)} by "
+                f"{self.call} ({self.text()}); {rule} (seed={scheduler.seed})",
+                scheduler.seed,
             )
+        )
 
     def cancel(self) -> None:
         """Give up, if no message was matched."""
@@ -289,13 +296,23 @@ def _remove(queues: dict[tuple[int, int], deque[Any]], key: tuple[int, int], eac
     return True
 
 
-def _same_types(sent: Buffer, received: Buffer) -> bool:
-    """Whether elements of basic types are the same; bytes may be any, and derived types are."""
-    one, other = sent.datatype, received.datatype
-    if not (one and other and one.is_predefined and other.is_predefined):
+def _same_types(sent: Buffer | None, received: Buffer | None) -> bool:
+    """Whether elements of basic types are the same; bytes may be any, and derived types are.
+
+    None is an object, which travels as bytes.
+    """
+    kinds = [buffer.datatype for buffer in (sent, received) if buffer is not None]
+    if not all(kind and kind.is_predefined for kind in kinds):
         return True
-    codes = {kind.kind.typemap.signature[0][0] for kind in (one, other)}
-    return len(codes) == 1 or bool(codes & {"byte", "packed"})
+    codes = {kind.kind.typemap.signature[0][0] for kind in kinds}
+    if codes & {"byte", "packed"}:
+        return True
+    objects = None in {sent, received}
+    return len(codes) <= 1 and not (objects and kinds)
+
+
+def _kind_of(buffer: Buffer | None) -> str:
+    return "an object" if buffer is None else buffer.datatype.name
 
 
 def _is_eager(scheduler: Scheduler, data: Bytes) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -13,10 +15,21 @@ if TYPE_CHECKING:
     from pencils.simulation.scheduler import Rank
 
 # Files whose frames belong to no program: this folder, the rest of the library, and threads.
-_HERE = str(Path(__file__).parent)
-_LIBRARY = str(Path(__file__).parents[1])
+_HERE = str(Path(__file__).parent) + os.sep
+_LIBRARY = str(Path(__file__).parents[1]) + os.sep
 _THREADS = traceback.__file__.replace("traceback.py", "threading.py")
 _PLURALS = {"waits": "wait", "is ready": "are ready", "was killed": "were killed"}
+# What a program can do, by what its ranks wait for.
+_ADVICE = {
+    "collective": "All ranks of a communicator have to make the same collective calls in the same "
+    "order. Look for one that only some of the ranks reach, such as `if rank == 0: "
+    "print(u.sum())`: call it on all ranks, and print on one.",
+    "send": "A send may wait until the other rank receives. Two ranks that both send first wait "
+    "for each other: call Sendrecv, or Isend and later Wait, or let one of the two receive first.",
+    "receive": "A receive waits for a message from its source, with its tag, on its communicator. "
+    "Look for the send: whether a rank reaches it, and whether destination, tag and communicator "
+    "are those of the receive.",
+}
 # Most frames of a stack, ranks of a list, and groups of ranks in one text.
 _MOST_FRAMES, _MOST_NUMBERS, _MOST_GROUPS = 12, 20, 30
 
@@ -36,6 +49,37 @@ def where(ranks: Iterable[Rank]) -> Iterator[str]:
         yield from stack
 
 
+def advice(ranks: Iterable[Rank]) -> Iterator[str]:
+    """Describe what can be wrong in a program of which these ranks wait."""
+    waiting = [rank.waiting for rank in ranks if rank.waiting is not None]
+    kinds = {_kind_of(each.call) for each in waiting}
+    yield from (text for kind, text in _ADVICE.items() if kind in kinds)
+
+
+def _kind_of(call: str) -> str:
+    """Return which kind of call a rank waits in, from its name."""
+    name = call.lower()
+    if "recv" in name or "probe" in name:
+        return "receive"
+    if "lock" in name or "win" in name:
+        return "window"
+    return "send" if "send" in name else "collective"
+
+
+def place() -> str:
+    """Return file and line of the program that has called the simulated MPI."""
+    frame: FrameType | None = sys._getframe()
+    found = None
+    while frame is not None and frame.f_code.co_filename != _THREADS:
+        name = frame.f_code.co_filename
+        if not name.startswith(_HERE):
+            found = found or frame
+            if not name.startswith(_LIBRARY):
+                return f"{name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return "" if found is None else f"{found.f_code.co_filename}:{found.f_lineno}"
+
+
 def _stack_of(rank: Rank) -> tuple[str, ...]:
     return _stack(rank.frame()) if rank.error is None else ()
 
@@ -47,13 +91,13 @@ def _rest(rank: Rank, every: list[Rank]) -> str:
         return "" if rank.error is None else f" {type(rank.error).__name__}: {rank.error}"
     what = waiting.what()
     text = f" in {waiting.call}{f' ({what})' if what else ''}"
-    by_state: dict[str, list[Rank]] = {}
+    by_state: dict[tuple[str, str], list[Rank]] = {}
     for number in waiting.missing():
         other = every[number]
-        by_state.setdefault(_brief(other), []).append(other)
+        by_state.setdefault((other.status, _brief(other)), []).append(other)
     missing = [
         f"{numbered(rank.number for rank in some)}, which {_verb(some)}{brief}"
-        for brief, some in by_state.items()
+        for (_, brief), some in by_state.items()
     ]
     return f"{text} for {'; '.join(missing)}" if missing else text
 

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import operator
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pencils import process
 from pencils.errors import (
-    ArgumentError,
     DeadlockError,
     RankKilledError,
     SimulationError,
     UsageError,
 )
+from pencils.simulation.arguments import (
+    check_program,
+    faults_of_ranks,
+    integer,
+    nodes_of_ranks,
+    positive,
+)
 from pencils.simulation.communicators import COMM_SELF, COMM_WORLD
 from pencils.simulation.module import MODULE, names_replaced
-from pencils.simulation.report import numbered, where
+from pencils.simulation.report import advice, numbered, where
 from pencils.simulation.scheduler import (
     KILLED,
     RAISED,
@@ -71,11 +75,15 @@ class Simulation:
         max_steps: int | None = None,
         strict: bool = True,
     ) -> None:
-        size = _positive(nranks, "nranks")
+        size = positive(nranks, "nranks")
         self.scheduler = Scheduler(
-            size, seed=seed, faults=_faults(faults, size), max_steps=max_steps, where=where
+            size,
+            seed=None if seed is None else integer(seed, "seed"),
+            faults=faults_of_ranks(faults, size),
+            max_steps=None if max_steps is None else positive(max_steps, "max_steps"),
+            where=where,
         )
-        self.world = World(self.scheduler, _nodes(nodes, size), strict=strict)
+        self.world = World(self.scheduler, nodes_of_ranks(nodes, size), strict=strict)
 
     @property
     def calls(self) -> list[list[str]]:
@@ -110,6 +118,7 @@ class Simulation:
             deadlock = error
         if deadlock is not None:  # outside of the clause: not the context of the other error
             self._raise_error_of_rank(str(deadlock))
+            deadlock.args = ("\n".join([str(deadlock), *self._unread(), *advice(scheduler.ranks)]),)
             raise deadlock
         self._end_if_killed()
         self._raise_error_of_rank()
@@ -126,12 +135,18 @@ class Simulation:
         left = self.left()
         if left:
             raise UsageError(
-                f"at the end (seed={self.scheduler.seed}): {_listed(left)}", self.scheduler.seed
+                f"at the end (seed={self.scheduler.seed}): {_listed(left)}. Complete every request "
+                "with wait or test, and receive every message; strict=False omits this check",
+                self.scheduler.seed,
             )
-        kept = [each.name for each in self.world.contexts if not self.world.permanent(each)]
+        kept = [
+            f"{each.name}, made at {each.place}"
+            for each in self.world.contexts
+            if not self.world.permanent(each)
+        ]
         kept += [window.name for window in self.world.windows]
         if kept:
-            text = f"never freed: {_listed(sorted(kept))}"
+            text = f"never freed: {_listed(sorted(kept))}; call Free when it is not needed any more"
             warnings.warn(text, ResourceWarning, stacklevel=3)
 
     def left(self) -> list[str]:
@@ -141,15 +156,18 @@ class Simulation:
             for rank in self.scheduler.ranks
             for operation in rank.operations
         ]
-        for context in self.world.contexts:
-            for number, mailbox in context.mailboxes.items():
-                found += [
-                    f"rank {number} has not received {len(message.data)} bytes of rank "
-                    f"{message.source} with tag {message.tag} on {context.name}"
-                    for message in mailbox.unread()
-                    if message not in message.rank.operations
-                ]
-        return found
+        return found + self._unread()
+
+    def _unread(self) -> list[str]:
+        """List messages that were not received, but those of requests that are not complete."""
+        return [
+            f"rank {number} has not received a message from rank {message.source} with tag "
+            f"{message.tag} on {context.name} ({message.call} of {len(message.data)} bytes)"
+            for context in self.world.contexts
+            for number, mailbox in context.mailboxes.items()
+            for message in mailbox.unread()
+            if message not in message.rank.operations
+        ]
 
     def _end_if_killed(self) -> None:
         scheduler = self.scheduler
@@ -258,7 +276,7 @@ def simulate(
     """
     if not callable(function):
         raise TypeError(f"function must be callable, not {function!r}")
-    _check_globals(function)
+    check_program(function, args)
     simulation = Simulation(
         nranks, seed=seed, nodes=nodes, faults=faults, max_steps=max_steps, strict=strict
     )
@@ -301,51 +319,6 @@ def _is_normal_exit(rank: Rank) -> bool:
         rank.status = RETURNED
         return True
     return False
-
-
-def _positive(number: int, name: str) -> int:
-    try:
-        found = operator.index(number)
-    except TypeError:
-        raise TypeError(f"{name}={number!r} must be an integer") from None
-    if found < 1:
-        raise ArgumentError(f"{name}={found} must be 1 or more")
-    return found
-
-
-def _nodes(nodes: int | Sequence[int] | None, size: int) -> list[int]:
-    if nodes is None:
-        return [0] * size
-    if isinstance(nodes, Sequence):
-        found = [operator.index(node) for node in nodes]
-        if len(found) != size:
-            raise ArgumentError(f"nodes={found} has {len(found)} entries for {size} ranks")
-        return found
-    number = _positive(nodes, "nodes")
-    return [rank * number // size for rank in range(size)]
-
-
-def _faults(faults: Iterable[Fault] | None, size: int) -> list[Fault]:
-    found = list(faults or ())
-    for fault in found:
-        if not 0 <= fault.rank < size:
-            raise ArgumentError(f"{fault} names a rank that does not exist; there are {size}")
-    return found
-
-
-def _check_globals(function: Callable[..., object]) -> None:
-    """Raise if a function uses a communicator of the process itself, which has other ranks."""
-    real: Any = sys.modules.get("mpi4py.MPI")
-    code: Any = getattr(function, "__code__", None)
-    if real is None or real is MODULE or code is None:
-        return
-    values = getattr(function, "__globals__", {})
-    for name in code.co_names:
-        if isinstance(values.get(name), real.Comm):
-            raise ArgumentError(
-                f"{function.__qualname__} uses {name}, a communicator that was made outside of the "
-                f"simulated ranks; take it from MPI inside the function, as {name} = MPI.COMM_WORLD"
-            )
 
 
 def _listed(texts: Sequence[str]) -> str:

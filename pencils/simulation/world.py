@@ -7,6 +7,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from pencils.simulation.exceptions import ERR_RANK, ERR_ROOT, MPIError
+from pencils.simulation.report import place
 from pencils.simulation.scheduler import Waiting
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class Context:
         self.numbers = {rank: number for number, rank in enumerate(ranks)}
         self.name = name
         self.topology = topology
+        self.place = place()  # where the program made it
         self.mailboxes: dict[int, Any] = {}  # by rank
         self.slots: dict[int, Any] = {}  # collectives under way, by number
         self.collectives = [0] * len(ranks)  # number of collectives that each rank has called
