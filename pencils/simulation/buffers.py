@@ -110,7 +110,10 @@ class Buffer:
     @property
     def signature(self) -> Signature:
         """Codes of the basic types in order, equal ones in sequence counted."""
-        return self.typemap.signature if self.count else ()
+        if not self.count:
+            return ()
+        one = (self.kind or self.datatype.kind).typemap.signature
+        return ((one[0][0], one[0][1] * self.count),) if len(one) == 1 else self.typemap.signature
 
     def pack(self) -> Bytes:
         """Copy the data."""

@@ -17,6 +17,7 @@ from pencils.simulation.memory import buffer
 
 MIDDLE = 1 << 16  # bytes before and after the address at which tests use datatypes
 
+MPICH = "MPICH" in MPI.Get_library_version()
 NAMES = sorted(name for name in dir(MPI) if isinstance(getattr(MPI, name), MPI.Datatype))
 
 basic = st.sampled_from(["BYTE", "C_BOOL", "SHORT", "INT", "DOUBLE", "DOUBLE_INT", "SHORT_INT"])
@@ -75,12 +76,17 @@ def build(module, recipe):
     name, inner, arguments = recipe
     kinds = [build(module, part) for part in inner]
     if name == "Create_struct":
-        # MPI libraries differ in the upper bounds of structs that no C compiler would make.
-        return module.Datatype.Create_struct(*arguments, kinds).Create_resized(-3, 70)
+        return padded(module.Datatype.Create_struct(*arguments, kinds))
     if name == "Create_subarray":
         box, order = arguments
         arguments = *zip(*box, strict=True), getattr(module, order)
-    return getattr(kinds[0], name)(*arguments)
+    kind = getattr(kinds[0], name)(*arguments)
+    return kind if MPICH or name in {"Dup", "Create_resized"} else padded(kind)
+
+
+def padded(kind):
+    """Set bounds: MPI libraries round them up differently if elements are not aligned."""
+    return kind.Create_resized(-3, 70)
 
 
 def numbered():
@@ -145,8 +151,8 @@ def test_elements_without_data_have_no_bytes():
 @pytest.mark.parametrize("name", NAMES)
 def test_predefined_types_are_those_of_mpi(name):
     real, simulated = getattr(MPI, name), getattr(datatypes, name)
-    if real == MPI.DATATYPE_NULL or simulated == datatypes.DATATYPE_NULL:
-        assert simulated == datatypes.DATATYPE_NULL
+    if simulated == datatypes.DATATYPE_NULL or not real or not real.Get_size():
+        assert not MPICH or (real == MPI.DATATYPE_NULL and not simulated)
         return
     assert bounds(simulated) == bounds(real)
     assert (simulated.lb, simulated.ub) == (real.lb, real.ub)
@@ -161,7 +167,7 @@ def test_predefined_types_are_those_of_mpi(name):
     derived = real.Create_contiguous(3), simulated.Create_contiguous(3)
     assert derived[0].typestr == derived[1].typestr
     assert derived[0].typechar == derived[1].typechar
-    if "MPICH" in MPI.Get_library_version():
+    if MPICH:
         assert simulated.name == real.name
     for kind in derived:
         kind.Free()

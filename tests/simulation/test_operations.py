@@ -14,10 +14,12 @@ from pencils.simulation.buffers import as_buffer
 from pencils.simulation.exceptions import ERR_OP, MPIError
 from pencils.simulation.operations import Op
 
+MPICH = "MPICH" in MPI.Get_library_version()
 NAMES = ["MAX", "MIN", "SUM", "PROD", "LAND", "LOR", "LXOR", "BAND", "BOR", "BXOR"]
 PAIRS = ["SHORT_INT", "INT_INT", "LONG_INT", "FLOAT_INT", "DOUBLE_INT", "LONG_DOUBLE_INT"]
 TYPES = sorted(name for name, kind in datatypes.by_name.items() if kind and name not in PAIRS)
-# MPI libraries define more than MPI does for characters, and numbers that NumPy lacks.
+# MPI libraries define more than MPI does for characters, and numbers that NumPy lacks; Open MPI
+# defines more than that, and other things not.
 OTHERS = {"CHAR", "CHARACTER", "BYTE", "REAL16", "COMPLEX32"}
 
 finite = st.integers(-3, 3)
@@ -71,11 +73,15 @@ def test_results_are_those_of_mpi(type_name):
     real, ours = getattr(MPI, type_name), getattr(datatypes, type_name)
     if real == MPI.DATATYPE_NULL:
         pytest.skip("this MPI library lacks the type")
+    if type_name == "OFFSET" and not MPICH:
+        pytest.skip("Open MPI leaves the second operand as it is")
     for name in NAMES:
         for left, right in [(3, -2), (-2, 3), (0, 5), (5, 5), (0, 0), (127, 127), (-128, 1)]:
             (one, dtype), (other, _) = elements(ours, left), elements(ours, right)
             expected, found = in_mpi(name, real, one, other), simulated(name, ours, one, other)
-            if found is None and type_name in OTHERS:
+            if found is None and (type_name in OTHERS or not MPICH):
+                continue
+            if expected is None and not MPICH:
                 continue
             assert same(found, expected, dtype), (name, left, right)
 
@@ -169,7 +175,7 @@ def test_functions_of_users_reduce_objects():
 def test_predefined_operations_cannot_be_freed(name):
     op, real = getattr(operations, name), getattr(MPI, name)
     assert op.is_predefined
-    if "MPICH" in MPI.Get_library_version():
+    if MPICH:
         assert op.Is_commutative() == real.Is_commutative()
     op.free()
     with pytest.raises(MPIError, match=f"{name} is predefined"):
