@@ -79,5 +79,5 @@ def integers(values: Any, size: int) -> list[int]:
     """Check the number of integers."""
     found = [operator.index(value) for value in values]
     if len(found) != size:
-        raise ValueError(f"expecting {size} items, got {len(found)}")
+        raise ValueError(f"{len(found)} integers were given for {size} ranks; pass one for each")
     return found

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, Final, final
 
 import numpy as np
@@ -59,7 +60,7 @@ class _Constant:
 BOTTOM = _Constant("BOTTOM", 0)
 IN_PLACE = _Constant("IN_PLACE", -1)
 
-# Constants of another MPI module, by id, and what stands for them here.
+# The constants here that replace those of another MPI module, by the id of these.
 foreign: dict[int, Any] = {}
 
 
@@ -173,14 +174,17 @@ def as_vector(spec: Any, size: int, *, writes: bool = False) -> list[Buffer]:
     address, nbytes, datatype, owner = _basic(source, kind, writes=writes)
     number = counts_by_rank(counts, size, nbytes, datatype)
     if displs is None:
-        places = [sum(number[:i]) for i in range(size)]
+        places = list(accumulate(number, initial=0))[:-1]
     elif is_integral(displs):
         places = [operator.index(displs) * i for i in range(size)]
     else:
         places = integers(displs, size)
-    extent = datatype.extent if any(number) else 0
+    _check_count(min(number, default=0))
+    nothing = Buffer(address, 0, datatype, None, owner)
+    shared = _checked_kind(datatype) if any(number) else None
+    extent = datatype.extent if shared else 0
     return [
-        _checked(Buffer(address + place * extent, count, datatype, None, owner))
+        Buffer(address + place * extent, count, datatype, shared, owner) if count else nothing
         for place, count in zip(places, number, strict=True)
     ]
 
@@ -208,26 +212,38 @@ def as_wide(spec: Sequence[Any], size: int, *, writes: bool = False) -> list[Buf
     else:
         number, places = integers(counts, size), integers(displs, size)
     if len(types) != size:
-        raise ValueError(f"expecting {size} datatypes, got {len(types)}")
+        raise ValueError(f"{len(types)} datatypes were given for {size} ranks; pass one for each")
     kinds = [local(kind) for kind in types]
     for kind in kinds:
         if not isinstance(kind, Datatype):
             raise TypeError(f"{kind!r} was given; an MPI datatype is needed")
+    _check_count(min(number, default=0))
+    nothing = Buffer(address, 0, BYTE, None, owner)
     return [
-        _checked(Buffer(address + place, count, kind, None, owner))
+        Buffer(address + place, count, kind, _checked_kind(kind), owner) if count else nothing
         for place, count, kind in zip(places, number, kinds, strict=True)
     ]
 
 
 def _checked(buffer: Buffer) -> Buffer:
     """Check what an MPI library checks at the call."""
-    if buffer.count < 0:
-        raise MPIError(ERR_COUNT, f"the count {buffer.count} was given; it is 0 or more")
+    _check_count(buffer.count)
     if buffer.count:
-        if not buffer.datatype.is_committed:
-            raise MPIError(ERR_TYPE, "a datatype was used before Commit; call it first")
-        buffer.kind = buffer.datatype.kind
+        buffer.kind = _checked_kind(buffer.datatype)
     return buffer
+
+
+def _check_count(count: int) -> None:
+    if count < 0:
+        raise MPIError(ERR_COUNT, f"the count {count} was given; it is 0 or more")
+
+
+def _checked_kind(datatype: Datatype) -> Kind:
+    """Datatype of elements, which has to be committed."""
+    kind = datatype.kind
+    if not kind.is_committed:
+        raise MPIError(ERR_TYPE, "a datatype was used before Commit; call it first")
+    return kind
 
 
 def _of_array(array: np.ndarray[Any, Any], blocks: int, *, writes: bool) -> Buffer:
@@ -356,7 +372,9 @@ def as_datatype(kind: Any) -> Datatype:
     try:
         return by_code[kind]
     except (KeyError, TypeError):
-        raise KeyError(f"cannot map {kind!r} to MPI datatype") from None
+        raise KeyError(
+            f"{kind!r} was given; no MPI datatype corresponds to it: pass a datatype with the buffer"
+        ) from None
 
 
 def _automatic(code: str) -> Datatype:

@@ -182,7 +182,9 @@ class Datatype(Described):
             checked_integers(displacements, len(blocklengths)),
         )
         if len(datatypes) != len(counts):
-            raise ValueError(f"{len(counts)} datatypes are needed, {len(datatypes)} were given")
+            raise ValueError(
+                f"{len(datatypes)} datatypes were given for {len(counts)} blocks; pass as many"
+            )
         types = [_datatype(kind) for kind in datatypes]
         if types and all(kind == types[0] for kind in types):  # the extent is not rounded up
             typemap = typemaps.indexed(types[0].typemap, counts, displs)

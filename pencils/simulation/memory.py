@@ -1,4 +1,4 @@
-"""Memory by address: views as bytes, and the class that stands for ``mpi4py.MPI.buffer``."""
+"""Memory by address: views as bytes, and a class like ``mpi4py.MPI.buffer``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _from_memory.restype = ctypes.py_object
 
 
 def view(address: int, nbytes: int, *, readonly: bool = False) -> Bytes:
-    """View memory as bytes. Whoever uses the view keeps the memory allocated."""
+    """View memory as bytes. The caller keeps the memory allocated."""
     if nbytes == 0:
         return np.empty(0, np.uint8)
     return np.frombuffer(_from_memory(address, nbytes, _READ if readonly else _WRITE), np.uint8)
@@ -138,13 +138,13 @@ class buffer(np.ndarray):  # noqa: N801 -- the name, and equality, are those of 
         return np.asarray(self).tobytes()
 
     def toreadonly(self) -> Self:
-        """Share the memory, without the right to write."""
+        """Share the memory as read-only."""
         new = self._of(np.asarray(self), self.obj)
         new.flags.writeable = False
         return new
 
     def release(self) -> None:
-        """Let go of the memory: the buffer is empty afterwards."""
+        """Release the memory: the buffer is empty afterwards."""
         self.__setstate__((1, (0,), _UINT8, False, b""))  # type: ignore[arg-type]
         self.obj = None
 
