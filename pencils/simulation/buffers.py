@@ -373,7 +373,7 @@ def as_datatype(kind: Any) -> Datatype:
         return by_code[kind]
     except (KeyError, TypeError):
         raise KeyError(
-            f"{kind!r} was given; no MPI datatype corresponds to it: pass a datatype with the buffer"
+            f"{kind!r} was given; no MPI datatype corresponds to it: pass one with the buffer"
         ) from None
 
 

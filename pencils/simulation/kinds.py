@@ -143,7 +143,9 @@ def checked_integers(values: Sequence[int], length: int | None = None) -> list[i
     """Check integers, and how many there are."""
     found = [operator.index(value) for value in values]
     if length is not None and len(found) != length:
-        raise ValueError(f"{len(found)} displacements were given for {length} blocks; pass as many")
+        raise ValueError(
+            f"{len(found)} integers were given where {length} are needed; pass as many"
+        )
     return found
 
 

@@ -107,7 +107,6 @@ SOURCES = {
     "read-only memoryview": lambda: memoryview(b"12345678"),
     "memoryview with gaps": lambda: memoryview(bytearray(16))[::2],
     "array of long long": lambda: array.array("q", [1, 2]),
-    "array of characters": lambda: array.array("u", "ab"),
     "array of ctypes": lambda: (ctypes.c_double * 3)(1, 2, 3),
     "scalar array": lambda: np.array(1.5),
     "scalar": lambda: np.float64(1.5),
