@@ -7,7 +7,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from pencils.simulation.exceptions import ERR_RANK, ERR_ROOT, MPIError
-from pencils.simulation.report import place
+from pencils.simulation.report import numbered, place
 from pencils.simulation.scheduler import Waiting
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class World:
 
     def context(self, ranks: Sequence[int], name: str = "", topology: Any = None) -> Context:
         """Make a communicator of these ranks of the world."""
-        name = name or f"communicator {next(self._numbers)} of {len(ranks)} ranks"
+        name = name or f"communicator {next(self._numbers)} of {numbered(ranks)}"
         context = Context(self, ranks, name, topology)
         self.contexts[context] = None
         return context
