@@ -1,4 +1,4 @@
-"""Attributes of communicators: values that a rank keeps with its handle, by key."""
+"""Attributes of communicators and windows: values that a rank keeps with its handle, by key."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _keyvals: dict[int, tuple[Any, Callable[..., Any] | None]] = {}
 
 
 class Attributes:
-    """Methods of a communicator for its attributes."""
+    """Methods of a communicator or a window for its attributes."""
 
     @property
     @abstractmethod
@@ -62,13 +62,13 @@ class Attributes:
 
     def Get_attr(self, keyval: int) -> Any:
         """Return the value of a key; None if there is none."""
-        predefined = {
-            TAG_UB: LARGEST_TAG,
-            WTIME_IS_GLOBAL: True,
-            UNIVERSE_SIZE: self._alive().world.scheduler.size,
-            APPNUM: 0,
-        }
-        return predefined[keyval] if keyval in predefined else self._attributes().get(keyval)
+        found = self._attributes().get(keyval)
+        return self._predefined().get(keyval) if found is None else found
+
+    def _predefined(self) -> dict[int, Any]:
+        """Return the values of the keys that MPI defines."""
+        size = self._alive().world.scheduler.size
+        return {TAG_UB: LARGEST_TAG, WTIME_IS_GLOBAL: True, UNIVERSE_SIZE: size, APPNUM: 0}
 
     def Set_attr(self, keyval: int, attrval: Any) -> None:
         """Set the value of a key."""

@@ -25,6 +25,7 @@ from pencils.simulation.kinds import Kind
 from pencils.simulation.memory import Bytes, contiguous_bytes, location, view
 from pencils.simulation.typemaps import Signature, Typemap
 
+_POISON: Final = 0xFF
 FOREIGN_ORDER: Final = ">" if sys.byteorder == "little" else "<"
 
 
@@ -143,7 +144,11 @@ class Buffer:
 
     def poison(self) -> None:
         """Fill the data with the byte 0xFF, which makes not-a-numbers of floating-point numbers."""
-        self.unpack(np.full(self.nbytes, 0xFF, np.uint8))
+        self.unpack(np.full(self.nbytes, _POISON, np.uint8))
+
+    def is_poisoned(self) -> bool:
+        """Whether all data are as `poison` fills them."""
+        return bool((self.pack() == _POISON).all())
 
 
 EMPTY = Buffer(0, 0, BYTE)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 # Without a seed, sends of at most this many bytes complete before they are received.
 EAGER_BYTES = 2**16
-POISON = 0xFF  # the byte of `Buffer.poison`
 STANDARD, SYNCHRONOUS, BUFFERED, READY = "standard", "synchronous", "buffered", "ready"
 
 _order = count()
@@ -179,7 +178,7 @@ class Receiving(Operation):
     def _check_untouched(self) -> None:
         if self.before is None or self.buffer is None:
             return
-        if (self.buffer.pack() != POISON).any():
+        if not self.buffer.is_poisoned():
             self.world.scheduler.fail(
                 UsageError(
                     f"{self.call} ({self.text()}): the program changed the buffer before the "
@@ -190,7 +189,7 @@ class Receiving(Operation):
             )
 
     def _check_types(self, message: Sending) -> None:
-        if not self.world.strict or _same_types(message.buffer, self.buffer):
+        if not self.world.strict or same_types(message.buffer, self.buffer):
             return
         scheduler = self.world.scheduler
         rule = "both must have the same types"
@@ -296,7 +295,7 @@ def _remove(queues: dict[tuple[int, int], deque[Any]], key: tuple[int, int], eac
     return True
 
 
-def _same_types(sent: Buffer | None, received: Buffer | None) -> bool:
+def same_types(sent: Buffer | None, received: Buffer | None) -> bool:
     """Whether elements of basic types are the same; bytes may be any, and derived types are.
 
     None is an object, which travels as bytes.

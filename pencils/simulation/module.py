@@ -34,6 +34,7 @@ from pencils.simulation.operations import Op, by_operation
 from pencils.simulation.point_to_point import Message
 from pencils.simulation.requests import Prequest, Request
 from pencils.simulation.topologies import Cartcomm, Distgraphcomm, Graphcomm, Topocomm
+from pencils.simulation.windows import WIN_NULL, Win
 from pencils.simulation.world import World, active
 
 
@@ -211,6 +212,8 @@ def _namespace() -> dict[str, Any]:
     here |= by_name | by_operation
     here |= {
         "COMM_NULL": COMM_NULL,
+        "Win": Win,
+        "WIN_NULL": WIN_NULL,
         "COMM_SELF": COMM_SELF,
         "COMM_WORLD": COMM_WORLD,
         "GROUP_EMPTY": GROUP_EMPTY,

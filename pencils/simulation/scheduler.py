@@ -137,8 +137,11 @@ class Scheduler:
             )
         return rank
 
-    def step(self, call: str) -> Rank:
-        """Count a call of the running rank; other ranks may run before it. Return the rank."""
+    def step(self, call: str, *, progress: bool = True) -> Rank:
+        """Count a call of the running rank; other ranks may run before it. Return the rank.
+
+        Without `progress` it counts as a test: the rank may repeat it until memory changes.
+        """
         rank = self.running(call)
         self._stop_if_failed(rank)
         number = len(rank.calls)
@@ -157,7 +160,8 @@ class Scheduler:
         fault = self._faults.pop((rank.number, number), None)
         if fault is not None:
             self._inject(rank, fault, call)
-        self._polls = 0
+        if progress:
+            self._polls = 0
         if self.random is not None and self._ready:
             self._ready.append(rank)
             self._switch(rank)
@@ -177,12 +181,16 @@ class Scheduler:
         rank = self.running(call)
         self._stop_if_failed(rank)
         self._polls += 1
-        if self._polls > MOST_POLLS:
+        if self._polls > max(MOST_POLLS, 100 * self.size):
             text = "no rank makes progress: ranks test again and again for what does not come"
             self.fail(self._deadlock(text))
         if self._ready:
             self._ready.append(rank)
             self._switch(rank, other=True)
+
+    def note_progress(self) -> None:
+        """Begin to count tests again: what a rank waits for may have come."""
+        self._polls = 0
 
     def prompt(self) -> bool:
         """Whether a test of what is complete says so at once; the seed decides."""

@@ -72,6 +72,7 @@ class World:
         # Not freed by all their ranks, or with messages that no rank has received.
         self.contexts: dict[Context, None] = {}
         self.windows: dict[Any, None] = {}  # not freed
+        self.window_numbers = count(1)
         self._numbers = count(1)
         self.all = self.context(range(scheduler.size), "COMM_WORLD")
         self._meetings: dict[Any, _Meeting] = {}
