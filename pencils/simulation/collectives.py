@@ -64,23 +64,41 @@ class Slot:
         self.shared: Any = None  # result that is computed once
         self.left = context.size  # ranks that have not completed it
         self.early = scheduler.random is None or scheduler.random.random() < EARLY
+        # If `early`: ranks that wait for the contribution of a rank, and how many each waits for.
+        self._waiting_for: dict[int, list[int]] = {}
+        self._lacking: dict[int, int] = {}
         self._first: tuple[int, str, tuple[Any, ...]] | None = None
         self._place = ""  # in the program, of the first call
 
     def arrive(self, number: int, call: Call) -> None:
-        """Add the contribution of a rank, and wake those that may wait for it."""
+        """Add the contribution of a rank, and wake those that can continue with it."""
         self._check(number, call)
         self.given[number] = call.contribution
-        complete = len(self.given) == self.context.size
-        if complete or self.early:
+        if len(self.given) == self.context.size:
             for other in self.given:
                 self.context.wake(other)
+        elif self.early:
+            self._wake_early(number)
+            if call.needs is not None:
+                self._wait_early(number, call.needs)
 
-    def ready(self, needs: Iterable[int] | None) -> bool:
-        """Whether the contributions of these ranks are there."""
-        if len(self.given) == self.context.size:
-            return True
-        return needs is not None and self.early and all(rank in self.given for rank in needs)
+    def _wait_early(self, number: int, needs: Iterable[int]) -> None:
+        """Record which contributions a rank waits for."""
+        lacking = [rank for rank in needs if rank not in self.given]
+        self._lacking[number] = len(lacking)
+        for rank in lacking:
+            self._waiting_for.setdefault(rank, []).append(number)
+
+    def _wake_early(self, number: int) -> None:
+        """Wake the ranks that lack nothing but the contribution of this one."""
+        for other in self._waiting_for.pop(number, ()):
+            self._lacking[other] -= 1
+            if not self._lacking[other]:
+                self.context.wake(other)
+
+    def ready(self, number: int) -> bool:
+        """Whether the contributions that a rank needs are there."""
+        return len(self.given) == self.context.size or self._lacking.get(number) == 0
 
     def missing(self) -> list[int]:
         """Ranks of the world that have not arrived."""
@@ -137,7 +155,7 @@ class Collective(Operation):
 
     def done(self) -> bool:
         """Whether all that this rank needs is there."""
-        return self.slot.ready(self.part.needs)
+        return self.slot.ready(self.number)
 
     def waiting(self) -> Waiting:
         """Describe what is waited for."""
@@ -205,10 +223,15 @@ def _table(slot: Slot) -> Any:
 
 def unpack_row(slot: Slot, number: int, *, whole: Buffer) -> None:
     """Write contributions of equal size, as `unpack_each` does, in one copy."""
-    row = slot.once(lambda: np.concatenate([slot.given[rank] for rank in range(slot.context.size)]))
-    if len(row) != whole.nbytes or len({len(part) for part in slot.given.values()}) > 1:
+    row = slot.once(lambda: _row(slot))
+    if row is None or len(row) != whole.nbytes:
         _fail_sizes(slot, number)
     whole.unpack(row)
+
+
+def _row(slot: Slot) -> Any:
+    parts = [slot.given[rank] for rank in range(slot.context.size)]
+    return None if len({len(part) for part in parts}) > 1 else np.concatenate(parts)
 
 
 def put(slot: Slot, part: Buffer, data: Bytes, source: int, number: int) -> None:

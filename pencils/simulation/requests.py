@@ -330,9 +330,12 @@ def _finish_some(
 def _all_of(requests: Sequence[Request], first: Operation) -> Waiting:
     """Describe a wait for all: the first one that is not done, and how many there are."""
     call, what, missing = first.waiting()
-    pending = sum(not operation.done() for operation in _active(requests))
-    more = f", and {pending - 1} more" if pending > 1 else ""
-    return Waiting(f"Waitall of {call}", lambda: what() + more, missing)
+
+    def described() -> str:
+        pending = sum(not operation.done() for operation in _active(requests))
+        return what() + (f", and {pending - 1} more" if pending > 1 else "")
+
+    return Waiting(f"Waitall of {call}", described, missing)
 
 
 def _any_of(requests: Sequence[Request], call: str) -> Waiting:
