@@ -49,7 +49,8 @@ def _check_alone(why: Exception) -> None:
 
 def _register(module: ModuleType) -> None:
     """Have ``from mpi4py import MPI`` import a module, whether mpi4py is installed or not."""
-    package: Any = sys.modules.setdefault("mpi4py", ModuleType("mpi4py"))
+    package: Any = sys.modules.get("mpi4py") or ModuleType("mpi4py")
+    sys.modules["mpi4py"] = package
     package.MPI = sys.modules["mpi4py.MPI"] = module
 
 
