@@ -16,6 +16,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import chain
 from mmap import mmap
 from pathlib import Path
@@ -198,7 +199,8 @@ def _map_together(node: MPI.Intracomm, capacity: int) -> mmap | None:
         opened = node.allreduce(file is not None, op=MPI.LAND)
     finally:
         if path is not None and node.rank == 0:
-            Path(path).unlink()
+            with suppress(OSError):  # the other ranks go on
+                Path(path).unlink()
     memory = None
     if file is not None:
         if opened:

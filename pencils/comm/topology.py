@@ -21,7 +21,7 @@ import numpy as np
 from pencils.comm.mpi import MPI
 from pencils.comm.shared_memory import SharedPool
 from pencils.errors import ArgumentError
-from pencils.process import PerProcess
+from pencils.process import PerProcess, values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -315,10 +315,12 @@ class _Owner:
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
+        self._made_by = values()
 
     def __del__(self) -> None:
-        # At MPI_Finalize MPI cleans up by itself, and a collective here could not complete.
-        if not MPI.Is_finalized():
+        # At MPI_Finalize MPI cleans up by itself, and a collective here could not complete. Nor
+        # could it if a simulation that has failed goes, whose ranks no longer run.
+        if values() is self._made_by and not MPI.Is_finalized():
             self.topology.free()
 
 

@@ -174,7 +174,7 @@ def _find_plan(u: PencilArray, *, back: bool) -> Transposition:
         pair = (flat, u.pencil) if back else (u.pencil, flat)
         buffers = plan_buffers(u.pencil.topology)
         return Transposition.for_spec(
-            *pair, spec, AUTO, buffers=buffers, max_buffer_bytes=STAGING_BYTES
+            *pair, spec, AUTO, buffers=buffers, max_buffer_bytes=STAGING_BYTES, check=True
         )
 
     key = ("slabs", u.pencil, spec, back)

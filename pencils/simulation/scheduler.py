@@ -344,7 +344,8 @@ class Scheduler:
         self.ended = True
         for rank in self.ranks:
             thread = rank.thread
-            if thread is None or not thread.is_alive():
+            # A thread may take a moment to end after its rank has returned.
+            if thread is None or rank.status in (RETURNED, RAISED):
                 continue
             process.exchange(rank.values)
             self.current = rank

@@ -125,10 +125,14 @@ class Transposition(Plan[PreparedExchange]):
         *,
         buffers: Buffers | None = None,
         max_buffer_bytes: int | None = None,
+        check: bool = False,
     ) -> Transposition:
-        """Make a plan from arguments that all ranks agree on; calls do not check. *Collective*."""
+        """Make a plan from arguments that all ranks agree on. *Collective*.
+
+        Without `check`, the caller makes sure that all ranks have memory for a call.
+        """
         sides = Side.of(source), Side.of(target)
-        options = PlanOptions(method, max_buffer_bytes, check=False)
+        options = PlanOptions(method, max_buffer_bytes, check)
         plan = object.__new__(cls)
         plan._set(sides, spec, options, source.topology, buffers or Buffers())
         return plan
