@@ -238,7 +238,7 @@ def description():
         win.Get_attr(MPI.WIN_CREATE_FLAVOR) == MPI.WIN_FLAVOR_CREATE,
         win.Get_attr(keyval),
         (win.Get_group().size, win.Get_group().rank),
-        (win.name, empty.name, bool(win), bool(MPI.WIN_NULL), MPI.Win() == MPI.WIN_NULL),
+        (win.name, bool(win), bool(MPI.WIN_NULL), MPI.Win() == MPI.WIN_NULL),
         win != empty,
     )
     win.Free()
