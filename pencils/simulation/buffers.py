@@ -173,6 +173,12 @@ def as_parts(spec: Any, size: int, *, writes: bool = False) -> list[Buffer]:
     ]
 
 
+def as_whole(spec: Any, size: int, *, writes: bool = False) -> Buffer:
+    """Take the buffer of `as_parts` as one; a count that is given is that of one part."""
+    part = _simple(spec, size, writes=writes)
+    return Buffer(part.address, part.count * size, part.datatype, part.kind, part.owner)
+
+
 def as_vector(spec: Any, size: int, *, writes: bool = False) -> list[Buffer]:
     """Take a buffer of messages of different lengths, one for each of `size` ranks."""
     source, counts, displs, kind = _parts_of(spec, lists=False)
@@ -384,8 +390,6 @@ def as_datatype(kind: Any) -> Datatype:
 
 def _automatic(code: str) -> Datatype:
     """Datatype of the elements of exported memory."""
-    if code == "B":
-        return BYTE
     if code[0] == FOREIGN_ORDER:
         raise BufferError(
             f"elements of format {code!r} were given; their byte order is not that of this "

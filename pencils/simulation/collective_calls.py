@@ -17,6 +17,7 @@ from pencils.simulation.buffers import (
     as_buffer,
     as_parts,
     as_vector,
+    as_whole,
     as_wide,
     is_in_place,
     local,
@@ -148,7 +149,7 @@ def scatterv(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, root: i
 
 def allgather(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Call:
     """Collect equal parts of all ranks on all."""
-    whole = as_buffer(recvbuf, writes=True)
+    whole = as_whole(recvbuf, context.size, writes=True)
     if is_in_place(sendbuf):
         given = as_parts(recvbuf, context.size)[comm._me].pack()
     else:
@@ -165,8 +166,9 @@ def allgatherv(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Ca
 
 def alltoall(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Call:  # noqa: ARG001
     """Send equal parts to all ranks."""
-    whole = as_buffer(recvbuf, writes=True)
-    given = (whole if is_in_place(sendbuf) else as_buffer(sendbuf)).pack()
+    size = context.size
+    whole = as_whole(recvbuf, size, writes=True)
+    given = (whole if is_in_place(sendbuf) else as_whole(sendbuf, size)).pack()
     return Call("", partial(each.unpack_column, whole=whole), given)
 
 
@@ -197,9 +199,11 @@ def _op(op: Any) -> Op:
     return found
 
 
-def _contribution(sendbuf: Any, recvbuf: Any) -> Buffer:
+def _contribution(sendbuf: Any, recvbuf: Any, op: Op) -> Buffer:
     """Return what a rank contributes to a reduction."""
-    return as_buffer(recvbuf if is_in_place(sendbuf) else sendbuf)
+    buffer = as_buffer(recvbuf if is_in_place(sendbuf) else sendbuf)
+    op.check(buffer)
+    return buffer
 
 
 def _same(op: Any, buffer: Buffer) -> tuple[Any, ...]:
@@ -212,7 +216,7 @@ def reduce(
     """Reduce the buffers of all ranks on one."""
     _root(context, root)
     op = _op(op)
-    mine = _contribution(sendbuf, recvbuf)
+    mine = _contribution(sendbuf, recvbuf, op)
     same = (f"root={root}", *_same(op, mine))
     if comm._me != root:
         return Call("", each.nothing, mine.pack(), (), same)
@@ -223,7 +227,7 @@ def reduce(
 def allreduce(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Call:  # noqa: ARG001
     """Reduce the buffers of all ranks on all."""
     op = _op(op)
-    mine = _contribution(sendbuf, recvbuf)
+    mine = _contribution(sendbuf, recvbuf, op)
     finish = partial(each.unpack_reduced, op=op, buffer=as_buffer(recvbuf, writes=True))
     return Call("", finish, mine.pack(), None, _same(op, mine))
 
@@ -240,7 +244,7 @@ def exscan(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, op: Any =
 
 def _scan(stop: int, context: Context, sendbuf: Any, recvbuf: Any, op: Any) -> Call:  # noqa: ARG001
     op = _op(op)
-    mine = _contribution(sendbuf, recvbuf)
+    mine = _contribution(sendbuf, recvbuf, op)
     finish = partial(each.unpack_scanned, op=op, buffer=as_buffer(recvbuf, writes=True), stop=stop)
     return Call("", finish, mine.pack(), range(stop), _same(op, mine))
 
@@ -250,8 +254,10 @@ def reduce_scatter_block(
 ) -> Call:
     """Reduce, and divide the result into equal parts for all ranks."""
     op = _op(op)
-    whole = _contribution(sendbuf, recvbuf)
-    if is_in_place(sendbuf):
+    in_place = is_in_place(sendbuf)
+    whole = as_whole(recvbuf if in_place else sendbuf, context.size)
+    op.check(whole)
+    if in_place:
         mine = as_parts(recvbuf, context.size, writes=True)[0]
     else:
         mine = as_buffer(recvbuf, writes=True)
@@ -269,7 +275,7 @@ def reduce_scatter(
 ) -> Call:
     """Reduce, and divide the result into parts for all ranks."""
     op = _op(op)
-    whole = _contribution(sendbuf, recvbuf)
+    whole = _contribution(sendbuf, recvbuf, op)
     out = as_buffer(recvbuf, writes=True)
     if recvcounts is None:
         counts = [whole.count // context.size] * context.size

@@ -280,7 +280,7 @@ class Comm(PointToPoint, Collectives, Attributes):
 _NOT_SIMULATED = frozenset(
     {"Spawn", "Spawn_multiple", "Accept", "Connect", "Join", "Create_intercomm", "Get_parent"}
     | {"Psend_init", "Precv_init", "Revoke", "Shrink", "Agree", "Create_from_group", "py2f"}
-    | {"handle", "toint", "Attach_buffer", "Detach_buffer", "Flush_buffer"}
+    | {"handle", "toint", "Attach_buffer", "Detach_buffer", "Flush_buffer", "Iflush_buffer"}
 )
 
 

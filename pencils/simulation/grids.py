@@ -96,6 +96,8 @@ def cart(size: int, dims: Sequence[int], periods: Sequence[bool] | None) -> Call
 
 def graph(index: Sequence[int], edges: Sequence[int]) -> Call:
     """Make a communicator with a graph of ranks, which all ranks pass whole."""
+    if index[0] == 0 and index[-1] == len(edges):  # where edges start, not where they end
+        index = index[1:]
     starts = [0, *index]
     outgoing = [list(edges[a:b]) for a, b in pairwise(starts)]
     # Neighbours of such a graph are the same in both directions.

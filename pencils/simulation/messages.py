@@ -37,6 +37,7 @@ class Sending(Operation):
         tag: int,
         content: Buffer | bytes,
         mode: str = STANDARD,
+        types: Buffer | None = None,  # that bytes have, if they are no object
     ) -> None:
         world = context.world
         super().__init__(world, call)
@@ -44,6 +45,7 @@ class Sending(Operation):
         self.source = context.number_of(self.rank)
         self.dest, self.tag = dest, tag
         self.buffer = None if isinstance(content, bytes) else content
+        self.types = self.buffer or types
         self.data: Bytes = (
             np.frombuffer(content, np.uint8) if isinstance(content, bytes) else content.pack()
         )
@@ -89,7 +91,7 @@ class Sending(Operation):
                 )
             )
         if status is not None:
-            status.set(PROC_NULL, ANY_TAG, 0, cancelled=self.cancelled)
+            self.describe(status)
 
     def cancel(self) -> None:
         """Remove the message, if it was not received."""
@@ -149,15 +151,13 @@ class Receiving(Operation):
         """Write the data to the buffer."""
         message, buffer = self.message, self.buffer
         self._check_untouched()
+        if status is not None:
+            self.describe(status)
         if message is None:  # from PROC_NULL, or cancelled
             if buffer is not None and self.before is not None:
                 buffer.unpack(self.before)
-            if status is not None:
-                status.set(PROC_NULL, ANY_TAG, 0, cancelled=self.cancelled)
             return
         data = message.data
-        if status is not None:
-            status.set(message.source, message.tag, len(data))
         self._check_types(message)
         if buffer is None:
             self.result = data
@@ -175,6 +175,13 @@ class Receiving(Operation):
             data = np.concatenate([data, self.before[len(data) :]])
         buffer.unpack(data)
 
+    def describe(self, status: Status) -> None:
+        """Set source, tag and number of bytes."""
+        if self.message is not None:
+            status.set(self.message.source, self.message.tag, len(self.message.data))
+        else:
+            status.set(PROC_NULL, ANY_TAG, 0, cancelled=self.cancelled)
+
     def _check_untouched(self) -> None:
         if self.before is None or self.buffer is None:
             return
@@ -189,15 +196,15 @@ class Receiving(Operation):
             )
 
     def _check_types(self, message: Sending) -> None:
-        if not self.world.strict or same_types(message.buffer, self.buffer):
+        if not self.world.strict or same_types(message.types, self.buffer):
             return
         scheduler = self.world.scheduler
         rule = "both must have the same types"
-        if message.buffer is None or self.buffer is None:
+        if message.types is None or self.buffer is None:
             rule = "uppercase methods transfer memory, lowercase ones objects: use one of the two"
         scheduler.fail(
             MismatchError(
-                f"rank {message.source} sends {_kind_of(message.buffer)} by {message.call}, rank "
+                f"rank {message.source} sends {_kind_of(message.types)} by {message.call}, rank "
                 f"{self.context.number_of(self.rank)} receives {_kind_of(self.buffer)} by "
                 f"{self.call} ({self.text()}); {rule} (seed={scheduler.seed})",
                 scheduler.seed,
@@ -209,6 +216,37 @@ class Receiving(Operation):
         if not self.matched:
             mailbox_of(self.context, self.context.number_of(self.rank)).withdraw(self)
             self.matched = self.cancelled = True
+
+
+class Exchange(Operation):
+    """A send and a receive that one request completes."""
+
+    def __init__(self, call: str, send: Sending, receive: Receiving) -> None:
+        super().__init__(send.world, call)
+        self.send, self.receive = send, receive
+        for part in (send, receive):
+            self.rank.operations.pop(part, None)
+
+    def done(self) -> bool:
+        """Whether both are done."""
+        return self.send.done() and self.receive.done()
+
+    def waiting(self) -> Waiting:
+        """Describe what is waited for."""
+        return (self.send if self.receive.done() else self.receive).waiting()
+
+    def text(self) -> str:
+        """Describe both messages."""
+        return f"{self.send.text()}, {self.receive.text()}"
+
+    def finish(self, status: Status | None) -> None:
+        """Complete both."""
+        self.send.complete()
+        self.receive.complete(status)
+
+    def describe(self, status: Status) -> None:
+        """Set the status of the receive."""
+        self.receive.describe(status)
 
 
 class Mailbox:
@@ -298,13 +336,14 @@ def _remove(queues: dict[tuple[int, int], deque[Any]], key: tuple[int, int], eac
 def same_types(sent: Buffer | None, received: Buffer | None) -> bool:
     """Whether elements of basic types are the same; bytes may be any, and derived types are.
 
-    None is an object, which travels as bytes.
+    None is an object, which travels as bytes. Arrays of uint8, which mpi4py takes as unsigned
+    characters, often hold bytes of other types.
     """
     kinds = [buffer.datatype for buffer in (sent, received) if buffer is not None]
     if not all(kind and kind.is_predefined for kind in kinds):
         return True
     codes = {kind.kind.typemap.signature[0][0] for kind in kinds}
-    if codes & {"byte", "packed"}:
+    if codes & {"byte", "packed", "u1"}:
         return True
     objects = None in {sent, received}
     return len(codes) <= 1 and not (objects and kinds)

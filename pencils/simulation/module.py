@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from pencils.errors import UsageError
-from pencils.simulation import buffers, constants, exceptions, memory
+from pencils.simulation import buffers, constants, datatypes, exceptions, memory
 from pencils.simulation.communicators import COMM_NULL, COMM_SELF, COMM_WORLD, Comm, Intracomm
 from pencils.simulation.datatypes import COMBINERS, Datatype, by_name
 from pencils.simulation.groups import GROUP_EMPTY, GROUP_NULL, Group
@@ -29,9 +29,9 @@ from pencils.simulation.handles import (
     Errhandler,
     Info,
 )
+from pencils.simulation.matched import Message
 from pencils.simulation.operation import Status
 from pencils.simulation.operations import Op, by_operation
-from pencils.simulation.point_to_point import Message
 from pencils.simulation.requests import Prequest, Request
 from pencils.simulation.topologies import Cartcomm, Distgraphcomm, Graphcomm, Topocomm
 from pencils.simulation.windows import WIN_NULL, Win
@@ -178,6 +178,29 @@ def Aint_diff(addr1: int, addr2: int) -> int:
     return addr1 - addr2
 
 
+def Attach_buffer(buf: Any) -> None:
+    """Give memory to buffered sends, which do not need it here."""
+    world = _world()
+    if world.rank.number in world.attached:
+        raise exceptions.MPIError(exceptions.ERR_BUFFER, "a buffer is attached; detach it first")
+    world.attached[world.rank.number] = buf
+
+
+def Detach_buffer() -> Any:
+    """Return the memory of `Attach_buffer`."""
+    world = _world()
+    return world.attached.pop(world.rank.number, None)
+
+
+def Flush_buffer() -> None:
+    """Wait until no buffered send needs the memory, which none does."""
+
+
+def Iflush_buffer() -> Request:
+    """Start `Flush_buffer`, which is complete."""
+    return Request()
+
+
 def Pcontrol(level: int) -> None:
     """Control profiling, of which there is none."""
 
@@ -199,6 +222,7 @@ _CLASSES = (
 _FUNCTIONS = (
     *(Is_initialized, Is_finalized, Init, Init_thread, Finalize, Query_thread, Is_thread_main),
     *(Get_version, Get_library_version, Get_processor_name, Get_error_class, get_vendor),
+    *(Attach_buffer, Detach_buffer, Flush_buffer, Iflush_buffer),
     *(Wtime, Wtick, Compute_dims, Get_address, Aint_add, Aint_diff, Pcontrol),
 )
 
@@ -209,6 +233,7 @@ def _namespace() -> dict[str, Any]:
     here |= {name: value for name, value in vars(constants).items() if name.isupper()}
     here |= {name: value for name, value in vars(exceptions).items() if name.isupper()}
     here |= {f"COMBINER_{name}": number for number, name in enumerate(COMBINERS, 1)}
+    here |= {name: value for name, value in vars(datatypes).items() if isinstance(value, Datatype)}
     here |= by_name | by_operation
     here |= {
         "COMM_NULL": COMM_NULL,
@@ -226,7 +251,7 @@ def _namespace() -> dict[str, Any]:
         "INFO_NULL": INFO_NULL,
         "REQUEST_NULL": Request(),
         "MESSAGE_NULL": Message(),
-        "MESSAGE_NO_PROC": Message(),
+        "MESSAGE_NO_PROC": Message.of(None, None),
         "Exception": exceptions.MPIError,
         "Get_error_string": exceptions.error_string,
         "pickle": Pickle(),
@@ -252,17 +277,44 @@ def names_replaced() -> Iterator[None]:
     if real is None or real is MODULE or vars(real).get("COMM_WORLD") is COMM_WORLD:
         yield
         return
-    before = {name: vars(real)[name] for name in NAMES if name in vars(real)}
+    names = NAMES | _not_simulated(real)
+    before = {name: vars(real)[name] for name in names if name in vars(real)}
     _translate(before)
-    vars(real).update(NAMES)
+    vars(real).update(names)
     try:
         yield
     finally:
-        for name in NAMES:
+        for name in names:
             if name in before:
                 setattr(real, name, before[name])
             else:
                 delattr(real, name)
+
+
+class _NotSimulated:
+    """A function or class of mpi4py that simulated ranks do not have."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, *_: object, **__: object) -> Any:
+        raise NotImplementedError(
+            f"MPI.{self._name} is not simulated; run this program with mpiexec"
+        )
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith("__"):  # which Python looks up by itself
+            raise AttributeError(attribute)
+        return self()
+
+
+def _not_simulated(real: ModuleType) -> dict[str, Any]:
+    """Stand-ins for all functions and classes of mpi4py that are missing here."""
+    return {
+        name: _NotSimulated(name)
+        for name, value in vars(real).items()
+        if not name.startswith("_") and name not in NAMES and callable(value)
+    }
 
 
 def _translate(real: dict[str, Any]) -> None:

@@ -129,6 +129,10 @@ class Operation(ABC):
     def finish(self, status: Status | None) -> None:
         """Do what completing requires."""
 
+    def describe(self, status: Status) -> None:
+        """Set the status of an operation that is done."""
+        status.set(ANY_SOURCE, ANY_TAG, 0, cancelled=self.cancelled)
+
     def cancel(self) -> None:  # noqa: B027 - collectives cannot
         """Give up, if possible."""
 

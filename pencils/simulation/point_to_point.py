@@ -6,14 +6,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pencils.simulation.buffers import as_buffer
-from pencils.simulation.collectives import loads, pickled
+from pencils.simulation.collectives import pickled
 from pencils.simulation.constants import ANY_SOURCE, ANY_TAG, LARGEST_TAG, PROC_NULL
-from pencils.simulation.exceptions import ERR_RANK, ERR_TAG, MPIError
+from pencils.simulation.exceptions import ERR_BUFFER, ERR_RANK, ERR_TAG, MPIError
+from pencils.simulation.matched import Message, loaded
 from pencils.simulation.messages import (
     BUFFERED,
     READY,
     STANDARD,
     SYNCHRONOUS,
+    Exchange,
     Receiving,
     Sending,
     mailbox_of,
@@ -36,54 +38,6 @@ def _check(context: Context, rank: int, tag: int, *, receives: bool) -> None:
         raise MPIError(ERR_TAG, f"tag={tag}; allowed are 0 to {LARGEST_TAG}")
 
 
-def _object(data: Any) -> Any:
-    return None if data is None else loads(data)
-
-
-class Message:
-    """A message that `Mprobe` has taken from the queue, to be received by this handle."""
-
-    def __init__(self, message: Message | None = None) -> None:
-        self._send: Sending | None = None if message is None else message._send
-        self._context: Context | None = None if message is None else message._context
-
-    def __bool__(self) -> bool:
-        return self._context is not None
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Message):
-            return NotImplemented
-        return self._send is other._send and self._context is other._context
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def _receive(self, call: str, buffer: Buffer | None) -> Receiving:
-        context, send = self._context, self._send
-        assert context is not None
-        context.world.scheduler.step(call)
-        receive = Receiving(call, context, PROC_NULL, ANY_TAG, buffer)
-        if send is not None:
-            receive.match(send)
-        self._send = self._context = None
-        return receive
-
-    def Recv(self, buf: Any, status: Status | None = None) -> None:
-        """Receive the message."""
-        self._receive("Mrecv", as_buffer(buf, writes=True)).wait(status)
-
-    def Irecv(self, buf: Any) -> Request:
-        """Start to receive the message."""
-        return Request.of(self._receive("Imrecv", as_buffer(buf, writes=True)))
-
-    def recv(self, status: Status | None = None) -> Any:
-        """Receive an object."""
-        return _object(self._receive("mrecv", None).wait(status))
-
-    def irecv(self) -> Request:
-        """Start to receive an object."""
-        return Request.of(self._receive("imrecv", None), _object)
-
-
 def _sends(mode: str, prefix: str) -> tuple[Callable[..., Any], ...]:
     """Make the methods that send in one mode: of buffers, started, persistent, and of objects."""
     name = f"{prefix}send"
@@ -91,6 +45,8 @@ def _sends(mode: str, prefix: str) -> tuple[Callable[..., Any], ...]:
     def start(comm: PointToPoint, call: str, content: Any, dest: int, tag: int) -> Sending:
         context = comm._enter(call)
         _check(context, dest, tag, receives=False)
+        if mode == BUFFERED and context.world.rank.number not in context.world.attached:
+            raise MPIError(ERR_BUFFER, f"{call}: no buffer is attached; call MPI.Attach_buffer")
         return Sending(call, context, dest, tag, content, mode)
 
     def blocking(comm: PointToPoint, buf: Any, dest: int, tag: int = 0) -> None:
@@ -162,11 +118,11 @@ class PointToPoint:
         status: Status | None = None,
     ) -> Any:
         """Receive an object."""
-        return _object(self._start_receive("recv", None, source, tag).wait(status))
+        return loaded(self._start_receive("recv", None, source, tag).wait(status))
 
     def irecv(self, buf: Any = None, source: int = ANY_SOURCE, tag: int = ANY_TAG) -> Request:  # noqa: ARG002
         """Start to receive an object."""
-        return Request.of(self._start_receive("irecv", None, source, tag), _object)
+        return Request.of(self._start_receive("irecv", None, source, tag), loaded)
 
     def Sendrecv(
         self,
@@ -219,7 +175,7 @@ class PointToPoint:
         status: Status | None = None,
     ) -> Any:
         """Send an object, and receive one."""
-        return _object(
+        return loaded(
             self._sendrecv(
                 "sendrecv", pickled(sendobj), (dest, sendtag), None, (source, recvtag), status
             )
@@ -238,7 +194,7 @@ class PointToPoint:
         _check(context, *to, receives=False)
         _check(context, *source, receives=True)
         receive = Receiving(call, context, *source, buffer)
-        send = Sending(call, context, *to, content)
+        send = Sending(call, context, *to, content, types=buffer)
         received = receive.wait(status)
         send.wait()
         return received
@@ -253,9 +209,44 @@ class PointToPoint:
         recvtag: int = ANY_TAG,
     ) -> Request:
         """Start to send a buffer and to receive into another one."""
-        receive = self.Irecv(recvbuf, source, recvtag)
-        self.Isend(sendbuf, dest, sendtag).Free()
-        return receive
+        return self._isendrecv(
+            "Isendrecv",
+            as_buffer(sendbuf),
+            (dest, sendtag),
+            as_buffer(recvbuf, writes=True),
+            (source, recvtag),
+        )
+
+    def Isendrecv_replace(
+        self,
+        buf: Any,
+        dest: int,
+        sendtag: int = 0,
+        source: int = ANY_SOURCE,
+        recvtag: int = ANY_TAG,
+    ) -> Request:
+        """Start to send a buffer, and to receive into it."""
+        buffer = as_buffer(buf, writes=True)
+        content = buffer.pack().tobytes()
+        return self._isendrecv(
+            "Isendrecv_replace", content, (dest, sendtag), buffer, (source, recvtag)
+        )
+
+    def _isendrecv(
+        self,
+        call: str,
+        content: Buffer | bytes,
+        to: tuple[int, int],
+        buffer: Buffer,
+        source: tuple[int, int],
+    ) -> Request:
+        context = self._enter(call)
+        _check(context, *to, receives=False)
+        _check(context, *source, receives=True)
+        receive = Receiving(call, context, *source, buffer)
+        return Request.of(
+            Exchange(call, Sending(call, context, *to, content, types=buffer), receive)
+        )
 
     # ---- probes ----
 
@@ -339,8 +330,6 @@ def _describe(message: Sending | None, status: Status | None) -> None:
 
 def _take(context: Context, message: Sending | None, status: Status | None) -> Message:
     _describe(message, status)
-    taken = Message()
-    taken._context, taken._send = context, message
     if message is not None:
         mailbox_of(context, message.dest).remove(message)
-    return taken
+    return Message.of(context, message)

@@ -81,12 +81,19 @@ class Request:
         """Complete the operation if that needs no waiting; return whether."""
         return self.test(status)[0]
 
-    def get_status(self, status: Status | None = None) -> bool:  # noqa: ARG002
+    def get_status(self, status: Status | None = None) -> bool:
         """Whether completing needs no waiting; the request stays."""
-        if self._operation is None or self._operation.done():
+        operation = self._operation
+        if operation is None:
+            _inactive(status)
             return True
-        self._operation.world.scheduler.poll("Get_status")
-        return self._operation.done()
+        if not operation.done():
+            operation.world.scheduler.poll("Get_status")
+        if not operation.done():
+            return False
+        if status is not None:
+            operation.describe(status)
+        return True
 
     Get_status = get_status
 

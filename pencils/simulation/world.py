@@ -73,6 +73,7 @@ class World:
         self.contexts: dict[Context, None] = {}
         self.windows: dict[Any, None] = {}  # not freed
         self.window_numbers = count(1)
+        self.attached: dict[int, Any] = {}  # by rank, buffers of buffered sends
         self._numbers = count(1)
         self.all = self.context(range(scheduler.size), "COMM_WORLD")
         self._meetings: dict[Any, _Meeting] = {}

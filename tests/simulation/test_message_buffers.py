@@ -421,7 +421,7 @@ def test_packed_bytes_are_a_copy():
 
 def test_signatures_count_elements():
     assert as_buffer(np.zeros(5)).signature == (("f8", 5),)
-    assert as_buffer(np.zeros(5, np.uint8)).signature == (("byte", 5),)
+    assert as_buffer(np.zeros(5, np.uint8)).signature == (("u1", 5),)
     assert as_buffer([np.zeros(5), 0]).signature == ()
     assert as_buffer([None, 0, datatypes.INT]).nbytes == 0
 

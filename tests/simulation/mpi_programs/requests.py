@@ -1,0 +1,175 @@
+"""Persistent requests, messages to no process, cancelled receives, buffered sends."""
+
+import numpy as np
+from mpi4py import MPI
+
+from .case import DTYPES, complete, status_of
+
+
+def persistent(case):
+    """Start the same sends and receives several times, with new data each time."""
+    shift = case.integer("shift", 0, case.size)
+    count = case.integer("count", 0, 300)
+    dtype = case.choose("dtype", DTYPES)
+    init = case.choose("send", ["Send_init", "Ssend_init"])
+    together, rounds = case.flag("startall"), case.integer("rounds", 1, 3)
+    how = case.choose("complete", ["wait", "test", "testall", "waitall", "waitany"])
+    dest, source = (case.rank + shift) % case.size, (case.rank - shift) % case.size
+    data, result = np.zeros(count, dtype), np.zeros(count, dtype)
+    requests = [
+        case.comm.Recv_init(result, source, case.first_tag),
+        getattr(case.comm, init)(data, dest, case.first_tag),
+    ]
+    results = [type(request).__name__ for request in requests]
+    for round_ in range(rounds):
+        data[...] = case.data(dtype, count, case.rank, round_)
+        if together:
+            MPI.Prequest.Startall(requests)
+        else:
+            for request in requests:
+                request.Start()
+        if how == "waitall":
+            MPI.Request.Waitall(requests)
+        elif how == "waitany":
+            results.append(sorted(MPI.Request.Waitany(requests) for _ in requests))
+        else:
+            for request in requests[:: 1 if together else -1]:
+                complete(request, how)
+        results.append(result.copy())
+    inactive = MPI.Status()
+    results += [requests[0].Test(inactive), *status_of(inactive, MPI.BYTE)]
+    for request in requests:
+        request.Free()
+    return [*results, *(request == MPI.REQUEST_NULL for request in requests)]
+
+
+def no_process(case):
+    """Send to and receive from PROC_NULL."""
+    comm, null, tag = case.comm, MPI.PROC_NULL, case.first_tag
+    data, status = np.arange(3.0), MPI.Status()
+    comm.Send(data, null, tag)
+    comm.Isend(data, null, tag).Wait()
+    comm.ssend("nothing", null, tag)
+    results = []
+    comm.Recv(data, null, tag, status)
+    results.append(status_of(status, MPI.DOUBLE))
+    comm.Irecv(data, null, tag).Wait(status)
+    results.append(status_of(status, MPI.DOUBLE))
+    comm.Probe(null, tag, status)
+    results.append(status_of(status, MPI.DOUBLE))
+    results.append(comm.Iprobe(null, tag, status))
+    message = comm.Mprobe(null, tag, status)
+    results += [message == MPI.MESSAGE_NO_PROC, *status_of(status)]
+    message.Recv(data)
+    results.append(comm.recv(source=null, tag=tag))
+    comm.Sendrecv(data, null, tag, data, null, MPI.ANY_TAG, status)
+    results.append(status_of(status, MPI.DOUBLE))
+    return [*results, data]
+
+
+def null_requests(case):
+    """Complete requests that are null, and empty lists of requests."""
+    null, status = MPI.REQUEST_NULL, MPI.Status()
+    del case
+    return [
+        MPI.Request.Waitall([]),
+        MPI.Request.Testall([]),
+        MPI.Request.Waitany([]) == MPI.UNDEFINED,
+        MPI.Request.Testany([]) == (MPI.UNDEFINED, True),
+        MPI.Request.Waitsome([]),
+        MPI.Request.Testsome([]),
+        MPI.Request.Waitall([null, null]),
+        MPI.Request.Waitany([null, null]) == MPI.UNDEFINED,
+        MPI.Request.Testany([null]) == (MPI.UNDEFINED, True),
+        MPI.Request.Waitsome([null]),
+        MPI.Request.Testsome([null]),
+        MPI.Request().Wait(status),
+        status_of(status, MPI.INT),
+        MPI.Request().Test(status),
+        status_of(status, MPI.INT),
+        bool(null),
+        null == MPI.Request(),
+    ]
+
+
+def cancelled(case):
+    """Cancel a receive for which no message was sent."""
+    requests = [case.comm.Irecv(np.zeros(3), case.rank, case.first_tag) for _ in range(2)]
+    status = MPI.Status()
+    requests[0].Cancel()
+    requests[0].Wait(status)
+    result = [status.Is_cancelled(), requests[0] == MPI.REQUEST_NULL]
+    case.comm.Send([np.ones(3), MPI.DOUBLE], case.rank, case.first_tag)
+    requests[1].Wait(status)
+    return [*result, *status_of(status, MPI.DOUBLE)]
+
+
+def buffered(case):
+    """Send from an attached buffer: Bsend, Ibsend, bsend."""
+    shift = case.integer("shift", 0, case.size)
+    verb = case.choose("verb", ["Bsend", "Ibsend", "bsend"])
+    dest, source = (case.rank + shift) % case.size, (case.rank - shift) % case.size
+    data = case.data("f8", 20, case.rank)
+    MPI.Attach_buffer(bytearray(4096 + MPI.BSEND_OVERHEAD))
+    request = getattr(case.comm, verb)(data, dest, case.first_tag)
+    if request is not None:
+        request.Wait()
+    if verb == "bsend":
+        result = case.comm.recv(source=source, tag=case.first_tag)
+    else:
+        result = np.zeros(20)
+        case.comm.Recv(result, source, case.first_tag)
+    MPI.Detach_buffer()
+    return result
+
+
+def ready(case):
+    """Send in ready mode, to a receive that is posted."""
+    shift = case.integer("shift", 0, case.size)
+    dest, source = (case.rank + shift) % case.size, (case.rank - shift) % case.size
+    result = np.zeros(5)
+    verb = case.choose("verb", ["Rsend", "Irsend", "Rsend_init"])
+    request = case.comm.Irecv(result, source, case.first_tag)
+    case.comm.Barrier()
+    send = getattr(case.comm, verb)(case.data("f8", 5, case.rank), dest, case.first_tag)
+    if verb == "Rsend_init":
+        send.Start()
+    if send is not None:
+        send.Wait()
+    if verb == "Rsend_init":
+        send.Free()
+    request.Wait()
+    return result
+
+
+def pickled_requests(case):
+    """Complete requests of pickled messages: waitall, testall, waitany, waitsome ..."""
+    comm, tag = case.comm, case.first_tag
+    how = case.choose("complete", ["waitall", "testall", "waitany", "waitsome", "wait", "test"])
+    receives = [comm.irecv(source=source, tag=tag) for source in range(case.size)]
+    sends = [comm.isend((case.rank, dest, [None] * dest), dest, tag) for dest in range(case.size)]
+    if how == "waitall":
+        result = MPI.Request.waitall(receives)
+    elif how == "testall":
+        flag = False
+        while not flag:
+            flag, result = MPI.Request.testall(receives)
+    elif how == "waitany":
+        result = sorted(MPI.Request.waitany(receives) for _ in receives)
+    elif how == "waitsome":
+        result = []
+        while len(result) < case.size:
+            indices, items = MPI.Request.waitsome(receives)
+            result += zip(indices, items, strict=True)
+        result.sort()
+    elif how == "test":
+        result = []
+        for request in receives:
+            flag = False
+            while not flag:
+                flag, item = request.test()
+            result.append(item)
+    else:
+        result = [request.wait() for request in receives]
+    sent = MPI.Request.waitall(sends)
+    return [result, sent]

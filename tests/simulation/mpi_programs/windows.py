@@ -1,0 +1,309 @@
+"""One-sided communication without races: each access has elements of its own."""
+
+import numpy as np
+from mpi4py import MPI
+
+from .case import complete, error_of, free
+from .collectives import code_of
+
+WIDTH = 4  # elements of each access
+UPDATES = ("SUM", "MAX", "MIN", "PROD", "REPLACE")
+
+
+def make_window(case, dtype, count):
+    """Make a window in one of several ways, filled with data; return it and its memory."""
+    kind = case.choose("window", ["Allocate", "Create", "Allocate_shared"])
+    width = np.dtype(dtype).itemsize
+    unit = case.choose("unit", [width, 1])
+    comm = case.comm
+    if kind == "Create":
+        memory = np.zeros(count, dtype)
+        window = MPI.Win.Create(memory, unit, comm=comm)
+    else:
+        window = getattr(MPI.Win, kind)(count * width, unit, comm=comm)
+        memory = np.frombuffer(window.tomemory(), dtype)
+    window.Lock(case.rank)
+    memory[:] = case.data(dtype, count, case.rank, 99)
+    window.Unlock(case.rank)
+    comm.Barrier()
+    return window, memory, width // unit
+
+
+def accesses(case):
+    """Access windows of all ranks between two synchronizations of a random kind."""
+    dtype, number = case.choose("dtype", ["f8", "i4", "i8", "f4"]), case.integer("number", 1, 8)
+    sync = case.choose("sync", SYNCHRONIZED)
+    plans = [plan_of(case, i) for i in range(number)]
+    window, memory, scale = make_window(case, dtype, WIDTH * 2 * number)
+    results = []
+
+    def access(i):
+        origin, target, verb, op, strided = plans[i]
+        if origin in {case.rank, None}:
+            results.append(VERBS[verb](case, window, (i, target, op, strided, dtype, scale)))
+
+    SYNCHRONIZED[sync](case, window, [plan[1] for plan in plans], access)
+    window.Lock(case.rank)
+    found = memory.copy()
+    window.Unlock(case.rank)
+    case.comm.Barrier()
+    window.Free()
+    return [results, found]
+
+
+def plan_of(case, i):
+    """Choose one access: its origin (None: every rank), its target, its kind."""
+    origin, target = case.integers(f"#{i}", 0, case.size - 1, 2)
+    verb = case.choose("verb", VERBS)
+    op, strided = case.choose("op", UPDATES), case.flag("strided")
+    if verb in {"Accumulate", "Raccumulate"} and op != "REPLACE":
+        origin = None
+    return origin, target, verb, op, strided
+
+
+def place(i, strided, dtype, scale):
+    """Return where access i goes: all its elements, or every second one."""
+    code = code_of(dtype)
+    if not strided:
+        return (2 * WIDTH * i * scale, WIDTH, code), ()
+    made = code.Create_vector(WIDTH, 1, 2).Commit()
+    return (2 * WIDTH * i * scale, 1, made), (made,)
+
+
+def put(verb):
+    def run(case, window, access):
+        i, target, op, strided, dtype, scale = access
+        where, made = place(i, strided, dtype, scale)
+        data = case.data(dtype, WIDTH, i, case.rank, high=2)
+        arguments = [getattr(MPI, op)] if "ccumulate" in verb else []
+        request = getattr(window, verb)(data, target, where, *arguments)
+        if request is not None:
+            request.Wait()
+        KEPT.append(data)
+        free(*made)
+
+    return run
+
+
+def get(verb):
+    def run(_, window, access):
+        i, target, __, strided, dtype, scale = access
+        where, made = place(i, strided, dtype, scale)
+        result = np.zeros(WIDTH, dtype)
+        request = getattr(window, verb)(result, target, where)
+        if request is not None:
+            complete(request, "wait")
+        free(*made)
+        return result
+
+    return run
+
+
+def get_accumulate(verb):
+    def run(case, window, access):
+        i, target, op, strided, dtype, scale = access
+        where, made = place(i, strided, dtype, scale)
+        data, result = case.data(dtype, WIDTH, i, case.rank, high=2), np.zeros(WIDTH, dtype)
+        op = "NO_OP" if i % 3 == 0 else op
+        request = getattr(window, verb)(data, result, target, where, getattr(MPI, op))
+        if request is not None:
+            request.Wait()
+        KEPT.append(data)
+        free(*made)
+        return result
+
+    return run
+
+
+KEPT = []  # data of accesses, which are read when the epoch ends
+VERBS = {
+    "Put": put("Put"),
+    "Get": get("Get"),
+    "Accumulate": put("Accumulate"),
+    "Get_accumulate": get_accumulate("Get_accumulate"),
+}
+REQUESTS = {
+    "Rput": put("Rput"),
+    "Rget": get("Rget"),
+    "Raccumulate": put("Raccumulate"),
+    "Rget_accumulate": get_accumulate("Rget_accumulate"),
+}
+
+
+def between_fences(case, window, targets, access):
+    window.Fence(MPI.MODE_NOPRECEDE if case.flag("assertion") else 0)
+    for i in range(len(targets)):
+        access(i)
+    window.Fence(MPI.MODE_NOSUCCEED)
+
+
+def under_locks(case, window, targets, access):
+    kind = case.choose("lock", ["LOCK_EXCLUSIVE", "LOCK_SHARED"])
+    for i, target in enumerate(targets):
+        window.Lock(target, getattr(MPI, kind))
+        access(i)
+        window.Unlock(target)
+    case.comm.Barrier()
+
+
+def under_lock_all(case, window, targets, access):
+    flush = case.choose("flush", ["none", "target", "all", "local"])
+    window.Lock_all()
+    for i, target in enumerate(targets):
+        access(i)
+        if flush == "target":
+            window.Flush(target)
+    if flush == "all":
+        window.Flush_all()
+    elif flush == "local":
+        window.Flush_local_all()
+    window.Unlock_all()
+    case.comm.Barrier()
+
+
+def between_posts(case, window, targets, access):
+    group = case.comm.Get_group()
+    test = case.flag("test")
+    window.Post(group)
+    window.Start(group)
+    for i in range(len(targets)):
+        access(i)
+    window.Complete()
+    if test:
+        while not window.Test():
+            pass
+    else:
+        window.Wait()
+    group.Free()
+
+
+SYNCHRONIZED = {
+    "fence": between_fences,
+    "lock": under_locks,
+    "lock_all": under_lock_all,
+    "post": between_posts,
+}
+
+
+def request_accesses(case):
+    """Access windows with calls that return requests."""
+    number = case.integer("number", 1, 6)
+    plans = [
+        (
+            *case.integers(f"#{i}", 0, case.size - 1, 2),
+            case.choose("verb", REQUESTS),
+            case.choose("op", UPDATES),
+            case.flag("strided"),
+        )
+        for i in range(number)
+    ]
+    window, memory, scale = make_window(case, "f8", WIDTH * 2 * number)
+    results = []
+    window.Lock_all()
+    for i, (origin, target, verb, op, strided) in enumerate(plans):
+        if origin == case.rank:
+            results.append(REQUESTS[verb](case, window, (i, target, op, strided, "f8", scale)))
+    window.Unlock_all()
+    case.comm.Barrier()
+    window.Lock(case.rank)
+    found = memory.copy()
+    window.Unlock(case.rank)
+    case.comm.Barrier()
+    window.Free()
+    return [results, found]
+
+
+def counters(case):
+    """Count with Fetch_and_op, and elect with Compare_and_swap: results in any order."""
+    owner = case.integer("owner", 0, case.size - 1)
+    rounds = case.integer("rounds", 1, 3)
+    window = MPI.Win.Allocate(16 if case.rank == owner else 0, 8, comm=case.comm)
+    if case.rank == owner:
+        window.Lock(owner)
+        np.frombuffer(window.tomemory(), "i8")[:] = [0, -1]
+        window.Unlock(owner)
+    case.comm.Barrier()
+    one, own, free_mark = np.array(1), np.array(case.rank), np.array(-1)
+    found, before = np.zeros((), "i8"), np.zeros((), "i8")
+    numbers = []
+    window.Lock_all()
+    for _ in range(rounds):
+        window.Fetch_and_op(one, found, owner, 0, MPI.SUM)
+        window.Flush(owner)
+        numbers.append(int(found))
+    window.Compare_and_swap(own, free_mark, before, owner, 1)
+    window.Flush(owner)
+    last = np.zeros(2, "i8")
+    window.Unlock_all()
+    case.comm.Barrier()
+    window.Lock(owner, MPI.LOCK_SHARED)
+    window.Get(last, owner)
+    window.Unlock(owner)
+    taken = sorted(n for some in case.comm.allgather(numbers) for n in some)
+    winners = case.comm.allgather(int(before) == -1)
+    elected = winners[int(last[1])] and sum(winners) == 1
+    case.comm.Barrier()
+    window.Free()
+    return [taken, int(last[0]), elected]
+
+
+def shared(case):
+    """Read and write the memory of other ranks directly."""
+    counts = case.integers("counts", 0, 4, case.size)
+    own = counts[case.rank]
+    window = MPI.Win.Allocate_shared(8 * own, 8, comm=case.comm)
+    views, sizes = [], []
+    for rank in range(case.size):
+        memory, unit = window.Shared_query(rank)
+        views.append(np.frombuffer(memory, "i8"))
+        sizes.append([memory.nbytes, unit if memory.nbytes else None])
+    first, first_unit = window.Shared_query(MPI.PROC_NULL)
+    window.Lock_all()
+    views[case.rank][:] = case.data("i8", own, case.rank)
+    window.Sync()
+    case.comm.Barrier()
+    window.Sync()
+    results = [view.copy() for view in views]
+    case.comm.Barrier()
+    neighbour = (case.rank + 1) % case.size
+    views[neighbour][:] += 1000 * case.rank
+    window.Sync()
+    case.comm.Barrier()
+    results.append(views[case.rank].copy())
+    whole = np.frombuffer(views[0], "i8").size if counts[0] else 0
+    window.Unlock_all()
+    case.comm.Barrier()
+    del views, memory, first
+    window.Free()
+    return [sizes, results, whole, first_unit if any(counts) else None]
+
+
+def ask(case):
+    """Ask about windows: attributes, group, name, errors."""
+    kind = case.choose("window", ["Allocate", "Create", "Allocate_shared"])
+    count = case.integer("count", 0, 3)
+    if kind == "Create":
+        window = MPI.Win.Create(np.zeros(count) if count else None, 8, comm=case.comm)
+    else:
+        window = getattr(MPI.Win, kind)(8 * count, 8, comm=case.comm)
+    group = window.Get_group()
+    key = MPI.Win.Create_keyval()
+    window.Set_attr(key, "value")
+    window.Set_name("name")
+    flavors = ("FLAVOR_CREATE", "FLAVOR_ALLOCATE", "FLAVOR_SHARED")
+    result = [
+        group.Get_size(),
+        group.Get_rank(),
+        [window.group_size, window.group_rank],
+        [window.Get_attr(MPI.WIN_SIZE), window.Get_attr(MPI.WIN_DISP_UNIT)],
+        next(name for name in flavors if getattr(MPI, "WIN_" + name) == window.flavor),
+        window.Get_attr(key),
+        window.Get_name(),
+        len(window.tomemory()) if count else 0,
+        bool(window),
+    ]
+    window.Delete_attr(key)
+    MPI.Win.Free_keyval(key)
+    window.Free()
+    group.Free()
+    return [*result, window == MPI.WIN_NULL, error_of(window.Fence)]
