@@ -38,8 +38,12 @@ def load_ipython_extension(shell: Any) -> None:
         options = vars(_parser().parse_args(shlex.split(line)))
         cell = _compiled(shell, text)
         real = {name: getattr(MPI, name) for name in _WORLDS}
-        names, value = simulate(options.pop("n"), _run, cell, shell.user_ns, real, **options)[0]
-        shell.user_ns.update(names)
+        simulated: dict[str, Any] = {}
+        given = cell, shell.user_ns, real, simulated
+        names, value = simulate(options.pop("n"), _run, *given, **options)[0]
+        shell.user_ns.update(
+            (name, _translated(value, simulated, real)) for name, value in names.items()
+        )
         return value
 
     keep_apart(sys.modules, "__main__")
@@ -78,15 +82,17 @@ def _compiled(shell: Any, text: str) -> _Cell:
     return _Cell(compile(tree, name, "exec"), last)
 
 
+def _translated(value: Any, before: Mapping[str, Any], after: Mapping[str, Any]) -> Any:
+    """Replace COMM_WORLD, as in ``comm = MPI.COMM_WORLD`` of an earlier cell."""
+    return next((after[world] for world in _WORLDS if value is before[world]), value)
+
+
 def _run(
-    cell: _Cell, variables: Mapping[str, Any], real: Mapping[str, Any]
+    cell: _Cell, variables: Mapping[str, Any], real: Mapping[str, Any], simulated: dict[str, Any]
 ) -> tuple[dict[str, Any], Any]:
     """Run a cell on one rank; return the variables that it has set, and the value of its end."""
-    given = dict(variables)
-    for name, value in variables.items():
-        for world in _WORLDS:
-            if value is real[world]:  # as in ``comm = MPI.COMM_WORLD`` of an earlier cell
-                given[name] = getattr(MPI, world)
+    simulated.update({name: getattr(MPI, name) for name in _WORLDS})
+    given = {name: _translated(value, real, simulated) for name, value in variables.items()}
     main = sys.modules["__main__"] = ModuleType("__main__")  # pickle looks for classes here
     main.__dict__.update(given, __builtins__=builtins)
     exec(cell.body, main.__dict__)  # noqa: S102 - the purpose of this magic

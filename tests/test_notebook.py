@@ -1,6 +1,10 @@
-"""The magic ``%%simulate`` in IPython."""
+"""The magic ``%%simulate`` in IPython, and the tutorial that uses it."""
 
+import doctest
+import re
 import sys
+import traceback
+from pathlib import Path
 
 import pytest
 
@@ -8,25 +12,35 @@ from pencils.errors import ArgumentError, DeadlockError
 
 pytest.importorskip("IPython", exc_type=ImportError)
 from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
 from traitlets.config import Config
+
+OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+PAGE = Path(__file__).parents[1] / "docs" / "notebook.md"
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture
-def shell(tmp_path, monkeypatch):
-    """Return an IPython with the magic; ``shell(cell)`` returns the result, or raises."""
+def ipython(tmp_path, monkeypatch):
+    """Return an IPython."""
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # IPython sets its own
     InteractiveShell.clear_instance()
-    shell = InteractiveShell.instance(config=Config(HistoryManager={"enabled": False}))
-    shell.run_line_magic("load_ext", "pencils")
+    yield InteractiveShell.instance(config=Config(HistoryManager={"enabled": False}))
+    InteractiveShell.clear_instance()
+
+
+@pytest.fixture
+def shell(ipython):
+    """Return an IPython with the magic; ``shell(cell)`` returns the result, or raises."""
+    ipython.run_line_magic("load_ext", "pencils")
 
     def run(cell):
-        result = shell.run_cell(cell)
+        result = ipython.run_cell(cell)
         result.raise_error()
         return result.result
 
-    yield run
-    InteractiveShell.clear_instance()
+    return run
 
 
 @pytest.fixture
@@ -44,7 +58,8 @@ def test_a_cell_runs_on_ranks_and_has_a_value(run, capsys):
 def test_variables_of_rank_0_come_back(run):
     run("%%simulate -n 3\nmine = MPI.COMM_WORLD.rank\nstep += 1 + mine\nother = step")
     assert run("[mine, step, other]") == [0, 4, 4]
-    assert run("comm.size, comm is MPI.COMM_WORLD") == (1, True)
+    run("%%simulate -n 3\nown = MPI.COMM_WORLD")
+    assert run("comm.size, comm is MPI.COMM_WORLD, own is MPI.COMM_WORLD") == (1, True, True)
 
 
 def test_results_that_were_gathered_come_back(run):
@@ -83,3 +98,38 @@ def test_errors_are_those_of_the_rank(run):
 def test_options_that_are_not_allowed(run, line):
     with pytest.raises(ArgumentError, match="usage: %%simulate -n N"):
         run(f"%%simulate {line}\n1")
+
+
+def cells():
+    """Return the cells of the tutorial, each with the output below it."""
+    found = []
+    for kind, text in FENCE.findall(PAGE.read_text()):
+        if kind == "python":
+            found.append((text, ""))
+        elif kind == "text":
+            found[-1] = found[-1][0], text
+    return found
+
+
+def output_of(ipython, cell):
+    """Run a cell; return what it prints and its value, or its error."""
+    with capture_output() as printed:
+        result = ipython.run_cell(cell)
+    error = result.error_before_exec or result.error_in_exec
+    if error is not None:
+        return "".join(traceback.format_exception_only(error)).removeprefix("pencils.errors.")
+    last = "" if result.result is None else f"{result.result!r}\n"
+    return printed.stdout.partition("Out[")[0] + last
+
+
+def test_each_cell_of_the_tutorial_gives_the_output_below_it(ipython):
+    for cell, expected in cells():
+        found = output_of(ipython, cell)
+        same = doctest.OutputChecker().check_output(expected, found, OPTIONS)
+        assert same, f"{cell}\nprinted\n{found}"
+
+
+def test_the_tutorial_shows_outputs_and_errors():
+    outputs = [output for _, output in cells() if output]
+    assert len(outputs) > 10
+    assert sum("DeadlockError" in output for output in outputs) == 2
