@@ -12,7 +12,7 @@ import numpy as np
 from pencils.comm.canonical import encoded, encoded_call
 from pencils.comm.fault import Fault, shown
 from pencils.comm.mpi import MPI
-from pencils.comm.topology import default_topology, user_comm
+from pencils.comm.topology import OTHER_MPI, default_topology, is_foreign, user_comm
 from pencils.errors import ArgumentError, RankDisagreementError, TypeDisagreementError
 
 # Less than any digest and its negative: for a rank without data, which have no type.
@@ -45,6 +45,9 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
             raise ArgumentError(
                 f"{call}: the communicator was freed; make a new pencil on one that lives"
             )
+        given: object = comm
+        if not isinstance(given, MPI.Comm) and is_foreign(given):
+            raise TypeError(f"{call}: the pencils or fields belong to {OTHER_MPI}")
         self._comm = comm
         self._call = call
         self._values: dict[str, object] = {}

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 OTHER_MPI = (
-    "another MPI: one was made inside a simulation, the other outside it, or both in different "
-    "simulations; make communicators, pencils and fields where they are used, for example from "
-    "MPI.COMM_WORLD in the function that pencils.simulate() runs"
+    "another MPI: made outside a simulation and used inside it, or the other way round; make "
+    "communicators, pencils and fields where they are used, as from MPI.COMM_WORLD in the function "
+    "that pencils.simulate() runs"
 )
 
 private_class = PerProcess(lambda: MPI.Intracomm)  # of all private communicators

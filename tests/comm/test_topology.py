@@ -8,6 +8,7 @@ from mpi4py import MPI
 from mpi_helpers import NODES, everywhere, holds, numbered, pretend_nodes, raise_together, spread
 
 import pencils
+from pencils.comm.agree import agreed
 from pencils.comm.shared_group import SharedMemoryGroup
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import congruent, topology_of, translate, user_comm
@@ -313,6 +314,8 @@ def test_a_communicator_of_another_mpi_is_refused():
     class Intracomm(_ElsewhereComm):
         pass
 
-    with pytest.raises(TypeError, match=r"another MPI: .* inside a simulation.* make .* where"):
+    with pytest.raises(TypeError, match=r"another MPI: made .* make .* where they are"):
         user_comm(Intracomm())
+    with pytest.raises(TypeError, match="gather: the pencils or fields belong to another MPI"):
+        agreed(Intracomm(), "gather")
     assert not congruent(Intracomm(), MPI.COMM_SELF)
