@@ -74,6 +74,12 @@ def test_fields_files_and_transforms(hide, tmp_path):
     assert np.allclose(transform.backward(transform.forward(u)).local, u.local)
     print(pencils.simulate(3, lambda: MPI.COMM_WORLD.allgather(MPI.COMM_WORLD.rank)))
     assert MPI.COMM_WORLD.size == 1
+    try:
+        pencils.simulate(3, lambda: pencils.ones(pen))
+    except pencils.PencilsError as error:
+        assert "uses pen, a Pencil that was made outside" in str(error)
+    else:
+        raise AssertionError
     """
     ran = run(hide, text, cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr

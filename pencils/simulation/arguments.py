@@ -78,22 +78,17 @@ def check_program(function: Callable[..., object], args: Sequence[object]) -> No
 
 
 def _made_outside(value: object) -> str:
-    if _is_foreign(value):
-        return "a communicator"
-    if type(value).__module__.startswith("pencils."):
-        owner = getattr(value, "pencil", value)
-        if _is_foreign(getattr(owner, "comm", None)):
-            return f"a {type(value).__name__}"
-    return ""
-
-
-def _is_foreign(value: object) -> bool:
-    """Whether a value is a communicator, but none that each simulation has."""
+    """Describe a value that belongs to other ranks: a communicator, or what is made with one."""
     real = sys.modules.get("mpi4py.MPI")
     kinds = (Comm,) if real is None else (Comm, real.Comm)
-    return isinstance(value, kinds) and not any(
-        value is one for one in (COMM_WORLD, COMM_SELF, COMM_NULL)
-    )
+    if isinstance(value, kinds):
+        everywhere = any(value is one for one in (COMM_WORLD, COMM_SELF, COMM_NULL))
+        return "" if everywhere else "a communicator"
+    if type(value).__module__.startswith("pencils."):
+        owner = getattr(value, "pencil", value)
+        if isinstance(getattr(owner, "comm", None), kinds):
+            return f"a {type(value).__name__}"
+    return ""
 
 
 def _names_of(function: Any) -> Iterator[tuple[str, object]]:
