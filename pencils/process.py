@@ -9,7 +9,9 @@ values of all of them at once.
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -78,6 +80,121 @@ def keep_apart(names: dict[str, Any], name: str) -> None:
         entry = _Entry(names, name)
         _entries.append(entry)
         _of_process[entry] = names[name]
+
+
+class Slot:
+    """A place outside of the values, with contents of its own for each rank until it is closed.
+
+    Ranks begin with what the place holds when it is opened, or with `outside`.
+    """
+
+    def __init__(self, *outside: object) -> None:
+        self._outside = outside[0] if outside else self.read()
+        self._contents: dict[object, object] = {}
+        _slots.append(self)
+
+    def close(self) -> None:
+        """Exchange the contents no longer; what the place holds stays, for all ranks."""
+        _slots.remove(self)
+
+    def exchange(self, old: object, new: object) -> None:
+        """Keep what the place holds for one owner, and put what it held for another one."""
+        self._contents[old] = self.read()
+        self.write(self._contents.get(new, self._outside))
+
+    def read(self) -> object:
+        """Return what the place holds."""
+        raise NotImplementedError
+
+    def write(self, value: object) -> None:
+        """Put something there."""
+        raise NotImplementedError
+
+
+_slots: list[Slot] = []
+_owner: object = None
+
+
+def exchange_slots(owner: object) -> None:
+    """Have all slots hold what they held for an owner: a rank, or None outside of ranks."""
+    global _owner
+    old, _owner = _owner, owner
+    for slot in _slots:
+        slot.exchange(old, owner)
+
+
+def owner() -> object:
+    """Return the owner of what slots hold now."""
+    return _owner
+
+
+ABSENT = object()  # the contents of a slot for which there is nothing
+
+
+class Attribute(Slot):
+    """An attribute of a module, class or other object; it may be absent for some ranks.
+
+    Examples
+    --------
+    >>> class Settings:
+    ...     width = 1
+    >>> slot = Attribute(Settings, "width")
+    >>> exchange_slots("rank 3")
+    >>> Settings.width = 2
+    >>> exchange_slots(None)
+    >>> Settings.width
+    1
+    >>> slot.close()
+    """
+
+    def __init__(self, target: object, name: str, *outside: object) -> None:
+        self.target = target
+        self.name = name
+        super().__init__(*outside)
+
+    def read(self) -> object:
+        """Return the value; for classes that of the class itself."""
+        try:
+            names = vars(self.target)
+        except TypeError:  # it has slots
+            return getattr(self.target, self.name, ABSENT)
+        return names.get(self.name, ABSENT)
+
+    def write(self, value: object) -> None:
+        """Set or delete it."""
+        present = self.read()
+        if value is present:
+            return
+        if value is ABSENT:
+            delattr(self.target, self.name)
+        else:
+            setattr(self.target, self.name, value)
+
+
+class _Filters(Attribute):
+    """The filters of warnings, of which the interpreter keeps results."""
+
+    def write(self, value: object) -> None:
+        if value is not self.read():
+            super().write(value)
+            with warnings.catch_warnings():  # the end of which drops those results
+                pass
+
+
+@contextmanager
+def warnings_apart() -> Iterator[None]:
+    """Give each simulated rank filters of warnings of its own, in the block.
+
+    Otherwise blocks of `warnings.catch_warnings` on several ranks, which overlap, would restore
+    each other's filters.
+    """
+    slots: list[Slot] = [_Filters(warnings, "filters")]
+    slots += [Attribute(warnings, name) for name in ("showwarning", "_showwarnmsg_impl")]
+    try:
+        yield
+    finally:
+        for slot in slots:
+            slot.close()
 
 
 def values() -> Values:

@@ -40,8 +40,14 @@ import tiers  # noqa: E402
 from mpi4py import MPI  # noqa: E402
 
 import pencils  # noqa: E402
+from pencils.pytest_plugin.marks import ranks_of, runs_on  # noqa: E402
+from pencils.simulation.world import active  # noqa: E402
 
-WORLD = MPI.COMM_WORLD.Dup()  # its messages cannot match those of tests
+RANKS = MPI.COMM_WORLD.size
+SIMULATED = active() is not None
+PROCESSES = 1 if SIMULATED else RANKS
+# Its messages cannot match those of tests. Simulated ranks leave none.
+WORLD = MPI.COMM_WORLD if SIMULATED else MPI.COMM_WORLD.Dup()
 
 
 def _import_all():
@@ -58,7 +64,7 @@ def _separate_temporary_directories():
     atexit.register(shutil.rmtree, root, ignore_errors=True)
 
 
-if WORLD.size > 1:
+if PROCESSES > 1:
     _import_all()
     _separate_temporary_directories()
 
@@ -127,15 +133,30 @@ def choose_examples():
         phases=[Phase.explicit, Phase.generate],
         suppress_health_check=[HealthCheck.too_slow],
     )
-    settings.load_profile("pencils-mpi" if WORLD.size > 1 else "pencils")
+    settings.register_profile(
+        "pencils-simulated",
+        deadline=None,
+        max_examples=examples,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("pencils-mpi" if PROCESSES > 1 else "pencils")
 
 
-def ranks_of(marks):
-    """Return the numbers of ranks of a test with these marks, given by name."""
-    if "parallel" not in marks:
-        return (1,)
-    (ranks,) = marks["parallel"].args
-    return (ranks,) if isinstance(ranks, int) else tuple(ranks)
+def runs_here(marks):
+    """Whether a test with these marks, given by name, is for this run."""
+    mark = marks.get("parallel")
+    ranks = (1,) if mark is None else ranks_of(mark)
+    elsewhere.update(ranks)
+    if "thorough" in marks and not tiers.ALL:
+        return False
+    return runs_on(mark, RANKS) if SIMULATED else RANKS in ranks
+
+
+def pytest_ignore_collect(collection_path):
+    """On several ranks, import no module that has tests for one process only."""
+    if RANKS == 1 or not collection_path.match("test_*.py"):
+        return None
+    return "parallel(" not in collection_path.read_text() or None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -145,9 +166,7 @@ def pytest_pycollect_makeitem(collector, name, obj):
         return None
     marks = {mark.name: mark for mark in reversed(list(collector.iter_markers()))}
     marks |= {mark.name: mark for mark in getattr(obj, "pytestmark", ())}
-    ranks = ranks_of(marks)
-    elsewhere.update(ranks)
-    if WORLD.size not in ranks or ("thorough" in marks and not tiers.ALL):
+    if not runs_here(marks):
         return []
     if hasattr(obj, "hypothesis"):
         give_each_example_its_time(obj, collector.config)
@@ -196,7 +215,7 @@ def pytest_configure(config):
     tiers.ALL = config.getoption("all")
     choose_examples()
     config.stash[STDERR] = os.dup(sys.__stderr__.fileno())
-    if WORLD.size > 1:
+    if PROCESSES > 1:
         faulthandler.register(signal.SIGALRM, config.stash[STDERR], all_threads=False)
     if WORLD.rank > 0:
         config.pluginmanager.unregister(name="terminalreporter")
@@ -213,7 +232,7 @@ def start_clocks(config):
     timeout = float(config.getini("faulthandler_timeout"))
     if timeout <= 0:
         return
-    if WORLD.size > 1:
+    if PROCESSES > 1:
         signal.setitimer(signal.ITIMER_REAL, max(timeout - 5, timeout / 2))
     faulthandler.dump_traceback_later(
         timeout, file=config.stash[STDERR], exit=config.getini("faulthandler_exit_on_timeout")
@@ -232,7 +251,7 @@ def pytest_runtest_protocol(item):
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown():
     """Wait for all ranks after a test, so that unfinished work cannot disturb the next test."""
-    if WORLD.size > 1:
+    if PROCESSES > 1:
         WORLD.barrier()
 
 
@@ -241,7 +260,7 @@ _failures: dict[str, str] = {}
 
 def pytest_runtest_logreport(report):
     """Print a failure on this rank at once: a later hang could prevent the summary."""
-    if WORLD.size > 1 and report.failed:
+    if PROCESSES > 1 and report.failed:
         _failures[report.nodeid] = text = report.longreprtext
         crash = getattr(report.longrepr, "reprcrash", None)
         print(f"\n[rank {WORLD.rank}] FAILED {report.nodeid}: {crash or text}", file=sys.stderr)
@@ -260,7 +279,7 @@ def pytest_internalerror(excrepr):
 def pytest_sessionfinish(session):
     """Print tracebacks of other ranks, and use the highest exit status on all ranks."""
     result = yield
-    if WORLD.size > 1:
+    if PROCESSES > 1:
         everyone = WORLD.gather((int(session.exitstatus), _failures))
         if everyone:
             show_failures_elsewhere([failures for _, failures in everyone])
@@ -272,8 +291,8 @@ def pytest_sessionfinish(session):
 
 def pytest_terminal_summary(terminalreporter, config):
     """Print the command that runs the same tests on several processes."""
-    others = sorted(elsewhere - {WORLD.size})
-    if WORLD.size == 1 and others:
+    others = sorted(elsewhere - {RANKS})
+    if RANKS == 1 and others:
         ranks = 3 if 3 in others else others[0]
         pytest_here = [mpiexec(), "-n", ranks, sys.executable, "-m mpi4py -m pytest"]
         command = " ".join(map(str, [*pytest_here, *config.invocation_params.args]))

@@ -5,7 +5,6 @@ Therefore all assertions here have the same result on all ranks.
 """
 
 from contextlib import contextmanager
-from functools import cache
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ import pencils
 from pencils import dap
 from pencils.comm.methods import METHODS
 from pencils.comm.topology import topology_of
+from pencils.process import PerProcess
 
 DTYPES = [
     np.dtype(kind)
@@ -60,7 +60,6 @@ def mark_ways(methods):
 ways = mark_ways(METHODS)
 
 
-@cache
 def on_nodes(nodes):
     """Return a communicator of all ranks that simulates the nodes of that name.
 
@@ -69,9 +68,13 @@ def on_nodes(nodes):
     world = MPI.COMM_WORLD
     if nodes == "one node":
         return world
-    private = world.Dup()
-    pretend_nodes(private, NODES[nodes](world.rank, world.size))
-    return private
+    if nodes not in kept_comms():
+        kept_comms()[nodes] = private = world.Dup()
+        pretend_nodes(private, NODES[nodes](world.rank, world.size))
+    return kept_comms()[nodes]
+
+
+kept_comms = PerProcess(dict)  # those of `on_nodes`, by name
 
 
 def pretend_nodes(comm, number):

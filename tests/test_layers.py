@@ -34,6 +34,7 @@ HEIGHT = {
     "__init__": 70,  # `from pencils import Pencil`: the public names
     "demo": 80,
     "run": 80,
+    "pytest_plugin": 80,
     "__main__": 90,
 }
 

@@ -17,7 +17,7 @@ from typing import Any
 from pencils.errors import UsageError
 from pencils.simulation import buffers, constants, datatypes, exceptions, memory
 from pencils.simulation.communicators import COMM_NULL, COMM_SELF, COMM_WORLD, Comm, Intracomm
-from pencils.simulation.datatypes import COMBINERS, Datatype, by_name
+from pencils.simulation.datatypes import COMBINERS, Datatype, by_code, by_name
 from pencils.simulation.groups import GROUP_EMPTY, GROUP_NULL, Group
 from pencils.simulation.handles import (
     ERRHANDLER_NULL,
@@ -234,7 +234,7 @@ def _namespace() -> dict[str, Any]:
     here |= {name: value for name, value in vars(exceptions).items() if name.isupper()}
     here |= {f"COMBINER_{name}": number for number, name in enumerate(COMBINERS, 1)}
     here |= {name: value for name, value in vars(datatypes).items() if isinstance(value, Datatype)}
-    here |= by_name | by_operation
+    here |= by_name | by_operation | {"_typedict": by_code}
     here |= {
         "COMM_NULL": COMM_NULL,
         "Win": Win,

@@ -275,6 +275,7 @@ class Scheduler:
         rank.status = RUNNING
         self.current = rank
         process.exchange(rank.values)
+        process.exchange_slots(rank)
         rank.lock.release()
 
     # ---- called by the thread that runs the simulation ----
@@ -305,6 +306,7 @@ class Scheduler:
         finally:
             self.current = None
             process.exchange(outside)
+            process.exchange_slots(None)
         if self.failure is not None:
             raise self.failure
         for rank in self.ranks:
@@ -348,6 +350,7 @@ class Scheduler:
             if thread is None or rank.status in (RETURNED, RAISED):
                 continue
             process.exchange(rank.values)
+            process.exchange_slots(rank)
             self.current = rank
             rank.lock.release()
             self._main.acquire()
@@ -361,6 +364,7 @@ class Scheduler:
         finally:
             self.current = None
             process.exchange(outside)
+            process.exchange_slots(None)
 
 
 @contextmanager

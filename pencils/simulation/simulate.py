@@ -112,7 +112,7 @@ class Simulation:
             raise SimulationError("the simulation has ended; make another one", scheduler.seed)
         deadlock = None
         try:
-            with on_one_core():
+            with on_one_core(), process.warnings_apart():
                 scheduler.run([partial(function, *args)] * scheduler.size)
         except DeadlockError as error:
             deadlock = error

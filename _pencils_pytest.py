@@ -1,0 +1,56 @@
+"""Options of pytest for simulated ranks; the rest is imported only if ``--simulate`` is given.
+
+This module lies outside of the package because pytest imports it at every start, and importing
+pencils starts MPI. For what the options do see `pencils.pytest_plugin`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+MARKERS = (
+    "parallel(ranks): runs on that number of ranks, or on those numbers",
+    "mpiexec(reason): needs processes of an MPI library; skipped on simulated ranks",
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options."""
+    group = parser.getgroup("pencils", "simulated ranks of MPI (pencils)")
+    group.addoption(
+        "--simulate",
+        type=int,
+        metavar="N",
+        help="run the tests that are marked `parallel` for N ranks on N simulated ranks",
+    )
+    group.addoption(
+        "--simulate-seed",
+        type=int,
+        metavar="S",
+        help="number of the schedule; by default ranks run in turn",
+    )
+    group.addoption(
+        "--simulate-nodes",
+        type=int,
+        default=1,
+        metavar="K",
+        help="number of nodes over which the simulated ranks are distributed (default: 1)",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Replace the names of MPI before any test module or conftest.py is imported."""
+    options = early_config.known_args_namespace
+    if options.simulate is None:
+        return
+    from pencils.pytest_plugin.plugin import SimulatedRanks
+
+    plugin = SimulatedRanks(options.simulate, options.simulate_seed, options.simulate_nodes)
+    early_config.pluginmanager.register(plugin, "pencils-simulated-ranks")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Describe the marks."""
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
