@@ -13,6 +13,8 @@
 #   make test-all  besides: all combinations of parameters, four times as many random cases, long
 #                  repetitions, programs where the same calls did, and also 2, 4 and 6 ranks
 #                  (process grids of two dimensions, several nodes of several ranks)
+#   make campaign  random programs, schedules and faults on simulated ranks for BUDGET minutes each;
+#                  tests make a few of them
 #   .ci/run        besides `make test`: all on 1 process, other combinations on 2 ranks and, half
 #                  of them each, on 4 and 6, other libraries of MPI and HDF5, no compiler,
 #                  style, documentation, packages
@@ -24,6 +26,7 @@ MPI ?= mpich
 VENV ?= .venv$(if $(filter mpich,$(MPI)),,-$(or $(MPI),system))
 MPIEXEC ?= $(if $(MPI),$(BIN)/)mpiexec
 RANKS ?= 3
+BUDGET ?= 10
 ARGS ?=
 
 BIN := $(VENV)/bin
@@ -43,7 +46,7 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM ?= 1
 export OMPI_MCA_osc ?= ^ucx
 endif
 
-.PHONY: help demo test test-all test-one test-mpi lint format docs bench clean
+.PHONY: help demo test test-all test-one test-mpi campaign lint format docs bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
@@ -66,6 +69,10 @@ test-one: $(VENV)/.test ## run the tests for one process, several at once
 test-mpi: $(VENV)/.test ## run the tests inside mpiexec, on each of RANKS ranks
 	@set -e; for n in $(RANKS); do echo "== $$n ranks"; \
 	  $(MPIEXEC) -n $$n $(BIN)/python -m mpi4py $(pytest); done
+
+campaign: $(VENV)/.test ## random schedules, programs, faults on simulated ranks, BUDGET minutes each
+	@set -e; for kind in schedules programs faults; do echo "== $$kind"; \
+	  $(BIN)/python -W ignore tests/campaigns/$$kind.py --runs 1000000 --minutes $(BUDGET) $(ARGS); done
 
 lint: $(VENV)/.test $(VENV)/.lint ## check style, types, spelling and the project's form
 	$(BIN)/ruff check

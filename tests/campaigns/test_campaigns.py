@@ -1,0 +1,34 @@
+"""Campaigns with a small budget; `make campaign` runs them with a large one."""
+
+import faults
+import programs
+import pytest
+import schedules
+from running import Report
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+
+def check(report, **least):
+    assert not report.failures, "\n\n".join("\n".join(pair) for pair in report.failures)
+    for name, number in least.items():
+        assert report.counts.get(name, 0) >= number, report.counts
+
+
+@pytest.mark.parametrize("start", [0, 1000])
+def test_schedules(start):
+    report = schedules.run_campaign(range(start, start + 12), Report("", 0, quiet=True))
+    check(report, schedules=12)
+
+
+@pytest.mark.parametrize("start", [0, 1000])
+def test_programs(start):
+    numbers = range(start, start + 8)
+    report = programs.run_campaign(numbers, Report("", 0, quiet=True), shortens=False)
+    check(report, programs=8, steps=100)
+
+
+@pytest.mark.parametrize("start", [0, 1000])
+def test_faults(start):
+    report = faults.run_campaign(range(start, start + 4), Report("", 0, quiet=True), 4)
+    check(report, cases=4, faults=10)
