@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from pencils.errors import MismatchError
+from pencils.simulation.exceptions import ERR_REQUEST, MPIError
 from pencils.simulation.operation import Operation, Status
 from pencils.simulation.report import numbered, place
 from pencils.simulation.scheduler import Waiting
@@ -160,6 +161,10 @@ class Collective(Operation):
     def waiting(self) -> Waiting:
         """Describe what is waited for."""
         return Waiting(self.call, self.text, self.slot.missing)
+
+    def detach(self) -> None:
+        """Raise: a collective has to be completed."""
+        raise MPIError(ERR_REQUEST, f"{self.call}: collectives cannot be freed; complete them")
 
     def text(self) -> str:
         """Describe the collective."""

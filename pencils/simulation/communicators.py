@@ -80,6 +80,7 @@ class Comm(PointToPoint, Collectives, Attributes):
         if context is None or self._me not in context.left:
             raise MPIError(ERR_COMM, "the communicator is null, or this rank has freed it")
         if context.world.scheduler.ended:
+            context.world.scheduler.unwind_rank()
             raise MPIError(ERR_COMM, "the simulation of this communicator has ended")
         return context
 

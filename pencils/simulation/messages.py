@@ -142,8 +142,9 @@ class Receiving(Operation):
         """Take a message; both sides can continue."""
         self.message = message
         self.matched = message.matched = True
-        if self.detached:
-            self.complete()
+        for side in (self, message):
+            if side.detached:
+                side.complete()
         self.world.scheduler.wake(self.rank.number)
         self.world.scheduler.wake(message.rank.number)
 
@@ -243,6 +244,12 @@ class Exchange(Operation):
         """Complete both."""
         self.send.complete()
         self.receive.complete(status)
+
+    def detach(self) -> None:
+        """Let both complete by themselves."""
+        self.rank.operations.pop(self, None)
+        self.send.detach()
+        self.receive.detach()
 
     def describe(self, status: Status) -> None:
         """Set the status of the receive."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pencils.simulation.constants import ANY_SOURCE, ANY_TAG, UNDEFINED
-from pencils.simulation.exceptions import SUCCESS
+from pencils.simulation.exceptions import ERR_REQUEST, SUCCESS, MPIError
 
 if TYPE_CHECKING:
     from pencils.simulation.datatypes import Datatype
@@ -133,8 +133,26 @@ class Operation(ABC):
         """Set the status of an operation that is done."""
         status.set(ANY_SOURCE, ANY_TAG, 0, cancelled=self.cancelled)
 
-    def cancel(self) -> None:  # noqa: B027 - collectives cannot
+    def cancel(self) -> None:
         """Give up, if possible."""
+        raise MPIError(ERR_REQUEST, f"{self.call}: only sends and receives can be cancelled")
+
+    def detach(self) -> None:
+        """Complete by itself: the program has dropped the request."""
+        if self.done() and not self.world.scheduler.ended:
+            self.complete()
+        self.detached = True
+        self.rank.operations.pop(self, None)
+
+    def check_rank(self, call: str) -> None:
+        """Raise if another rank than the running one has started this."""
+        rank = self.world.scheduler.running(call)
+        if rank is not self.rank:
+            raise MPIError(
+                ERR_REQUEST,
+                f"{call}: rank {rank.number} uses a request of rank {self.rank.number}; each rank "
+                "completes its own",
+            )
 
     def complete(self, status: Status | None = None) -> Any:
         """Complete an operation that is done; return its result."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pencils.simulation.constants import ANY_SOURCE, ANY_TAG, UNDEFINED
+from pencils.simulation.exceptions import ERR_REQUEST, MPIError
 from pencils.simulation.operation import Operation, Status
 from pencils.simulation.scheduler import Waiting
 
@@ -56,7 +57,7 @@ class Request:
         """Complete the operation; return the object that was received."""
         if self._operation is None:
             return _inactive(status)
-        self._operation.world.scheduler.step("Wait")
+        _step([self], "Wait")
         if not self._operation.done():
             self._operation.world.scheduler.wait(self._operation.done, self._operation.waiting())
         return self._finish(status)
@@ -65,6 +66,7 @@ class Request:
         """Complete the operation if that needs no waiting: return whether, and the object."""
         if self._operation is None:
             return True, _inactive(status)
+        self._operation.check_rank("Test")
         scheduler = self._operation.world.scheduler
         if not (self._operation.done() and scheduler.prompt()):
             scheduler.poll("Test")
@@ -87,6 +89,7 @@ class Request:
         if operation is None:
             _inactive(status)
             return True
+        operation.check_rank("Get_status")
         if not operation.done():
             operation.world.scheduler.poll("Get_status")
         if not operation.done():
@@ -99,19 +102,29 @@ class Request:
 
     def Cancel(self) -> None:
         """Give up the operation, if possible; it has to be completed still."""
-        if self._operation is not None:
-            self._operation.cancel()
+        operation = self._begun("Cancel")
+        operation.check_rank("Cancel")
+        operation.cancel()
 
     def Free(self) -> None:
-        """Drop the handle; the operation completes by itself."""
-        operation = self._operation
-        self._operation = None
-        if operation is None or operation.completed:
-            return
-        operation.detached = True
-        operation.rank.operations.pop(operation, None)
+        """Drop the handle; the operation completes by itself.
 
-    cancel, free = Cancel, Free
+        Any thread may do it, at any time: programs free requests in finalizers.
+        """
+        self._begun("Free").detach()
+        self._operation = None
+
+    def free(self) -> None:
+        """Call `Free` if the handle is not null."""
+        if self:
+            self.Free()
+
+    cancel = Cancel
+
+    def _begun(self, call: str) -> Operation:
+        if self._operation is None:
+            raise MPIError(ERR_REQUEST, f"{call}: the request is null, or not active")
+        return self._operation
 
     # ---- several requests ----
 
@@ -133,14 +146,14 @@ class Request:
         cls, requests: Sequence[Request], statuses: Statuses = None
     ) -> tuple[bool, list[Any] | None]:
         """Complete all if that needs no waiting."""
-        scheduler = _scheduler(requests)
+        scheduler = _scheduler(requests, "Testall")
         if scheduler is not None:
             if not (_all_done(requests) and scheduler.prompt()):
                 scheduler.poll("Testall")
             if not _all_done(requests):
                 return False, None
         return True, [
-            request._finish(status) if request else _inactive(status)
+            _inactive(status) if request._operation is None else request._finish(status)
             for number, request in enumerate(requests)
             for status in [_status(statuses, number)]
         ]
@@ -150,10 +163,9 @@ class Request:
         cls, requests: Sequence[Request], statuses: Statuses = None
     ) -> tuple[list[int] | None, list[Any] | None]:
         """Wait until any is done, and complete all that are."""
-        scheduler = _scheduler(requests)
+        scheduler = _step(requests, "Waitsome")
         if scheduler is None:
             return None, None
-        scheduler.step("Waitsome")
         scheduler.wait(lambda: bool(_done(requests)), _any_of(requests, "Waitsome"))
         return _finish_some(requests, _done(requests), statuses)
 
@@ -162,7 +174,7 @@ class Request:
         cls, requests: Sequence[Request], statuses: Statuses = None
     ) -> tuple[list[int] | None, list[Any] | None]:
         """Complete all that are done."""
-        scheduler = _scheduler(requests)
+        scheduler = _scheduler(requests, "Testsome")
         if scheduler is None:
             return None, None
         if not _done(requests):
@@ -174,10 +186,9 @@ class Request:
     @classmethod
     def waitany(cls, requests: Sequence[Request], status: Status | None = None) -> tuple[int, Any]:
         """Wait until any is done, and complete one that is."""
-        scheduler = _scheduler(requests)
+        scheduler = _step(requests, "Waitany")
         if scheduler is None:
             return UNDEFINED, _inactive(status)
-        scheduler.step("Waitany")
         scheduler.wait(lambda: bool(_done(requests)), _any_of(requests, "Waitany"))
         return _finish_one(requests, scheduler, status)
 
@@ -186,7 +197,7 @@ class Request:
         cls, requests: Sequence[Request], status: Status | None = None
     ) -> tuple[int, bool, Any]:
         """Complete one that is done, if there is one."""
-        scheduler = _scheduler(requests)
+        scheduler = _scheduler(requests, "Testany")
         if scheduler is None:
             return UNDEFINED, True, _inactive(status)
         if not (_done(requests) and scheduler.prompt()):
@@ -252,8 +263,9 @@ class Prequest(Request):
 
     def Start(self) -> None:
         """Start the operation."""
-        assert self._start is not None
-        assert self._operation is None, "the request is active"
+        if self._start is None or self._operation is not None:
+            state = "null" if self._start is None else "active; complete it first"
+            raise MPIError(ERR_REQUEST, f"Start: the request is {state}")
         self._operation = self._start()
 
     @classmethod
@@ -264,10 +276,11 @@ class Prequest(Request):
 
     def Free(self) -> None:
         """Drop the handle."""
-        super().Free()
+        if self._start is None:
+            raise MPIError(ERR_REQUEST, "Free: the request is null")
+        if self._operation is not None:
+            super().Free()
         self._start = None
-
-    free = Free
 
 
 def _same(result: Any) -> Any:  # noqa: ARG001 - what uppercase methods return
@@ -294,15 +307,19 @@ def _active(requests: Sequence[Request]) -> list[Operation]:
     return [request._operation for request in requests if request._operation is not None]
 
 
-def _scheduler(requests: Sequence[Request]) -> Scheduler | None:
+def _scheduler(requests: Sequence[Request], call: str) -> Scheduler | None:
+    """Return the scheduler of active requests, which are of this rank; None if there are none."""
     active = _active(requests)
+    for operation in active:
+        operation.check_rank(call)
     return active[0].world.scheduler if active else None
 
 
-def _step(requests: Sequence[Request], call: str) -> None:
-    scheduler = _scheduler(requests)
+def _step(requests: Sequence[Request], call: str) -> Scheduler | None:
+    scheduler = _scheduler(requests, call)
     if scheduler is not None:
         scheduler.step(call)
+    return scheduler
 
 
 def _all_done(requests: Sequence[Request]) -> bool:

@@ -6,6 +6,7 @@ one and waits for its own, so that nothing runs at the same time: the same seed 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import threading
@@ -20,6 +21,9 @@ from pencils.errors import DeadlockError, StepLimitError, UsageError
 
 # Unsuccessful tests one after the other, without any other call, after which no rank can continue.
 MOST_POLLS = 20_000
+# Calls of MPI that a rank may try after its simulation has failed; then its thread is left alone.
+MOST_ABANDONED = 100
+INTERVAL = 1  # seconds after which an interrupt also ends a rank that makes no calls of MPI
 # A completed test reports success with this probability, if there is a seed.
 PROMPT = 0.7
 
@@ -83,6 +87,7 @@ class Rank:
         self.calls: list[str] = []
         self.operations: dict[Any, None] = {}  # started, not completed; in order
         self.attributes: dict[Any, dict[int, Any]] = {}  # of communicators, by context
+        self.abandoned = 0  # calls of MPI since the simulation has failed
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -130,12 +135,20 @@ class Scheduler:
         if self.alone:
             assert rank is not None
             return rank
+        if rank is None and self.ended:
+            raise UsageError(f"{call}: the simulation has ended (seed={self.seed})", self.seed)
         if rank is None or rank.thread is not threading.current_thread():
             raise UsageError(
                 f"{call}: this thread is no simulated rank; allowed are calls of MPI by the "
                 "function that runs on simulated ranks, in its own thread"
             )
         return rank
+
+    def unwind_rank(self) -> None:
+        """End the rank of this thread, if it is one, when the simulation has failed."""
+        rank = self.current
+        if rank is not None and rank.thread is threading.current_thread():
+            self._stop_if_failed(rank)
 
     def step(self, call: str, *, progress: bool = True) -> Rank:
         """Count a call of the running rank; other ranks may run before it. Return the rank.
@@ -225,9 +238,13 @@ class Scheduler:
         return DeadlockError("\n".join(lines), self.seed)
 
     def _stop_if_failed(self, rank: Rank) -> None:
-        if self.failure is None:
+        if self.failure is None and not self.ended:
             return
         if not self.ended:  # until `_unwind` resumes this rank
+            self._main.release()
+            rank.lock.acquire()
+        rank.abandoned += 1
+        if rank.abandoned > MOST_ABANDONED:  # the program catches the exception in a loop
             self._main.release()
             rank.lock.acquire()
         raise Abandoned
@@ -282,24 +299,11 @@ class Scheduler:
 
     def run(self, functions: Sequence[Callable[[], Any]]) -> None:
         """Run a function on each rank; results and errors are left in `ranks`."""
-        for rank, function in zip(self.ranks, functions, strict=True):
-            rank.result = rank.error = rank.waiting = None
-            rank.status = READY
-            rank.thread = threading.Thread(
-                target=self._execute, args=(rank, function), name=f"rank {rank.number}", daemon=True
-            )
-            rank.thread.start()
-        self._ready = list(self.ranks)
         outside = process.exchange({})
         try:
-            first = self._next()
-            assert first is not None
-            self._run(first)
-            try:
-                self._main.acquire()
-            except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt; ranks stop soon
-                self.failure = self.failure or error
-                self._main.acquire()
+            self._start_threads(functions)
+            if self.failure is None:
+                self._run_all()
             if self.failure is not None:
                 self.before_unwinding()
                 self._unwind()
@@ -314,6 +318,46 @@ class Scheduler:
             if rank.status is not KILLED:
                 rank.thread.join()
 
+    def _start_threads(self, functions: Sequence[Callable[[], Any]]) -> None:
+        """Start a thread for each rank, which waits until the rank may run."""
+        for rank in self.ranks:
+            rank.result = rank.error = rank.waiting = rank.thread = None
+            rank.status = RETURNED
+        for rank, function in zip(self.ranks, functions, strict=True):
+            thread = threading.Thread(
+                target=self._execute, args=(rank, function), name=f"rank {rank.number}", daemon=True
+            )
+            try:
+                thread.start()
+            except RuntimeError as error:
+                error.add_note(f"there is no thread for rank {rank.number} of {self.size}")
+                self.failure = error
+                return
+            rank.thread = thread
+            rank.status = READY
+        self._ready = list(self.ranks)
+
+    def _run_all(self) -> None:
+        """Run the first rank, and wait until no rank is ready."""
+        first = self._next()
+        assert first is not None
+        self._run(first)
+        try:
+            self._main.acquire()
+        except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt
+            error.add_note("\n".join(self._where(self.ranks)))
+            self.failure = self.failure or error  # ranks stop at their next call of MPI
+            while not self._main.acquire(timeout=INTERVAL):
+                self._interrupt_rank()
+
+    def _interrupt_rank(self) -> None:
+        """End the running rank, which makes no calls of MPI, between two lines of its program."""
+        thread = None if self.current is None else self.current.thread
+        if thread is not None and thread.ident is not None:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(thread.ident), ctypes.py_object(Abandoned)
+            )
+
     def _execute(self, rank: Rank, function: Callable[[], Any]) -> None:
         """Run one rank in its thread."""
         rank.lock.acquire()
@@ -322,7 +366,7 @@ class Scheduler:
             if not self.ended:
                 rank.result = function()
         except Abandoned:
-            status = rank.status
+            pass
         except BaseException as error:  # noqa: BLE001 - raised again by the caller of the ranks
             rank.error = error
             status = RAISED
@@ -354,7 +398,8 @@ class Scheduler:
             self.current = rank
             rank.lock.release()
             self._main.acquire()
-            thread.join()
+            if rank.abandoned <= MOST_ABANDONED:
+                thread.join()
 
     def release_killed(self) -> None:
         """End the threads of killed ranks, whose ``finally`` blocks run now."""

@@ -88,6 +88,7 @@ class Win(OneSided, Synchronization, Attributes):
         if window is None or self._number not in window.context.left:
             raise MPIError(ERR_WIN, "the window is null, or this rank has freed it")
         if window.scheduler.ended:
+            window.scheduler.unwind_rank()
             raise MPIError(ERR_WIN, "the simulation of this window has ended")
         return window
 

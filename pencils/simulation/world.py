@@ -101,7 +101,8 @@ class World:
     @property
     def rank(self) -> Rank:
         """Return the running rank; outside of simulated ranks, the first one."""
-        return self.scheduler.current or self.scheduler.ranks[0]
+        scheduler = self.scheduler
+        return scheduler.ranks[0] if scheduler.current is None else scheduler.running("MPI")
 
     def of_members(self, context: Context, ranks: tuple[int, ...], tag: int) -> Context:
         """Wait until all members have called `Create_group`; return their communicator."""
