@@ -7,7 +7,7 @@ import ast
 import builtins
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple, NoReturn
 
@@ -15,8 +15,9 @@ from pencils.comm.mpi import MPI
 from pencils.errors import ArgumentError
 from pencils.process import keep_apart
 from pencils.simulation import simulate
+from pencils.simulation.communicators import COMM_SELF, COMM_WORLD
 
-_WORLDS = "COMM_WORLD", "COMM_SELF"
+_SIMULATED = COMM_WORLD, COMM_SELF
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -37,13 +38,13 @@ def load_ipython_extension(shell: Any) -> None:
     def run_cell(line: str, text: str) -> Any:
         options = vars(_parser().parse_args(shlex.split(line)))
         cell = _compiled(shell, text)
-        real = {name: getattr(MPI, name) for name in _WORLDS}
-        simulated: dict[str, Any] = {}
-        given = cell, shell.user_ns, real, simulated
-        names, value = simulate(options.pop("n"), _run, *given, **options)[0]
-        shell.user_ns.update(
-            (name, _translated(value, simulated, real)) for name, value in names.items()
-        )
+        real = MPI.COMM_WORLD, MPI.COMM_SELF
+        _replace(shell.user_ns, real, _SIMULATED)  # also for functions of earlier cells
+        try:
+            names, value = simulate(options.pop("n"), _run, cell, shell.user_ns, **options)[0]
+            shell.user_ns.update(names)
+        finally:
+            _replace(shell.user_ns, _SIMULATED, real)
         return value
 
     keep_apart(sys.modules, "__main__")
@@ -82,17 +83,16 @@ def _compiled(shell: Any, text: str) -> _Cell:
     return _Cell(compile(tree, name, "exec"), last)
 
 
-def _translated(value: Any, before: Mapping[str, Any], after: Mapping[str, Any]) -> Any:
-    """Replace COMM_WORLD, as in ``comm = MPI.COMM_WORLD`` of an earlier cell."""
-    return next((after[world] for world in _WORLDS if value is before[world]), value)
+def _replace(variables: dict[str, Any], these: Sequence[Any], those: Sequence[Any]) -> None:
+    """Set variables that are one of some objects to the corresponding one of others."""
+    for name, value in list(variables.items()):
+        for this, other in zip(these, those, strict=True):
+            if value is this:
+                variables[name] = other
 
 
-def _run(
-    cell: _Cell, variables: Mapping[str, Any], real: Mapping[str, Any], simulated: dict[str, Any]
-) -> tuple[dict[str, Any], Any]:
+def _run(cell: _Cell, given: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
     """Run a cell on one rank; return the variables that it has set, and the value of its end."""
-    simulated.update({name: getattr(MPI, name) for name in _WORLDS})
-    given = {name: _translated(value, real, simulated) for name, value in variables.items()}
     main = sys.modules["__main__"] = ModuleType("__main__")  # pickle looks for classes here
     main.__dict__.update(given, __builtins__=builtins)
     exec(cell.body, main.__dict__)  # noqa: S102 - the purpose of this magic

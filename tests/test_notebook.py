@@ -133,3 +133,13 @@ def test_the_tutorial_shows_outputs_and_errors():
     outputs = [output for _, output in cells() if output]
     assert len(outputs) > 10
     assert sum("DeadlockError" in output for output in outputs) == 2
+
+
+def test_world_communicators_of_the_notebook_are_those_of_the_ranks(run):
+    run("def size():\n    return comm.size, own.size\nown = MPI.COMM_SELF")
+    assert run("%%simulate -n 3\nsize()") == (3, 1)
+    assert run("size()") == (1, 1)
+    with pytest.raises(ZeroDivisionError):
+        run("%%simulate -n 3\n1 / 0")
+    assert run("%%simulate -n 3\nnew = MPI.COMM_WORLD\nnew.size") == 3
+    assert run("new.size, comm is new is MPI.COMM_WORLD") == (1, True)
