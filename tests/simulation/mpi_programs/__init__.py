@@ -76,6 +76,7 @@ ANY = [
     ("reduce", 3, objects.reductions),
     ("defaults", 1, objects.defaults),
     ("large objects", 1, objects.large),
+    ("fewer ranks", 2, communicators.fewer),
     ("no topology", 1, neighbours.no_topology),
     ("group arithmetic", 2, groups.arithmetic),
     ("empty group", 1, groups.empty_group),
@@ -84,8 +85,6 @@ ANY = [
     ("attributes", 2, groups.attributes),
     ("freed", 1, groups.freed),
     ("identity", 1, groups.identity),
-]
-WINDOWS = [
     ("window accesses", 6, windows.accesses),
     ("window requests", 2, windows.request_accesses),
     ("window counters", 2, windows.counters),

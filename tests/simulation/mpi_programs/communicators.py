@@ -45,22 +45,31 @@ def create(case):
     return made
 
 
+# On fewer ranks, MPICH 5.0 gives these the group of the old communicator: see `fewer`.
 def cart(case):
-    """Make a Cartesian grid of some or all ranks, with extents of 1 and 2 too."""
-    grids = [
-        [a, b, c][:n]
-        for n in (1, 2, 3)
-        for a in range(1, case.size + 1)
-        for b in (range(1, case.size + 1) if n > 1 else [1])
-        for c in (range(1, case.size + 1) if n > 2 else [1])
-        if a * b * c <= case.size
-    ]
-    full = [grid for grid in grids if volume(grid) == case.size]
-    dims = case.choose("dims", grids if case.integer("whole", 0, 3) == 0 else full)
+    """Make a Cartesian grid of all ranks, with extents of 1 and 2 too."""
+    return make_cart(case, [grid for grid in grids(case.size) if volume(grid) == case.size])
+
+
+def make_cart(case, shapes):
+    """Make a Cartesian grid of one of the shapes."""
+    dims = case.choose("dims", shapes)
     periods = [bool(p) for p in case.integers("periods", 0, 1, len(dims))]
     if case.flag("defaults") and not any(periods):
         return case.comm.Create_cart(dims)
     return case.comm.Create_cart(dims, periods, reorder=False)
+
+
+def grids(size):
+    """Return all shapes of grids of up to three dimensions for up to `size` ranks."""
+    return [
+        [a, b, c][:n]
+        for n in (1, 2, 3)
+        for a in range(1, size + 1)
+        for b in (range(1, size + 1) if n > 1 else [1])
+        for c in (range(1, size + 1) if n > 2 else [1])
+        if a * b * c <= size
+    ]
 
 
 def volume(dims):
@@ -80,8 +89,12 @@ def cart_sub(case):
 
 
 def graph(case):
-    """Make a graph with symmetric edges."""
-    nodes = case.integer("nodes", 1, case.size)
+    """Make a graph of all ranks, with symmetric edges."""
+    return make_graph(case, case.size)
+
+
+def make_graph(case, nodes):
+    """Make a graph of some ranks; mpi4py takes where edges end, and where they start and end."""
     pairs = {tuple(sorted(pair)) for pair in pairs_of(case, nodes)}
     adjacent = [[] for _ in range(nodes)]
     for a, b in sorted(pairs):
@@ -89,7 +102,24 @@ def graph(case):
         if a != b:
             adjacent[b].append(a)
     index = [sum(map(len, adjacent[: i + 1])) for i in range(nodes)]
-    return case.comm.Create_graph(index, [b for some in adjacent for b in some], reorder=False)
+    starts = [0] if index[0] == 0 or case.flag("starts") else []
+    edges = [b for some in adjacent for b in some]
+    return case.comm.Create_graph([*starts, *index], edges, reorder=False)
+
+
+def fewer(case):
+    """Make a grid or a graph of fewer ranks, ask it, use it, and free it."""
+    if case.flag("graph"):
+        made = make_graph(case, case.integer("nodes", 1, case.size))
+    else:
+        made = make_cart(case, grids(case.size))
+    if made == MPI.COMM_NULL:
+        return "not a member"
+    degrees = [made.indegree, made.outdegree]
+    results = [made.Get_size(), made.Get_rank(), made.allgather(case.rank), degrees]
+    results += [made.neighbor_allgather((made.rank, "x"))]
+    made.Free()
+    return results
 
 
 def pairs_of(case, nodes):
