@@ -1,0 +1,22 @@
+"""The blocks of README.md and of the documentation that start simulated ranks, on one process."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pencils
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "docs" / "howto.md", ROOT / "docs" / "explanation.md"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_blocks_run_in_order(page):
+    names = {"np": np, "pencils": pencils}  # the first blocks of the page import these
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    found = [block for block in blocks if "simulate(" in block]
+    assert found
+    for block in found:
+        exec(compile(block, f"{page.name}: {block[:40]}", "exec"), names)
