@@ -7,6 +7,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from pencils.process import PerProcess
 from pencils.simulation.constants import (
     APPNUM,
     KEYVAL_INVALID,
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 _keys = count(0x10000000)
 # By key: whether duplicates get the value, or a function that makes it; and what is called before
 # the value is dropped.
-_keyvals: dict[int, tuple[Any, Callable[..., Any] | None]] = {}
+_Keyvals = dict[int, tuple[Any, Callable[..., Any] | None]]
+_keyvals: PerProcess[_Keyvals] = PerProcess(dict)
 
 
 class Attributes:
@@ -46,13 +48,13 @@ class Attributes:
     ) -> int:
         """Make a key for attributes."""
         key = next(_keys)
-        _keyvals[key] = copy_fn, delete_fn
+        _keyvals()[key] = copy_fn, delete_fn
         return key
 
     @classmethod
     def Free_keyval(cls, keyval: int) -> int:
         """Drop a key."""
-        _keyvals.pop(keyval, None)
+        _keyvals().pop(keyval, None)
         return KEYVAL_INVALID
 
     def _attributes(self) -> dict[int, Any]:
@@ -79,7 +81,7 @@ class Attributes:
         """Drop the value of a key."""
         found = self._attributes()
         if keyval in found:
-            _, delete = _keyvals.get(keyval, (None, None))
+            _, delete = _keyvals().get(keyval, (None, None))
             if delete is not None:
                 delete(self, keyval, found[keyval])
             del found[keyval]
@@ -91,7 +93,7 @@ class Attributes:
 
     def _copy_attributes(self, to: Attributes) -> None:
         for keyval, value in list(self._attributes().items()):
-            copy, _ = _keyvals.get(keyval, (None, None))
+            copy, _ = _keyvals().get(keyval, (None, None))
             if copy is True:
                 to.Set_attr(keyval, value)
             elif callable(copy):

@@ -229,6 +229,13 @@ class Comm(PointToPoint, Collectives, Attributes):
 
         return comm, Request.of(Collective(self._enter("Dup"), Call("Dup", finish)))
 
+    Idup_with_info = Idup
+
+    @classmethod
+    def Get_parent(cls) -> Comm:
+        """Return no communicator: no other program has started this one."""
+        return COMM_NULL
+
     def _unset(self) -> Comm:
         """Return a null handle of the class that duplicates have."""
         return type(self)()
@@ -270,28 +277,11 @@ class Comm(PointToPoint, Collectives, Attributes):
 
     free = Disconnect = Free
 
-    def __getattr__(self, name: str) -> Any:
-        if name in _NOT_SIMULATED:
-            raise NotImplementedError(
-                f"{name}: simulated ranks have no such call; run this program with mpiexec"
-            )
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-
-_NOT_SIMULATED = frozenset(
-    {"Spawn", "Spawn_multiple", "Accept", "Connect", "Join", "Create_intercomm", "Get_parent"}
-    | {"Psend_init", "Precv_init", "Revoke", "Shrink", "Agree", "Create_from_group", "py2f"}
-    | {"handle", "toint", "Attach_buffer", "Detach_buffer", "Flush_buffer", "Iflush_buffer"}
-)
-
 
 class Intracomm(Comm):
     """A communicator of one group of ranks."""
 
     _classes: ClassVar[dict[str, type[Intracomm]]] = {}  # with a grid or graph, by name
-
-    def __init_subclass__(cls) -> None:
-        Intracomm._classes[cls.__name__] = cls
 
     def _make(self, name: str, call: Call) -> Any:
         made = Collective(self._enter(call.name), call).wait()

@@ -124,8 +124,9 @@ def adjacent(
 ) -> Call:
     """Make a communicator with a graph, of which each rank passes its neighbours."""
     weights = None
-    if sourceweights is not None and destweights is not None:
-        weights = list(sourceweights), list(destweights)
+    incoming, outgoing = _weights(sourceweights), _weights(destweights)
+    if incoming is not None and outgoing is not None:
+        weights = incoming, outgoing
     return Call(
         "Create_dist_graph_adjacent", _adjacent, (list(sources), list(destinations), weights)
     )
@@ -150,14 +151,19 @@ def distributed(
     weights: Sequence[int] | None,
 ) -> Call:
     """Make a communicator with a graph, of which ranks pass any edges."""
-    edges, at = [], 0
+    edges, at, known = [], 0, _weights(weights)
     for source, degree in zip(sources, degrees, strict=True):
         edges += [
-            (source, destinations[place], 1 if weights is None else weights[place])
+            (source, destinations[place], 1 if known is None else known[place])
             for place in range(at, at + degree)
         ]
         at += degree
-    return Call("Create_dist_graph", partial(_distributed, weighted=weights is not None), edges)
+    return Call("Create_dist_graph", partial(_distributed, weighted=known is not None), edges)
+
+
+def _weights(weights: Sequence[int] | int | None) -> list[int] | None:
+    """Take weights; None for `UNWEIGHTED` and `WEIGHTS_EMPTY`, which are numbers."""
+    return None if weights is None or isinstance(weights, int) else list(weights)
 
 
 def _distributed(slot: Slot, number: int, *, weighted: bool) -> Context:  # noqa: ARG001

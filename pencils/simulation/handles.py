@@ -15,6 +15,11 @@ class Errhandler:
     def Free(self) -> None:
         """Drop the handle."""
 
+    free = Free
+
+    def __bool__(self) -> bool:
+        return bool(self.name)
+
 
 ERRHANDLER_NULL = Errhandler()
 ERRORS_RETURN = Errhandler("ERRORS_RETURN")
@@ -57,6 +62,11 @@ class Info(UserDict[str, str]):
     def Free(self) -> None:
         """Drop all hints."""
         self.clear()
+
+    free = Free
+
+    def __bool__(self) -> bool:
+        return self is not INFO_NULL
 
 
 INFO_NULL = Info()

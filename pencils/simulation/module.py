@@ -16,8 +16,10 @@ from typing import Any
 
 from pencils.errors import UsageError
 from pencils.simulation import buffers, constants, datatypes, exceptions, memory
+from pencils.simulation.absent import absent_names, add_absent_methods
 from pencils.simulation.communicators import COMM_NULL, COMM_SELF, COMM_WORLD, Comm, Intracomm
 from pencils.simulation.datatypes import COMBINERS, Datatype, by_code, by_name
+from pencils.simulation.generalized import Grequest
 from pencils.simulation.groups import GROUP_EMPTY, GROUP_NULL, Group
 from pencils.simulation.handles import (
     ERRHANDLER_NULL,
@@ -217,7 +219,7 @@ def get_vendor() -> tuple[str, tuple[int, int, int]]:
 
 _CLASSES = (
     *(Comm, Intracomm, Intercomm, Topocomm, Cartcomm, Graphcomm, Distgraphcomm, Datatype, Group),
-    *(Errhandler, Info, Status, Op, Message, Request, Prequest, Pickle),
+    *(Errhandler, Info, Status, Op, Message, Request, Prequest, Grequest, Win, Pickle),
 )
 _FUNCTIONS = (
     *(Is_initialized, Is_finalized, Init, Init_thread, Finalize, Query_thread, Is_thread_main),
@@ -237,7 +239,6 @@ def _namespace() -> dict[str, Any]:
     here |= by_name | by_operation | {"_typedict": by_code}
     here |= {
         "COMM_NULL": COMM_NULL,
-        "Win": Win,
         "WIN_NULL": WIN_NULL,
         "COMM_SELF": COMM_SELF,
         "COMM_WORLD": COMM_WORLD,
@@ -266,6 +267,7 @@ def _namespace() -> dict[str, Any]:
 
 
 NAMES = _namespace()
+add_absent_methods(NAMES)
 MODULE = ModuleType("mpi4py.MPI", "A simulated MPI, with the names of mpi4py.")
 vars(MODULE).update(NAMES)
 
@@ -277,7 +279,7 @@ def names_replaced() -> Iterator[None]:
     if real is None or real is MODULE or vars(real).get("COMM_WORLD") is COMM_WORLD:
         yield
         return
-    names = NAMES | _not_simulated(real)
+    names = NAMES | absent_names(real, NAMES)
     before = {name: vars(real)[name] for name in names if name in vars(real)}
     _translate(before)
     vars(real).update(names)
@@ -289,32 +291,6 @@ def names_replaced() -> Iterator[None]:
                 setattr(real, name, before[name])
             else:
                 delattr(real, name)
-
-
-class _NotSimulated:
-    """A function or class of mpi4py that simulated ranks do not have."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __call__(self, *_: object, **__: object) -> Any:
-        raise NotImplementedError(
-            f"MPI.{self._name} is not simulated; run this program with mpiexec"
-        )
-
-    def __getattr__(self, attribute: str) -> Any:
-        if attribute.startswith("__"):  # which Python looks up by itself
-            raise AttributeError(attribute)
-        return self()
-
-
-def _not_simulated(real: ModuleType) -> dict[str, Any]:
-    """Stand-ins for all functions and classes of mpi4py that are missing here."""
-    return {
-        name: _NotSimulated(name)
-        for name, value in vars(real).items()
-        if not name.startswith("_") and name not in NAMES and callable(value)
-    }
 
 
 def _translate(real: dict[str, Any]) -> None:

@@ -251,3 +251,7 @@ class Distgraphcomm(Topocomm):
         edges: Edges = self._topology
         weights = None if edges.weights is None else edges.weights[self._me]
         return self.inedges, self.outedges, weights
+
+
+for _made in (Cartcomm, Graphcomm, Distgraphcomm):
+    Intracomm._classes[_made.__name__] = _made
