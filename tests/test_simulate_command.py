@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import textwrap
@@ -155,7 +156,27 @@ def test_all_ranks_exit_alike(simulated):
 def test_abort(simulated):
     ran = simulated("-n 3", WORLD + "if rank == 1:\n    comm.Abort(7)\ncomm.barrier()\n")
     assert ran.returncode == 7
-    assert ran.stderr.startswith("pencils simulate: MPI.Comm.Abort was called\nrank 0 waits in ")
+    assert ran.stderr.startswith("pencils simulate: rank 1 called Abort(7)\nrank 0 waits in ")
+
+
+def test_an_interrupt_names_the_place_of_every_rank(tmp_path):
+    text = (
+        WORLD
+        + "if rank == 1:\n    print('ready', flush=True)\n    while True: pass\ncomm.barrier()\n"
+    )
+    (tmp_path / "app.py").write_text(text)
+    words = [sys.executable, "-m", "pencils", "simulate", "-n", "2", "app.py"]
+    pipe = subprocess.PIPE
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        words, cwd=tmp_path, env=environment, stdout=pipe, stderr=pipe, text=True
+    ) as running:
+        assert running.stdout.readline() == "ready\n"
+        running.send_signal(signal.SIGINT)
+        _, printed = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert printed.startswith("pencils simulate: KeyboardInterrupt\nrank 0 waits in barrier")
+    assert "app.py:6 in <module>: while True: pass" in printed
 
 
 def test_what_was_left_is_reported_unless_switched_off(simulated):

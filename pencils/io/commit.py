@@ -25,11 +25,11 @@ _KEPT = 40
 _TEMPORARY = re.compile(r"\.(?P<kept>.*)\.(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{12}\.tmp")
 # A file that was not written to for this time, in seconds, belongs to no running save.
 _FORGOTTEN = 24 * 3600.0
-# Temporaries of this process that it could not remove.
+# Temporaries of this process, and its simulated ranks, that it could not remove.
 _DISCARDED: set[Path] = set()
 # To free a file of this many bytes takes longer than to start a thread.
 _LARGE = 2**23
-# Threads that free the disk space of files that were replaced.
+# Threads that free the disk space of files that were replaced; of all simulated ranks.
 _FREEING: list[threading.Thread] = []
 # Errors of fallocate that mean a full disk; with others, the file system cannot allocate.
 _NO_ROOM = {EDQUOT, EFBIG, ENOSPC}

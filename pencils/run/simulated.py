@@ -160,12 +160,12 @@ def _run(args: argparse.Namespace, seed: int | None) -> int:
 def _describe(error: BaseException, *, full: bool) -> tuple[int, str]:
     """Return exit status and text of what a simulation has raised."""
     notes = "\n".join(getattr(error, "__notes__", []))
-    if isinstance(error, SystemExit):  # those of ranks do not come here
-        text = f"pencils simulate: MPI.Comm.Abort was called\n{notes}\n"
-        return Ending.of(error).status or 1, text
+    if isinstance(error, SystemExit):  # of Abort; those of ranks do not come here
+        return Ending.of(error).status or 1, f"pencils simulate: {notes}\n"
     ending = Ending.of(error, full=full)
-    if isinstance(error, SimulationError) and not (full or ending.frames):
-        return 1, f"pencils simulate: {ending.title}"  # it was raised outside of the program
+    outside = isinstance(error, SimulationError | KeyboardInterrupt) and not ending.frames
+    if outside and not full:
+        return ending.status, f"pencils simulate: {ending.title}"
     return ending.status, ending.text
 
 
