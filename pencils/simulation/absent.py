@@ -14,6 +14,7 @@ _METHODS = {
         Agree Iagree Get_failed Ack_failed Attach_buffer Detach_buffer Flush_buffer Iflush_buffer
         Create_errhandler Call_errhandler
     """,
+    "Intracomm": "Cart_map Graph_map",
     "Intercomm": "Get_remote_group Get_remote_size Merge remote_group remote_size",
     "Datatype": f"""
         {_HANDLES} Create_darray Create_f90_complex Create_f90_integer Create_f90_real Match_size
