@@ -47,7 +47,8 @@ PIECE = 2**18
 
 Key: TypeAlias = tuple[slice, ...]
 # For each step what allocates its memory, and what runs it.
-PreparedSteps: TypeAlias = list[tuple[Callable[[], object], Callable[[], object]]]
+PreparedStep: TypeAlias = tuple[Callable[[], object], Callable[[], object]]
+PreparedSteps: TypeAlias = list[PreparedStep]
 
 
 def check_backend(backend: str) -> str:
@@ -120,15 +121,28 @@ class BlockTransform:
         """Bytes that are kept between calls."""
         return 0 if self._kernel is None else self._kernel.nbytes
 
-    def bind(self, source: Array, target: Array) -> Callable[[], None]:
+    def bind(self, source: Array, target: Array) -> PreparedStep:
         """Prepare to transform one own block into another, which may share memory; local."""
         if self._kernel is None:
-            return no_op
+            return no_op, no_op
         if same_view(source, target):
             source = target
         elif np.may_share_memory(source, target):
-            return lambda: self._transform(source.copy("K"), target)
-        return partial(self._transform, source, target)
+            return self._bind_overlapping(source, target)
+        return no_op, partial(self._transform, source, target)
+
+    def _bind_overlapping(self, source: Array, target: Array) -> PreparedStep:
+        room: list[Array] = []
+
+        def reserve() -> None:
+            room[:] = [np.empty_like(source)]
+
+        def run() -> None:
+            copy = room.pop()
+            copy[...] = source
+            self._transform(copy, target)
+
+        return reserve, run
 
     def _transform(self, source: Array, target: Array) -> None:
         assert self._kernel is not None
@@ -297,7 +311,7 @@ class Direction:
                 exchange, _ = step.prepared([here], [there])
                 prepared.append((exchange.reserve, exchange.run))
             elif isinstance(step, BlockTransform):
-                prepared.append((no_op, step.bind(here.local, there.local)))
+                prepared.append(step.bind(here.local, there.local))
             elif here is not there:
                 prepared.append((no_op, partial(np.copyto, there.local, here.local)))
             here = there

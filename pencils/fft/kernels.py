@@ -56,13 +56,19 @@ class Job(NamedTuple):
 
 
 class ScipyKernel:
-    """Transforms pieces of the shape that its job has, or smaller ones, by SciPy."""
+    """Transforms pieces of the shape that its job has, or smaller ones, by SciPy.
 
-    nbytes = 0  # that are kept between calls
+    Memory for dealiasing is kept between calls: it is `nbytes`.
+    """
 
     def __init__(self, job: Job) -> None:
-        lines = job.lines if job.forward else job.lines[::-1]
-        self._first, *self._rest = [_scipy_step(axis, line, job) for axis, line in lines]
+        steps, shape, self.nbytes = [], job.before, 0
+        for axis, line in job.lines if job.forward else job.lines[::-1]:
+            room = _room(axis, line, job, shape)
+            steps.append(_scipy_step(axis, line, job, room))
+            shape = _with_extent(shape, axis, line.waves if job.forward else line.points)
+            self.nbytes += room.nbytes
+        self._first, *self._rest = steps
         self._factor = job.factor
 
     def __call__(self, piece: Array, out: Array) -> None:
@@ -76,7 +82,15 @@ class ScipyKernel:
             out[...] = result
 
 
-def _scipy_step(axis: int, line: AxisTransform, job: Job) -> Callable[..., Array]:
+def _room(axis: int, line: AxisTransform, job: Job, shape: tuple[int, ...]) -> Array:
+    """Make memory for more points, or fewer, along an axis of a piece of this shape."""
+    dtype = np.result_type(job.dtype, np.complex64)
+    if line.dealias != THREE_HALVES:
+        return np.empty(0, dtype)
+    return np.empty(_with_extent(shape, axis, line.waves if job.forward else line.modes), dtype)
+
+
+def _scipy_step(axis: int, line: AxisTransform, job: Job, room: Array) -> Callable[..., Array]:
     """Return one transform, with what the dealiasing does before or after it."""
     transform = _scipy_transform(axis, line, job)
     if line.dealias is None:
@@ -84,16 +98,16 @@ def _scipy_step(axis: int, line: AxisTransform, job: Job) -> Callable[..., Array
 
     def run(x: Array, *, overwrite: bool) -> Array:
         if line.dealias == THREE_HALVES and not job.forward:
-            return transform(changed(pad, x, line.modes), overwrite=True)
+            return transform(changed(pad, x), overwrite=True)
         spectrum = transform(x, overwrite=overwrite)
         if line.dealias == THREE_HALVES:
-            return changed(truncate, spectrum, line.waves)
+            return changed(truncate, spectrum)
         if job.forward:
             drop(spectrum, axis, line)
         return spectrum
 
-    def changed(change: Change, x: Array, extent: int) -> Array:
-        result = np.empty(_with_extent(x.shape, axis, extent), x.dtype)
+    def changed(change: Change, x: Array) -> Array:
+        result = room[tuple(map(slice, _with_extent(x.shape, axis, room.shape[axis])))]
         change(x, axis, line, result)
         return result
 

@@ -37,7 +37,7 @@ def file_case(values):
 
 def read_alone(path, shape, name="u"):
     """Return the tag of the data of a file, after verifying it."""
-    assert name in pencils.verify(path, MPI.COMM_SELF)
+    assert pencils.verify(path, MPI.COMM_SELF) in ([name], [])  # without checksums, none
     found = pencils.load(path, Pencil(shape, MPI.COMM_SELF))
     for tag in (OLD, NEW):
         if np.array_equal(found[name].local, numbers(shape, "f8", tag)) and found["n"] == tag:
@@ -165,9 +165,15 @@ def open_and_change(w):
     v = pencils.zeros(slab)
     v.local[...] = changed[1:4][v.local_slices]
 
+    opened = []
+
     def call():
-        with pencils.open(path, "r+", comm=w.comm) as file:
+        while opened:  # after an error, the file is still open
+            opened.pop().close()
+        opened.append(pencils.open(path, "r+", comm=w.comm))
+        with opened[0] as file:
             file["u"].write(v, key=np.s_[1:4])
+        opened.clear()
         with pencils.open(path, comm=w.comm) as file:
             w.holds(file["u"].read(w.across), changed)
         assert pencils.verify(path, w.comm) == ["u"]

@@ -11,7 +11,7 @@ from pencils.errors import RankDisagreementError, ReplicaError
 from pencils.fft import PencilFFT
 
 TIMED |= {"tune method", "tune grids", "halo_plan measure", "fft auto"}
-PARTS |= {"halves", "alone"}
+PARTS |= {"halves", "alone", "graph_ring", "graph_of_fields"}
 
 # ---- one value of many ----
 
@@ -297,6 +297,24 @@ def fft_dealiased(w, value):
             again = plan.forward(plan.backward(fine))
             w.about(again.local, fine.local)
             w.equal(u.sum(), w.data.sum())
+
+    return call
+
+
+@case
+def fft_onto_itself(w):
+    """Transform into memory that the field shares, from its first byte on."""
+    plan = PencilFFT(w.pen.with_(decomp=0), axes=(1, 2), backend="scipy")
+    here, there = plan.input_pencil.local_shape, plan.output_pencil.local_shape
+    room = np.zeros(int(np.prod(there)), complex)
+    waves = pencils.PencilArray(plan.output_pencil, room.reshape(there))
+    points = room.view(float)[: int(np.prod(here))].reshape(here)
+    u = pencils.PencilArray(plan.input_pencil, points)
+
+    def call():
+        w.refill(u)
+        w.holds_about(plan.forward(u, waves), np.fft.rfftn(w.data, axes=(1, 2)))
+        w.holds_about(plan.backward(waves, u), w.data)
 
     return call
 

@@ -28,6 +28,16 @@ def test_programs(start):
     check(report, programs=8, steps=100)
 
 
+@pytest.mark.parametrize("name", ["fft_dealiased 3/2", "fft_onto_itself", "load_damaged"])
+def test_no_memory(name):
+    place = faults.Place(name, 2, (0, 1), None)
+    report = Report("", 0, quiet=True)
+    for fault in faults.faults_of(place):
+        if fault[0] == "memory":
+            faults.run_fault(place, fault, report)
+    check(report, faults=2)
+
+
 @pytest.mark.parametrize("start", [0, 1000])
 def test_faults(start):
     report = faults.run_campaign(range(start, start + 4), Report("", 0, quiet=True), 4)
