@@ -149,3 +149,31 @@ def test_weights_of_graphs_can_be_omitted():
         return found
 
     assert simulate(1, main) == [[None, None]]
+
+
+CONSTANTS = [
+    *("ANY_SOURCE", "ANY_TAG", "PROC_NULL", "ROOT", "UNDEFINED", "COMM_TYPE_SHARED", "TAG_UB"),
+    *("ORDER_C", "ORDER_F", "LOCK_SHARED", "LOCK_EXCLUSIVE", "MODE_NOCHECK", "MODE_NOSUCCEED"),
+    *("CART", "GRAPH", "DIST_GRAPH", "IDENT", "CONGRUENT", "SIMILAR", "UNEQUAL", "THREAD_MULTIPLE"),
+]
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_constants_that_a_program_has_taken_before_are_valid(name):
+    with Simulation(1).installed():
+        assert getattr(MPI, name) == REAL[name]
+
+
+def test_default_arguments_that_are_constants():
+    def receive(source=REAL["ANY_SOURCE"], tag=REAL["ANY_TAG"]):
+        return MPI.COMM_WORLD.recv(source=source, tag=tag)
+
+    def main(nowhere=REAL["PROC_NULL"]):
+        comm = MPI.COMM_WORLD
+        comm.send("nothing", nowhere)
+        request = comm.isend(comm.rank, (comm.rank + 1) % comm.size)
+        found = receive()
+        request.wait()
+        return found
+
+    assert simulate(3, main) == [2, 0, 1]
