@@ -93,9 +93,7 @@ class Simulation:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Replace the names of ``mpi4py.MPI`` by those of this simulation, in the block."""
-        running = active()
-        if running is not None and running.scheduler.current and not running.scheduler.alone:
-            raise SimulationError("a simulated rank cannot start a simulation; do it outside")
+        _check_no_rank_runs()
         activate(self.world)
         outside = process.exchange(self.scheduler.ranks[0].values)
         try:
@@ -110,6 +108,9 @@ class Simulation:
         scheduler = self.scheduler
         if scheduler.ended:
             raise SimulationError("the simulation has ended; make another one", scheduler.seed)
+        _check_no_rank_runs()
+        if active() is not self.world:
+            raise SimulationError("run and close need the names: call them in `with installed()`")
         deadlock = None
         try:
             with on_one_core(), process.warnings_apart():
@@ -304,6 +305,16 @@ def load() -> ModuleType:
     scheduler.current = scheduler.ranks[0]
     activate(simulation.world)
     return MODULE
+
+
+def _check_no_rank_runs() -> None:
+    """Raise in a simulated rank, and in other threads while ranks run."""
+    world = active()
+    if world is not None and world.scheduler.current and not world.scheduler.alone:
+        raise SimulationError(
+            "a simulated rank cannot start a simulation, nor can another thread meanwhile; do it "
+            "outside"
+        )
 
 
 def _drop_attributes() -> None:
