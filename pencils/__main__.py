@@ -7,6 +7,7 @@ import platform
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from pencils import __version__, run
@@ -61,8 +62,9 @@ def _parse(argv: Sequence[str] | None, comm: MPI.Intracomm) -> argparse.Namespac
     failure: BaseException | None = None
     if comm.rank == 0:
         try:
-            parser = _parser()
-            args = parser.parse_args(argv)
+            words = sys.argv[1:] if argv is None else list(argv)
+            parser = _parser(with_demo=words[:1] == ["demo"])
+            args = parser.parse_args(words)
             if args.command is None:
                 parser.print_help()
         except BaseException as error:  # noqa: BLE001 - any: the other ranks wait for the broadcast
@@ -73,7 +75,8 @@ def _parse(argv: Sequence[str] | None, comm: MPI.Intracomm) -> argparse.Namespac
     return everyone
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
+    """Make the parser; the options of the demo take an import of SciPy."""
     parser = argparse.ArgumentParser(
         "python -m pencils", description=sys.modules["pencils"].__doc__
     )
@@ -85,18 +88,23 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("file", nargs="+", help="a file that pencils.save() has written")
     check.add_argument("--edited", action="store_true", help="files changed by other programs, too")
     check.add_argument("--external", action="store_true", help="follow links to other files")
+    summary = "solve the Navier-Stokes equations" if find_spec("scipy") else _NO_DEMO
+    layout = argparse.RawDescriptionHelpFormatter  # the formulas keep their lines
+    command = commands.add_parser("demo", help=summary, formatter_class=layout)
+    if with_demo and not _add_demo(command):
+        command.add_argument("_", nargs=argparse.REMAINDER)
+    return parser
+
+
+def _add_demo(command: argparse.ArgumentParser) -> bool:
+    """Add the options of the demo; return whether SciPy is installed."""
     try:
         from pencils import demo
     except ModuleNotFoundError:
-        commands.add_parser("demo", help=_NO_DEMO).add_argument("_", nargs=argparse.REMAINDER)
-    else:
-        summary = "solve the Navier-Stokes equations"
-        layout = argparse.RawDescriptionHelpFormatter  # the formulas keep their lines
-        command = commands.add_parser(
-            "demo", help=summary, description=demo.__doc__, formatter_class=layout
-        )
-        demo.add_arguments(command)
-    return parser
+        return False
+    command.description = demo.__doc__
+    demo.add_arguments(command)
+    return True
 
 
 def _verify(paths: Sequence[str], rank: int, *, edited: bool, external: bool) -> None:

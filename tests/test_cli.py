@@ -80,7 +80,7 @@ def test_wrong_usage_is_explained_once_with_status_2(mpirun):
 def test_any_error_of_the_parser_ends_all_ranks(mpirun):
     program = """if True:
         from pencils import __main__ as command
-        def broken():
+        def broken(**options):
             raise RuntimeError("no parser")
         command._parser = broken
         command.main([])

@@ -139,8 +139,8 @@ class Scheduler:
             raise UsageError(f"{call}: the simulation has ended (seed={self.seed})", self.seed)
         if rank is None or rank.thread is not threading.current_thread():
             raise UsageError(
-                f"{call}: this thread is no simulated rank; allowed are calls of MPI by the "
-                "function that runs on simulated ranks, in its own thread"
+                f"{call}: this thread is no simulated rank; call MPI in the function that runs "
+                "on the ranks, not in a thread that it starts"
             )
         return rank
 
