@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from pencils.comm.agree import agreed
 from pencils.comm.memory import aligned_empty, aligned_zeros
 from pencils.errors import ArgumentError
 from pencils.layout.integers import MOST, as_dims, as_ints, to_int
@@ -137,9 +138,13 @@ def allocate_bytes(
     pencil: Pencil, nbytes: int, *, zero: bool = False, shared: bool = False
 ) -> Array:
     """Allocate bytes that begin at a cache line; *Collective* if `shared`."""
-    memory = pencil.topology.shared.allocate(nbytes) if shared else None
-    if memory is None:
-        return aligned_zeros(nbytes) if zero else aligned_empty(nbytes)
+    make = aligned_zeros if zero else aligned_empty
+    if not shared:
+        return make(nbytes)
+    memory = pencil.topology.shared.allocate(nbytes)
+    with agreed(pencil.topology.comm, "shared=True"):  # one rank may have no memory
+        if memory is None:
+            return make(nbytes)
     if zero:
         memory[:] = 0
     return memory

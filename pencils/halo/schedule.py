@@ -20,6 +20,7 @@ import numpy as np
 from pencils.array.allocation import Array, Widths, memory_axes
 from pencils.array.pencil_array import PencilArray
 from pencils.comm import memory
+from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO, Exchange, Handle, PreparedExchange
 from pencils.comm.machine import time_in_turn
 from pencils.comm.pack import (
@@ -313,8 +314,11 @@ def _fastest(
         HaloSchedule(topology, specs, options._replace(route=route, method=method), buffers)
         for route, method in ways
     ]
-    calls = [partial(_run_often, schedule.bind(blocks)) for schedule in schedules]
-    seconds = time_in_turn(topology.comm, calls, SAMPLES)
+    with agreed(topology.comm, "HaloExchange"):  # one rank may have no memory
+        halos = [schedule.bind(blocks) for schedule in schedules]
+        for halo in halos:
+            halo.reserve()
+    seconds = time_in_turn(topology.comm, [partial(_run_often, halo) for halo in halos], SAMPLES)
     for schedule in schedules:
         schedule.free()
     return ways[seconds.index(min(seconds))]

@@ -198,16 +198,27 @@ def _measure(
     names = ["shared" if topology.nodes == 1 else "hybrid", "messages", "alltoallv", "alltoallw"]
     for chain in chains:
         for step, (source, target) in enumerate(pairwise(chain)):
-            u, out = (
-                PencilArray.allocated(pencil, *spec, zero=True, shared=shared)
-                for pencil in (source, target)
-            )
+            u, out = _fields(source, target, spec, shared=shared)
             plans = [Transposition.for_spec(source, target, spec, name) for name in names]
+            with agreed(topology.comm, "tune"):  # one rank may have no memory
+                for plan in plans:
+                    plan.prepared([u], [out])
             calls = [partial(plan, u, out) for plan in plans]
             times = time_in_turn(topology.comm, calls, repeat)
             for plan, seconds in zip(plans, times, strict=True):
                 yield Row(source.grid, step, plan.method, seconds)
                 plan.free()
+
+
+def _fields(
+    source: Pencil, target: Pencil, spec: FieldSpec, *, shared: bool
+) -> tuple[PencilArray, PencilArray]:
+    """Make the fields to move between; all ranks raise if one has no memory. *Collective*."""
+    make = partial(PencilArray.allocated, zero=True, shared=shared)
+    if shared:
+        return make(source, *spec), make(target, *spec)
+    with agreed(source.topology.comm, "tune"):
+        return make(source, *spec), make(target, *spec)
 
 
 def _decide(chains: Sequence[Sequence[Pencil]], rows: Sequence[Row]) -> Tuning:

@@ -28,7 +28,10 @@ def test_programs(start):
     check(report, programs=8, steps=100)
 
 
-@pytest.mark.parametrize("name", ["fft_dealiased 3/2", "fft_onto_itself", "load_damaged"])
+NO_MEMORY = ["fft_dealiased 3/2", "fft_onto_itself", "load_damaged", "tune method"]
+
+
+@pytest.mark.parametrize("name", [*NO_MEMORY, "halo_plan measure"])
 def test_no_memory(name):
     place = faults.Place(name, 2, (0, 1), None)
     report = Report("", 0, quiet=True)
