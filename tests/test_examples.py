@@ -1,6 +1,5 @@
 """Every example runs on any number of processes and checks its own results."""
 
-import os
 import runpy
 import sys
 from pathlib import Path
@@ -20,15 +19,12 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parallel([1, 2, 3, 4, 6])
 @each
-def test_example(comm, mpi_tmp_path, monkeypatch, capfd, path):
-    before = Path.cwd()
+def test_example(comm, mpi_tmp_path, monkeypatch, capsys, path):
     monkeypatch.setattr(sys, "argv", [str(path)])
-    os.chdir(mpi_tmp_path)
-    try:
+    with monkeypatch.context() as patch:
+        patch.chdir(mpi_tmp_path)
         runpy.run_path(str(path), run_name="__main__")
-    finally:
-        os.chdir(before)
-    printed = capfd.readouterr()
+    printed = capsys.readouterr()
     comm.barrier()
     assert printed.out or comm.rank > 0
     assert printed.err == ""

@@ -295,6 +295,7 @@ def test_more_processes_than_points(comm, shape):
         assert everywhere(comm, holds(u, numbered(shape)))
 
 
+@pytest.mark.mpiexec("measures the memory of one process")
 def test_root_holds_a_few_blocks_beyond_the_source_and_its_own_part(comm, monkeypatch):
     block = 2**20
     monkeypatch.setattr(stream, "BLOCK_BYTES", block)

@@ -1,6 +1,5 @@
 """The Python blocks of README.md and of the documentation run, in order, on any number of ranks."""
 
-import os
 import re
 from pathlib import Path
 
@@ -26,14 +25,10 @@ def run_blocks(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_blocks_run_in_order(page, mpi_tmp_path, comm):
+def test_blocks_run_in_order(page, mpi_tmp_path, comm, monkeypatch):
     """Also once more in the same folder, if they have left files there."""
-    before = Path.cwd()
-    comm.barrier()
-    os.chdir(mpi_tmp_path)
-    try:
+    with monkeypatch.context() as patch:
+        patch.chdir(mpi_tmp_path)
         run_blocks(page)
         if comm.bcast(any(mpi_tmp_path.iterdir())):
             run_blocks(page)
-    finally:
-        os.chdir(before)

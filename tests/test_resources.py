@@ -169,6 +169,7 @@ def test_shared_fields_of_plans_and_aliases(comm):
     private.Free()
 
 
+@pytest.mark.mpiexec("measures the memory of one process")
 def test_memory_does_not_grow(comm):
     """A loop over everything that moves data leaves as much memory in use as it found."""
     pen = Pencil(SHAPE, comm)
@@ -206,6 +207,7 @@ def test_memory_does_not_grow(comm):
     assert everywhere(comm, grown < 30_000), comm.allgather(grown)
 
 
+@pytest.mark.mpiexec("measures the memory of one process")
 def test_a_large_array_is_gone_when_nobody_holds_it(comm):
     pen = Pencil((64, 64, 64), comm)
     tracemalloc.start()

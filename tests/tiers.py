@@ -11,8 +11,14 @@ from operator import eq
 from hypothesis import settings
 from mpi4py import MPI
 
+from pencils.simulation.world import active
+
 A_DOZEN = 12
 MANY = 3  # ranks
+SIMULATED = active() is not None
+SHARES = 4  # one case out of so many runs on simulated ranks
+PLACES = {2: 0, 4: 1, 6: 2, 16: 3}  # which one, by number of ranks
+SEED = 0  # of simulated ranks; set from the command line
 ALL = False  # set from the command line before any test module is imported
 
 
@@ -21,8 +27,9 @@ def thin(items):
 
     All cases of a test with up to a dozen cases run. On one process, a test that also runs on three
     ranks runs in one case. Values are combined differently for each test of a module, and for each
-    number of ranks. On more than three ranks, which share few cores, every second case
-    runs: on six ranks those that do not run on four.
+    number of ranks. Inside mpiexec on more than three ranks, which share few cores, every second
+    case runs: on six ranks those that do not run on four. On simulated ranks, every fourth case
+    runs: others on 2, 4, 6 and 16, and with another seed.
     """
     tests = defaultdict(list)
     for item in items:
@@ -36,8 +43,18 @@ def thin(items):
             chosen.add(cases[number % len(cases)])
             continue
         found = cases if len(cases) <= A_DOZEN else [*diagonal(cases, number + size)]
-        chosen.update(found if size <= MANY else found[(number + size // 2) % 2 :: 2] or found)
+        chosen.update(some_of(found, number))
     return [item for item in items if item in chosen]
+
+
+def some_of(cases, number):
+    """Choose the cases of a test with this number that run on this number of ranks."""
+    size = MPI.COMM_WORLD.size
+    if SIMULATED:
+        return cases[(number + PLACES.get(size, size) + SEED) % SHARES :: SHARES] or cases[:1]
+    if size > MANY:
+        return cases[(number + size // 2) % 2 :: 2] or cases
+    return cases
 
 
 def is_for_several(item):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,7 +37,10 @@ class _Folder(Slot):
     """The current folder."""
 
     def read(self) -> object:
-        return os.getcwd()  # noqa: PTH109 - a text, which os.chdir takes
+        try:
+            return str(Path.cwd())
+        except FileNotFoundError:  # it was removed
+            return "/"
 
     def write(self, value: object) -> None:
         os.chdir(str(value))

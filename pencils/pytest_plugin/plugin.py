@@ -106,7 +106,7 @@ class SimulatedRanks:
         pyfuncitem.addfinalizer(values.finish)
         names = pyfuncitem._fixtureinfo.argnames  # noqa: SLF001 - as the hook of pytest does
         kwargs = {name: pyfuncitem.funcargs[name] for name in names}
-        left = set(self.ranks.simulation.left())
+        left = set(self.ranks.simulation.left(done=False))
         test = pyfuncitem.obj
         if is_property(test):
             run_property(test, pyfuncitem.instance, kwargs, values, self.ranks)
@@ -117,7 +117,7 @@ class SimulatedRanks:
 
     def _fail_if_left(self, before: set[str]) -> None:
         """Fail a test after which there are more messages or requests than before."""
-        left = [text for text in self.ranks.simulation.left() if text not in before]
+        left = [text for text in self.ranks.simulation.left(done=False) if text not in before]
         if left:
             self.ranks.restart()
             shown = "\n".join(left[:_MOST_SHOWN])

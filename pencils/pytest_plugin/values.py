@@ -63,7 +63,7 @@ class Ranks:
         """Whether all ranks have raised, and left nothing under way."""
         scheduler = self.simulation.scheduler
         raised = all(rank.error is not None for rank in scheduler.ranks)
-        return raised and not scheduler.ended and not self.simulation.left()
+        return raised and not scheduler.ended and not self.simulation.left(done=False)
 
 
 def _raise_of_ranks(error: SimulationError) -> None:

@@ -150,12 +150,16 @@ class Simulation:
             text = f"never freed: {_listed(sorted(kept))}; call Free when it is not needed any more"
             warnings.warn(text, ResourceWarning, stacklevel=3)
 
-    def left(self) -> list[str]:
-        """List requests that were not completed and messages that were not received."""
+    def left(self, *, done: bool = True) -> list[str]:
+        """List requests that were not completed and messages that were not received.
+
+        Without `done`, requests are left out that could be completed without waiting.
+        """
         found = [
             f"rank {rank.number} has not completed {operation.call} ({operation.text()})"
             for rank in self.scheduler.ranks
             for operation in rank.operations
+            if done or not operation.done()
         ]
         return found + self._unread()
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 import pencils
+from pencils.process import PerProcess
 
 # Uneven blocks everywhere; with several ranks also empty ones ("few", "thin" and others).
 LAYOUTS = {
@@ -17,14 +18,14 @@ LAYOUTS = {
 }
 
 
-_made = {}
+_made = PerProcess(dict)
 
 
 def lay(comm, name):
     """Make the pencil of one of the layouts, once: every construction costs a collective."""
-    if name not in _made:
-        _made[name] = pencils.Pencil(comm=comm, **LAYOUTS[name])
-    return _made[name]
+    if name not in _made():
+        _made()[name] = pencils.Pencil(comm=comm, **LAYOUTS[name])
+    return _made()[name]
 
 
 def draw(shape, dtype=float, seed=0):

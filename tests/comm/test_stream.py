@@ -81,6 +81,7 @@ def test_nothing_to_send(private):
     bcast_array(private, np.zeros((0, 3)), 0)
 
 
+@pytest.mark.mpiexec("measures the memory of one process")
 def test_the_sender_holds_a_window_of_blocks_at_most(private):
     """Fresh blocks of 1 MiB, forty in all; only those under way may be alive."""
     block = 2**20

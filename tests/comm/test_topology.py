@@ -288,6 +288,7 @@ def test_other_processes_or_another_order_do_not_match(comm):
     turned.Free()
 
 
+@pytest.mark.mpiexec("simulated ranks have no intercommunicators")
 def test_wrong_communicators(comm):
     raise_together(
         comm, TypeError, "intra-communicator", call=lambda: pencils.Pencil(SHAPE, "world")

@@ -31,6 +31,7 @@ def break_fftw(monkeypatch):
 
 
 @pytest.mark.parametrize("ranks", ["all", "last"])
+@pytest.mark.mpiexec("ranks of one process import the same library")
 def test_a_library_that_is_broken_is_not_used(comm, break_fftw, ranks):
     """Nor one that is broken on another rank."""
     if ranks == "all" or comm.rank == comm.size - 1:

@@ -73,6 +73,7 @@ def pools(topology):
 
 
 @pytest.mark.parametrize("decomp", [(0,), (0, 1)])
+@pytest.mark.mpiexec("measures the memory of one process")
 def test_a_plan_knows_how_much_memory_it_holds(comm, backend, decomp, monkeypatch):
     """NumPy tells what it allocates, pools of shared memory how much of them is in use."""
     monkeypatch.setattr(stages, "TOGETHER", 2**15)
@@ -162,6 +163,7 @@ def test_many_plans(comm):
     private.Free()
 
 
+@pytest.mark.mpiexec("measures the memory of one process")
 def test_a_call_with_a_field_to_fill_allocates_only_pieces(comm, backend, monkeypatch):
     monkeypatch.setattr(execute, "PIECE", 2**14)
     monkeypatch.setattr(stages, "TOGETHER", 2**15)

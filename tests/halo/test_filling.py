@@ -307,6 +307,7 @@ def test_many_under_way_and_waited_for_in_another_order(comm, method, route):
 
 @few_ways
 @routes
+@pytest.mark.mpiexec("receives the same ghosts several times at once, which MPI forbids")
 def test_the_same_fields_started_twice(comm, method, route):
     pen = Pencil(SHAPE, comm, decomp=(0, 1), periodic=True)
     fields = [pencils.zeros(pen, halo=2, shared=shared) for shared in (False, True)]

@@ -277,6 +277,7 @@ def test_a_plan_that_has_to_go_completes_what_is_under_way(comm):
     private.Free()
 
 
+@pytest.mark.mpiexec("measures the memory of one process")
 def test_thousands_of_fields_leak_nothing(comm):
     """Nor does it take longer and longer, and MPI has as many communicators and windows."""
     pen = Pencil((4, 4), comm, decomp=(0, 1), periodic=True)

@@ -146,6 +146,7 @@ class Watch:
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["in place", "packed"])
+@pytest.mark.mpiexec("receives the same ghosts several times at once, which MPI forbids")
 def test_requests_under_way_are_not_started_again(comm, monkeypatch, packed):
     """A field may be under way several times; MPI forbids to start what is active."""
     watch = Watch()

@@ -30,6 +30,7 @@ def peak(call):
 
 
 @pytest.mark.parametrize("reduce", [None, ReduceOp.SUM])
+@pytest.mark.mpiexec("measures the memory of one process")
 def test_two_points_of_a_field(comm, u, reduce):
     coords = ([0, 127], [5, 5], [0, 127])
 
@@ -46,6 +47,7 @@ def test_two_points_of_a_field(comm, u, reduce):
 
 
 @pytest.mark.parametrize("reduce", [None, ReduceOp.MAX])
+@pytest.mark.mpiexec("measures the memory of one process")
 def test_two_items_of_a_collection(comm, reduce):
     section = np.zeros(2**20)
     cuts = len(section) * np.arange(comm.size + 1)

@@ -372,6 +372,7 @@ def test_in_the_background(path, lab):
     assert lab.holds_all(pencils.load(path, pencil.with_(decomp=1)), arrays)
 
 
+@pytest.mark.mpiexec("patches what threads of one process call")
 def test_a_filter_that_fails_in_the_background(path, lab, monkeypatch):
     field = pencils.ones(pencils.Pencil((60, 5), lab.comm))
 

@@ -230,6 +230,7 @@ def test_closing_again_after_a_failure(stored, comm, lab, monkeypatch):
     assert pencils.verify(path) == ["u", "v"]
 
 
+@pytest.mark.mpiexec("counts the open files of one process")
 def test_after_an_error_the_file_is_let_go(stored):
     path, _ = stored
 

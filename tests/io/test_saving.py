@@ -87,6 +87,7 @@ def test_the_file_is_that_of_a_save_at_once(mpi_tmp_path, pencil, lab):
         assert lab.on_root(lambda: one.read_bytes() == other.read_bytes())
 
 
+@pytest.mark.mpiexec("patches what threads of one process call")
 def test_slabs_are_copied_too(comm, mpi_tmp_path, gate):
     for order in ((0, 1), (1, 0)):
         u = pencils.ones(pencils.Pencil((12, 5), comm, decomp=0, order=order), components=2)
@@ -98,6 +99,7 @@ def test_slabs_are_copied_too(comm, mpi_tmp_path, gate):
         gate.clear()
 
 
+@pytest.mark.mpiexec("patches what threads of one process call")
 def test_the_program_goes_on_meanwhile(path, pencil, gate, lab):
     u = pencils.ones(pencil)
     before = lab.on_root(path.read_bytes)
@@ -116,6 +118,7 @@ def test_the_program_goes_on_meanwhile(path, pencil, gate, lab):
     assert sorted(lab.on_root(os.listdir, path.parent)) == ["a.h5", "b.h5"]
 
 
+@pytest.mark.mpiexec("patches what threads of one process call")
 def test_waiting_twice_and_what_it_says_of_itself(path, pencil, gate):
     with pencils.save(path, {"u": pencils.ones(pencil)}, wait=False) as saving:
         assert saving.path == str(path)
@@ -130,6 +133,7 @@ def test_waiting_twice_and_what_it_says_of_itself(path, pencil, gate):
 
 @pytest.mark.parametrize("rank", [0, -1])
 @pytest.mark.parametrize("error", [OSError(28, "no space left"), MemoryError("too much")])
+@pytest.mark.mpiexec("patches what threads of one process call")
 def test_a_failure_on_one_rank(path, monkeypatch, rank, error, lab):
     # Every rank has a part of it.
     u = pencils.ones(pencils.Pencil((2 * lab.comm.size, 3), lab.comm))
@@ -145,6 +149,7 @@ def test_a_failure_on_one_rank(path, monkeypatch, rank, error, lab):
     assert lab.on_root(os.listdir, path.parent) == ["a.h5"]
 
 
+@pytest.mark.mpiexec("patches what threads of one process call")
 def test_a_sync_that_fails(path, pencil, monkeypatch, lab):
     def refuse(_handle):
         raise OSError(5, "disk on fire")
@@ -158,6 +163,7 @@ def test_a_sync_that_fails(path, pencil, monkeypatch, lab):
     assert greatest(path, pencil) == 7
 
 
+@pytest.mark.mpiexec("patches what threads of one process call")
 def test_what_nobody_waits_for_is_gone(path, pencil, gate, lab):
     gc.collect()
     before = threads_and_files()
@@ -252,6 +258,7 @@ def test_only_values(path, pencil):
     assert pencils.load(path, pencil)["dt"] == 0.5
 
 
+@pytest.mark.mpiexec("patches what threads of one process call")
 def test_no_thread_on_one_rank(comm, path, pencil, monkeypatch, lab):
     def refuse(*_args):
         msg = "can't start new thread"

@@ -10,7 +10,10 @@ import pencils
 from pencils import process
 from pencils.errors import ArgumentError
 
-pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+pytestmark = [
+    pytest.mark.parallel([1, 2, 3, 4, 6]),
+    pytest.mark.mpiexec("signals reach the main thread, which is no rank"),
+]
 
 CAUGHT = (signal.SIGTERM, signal.SIGUSR1)
 

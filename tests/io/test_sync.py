@@ -89,6 +89,7 @@ def test_every_rank_brings_what_it_has_written_to_the_disk(
     lab.on_root(check_renaming, record, mpi_tmp_path, "a.h5")
 
 
+@pytest.mark.mpiexec("patches what threads of one process call")
 def test_the_thread_of_a_save_does_not_leave_the_disk_to_others(lab, mpi_tmp_path, record):
     """Otherwise it is `wait` that waits for the disk."""
     u = pencils.ones(pencils.Pencil((12, 5), lab.comm))
