@@ -7,12 +7,9 @@ one and waits for its own, so that nothing runs at the same time: the same seed 
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn
@@ -411,25 +408,3 @@ class Scheduler:
             self.current = None
             process.exchange(outside)
             process.exchange_slots(None)
-
-
-def _core() -> int:
-    """Return the core that runs this thread now; other programs run on other ones."""
-    fields = Path("/proc/thread-self/stat").read_text().rpartition(")")[2].split()
-    return int(fields[36])
-
-
-@contextmanager
-def on_one_core() -> Iterator[None]:
-    """Keep threads that the block starts on one core: they run in turn, and change faster so."""
-    try:
-        cores = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, {_core()})
-    except (AttributeError, OSError, IndexError, ValueError):  # not on this system
-        yield
-        return
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            os.sched_setaffinity(0, cores)

@@ -24,6 +24,7 @@ from pencils.simulation.arguments import (
     positive,
 )
 from pencils.simulation.communicators import COMM_SELF, COMM_WORLD
+from pencils.simulation.cores import on_one_core
 from pencils.simulation.module import MODULE, names_replaced
 from pencils.simulation.report import advice, numbered, where
 from pencils.simulation.scheduler import (
@@ -33,7 +34,6 @@ from pencils.simulation.scheduler import (
     Fault,
     Rank,
     Scheduler,
-    on_one_core,
 )
 from pencils.simulation.world import World, activate, active, deactivate
 
