@@ -227,8 +227,10 @@ def reduce(
 def allreduce(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Call:  # noqa: ARG001
     """Reduce the buffers of all ranks on all."""
     op = _op(op)
-    mine = _contribution(sendbuf, recvbuf, op)
-    finish = partial(each.unpack_reduced, op=op, buffer=as_buffer(recvbuf, writes=True))
+    result = as_buffer(recvbuf, writes=True)
+    mine = result if is_in_place(sendbuf) else as_buffer(sendbuf)
+    op.check(mine)
+    finish = partial(each.unpack_reduced, op=op, buffer=result)
     return Call("", finish, mine.pack(), None, _same(op, mine))
 
 

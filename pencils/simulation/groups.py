@@ -65,8 +65,10 @@ class Group:
     ) -> list[int]:
         """Numbers in another group of some ranks of this one; by default of all."""
         other = GROUP_EMPTY if group is None else group
-        numbers = {rank: number for number, rank in enumerate(other._members)}
         members = self._members
+        if ranks is None and members == other._members:
+            return list(range(len(members)))
+        numbers = {rank: number for number, rank in enumerate(other._members)}
         if ranks is None:
             return [numbers.get(rank, UNDEFINED) for rank in members]
         return [numbers.get(members[rank], UNDEFINED) if rank >= 0 else rank for rank in ranks]
