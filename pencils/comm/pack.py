@@ -12,6 +12,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from itertools import accumulate
+from math import prod
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -76,7 +78,7 @@ class PackPlan:
         self.lead = lead
         self.dtype = dtype
         self.shapes = [(*lead, *(s.stop - s.start for s in block.key)) for block in blocks]
-        self.nbytes = [int(np.prod(shape)) * dtype.itemsize for shape in self.shapes]
+        self.nbytes = [prod(shape) * dtype.itemsize for shape in self.shapes]
         # In one buffer, each beginning at a cache line.
         *self.starts, self.packed = (LINE * offset for offset in self.offsets())
 
@@ -87,8 +89,7 @@ class PackPlan:
 
     def offsets(self, unit: int = LINE) -> list[int]:
         """Start of every block and the end of the last, as multiples of `unit` bytes."""
-        ends = np.cumsum([0, *(-(-nbytes // unit) for nbytes in self.nbytes)])
-        return [int(end) for end in ends]
+        return list(accumulate((-(-nbytes // unit) for nbytes in self.nbytes), initial=0))
 
     def window(self, buffer: Bytes, number: int, start: int) -> Array:
         """Bytes of block `number`, which begins at byte `start`, as an array of its shape."""

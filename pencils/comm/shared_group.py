@@ -92,13 +92,13 @@ class SharedMemoryGroup:
         """Allocate a table in the memory of the first rank. *Collective* over the group."""
         shape = self.comm.size, arrays, self._columns
         nbytes = prod(shape) * np.dtype(np.int64).itemsize
-        block = self.pool.allocate(nbytes if self.comm.rank == 0 else 0)
-        if block is None:
+        made = self.pool.allocate_common(nbytes)
+        if made is None:
             return None
-        peers, found = self.pool.peers(block), self.pool.find(block)
-        assert peers is not None
+        block, common = made
+        found = self.pool.find(block)
         assert found is not None
-        return AddressTable(peers[0].view(np.int64).reshape(shape), block, found[0])
+        return AddressTable(common.view(np.int64).reshape(shape), block, found[0])
 
 
 def find_group(
@@ -114,13 +114,13 @@ def find_group(
     here = [topology.on_node[member] for member in members]
     separate = np.array([(table[here] == mine).all()])
     node.Allreduce(MPI.IN_PLACE, separate, op=MPI.LAND)
-    groups = set(table[:, 0].tolist())
-    key = table[:, 0].tobytes()
+    first = table[:, 0]
+    key = first.tobytes()
     room = key in topology.groups or len(topology.groups) < MOST_GROUPS
-    if not separate[0] or len(groups) == 1 or not room:
+    if not separate[0] or not room or (first == first[0]).all():
         return node, topology.shared, topology.on_node
     if key not in topology.groups:
         comm = private_class()(node.Split(members[0], node.rank))
-        topology.groups[key] = comm, SharedPool(comm, len(groups))
+        topology.groups[key] = comm, SharedPool(comm, len(np.unique(first)))
     comm, pool = topology.groups[key]
     return comm, pool, {member: number for number, member in enumerate(members)}

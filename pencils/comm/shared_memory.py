@@ -28,8 +28,10 @@ from numpy.typing import NDArray
 from pencils.comm.memory import LINE, Bytes, address, aligned_empty, byte_range, fence, round_up
 from pencils.comm.mpi import MPI
 
-# The first window holds this many bytes per rank; every further one holds at least twice as many.
+# The first window holds this many bytes per rank, but no more than this for all ranks of the node
+# unless they need more; every further one holds at least twice as many.
 FIRST_WINDOW = 2**20
+MOST_AT_FIRST = 2**28
 PAGE = 4096
 SHARED_FOLDER = "/dev/shm"  # noqa: S108 - where Linux keeps files in memory
 
@@ -46,7 +48,6 @@ class SharedPool:
         self._node = node
         self._pools = pools
         self._windows: list[_Window] = []
-        self._peers: dict[int, tuple[memoryview, ...]] = {}
 
     def allocate(self, nbytes: int) -> Bytes | None:
         """Allocate `nbytes`, which may differ between ranks. *Collective* over the node.
@@ -60,32 +61,25 @@ class SharedPool:
         if number is None:
             return None
         window = self._windows[number]
-        here = np.array([window.take(size), nbytes], dtype=np.int64)
-        blocks = np.empty((self._node.size, 2), dtype=np.int64)
-        self._node.Allgather(here, blocks)
-        peers = tuple(
-            window.segments[rank][start : start + length]
-            for rank, (start, length) in enumerate(blocks.tolist())
-        )
+        start = window.take(size)
         # NumPy views of views keep this array alive: it is finalized after the last of them.
-        own = np.frombuffer(peers[self._node.rank], np.uint8)
-        key = address(own)
-        self._peers[key] = peers
-
-        def release(start: int) -> None:
-            del self._peers[key]
-            window.released.append((start, size))
-
-        weakref.finalize(own, release, int(here[0])).atexit = False
+        own = np.frombuffer(window.segment(self._node.rank)[start : start + nbytes], np.uint8)
+        weakref.finalize(own, window.released.append, (start, size)).atexit = False
         return own
 
-    def peers(self, array: NDArray[Any]) -> tuple[Bytes, ...] | None:
-        """Return the blocks of all ranks that were allocated with the one that `array` begins.
+    def allocate_common(self, nbytes: int) -> tuple[Bytes, Bytes] | None:
+        """Allocate `nbytes` that all ranks view, in the memory of the first one. *Collective*.
 
-        None if the array does not begin a shared block.
+        Returns a block of this rank, which all ranks have to keep as long as they use the common
+        memory, and that. None on every rank if there is no room.
         """
-        peers = self._peers.get(address(array))
-        return None if peers is None else tuple(np.frombuffer(p, np.uint8) for p in peers)
+        own = self.allocate(nbytes if self._node.rank == 0 else 0)
+        if own is None:
+            return None
+        place = np.array(self.find(own), dtype=np.int64)
+        self._node.Bcast(place)
+        window, start = place.tolist()
+        return own, np.frombuffer(self.memory(0, window)[start : start + nbytes], np.uint8)
 
     def find(self, array: NDArray[Any]) -> tuple[int, int] | None:
         """Find the window of an array, and the byte of this rank's segment where it begins.
@@ -100,7 +94,7 @@ class SharedPool:
 
     def memory(self, rank: int, window: int) -> memoryview:
         """Memory of a rank of the node in window number `window`."""
-        return self._windows[window].segments[rank]
+        return self._windows[window].segment(rank)
 
     @property
     def windows(self) -> int:
@@ -113,8 +107,10 @@ class SharedPool:
 
     def _add_window(self, size: int) -> int | None:
         largest = self._node.allreduce(size, op=MPI.MAX)
-        capacity = max(largest, FIRST_WINDOW << len(self._windows))
-        wanted = capacity * self._node.size * self._pools
+        sharers = self._node.size * self._pools
+        usual = min(FIRST_WINDOW, MOST_AT_FIRST // sharers) << len(self._windows)
+        capacity = round_up(max(largest, usual))
+        wanted = capacity * sharers
         room = _attempt(lambda: _has_room(wanted)) if self._node.rank == 0 else None
         room = self._node.bcast(room)
         memory = _map_together(self._node, capacity) if room else None
@@ -131,15 +127,17 @@ class _Window:
     """Memory of a node, of which every rank manages its own segment."""
 
     def __init__(self, memory: mmap, node: MPI.Intracomm, capacity: int) -> None:
-        step = _segment(capacity)
-        whole = memoryview(memory)
-        self.segments = [whole[rank * step : (rank + 1) * step] for rank in range(node.size)]
-        self.start = address(np.frombuffer(self.segments[node.rank], np.uint8))
+        self._memory = memoryview(memory)
+        self._step = _segment(capacity)
+        self.start = address(np.frombuffer(self.segment(node.rank), np.uint8))
         self.end = self.start + capacity
         self._whole = [(0, capacity)]
         self._gaps = list(self._whole)
         # A block may be released at any time, because Python then collects garbage.
         self.released: deque[tuple[int, int]] = deque()
+
+    def segment(self, rank: int) -> memoryview:
+        return self._memory[rank * self._step : (rank + 1) * self._step]
 
     @property
     def idle(self) -> bool:

@@ -145,8 +145,9 @@ class Topology:
         """Rank on this node of every rank that is on it. *Collective* the first time."""
         # No cached_property: before Python 3.12 it holds a lock, which all simulated ranks share.
         if self._on_node is None:
-            ranks: list[int] = self.node.allgather(self.rank)
-            self._on_node = {rank: number for number, rank in enumerate(ranks)}
+            ranks = np.empty(self.node.size, dtype=np.int64)
+            self.node.Allgather(np.array([self.rank]), ranks)
+            self._on_node = dict(zip(ranks.tolist(), range(len(ranks)), strict=True))
         return self._on_node
 
     @property

@@ -113,8 +113,6 @@ def _table_for(topology: Topology, axes: int) -> NDArray[np.int64] | None:
     if axes not in tables:
         shape = topology.comm.size, _STRIDES + axes
         nbytes = prod(shape) * np.dtype(np.int64).itemsize
-        memory = topology.shared.allocate(nbytes if topology.rank == 0 else 0)
-        peers = () if memory is None else topology.shared.peers(memory)
-        # The memory of this rank is held, too: that of all ranks is in use as long as it lives.
-        tables[axes] = memory, peers[0].view(np.int64).reshape(shape) if peers else None
+        own, common = topology.shared.allocate_common(nbytes) or (None, None)
+        tables[axes] = own, None if common is None else common.view(np.int64).reshape(shape)
     return tables[axes][1]

@@ -7,6 +7,7 @@ an *owner*, the rank that holds it, and a number among the rows of its owner.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise, product
 from math import gcd
 from typing import Any, NamedTuple
@@ -167,9 +168,14 @@ def locate_replicas(layout: Layout, coords: Sequence[Ints]) -> tuple[Ints, Ints]
 
 def _cuts(split: Split) -> Ints:
     """Return where the blocks along a dimension begin, and where the last one ends."""
+    return np.array(_cut_tuple(split))
+
+
+@lru_cache(maxsize=64)
+def _cut_tuple(split: Split) -> tuple[int, ...]:
     if split.replicated:
-        return np.array([0, split.points])
-    return np.array([*(split.bounds(part)[0] for part in range(split.parts)), split.points])
+        return 0, split.points
+    return (*(split.bounds(part)[0] for part in range(split.parts)), split.points)
 
 
 class Block:

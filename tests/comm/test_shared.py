@@ -33,15 +33,27 @@ def test_peers_read_what_a_rank_writes(comm):
     pen = pencils.Pencil((7, 5), order=(1, 0))
     u = pencils.zeros(pen, shared=True, components=2, halo=1)
     u.fill(comm.rank)
-    comm.Barrier()
-    peers = pen.topology.shared.peers(u.padded.transpose(0, 2, 1))
-    comm.Barrier()
-    assert [np.unique(peer.view(float)).tolist() for peer in peers] == [
-        [rank] for rank in range(comm.size)
-    ]
-    assert [peer.nbytes for peer in peers] == [
-        8 * 2 * np.prod(np.add(pen.box(rank).shape, 2)) for rank in range(comm.size)
-    ]
+    shared = pen.topology.shared
+    places = comm.allgather((shared.find(u.padded), u.padded.nbytes))
+    for rank, ((window, start), nbytes) in enumerate(places):
+        assert nbytes == 8 * 2 * np.prod(np.add(pen.box(rank).shape, 2))
+        memory = shared.memory(rank, window)[start : start + nbytes]
+        assert np.unique(np.frombuffer(memory, float)).tolist() == [rank]
+
+
+def test_all_ranks_view_common_memory(pool, comm):
+    """What one rank writes to its part, the other ones read, wherever free memory begins."""
+    odd = [pool.allocate(100 * (comm.rank + 1)) for _ in range(3)]
+    for nbytes in (8 * comm.size, 8 * comm.size * 300_000):  # the second needs another window
+        own, common = pool.allocate_common(nbytes)
+        comm.Barrier()
+        common.view(np.int64)[comm.rank :: comm.size] = comm.rank
+        comm.Barrier()
+        assert common.nbytes == nbytes
+        assert common.view(np.int64)[: comm.size].tolist() == list(range(comm.size))
+        assert pool.find(own)[0] == pool.windows - 1
+        comm.Barrier()
+    assert len(odd) == 3
 
 
 def test_a_place_names_the_same_memory_on_all_ranks(pool, comm):

@@ -165,20 +165,21 @@ class _PreparedShared(PreparedMethod):
             return lambda: prepared.run(no_op)
         pairs = []
         for number, (recvs, target) in enumerate(method.plan.recvs_of(self._arrays[1])):
-            rows = table.rows[:, number].tolist()
+            senders = [self._group.ranks[peer] for peer in recvs.peers]
+            rows = table.rows[senders, number].tolist()
             for block, view in enumerate(recvs.views(target)):
                 if view.size:
                     start = self._starts[number][block]
-                    pairs.append((view, self._at_peer(recvs, block, start, rows)))
+                    pairs.append((view, self._at_peer(recvs, block, start, rows[block])))
         self._unpack = method.plan.unpack(pairs)
         self._seen, self._window = table.rows.tobytes(), table.window
         return self._unpack
 
-    def _at_peer(self, recvs: PackPlan, block: int, staged: int, rows: list[list[int]]) -> Array:
+    def _at_peer(self, recvs: PackPlan, block: int, staged: int, row: list[int]) -> Array:
         """View block number `block` at its sender; `staged` is its offset there if packed."""
         shape = recvs.shapes[block]
         topology, group, peer = self._method.plan.topology, self._group, recvs.peers[block]
-        state, window, offset, *strides = rows[group.ranks[peer]]
+        state, window, offset, *strides = row
         if state == STAGED:
             memory = group.pool.memory(group.ranks[peer], window)
             return array_at(memory, shape, recvs.dtype, offset + staged)
