@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from operator import sub
 
 from pencils.layout.integers import to_int
 
@@ -36,7 +37,7 @@ class Box:
     @property
     def shape(self) -> tuple[int, ...]:
         """Extent along every dimension."""
-        return tuple(stop - start for start, stop in zip(self.start, self.stop, strict=True))
+        return tuple(map(sub, self.stop, self.start))
 
     @property
     def volume(self) -> int:
@@ -60,17 +61,15 @@ class Box:
     def grow(self, widths: Sequence[tuple[int, int]]) -> Box:
         """Widen by ``(lo, hi)`` along every dimension."""
         return Box(
-            tuple(i - lo for i, (lo, _) in zip(self.start, widths, strict=True)),
-            tuple(i + hi for i, (_, hi) in zip(self.stop, widths, strict=True)),
+            tuple([i - lo for i, (lo, _) in zip(self.start, widths, strict=True)]),
+            tuple([i + hi for i, (_, hi) in zip(self.stop, widths, strict=True)]),
         )
 
     def slices(self, origin: Sequence[int] | None = None) -> tuple[slice, ...]:
         """Index an array whose first element has the global index `origin` (default: zero)."""
         if origin is None:
             return tuple(map(slice, self.start, self.stop))
-        return tuple(
-            slice(lo - o, hi - o) for lo, hi, o in zip(self.start, self.stop, origin, strict=True)
-        )
+        return tuple(map(slice, map(sub, self.start, origin), map(sub, self.stop, origin)))
 
     def without(self, inner: Box) -> Iterator[Box]:
         """Yield disjoint boxes, none of them empty, that hold the indices outside `inner`.

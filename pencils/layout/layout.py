@@ -32,13 +32,19 @@ class ProcessGrid:
     @property
     def strides(self) -> tuple[int, ...]:
         """Step in rank from one coordinate to the next, along every axis."""
-        return tuple(prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
+        steps, step = [], 1
+        for extent in reversed(self.shape):
+            steps.append(step)
+            step *= extent
+        return tuple(reversed(steps))
 
     def coords(self, rank: int) -> tuple[int, ...]:
         """Coordinates of a rank."""
-        return tuple(
-            rank // stride % extent for stride, extent in zip(self.strides, self.shape, strict=True)
-        )
+        found = []
+        for extent in reversed(self.shape):
+            rank, coord = divmod(rank, extent)
+            found.append(coord)
+        return tuple(reversed(found))
 
     def rank(self, coords: Sequence[int]) -> int:
         """Rank at the given coordinates."""
@@ -137,7 +143,8 @@ class Layout:
         bounds = [
             split.bounds(part) for split, part in zip(self.splits, self.parts(rank), strict=True)
         ]
-        return Box(tuple(lo for lo, _ in bounds), tuple(hi for _, hi in bounds))
+        start, stop = zip(*bounds, strict=True)
+        return Box(start, stop)
 
     def extent(self, rank: int) -> Extent:
         """Return the layout and the own block of `rank`, with their shapes."""

@@ -128,7 +128,7 @@ class Split:
 
     def bounds(self, part: int) -> tuple[int, int]:
         """First index of block `part` and the one after its last."""
-        if self.rule == "replicated":
+        if self.parts == 1 or self.rule == "replicated":
             return 0, self.points
         return self._cut(part), self._cut(part + 1)
 

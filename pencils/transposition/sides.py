@@ -167,16 +167,18 @@ def _message_blocks(
             start = tuple(there[dim].start for dim in order)
             yield MessageBlock(peer, tuple(here[dim] for dim in order), start, chunk)
 
-    leaving, arriving = redistribution(source.layout, target.layout, source.rank, target.rank)
+    here, there = source.layout, target.layout
+    left, arrived = source.box, target.box
+    leaving, arriving = redistribution(here, there, source.rank, target.rank)
     sends = [
         block
         for _, dest, box in leaving
-        for block in cut(box, source.box, target.layout.box(dest), target.peer(dest))
+        for block in cut(box, left, there.box(dest), target.peer(dest))
     ]
     recvs = [
         block
         for origin, _, box in arriving
-        for block in cut(box, target.box, source.layout.box(origin), source.peer(origin))
+        for block in cut(box, arrived, here.box(origin), source.peer(origin))
     ]
     return sends, recvs
 
