@@ -259,7 +259,7 @@ def test_the_method_that_was_asked_for_is_in_use(comm, method):
 
 @ways
 def test_a_plan_tells_in_how_many_chunks_it_works(comm, method):
-    rows = Pencil((12, 12), comm, decomp=0)
+    rows = Pencil((4 * comm.size, 4 * comm.size), comm, decomp=0)
     nbytes = max(prod(rows.box(rank).shape) for rank in range(comm.size)) * 8
     columns = rows.with_(decomp=1)
     with Transposition(rows, columns, method=method, max_buffer_bytes=nbytes) as plan:

@@ -259,7 +259,7 @@ def test_a_list_of_indices_is_as_good_as_an_array(comm):
 
 @pytest.mark.parametrize("dtype", ["i1", "u1", ">i4", "u8"])
 def test_lists_may_have_any_integer_type(comm, dtype):
-    shuffled = np.random.default_rng(7).permutation(10 * comm.size)
+    shuffled = np.random.default_rng(7).permutation(60)
     cut = [part.astype(dtype) for part in np.array_split(shuffled, comm.size)]
     parts = lists(cut, one_to_one=False)
     u = spread(Pencil(shuffled.shape, comm), numbered(shuffled.shape, "f8"))

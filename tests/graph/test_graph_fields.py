@@ -118,7 +118,7 @@ def test_singletons(comm):
 
 def test_several_fields_in_one_message(comm):
     """Stacked they are one field with components."""
-    pen = pencils.Pencil((8, 6), comm, decomp=0, periodic=True)
+    pen = pencils.Pencil((max(8, comm.size), 6), comm, decomp=0, periodic=True)
     x, y = (graph.make_placeholder(name, pen.local_shape) for name in "xy")
     both = graph.halo_exchange(np.stack([x, y]), pen, 1)
     apart = [graph.halo_exchange(node, pen, 1) for node in (x, y)]
@@ -179,7 +179,7 @@ def stencil(u):
 
 
 def test_one_message_to_each_neighbour(comm):
-    pen = pencils.Pencil((12, 12), comm, periodic=True)
+    pen = pencils.Pencil((max(12, comm.size), 12), comm, periodic=True)
     x = graph.make_placeholder("x", pen.local_shape)
     partition = graph.find_distributed_partition(comm, {"p": graph.halo_exchange(x, pen, 1)})
     peers = [message.dest_rank for message in partition.numbers if message.src_rank == comm.rank]

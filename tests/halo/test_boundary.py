@@ -448,8 +448,9 @@ def test_read_only_fields(comm):
 
 def test_lopsided_halos(comm):
     """Thin blocks see too little towards the inside, unless the halo is wide there, too."""
-    pencil = pencils.Pencil((12,), comm, splits=[0, *range(1, comm.size), 12])
-    a = numbered((12,))
+    points = comm.size + 9
+    pencil = pencils.Pencil((points,), comm, splits=[0, *range(1, comm.size), points])
+    a = numbered((points,))
     wide = exchanged(pencil, a, halo=3)
     wide.fill_boundary("reflect")
     assert everywhere(comm, equal(wide, numpy_pad(wide, a, "reflect")))

@@ -84,7 +84,7 @@ def test_programs_for_any_periodicity_need_not_ask(comm):
 
 
 def test_what_is_there_is_filled(comm):
-    pencil = pencils.Pencil((6, 5, 4), comm, decomp=0, periodic=(True, False, False))
+    pencil = pencils.Pencil((comm.size, 5, 4), comm, decomp=0, periodic=(True, False, False))
     u = pencils.zeros(pencil, halo=[(1, 1), (1, 0), (0, 0)])
     u.fill_boundary("constant", value=3)
     assert everywhere(comm, (u.padded[:, 0] == 3).all() and not u.padded[:, 1:].any())
