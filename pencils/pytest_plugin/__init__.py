@@ -53,11 +53,12 @@ the same on all ranks. Drawn values are copied for each rank.
 **Outcomes.** A test fails once: with the error of the lowest rank that has raised one, and a note
 which rank that was, where the others were, and the seed. If ranks wait for each other, the test
 fails with a `DeadlockError` and the place where each rank waits. A test also fails if it leaves
-messages that were not received or requests that
-nothing can complete. If a test fails in a way that
-its ranks do not end together, the next test gets new ranks, and fixtures of modules and sessions
-are made again.
+messages that were not received or requests that nothing can complete. If a test fails in a way
+that its ranks do not end together, the next test gets new ranks, and fixtures of modules and
+sessions are made again.
 
 What simulated ranks cannot show is described in `pencils.simulate`: run the tests with mpiexec,
 too, on one number of ranks.
 """
+
+from __future__ import annotations

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pencils.simulation.attributes import Attributes
-from pencils.simulation.collective_calls import Collectives
-from pencils.simulation.collectives import Call, Collective, Slot
+from pencils.simulation.collectives.calls import Collectives
+from pencils.simulation.collectives.division import divide, duplicate, of_group
+from pencils.simulation.collectives.grids import adjacent, cart, distributed, graph
+from pencils.simulation.collectives.slots import Call, Collective, Slot
 from pencils.simulation.constants import (
     COMM_TYPE_SHARED,
     CONGRUENT,
@@ -16,13 +18,11 @@ from pencils.simulation.constants import (
     UNDEFINED,
     UNEQUAL,
 )
-from pencils.simulation.division import divide, duplicate, of_group
 from pencils.simulation.exceptions import ERR_COMM, MPIError
-from pencils.simulation.grids import adjacent, cart, distributed, graph
 from pencils.simulation.groups import Group
 from pencils.simulation.handles import ERRORS_ARE_FATAL, Errhandler, Info
-from pencils.simulation.point_to_point import PointToPoint
-from pencils.simulation.requests import Request
+from pencils.simulation.messages.point_to_point import PointToPoint
+from pencils.simulation.messages.requests import Request
 from pencils.simulation.world import active
 
 if TYPE_CHECKING:

@@ -15,11 +15,9 @@ from types import ModuleType
 from typing import Any
 
 from pencils.errors import UsageError
-from pencils.simulation import buffers, constants, datatypes, exceptions, memory
+from pencils.simulation import constants, exceptions
 from pencils.simulation.absent import absent_names, add_absent_methods
 from pencils.simulation.communicators import COMM_NULL, COMM_SELF, COMM_WORLD, Comm, Intracomm
-from pencils.simulation.datatypes import COMBINERS, Datatype, by_code, by_name
-from pencils.simulation.generalized import Grequest
 from pencils.simulation.groups import GROUP_EMPTY, GROUP_NULL, Group
 from pencils.simulation.handles import (
     ERRHANDLER_NULL,
@@ -31,12 +29,15 @@ from pencils.simulation.handles import (
     Errhandler,
     Info,
 )
-from pencils.simulation.matched import Message
-from pencils.simulation.operation import Status
-from pencils.simulation.operations import Op, by_operation
-from pencils.simulation.requests import Prequest, Request
+from pencils.simulation.messages.generalized import Grequest
+from pencils.simulation.messages.matched import Message
+from pencils.simulation.messages.operation import Status
+from pencils.simulation.messages.requests import Prequest, Request
 from pencils.simulation.topologies import Cartcomm, Distgraphcomm, Graphcomm, Topocomm
-from pencils.simulation.windows import WIN_NULL, Win
+from pencils.simulation.types import buffers, datatypes, memory
+from pencils.simulation.types.datatypes import COMBINERS, Datatype, by_code, by_name
+from pencils.simulation.types.operations import Op, by_operation
+from pencils.simulation.windows.windows import WIN_NULL, Win
 from pencils.simulation.world import World, active
 
 

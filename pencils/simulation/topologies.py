@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pencils.simulation import collectives as each
-from pencils.simulation.buffers import Buffer, as_buffer, as_parts, as_vector, as_wide
-from pencils.simulation.collective_calls import forms, objects
-from pencils.simulation.collectives import Call, Slot
+from pencils.simulation.collectives import slots as each
+from pencils.simulation.collectives.calls import forms, objects
+from pencils.simulation.collectives.grids import Edges, Grid, sub_grids
+from pencils.simulation.collectives.slots import Call, Slot
 from pencils.simulation.communicators import Comm, Intracomm
 from pencils.simulation.constants import CART, PROC_NULL
 from pencils.simulation.exceptions import ERR_ARG, MPIError
-from pencils.simulation.grids import Edges, Grid, sub_grids
+from pencils.simulation.types.buffers import Buffer, as_buffer, as_parts, as_vector, as_wide
 
 if TYPE_CHECKING:
     from pencils.simulation.world import Context

@@ -233,7 +233,7 @@ def test_periodic_boundary_points_are_owned_or_wrapped(comm):
 
 
 def test_unequal_ghosts_of_the_old_version_are_as_wide_as_all_have_them(comm):
-    """Rank r has r + 1 ghosts below, at most 8, and 2 above: 2 and 2 are what inner blocks share."""
+    """Rank r has r + 1 ghosts below, at most 8, and 2 above; inner blocks share 2 and 2."""
     size, rank = 8 * comm.size, comm.rank
     lo, hi = min(rank + 1, 8) * (rank > 0), 2 * (rank < comm.size - 1)
     start, stop = 8 * rank, 8 * rank + 8

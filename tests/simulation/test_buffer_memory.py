@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from pencils.simulation import exceptions, memory
+from pencils.simulation import exceptions
 from pencils.simulation.exceptions import ERR_TRUNCATE, ERR_TYPE, SUCCESS, MPIError
+from pencils.simulation.types import memory
 
 CALLS = {
     "empty": lambda b: (len(b()), b().address, b().nbytes, bool(b()), b().readonly),

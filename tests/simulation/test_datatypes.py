@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from mpi4py import MPI
 
-from pencils.simulation import datatypes
-from pencils.simulation.buffers import as_buffer
-from pencils.simulation.datatypes import Datatype
-from pencils.simulation.derived import live
 from pencils.simulation.exceptions import MPIError
-from pencils.simulation.memory import buffer
+from pencils.simulation.types import datatypes
+from pencils.simulation.types.buffers import as_buffer
+from pencils.simulation.types.datatypes import Datatype
+from pencils.simulation.types.derived import live
+from pencils.simulation.types.memory import buffer
 
 MIDDLE = 1 << 16  # bytes before and after the address at which tests use datatypes
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from pencils.simulation import buffers, datatypes, memory
-from pencils.simulation.buffers import as_buffer, as_parts, as_vector, as_wide
 from pencils.simulation.exceptions import ERR_COUNT, ERR_TYPE, MPIError
+from pencils.simulation.types import buffers, datatypes, memory
+from pencils.simulation.types.buffers import as_buffer, as_parts, as_vector, as_wide
 
 DTYPES = [*"?bBhHiIlLqQefdgFDG", "S1", "U1"]
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from mpi4py import MPI
 
-from pencils.simulation import datatypes, operations
-from pencils.simulation.buffers import as_buffer
 from pencils.simulation.exceptions import ERR_OP, MPIError
-from pencils.simulation.operations import Op
+from pencils.simulation.types import datatypes, operations
+from pencils.simulation.types.buffers import as_buffer
+from pencils.simulation.types.operations import Op
 
 MPICH = "MPICH" in MPI.Get_library_version()
 NAMES = ["MAX", "MIN", "SUM", "PROD", "LAND", "LOR", "LXOR", "BAND", "BOR", "BXOR"]

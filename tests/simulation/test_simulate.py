@@ -27,7 +27,8 @@ from pencils.errors import (
     UsageError,
 )
 from pencils.process import PerProcess
-from pencils.simulation import Fault, Simulation, buffers, point, scheduler
+from pencils.simulation import Fault, Simulation, point, scheduler
+from pencils.simulation.types import buffers
 
 HERE = Path(__file__).name
 

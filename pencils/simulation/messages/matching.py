@@ -11,12 +11,12 @@ import numpy as np
 from pencils.errors import MismatchError, UsageError
 from pencils.simulation.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
 from pencils.simulation.exceptions import ERR_TRUNCATE, MPIError
-from pencils.simulation.operation import Operation, Status
+from pencils.simulation.messages.operation import Operation, Status
 from pencils.simulation.scheduler import Scheduler, Waiting
 
 if TYPE_CHECKING:
-    from pencils.simulation.buffers import Buffer
-    from pencils.simulation.memory import Bytes
+    from pencils.simulation.types.buffers import Buffer
+    from pencils.simulation.types.memory import Bytes
     from pencils.simulation.world import Context
 
 # Without a seed, sends of at most this many bytes complete before they are received.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pencils.simulation.datatypes import Datatype
+from pencils.simulation.types.datatypes import Datatype
 
 
 def offset_of(displ: int, nbytes: int, datatype: Datatype) -> int:

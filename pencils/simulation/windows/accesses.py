@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from pencils.simulation.buffers import Buffer
-    from pencils.simulation.memory import Bytes
-    from pencils.simulation.typemaps import Ints
+    from pencils.simulation.types.buffers import Buffer
+    from pencils.simulation.types.memory import Bytes
+    from pencils.simulation.types.typemaps import Ints
 
 READ, WRITE, UPDATE = "read", "write", "update"
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pencils.simulation.buffers import as_buffer
-from pencils.simulation.collectives import pickled
+from pencils.simulation.collectives.slots import pickled
 from pencils.simulation.constants import ANY_SOURCE, ANY_TAG, LARGEST_TAG, PROC_NULL
 from pencils.simulation.exceptions import ERR_BUFFER, ERR_RANK, ERR_TAG, MPIError
-from pencils.simulation.matched import Message, loaded
-from pencils.simulation.messages import (
+from pencils.simulation.messages.matched import Message, loaded
+from pencils.simulation.messages.matching import (
     BUFFERED,
     READY,
     STANDARD,
@@ -20,12 +19,13 @@ from pencils.simulation.messages import (
     Sending,
     mailbox_of,
 )
-from pencils.simulation.operation import Status
-from pencils.simulation.requests import Prequest, Request
+from pencils.simulation.messages.operation import Status
+from pencils.simulation.messages.requests import Prequest, Request
 from pencils.simulation.scheduler import Waiting
+from pencils.simulation.types.buffers import as_buffer
 
 if TYPE_CHECKING:
-    from pencils.simulation.buffers import Buffer
+    from pencils.simulation.types.buffers import Buffer
     from pencils.simulation.world import Context
 
 

@@ -15,14 +15,14 @@ import numpy as np
 
 from pencils.errors import MismatchError
 from pencils.simulation.exceptions import ERR_REQUEST, MPIError
-from pencils.simulation.operation import Operation, Status
+from pencils.simulation.messages.operation import Operation, Status
 from pencils.simulation.report import numbered, place
 from pencils.simulation.scheduler import Waiting
 
 if TYPE_CHECKING:
-    from pencils.simulation.buffers import Buffer
-    from pencils.simulation.memory import Bytes
-    from pencils.simulation.operations import Op
+    from pencils.simulation.types.buffers import Buffer
+    from pencils.simulation.types.memory import Bytes
+    from pencils.simulation.types.operations import Op
     from pencils.simulation.world import Context
 
 EARLY = 0.5  # with a seed, probability that no rank waits longer than its data require

@@ -7,8 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from pencils.simulation.attributes import Attributes
-from pencils.simulation.buffers import as_buffer, is_bottom
-from pencils.simulation.collectives import Call, Collective, Slot, nothing
+from pencils.simulation.collectives.slots import Call, Collective, Slot, nothing
 from pencils.simulation.communicators import COMM_SELF, Comm
 from pencils.simulation.constants import (
     PROC_NULL,
@@ -23,8 +22,6 @@ from pencils.simulation.constants import (
     WIN_SIZE,
     WIN_UNIFIED,
 )
-from pencils.simulation.datatypes import BYTE
-from pencils.simulation.epochs import Region, Window, allocate
 from pencils.simulation.exceptions import (
     ERR_DISP,
     ERR_RMA_ATTACH,
@@ -36,11 +33,14 @@ from pencils.simulation.exceptions import (
 )
 from pencils.simulation.groups import Group
 from pencils.simulation.handles import ERRORS_ARE_FATAL, INFO_NULL, Errhandler, Info
-from pencils.simulation.one_sided import OneSided
-from pencils.simulation.synchronization import Synchronization
+from pencils.simulation.types.buffers import as_buffer, is_bottom
+from pencils.simulation.types.datatypes import BYTE
+from pencils.simulation.windows.epochs import Region, Window, allocate
+from pencils.simulation.windows.one_sided import OneSided
+from pencils.simulation.windows.synchronization import Synchronization
 
 if TYPE_CHECKING:
-    from pencils.simulation.memory import buffer
+    from pencils.simulation.types.memory import buffer
     from pencils.simulation.world import Context
 
 

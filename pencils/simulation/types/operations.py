@@ -8,10 +8,10 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.simulation.buffers import Buffer, as_buffer
-from pencils.simulation.datatypes import Datatype, by_code, by_name
 from pencils.simulation.exceptions import ERR_OP, MPIError
-from pencils.simulation.memory import Bytes, address_of, buffer
+from pencils.simulation.types.buffers import Buffer, as_buffer
+from pencils.simulation.types.datatypes import Datatype, by_code, by_name
+from pencils.simulation.types.memory import Bytes, address_of, buffer
 
 Array = NDArray[Any]
 Function = Callable[[Any, Any], Any]

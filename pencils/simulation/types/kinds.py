@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pencils.simulation.exceptions import ERR_ARG, ERR_COUNT, ERR_TYPE, MPIError
-from pencils.simulation.typemaps import Ints, Signature, Typemap
+from pencils.simulation.types.typemaps import Ints, Signature, Typemap
 
 _numbers = itertools.count(1)
 

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pencils.simulation import collectives as each
-from pencils.simulation.buffers import (
+from pencils.simulation.collectives import slots as each
+from pencils.simulation.collectives.slots import Call, Caller, Collective
+from pencils.simulation.messages.requests import Prequest, Request
+from pencils.simulation.types.buffers import (
     Buffer,
     as_buffer,
     as_parts,
@@ -22,9 +24,7 @@ from pencils.simulation.buffers import (
     is_in_place,
     local,
 )
-from pencils.simulation.collectives import Call, Caller, Collective
-from pencils.simulation.operations import SUM, Op
-from pencils.simulation.requests import Prequest, Request
+from pencils.simulation.types.operations import SUM, Op
 
 if TYPE_CHECKING:
     from pencils.simulation.world import Context

@@ -7,8 +7,8 @@ from typing import Any, Self
 
 from pencils.simulation.constants import ANY_SOURCE, ANY_TAG
 from pencils.simulation.exceptions import ERR_REQUEST, MPIError
-from pencils.simulation.operation import Operation, Status
-from pencils.simulation.requests import Request
+from pencils.simulation.messages.operation import Operation, Status
+from pencils.simulation.messages.requests import Request
 from pencils.simulation.scheduler import Waiting
 from pencils.simulation.world import World, active
 

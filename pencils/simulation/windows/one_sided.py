@@ -8,10 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pencils.errors import MismatchError
-from pencils.simulation.accesses import Access
-from pencils.simulation.buffers import BOTTOM, Buffer, as_buffer, as_datatype, local
 from pencils.simulation.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
-from pencils.simulation.datatypes import Datatype
 from pencils.simulation.exceptions import (
     ERR_COUNT,
     ERR_OP,
@@ -19,16 +16,19 @@ from pencils.simulation.exceptions import (
     ERR_TYPE,
     MPIError,
 )
-from pencils.simulation.messages import same_types
-from pencils.simulation.operation import Operation, Status
-from pencils.simulation.operations import NO_OP, REPLACE, SUM, Op
-from pencils.simulation.requests import Request
+from pencils.simulation.messages.matching import same_types
+from pencils.simulation.messages.operation import Operation, Status
+from pencils.simulation.messages.requests import Request
 from pencils.simulation.scheduler import Waiting
+from pencils.simulation.types.buffers import BOTTOM, Buffer, as_buffer, as_datatype, local
+from pencils.simulation.types.datatypes import Datatype
+from pencils.simulation.types.operations import NO_OP, REPLACE, SUM, Op
+from pencils.simulation.windows.accesses import Access
 
 if TYPE_CHECKING:
-    from pencils.simulation.epochs import Window
-    from pencils.simulation.kinds import Kind
-    from pencils.simulation.memory import Bytes
+    from pencils.simulation.types.kinds import Kind
+    from pencils.simulation.types.memory import Bytes
+    from pencils.simulation.windows.epochs import Window
 
 Change = Callable[["Bytes", "Bytes"], "Bytes"]
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pencils.simulation.collectives import Call, Slot
+from pencils.simulation.collectives.slots import Call, Slot
 from pencils.simulation.constants import CART, DIST_GRAPH, GRAPH, PROC_NULL
 from pencils.simulation.exceptions import ERR_DIMS, MPIError
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from pencils.errors import UsageError
-from pencils.simulation.accesses import Access, OpenAccesses
 from pencils.simulation.constants import (
     LOCK_EXCLUSIVE,
     MODE_NOPRECEDE,
@@ -18,14 +17,15 @@ from pencils.simulation.constants import (
     WIN_FLAVOR_DYNAMIC,
 )
 from pencils.simulation.exceptions import ERR_DISP, ERR_RMA_RANGE, ERR_RMA_SYNC, MPIError
-from pencils.simulation.memory import address_of, buffer
 from pencils.simulation.scheduler import Waiting
+from pencils.simulation.types.memory import address_of, buffer
+from pencils.simulation.windows.accesses import Access, OpenAccesses
 from pencils.simulation.world import Context
 
 if TYPE_CHECKING:
-    from pencils.simulation.buffers import Buffer
-    from pencils.simulation.collectives import Slot
-    from pencils.simulation.memory import Bytes
+    from pencils.simulation.collectives.slots import Slot
+    from pencils.simulation.types.buffers import Buffer
+    from pencils.simulation.types.memory import Bytes
 
 _ALIGNMENT = 64
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pencils.simulation import typemaps
-from pencils.simulation.derived import (
+from pencils.simulation.types import typemaps
+from pencils.simulation.types.derived import (
     COMBINERS,
     ORDER_C,
     ORDER_F,
@@ -15,7 +15,7 @@ from pencils.simulation.derived import (
     by_name,
     live,
 )
-from pencils.simulation.kinds import Kind
+from pencils.simulation.types.kinds import Kind
 
 __all__ = [
     "COMBINERS",

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pencils.simulation.buffers import as_buffer
-from pencils.simulation.collectives import loads
+from pencils.simulation.collectives.slots import loads
 from pencils.simulation.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
 from pencils.simulation.exceptions import ERR_REQUEST, MPIError
-from pencils.simulation.messages import Receiving, Sending
-from pencils.simulation.operation import Status
-from pencils.simulation.requests import Request
+from pencils.simulation.messages.matching import Receiving, Sending
+from pencils.simulation.messages.operation import Status
+from pencils.simulation.messages.requests import Request
+from pencils.simulation.types.buffers import as_buffer
 from pencils.simulation.world import active
 
 if TYPE_CHECKING:
-    from pencils.simulation.buffers import Buffer
+    from pencils.simulation.types.buffers import Buffer
     from pencils.simulation.world import Context
 
 

@@ -12,18 +12,18 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from pencils.simulation.amounts import (
+from pencils.simulation.exceptions import ERR_COUNT, ERR_TRUNCATE, ERR_TYPE, MPIError
+from pencils.simulation.types.amounts import (
     counts_by_rank,
     inferred_count,
     integers,
     is_integral,
     offset_of,
 )
-from pencils.simulation.datatypes import BYTE, Datatype, by_code
-from pencils.simulation.exceptions import ERR_COUNT, ERR_TRUNCATE, ERR_TYPE, MPIError
-from pencils.simulation.kinds import Kind
-from pencils.simulation.memory import Bytes, contiguous_bytes, location, view
-from pencils.simulation.typemaps import Signature, Typemap
+from pencils.simulation.types.datatypes import BYTE, Datatype, by_code
+from pencils.simulation.types.kinds import Kind
+from pencils.simulation.types.memory import Bytes, contiguous_bytes, location, view
+from pencils.simulation.types.typemaps import Signature, Typemap
 
 _POISON: Final = 0xFF
 FOREIGN_ORDER: Final = ">" if sys.byteorder == "little" else "<"

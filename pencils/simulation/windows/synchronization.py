@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pencils.simulation.collectives import Call, Collective
+from pencils.simulation.collectives.slots import Call, Collective
 from pencils.simulation.constants import (
     LOCK_EXCLUSIVE,
     LOCK_SHARED,
@@ -18,8 +18,8 @@ from pencils.simulation.constants import (
 from pencils.simulation.exceptions import ERR_LOCKTYPE, ERR_RANK, MPIError
 
 if TYPE_CHECKING:
-    from pencils.simulation.epochs import Epochs, Window
     from pencils.simulation.groups import Group
+    from pencils.simulation.windows.epochs import Epochs, Window
 
 
 class Synchronization:

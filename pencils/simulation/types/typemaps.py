@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.simulation.memory import Bytes, view
+from pencils.simulation.types.memory import Bytes, view
 
 Ints = NDArray[np.int64]
 Axis = tuple[int, int, int]  # length, stride in memory, stride in the packed bytes

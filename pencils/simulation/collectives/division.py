@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pencils.simulation.collectives import Slot
+from pencils.simulation.collectives.slots import Slot
 from pencils.simulation.constants import UNDEFINED
 
 if TYPE_CHECKING:

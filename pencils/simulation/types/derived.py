@@ -9,9 +9,9 @@ from typing import Any, Final, Self
 import numpy as np
 
 from pencils.process import PerProcess
-from pencils.simulation import typemaps
 from pencils.simulation.exceptions import ERR_ARG, ERR_TYPE, MPIError
-from pencils.simulation.kinds import (
+from pencils.simulation.types import typemaps
+from pencils.simulation.types.kinds import (
     Described,
     Kind,
     checked_count,
@@ -19,8 +19,8 @@ from pencils.simulation.kinds import (
     checked_end,
     checked_integers,
 )
-from pencils.simulation.memory import buffer
-from pencils.simulation.typemaps import Typemap
+from pencils.simulation.types.memory import buffer
+from pencils.simulation.types.typemaps import Typemap
 
 ORDER_C: Final = 56
 ORDER_FORTRAN = ORDER_F = 57

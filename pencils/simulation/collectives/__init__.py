@@ -1,0 +1,5 @@
+"""Collectives of simulated ranks.
+
+Begin reading with `slots`: what ranks contribute, when they can continue, and what they get.
+`calls` has the methods that programs call; `division` and `grids` make communicators.
+"""
