@@ -197,6 +197,7 @@ def mapped():
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
+@pytest.mark.mpiexec("measures the memory of one process")
 def test_memory_goes_with_the_last_field_of_a_freed_communicator(comm):
     """The field lives longer than its communicator, again and again."""
     comm.Barrier()

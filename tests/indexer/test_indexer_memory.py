@@ -60,6 +60,7 @@ def test_two_items_of_a_collection(comm, reduce):
     assert everywhere(comm, peak(call) < FEW)
 
 
+@pytest.mark.mpiexec("measures the memory of one process")
 def test_two_objects_of_a_collection(comm):
     section = [None] * 2**20
     cuts = len(section) * np.arange(comm.size + 1)

@@ -123,6 +123,7 @@ def test_bug(): 1 / 0
     found = on_ranks(text, "-rs", ranks=5)
     found.assert_outcomes(passed=1, skipped=2, xfailed=1, deselected=3)
     found.stdout.fnmatch_lines(["*needs mpiexec: reads the clock"])
+    found.stdout.no_fnmatch_line("*of 5 raised this*")
 
 
 def test_failures_name_ranks_places_and_seed(on_ranks):
