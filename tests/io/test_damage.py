@@ -46,9 +46,10 @@ def flip(path, name, byte=17, bit=3):
         raw.write(bytes([value ^ 1 << bit]))
 
 
-def test_a_disk_that_cannot_be_read(comm, mpi_tmp_path, pencil, lab, monkeypatch):
+def test_a_disk_that_cannot_be_read(comm, mpi_tmp_path, lab, monkeypatch):
     """Not even if zeros were written, which fresh memory may hold, too."""
     path = mpi_tmp_path / "zeros.h5"
+    pencil = pencils.Pencil((max(6, comm.size), 5, 4), comm)
     pencils.save(path, {"u": pencils.zeros(pencil)})
 
     def fail(*_):

@@ -249,8 +249,8 @@ def test_after_an_error_the_file_is_let_go(stored):
 
 
 def test_one_rank_without_memory(comm, mpi_tmp_path, lab, monkeypatch):
-    pencil, path = pencils.Pencil((8, 4), comm, decomp=0), mpi_tmp_path / "a.h5"
-    u = pencils.ones(pencil, halo=1)
+    path = mpi_tmp_path / "a.h5"
+    u = pencils.ones(pencils.Pencil((max(8, comm.size), 4), comm, decomp=0), halo=1)
     pencils.save(path, {"u": u})
     readers = [sys.modules[f"pencils.io.{name}"] for name in ("load", "readers", "open_file")]
 

@@ -224,6 +224,7 @@ def test_a_first_snapshot_that_failed_does_not_damage_the_next(lab, mpi_tmp_path
     assert stored(lab, path, "u").sum() == 20
 
 
+@pytest.mark.mpiexec("counts the open files of one process")
 def test_a_new_series_that_fails_keeps_no_deleted_file_open(lab, mpi_tmp_path, monkeypatch):
     path = mpi_tmp_path / "a.h5"
     u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
