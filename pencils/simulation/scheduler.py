@@ -10,6 +10,7 @@ import ctypes
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from random import Random
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn
@@ -343,7 +344,8 @@ class Scheduler:
         try:
             self._main.acquire()
         except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt
-            error.add_note("\n".join(self._where(self.ranks)))
+            with suppress(Exception):
+                error.add_note("\n".join(self._where(self.ranks)))
             self.failure = self.failure or error  # ranks stop at their next call of MPI
             while not self._main.acquire(timeout=INTERVAL):
                 self._interrupt_rank()
@@ -370,7 +372,11 @@ class Scheduler:
             status = RAISED
         rank.status = status if not self.ended else rank.status
         rank.waiting = None if not self.ended else rank.waiting
-        self._go_on()
+        try:
+            self._go_on()
+        except BaseException as error:  # noqa: BLE001 - raised again by `run`
+            self.failure = self.failure or error
+            self._main.release()
 
     def _go_on(self) -> None:
         """Run the next rank at the end of one; after the last, the thread that started them."""
