@@ -273,9 +273,11 @@ class Scheduler:
         """Resume the thread that runs the simulation: no rank is ready."""
         waiting = any(rank.status is WAITING for rank in self.ranks)
         if waiting and self.failure is None:
-            self.failure = self._deadlock("no rank can continue")
-            if self.alone:
-                raise self.failure
+            error = self._deadlock("no rank can continue")
+            if self.alone:  # the process continues
+                self.ranks[0].waiting, self.ranks[0].status = None, RUNNING
+                raise error
+            self.failure = error
         self._main.release()
 
     def _next(self, but: Rank | None = None) -> Rank | None:

@@ -4,7 +4,11 @@ import pytest
 from mpi4py import MPI
 
 from pencils import simulate
+from pencils.errors import DeadlockError
 from pencils.simulation import Simulation
+from pencils.simulation.module import MODULE
+from pencils.simulation.simulate import load
+from pencils.simulation.world import active, deactivate
 
 
 def barrier():
@@ -39,3 +43,17 @@ def test_an_error_while_ranks_are_described_ends_the_simulation(monkeypatch):
     monkeypatch.setattr(simulation.scheduler, "_where", where)
     with simulation.installed(), pytest.raises(ZeroDivisionError):
         simulation.run(lambda: MPI.COMM_WORLD.rank or barrier())
+
+
+# ---- without an MPI library ----
+
+
+def test_a_process_without_mpi_library_continues_after_a_deadlock():
+    load()
+    try:
+        for _ in range(2):
+            with pytest.raises(DeadlockError, match="no rank can continue"):
+                MODULE.COMM_WORLD.recv(source=0)
+            assert MODULE.COMM_WORLD.allreduce(3) == 3
+    finally:
+        deactivate(active())
