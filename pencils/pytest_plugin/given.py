@@ -16,6 +16,11 @@ def is_property(test: object) -> bool:
     return "hypothesis" in sys.modules and getattr(test, "is_hypothesis_test", False)
 
 
+def inner_of(test: Any) -> Any:
+    """Return the function that Hypothesis calls for each example, or the test."""
+    return test.hypothesis.inner_test if is_property(test) else test
+
+
 def run_property(
     test: Any, instance: object, kwargs: dict[str, object], values: RankValues, ranks: Ranks
 ) -> None:

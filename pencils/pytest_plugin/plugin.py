@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Generator
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from pencils.pytest_plugin import fixtures
-from pencils.pytest_plugin.given import is_property, run_property
+from pencils.pytest_plugin.given import inner_of, is_property, run_property
 from pencils.pytest_plugin.marks import runs_on
 from pencils.pytest_plugin.values import Ranks, RankValues, call_here, make_value
 
@@ -71,6 +72,7 @@ class SimulatedRanks:
         plain = fixturedef.func
         if _is_common(fixturedef):
             return (yield)
+        _refuse_asynchronous(plain, f"the fixture {fixturedef.argname}")
         fixturedef.func = self._for_all_ranks(plain, request.instance)  # type: ignore[misc]
         try:
             return (yield)
@@ -102,12 +104,13 @@ class SimulatedRanks:
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> bool:
         """Call the function of a test on all ranks."""
         __tracebackhide__ = True
+        test = pyfuncitem.obj
+        _refuse_asynchronous(inner_of(test), "the test")
         values = RankValues(self.ranks, lambda _: None)
         pyfuncitem.addfinalizer(values.finish)
         names = pyfuncitem._fixtureinfo.argnames  # noqa: SLF001 - as the hook of pytest does
         kwargs = {name: pyfuncitem.funcargs[name] for name in names}
         left = set(self.ranks.simulation.left(done=False))
-        test = pyfuncitem.obj
         if is_property(test):
             run_property(test, pyfuncitem.instance, kwargs, values, self.ranks)
         else:
@@ -128,6 +131,16 @@ def _is_common(fixturedef: pytest.FixtureDef[Any]) -> bool:
     """Whether a fixture has one value for all ranks: one of pytest itself, or a parameter."""
     of_pytest = fixturedef.func.__module__.startswith("_pytest.")
     return of_pytest and not fixturedef.argname.startswith("_xunit_setup")
+
+
+def _refuse_asynchronous(function: Callable[..., Any], name: str) -> None:
+    """Fail if a call of a function returns before its body has run."""
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        pytest.fail(
+            f"{name} is an async function, which does not run on simulated ranks; make it a plain "
+            "function that calls asyncio.run",
+            pytrace=False,
+        )
 
 
 def _choose_core() -> None:

@@ -220,6 +220,32 @@ def test_false(comm, values):
     found.stdout.fnmatch_lines(["*values=[[]0, 0, 0[]],*"])
 
 
+def test_async_functions_are_refused(on_ranks):
+    found = on_ranks(
+        """
+async def test_plain(): assert False
+
+async def test_generator(): yield
+
+@given(st.integers())
+async def test_property(number): assert False
+
+@pytest.fixture
+async def value(): return 1
+
+@pytest.fixture
+async def values(): yield 1
+
+def test_value(value): pass
+
+def test_values(values): pass
+"""
+    )
+    found.assert_outcomes(failed=3, errors=2)
+    found.stdout.fnmatch_lines(["*the fixture values is an async function, *asyncio.run*"])
+    found.stdout.fnmatch_lines(["*the test is an async function, *asyncio.run*"])
+
+
 def test_without_the_option_nothing_is_imported(pytester):
     pytester.makepyfile(
         """
