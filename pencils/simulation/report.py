@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 _HERE = str(Path(__file__).parent) + os.sep
 _LIBRARY = str(Path(__file__).parents[1]) + os.sep
 _THREADS = traceback.__file__.replace("traceback.py", "threading.py")
-_PLURALS = {"waits": "wait", "is ready": "are ready", "was killed": "were killed"}
+_PLURALS = {
+    "waits": "wait",
+    "is ready": "are ready",
+    "is running": "are running",
+    "was killed": "were killed",
+}
 # What a program can do, by what its ranks wait for.
 _ADVICE = {
     "collective": "All ranks of a communicator have to make the same collective calls in the same "

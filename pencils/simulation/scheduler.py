@@ -17,9 +17,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from pencils import process
 from pencils.errors import DeadlockError, StepLimitError, UsageError
+from pencils.simulation.polls import Polls
 
-# Unsuccessful tests one after the other, without any other call, after which no rank can continue.
-MOST_POLLS = 20_000
 # Calls of MPI that a rank may try after its simulation has failed; then its thread is left alone.
 MOST_ABANDONED = 100
 INTERVAL = 1  # seconds after which an interrupt also ends a rank that makes no calls of MPI
@@ -122,7 +121,7 @@ class Scheduler:
         self._most = max_steps
         self._where = where
         self._ready: list[Rank] = []
-        self._polls = 0
+        self._polls = Polls(size)
         self._main = threading.Lock()
         self._main.acquire()
 
@@ -173,10 +172,9 @@ class Scheduler:
         if fault is not None:
             self._inject(rank, fault, call)
         if progress:
-            self._polls = 0
+            self._polls.reset()
         if self.random is not None and self._ready:
-            self._ready.append(rank)
-            self._switch(rank)
+            self._offer(rank)
         return rank
 
     def wait(self, ready: Callable[[], bool], waiting: Waiting) -> None:
@@ -192,17 +190,19 @@ class Scheduler:
         """Let other ranks run after a test that was not successful."""
         rank = self.running(call)
         self._stop_if_failed(rank)
-        self._polls += 1
-        if self._polls > max(MOST_POLLS, 100 * self.size):
-            text = "no rank makes progress: ranks test again and again for what does not come"
+        if self._polls.add():
+            text = (
+                f"rank {rank.number} has called {call} in vain, and no rank makes progress: ranks "
+                f"have tested more than {self._polls.most()} times for what does not come"
+            )
+            self._polls.reset()
             self.fail(self._deadlock(text))
         if self._ready:
-            self._ready.append(rank)
-            self._switch(rank, other=True)
+            self._offer(rank, other=True)
 
     def note_progress(self) -> None:
         """Begin to count tests again: what a rank waits for may have come."""
-        self._polls = 0
+        self._polls.reset()
 
     def prompt(self) -> bool:
         """Whether a test of what is complete says so at once; the seed decides."""
@@ -254,6 +254,12 @@ class Scheduler:
         rank.status = KILLED
         rank.waiting = Waiting(call, lambda: "", tuple)
         self._switch(rank)
+
+    def _offer(self, rank: Rank, *, other: bool = False) -> None:
+        """Let a ready rank run instead of this one, which stays ready."""
+        rank.status = READY
+        self._ready.append(rank)
+        self._switch(rank, other=other)
 
     def _switch(self, rank: Rank, *, other: bool = False) -> None:
         """Run the next ready rank, until this one is chosen again. `other`: not this one."""

@@ -276,7 +276,9 @@ def test_a_buffer_that_changes_while_it_is_sent(count):
     assert "wait for it first, or send a copy" in text
 
 
-def test_a_program_that_tests_for_ever():
+def test_a_program_that_tests_for_ever(monkeypatch):
+    monkeypatch.setattr("pencils.simulation.polls.SECONDS", 0)
+
     def program():
         while MPI.COMM_WORLD.rank == 0 and not MPI.COMM_WORLD.iprobe():
             pass

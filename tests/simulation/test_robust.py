@@ -57,3 +57,32 @@ def test_a_process_without_mpi_library_continues_after_a_deadlock():
             assert MODULE.COMM_WORLD.allreduce(3) == 3
     finally:
         deactivate(active())
+
+
+# ---- loops of tests ----
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_loops_of_many_tests_that_end_by_themselves_are_no_deadlock(seed):
+    def main():
+        found = [MPI.COMM_WORLD.iprobe() for _ in range(15_000)]
+        barrier()
+        return any(found)
+
+    assert simulate(2, main, seed=seed) == [False, False]
+
+
+def test_ranks_that_test_for_ever_are_described(monkeypatch):
+    monkeypatch.setattr("pencils.simulation.polls.SECONDS", 0)
+
+    def main():
+        while not MPI.COMM_WORLD.iprobe():
+            pass
+
+    with pytest.raises(DeadlockError, match="no rank makes progress") as caught:
+        simulate(3, main)
+    text = str(caught.value)
+    assert "Iprobe" in text
+    assert "is running" in text
+    assert "are ready" in text
+    assert "ranks 0-2 is" not in text
