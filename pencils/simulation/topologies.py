@@ -22,37 +22,40 @@ if TYPE_CHECKING:
 # ---- collectives among neighbours: given is a list of parts, one for each target ----
 
 
-def _incoming(slot: Slot, number: int) -> list[Any]:
-    """Return what the sources of a rank have for it, None for PROC_NULL.
+def _incoming(slot: Slot, number: int) -> list[tuple[int, int] | None]:
+    """Return sources of a rank and which of their parts are for it; None for PROC_NULL.
 
     Parts for the same rank match in order; on a grid, those of opposite directions.
     """
     topology = slot.context.topology
     sources = topology.sources(number)
-    found: list[Any] = []
+    found: list[tuple[int, int] | None] = []
     for place, source in enumerate(sources):
         if source == PROC_NULL:
             found.append(None)
             continue
         if topology.kind == CART:
-            found.append(slot.given[source][place ^ 1])
+            found.append((source, place ^ 1))
             continue
         before = sources[:place].count(source)
         targets = topology.targets(source)
         places = [at for at, target in enumerate(targets) if target == number]
-        found.append(slot.given[source][places[before]])
+        found.append((source, places[before]))
     return found
 
 
 def _unpack(slot: Slot, number: int, *, parts: Sequence[Buffer]) -> None:
-    sources = slot.context.topology.sources(number)
-    for part, data, source in zip(parts, _incoming(slot, number), sources, strict=True):
-        if data is not None:
-            each.put(slot, part, data, source, number)
+    for part, incoming in zip(parts, _incoming(slot, number), strict=True):
+        if incoming is not None:
+            source, at = incoming
+            each.put(slot, part, slot.given[source][at], source, number, at)
 
 
 def _load(slot: Slot, number: int) -> list[Any]:
-    return [None if data is None else each.loads(data) for data in _incoming(slot, number)]
+    return [
+        None if place is None else each.loads(slot.given[place[0]][place[1]])
+        for place in _incoming(slot, number)
+    ]
 
 
 def _degrees(comm: Comm, context: Context) -> tuple[int, int]:
@@ -61,8 +64,9 @@ def _degrees(comm: Comm, context: Context) -> tuple[int, int]:
 
 
 def _to_all(comm: Comm, context: Context, send: Any, parts: list[Buffer]) -> Call:
-    given = [as_buffer(send).pack()] * _degrees(comm, context)[1]
-    return Call("", partial(_unpack, parts=parts), given)
+    mine = as_buffer(send)
+    given = [mine.pack()] * _degrees(comm, context)[1]
+    return Call("", partial(_unpack, parts=parts), given, sends=[mine])
 
 
 def neighbor_allgather(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any) -> Call:
@@ -78,7 +82,8 @@ def neighbor_allgatherv(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any
 
 
 def _exchange(sends: list[Buffer], recvs: list[Buffer]) -> Call:
-    return Call("", partial(_unpack, parts=recvs), [part.pack() for part in sends])
+    finish = partial(_unpack, parts=recvs)
+    return Call("", finish, [part.pack() for part in sends], sends=sends)
 
 
 def neighbor_alltoall(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any) -> Call:

@@ -87,7 +87,7 @@ def bcast(comm: Caller, context: Context, buf: Any, root: int = 0) -> Call:
     buffer = as_buffer(buf, writes=comm._me != root)
     same = (f"root={root}", f"{buffer.nbytes} bytes")
     if comm._me == root:
-        return Call("", each.nothing, buffer.pack(), (), same)
+        return Call("", each.nothing, buffer.pack(), (), same, [buffer])
     return Call("", partial(each.unpack_from, source=root, buffer=buffer), None, (root,), same)
 
 
@@ -97,17 +97,18 @@ def _to_root(
     send: Any,
     parts: Callable[[], list[Buffer]],
     root: int,
-    name: str = "",
 ) -> Call:
     _root(context, root)
     same = (f"root={root}",)
     if comm._me != root:
-        return Call(name, each.nothing, as_buffer(send).pack(), (), same)
+        mine = as_buffer(send)
+        return Call("", each.nothing, mine.pack(), (), same, [mine])
     found: list[Buffer | None] = list(parts())
     if is_in_place(send):
         found[root] = None
-        return Call(name, partial(each.unpack_each, parts=found), np.empty(0, np.uint8), None, same)
-    return Call(name, partial(each.unpack_each, parts=found), as_buffer(send).pack(), None, same)
+        return Call("", partial(each.unpack_each, parts=found), np.empty(0, np.uint8), None, same)
+    mine = as_buffer(send)
+    return Call("", partial(each.unpack_each, parts=found), mine.pack(), None, same, [mine])
 
 
 def gather(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, root: int = 0) -> Call:
@@ -131,8 +132,10 @@ def _from_root(
     if not (comm._me == root and is_in_place(recv)):
         buffer = as_buffer(recv, writes=True)
     finish = partial(each.unpack_mine, source=root, buffer=buffer)
-    given = [part.pack() for part in parts()] if comm._me == root else None
-    return Call("", finish, given, (root,), same)
+    if comm._me != root:
+        return Call("", finish, None, (root,), same)
+    sends = parts()
+    return Call("", finish, [part.pack() for part in sends], (root,), same, sends)
 
 
 def scatter(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, root: int = 0) -> Call:
@@ -148,31 +151,29 @@ def scatterv(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, root: i
 def allgather(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Call:
     """Collect equal parts of all ranks on all."""
     whole = as_whole(recvbuf, context.size, writes=True)
-    if is_in_place(sendbuf):
-        given = as_parts(recvbuf, context.size)[comm._me].pack()
-    else:
-        given = as_buffer(sendbuf).pack()
-    return Call("", partial(each.unpack_row, whole=whole), given)
+    own = is_in_place(sendbuf)
+    mine = as_parts(recvbuf, context.size)[comm._me] if own else as_buffer(sendbuf)
+    return Call("", partial(each.unpack_row, whole=whole), mine.pack(), sends=[mine])
 
 
 def allgatherv(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Call:
     """Collect parts of all ranks on all."""
     parts = as_vector(recvbuf, context.size, writes=True)
-    given = parts[comm._me].pack() if is_in_place(sendbuf) else as_buffer(sendbuf).pack()
-    return Call("", partial(each.unpack_each, parts=parts), given)
+    mine = parts[comm._me] if is_in_place(sendbuf) else as_buffer(sendbuf)
+    return Call("", partial(each.unpack_each, parts=parts), mine.pack(), sends=[mine])
 
 
 def alltoall(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Call:  # noqa: ARG001
     """Send equal parts to all ranks."""
     size = context.size
     whole = as_whole(recvbuf, size, writes=True)
-    given = (whole if is_in_place(sendbuf) else as_whole(sendbuf, size)).pack()
-    return Call("", partial(each.unpack_column, whole=whole), given)
+    mine = whole if is_in_place(sendbuf) else as_whole(sendbuf, size)
+    return Call("", partial(each.unpack_column, whole=whole), mine.pack(), sends=[mine])
 
 
 def _all_parts(parts: list[Buffer], sends: list[Buffer]) -> Call:
     finish = partial(each.unpack_all_mine, parts=parts)
-    return Call("", finish, [part.pack() for part in sends])
+    return Call("", finish, [part.pack() for part in sends], sends=sends)
 
 
 def alltoallv(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Call:  # noqa: ARG001

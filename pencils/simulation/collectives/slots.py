@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from pencils.errors import MismatchError
+from pencils.simulation.collectives.checks import Sent
 from pencils.simulation.exceptions import ERR_REQUEST, MPIError
 from pencils.simulation.messages.operation import Operation, Status
 from pencils.simulation.report import numbered, place
@@ -45,6 +46,7 @@ class Call(NamedTuple):
 
     `name` and `same` must be equal on all ranks. `needs`: the ranks whose contributions this rank
     waits for, None for all. `finish` writes the results of a complete slot and returns them.
+    `sends`: the buffers that were packed, to compare types: one for all ranks, or one for each.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Call(NamedTuple):
     contribution: Any = None
     needs: Iterable[int] | None = None
     same: tuple[Any, ...] = ()
+    sends: Sequence[Buffer] = ()
 
 
 class Slot:
@@ -62,6 +65,7 @@ class Slot:
         self.context = context
         self.number = number
         self.given: dict[int, Any] = {}  # contributions by rank
+        self.sent = Sent(context, f"collective {number} on {context.name}")
         self.shared: Any = None  # result that is computed once
         self.left = context.size  # ranks that have not completed it
         self.early = scheduler.random is None or scheduler.random.random() < EARLY
@@ -75,6 +79,7 @@ class Slot:
         """Add the contribution of a rank, and wake those that can continue with it."""
         self._check(number, call)
         self.given[number] = call.contribution
+        self.sent.add(number, call.name, call.sends)
         if len(self.given) == self.context.size:
             for other in self.given:
                 self.context.wake(other)
@@ -202,13 +207,13 @@ def unpack_each(slot: Slot, number: int, *, parts: Sequence[Buffer | None]) -> N
 def unpack_mine(slot: Slot, number: int, *, source: int, buffer: Buffer | None) -> None:
     """Write the part that one rank has contributed for this one."""
     if buffer is not None:
-        put(slot, buffer, slot.given[source][number], source, number)
+        put(slot, buffer, slot.given[source][number], source, number, number)
 
 
 def unpack_all_mine(slot: Slot, number: int, *, parts: Sequence[Buffer]) -> None:
     """Write the parts that all ranks have contributed for this one."""
     for source, part in enumerate(parts):
-        put(slot, part, slot.given[source][number], source, number)
+        put(slot, part, slot.given[source][number], source, number, number)
 
 
 def unpack_column(slot: Slot, number: int, *, whole: Buffer) -> None:
@@ -216,6 +221,7 @@ def unpack_column(slot: Slot, number: int, *, whole: Buffer) -> None:
     table = slot.once(lambda: _table(slot))
     if table is None or table.shape[0] * table.shape[2] != whole.nbytes:
         _fail_sizes(slot, number)
+    slot.sent.check_all(whole, number)
     whole.unpack(np.ascontiguousarray(table[:, number]).reshape(-1))
 
 
@@ -231,6 +237,7 @@ def unpack_row(slot: Slot, number: int, *, whole: Buffer) -> None:
     row = slot.once(lambda: _row(slot))
     if row is None or len(row) != whole.nbytes:
         _fail_sizes(slot, number)
+    slot.sent.check_all(whole, number)
     whole.unpack(row)
 
 
@@ -239,8 +246,8 @@ def _row(slot: Slot) -> Any:
     return None if len({len(part) for part in parts}) > 1 else np.concatenate(parts)
 
 
-def put(slot: Slot, part: Buffer, data: Bytes, source: int, number: int) -> None:
-    """Write the data of a rank; collectives need exactly as many bytes as were sent."""
+def put(slot: Slot, part: Buffer, data: Bytes, source: int, number: int, at: int = 0) -> None:
+    """Write the data of a rank, its part `at`; as many bytes are needed as were sent."""
     if len(data) != part.nbytes:
         scheduler = slot.context.world.scheduler
         scheduler.fail(
@@ -251,6 +258,7 @@ def put(slot: Slot, part: Buffer, data: Bytes, source: int, number: int) -> None
                 scheduler.seed,
             )
         )
+    slot.sent.check(part, source, number, at)
     part.unpack(data)
 
 
