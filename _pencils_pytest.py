@@ -6,6 +6,9 @@ pencils starts MPI. For what the options do see `pencils.pytest_plugin`.
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+
 import pytest
 
 MARKERS = (
@@ -17,24 +20,45 @@ MARKERS = (
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options."""
     group = parser.getgroup("pencils", "simulated ranks of MPI (pencils)")
+    with contextlib.suppress(ValueError, argparse.ArgumentError):  # another plugin has an option
+        _add_options(group)
+
+
+def _add_options(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--simulate",
+        dest="pencils_simulate",
         type=int,
         metavar="N",
         help="run the tests that are marked `parallel` for N ranks on N simulated ranks",
     )
     group.addoption(
         "--simulate-seed",
+        dest="pencils_simulate_seed",
         type=int,
         metavar="S",
         help="number of the schedule; by default ranks run in turn",
     )
     group.addoption(
         "--simulate-nodes",
+        dest="pencils_simulate_nodes",
         type=int,
         default=1,
         metavar="K",
         help="number of nodes over which the simulated ranks are distributed (default: 1)",
+    )
+    group.addoption(
+        "--simulate-max-steps",
+        dest="pencils_simulate_max_steps",
+        type=int,
+        metavar="N",
+        help="fail a test or a fixture whose ranks make more than N calls of MPI together",
+    )
+    group.addoption(
+        "--simulate-no-strict",
+        dest="pencils_simulate_strict",
+        action="store_false",
+        help="omit the checks of buffers, requests and messages that MPI libraries do not make",
     )
 
 
@@ -42,11 +66,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Replace the names of MPI before any test module or conftest.py is imported."""
     options = early_config.known_args_namespace
-    if options.simulate is None:
+    size = getattr(options, "pencils_simulate", None)
+    if size is None:
         return
     from pencils.pytest_plugin.plugin import SimulatedRanks
 
-    plugin = SimulatedRanks(options.simulate, options.simulate_seed, options.simulate_nodes)
+    plugin = SimulatedRanks(
+        size,
+        seed=options.pencils_simulate_seed,
+        nodes=options.pencils_simulate_nodes,
+        max_steps=options.pencils_simulate_max_steps,
+        strict=options.pencils_simulate_strict,
+    )
     early_config.pluginmanager.register(plugin, "pencils-simulated-ranks")
 
 

@@ -215,7 +215,7 @@ STDERR = pytest.StashKey[int]()  # a file descriptor that pytest does not captur
 def pytest_configure(config):
     """Apply the options; on ranks other than 0, hide the report."""
     tiers.ALL = config.getoption("all")
-    tiers.SEED = config.getoption("simulate_seed", None) or 0
+    tiers.SEED = config.getoption("pencils_simulate_seed", None) or 0
     choose_examples()
     config.stash[STDERR] = os.dup(sys.__stderr__.fileno())
     if PROCESSES > 1:

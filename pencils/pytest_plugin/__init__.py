@@ -22,14 +22,23 @@ and run without mpiexec, on any number of ranks::
     pytest --simulate 4 --numprocesses 2       # the tests distributed by pytest-xdist
     pytest --simulate 4 --simulate-seed 7      # ranks run in another order; the same one each time
     pytest --simulate 4 --simulate-nodes 2     # two ranks on each of two nodes
+    pytest --simulate 4 --simulate-max-steps 1000000   # a test that never ends fails
+    pytest --simulate 4 --simulate-no-strict   # without checks that MPI libraries do not make
+
+If another plugin, loaded before, has an option of one of these names, there are no simulated ranks.
+If a ``conftest.py`` or a plugin that is loaded later has one, pytest reports a "conflicting option
+string": run it as ``pytest -p no:pencils``, or rename that option.
 
 **Which tests run.** Those marked ``parallel`` without a number, for this number of ranks
 (``parallel(4)``), or for several numbers of which this is one or which are all smaller: a test for
 ``parallel([2, 3, 4])`` does not depend on the number, and runs on 16 ranks, too. All other tests
 are deselected; they run in plain ``pytest``. Tests marked ``mpiexec("reason")`` are skipped: they
-need processes. Methods of `unittest.TestCase` are deselected, too.
+need processes. Methods of `unittest.TestCase` are deselected, too. Async functions of tests and
+fixtures fail: call ``asyncio.run`` in a plain function. Plain ``pytest`` runs all tests, on one
+process: if a test for ``parallel(4)`` cannot pass there, deselect such tests, ``pytest -m "not
+parallel"``.
 
-**What a test sees.** The names of ``mpi4py.MPI`` are replaced before the first ``conftest.py`` is
+**What is replaced.** The names of ``mpi4py.MPI`` are replaced before the first ``conftest.py`` is
 imported: while modules are imported and tests are collected, ``MPI.COMM_WORLD`` is that of rank 0
 of N, on which nothing collective can be called. The function of the test and those of all its
 fixtures run on all ranks; each rank has its own value of every fixture, of any scope, and its own
@@ -40,7 +49,7 @@ has its own
   ``unittest.mock`` or ``pytest.MonkeyPatch()``, which patch for all ranks,
 - ``capsys``: what this rank prints,
 - ``caplog``: what this rank logs (levels belong to all ranks),
-- ``tmp_path``: another folder for each rank,
+- ``tmp_path``, ``tmpdir``: another folder for each rank,
 - ``request``, of which ``getfixturevalue`` and ``addfinalizer`` are those of the rank.
 
 All other fixtures of pytest itself, as ``capfd``, ``recwarn`` or ``tmp_path_factory``, and values

@@ -20,13 +20,18 @@ _MOST_SHOWN = 10  # messages that were left
 class SimulatedRanks:
     """The plugin, registered if ``--simulate`` is given."""
 
-    def __init__(self, size: int, seed: int | None, nodes: int) -> None:
+    def __init__(
+        self, size: int, *, seed: int | None, nodes: int, max_steps: int | None, strict: bool
+    ) -> None:
         if size < 1 or not 1 <= nodes <= size:
             raise pytest.UsageError(
                 f"--simulate={size} --simulate-nodes={nodes}: give 1 or more ranks, and at most as "
                 "many nodes as ranks"
             )
-        self.ranks = Ranks(size, seed, nodes)
+        if max_steps is not None and max_steps < 1:
+            raise pytest.UsageError(f"--simulate-max-steps={max_steps}: give 1 or more calls")
+        self.ranks = Ranks(size, seed=seed, nodes=nodes, max_steps=max_steps, strict=strict)
+        self._strict = strict
         self._text = f"simulated ranks: {size} on {nodes} node{'s' * (nodes > 1)}, seed {seed}"
 
     @pytest.hookimpl(tryfirst=True)
@@ -70,7 +75,7 @@ class SimulatedRanks:
     ) -> Generator[None, object, object]:
         """Call the function of a fixture on each rank."""
         plain = fixturedef.func
-        if _is_common(fixturedef):
+        if _is_common(fixturedef, request):
             return (yield)
         _refuse_asynchronous(plain, f"the fixture {fixturedef.argname}")
         fixturedef.func = self._for_all_ranks(plain, request.instance)  # type: ignore[misc]
@@ -115,7 +120,8 @@ class SimulatedRanks:
             run_property(test, pyfuncitem.instance, kwargs, values, self.ranks)
         else:
             self.ranks.run(lambda: call_here(test, pyfuncitem.instance, kwargs, values))
-        self._fail_if_left(left)
+        if self._strict:
+            self._fail_if_left(left)
         return True
 
     def _fail_if_left(self, before: set[str]) -> None:
@@ -127,10 +133,16 @@ class SimulatedRanks:
             pytest.fail(f"after the test ({len(left)} in all):\n{shown}", pytrace=False)
 
 
-def _is_common(fixturedef: pytest.FixtureDef[Any]) -> bool:
-    """Whether a fixture has one value for all ranks: one of pytest itself, or a parameter."""
+def _is_common(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> bool:
+    """Whether a fixture has one value for all ranks.
+
+    Those of pytest itself have, and parameters; but not ``tmpdir``, which requests ``tmp_path``.
+    """
     of_pytest = fixturedef.func.__module__.startswith("_pytest.")
-    return of_pytest and not fixturedef.argname.startswith("_xunit_setup")
+    if not of_pytest or fixturedef.argname.startswith("_xunit_setup"):
+        return False
+    requested = (request.getfixturevalue(name) for name in fixturedef.argnames)
+    return not any(isinstance(value, RankValues) for value in requested)
 
 
 def _refuse_asynchronous(function: Callable[..., Any], name: str) -> None:

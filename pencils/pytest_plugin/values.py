@@ -19,10 +19,10 @@ class Ranks:
     `made` counts how often that has happened.
     """
 
-    def __init__(self, size: int, seed: int | None, nodes: int) -> None:
+    def __init__(self, size: int, **options: Any) -> None:
         self.size = size
         self.made = 0
-        self._options: dict[str, Any] = {"seed": seed, "nodes": nodes}
+        self._options = options  # of `Simulation`
         self._installed = ExitStack()
         self._start()
 

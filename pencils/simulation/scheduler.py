@@ -307,6 +307,7 @@ class Scheduler:
     def run(self, functions: Sequence[Callable[[], Any]]) -> None:
         """Run a function on each rank; results and errors are left in `ranks`."""
         outside = process.exchange({})
+        self._left = self._most
         try:
             self._start_threads(functions)
             if self.failure is None:

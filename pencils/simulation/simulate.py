@@ -45,8 +45,8 @@ _MOST_SHOWN = 10  # things that were left, in one text
 class Simulation:
     """Simulated ranks, on which functions run one after the other.
 
-    Parameters are those of `simulate`. What ranks make in one run, such as communicators, is there
-    in the next one.
+    Parameters are those of `simulate`; `max_steps` holds for each run. What ranks make in one run,
+    such as communicators, is there in the next one.
 
     Attributes
     ----------

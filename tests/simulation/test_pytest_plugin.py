@@ -246,6 +246,43 @@ def test_values(values): pass
     found.stdout.fnmatch_lines(["*the test is an async function, *asyncio.run*"])
 
 
+def test_fixtures_of_pytest_that_request_those_of_ranks(on_ranks):
+    found = on_ranks(
+        """
+def test_folders(tmpdir, tmp_path, comm):
+    assert str(tmpdir) == str(tmp_path)
+    assert len(set(comm.allgather(str(tmpdir)))) == 3
+"""
+    )
+    found.assert_outcomes(passed=1)
+
+
+def test_limits_and_checks_are_options(on_ranks):
+    text = """
+def test_loop(comm):
+    for _ in range(30):
+        comm.Barrier()
+
+def test_left(comm):
+    comm.send(1, dest=comm.rank)
+
+def test_short(comm):
+    comm.Barrier()
+"""
+    found = on_ranks(text, "--simulate-max-steps", "60", "--simulate-no-strict")
+    found.assert_outcomes(passed=2, failed=1)
+    found.stdout.fnmatch_lines(["*StepLimitError: *max_steps=60 *"])
+
+
+def test_a_plugin_with_the_same_option_still_runs(pytester):
+    option = "parser.addoption('--simulate', action='store_true')"
+    pytester.makepyfile(other=f"def pytest_addoption(parser):\n    {option}")
+    pytester.makepyfile("def test_option(pytestconfig): assert pytestconfig.getoption('simulate')")
+    pytester.syspathinsert()
+    found = pytester.runpytest_subprocess("-p", "other", "--simulate", "-p", "no:zarr")
+    found.assert_outcomes(passed=1)
+
+
 def test_without_the_option_nothing_is_imported(pytester):
     pytester.makepyfile(
         """
