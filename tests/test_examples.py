@@ -19,12 +19,14 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parallel([1, 2, 3, 4, 6])
 @each
-def test_example(comm, mpi_tmp_path, monkeypatch, capsys, path):
+def test_example(comm, mpi_tmp_path, monkeypatch, request, path):
+    simulated = request.config.pluginmanager.has_plugin("pencils-simulated-ranks")
+    capture = request.getfixturevalue("capsys" if simulated else "capfd")
     monkeypatch.setattr(sys, "argv", [str(path)])
     with monkeypatch.context() as patch:
         patch.chdir(mpi_tmp_path)
         runpy.run_path(str(path), run_name="__main__")
-    printed = capsys.readouterr()
+    printed = capture.readouterr()
     comm.barrier()
     assert printed.out or comm.rank > 0
     assert printed.err == ""

@@ -100,7 +100,7 @@ class Report:
 
     def fail(self, command, error):
         """Print one line that repeats a failure, and what went wrong."""
-        text = str(error) if isinstance(error, AssertionError) else shortened(error)
+        text = shortened(error)
         self.failures.append((command, text))
         print(f"FAILED {command}\n{text}", file=sys.stderr, flush=True)
 
