@@ -161,7 +161,9 @@ class HaloExchange(Plan[PreparedHalo]):
 
         Until ``wait()`` of the returned handle, which all ranks must call, own points may be read,
         but not written. Several exchanges may be under way, of this plan and of others. No other
-        collective call should come between waits that ranks make in different orders.
+        collective call should come between waits that ranks make in different orders. Wait before
+        you start the same field again: otherwise two messages arrive in the same ghosts at once,
+        which MPI forbids, and which simulated ranks report.
 
         Raises
         ------
