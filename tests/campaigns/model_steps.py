@@ -286,7 +286,7 @@ def exchange_halo(p):
 
 
 class Checker:
-    """Stands for the world of a case."""
+    """Compares arrays, as the world of a case does."""
 
     @staticmethod
     def equal(found, expected):

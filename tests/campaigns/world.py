@@ -157,7 +157,7 @@ class World:
         return np.concatenate([self.items(rank) for rank in range(self.size)])
 
 
-# What NumPy says of halos.
+# The halos that are expected, computed by NumPy.
 
 
 def padded_indices(u, rank=None):
@@ -170,7 +170,7 @@ def padded_indices(u, rank=None):
 
 
 def ghost_mask(u, *, corners=True):
-    """Tell for each padded point whether it is to be filled: inside of the domain, and outside."""
+    """Return masks of the padded points to be filled: inside of the domain, and outside."""
     along = padded_indices(u)
     box = u.extent.layout.box(u.pencil.rank)
     shape = u.shape[len(u.components) :]

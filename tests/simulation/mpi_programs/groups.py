@@ -144,7 +144,7 @@ def freed(case):
 
 
 def identity(case):
-    """Ask a communicator who it is."""
+    """Return the rank, size and group of a communicator."""
     comm = case.comm
     group = comm.Get_group()
     duplicate = comm.Clone()
