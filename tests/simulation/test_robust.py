@@ -4,8 +4,8 @@ import pytest
 from mpi4py import MPI
 
 from pencils import simulate
-from pencils.errors import DeadlockError
-from pencils.simulation import Simulation
+from pencils.errors import DeadlockError, StepLimitError
+from pencils.simulation import Fault, Simulation
 from pencils.simulation.module import MODULE
 from pencils.simulation.simulate import load
 from pencils.simulation.world import active, deactivate
@@ -86,3 +86,42 @@ def test_ranks_that_test_for_ever_are_described(monkeypatch):
     assert "is running" in text
     assert "are ready" in text
     assert "ranks 0-2 is" not in text
+
+
+# ---- tests are calls ----
+
+
+def test_all_kinds_of_tests_are_calls():
+    def main():
+        comm = MPI.COMM_WORLD
+        requests = [comm.irecv(source=comm.rank, tag=tag) for tag in range(5)]
+        for tag in range(5):
+            comm.isend(None, comm.rank, tag).wait()
+        requests[0].get_status()
+        requests[0].test()
+        MPI.Request.testall(requests[1:2])
+        MPI.Request.testany(requests[2:3])
+        MPI.Request.testsome(requests[3:4])
+        comm.iprobe()
+        comm.improbe()
+        requests[4].wait()
+
+    simulation = Simulation(2)
+    with simulation.installed():
+        simulation.run(main)
+        simulation.close()
+    names = ["Get_status", "Test", "Testall", "Testany", "Testsome", "Iprobe", "Improbe"]
+    assert simulation.calls[1][15:22] == names
+
+
+def test_faults_and_max_steps_include_tests(monkeypatch):
+    monkeypatch.setattr("pencils.simulation.polls.SECONDS", 0)
+
+    def main():
+        while not MPI.COMM_WORLD.iprobe():
+            pass
+
+    with pytest.raises(MemoryError):
+        simulate(2, main, faults=[Fault(1, 7, MemoryError)])
+    with pytest.raises(StepLimitError):
+        simulate(2, main, max_steps=50)

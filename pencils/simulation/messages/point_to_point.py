@@ -254,7 +254,7 @@ class PointToPoint:
         context = self._alive()
         _check(context, source, tag, receives=True)
         scheduler = context.world.scheduler
-        box = mailbox_of(context, context.number_of(scheduler.running(call)))
+        box = mailbox_of(context, context.number_of(scheduler.step(call, progress=False)))
         message = box.find(source, tag) if scheduler.prompt() else None
         if message is None:
             scheduler.poll(call)

@@ -68,6 +68,7 @@ class Request:
             return True, _inactive(status)
         self._operation.check_rank("Test")
         scheduler = self._operation.world.scheduler
+        scheduler.step("Test", progress=False)
         if not (self._operation.done() and scheduler.prompt()):
             scheduler.poll("Test")
             if not self._operation.done():
@@ -90,8 +91,10 @@ class Request:
             _inactive(status)
             return True
         operation.check_rank("Get_status")
+        scheduler = operation.world.scheduler
+        scheduler.step("Get_status", progress=False)
         if not operation.done():
-            operation.world.scheduler.poll("Get_status")
+            scheduler.poll("Get_status")
         if not operation.done():
             return False
         if status is not None:
@@ -146,7 +149,7 @@ class Request:
         cls, requests: Sequence[Request], statuses: Statuses = None
     ) -> tuple[bool, list[Any] | None]:
         """Complete all if that needs no waiting."""
-        scheduler = _scheduler(requests, "Testall")
+        scheduler = _step(requests, "Testall", progress=False)
         if scheduler is not None:
             if not (_all_done(requests) and scheduler.prompt()):
                 scheduler.poll("Testall")
@@ -174,7 +177,7 @@ class Request:
         cls, requests: Sequence[Request], statuses: Statuses = None
     ) -> tuple[list[int] | None, list[Any] | None]:
         """Complete all that are done."""
-        scheduler = _scheduler(requests, "Testsome")
+        scheduler = _step(requests, "Testsome", progress=False)
         if scheduler is None:
             return None, None
         if not _done(requests):
@@ -197,7 +200,7 @@ class Request:
         cls, requests: Sequence[Request], status: Status | None = None
     ) -> tuple[int, bool, Any]:
         """Complete one that is done, if there is one."""
-        scheduler = _scheduler(requests, "Testany")
+        scheduler = _step(requests, "Testany", progress=False)
         if scheduler is None:
             return UNDEFINED, True, _inactive(status)
         if not (_done(requests) and scheduler.prompt()):
@@ -315,10 +318,10 @@ def _scheduler(requests: Sequence[Request], call: str) -> Scheduler | None:
     return active[0].world.scheduler if active else None
 
 
-def _step(requests: Sequence[Request], call: str) -> Scheduler | None:
+def _step(requests: Sequence[Request], call: str, *, progress: bool = True) -> Scheduler | None:
     scheduler = _scheduler(requests, call)
     if scheduler is not None:
-        scheduler.step(call)
+        scheduler.step(call, progress=progress)
     return scheduler
 
 
