@@ -66,7 +66,13 @@ def _degrees(comm: Comm, context: Context) -> tuple[int, int]:
 def _to_all(comm: Comm, context: Context, send: Any, parts: list[Buffer]) -> Call:
     mine = as_buffer(send)
     given = [mine.pack()] * _degrees(comm, context)[1]
-    return Call("", partial(_unpack, parts=parts), given, sends=[mine])
+    return Call(
+        "",
+        partial(_unpack, parts=parts),
+        given,
+        sends=[mine],
+        receives=_with_source(comm, context, parts),
+    )
 
 
 def neighbor_allgather(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any) -> Call:
@@ -81,27 +87,40 @@ def neighbor_allgatherv(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any
     return _to_all(comm, context, sendbuf, parts)
 
 
-def _exchange(sends: list[Buffer], recvs: list[Buffer]) -> Call:
+def _with_source(comm: Comm, context: Context, parts: list[Buffer]) -> list[Buffer]:
+    """List the parts that do not belong to PROC_NULL."""
+    sources = context.topology.sources(comm._me)
+    return [part for part, source in zip(parts, sources, strict=True) if source != PROC_NULL]
+
+
+def _exchange(comm: Comm, context: Context, sends: list[Buffer], recvs: list[Buffer]) -> Call:
     finish = partial(_unpack, parts=recvs)
-    return Call("", finish, [part.pack() for part in sends], sends=sends)
+    given = [part.pack() for part in sends]
+    return Call("", finish, given, sends=sends, receives=_with_source(comm, context, recvs))
 
 
 def neighbor_alltoall(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any) -> Call:
     """Send equal parts to the neighbours."""
     sources, targets = _degrees(comm, context)
-    return _exchange(as_parts(sendbuf, targets), as_parts(recvbuf, sources, writes=True))
+    return _exchange(
+        comm, context, as_parts(sendbuf, targets), as_parts(recvbuf, sources, writes=True)
+    )
 
 
 def neighbor_alltoallv(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any) -> Call:
     """Send parts to the neighbours."""
     sources, targets = _degrees(comm, context)
-    return _exchange(as_vector(sendbuf, targets), as_vector(recvbuf, sources, writes=True))
+    return _exchange(
+        comm, context, as_vector(sendbuf, targets), as_vector(recvbuf, sources, writes=True)
+    )
 
 
 def neighbor_alltoallw(comm: Comm, context: Context, sendbuf: Any, recvbuf: Any) -> Call:
     """Send parts of other types to the neighbours."""
     sources, targets = _degrees(comm, context)
-    return _exchange(as_wide(sendbuf, targets), as_wide(recvbuf, sources, writes=True))
+    return _exchange(
+        comm, context, as_wide(sendbuf, targets), as_wide(recvbuf, sources, writes=True)
+    )
 
 
 def neighbor_allgather_objects(comm: Comm, context: Context, sendobj: Any) -> Call:

@@ -5,7 +5,7 @@ import pytest
 from mpi4py import MPI
 
 import pencils
-from pencils.errors import MismatchError
+from pencils.errors import MismatchError, UsageError
 
 
 def halves(comm, kinds):
@@ -71,3 +71,89 @@ def test_bytes_and_derived_types_fit_all():
 
 def test_types_are_not_compared_if_not_strict():
     pencils.simulate(2, call, "Bcast", (np.float64, np.int64), strict=False)
+
+
+def started(comm, name, *args):
+    """Start a nonblocking or a persistent collective."""
+    request = getattr(comm, name)(*args)
+    if name.endswith("_init"):
+        request.Start()
+    return request
+
+
+def finished(request):
+    request.Wait()
+    if isinstance(request, MPI.Prequest):
+        request.Free()
+
+
+def touching(name, which):
+    """Change the buffer that sends (0) or that receives (1) before the collective is complete."""
+    comm = MPI.COMM_WORLD
+    a, b = np.ones(4), np.zeros(4)
+    args = {
+        "Ialltoall": (a, b),
+        "Alltoall_init": (a, b),
+        "Iallreduce": (a, b),
+        "Ialltoallv": (part(comm, a), part(comm, b)),
+        "Ialltoallw": (wide(a), wide(b)),
+        "Iallgather": (a[:2], b),
+    }[name]
+    request = started(comm, name, *args)
+    if which is not None and comm.rank == 0:
+        (a, b)[which][0] = 7
+    finished(request)
+    return b.tolist()
+
+
+NAMES = ["Ialltoall", "Alltoall_init", "Iallreduce", "Ialltoallv", "Ialltoallw", "Iallgather"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_buffers_in_flight(name):
+    for which, side in enumerate(("send", "receive")):
+        with pytest.raises(UsageError, match=f"changed the buffer before the {side} was complete"):
+            pencils.simulate(2, touching, name, which)
+    results = pencils.simulate(2, touching, name, None)
+    assert results == pencils.simulate(2, touching, name, None, strict=False)
+
+
+def test_a_buffer_that_receives_holds_no_data_before_the_end():
+    def main():
+        comm = MPI.COMM_WORLD
+        data = np.full(2, comm.rank, np.float64)
+        request = comm.Ibcast(data)
+        early = np.isnan(data).all()
+        request.Wait()
+        return bool(early), data.tolist()
+
+    assert pencils.simulate(2, main) == [(False, [0, 0]), (True, [0, 0])]
+
+
+def test_data_that_no_rank_sends_are_kept():
+    def main():
+        comm = MPI.COMM_WORLD
+        one, first = np.ones(1), np.full(1, 5.0)
+        comm.Iexscan(one, first).Wait()
+        more = np.full(3, 5.0)
+        comm.Iallreduce([more.copy(), 1, MPI.DOUBLE], more).Wait()
+        grid = comm.Create_cart([2])
+        ends = np.full(2, 5.0)
+        grid.Ineighbor_alltoall(np.ones(2), ends).Wait()
+        grid.Free()
+        return first.tolist(), more.tolist(), ends.tolist()
+
+    first, second = pencils.simulate(2, main)
+    assert first == ([5.0], [10.0, 5.0, 5.0], [5.0, 1.0])
+    assert second == ([1.0], [10.0, 5.0, 5.0], [1.0, 5.0])
+
+
+def test_buffers_that_overlap():
+    def main(*, in_place):
+        data = np.arange(2.0)
+        MPI.COMM_WORLD.Ialltoall(MPI.IN_PLACE if in_place else data, data).Wait()
+        return data.tolist()
+
+    with pytest.raises(UsageError, match=r"overlap; .* MPI\.IN_PLACE"):
+        pencils.simulate(2, lambda: main(in_place=False))
+    assert pencils.simulate(2, lambda: main(in_place=True)) == [[0, 0], [1, 1]]

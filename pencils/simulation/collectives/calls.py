@@ -41,7 +41,8 @@ def forms(part: Part, name: str) -> tuple[Method, Method, Method]:
         comm: Caller, called: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Collective:
         context = comm._enter(called)
-        return Collective(context, part(comm, context, *args, **kwargs)._replace(name=called))
+        call = part(comm, context, *args, **kwargs)._replace(name=called)
+        return Collective(context, call, starts=called != name)
 
     def blocking(comm: Caller, *args: Any, **kwargs: Any) -> None:
         start(comm, name, args, kwargs).wait()
@@ -88,7 +89,8 @@ def bcast(comm: Caller, context: Context, buf: Any, root: int = 0) -> Call:
     same = (f"root={root}", f"{buffer.nbytes} bytes")
     if comm._me == root:
         return Call("", each.nothing, buffer.pack(), (), same, [buffer])
-    return Call("", partial(each.unpack_from, source=root, buffer=buffer), None, (root,), same)
+    finish = partial(each.unpack_from, source=root, buffer=buffer)
+    return Call("", finish, None, (root,), same, receives=[buffer])
 
 
 def _to_root(
@@ -106,9 +108,11 @@ def _to_root(
     found: list[Buffer | None] = list(parts())
     if is_in_place(send):
         found[root] = None
-        return Call("", partial(each.unpack_each, parts=found), np.empty(0, np.uint8), None, same)
+        nothing = np.empty(0, np.uint8)
+        finish = partial(each.unpack_each, parts=found)
+        return Call("", finish, nothing, None, same, receives=found)
     mine = as_buffer(send)
-    return Call("", partial(each.unpack_each, parts=found), mine.pack(), None, same, [mine])
+    return Call("", partial(each.unpack_each, parts=found), mine.pack(), None, same, [mine], found)
 
 
 def gather(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, root: int = 0) -> Call:
@@ -133,9 +137,9 @@ def _from_root(
         buffer = as_buffer(recv, writes=True)
     finish = partial(each.unpack_mine, source=root, buffer=buffer)
     if comm._me != root:
-        return Call("", finish, None, (root,), same)
+        return Call("", finish, None, (root,), same, receives=[buffer])
     sends = parts()
-    return Call("", finish, [part.pack() for part in sends], (root,), same, sends)
+    return Call("", finish, [part.pack() for part in sends], (root,), same, sends, [buffer])
 
 
 def scatter(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, root: int = 0) -> Call:
@@ -153,14 +157,17 @@ def allgather(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Cal
     whole = as_whole(recvbuf, context.size, writes=True)
     own = is_in_place(sendbuf)
     mine = as_parts(recvbuf, context.size)[comm._me] if own else as_buffer(sendbuf)
-    return Call("", partial(each.unpack_row, whole=whole), mine.pack(), sends=[mine])
+    finish = partial(each.unpack_row, whole=whole)
+    return Call("", finish, mine.pack(), None, (), [mine], [whole], in_place=own)
 
 
 def allgatherv(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Call:
     """Collect parts of all ranks on all."""
     parts = as_vector(recvbuf, context.size, writes=True)
-    mine = parts[comm._me] if is_in_place(sendbuf) else as_buffer(sendbuf)
-    return Call("", partial(each.unpack_each, parts=parts), mine.pack(), sends=[mine])
+    own = is_in_place(sendbuf)
+    mine = parts[comm._me] if own else as_buffer(sendbuf)
+    finish = partial(each.unpack_each, parts=parts)
+    return Call("", finish, mine.pack(), None, (), [mine], parts, in_place=own)
 
 
 def alltoall(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Call:  # noqa: ARG001
@@ -168,12 +175,15 @@ def alltoall(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Call
     size = context.size
     whole = as_whole(recvbuf, size, writes=True)
     mine = whole if is_in_place(sendbuf) else as_whole(sendbuf, size)
-    return Call("", partial(each.unpack_column, whole=whole), mine.pack(), sends=[mine])
+    finish = partial(each.unpack_column, whole=whole)
+    own = mine is whole
+    return Call("", finish, mine.pack(), None, (), [mine], [whole], in_place=own)
 
 
 def _all_parts(parts: list[Buffer], sends: list[Buffer]) -> Call:
     finish = partial(each.unpack_all_mine, parts=parts)
-    return Call("", finish, [part.pack() for part in sends], sends=sends)
+    given = [part.pack() for part in sends]
+    return Call("", finish, given, None, (), sends, parts, in_place=sends is parts)
 
 
 def alltoallv(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any) -> Call:  # noqa: ARG001
@@ -218,9 +228,11 @@ def reduce(
     mine = _contribution(sendbuf, recvbuf, op)
     same = (f"root={root}", *_same(op, mine))
     if comm._me != root:
-        return Call("", each.nothing, mine.pack(), (), same)
-    finish = partial(each.unpack_reduced, op=op, buffer=as_buffer(recvbuf, writes=True))
-    return Call("", finish, mine.pack(), None, same)
+        return Call("", each.nothing, mine.pack(), (), same, [mine])
+    result = as_buffer(recvbuf, writes=True)
+    finish = partial(each.unpack_reduced, op=op, buffer=result)
+    own = is_in_place(sendbuf)
+    return Call("", finish, mine.pack(), None, same, [mine], [result], in_place=own)
 
 
 def allreduce(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Call:  # noqa: ARG001
@@ -230,7 +242,8 @@ def allreduce(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, op: An
     mine = result if is_in_place(sendbuf) else as_buffer(sendbuf)
     op.check(mine)
     finish = partial(each.unpack_reduced, op=op, buffer=result)
-    return Call("", finish, mine.pack(), None, _same(op, mine))
+    own = mine is result
+    return Call("", finish, mine.pack(), None, _same(op, mine), [mine], [result], in_place=own)
 
 
 def scan(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Call:
@@ -246,12 +259,18 @@ def exscan(comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, op: Any =
 def _scan(stop: int, context: Context, sendbuf: Any, recvbuf: Any, op: Any) -> Call:  # noqa: ARG001
     op = _op(op)
     mine = _contribution(sendbuf, recvbuf, op)
-    finish = partial(each.unpack_scanned, op=op, buffer=as_buffer(recvbuf, writes=True), stop=stop)
-    return Call("", finish, mine.pack(), range(stop), _same(op, mine))
+    result = as_buffer(recvbuf, writes=True)
+    finish = partial(each.unpack_scanned, op=op, buffer=result, stop=stop)
+    own, same = is_in_place(sendbuf), _same(op, mine)
+    return Call("", finish, mine.pack(), range(stop), same, [mine], [result], in_place=own)
 
 
 def reduce_scatter_block(
-    comm: Caller, context: Context, sendbuf: Any, recvbuf: Any, op: Any = SUM
+    comm: Caller,  # noqa: ARG001
+    context: Context,
+    sendbuf: Any,
+    recvbuf: Any,
+    op: Any = SUM,
 ) -> Call:
     """Reduce, and divide the result into equal parts for all ranks."""
     op = _op(op)
@@ -263,7 +282,7 @@ def reduce_scatter_block(
     else:
         mine = as_buffer(recvbuf, writes=True)
     ends = [mine.nbytes * (rank + 1) for rank in range(context.size)]
-    return _scatter(comm, whole, mine, op, ends)
+    return _scatter(whole, mine, op, ends, own=is_in_place(sendbuf))
 
 
 def reduce_scatter(
@@ -287,12 +306,12 @@ def reduce_scatter(
     size = whole.datatype.size
     ends = np.cumsum([count * size for count in counts]).tolist()
     mine = Buffer(out.address, counts[comm._me], out.datatype, out.kind, out.owner)
-    return _scatter(comm, whole, mine, op, ends)
+    return _scatter(whole, mine, op, ends, own=is_in_place(sendbuf))
 
 
-def _scatter(comm: Caller, whole: Buffer, mine: Buffer, op: Any, ends: list[int]) -> Call:  # noqa: ARG001
+def _scatter(whole: Buffer, mine: Buffer, op: Any, ends: list[int], *, own: bool) -> Call:
     finish = partial(each.unpack_scattered, op=op, whole=whole, mine=mine, ends=ends)
-    return Call("", finish, whole.pack(), None, _same(op, whole))
+    return Call("", finish, whole.pack(), None, _same(op, whole), [whole], [mine], in_place=own)
 
 
 class Collectives:

@@ -1,16 +1,19 @@
-"""What simulated ranks check of collectives, beyond what they need: types of both sides."""
+"""What simulated ranks check of collectives: types, and buffers in flight."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pencils.errors import MismatchError
+import numpy as np
+
+from pencils.errors import MismatchError, UsageError
 from pencils.simulation.messages.matching import same_types
 
 if TYPE_CHECKING:
     from pencils.simulation.types.buffers import Buffer
-    from pencils.simulation.world import Context
+    from pencils.simulation.types.memory import Bytes
+    from pencils.simulation.world import Context, World
 
 
 class Sent:
@@ -58,4 +61,51 @@ class Sent:
                 f"{scheduler.seed})",
                 scheduler.seed,
             )
+        )
+
+
+class Watch:
+    """Buffers of a collective that the program may not touch before it is complete.
+
+    The buffers that receive are filled with the byte 0xFF meanwhile.
+    """
+
+    def __init__(
+        self, world: World, text: str, sends: Sequence[Buffer], receives: Sequence[Buffer | None]
+    ) -> None:
+        self._world = world
+        self._text = text
+        self._sent = [(buffer, buffer.pack()) for buffer in sends if buffer.nbytes]
+        self._before: list[tuple[Buffer, Bytes]] = [
+            (buffer, buffer.pack()) for buffer in receives if buffer is not None and buffer.nbytes
+        ]
+        for buffer, _ in self._before:
+            buffer.poison()
+        if not self._is_unchanged():
+            self._fail(
+                "the buffers that send and receive overlap; pass others, or MPI.IN_PLACE where MPI "
+                "allows it"
+            )
+
+    def end(self) -> None:
+        """Raise if the program has changed a buffer; restore those that receive."""
+        if not self._is_unchanged():
+            self._fail(
+                "the program changed the buffer before the send was complete; wait for it first, "
+                "or send a copy"
+            )
+        if not all(buffer.is_poisoned() for buffer, _ in self._before):
+            self._fail(
+                "the program changed the buffer before the receive was complete; wait for it first"
+            )
+        for buffer, data in self._before:
+            buffer.unpack(data)
+
+    def _is_unchanged(self) -> bool:
+        return all(np.array_equal(buffer.pack(), data) for buffer, data in self._sent)
+
+    def _fail(self, problem: str) -> None:
+        scheduler = self._world.scheduler
+        scheduler.fail(
+            UsageError(f"{self._text}: {problem} (seed={scheduler.seed})", scheduler.seed)
         )

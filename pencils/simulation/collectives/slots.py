@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from pencils.errors import MismatchError
-from pencils.simulation.collectives.checks import Sent
+from pencils.simulation.collectives.checks import Sent, Watch
 from pencils.simulation.exceptions import ERR_REQUEST, MPIError
 from pencils.simulation.messages.operation import Operation, Status
 from pencils.simulation.report import numbered, place
@@ -47,6 +47,7 @@ class Call(NamedTuple):
     `name` and `same` must be equal on all ranks. `needs`: the ranks whose contributions this rank
     waits for, None for all. `finish` writes the results of a complete slot and returns them.
     `sends`: the buffers that were packed, to compare types: one for all ranks, or one for each.
+    `receives`: those that `finish` writes, and that are apart from `sends`.
     """
 
     name: str
@@ -55,6 +56,8 @@ class Call(NamedTuple):
     needs: Iterable[int] | None = None
     same: tuple[Any, ...] = ()
     sends: Sequence[Buffer] = ()
+    receives: Sequence[Buffer | None] = ()
+    in_place: bool = False  # `sends` are in the buffers that receive, too
 
 
 class Slot:
@@ -146,7 +149,7 @@ def _shown(name: str, same: tuple[Any, ...]) -> str:
 class Collective(Operation):
     """The part of one rank in a collective."""
 
-    def __init__(self, context: Context, call: Call) -> None:
+    def __init__(self, context: Context, call: Call, *, starts: bool = False) -> None:
         super().__init__(context.world, call.name)
         self.context = context
         self.part = call
@@ -157,6 +160,10 @@ class Collective(Operation):
         if slot is None:
             slot = context.slots[place] = Slot(context, place)
         self.slot = slot
+        self.watch: Watch | None = None
+        if starts and context.world.strict and not call.in_place:
+            text = f"{call.name} ({self.text()})"
+            self.watch = Watch(context.world, text, call.sends, call.receives)
         slot.arrive(self.number, call)
 
     def done(self) -> bool:
@@ -178,6 +185,8 @@ class Collective(Operation):
     def finish(self, status: Status | None) -> None:  # noqa: ARG002
         """Take the results."""
         slot = self.slot
+        if self.watch is not None:
+            self.watch.end()
         slot.left -= 1
         if slot.left == 0:
             del self.context.slots[slot.number]
