@@ -157,3 +157,18 @@ def test_buffers_that_overlap():
     with pytest.raises(UsageError, match=r"overlap; .* MPI\.IN_PLACE"):
         pencils.simulate(2, lambda: main(in_place=False))
     assert pencils.simulate(2, lambda: main(in_place=True)) == [[0, 0], [1, 1]]
+
+
+def probing(*, receives):
+    comm = MPI.COMM_WORLD
+    if comm.rank == 0:
+        comm.send("data", 1, tag=3)
+        return None
+    message = comm.mprobe(0)
+    return message.recv() if receives else None
+
+
+def test_a_message_that_was_taken_and_not_received():
+    assert pencils.simulate(2, lambda: probing(receives=True)) == [None, "data"]
+    with pytest.raises(UsageError, match="rank 1 has not received a message from rank 0"):
+        pencils.simulate(2, lambda: probing(receives=False))

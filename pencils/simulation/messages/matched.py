@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pencils.simulation.collectives.slots import loads
 from pencils.simulation.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
 from pencils.simulation.exceptions import ERR_REQUEST, MPIError
-from pencils.simulation.messages.matching import Receiving, Sending
+from pencils.simulation.messages.matching import Receiving, Sending, mailbox_of
 from pencils.simulation.messages.operation import Status
 from pencils.simulation.messages.requests import Request
 from pencils.simulation.types.buffers import as_buffer
@@ -56,6 +56,7 @@ class Message:
         context.world.scheduler.step(call)
         receive = Receiving(call, context, PROC_NULL, ANY_TAG, buffer)
         if self._send is not None:
+            mailbox_of(context, self._send.dest).give(self._send)
             receive.match(self._send)
         self._send, self._from_no_process = None, False
         return receive

@@ -264,6 +264,7 @@ class Mailbox:
         self.probing = False  # whether the rank waits for any message
         self._arrived: dict[tuple[int, int], deque[Sending]] = {}
         self._posted: dict[tuple[int, int], deque[Receiving]] = {}
+        self._taken: dict[Sending, None] = {}  # by `Mprobe`, and not received yet
 
     def deliver(self, message: Sending) -> None:
         """Match a message with the receive that was posted first, or keep it."""
@@ -317,9 +318,18 @@ class Mailbox:
         """Remove a receive that was not matched; return whether it was there."""
         return _remove(self._posted, (receive.source, receive.tag), receive)
 
+    def take(self, message: Sending) -> None:
+        """Keep a message for the receive that names it."""
+        self.remove(message)
+        self._taken[message] = None
+
+    def give(self, message: Sending) -> None:
+        """Forget a message that was taken, and that is received now."""
+        self._taken.pop(message, None)
+
     def unread(self) -> list[Sending]:
         """List the messages that no receive has matched."""
-        return [message for queue in self._arrived.values() for message in queue]
+        return [*(each for queue in self._arrived.values() for each in queue), *self._taken]
 
 
 def mailbox_of(context: Context, number: int) -> Mailbox:

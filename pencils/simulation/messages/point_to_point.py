@@ -331,5 +331,5 @@ def _describe(message: Sending | None, status: Status | None) -> None:
 def _take(context: Context, message: Sending | None, status: Status | None) -> Message:
     _describe(message, status)
     if message is not None:
-        mailbox_of(context, message.dest).remove(message)
+        mailbox_of(context, message.dest).take(message)
     return Message.of(context, message)
