@@ -13,15 +13,24 @@ def on_one_core() -> Iterator[None]:
     """Keep threads that the block starts on one core: they run in turn, and change faster so."""
     try:
         cores = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, {_core()})
+        one = {_core()}
+        os.sched_setaffinity(0, one)
     except (AttributeError, OSError, IndexError, ValueError):  # not on this system
         yield
         return
     try:
         yield
     finally:
-        with suppress(OSError):
-            os.sched_setaffinity(0, cores)
+        _restore(one, cores)
+
+
+def _restore(one: set[int], cores: set[int]) -> None:
+    """Let this thread, and those of libraries that began in the block, use all cores again."""
+    for task in Path("/proc/self/task").iterdir():
+        number = int(task.name)
+        with suppress(OSError):  # the thread has ended
+            if os.sched_getaffinity(number) == one:
+                os.sched_setaffinity(number, cores)
 
 
 def _core() -> int:
