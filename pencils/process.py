@@ -12,7 +12,7 @@ import atexit
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -172,7 +172,16 @@ class Attribute(Slot):
 
 
 class _Filters(Attribute):
-    """The filters of warnings, of which the interpreter keeps results."""
+    """The list of filters of warnings, of which the interpreter keeps results.
+
+    Functions of `warnings` change the list in place, so that each rank needs its own.
+    """
+
+    def exchange(self, old: object, new: object) -> None:
+        """Put the list of another owner; at first, a copy of that of the process."""
+        if new is not None and new not in self._contents:
+            self._contents[new] = list(cast("list[object]", self._outside))
+        super().exchange(old, new)
 
     def write(self, value: object) -> None:
         if value is not self.read():

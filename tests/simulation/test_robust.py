@@ -1,5 +1,9 @@
 """Programs that do odd things: what they raise, how they test, and what they leave behind."""
 
+import os
+import threading
+import warnings
+
 import pytest
 from mpi4py import MPI
 
@@ -125,3 +129,38 @@ def test_faults_and_max_steps_include_tests(monkeypatch):
         simulate(2, main, faults=[Fault(1, 7, MemoryError)])
     with pytest.raises(StepLimitError):
         simulate(2, main, max_steps=50)
+
+
+# ---- what belongs to the process ----
+
+
+def test_filters_of_warnings_that_a_rank_adds_are_its_own():
+    def main():
+        if MPI.COMM_WORLD.rank == 0:
+            warnings.simplefilter("error")
+        barrier()
+        return warnings.filters[0][0]
+
+    before = list(warnings.filters)
+    first, second = simulate(2, main)
+    assert first == "error"
+    assert second == before[0][0]
+    assert warnings.filters == before
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no cores of threads")
+def test_threads_that_ranks_start_use_all_cores_afterwards():
+    end = threading.Event()
+    started = []
+
+    def main():
+        thread = threading.Thread(target=end.wait)
+        thread.start()
+        started.append(thread)
+
+    before = os.sched_getaffinity(0)
+    try:
+        simulate(2, main)
+        assert [os.sched_getaffinity(each.native_id) for each in started] == [before] * 2
+    finally:
+        end.set()
