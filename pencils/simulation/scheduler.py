@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from copy import copy
 from random import Random
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn
@@ -250,7 +251,7 @@ class Scheduler:
 
     def _inject(self, rank: Rank, fault: Fault, call: str) -> None:
         if fault.error is not None:
-            raise fault.error
+            raise _copy(fault.error)
         rank.status = KILLED
         rank.waiting = Waiting(call, lambda: "", tuple)
         self._switch(rank)
@@ -423,3 +424,15 @@ class Scheduler:
             self.current = None
             process.exchange(outside)
             process.exchange_slots(None)
+
+
+def _copy(error: BaseException | type[BaseException]) -> BaseException | type[BaseException]:
+    """Copy an error that may be raised in several simulations, which add notes; if possible."""
+    if isinstance(error, type):
+        return error
+    with suppress(Exception):  # code of the program
+        copied = copy(error)
+        if type(copied) is type(error):
+            copied.__dict__.pop("__notes__", None)
+            return copied.with_traceback(None)
+    return error

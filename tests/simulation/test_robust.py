@@ -164,3 +164,13 @@ def test_threads_that_ranks_start_use_all_cores_afterwards():
         assert [os.sched_getaffinity(each.native_id) for each in started] == [before] * 2
     finally:
         end.set()
+
+
+def test_the_error_of_a_fault_gets_notes_of_one_simulation():
+    error = OSError(28, "disk full")
+    for _ in range(2):
+        with pytest.raises(OSError, match="disk full") as caught:
+            simulate(2, barrier, faults=[Fault(1, 0, error)])
+        assert caught.value.errno == 28
+        assert len(caught.value.__notes__) == 1
+    assert not hasattr(error, "__notes__")
