@@ -5,6 +5,7 @@ import pytest
 from mpi4py import MPI
 
 import pencils
+from pencils.comm.machine import time_in_turn
 from pencils.errors import MismatchError, UsageError
 
 
@@ -172,3 +173,10 @@ def test_a_message_that_was_taken_and_not_received():
     assert pencils.simulate(2, lambda: probing(receives=True)) == [None, "data"]
     with pytest.raises(UsageError, match="rank 1 has not received a message from rank 0"):
         pencils.simulate(2, lambda: probing(receives=False))
+
+
+def test_measured_times_are_equal():
+    def main():
+        return time_in_turn(MPI.COMM_WORLD, [lambda: None, MPI.COMM_WORLD.Barrier], 3)
+
+    assert pencils.simulate(2, main, seed=1) == [[1.0, 1.0]] * 2
