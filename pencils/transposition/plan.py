@@ -31,7 +31,6 @@ from pencils.transposition.sides import PlanOptions, Side, agree_on_sides, check
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
 
-
 # Fields of a call; None on processes that the pencil of the field does not include.
 Fields: TypeAlias = Sequence[PencilArray | None]
 Prepared: TypeAlias = tuple[PreparedExchange, list[PencilArray | None]]
