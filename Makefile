@@ -10,8 +10,8 @@
 #
 #   make test      each behaviour once: every test, with each value of each of its parameters, on 3
 #                  ranks (of which one is first, one last, one between) or on 1 process; the tests
-#                  for several ranks in one case on 1 process, and in one case out of four each
-#                  on 2, 4, 6 and 16 simulated ranks, too
+#                  for several ranks in one case on 1 process, and in one case out of eight
+#                  each on 2, 4 and 6 simulated ranks, out of sixteen on 16 of them, too
 #   make test-all  besides: all combinations of parameters, four times as many random cases, long
 #                  repetitions, programs where the same calls did; on 1 process, on 2, 3, 4 and 6
 #                  processes (process grids of two dimensions, several nodes of several ranks),

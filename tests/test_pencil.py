@@ -169,15 +169,17 @@ def test_frozen(comm):
 
 
 def test_str_draws_five_lines(comm):
-    pen = Pencil(SHAPE, decomp=(2, 0), grid=(1, comm.size), periodic=(True, False, True))
+    pen = Pencil(
+        (max(7, comm.size), 6, 5), decomp=(2, 0), grid=(1, comm.size), periodic=(True, False, True)
+    )
     lines = str(pen).splitlines()
     assert len(lines) == 5
     many = "es" if comm.size > 1 else ""
-    assert lines[0] == f"Pencil of 7 x 6 x 5 points on {comm.size} process{many}"
+    assert lines[0] == f"Pencil of {pen.shape[0]} x 6 x 5 points on {comm.size} process{many}"
     assert lines[1] == f"  decomposed: dimension 2 over 1 and dimension 0 over {comm.size}"
     assert lines[2] == "  periodic:   dimension 0, dimension 2"
     assert lines[3] == "  in memory:  dimensions (0, 1, 2), slowest first"
-    rows = np.array_split(np.arange(7), comm.size)[comm.rank]
+    rows = np.array_split(np.arange(pen.shape[0]), comm.size)[comm.rank]
     owned = f"rank {comm.rank} at (0, {comm.rank}) owns [{rows[0]}:{rows[-1] + 1}, 0:6, 0:5]"
     assert everywhere(comm, lines[4] == f"  {owned}: {30 * len(rows)} points")
     assert "periodic:   nowhere" in str(Pencil(SHAPE))

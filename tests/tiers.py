@@ -16,8 +16,8 @@ from pencils.simulation.world import active
 A_DOZEN = 12
 MANY = 3  # ranks
 SIMULATED = active() is not None
-SHARES = 4  # one case out of so many runs on simulated ranks
-PLACES = {2: 0, 4: 1, 6: 2, 16: 3}  # which one, by number of ranks
+# On simulated ranks one case out of so many runs, and which one, by number of ranks.
+SHARES = {2: (8, 0), 4: (8, 2), 6: (8, 4), 16: (16, 6)}
 SEED = 0  # of simulated ranks; set from the command line
 ALL = False  # set from the command line before any test module is imported
 
@@ -28,8 +28,8 @@ def thin(items):
     All cases of a test with up to a dozen cases run. On one process, a test that also runs on three
     ranks runs in one case. Values are combined differently for each test of a module, and for each
     number of ranks. Inside mpiexec on more than three ranks, which share few cores, every second
-    case runs: on six ranks those that do not run on four. On simulated ranks, every fourth case
-    runs: others on 2, 4, 6 and 16, and with another seed.
+    case runs: on six ranks those that do not run on four. On simulated ranks, every eighth case
+    runs, on 16 ranks half of them: others on each number of ranks, and with another seed.
     """
     tests = defaultdict(list)
     for item in items:
@@ -51,7 +51,8 @@ def some_of(cases, number):
     """Choose the cases of a test with this number that run on this number of ranks."""
     size = MPI.COMM_WORLD.size
     if SIMULATED:
-        return cases[(number + PLACES.get(size, size) + SEED) % SHARES :: SHARES] or cases[:1]
+        share, place = SHARES.get(size, (8, size))
+        return cases[(number + place + SEED) % share :: share]
     if size > MANY:
         return cases[(number + size // 2) % 2 :: 2] or cases
     return cases
