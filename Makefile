@@ -18,9 +18,9 @@
 #                  and on 2, 4, 6 and 16 simulated ranks
 #   make campaign  random programs, schedules and faults on simulated ranks for BUDGET minutes each;
 #                  tests make a few of them
-#   .ci/run        besides `make test`: all on 1 process, other cases in another order of ranks on
-#                  simulated ranks, transposes and exchanges inside mpiexec on 4 ranks, other
-#                  libraries of MPI and HDF5, no compiler, style, documentation, packages
+#   .ci/run        besides `make test`: all on 1 process, transposes and exchanges inside mpiexec on
+#                  4 ranks, other libraries of MPI and HDF5, no MPI library, no compiler, style,
+#                  documentation, packages
 #
 # tests/tiers.py chooses what a run makes; nothing else depends on the tier.
 

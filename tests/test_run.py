@@ -291,7 +291,7 @@ def test_the_limit_can_be_given_by_the_environment():
 
 
 def parsed(*args):
-    return _parser().parse_args(["run", *args])
+    return _parser(with_demo=False).parse_args(["run", *args])
 
 
 @pytest.mark.parametrize("kind", ["file", "module", "code"])
