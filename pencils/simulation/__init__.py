@@ -6,7 +6,7 @@ then `scheduler`; `communicators` has what programs call. In folders: `types` (w
 has), `messages`, `collectives` and `windows`.
 """
 
-from pencils.simulation.scheduler import Fault
+from pencils.simulation.ranks import Fault
 from pencils.simulation.simulate import Simulation, point, simulate
 
 __all__ = ["Fault", "Simulation", "point", "simulate"]

@@ -11,7 +11,7 @@ from typing import Any
 
 from pencils.errors import ArgumentError
 from pencils.simulation.communicators import COMM_NULL, COMM_SELF, COMM_WORLD, Comm
-from pencils.simulation.scheduler import Fault
+from pencils.simulation.ranks import Fault
 
 
 def positive(number: int, name: str) -> int:

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pencils.simulation.scheduler import Rank
+    from pencils.simulation.ranks import Rank
 
 # Files whose frames belong to no program: this folder, the rest of the library, and threads.
 _HERE = str(Path(__file__).parent) + os.sep

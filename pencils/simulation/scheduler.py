@@ -7,18 +7,27 @@ one and waits for its own, so that nothing runs at the same time: the same seed 
 from __future__ import annotations
 
 import ctypes
-import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from copy import copy
 from random import Random
-from types import FrameType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from pencils import process
 from pencils.errors import DeadlockError, StepLimitError, UsageError
 from pencils.simulation.polls import Polls
+from pencils.simulation.ranks import (
+    KILLED,
+    RAISED,
+    READY,
+    RETURNED,
+    RUNNING,
+    WAITING,
+    Fault,
+    Rank,
+    Waiting,
+)
 
 # Calls of MPI that a rank may try after its simulation has failed; then its thread is left alone.
 MOST_ABANDONED = 100
@@ -26,74 +35,9 @@ INTERVAL = 1  # seconds after which an interrupt also ends a rank that makes no 
 # A completed test reports success with this probability, if there is a seed.
 PROMPT = 0.7
 
-READY, RUNNING, WAITING, RETURNED, RAISED, KILLED = (
-    "is ready",
-    "is running",
-    "waits",
-    "returned",
-    "raised",
-    "was killed",
-)
-_OVER = (RETURNED, RAISED, KILLED)
-
 
 class Abandoned(BaseException):
     """Ends the thread of a rank whose simulation has failed; not an error of the program."""
-
-
-class Fault(NamedTuple):
-    """What goes wrong in a rank at one of its calls of MPI.
-
-    Parameters
-    ----------
-    rank : int
-        The rank.
-    call : int
-        Number of the call, from 0, among the calls of this rank.
-    error : Exception or type of Exception, optional
-        What the call raises. By default the rank is killed: it never runs again.
-
-    Examples
-    --------
-    >>> Fault(rank=1, call=3, error=MemoryError).rank
-    1
-    """
-
-    rank: int
-    call: int
-    error: BaseException | type[BaseException] | None = None
-
-
-class Waiting(NamedTuple):
-    """What a rank waits for: the call, and, when needed, a description and the ranks missing."""
-
-    call: str
-    what: Callable[[], str]
-    missing: Callable[[], Iterable[int]]
-
-
-class Rank:
-    """One simulated rank: its thread, its state, and what belongs to its process."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.status = RETURNED
-        self.waiting: Waiting | None = None
-        self.lock = threading.Lock()
-        self.lock.acquire()
-        self.thread: threading.Thread | None = None
-        self.values: dict[Any, Any] = {}  # of `pencils.process`
-        self.calls: list[str] = []
-        self.operations: dict[Any, None] = {}  # started, not completed; in order
-        self.attributes: dict[Any, dict[int, Any]] = {}  # of communicators, by context
-        self.abandoned = 0  # calls of MPI since the simulation has failed
-        self.result: Any = None
-        self.error: BaseException | None = None
-
-    def frame(self) -> FrameType | None:
-        """Return the innermost frame of the thread."""
-        ident = None if self.thread is None else self.thread.ident
-        return None if ident is None else sys._current_frames().get(ident)
 
 
 class Scheduler:

@@ -26,15 +26,9 @@ from pencils.simulation.arguments import (
 from pencils.simulation.communicators import COMM_SELF, COMM_WORLD
 from pencils.simulation.cores import on_one_core
 from pencils.simulation.module import MODULE, names_replaced
+from pencils.simulation.ranks import KILLED, RAISED, RETURNED, Fault, Rank
 from pencils.simulation.report import advice, numbered, where
-from pencils.simulation.scheduler import (
-    KILLED,
-    RAISED,
-    RETURNED,
-    Fault,
-    Rank,
-    Scheduler,
-)
+from pencils.simulation.scheduler import Scheduler
 from pencils.simulation.world import World, activate, active, deactivate
 
 T = TypeVar("T")

@@ -7,11 +7,12 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from pencils.simulation.exceptions import ERR_RANK, ERR_ROOT, MPIError
+from pencils.simulation.ranks import Waiting
 from pencils.simulation.report import numbered, place
-from pencils.simulation.scheduler import Waiting
 
 if TYPE_CHECKING:
-    from pencils.simulation.scheduler import Rank, Scheduler
+    from pencils.simulation.ranks import Rank
+    from pencils.simulation.scheduler import Scheduler
 
 
 class Context:

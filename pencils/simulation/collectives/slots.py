@@ -17,8 +17,8 @@ from pencils.errors import MismatchError
 from pencils.simulation.collectives.checks import Sent, Watch
 from pencils.simulation.exceptions import ERR_REQUEST, MPIError
 from pencils.simulation.messages.operation import Operation, Status
+from pencils.simulation.ranks import Waiting
 from pencils.simulation.report import numbered, place
-from pencils.simulation.scheduler import Waiting
 
 if TYPE_CHECKING:
     from pencils.simulation.types.buffers import Buffer

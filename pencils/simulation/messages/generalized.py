@@ -9,7 +9,7 @@ from pencils.simulation.constants import ANY_SOURCE, ANY_TAG
 from pencils.simulation.exceptions import ERR_REQUEST, MPIError
 from pencils.simulation.messages.operation import Operation, Status
 from pencils.simulation.messages.requests import Request
-from pencils.simulation.scheduler import Waiting
+from pencils.simulation.ranks import Waiting
 from pencils.simulation.world import World, active
 
 Function = Callable[..., object] | None

@@ -12,7 +12,8 @@ from pencils.errors import MismatchError, UsageError
 from pencils.simulation.constants import ANY_SOURCE, ANY_TAG, PROC_NULL
 from pencils.simulation.exceptions import ERR_TRUNCATE, MPIError
 from pencils.simulation.messages.operation import Operation, Status
-from pencils.simulation.scheduler import Scheduler, Waiting
+from pencils.simulation.ranks import Waiting
+from pencils.simulation.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from pencils.simulation.types.buffers import Buffer

@@ -11,7 +11,7 @@ from pencils.simulation.constants import ANY_SOURCE, ANY_TAG, UNDEFINED
 from pencils.simulation.exceptions import ERR_REQUEST, SUCCESS, MPIError
 
 if TYPE_CHECKING:
-    from pencils.simulation.scheduler import Waiting
+    from pencils.simulation.ranks import Waiting
     from pencils.simulation.types.datatypes import Datatype
     from pencils.simulation.world import World
 

@@ -21,7 +21,7 @@ from pencils.simulation.messages.matching import (
 )
 from pencils.simulation.messages.operation import Status
 from pencils.simulation.messages.requests import Prequest, Request
-from pencils.simulation.scheduler import Waiting
+from pencils.simulation.ranks import Waiting
 from pencils.simulation.types.buffers import as_buffer
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pencils.simulation.constants import ANY_SOURCE, ANY_TAG, UNDEFINED
 from pencils.simulation.exceptions import ERR_REQUEST, MPIError
 from pencils.simulation.messages.operation import Operation, Status
-from pencils.simulation.scheduler import Waiting
+from pencils.simulation.ranks import Waiting
 
 if TYPE_CHECKING:
     from pencils.simulation.scheduler import Scheduler

@@ -17,7 +17,7 @@ from pencils.simulation.constants import (
     WIN_FLAVOR_DYNAMIC,
 )
 from pencils.simulation.exceptions import ERR_DISP, ERR_RMA_RANGE, ERR_RMA_SYNC, MPIError
-from pencils.simulation.scheduler import Waiting
+from pencils.simulation.ranks import Waiting
 from pencils.simulation.types.memory import address_of, buffer
 from pencils.simulation.windows.accesses import Access, OpenAccesses
 from pencils.simulation.world import Context

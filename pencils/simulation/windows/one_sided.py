@@ -19,7 +19,7 @@ from pencils.simulation.exceptions import (
 from pencils.simulation.messages.matching import same_types
 from pencils.simulation.messages.operation import Operation, Status
 from pencils.simulation.messages.requests import Request
-from pencils.simulation.scheduler import Waiting
+from pencils.simulation.ranks import Waiting
 from pencils.simulation.types.buffers import BOTTOM, Buffer, as_buffer, as_datatype, local
 from pencils.simulation.types.datatypes import Datatype
 from pencils.simulation.types.operations import NO_OP, REPLACE, SUM, Op
