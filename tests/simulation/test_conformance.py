@@ -14,9 +14,9 @@ from mpi4py import MPI
 
 from pencils.simulation import Simulation
 
-PROGRAMS = tiers.up_to(60, 8)
+PROGRAMS = tiers.up_to(20, 8)
 OPERATIONS = 40  # of each program
-SCHEDULES = tiers.up_to(6, 2)  # besides the one without a seed
+SCHEDULES = tiers.up_to(4, 2)  # besides the one without a seed
 
 
 def run_for_real(mpirun, ranks, seeds, folder):
