@@ -79,7 +79,7 @@ def build(module, recipe):
         return padded(module.Datatype.Create_struct(*arguments, kinds))
     if name == "Create_subarray":
         box, order = arguments
-        arguments = *zip(*box, strict=True), getattr(module, order)
+        arguments = *zip(*box, strict=True), getattr(MPI, order)
     kind = getattr(kinds[0], name)(*arguments)
     return kind if MPICH or name in {"Dup", "Create_resized"} else padded(kind)
 

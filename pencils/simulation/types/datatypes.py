@@ -7,9 +7,6 @@ import numpy as np
 from pencils.simulation.types import typemaps
 from pencils.simulation.types.derived import (
     COMBINERS,
-    ORDER_C,
-    ORDER_F,
-    ORDER_FORTRAN,
     Datatype,
     by_code,
     by_name,
@@ -19,9 +16,6 @@ from pencils.simulation.types.kinds import Kind
 
 __all__ = [
     "COMBINERS",
-    "ORDER_C",
-    "ORDER_F",
-    "ORDER_FORTRAN",
     "Datatype",
     "by_code",
     "by_name",

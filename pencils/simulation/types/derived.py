@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 import numpy as np
 
 from pencils.process import PerProcess
+from pencils.simulation.constants import ORDER_C, ORDER_FORTRAN
 from pencils.simulation.exceptions import ERR_ARG, ERR_TYPE, MPIError
 from pencils.simulation.types import typemaps
 from pencils.simulation.types.kinds import (
@@ -22,8 +23,6 @@ from pencils.simulation.types.kinds import (
 from pencils.simulation.types.memory import buffer
 from pencils.simulation.types.typemaps import Typemap
 
-ORDER_C: Final = 56
-ORDER_FORTRAN = ORDER_F = 57
 COMBINERS: Final = [
     "NAMED",
     "DUP",
@@ -207,7 +206,7 @@ class Datatype(Described):
         """Elements of a box in an array."""
         shape = checked_counts(sizes)
         box, first = checked_integers(subsizes, len(shape)), checked_integers(starts, len(shape))
-        if order not in {ORDER_C, ORDER_F}:
+        if order not in {ORDER_C, ORDER_FORTRAN}:
             raise MPIError(ERR_ARG, f"order {order} was given; pass ORDER_C or ORDER_FORTRAN")
         for n, length, start in zip(shape, box, first, strict=True):
             if length < 0 or not 0 <= start <= start + length <= n:
