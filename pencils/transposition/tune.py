@@ -122,6 +122,10 @@ def tune(
     ArgumentError, PencilMismatchError, TypeError, OSError
         On every rank, if an argument is not allowed or the file cannot be read or written.
 
+    Notes
+    -----
+    On simulated ranks times mean nothing: all are one second, and the first method wins.
+
     Examples
     --------
     >>> import pencils
