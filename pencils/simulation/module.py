@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from pencils.errors import UsageError
 from pencils.simulation import constants, exceptions
 from pencils.simulation.absent import absent_names, add_absent_methods
 from pencils.simulation.communicators import COMM_NULL, COMM_SELF, COMM_WORLD, Comm, Intracomm
@@ -38,7 +37,7 @@ from pencils.simulation.types import buffers, datatypes, memory
 from pencils.simulation.types.datatypes import COMBINERS, Datatype, by_code, by_name
 from pencils.simulation.types.operations import Op, by_operation
 from pencils.simulation.windows.windows import WIN_NULL, Win
-from pencils.simulation.world import World, active
+from pencils.simulation.world import active, running_world
 
 
 class Pickle:
@@ -57,13 +56,6 @@ class Pickle:
 
 class Intercomm(Comm):
     """A communicator of two groups, which simulated ranks do not have."""
-
-
-def _world() -> World:
-    world = active()
-    if world is None:
-        raise UsageError("no simulation is running")
-    return world
 
 
 def Is_initialized() -> bool:
@@ -112,7 +104,7 @@ def Get_library_version() -> str:
 
 def Get_processor_name() -> str:
     """Name of the node of this rank."""
-    world = _world()
+    world = running_world()
     return f"node{world.nodes[world.rank.number]}"
 
 
@@ -183,7 +175,7 @@ def Aint_diff(addr1: int, addr2: int) -> int:
 
 def Attach_buffer(buf: Any) -> None:
     """Give memory to buffered sends, which do not need it here."""
-    world = _world()
+    world = running_world()
     if world.rank.number in world.attached:
         raise exceptions.MPIError(exceptions.ERR_BUFFER, "a buffer is attached; detach it first")
     world.attached[world.rank.number] = buf
@@ -191,7 +183,7 @@ def Attach_buffer(buf: Any) -> None:
 
 def Detach_buffer() -> Any:
     """Return the memory of `Attach_buffer`."""
-    world = _world()
+    world = running_world()
     return world.attached.pop(world.rank.number, None)
 
 

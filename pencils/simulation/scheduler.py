@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from copy import copy
 from random import Random
 from typing import Any, NoReturn
@@ -242,28 +242,38 @@ class Scheduler:
 
     def _run(self, rank: Rank) -> None:
         rank.status = RUNNING
+        self._resume(rank)
+
+    def _resume(self, rank: Rank) -> None:
+        """Let the thread of a rank run, with what belongs to its process."""
         self.current = rank
         process.exchange(rank.values)
         process.exchange_slots(rank)
         rank.lock.release()
 
+    @contextmanager
+    def _outside_kept(self) -> Iterator[None]:
+        """Keep what belongs to the process while ranks run in the block."""
+        outside = process.exchange({})
+        try:
+            yield
+        finally:
+            self.current = None
+            process.exchange(outside)
+            process.exchange_slots(None)
+
     # ---- called by the thread that runs the simulation ----
 
     def run(self, functions: Sequence[Callable[[], Any]]) -> None:
         """Run a function on each rank; results and errors are left in `ranks`."""
-        outside = process.exchange({})
         self._left = self._most
-        try:
+        with self._outside_kept():
             self._start_threads(functions)
             if self.failure is None:
                 self._run_all()
             if self.failure is not None:
                 self.before_unwinding()
                 self._unwind()
-        finally:
-            self.current = None
-            process.exchange(outside)
-            process.exchange_slots(None)
         if self.failure is not None:
             raise self.failure
         for rank in self.ranks:
@@ -351,23 +361,15 @@ class Scheduler:
             # A thread may take a moment to end after its rank has returned.
             if thread is None or rank.status in (RETURNED, RAISED):
                 continue
-            process.exchange(rank.values)
-            process.exchange_slots(rank)
-            self.current = rank
-            rank.lock.release()
+            self._resume(rank)
             self._main.acquire()
             if rank.abandoned <= MOST_ABANDONED:
                 thread.join()
 
     def release_killed(self) -> None:
         """End the threads of killed ranks, whose ``finally`` blocks run now."""
-        outside = process.exchange({})
-        try:
+        with self._outside_kept():
             self._unwind()
-        finally:
-            self.current = None
-            process.exchange(outside)
-            process.exchange_slots(None)
 
 
 def _copy(error: BaseException | type[BaseException]) -> BaseException | type[BaseException]:

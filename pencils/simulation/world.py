@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from pencils.errors import UsageError
 from pencils.simulation.exceptions import ERR_RANK, ERR_ROOT, MPIError
 from pencils.simulation.ranks import Waiting
 from pencils.simulation.report import numbered, place
@@ -135,6 +136,14 @@ _active: list[World] = []
 def active() -> World | None:
     """Return the simulation whose names are installed."""
     return _active[-1] if _active else None
+
+
+def running_world() -> World:
+    """Return the simulation whose names are installed, or raise."""
+    world = active()
+    if world is None:
+        raise UsageError("no simulation is running")
+    return world
 
 
 def activate(world: World) -> None:

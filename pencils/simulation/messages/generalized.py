@@ -10,7 +10,7 @@ from pencils.simulation.exceptions import ERR_REQUEST, MPIError
 from pencils.simulation.messages.operation import Operation, Status
 from pencils.simulation.messages.requests import Request
 from pencils.simulation.ranks import Waiting
-from pencils.simulation.world import World, active
+from pencils.simulation.world import World, running_world
 
 Function = Callable[..., object] | None
 
@@ -65,8 +65,7 @@ class Grequest(Request):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Self:
         """Make the request; the functions are called when it is completed, or cancelled."""
-        world = active()
-        assert world is not None
+        world = running_world()
         world.scheduler.step("Grequest.Start")
         operation = _Generalized(world, query_fn, free_fn, cancel_fn)
         operation.args, operation.kwargs = args or (), kwargs or {}
