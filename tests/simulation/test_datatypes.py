@@ -5,7 +5,7 @@ import pickle
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from mpi4py import MPI
 
 from pencils.simulation.exceptions import MPIError
@@ -112,9 +112,17 @@ def exchange(send, receive):
     MPI.COMM_SELF.Sendrecv(send, 0, 0, receive, 0, 0)
 
 
+def reach(kind, number):
+    """Farthest byte, before or after the address, of a number of elements, at most."""
+    start, length = kind.Get_true_extent()
+    return abs(start) + length + number * abs(kind.Get_extent()[1])
+
+
+@pytest.mark.skipif(not MPICH, reason="Open MPI takes blocks of bytes at stride -1 for a row")
 @given(recipes, st.integers(0, 3))
 def test_derived_types_are_those_of_mpi(recipe, number):
     real, simulated = build(MPI, recipe), build(datatypes, recipe)
+    assume(reach(simulated, number) < MIDDLE)
     assert bounds(simulated) == bounds(real)
     real.Commit(), simulated.Commit()
     memory, nbytes = numbered(), number * real.Get_size()

@@ -611,12 +611,13 @@ def test_communicators_belong_to_one_rank():
 
 
 def of(call, *args):
-    """Class of the error that a call raises."""
+    """Name of the error that a call raises; its number depends on the MPI library."""
+    names = {MPI.SUCCESS: "SUCCESS", MPI.ERR_REQUEST: "ERR_REQUEST"}
     try:
         call(*args)
     except MPI.Exception as error:
-        return error.Get_error_class()
-    return MPI.SUCCESS
+        return names.get(error.Get_error_class(), str(error))
+    return names[MPI.SUCCESS]
 
 
 def wrong_requests():
@@ -665,7 +666,7 @@ def test_collectives_are_neither_freed_nor_cancelled():
         request.Wait()
         return found
 
-    assert simulate(2, main) == [(MPI.ERR_REQUEST, MPI.ERR_REQUEST)] * 2
+    assert simulate(2, main) == [("ERR_REQUEST", "ERR_REQUEST")] * 2
 
 
 def cancelled():
