@@ -19,9 +19,9 @@ from typing import Any
 
 from mpi4py import MPI
 
-from pencils.array.base import VARIABLE, checks
 from pencils.run.coordinator import Member, join
-from pencils.run.program import add_program, execute
+from pencils.run.options import add_common, turn_on_checks
+from pencils.run.program import execute
 from pencils.run.report import Ending
 from pencils.run.watch import Counting, Watch
 
@@ -51,17 +51,7 @@ def add_parser(commands: Any) -> None:
         help="end the job when a rank has waited for S seconds in one call of MPI, and print the "
         f"positions of all ranks; computing is no waiting (default: {TIMEOUT}, or no limit)",
     )
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help=f"make stale ghosts NaN, as {VARIABLE}=1 does",
-    )
-    parser.add_argument(
-        "--all-frames",
-        action="store_true",
-        help="show the frames of the library in tracebacks, too",
-    )
-    add_program(parser)
+    add_common(parser)
 
 
 def _seconds(text: str) -> float:
@@ -81,9 +71,7 @@ def main(args: argparse.Namespace) -> None:
     SystemExit
         When it has ended.
     """
-    if args.check:
-        os.environ[VARIABLE] = "1"  # also for processes that the program starts
-        checks.on = True
+    turn_on_checks(args)
     channel = join(args.timeout)
     watch = Watch(None if args.timeout is None else Counting())
     member = Member(channel, watch, args.timeout)

@@ -11,18 +11,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import os
 import shlex
 import sys
 import warnings
 from collections.abc import Iterable
 from typing import Any
 
-from pencils.array.base import VARIABLE, checks
 from pencils.comm.mpi import MPI
 from pencils.errors import SimulationError
 from pencils.run.apart import begin, keep_programs_apart
-from pencils.run.program import add_program, execute
+from pencils.run.options import add_common, turn_on_checks
+from pencils.run.program import execute
 from pencils.run.report import Ending, ranks
 from pencils.simulation import simulate
 
@@ -66,9 +65,7 @@ def add_parser(commands: Any) -> None:
         action="store_false",
         help="do not report buffers in use, requests, messages and communicators that are left",
     )
-    add("--check", action="store_true", help=f"make stale ghosts NaN, as {VARIABLE}=1 does")
-    add("--all-frames", action="store_true", help="show the frames of the library, too")
-    add_program(parser)
+    add_common(parser)
 
 
 def _positive(text: str) -> int:
@@ -90,9 +87,7 @@ def main(args: argparse.Namespace) -> None:
         if MPI.COMM_WORLD.rank == 0:
             sys.stderr.write(_SEVERAL.format(MPI.COMM_WORLD.size))
         sys.exit(2)
-    if args.check:
-        os.environ[VARIABLE] = "1"  # also for processes that the program starts
-        checks.on = True
+    turn_on_checks(args)
     warnings.filterwarnings("default", "never freed", ResourceWarning)
     keep_programs_apart()
     sys.exit(_run(args, args.seed) if args.seeds is None else _run_all(args))

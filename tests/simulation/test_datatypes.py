@@ -118,7 +118,7 @@ def reach(kind, number):
     return abs(start) + length + number * abs(kind.Get_extent()[1])
 
 
-@pytest.mark.skipif(not MPICH, reason="Open MPI takes blocks of bytes at stride -1 for a row")
+@pytest.mark.skipif(not MPICH, reason="Open MPI sends bytes at stride -1 in the wrong order")
 @given(recipes, st.integers(0, 3))
 def test_derived_types_are_those_of_mpi(recipe, number):
     real, simulated = build(MPI, recipe), build(datatypes, recipe)

@@ -43,12 +43,17 @@ def accesses(case):
             results.append(VERBS[verb](case, window, (i, target, op, strided, dtype, scale)))
 
     SYNCHRONIZED[sync](case, window, [plan[1] for plan in plans], access)
+    return [results, contents(case, window, memory)]
+
+
+def contents(case, window, memory):
+    """Copy the own memory of a window in an epoch, and free the window."""
     window.Lock(case.rank)
     found = memory.copy()
     window.Unlock(case.rank)
     case.comm.Barrier()
     window.Free()
-    return [results, found]
+    return found
 
 
 def plan_of(case, i):
@@ -205,12 +210,7 @@ def request_accesses(case):
             results.append(REQUESTS[verb](case, window, (i, target, op, strided, "f8", scale)))
     window.Unlock_all()
     case.comm.Barrier()
-    window.Lock(case.rank)
-    found = memory.copy()
-    window.Unlock(case.rank)
-    case.comm.Barrier()
-    window.Free()
-    return [results, found]
+    return [results, contents(case, window, memory)]
 
 
 def counters(case):
