@@ -1,0 +1,28 @@
+"""Global sums against Allreduce of the sum of the block."""
+
+from functools import partial
+
+import numpy as np
+from mpi4py import MPI
+
+import pencils
+
+from .line import Calls, Line
+
+
+def total(n, comm):
+    u = pencils.random.uniform(pencils.Pencil((n,) * 3, comm), 1)
+    block, mine, whole = u.local.copy(), np.empty(1), np.empty(1)
+
+    def by_hand():
+        mine[0] = block.sum()
+        comm.Allreduce(mine, whole, op=MPI.SUM)
+        return whole[0]
+
+    return Calls(by_hand, u.sum)
+
+
+LINES = [
+    Line(f"u.sum(), {n}^3", "Allreduce of block.sum()", partial(total, n), goal)
+    for n, goal in ((16, 0.8), (32, 0.9), (64, 1.0), (128, 1.0))
+]
