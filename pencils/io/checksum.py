@@ -43,8 +43,8 @@ def checksum(data: NDArray[Any], first: int = 0) -> int:
     is to be added modulo ``2**64`` to those of other parts.
     """
     words, first = _words(data), first * _words_each(data.dtype)
-    kernels = compiled()
-    if kernels is not None and sys.byteorder == "little":
+    kernels = _kernels()
+    if kernels is not None:
         return int(kernels.mixed_sum(words, words.itemsize, first))
     total = 0
     for at in range(0, words.size, _PIECE):
@@ -60,10 +60,34 @@ def checksum_box(data: NDArray[Any], start: Sequence[int], shape: Sequence[int])
     for piece in Box.of_shape(data.shape).pieces(max(1, _PIECE // each)):
         index = (at + lo for at, lo in zip(piece.start, start, strict=True))
         first = sum(i * step for i, step in zip(index, steps, strict=True))
-        ramp = _ramp((*piece.shape, each), (*steps, 1))
         part: tuple[Any, ...] = (*piece.slices(), ...)  # an array even of a single element
-        total += _mixed_sum(_words(data[part]), first, ramp)
+        total += _sum_piece(_words(data[part]), first, (*piece.shape, each), (*steps, 1))
     return total % _MODULUS
+
+
+def _sum_piece(
+    words: NDArray[Any], first: int, shape: tuple[int, ...], steps: tuple[int, ...]
+) -> int:
+    """Sum up a box of words, whose positions are `steps` apart along each axis."""
+    kernels = _kernels()
+    if kernels is None:
+        return _mixed_sum(words, first, _ramp(shape, steps))
+    row, axis = 1, len(shape) - 1
+    while axis >= 0 and (steps[axis] == row or shape[axis] == 1):
+        row, axis = row * shape[axis], axis - 1
+    if axis < 0:
+        return int(kernels.mixed_sum(words, words.itemsize, first))
+    total, count = 0, shape[axis]
+    blocks = words.reshape(-1, count * row)
+    for number, index in enumerate(np.ndindex(*shape[:axis])):
+        at = first + sum(i * step for i, step in zip(index, steps, strict=False))
+        total += kernels.mixed_sum(blocks[number], words.itemsize, at, count, steps[axis])
+    return total
+
+
+def _kernels() -> Any:
+    """Return the module of the compiled kernels, or None where NumPy computes."""
+    return compiled() if sys.byteorder == "little" else None
 
 
 def add_sums(comm: MPI.Intracomm, sums: Mapping[str, int]) -> dict[str, int]:

@@ -13,7 +13,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from errno import EDQUOT, EFBIG, ENOSPC
+from errno import EDQUOT, EFBIG, ENOSPC, ENOSYS
 from hashlib import blake2b
 from pathlib import Path
 
@@ -28,9 +28,10 @@ _FORGOTTEN = 24 * 3600.0
 # Temporaries of this process, and its simulated ranks, that it could not remove.
 _DISCARDED: set[Path] = set()
 # To free a file of this many bytes takes longer than to start a thread.
-_LARGE = 2**23
+_LARGE = 2**16
 # Threads that free the disk space of files that were replaced; of all simulated ranks.
 _FREEING: list[threading.Thread] = []
+_C_LIBRARY = ctypes.CDLL(None, use_errno=True)
 # Errors of fallocate that mean a full disk; with others, the file system cannot allocate.
 _NO_ROOM = {EDQUOT, EFBIG, ENOSPC}
 
@@ -63,8 +64,7 @@ def clean(target: Path) -> None:
     Those are the temporaries of processes that are gone from this machine; of other machines,
     whose processes cannot be seen, those that were not written to for a day.
     """
-    while _FREEING:
-        _FREEING.pop().join()  # this save may need the space
+    wait_for_space(1)  # the last one may go on while this save is written
     for _ in range(len(_DISCARDED)):
         discard(_DISCARDED.pop())
     with contextlib.suppress(OSError):
@@ -117,6 +117,12 @@ def commit(temporary: Path, target: Path) -> None:
         sync(target.parent)
 
 
+def wait_for_space(left: int = 0) -> None:
+    """Wait until the space of replaced files is free, but for so many files."""
+    while len(_FREEING) > left:
+        _FREEING.pop(0).join()
+
+
 @contextlib.contextmanager
 def made(target: Path) -> Iterator[Path]:
     """Give a ``with`` block a temporary to write, which takes the name of `target` at the end.
@@ -136,21 +142,33 @@ def made(target: Path) -> Iterator[Path]:
 def allocate(file: Path) -> None:
     """Allocate the disk space of a file with holes, if the file system can do that.
 
-    A full disk is then found before data move, and writing is faster. `os.posix_fallocate` would
-    write to every block where the file system cannot allocate. Raises OSError if the disk is full.
+    A full disk is then found before data move, and writing is faster. Raises OSError if the disk is
+    full.
     """
-    fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
-    if fallocate is None:  # as on macOS
-        return
     handle = os.open(file, os.O_WRONLY)
     try:
-        size = os.fstat(handle).st_size
-        failed = fallocate(handle, 0, ctypes.c_int64(0), ctypes.c_int64(size))
-        number = ctypes.get_errno() if failed else 0
+        number = _allocate(handle)
+        if number:
+            wait_for_space()  # what replaced files have may be all that lacks
+        if number in _NO_ROOM:
+            number = _allocate(handle)
     finally:
         os.close(handle)
     if number in _NO_ROOM:
         raise OSError(number, os.strerror(number), str(file))
+
+
+def _allocate(handle: int) -> int:
+    """Allocate the disk space of an open file; return zero, or the errno.
+
+    `os.posix_fallocate` would write to every block where the file system cannot allocate.
+    """
+    fallocate = getattr(_C_LIBRARY, "fallocate", None)
+    if fallocate is None:  # as on macOS
+        return ENOSYS
+    size = os.fstat(handle).st_size
+    failed = fallocate(handle, 0, ctypes.c_int64(0), ctypes.c_int64(size))
+    return ctypes.get_errno() if failed else 0
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from importlib import metadata
 from typing import Any
 
@@ -49,6 +50,7 @@ def lay_out(path: str, contents: Contents) -> tuple[list[DatasetInfo], list[Data
         return fields, values
 
 
+@cache
 def _version() -> str:
     try:
         return metadata.version("pencils")

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pencils.comm import pack
 from pencils.io import checksum as module
 from pencils.io.checksum import checksum, checksum_box
 
@@ -64,6 +65,29 @@ def test_shape_and_strides_do_not_count():
 def test_the_value_is_that_of_the_files_which_are_out_there():
     assert checksum(np.arange(100.0)) == VALUES["f8"]
     assert checksum(np.arange(100, dtype="u1")) == VALUES["u1"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@given(cut=st.integers(0, 200), size=st.integers(0, 300), first=st.integers(0, 2**40))
+def test_all_kernels_compute_the_same(dtype, cut, size, first):
+    data = some(500, dtype)[cut : cut + size]
+    box = some((3, 7, 11), dtype)[:, cut % 3 : 5, cut % 5 : 9]
+    found = set()
+    for name in pack.available():
+        with pack.using(name):
+            found.add((checksum(data, first), checksum_box(box, (0, 1, cut), (9, 7, 300))))
+    assert len(found) == 1
+
+
+@pytest.mark.skipif(pack.compiled() is None, reason="needs the compiled kernels")
+def test_the_kernel_refuses_what_are_no_rows():
+    kernels = pack.compiled()
+    data = np.zeros(24, np.uint8)
+    rows = [kernels.mixed_sum(data[at : at + 8], 4, 5 + at) for at in (0, 8, 16)]
+    assert kernels.mixed_sum(data, 4, 5, 3, 8) == sum(rows) % 2**64
+    for wrong in [(3, 0), (16, 0), (0, 0), (-1, 0), (8, 0, 2), (8, 0, 0), (8, 0, -1)]:
+        with pytest.raises(ValueError, match="words"):
+            kernels.mixed_sum(data, *wrong)
 
 
 VALUES = {"f8": 7824377398971332616, "u1": 15777708709639560148}

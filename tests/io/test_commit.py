@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pencils.io import commit as module
-from pencils.io.commit import clean, commit, make_temporary
+from pencils.io.commit import commit, make_temporary
 
 
 def replace(target, text):
@@ -40,7 +40,7 @@ def test_nobody_holds_a_file_that_was_replaced(tmp_path):
     for number in range(3):
         replace(target, f"{number}")
         assert target.read_text() == f"{number}"
-    clean(target)
+    module.wait_for_space()
     assert open_files(tmp_path) == []
     assert list(tmp_path.iterdir()) == [target]
 
@@ -50,7 +50,7 @@ def test_a_reader_keeps_what_it_opened(tmp_path):
     replace(target, "old")
     with target.open() as reader:
         replace(target, "new")
-        clean(target)
+        module.wait_for_space()
         assert reader.read() == "old"
     assert target.read_text() == "new"
 
@@ -64,6 +64,6 @@ def test_a_file_that_cannot_be_replaced_is_held_by_nobody(tmp_path, monkeypatch)
     monkeypatch.setattr(Path, "replace", fail)
     with pytest.raises(PermissionError):
         replace(target, "new")
-    clean(target)
+    module.wait_for_space()
     assert target.read_text() == "old"
     assert not [name for name in open_files(tmp_path) if name == str(target)]

@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#include "checksum_rows.h"
+
 enum {
     MOST_AXES = 64,  /* as in NumPy and in the buffer protocol */
     LINE = 64,       /* bytes of a cache line */
@@ -47,6 +49,7 @@ void streams_finish(void);
 typedef struct {
     const char *name;
     Copier *copy;
+    Summer *sum;
 } Level;
 
 /* What this processor can run, best first; the last is "portable". */

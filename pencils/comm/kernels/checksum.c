@@ -1,59 +1,47 @@
 /* The checksum of pencils/io/checksum.py: the sum over all words of mix(word + STEP * position). */
 #include "checksum.h"
 
-#include <stdint.h>
-#include <string.h>
+enum { WORTH_UNLOCKING = 8192 /* bytes; summing fewer takes no longer than the lock */ };
 
-enum { WORTH_UNLOCKING = 2048 /* bytes; summing fewer takes no longer than the lock */ };
+static Summer *current;
 
-/* Odd numbers without pattern, of the generator "splitmix64". */
-#define STEP UINT64_C(0x9E3779B97F4A7C15)
-#define FACTOR UINT64_C(0xBF58476D1CE4E5B9)
+void use_summer(Summer *summer) { current = summer; }
 
-static inline uint64_t mix(uint64_t word)
+/* Cut the bytes into rows of whole words; leave an error of Python if that is impossible. */
+static int cut(Rows *rows, Py_ssize_t bytes)
 {
-    word ^= word >> 32;
-    word *= FACTOR;
-    return word ^ word >> 29;
-}
-
-/* One loop for each width of words: the compiler makes vectors of it where there are any. */
-#define DEFINE_SUM(type)                                                       \
-    static uint64_t sum_##type(const char *data, int64_t count, uint64_t at)   \
-    {                                                                          \
-        uint64_t total = 0;                                                    \
-        for (int64_t i = 0; i < count; i++) {                                  \
-            type word;                                                         \
-            memcpy(&word, data + i * (int64_t)sizeof word, sizeof word);       \
-            total += mix(word + (at + (uint64_t)i) * STEP);                    \
-        }                                                                      \
-        return total;                                                          \
+    int width = rows->width;
+    if (width != 1 && width != 2 && width != 4 && width != 8) {
+        PyErr_Format(PyExc_ValueError, "words have 1, 2, 4 or 8 bytes, not %d", width);
+        return -1;
     }
-DEFINE_SUM(uint8_t)
-DEFINE_SUM(uint16_t)
-DEFINE_SUM(uint32_t)
-DEFINE_SUM(uint64_t)
-
-static uint64_t sum(const Py_buffer *view, int width, uint64_t at)
-{
-    int64_t count = view->len / width;
-    switch (width) {
-    case 1: return sum_uint8_t(view->buf, count, at);
-    case 2: return sum_uint16_t(view->buf, count, at);
-    case 4: return sum_uint32_t(view->buf, count, at);
-    default: return sum_uint64_t(view->buf, count, at);
+    if (rows->count < 1 || bytes % width || bytes / width % rows->count) {
+        PyErr_Format(PyExc_ValueError, "%zd bytes are not %lld rows of words of %d bytes", bytes,
+                     (long long)rows->count, width);
+        return -1;
     }
+    rows->words = bytes / width / rows->count;
+    return 0;
 }
 
 PyObject *mixed_sum(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer view;
-    int width;
-    unsigned long long first;
-    if (!PyArg_ParseTuple(args, "y*iK", &view, &width, &first))
+    unsigned long long first, step = 0;
+    long long count = 1;
+    Rows rows;
+    if (!PyArg_ParseTuple(args, "y*iK|LK", &view, &rows.width, &first, &count, &step))
         return NULL;
+    rows.data = view.buf;
+    rows.count = count;
+    rows.first = first;
+    rows.step = step;
+    if (cut(&rows, view.len) < 0) {
+        PyBuffer_Release(&view);
+        return NULL;
+    }
     PyThreadState *state = view.len >= WORTH_UNLOCKING ? PyEval_SaveThread() : NULL;
-    uint64_t total = sum(&view, width, first + 1);
+    uint64_t total = current(&rows);
     if (state)
         PyEval_RestoreThread(state);
     PyBuffer_Release(&view);

@@ -3,6 +3,7 @@
 #include "machine.h"
 
 Copier copy_portable, copy_avx2, copy_avx512;
+Summer sum_portable, sum_avx2, sum_avx512;
 
 int levels_available(Level *levels)
 {
@@ -11,11 +12,11 @@ int levels_available(Level *levels)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
         && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        levels[count++] = (Level){"avx512", copy_avx512};
+        levels[count++] = (Level){"avx512", copy_avx512, sum_avx512};
     if (__builtin_cpu_supports("avx2"))
-        levels[count++] = (Level){"avx2", copy_avx2};
+        levels[count++] = (Level){"avx2", copy_avx2, sum_avx2};
 #endif
-    levels[count++] = (Level){"portable", copy_portable};
+    levels[count++] = (Level){"portable", copy_portable, sum_portable};
     return count;
 }
 

@@ -249,6 +249,7 @@ static PyObject *use(PyObject *Py_UNUSED(module), PyObject *name)
     for (int i = 0; i < nlevels; i++)
         if (PyUnicode_CompareWithASCIIString(name, levels[i].name) == 0) {
             current = levels[i].copy;
+            use_summer(levels[i].sum);
             Py_RETURN_NONE;
         }
     PyErr_Format(PyExc_ValueError, "this processor cannot run %R", name);
@@ -268,7 +269,7 @@ static PyMethodDef functions[] = {
     {"copy", (PyCFunction)(void (*)(void))copy, METH_FASTCALL,
      "copy(target, source): copy all elements; the arrays must not overlap."},
     {"available", available, METH_NOARGS, "Names of what this processor can run, best first."},
-    {"use", use, METH_O, "use(name): copy by these instructions from now on."},
+    {"use", use, METH_O, "use(name): copy and sum up by these instructions from now on."},
     {"stream_from", stream, METH_O,
      "stream_from(bytes): write past the cache from this size on; returns the one before."},
     {"move", (PyCFunction)(void (*)(void))rows_move, METH_FASTCALL,
@@ -280,7 +281,8 @@ static PyMethodDef functions[] = {
     {"sort", (PyCFunction)(void (*)(void))rows_sort, METH_FASTCALL,
      "sort(owners, ends, order): sort numbers by their owner."},
     {"mixed_sum", mixed_sum, METH_VARARGS,
-     "mixed_sum(data, width, first): sum up mixed words of so many bytes, from that position on."},
+     "mixed_sum(data, width, first, count=1, step=0): sum up mixed words of so many bytes, from "
+     "that position on; in `count` equal rows that are `step` words apart."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -288,6 +290,7 @@ static int set_up(PyObject *module)
 {
     nlevels = levels_available(levels);
     current = levels[0].copy;
+    use_summer(levels[0].sum);
     PyObject *type = PyType_FromSpec(&copies_spec);
     int status = type ? PyModule_AddObjectRef(module, "Copies", type) : -1;
     Py_XDECREF(type);

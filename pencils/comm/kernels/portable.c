@@ -4,9 +4,11 @@
 #define TARGET
 #define WIDTH 16
 #define COPY copy_portable
+#define SUM sum_portable
 #if X86
 #define STREAM(to, value) _mm_stream_si128((__m128i *)(to), (__m128i)(value))
 #else
 #define STREAM(to, value) (*(Wide *)(to) = (value))
 #endif
 #include "engine.h"
+#include "checksum_engine.h"
