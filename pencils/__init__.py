@@ -1,71 +1,37 @@
 """N-dimensional grids distributed over MPI processes: global in meaning, local in storage."""
 
-from pencils import dap, debug, random
-from pencils.array.creation import (
-    empty,
-    empty_like,
-    from_function,
-    full,
-    full_like,
-    ones,
-    ones_like,
-    zeros,
-    zeros_like,
-)
-from pencils.array.pencil_array import PencilArray
-from pencils.distribute.gather import gather
-from pencils.distribute.localgrid import localgrid
-from pencils.distribute.partition import partition
-from pencils.errors import PencilsError
-from pencils.halo import HaloExchange
-from pencils.indexer import GlobalIndexer, GlobalMultiIndexer, PointIndexer, ReduceOp
-from pencils.indexer.interpolation import Interpolation, interpolate
-from pencils.io import CheckpointSeries, TimeSeries, load, save, verify
-from pencils.io import open as open  # noqa: A004 - not in __all__: hides no builtin
-from pencils.notebook import load_ipython_extension as load_ipython_extension
-from pencils.pencil import Pencil
-from pencils.simulation import simulate
-from pencils.transposition.alias import alias
-from pencils.transposition.plan import Transposition, transpose
-from pencils.transposition.tune import tune
+import re as _re
+from importlib import import_module as _import_module
+
+import pencils.comm.mpi as _mpi  # noqa: F401 - starts MPI, or what stands in for it
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "CheckpointSeries",
-    "GlobalIndexer",
-    "GlobalMultiIndexer",
-    "HaloExchange",
-    "Interpolation",
-    "Pencil",
-    "PencilArray",
-    "PencilsError",
-    "PointIndexer",
-    "ReduceOp",
-    "TimeSeries",
-    "Transposition",
-    "__version__",
-    "alias",
-    "dap",
-    "debug",
-    "empty",
-    "empty_like",
-    "from_function",
-    "full",
-    "full_like",
-    "gather",
-    "interpolate",
-    "load",
-    "localgrid",
-    "ones",
-    "ones_like",
-    "partition",
-    "random",
-    "save",
-    "simulate",
-    "transpose",
-    "tune",
-    "verify",
-    "zeros",
-    "zeros_like",
-]
+
+def _find_homes() -> dict[str, str]:
+    """Read from ``__init__.pyi`` which module defines each public name."""
+    path = __file__.rpartition(".")[0] + ".pyi"
+    stub = __spec__.loader.get_data(path).decode()  # from an archive, too
+    found = _re.findall(r"^from (\S+) import (\w+) as \2\b", stub, _re.MULTILINE)
+    return {name: home for home, name in found}
+
+
+_HOMES = _find_homes()
+# What a star does not import: names that hide others, and modules.
+_NOT_STARRED = {"fft", "graph", "io", "load_ipython_extension", "open"}
+
+__all__ = sorted({*_HOMES, "__version__"} - _NOT_STARRED)  # noqa: PLE0605 - read from the stub
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'pencils' has no attribute {name!r}")
+    home = _HOMES[name]
+    if home == __name__:
+        return _import_module(f"{home}.{name}")
+    value = globals()[name] = getattr(_import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

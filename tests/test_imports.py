@@ -1,0 +1,61 @@
+"""``import pencils`` loads what a program uses, when it uses it."""
+
+import subprocess
+import sys
+
+import pytest
+
+import pencils
+
+LOADED = "print(*sorted(name for name in sys.modules if name.startswith('pencils')))"
+# Imported with their users: these take time, or need more than NumPy and mpi4py.
+LATE = {"pencils.io", "pencils.fft", "pencils.graph", "pencils.dap", "pencils.simulation"}
+
+
+def loaded_after(code):
+    """Return the modules of pencils that a new Python has after running some code."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{code}\n{LOADED}"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return set(done.stdout.split())
+
+
+def test_the_package_alone_loads_only_the_door_to_mpi():
+    assert loaded_after("import pencils") == {"pencils", "pencils.comm", "pencils.comm.mpi"}
+
+
+def test_fields_load_no_files_and_no_transforms():
+    loaded = loaded_after("import pencils\npencils.zeros(pencils.Pencil((4, 4)), halo=1).sum()")
+    assert "pencils.array.creation" in loaded
+    assert not loaded & LATE
+    assert not [name for name in loaded if name.startswith(("pencils.transposition", "pencils.ha"))]
+
+
+@pytest.mark.parametrize("name", ["io", "fft", "graph"])
+def test_modules_load_as_attributes(name):
+    code = f"import pencils\nassert pencils.{name}.__name__ == 'pencils.{name}'"
+    assert f"pencils.{name}" in loaded_after(code)
+
+
+def test_every_name_is_found_and_listed():
+    assert {"Pencil", "PencilArray", "open", "save", "fft", "simulate"} <= set(dir(pencils))
+    for name in dir(pencils):
+        assert getattr(pencils, name) is not None or name == "__path__"
+
+
+def test_a_star_hides_no_builtin():
+    assert "open" not in pencils.__all__
+    assert {"Pencil", "transpose", "__version__"} <= set(pencils.__all__)
+    names = {}
+    exec("from pencils import *", names)
+    assert set(pencils.__all__) <= names.keys()
+
+
+def test_a_name_that_is_not_there_raises():
+    with pytest.raises(AttributeError, match="module 'pencils' has no attribute 'Pensil'"):
+        pencils.Pensil  # noqa: B018
+    with pytest.raises(ImportError, match="Pensil"):
+        exec("from pencils import Pensil", {})
