@@ -23,7 +23,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
-from pencils.comm.agree import agreed
+from pencils.comm.agree import Row, agreed
 from pencils.comm.mpi import Uncopied
 from pencils.comm.pack import no_op
 from pencils.comm.shared_memory import Buffers
@@ -125,6 +125,7 @@ class Plan(Freeable, Generic[T]):
         self._topology = topology
         self._check = check
         self._freed = False
+        self._agreements: dict[str, Row] = {}  # by name of a method
         self._remembered: dict[tuple[Any, ...], tuple[T, list[Any]]] = {}
         self._text = self._describe()
 
@@ -158,9 +159,11 @@ class Plan(Freeable, Generic[T]):
             raise ArgumentError(self._freed_text)
         if not self._check:
             return NoAgreement()
-        agree = agreed(self._topology.comm, f"{type(self).__name__}.{call}")
-        agree(plan=self._text)
-        return agree
+        row = self._agreements.get(call)
+        if row is None:
+            name = f"{type(self).__name__}.{call}"
+            row = self._agreements[call] = Row(self._topology.comm, name, plan=self._text)
+        return row.block()
 
     def _prepare(
         self,

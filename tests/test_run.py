@@ -105,7 +105,7 @@ def test_a_collective_of_one_rank_is_told_with_the_places_of_the_others(program)
     first, waits, done, *advice = messages(ran)
     assert first == "pencils run: the job was ended: a rank had waited for 2 s (--timeout):"
     found = re.fullmatch(
-        r"  rank 0 waits in u.sum\(\) at app.py:7 \(collective number (\d+), Allreduce\)", waits
+        r"  rank 0 waits in u.sum\(\) at app.py:7 \(collective number (\d+), Allgather\)", waits
     )
     assert done == f"  ranks 1, 2 have finished, after {int(found[1]) - 1} collectives"
     assert len(advice) == 2
@@ -466,7 +466,7 @@ def job(monkeypatch, capfd):
 
 DONE = Ending("finished", collectives=6)
 WORKS = CodePosition("app.py:3", "work()", collectives=1)
-WAITS = CodePosition("app.py:7", "u.sum()", "Allreduce", collective=True, collectives=7)
+WAITS = CodePosition("app.py:7", "u.sum()", "Allgather", collective=True, collectives=7)
 
 
 def test_an_error_of_all_ranks_lets_all_leave(job):
@@ -495,7 +495,7 @@ def test_an_exit_of_one_rank_ends_the_job(job):
     printed, told = job(4, {1: how, 2: DONE}, {0: WAITS, 3: WORKS})
     assert printed.splitlines() == [
         "pencils run: the job was ended, because rank 1 of 4 left with exit status 3; the others:",
-        "  rank 0 waits in u.sum() at app.py:7 (collective number 7, Allreduce)",
+        "  rank 0 waits in u.sum() at app.py:7 (collective number 7, Allgather)",
         "  rank 2 has finished, after 6 collectives",
         "  rank 3 computes in work() at app.py:3, after 1 collective",
     ]

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from array import array
+from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import blake2b
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from types import MappingProxyType, NoneType, TracebackType
+from typing import Any, NamedTuple, NoReturn, Self
 
 import numpy as np
 
 from pencils.comm.canonical import encoded, encoded_call
 from pencils.comm.fault import Fault, shown
+from pencils.comm.meeting import Meeting, head
 from pencils.comm.mpi import MPI
 from pencils.comm.topology import OTHER_MPI, default_topology, is_foreign, user_comm
 from pencils.errors import ArgumentError, RankDisagreementError, TypeDisagreementError
 
-# Less than any digest and its negative: for a rank without data, which have no type.
-_NO_TYPE = -(2**62)
 # Number and text of a value, as other ranks can compare and show it.
 _Described = tuple[int, str]
+# Flags of a row.
+FLAGGED, DEFERRED = 1, 2
+# Types of values that are equal only if they are equal for `pencils.comm.canonical`, and how many
+# digests of further values a row remembers.
+_EXACT = frozenset({int, str, NoneType})
+_MOST_DIGESTS = 64
 
 
 class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):``
@@ -28,8 +34,8 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
     an error of that type which names the rank. Values recorded by calling the object must be equal
     on all ranks, as must `call`, the name of what is called. `comm` is a private communicator.
 
-    Leaving the block is *Collective*. It costs one small Allreduce, and no pickled objects unless
-    something is wrong.
+    Leaving the block is *Collective*. It costs one small collective, and no pickled objects unless
+    something is wrong. What happens often is prepared as a `Row`.
 
     Examples
     --------
@@ -38,20 +44,22 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
     ...     agree(root=0)
     """
 
-    __slots__ = ("_call", "_comm", "_dtype", "_values", "deferred", "flagged")
+    __slots__ = ("_dtype", "_row", "_values", "deferred", "flagged")
 
     def __init__(self, comm: MPI.Intracomm, call: str) -> None:
-        if not comm:  # COMM_NULL
-            raise ArgumentError(
-                f"{call}: the communicator was freed; make a new pencil on one that lives"
-            )
-        given: object = comm
-        if not isinstance(given, MPI.Comm) and is_foreign(given):
-            raise TypeError(f"{call}: the pencils or fields belong to {OTHER_MPI}")
-        self._comm = comm
-        self._call = call
+        self._begin(Row(comm, call))
+
+    @classmethod
+    def of(cls, row: Row) -> agreed:
+        """Return a block whose values are those of a row, and others that it records."""
+        block = object.__new__(cls)
+        block._begin(row)
+        return block
+
+    def _begin(self, row: Row) -> None:
+        self._row = row
         self._values: dict[str, object] = {}
-        self._dtype: np.dtype[Any] | None = None
+        self._dtype = row.dtype
         self.flagged = False
         self.deferred = False
 
@@ -85,35 +93,123 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
     ) -> None:
         if error is not None and not isinstance(error, Exception):
             return
-        if self._comm.size == 1:
+        meeting = self._row.meeting
+        if meeting.size == 1:
             return
-        least = most = _NO_TYPE
+        call = dtype = 0
         try:
-            call = _digest(encoded_call(self._call, self._values))
-            if self._dtype is not None:
-                most = token(self._dtype)
-                least = -most
+            call = self._row.digest_with(self._values)
+            dtype = _digest_of(self._dtype)
         except Exception as odd:  # noqa: BLE001 - a value that cannot be compared is an error, too
             error = error or odd
-            call = 0
-        mine = array(
-            "q", (error is not None, call, -call, most, least, self.flagged, self.deferred)
-        )
-        worst = array("q", mine)
-        self._comm.Allreduce(mine, worst, op=MPI.MAX)
-        failed, most_call, least_call, most, least, flagged, deferred = worst
-        if failed or most_call != -least_call or most > -least:
-            _raise_together(self._comm, self._call, self._report(error), error)
-        self.flagged, self.deferred = bool(flagged), bool(deferred)
+        mine = self.flagged * FLAGGED + self.deferred * DEFERRED
+        flags = meeting.meet(head(failed=error is not None, call=call, dtype=dtype, flags=mine))
+        if flags is None:
+            self._row.raise_together(error, self._values, self._dtype)
+        self.flagged, self.deferred = bool(flags & FLAGGED), bool(flags & DEFERRED)
 
-    def _report(self, error: Exception | None) -> _Report:
-        values = {"call": (token(self._call), self._call)}
-        for name, value in self._values.items():
-            described = _describe(value)
-            if described is not None:
-                values[name] = described
+
+class Row:
+    """An agreement that is prepared: the same call with the same values, again and again.
+
+    `comm` is a private communicator, `call` the name of what is called. The values must be equal on
+    all ranks, and so must `dtype` on all ranks that do not pass None. They follow from what all
+    ranks know, or can be compared without an error.
+
+    Attributes
+    ----------
+    meeting : Meeting
+        Where the ranks meet; it has room for a value of each rank.
+
+    Examples
+    --------
+    >>> from mpi4py import MPI
+    >>> row = Row(MPI.COMM_SELF, "gather", root=0)
+    >>> row.meet(flags=FLAGGED)
+    1
+    """
+
+    __slots__ = ("_clean", "_digests", "_values", "call", "dtype", "meeting")
+
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        call: str,
+        dtype: np.dtype[Any] | None = None,
+        **values: object,
+    ) -> None:
+        if not comm:  # COMM_NULL
+            raise ArgumentError(
+                f"{call}: the communicator was freed; make a new pencil on one that lives"
+            )
+        given: object = comm
+        if not isinstance(given, MPI.Comm) and is_foreign(given):
+            raise TypeError(f"{call}: the pencils or fields belong to {OTHER_MPI}")
+        self.meeting = Meeting(comm)
+        self.call = call
+        self.dtype = dtype
+        self._values = values
+        self._digests: dict[object, int] = {}
+        self._clean: bytes | None = None  # of a rank without error and flags
+
+    def meet(self, error: Exception | None = None, flags: int = 0) -> int:
+        """Agree, as at the end of a block in which `error` was raised. *Collective*.
+
+        Returns
+        -------
+        int
+            The flags that are set on any rank.
+        """
+        meeting = self.meeting
+        if meeting.size == 1:
+            if error is not None:
+                raise error
+            return flags
+        mine = self._clean
+        if mine is None or error is not None or flags:
+            call, dtype = self.digest_with({}), _digest_of(self.dtype)
+            mine = head(failed=error is not None, call=call, dtype=dtype, flags=flags)
+            if error is None and not flags:
+                self._clean = mine
+        found = meeting.meet(mine)
+        if found is None:
+            self.raise_together(error)
+        return found
+
+    def block(self) -> agreed:
+        """Return a ``with`` block for checks; it may record further values."""
+        return agreed.of(self)
+
+    def digest_with(self, values: dict[str, object]) -> int:
+        """Digest of the call, of its values and of further ones."""
+        key = None
+        if not values or all(type(value) in _EXACT for value in values.values()):
+            key = tuple(values.items())
+            found = self._digests.get(key)
+            if found is not None:
+                return found
+        digest = _digest(encoded_call(self.call, self._values | values))
+        if key is not None and len(self._digests) < _MOST_DIGESTS:
+            self._digests[key] = digest
+        return digest
+
+    def raise_together(
+        self,
+        error: Exception | None,
+        values: Mapping[str, object] = MappingProxyType({}),
+        dtype: np.dtype[Any] | None = None,
+    ) -> NoReturn:
+        """Raise what is wrong, on all ranks. *Collective*."""
+        described = {"call": (token(self.call), self.call)}
+        for name, value in (self._values | dict(values)).items():
+            shown_value = _describe(value)
+            if shown_value is not None:
+                described[name] = shown_value
+        dtype = self.dtype if dtype is None else dtype
         fault = None if error is None else Fault.of(error)
-        return _Report(values, None if self._dtype is None else _describe(self._dtype), fault)
+        report = _Report(described, None if dtype is None else _describe(dtype), fault)
+        _raise_together(self.meeting.comm, self.call, report, error)
+        raise AssertionError("ranks met, and found no difference")
 
 
 class _Report(NamedTuple):
@@ -138,6 +234,12 @@ def token(value: object) -> int:
 
 def _digest(text: bytes) -> int:
     return int.from_bytes(blake2b(text, digest_size=7).digest())
+
+
+@lru_cache(maxsize=256)
+def _digest_of(dtype: np.dtype[Any] | None) -> int:
+    """Digest of an element type, which is not 0; 0 if there is none."""
+    return 0 if dtype is None else token(dtype) or 1
 
 
 def _raise_together(comm: MPI.Intracomm, call: str, mine: _Report, error: Exception | None) -> None:

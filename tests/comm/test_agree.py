@@ -7,7 +7,8 @@ import pytest
 from mpi4py import MPI
 from mpi_helpers import everywhere, named, raise_together, ranks_at_fault
 
-from pencils.comm.agree import agreed
+from pencils.comm import meeting
+from pencils.comm.agree import DEFERRED, FLAGGED, Row, agreed
 from pencils.errors import (
     ArgumentError,
     NotLocalError,
@@ -16,6 +17,13 @@ from pencils.errors import (
 )
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+
+@pytest.fixture(autouse=True, params=["gathered", "combined"])
+def _form(request, monkeypatch):
+    """Agree as few ranks do, and as many do."""
+    if request.param == "combined":
+        monkeypatch.setattr(meeting, "MOST_GATHERED", 1)
 
 
 class UnknownError(LookupError):
@@ -49,10 +57,16 @@ def check(comm, error=None, call="check", **values):
             raise error
 
 
-def test_agreement_costs_one_reduction_and_no_objects(comm):
+def test_agreement_costs_one_collective_and_no_objects(comm):
     counting = Counting(comm)
     check(counting, shape=(3, 4), root=0)
-    assert counting.calls == ([] if comm.size == 1 else ["Allreduce"])
+    verb = "Allgather" if comm.size <= meeting.MOST_GATHERED else "Allreduce"
+    assert counting.calls == ([] if comm.size == 1 else [verb])
+    row = Row(counting, "check", shape=(3, 4), root=0)
+    del counting.calls[:]
+    for times in (1, 2):
+        row.meet()
+        assert counting.calls == ([] if comm.size == 1 else [verb] * times)
 
 
 @pytest.mark.parametrize(
@@ -339,3 +353,75 @@ def test_errors_of_the_system_keep_their_number(comm, number):
         assert raised.value.errno == number
         assert type(raised.value) is type(OSError(*said))
         assert (number is None) == ("a.h5" not in str(raised.value))
+
+
+def test_rows_meet_blocks_with_the_same_values(comm):
+    last = comm.rank == comm.size - 1
+    row = Row(comm, "check", root=0)
+    for _ in range(2):
+        if last:
+            check(comm, root=0)
+        else:
+            assert row.meet() == 0
+    with row.block() as same:
+        same(fields=2)
+    if last:
+        check(comm, root=0, fields=2)
+    else:
+        with row.block() as same:
+            same(fields=2)
+            same.defer(up=False)
+        assert not same.deferred
+
+
+@pytest.mark.parallel([2, 3, 4, 6])
+def test_rows_with_other_values_calls_or_types_are_disagreements(comm):
+    first = comm.rank == 0
+    same, other = Row(comm, "check", root=0), Row(comm, "check", root=int(first))
+    for call, text in (
+        (other.meet, "root: rank 0 has 1, rank 1 has 0"),
+        (lambda: check(comm, call="other") if first else same.meet(), "call: rank 0 has other"),
+        (lambda: check(comm, root=0, more=1) if first else same.meet(), "more"),
+    ):
+        raise_together(comm, RankDisagreementError, text, call=call)
+        assert same.meet() == 0
+    typed = Row(comm, "check", np.dtype("f4" if first else "f8"))
+    raise_together(comm, TypeDisagreementError, "different types", call=typed.meet)
+    assert Row(comm, "check", None if first else np.dtype("f8")).meet() == 0
+
+
+def test_errors_and_flags_of_rows(comm):
+    row = Row(comm, "check", root=0)
+    for rank in ranks_at_fault(comm):
+        error = ValueError("mine") if comm.rank == rank else None
+        texts = [f"rank {rank}: "] if comm.size > 1 else []
+        raise_together(comm, ValueError, "mine", *texts, call=lambda error=error: row.meet(error))
+        flags = FLAGGED if comm.rank == rank else DEFERRED
+        most = flags if comm.size == 1 else FLAGGED | DEFERRED
+        assert everywhere(comm, row.meet(flags=flags) == most)
+        assert everywhere(comm, row.meet() == 0)
+
+
+def test_a_value_of_each_rank_rides_in_the_row(comm):
+    row = Row(comm, "check", root=0)
+    assert row.meeting.gathers == (comm.size <= meeting.MOST_GATHERED)
+    for dtype, count in (("i8", 4), ("f4", 3), ("c16", 2)) if row.meeting.gathers else ():
+        mine, rows = row.meeting.values(np.dtype(dtype), count)
+        mine[:] = np.arange(count) + comm.rank
+        row.meet()
+        expected = np.add.outer(range(comm.size), range(count))
+        assert everywhere(comm, np.array_equal(rows, expected) or comm.size == 1)
+
+
+@pytest.mark.parallel([2, 3, 4, 6])
+def test_different_faults_and_no_fault_of_rows_and_blocks(comm):
+    row = Row(comm, "check", root=0)
+    first = comm.rank == 0
+
+    def mixed():
+        if first:
+            check(comm, IndexError("of 0"), root=0)
+        else:
+            row.meet()
+
+    raise_together(comm, IndexError, named(comm, 0), call=mixed)

@@ -1,0 +1,100 @@
+"""The one collective in which ranks agree, and the 64 bytes that each of them brings to it.
+
+Every agreement, whatever it is about, is the same collective with rows of the same form, so that
+ranks that call different verbs meet in it, too, and find that they differ. A row is eight integers:
+whether this rank has failed, a digest of what must be equal, a digest of the element type, flags,
+and 32 bytes of a value of the rank. Up to `MOST_GATHERED` ranks gather the rows; more ranks combine
+them, without the values.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pencils.comm.mpi import MPI
+
+# With more ranks, rows are combined: what each rank receives must not grow with their number.
+MOST_GATHERED = 64
+# Bytes of a row, of its part that is not a value, and of the other part.
+ROW, HEAD, VALUES = 64, 32, 32
+
+_NUMBERS = Struct("=4q")
+_WORDS = HEAD // 8
+_SOUND = bytes(8)  # begins a row of a rank that has not failed
+
+
+def head(*, failed: bool, call: int, dtype: int, flags: int) -> bytes:
+    """Return the part of a row that is not a value; `dtype` is 0 on a rank without a type."""
+    return _NUMBERS.pack(failed, call, dtype, flags)
+
+
+class Meeting:
+    """Memory for agreements of all ranks of a communicator, one after the other.
+
+    Attributes
+    ----------
+    size : int
+        Number of ranks.
+    gathers : bool
+        Whether rows are gathered, so that there is room for values.
+    """
+
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        self.comm = comm
+        self.size = size = comm.size
+        self.gathers = size <= MOST_GATHERED
+        if not self.gathers:
+            # Each number that must be equal, and its complement: if any bit differs between two
+            # ranks, it is set in both results.
+            self._combined = np.zeros((2, 1 + _WORDS + 1), np.int64)
+            return
+        self._mine, self._rows = bytearray(ROW), bytearray(ROW * size)
+        self._sent = [self._mine, ROW, MPI.BYTE]
+        self._received = [self._rows, ROW, MPI.BYTE]
+        self._heads: NDArray[Any] = np.ndarray((size,), f"V{HEAD}", self._rows, strides=(ROW,))
+
+    def values(self, dtype: np.dtype[Any], count: int = 1) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return room for the values of this rank, and for those that all ranks have after it.
+
+        Their shapes are ``(count,)`` and ``(size, count)``; they have at most `VALUES` bytes.
+        """
+        mine = np.frombuffer(self._mine, dtype, count, HEAD)
+        step = dtype.itemsize
+        shape, strides = (self.size, count), (ROW, step)
+        rows: NDArray[Any] = np.ndarray(shape, dtype, self._rows, HEAD, strides)
+        return mine, rows
+
+    def meet(self, mine: bytes) -> int | None:
+        """Compare the heads of all ranks. *Collective*.
+
+        Returns
+        -------
+        int or None
+            The flags that are set on any rank; None if a rank has failed, or calls or types differ.
+        """
+        if not self.gathers:
+            return self._combine(mine)
+        self._mine[:HEAD] = mine
+        self.comm.Allgather(self._sent, self._received)
+        heads = self._heads.tobytes()
+        if heads == mine * self.size and mine.startswith(_SOUND):
+            return _NUMBERS.unpack(mine)[3]  # type: ignore[no-any-return]
+        failed, calls, kinds, flags = np.frombuffer(heads, np.int64).reshape(-1, _WORDS).T
+        known = kinds[kinds != 0]
+        if failed.any() or (calls != calls[0]).any() or (known != known[:1]).any():
+            return None
+        return int(np.bitwise_or.reduce(flags))
+
+    def _combine(self, mine: bytes) -> int | None:
+        sent, received = self._combined
+        failed, call, kind, flags = _NUMBERS.unpack(mine)
+        sent[:] = failed, flags, call, ~call, kind, ~kind if kind else 0
+        self.comm.Allreduce(sent, received, op=MPI.BOR)
+        failed, flags, *same = received.tolist()
+        if failed or same[0] & same[1] or same[2] & same[3]:
+            return None
+        return int(flags)
