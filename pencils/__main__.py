@@ -131,6 +131,7 @@ def _info() -> Iterator[tuple[str, str]]:
     from pencils.comm.machine import describe_machine
     from pencils.comm.mpi import MPI
     from pencils.comm.pack import available, kernels
+    from pencils.comm.pool import VARIABLE, memory
 
     machine = describe_machine()
     yield "pencils", __version__
@@ -146,6 +147,8 @@ def _info() -> Iterator[tuple[str, str]]:
     for package in ("scipy", "mpi4py-fft", "tqdm"):
         yield package, _version(package)
     yield "copies", f"{kernels()} (one of {', '.join(available())})"
+    kept = memory().bound / _GIB
+    yield "pool of fields", f"at most {kept:.2f} GiB wait in each process ({VARIABLE} sets it)"
     yield "processes", str(machine.processes)
     names = [f"{name} ({count})" for name, count in machine.nodes[:_MOST_NODES]]
     more = [] if len(machine.nodes) <= _MOST_NODES else ["..."]

@@ -1,4 +1,4 @@
-"""Failing allocations: NumPy allocates every array by the functions of this file.
+"""Failing allocations: NumPy and the pool of fields ask for all memory by functions of this file.
 
 NumPy takes its memory from a handler (NEP 49), which is set here through its table of C functions
 by `ctypes`, so that nothing has to be compiled.
@@ -8,6 +8,8 @@ import ctypes
 from contextlib import contextmanager
 
 import numpy as np
+
+from pencils.comm import pool
 
 # Smaller arrays never fail: calls need them independent of the size of their data.
 LEAST = 4096
@@ -127,9 +129,17 @@ _ours = _capsule(ctypes.addressof(_handler), _NAME)
 
 @contextmanager
 def installed():
-    """Let NumPy take all memory from here for a while."""
-    before = _api(_SET_HANDLER, _ours)
+    """Let NumPy and the pool take all memory from here for a while."""
+    before, block = _api(_SET_HANDLER, _ours), pool.new_block
+
+    def new_block(nbytes, zero):
+        if not memory.has_room(nbytes):
+            raise MemoryError
+        return block(nbytes, zero)
+
+    pool.new_block = new_block
     try:
         yield memory
     finally:
+        pool.new_block = block
         _api(_SET_HANDLER, before)

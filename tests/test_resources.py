@@ -17,6 +17,7 @@ from pencils import (
     alias,
     gather,
     localgrid,
+    memory,
     partition,
     transpose,
     zeros,
@@ -215,6 +216,7 @@ def test_a_large_array_is_gone_when_nobody_holds_it(comm):
     nbytes = u.local.nbytes
     held = tracemalloc.get_traced_memory()[0]
     del u
+    memory().empty()
     left = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert everywhere(comm, held - left > nbytes - 1000)

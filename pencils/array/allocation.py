@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from pencils.comm.agree import agreed
-from pencils.comm.memory import aligned_empty, aligned_zeros
+from pencils.comm.pool import empty_bytes, zero_bytes
 from pencils.errors import ArgumentError
 from pencils.layout.integers import MOST, as_dims, as_ints, to_int
 from pencils.pencil import Pencil
@@ -138,7 +138,7 @@ def allocate_bytes(
     pencil: Pencil, nbytes: int, *, zero: bool = False, shared: bool = False
 ) -> Array:
     """Allocate bytes that begin at a cache line; *Collective* if `shared`."""
-    make = aligned_zeros if zero else aligned_empty
+    make = zero_bytes if zero else empty_bytes
     if not shared:
         return make(nbytes)
     memory = pencil.topology.shared.allocate(nbytes)

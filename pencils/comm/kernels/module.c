@@ -5,6 +5,7 @@
 
 #include "block.h"
 #include "checksum.h"
+#include "pool.h"
 #include "rows_module.h"
 
 enum { WORTH_UNLOCKING = 32768 }; /* bytes; copying fewer takes no longer than the lock */
@@ -283,6 +284,12 @@ static PyMethodDef functions[] = {
     {"mixed_sum", mixed_sum, METH_VARARGS,
      "mixed_sum(data, width, first, count=1, step=0): sum up mixed words of so many bytes, from "
      "that position on; in `count` equal rows that are `step` words apart."},
+    {"pool_block", (PyCFunction)(void (*)(void))pool_block, METH_FASTCALL,
+     "pool_block(nbytes, zero): memory that is used again when nobody views it."},
+    {"pool_keep", pool_keep, METH_O,
+     "pool_keep(nbytes): keep at most so much unused memory; returns the bound before."},
+    {"pool_counts", pool_counts, METH_NOARGS,
+     "Bytes in use, bytes that wait, their bound; blocks made and reused so far."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -294,7 +301,7 @@ static int set_up(PyObject *module)
     PyObject *type = PyType_FromSpec(&copies_spec);
     int status = type ? PyModule_AddObjectRef(module, "Copies", type) : -1;
     Py_XDECREF(type);
-    return status;
+    return status < 0 ? status : pool_set_up(module);
 }
 
 static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, (void *)set_up}, {0, NULL}};
