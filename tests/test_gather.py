@@ -1,14 +1,14 @@
 """gather: the inverse of partition, whole or a part, to one rank or to all."""
 
-from importlib import import_module
-
 import numpy as np
 import pytest
 from mpi_helpers import (
     DTYPES,
+    NODES,
     everywhere,
     named,
     numbered,
+    on_nodes,
     raise_together,
     random_pencil,
     ranks_at_fault,
@@ -18,6 +18,7 @@ from mpi_helpers import (
 
 from pencils import Pencil, PencilArray, gather, partition
 from pencils.comm import stream
+from pencils.distribute import slabs
 from pencils.errors import ArgumentError, RankDisagreementError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -44,7 +45,7 @@ def test_every_element_type_to_every_root(comm, dtype):
 
 @pytest.mark.parametrize("block_bytes", [1, 100, 2**24])
 def test_any_pencil_any_size_of_blocks(comm, block_bytes, monkeypatch):
-    monkeypatch.setattr(stream, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(stream, "SLAB_BYTES", block_bytes)
     rng = np.random.default_rng(3)
     for _ in range(6):
         shape = rng.integers(0, 6, rng.integers(1, 5)).tolist()
@@ -52,6 +53,25 @@ def test_any_pencil_any_size_of_blocks(comm, block_bytes, monkeypatch):
         data = numbered((2, *shape), "i4")
         root = int(rng.integers(comm.size))
         assert everywhere(comm, gathers(spread(pen, data, halo=1), data, root))
+
+
+@pytest.mark.parametrize("nodes", list(NODES))
+def test_through_shared_memory(nodes, monkeypatch):
+    comm = on_nodes(nodes)
+    monkeypatch.setattr(slabs, "MUCH", 0)
+    rng = np.random.default_rng(5)
+    for slab_bytes in (40, 300, 2**24):
+        monkeypatch.setattr(stream, "SLAB_BYTES", slab_bytes)
+        for long_run in (0, 50, 2**20):
+            monkeypatch.setattr(slabs, "LONG_RUN", long_run)
+            shape = rng.integers(1, 6, rng.integers(1, 5)).tolist()
+            pen = random_pencil(rng, comm, shape)
+            data = numbered((2, *shape), "f4")
+            root = int(rng.integers(comm.size))
+            u = spread(pen, data, halo=int(rng.integers(2)))
+            assert everywhere(comm, gathers(u, data, root))
+            key = (slice(None, None, -1), slice(1, None, 2))
+            assert everywhere(comm, gathers(u, data[key], root, key=key))
 
 
 KEYS = [
@@ -160,15 +180,13 @@ def test_the_result_is_a_copy(comm):
 def test_only_the_selected_part_travels(comm, monkeypatch):
     """A plane of u reaches root in messages of a plane's size together."""
     sent = []
-    original = stream.send_stream
+    original = stream.SlabStream.send
 
-    def spy(private, blocks, *room):
-        taken = list(blocks)
-        sent.append(sum(block.nbytes for _, block in taken))
-        original(private, taken, *room)
+    def spy(here, peer, slab):
+        sent.append(slab.nbytes)
+        original(here, peer, slab)
 
-    # The module has the name of its function, which hides it.
-    monkeypatch.setattr(import_module("pencils.distribute.gather"), "send_stream", spy)
+    monkeypatch.setattr(stream.SlabStream, "send", spy)
     data = numbered(SHAPE)
     u = spread(Pencil(SHAPE, comm), data)
     assert everywhere(comm, gathers(u, data[3], 0, key=3))

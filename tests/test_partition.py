@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from mpi_helpers import (
     DTYPES,
+    NODES,
     everywhere,
     holds,
     named,
     numbered,
+    on_nodes,
     raise_together,
     random_pencil,
     ranks_at_fault,
@@ -20,6 +22,7 @@ from mpi_helpers import (
 from pencils import Pencil, PencilArray, empty, partition, transpose
 from pencils.array import base
 from pencils.comm import stream
+from pencils.distribute import slabs
 from pencils.errors import ArgumentError, RankDisagreementError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -226,7 +229,7 @@ def test_a_view_reads_only_the_own_block(comm, dims):
 
 
 def test_root_reads_each_point_once_for_everyone_who_needs_it(comm, monkeypatch):
-    monkeypatch.setattr(stream, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(stream, "SLAB_BYTES", 100)
     pen = Pencil(SHAPE, comm)
     data = Counted(numbered(SHAPE))
     u = partition(pen, data if comm.rank == 0 else None, root=0)
@@ -279,13 +282,33 @@ def test_zarr(comm, mode, mpi_tmp_path):
 
 @pytest.mark.parametrize("block_bytes", [1, 50, 333, 2**24])
 def test_every_root_and_any_size_of_blocks(comm, block_bytes, monkeypatch):
-    monkeypatch.setattr(stream, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(stream, "SLAB_BYTES", block_bytes)
     shape = (3, 4, 5)
     data = numbered((2, *shape), "i2")
     pen = Pencil(shape, comm, order=(1, 0, 2))
     for root in range(comm.size):
         u = partition(pen, data if comm.rank == root else None, root=root, halo=1)
         assert everywhere(comm, holds(u, data))
+
+
+@pytest.mark.parametrize("nodes", list(NODES))
+@pytest.mark.parametrize("kind", ["array", "strided", "lazy"])
+def test_through_shared_memory(nodes, kind, monkeypatch):
+    comm = on_nodes(nodes)
+    monkeypatch.setattr(slabs, "MUCH", 0)
+    rng = np.random.default_rng(5)
+    for slab_bytes in (40, 300, 2**24):
+        monkeypatch.setattr(stream, "SLAB_BYTES", slab_bytes)
+        for long_run in (0, 50, 2**20):
+            monkeypatch.setattr(slabs, "LONG_RUN", long_run)
+            shape = rng.integers(0, 6, rng.integers(1, 5)).tolist()
+            pen = random_pencil(rng, comm, shape)
+            data = numbered((2, *shape), "f4")
+            root = int(rng.integers(comm.size))
+            given = {"array": data, "strided": np.asfortranarray(data), "lazy": Counted(data)}
+            mine = given[kind] if comm.rank == root else None
+            u = partition(pen, mine, root=root, halo=int(rng.integers(2)))
+            assert everywhere(comm, holds(u, data))
 
 
 @pytest.mark.parametrize("shape", [(1, 2), (0, 3), (1, 1), (0, 0)])
@@ -298,7 +321,7 @@ def test_more_processes_than_points(comm, shape):
 @pytest.mark.mpiexec("measures the memory of one process")
 def test_root_holds_a_few_blocks_beyond_the_source_and_its_own_part(comm, monkeypatch):
     block = 2**20
-    monkeypatch.setattr(stream, "BLOCK_BYTES", block)
+    monkeypatch.setattr(stream, "SLAB_BYTES", block)
     shape = (128, 128, 256)  # 32 MiB
     pen = Pencil(shape, comm, decomp=(1, 2))
     source = np.asfortranarray(numbered(shape)) if comm.rank == 0 else None
@@ -314,7 +337,7 @@ def test_root_holds_a_few_blocks_beyond_the_source_and_its_own_part(comm, monkey
 @pytest.mark.parametrize("reads", [0, 1, 5])
 @pytest.mark.parametrize("error", [OSError, KeyError, MemoryError])
 def test_a_source_that_breaks_midway_raises_on_all_ranks(comm, reads, error, monkeypatch):
-    monkeypatch.setattr(stream, "BLOCK_BYTES", 40)
+    monkeypatch.setattr(stream, "SLAB_BYTES", 40)
     pen = Pencil(SHAPE, comm)
     for root in ranks_at_fault(comm):
         data = Counted(numbered(SHAPE), reads, error) if comm.rank == root else None

@@ -1,96 +1,269 @@
-"""Many blocks between one rank and the others, in order, with few of them in memory at once."""
+"""Slabs of arrays between one rank and the others, in order, with few of them in memory at once.
+
+Ranks of one node move slabs through slots in shared memory: the sender packs one while the receiver
+unpacks another. All other slabs are messages, which go from and to arrays without packing where
+these are contiguous.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.comm.memory import byte_chunks
+from pencils.comm import pack
+from pencils.comm.memory import Bytes, byte_chunks, fence
 from pencils.comm.mpi import MPI
+from pencils.comm.topology import Attribute, Topology
 
 Array = NDArray[Any]
 
-# Bytes of one block, and the number of blocks that may be on their way.
-BLOCK_BYTES = 16 * 2**20
+# Bytes of a slab, at most, and the number of messages that may be on their way.
+SLAB_BYTES = 16 * 2**20
 WINDOW = 4
+# Slots of each rank in shared memory, and their bytes.
+SLOTS = 4
+SLOT_BYTES = 2**20
 TAG = 2
 
 
 class Room:
-    """Memory for at most `blocks` blocks of `nbytes` on their way, allocated before the first."""
+    """Memory for at most `slabs` slabs of `nbytes` on their way, allocated before the first."""
 
-    def __init__(self, nbytes: int, blocks: int) -> None:
+    def __init__(self, nbytes: int, slabs: int) -> None:
         # One more than are on their way: the next one is packed before the oldest has arrived.
-        self._places = [np.empty(nbytes, np.uint8) for _ in range(min(blocks, WINDOW + 1))]
+        self._places = [np.empty(nbytes, np.uint8) for _ in range(min(slabs, WINDOW + 1))]
         self._next = 0
 
     def take(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Return an array in the memory that was taken first."""
         place = self._places[self._next]
         self._next = (self._next + 1) % len(self._places)
-        return place[: dtype.itemsize * prod(shape)].view(dtype).reshape(shape)
+        return _view(place, shape, dtype)
 
 
-def send_stream(
-    comm: MPI.Intracomm, blocks: Iterable[tuple[int, Array]], room: Room | None = None
-) -> None:
-    """Send ``(dest, block)`` one after the other.
+class _Carrier(ABC):
+    """Moves slabs to or from one rank, or several."""
 
-    Blocks that are not contiguous are copied to `room`, or to new memory.
+    @abstractmethod
+    def send(self, peer: int, slab: Array) -> None:
+        """Send a slab, or wait until there is room to begin."""
+
+    @abstractmethod
+    def recv(self, peer: int, slab: Array) -> None:
+        """Receive the next slab that `peer` sends; it may be complete only after `finish`."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Wait until all slabs have been sent, or received."""
+
+
+class _Messages(_Carrier):
+    """Nonblocking messages; slabs that are not contiguous pass through `room`."""
+
+    def __init__(self, comm: MPI.Intracomm, room: Room | None) -> None:
+        self._comm = comm
+        self._room = room
+        # Requests, the slab, and the memory that they use.
+        self._pending: deque[tuple[list[MPI.Request], Array, Array]] = deque()
+
+    def send(self, peer: int, slab: Array) -> None:
+        """Pack if needed, and start the message."""
+        packed = self._contiguous(slab)
+        if packed is not slab:
+            copy_now(packed, slab)
+        requests = [self._comm.Isend(part, peer, TAG) for part in byte_chunks(packed)]
+        self._pending.append((requests, packed, packed))
+        self._complete_until(WINDOW)
+
+    def recv(self, peer: int, slab: Array) -> None:
+        """Start to receive, and unpack an older slab if there are many."""
+        received = self._contiguous(slab)
+        requests = [self._comm.Irecv(part, peer, TAG) for part in byte_chunks(received)]
+        self._pending.append((requests, slab, received))
+        self._complete_until(WINDOW)
+
+    def finish(self) -> None:
+        """Complete all messages."""
+        self._complete_until(0)
+
+    def _complete_until(self, pending: int) -> None:
+        while len(self._pending) > pending:
+            requests, slab, received = self._pending.popleft()
+            MPI.Request.Waitall(requests)
+            if received is not slab:
+                copy_now(slab, received)
+
+    def _contiguous(self, slab: Array) -> Array:
+        """Return the slab itself if it is contiguous, else memory of its shape."""
+        if slab.flags.c_contiguous:
+            return slab
+        if self._room is None:
+            return np.empty(slab.shape, slab.dtype)
+        return self._room.take(slab.shape, slab.dtype)
+
+
+class _Lane(_Carrier):
+    """Slots in shared memory between this rank and one other, used in turn.
+
+    An empty message tells that a slot is full, another one back that it is free.
     """
-    pending: deque[list[MPI.Request]] = deque()
-    for dest, block in blocks:
-        packed = _contiguous(block, room)
-        if packed is not block:
-            packed[...] = block
-        # Requests hold the memory that they send.
-        pending.append([comm.Isend(part, dest, TAG) for part in byte_chunks(packed)])
-        if len(pending) > WINDOW:
-            MPI.Request.Waitall(pending.popleft())
-    for requests in pending:
-        MPI.Request.Waitall(requests)
+
+    def __init__(self, comm: MPI.Intracomm, slots: list[Bytes]) -> None:
+        self._comm = comm
+        self._slots = slots
+        self._told: list[MPI.Request] = [MPI.REQUEST_NULL] * len(slots)
+        self._moved = 0
+        self._unread: deque[int] = deque()  # ranks that have not told yet that a slot is free
+
+    def send(self, peer: int, slab: Array) -> None:
+        """Pack the slab when a slot is free."""
+        if len(self._unread) == len(self._slots):
+            self._hear(self._unread.popleft())
+        number, slot = self._next(slab)
+        copy_now(slot, slab)
+        self._tell(peer, number)
+        self._unread.append(peer)
+
+    def recv(self, peer: int, slab: Array) -> None:
+        """Wait for the slab and unpack it."""
+        self._hear(peer)
+        number, slot = self._next(slab)
+        copy_now(slab, slot)
+        self._tell(peer, number)
+
+    def finish(self) -> None:
+        """Wait until all slots are free."""
+        while self._unread:
+            self._hear(self._unread.popleft())
+        MPI.Request.Waitall(self._told)
+
+    def _next(self, slab: Array) -> tuple[int, Array]:
+        number = self._moved % len(self._slots)
+        self._moved += 1
+        return number, _view(self._slots[number], slab.shape, slab.dtype)
+
+    def _tell(self, peer: int, number: int) -> None:
+        fence()
+        # The peer has used the slot since, so it has heard the last message about it.
+        self._told[number].Wait()
+        self._told[number] = self._comm.Isend(bytearray(), peer, TAG)
+
+    def _hear(self, peer: int) -> None:
+        self._comm.Recv(bytearray(), peer, TAG)
+        fence()
 
 
-def recv_stream(
-    comm: MPI.Intracomm, blocks: Iterable[tuple[int, Array]], room: Room | None = None
-) -> None:
-    """Fill ``(source, block)`` one after the other, in the order in which the source sends.
+class SlabStream:
+    """Slabs between `root` and all other ranks; both sides name them in the same order.
 
-    Blocks that are not contiguous are received in `room`, or in new memory.
+    Slabs that are not contiguous pass through `room`, or new memory, if they are messages.
+    `through_slots`: ranks on the node of root use shared memory, if there is enough. Slabs have
+    SLOT_BYTES at most then, and making a stream is *Collective*.
     """
-    pending: deque[tuple[list[MPI.Request], Array, Array]] = deque()
 
-    def complete() -> None:
-        requests, block, received = pending.popleft()
-        MPI.Request.Waitall(requests)
-        if received is not block:
-            np.copyto(block, received)
+    def __init__(
+        self, topology: Topology, root: int, room: Room | None = None, *, through_slots: bool
+    ) -> None:
+        self._topology = topology
+        self._root = root
+        self._slots: _Slots | None = None
+        if through_slots:
+            self._slots = _kept_slots(topology)
+            self._slots.make(topology)
+        self._messages = _Messages(topology.comm, room)
+        self._lanes: dict[int, _Lane] = {}
 
-    for source, block in blocks:
-        received = _contiguous(block, room)
-        requests = [comm.Irecv(part, source, TAG) for part in byte_chunks(received)]
-        pending.append((requests, block, received))
-        if len(pending) > WINDOW:
-            complete()
-    while pending:
-        complete()
+    def send(self, peer: int, slab: Array) -> None:
+        """Send a slab to `peer`."""
+        self._carrier(peer).send(peer, slab)
+
+    def recv(self, peer: int, slab: Array) -> None:
+        """Receive the next slab from `peer`, which is complete after `finish`."""
+        self._carrier(peer).recv(peer, slab)
+
+    def finish(self) -> None:
+        """Wait until all slabs have been sent, or received."""
+        for carrier in (*self._lanes.values(), self._messages):
+            carrier.finish()
+
+    def _carrier(self, peer: int) -> _Carrier:
+        if self._slots is None or peer not in self._slots:
+            return self._messages
+        lane = self._lanes.get(peer)
+        if lane is None:
+            # Those of the other rank than root, whose slots are its own.
+            owner = peer if self._topology.rank == self._root else self._topology.rank
+            lane = self._lanes[peer] = _Lane(self._topology.comm, self._slots.of(owner))
+        return lane
 
 
-def _contiguous(block: Array, room: Room | None) -> Array:
-    """Return the block itself if it is contiguous, else memory of its shape."""
-    if block.flags.c_contiguous:
-        return block
-    if room is None:
-        return np.empty(block.shape, block.dtype)
-    return room.take(block.shape, block.dtype)
+class _Slots:
+    """Slots in shared memory of every rank on this node, or of none on any node."""
+
+    def __init__(self) -> None:
+        self._own: Bytes | None = None
+        self._topology: Topology | None = None
+        self._on_node: dict[int, int] = {}  # rank on the node of every rank that is on it
+        self._starts: list[list[int]] | None = None  # window and offset of each rank of the node
+
+    def make(self, topology: Topology) -> None:
+        """Allocate them, the first time. *Collective*."""
+        if self._topology is not None:
+            return
+        self._topology = topology
+        pool = topology.shared
+        own = pool.allocate(SLOTS * SLOT_BYTES)
+        self._on_node = topology.on_node
+        if topology.any_of([own is None])[0] or own is None:
+            return
+        starts = np.empty((topology.node.size, 2), np.int64)
+        topology.node.Allgather(np.array(pool.find(own), np.int64), starts)
+        self._own, self._starts = own, starts.tolist()
+
+    def __contains__(self, rank: int) -> bool:
+        """Whether a rank is on this node, and there is shared memory."""
+        return self._starts is not None and rank in self._on_node
+
+    def of(self, rank: int) -> list[Bytes]:
+        """List the slots of a rank on this node."""
+        assert self._topology is not None
+        assert self._starts is not None
+        place = self._on_node[rank]
+        window, start = self._starts[place]
+        memory = self._topology.shared.memory(place, window)
+        nbytes = SLOT_BYTES
+        return [
+            np.frombuffer(memory[at : at + nbytes], np.uint8)
+            for at in range(start, start + SLOTS * nbytes, nbytes)
+        ]
+
+    def clear(self) -> None:
+        """Release the memory."""
+        self._own = None
+        self._starts = None
+
+
+_kept_slots = Attribute(_Slots)
 
 
 def bcast_array(comm: MPI.Intracomm, array: Array, root: int) -> None:
     """Broadcast a C-contiguous array in parts that one MPI call can move."""
     for part in byte_chunks(array):
         comm.Bcast(part, root)
+
+
+def copy_now(target: Array, source: Array) -> None:
+    """Copy without allocating memory: a rank that cannot would leave others waiting."""
+    if pack.compiled() is None:
+        np.copyto(target, source)
+    else:
+        pack.copy(target, source)
+
+
+def _view(memory: Bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    return memory[: dtype.itemsize * prod(shape)].view(dtype).reshape(shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ from pencils.array.allocation import Array, as_singletons
 from pencils.array.operands import check_type, signature, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.stream import bcast_array, recv_stream, send_stream
-from pencils.distribute.partition import packing_memory, piece_index, points_per_piece
+from pencils.comm.stream import SlabStream, bcast_array, copy_now
+from pencils.distribute.slabs import Slabs, in_turn
 from pencils.errors import ArgumentError
 from pencils.layout import Layout, Selection
 from pencils.layout import gather as gather_messages
@@ -104,33 +104,37 @@ def _collector(
 
     The returned function is *Collective*.
     """
-    comm, rank = u.pencil.topology.comm, u.pencil.rank
+    topology, rank, lead = u.pencil.topology, u.pencil.rank, len(u.components)
     whole = Selection(selection.ranges, (False,) * u.ndim)
-    layout: Layout = u.extent.layout.select(selection.ranges[len(u.components) :])
-    mine = u.local[whole.local(u.global_box)]
-    here = layout.box(rank)
-    most = points_per_piece(u)
-    if found is None or rank != root:
-        if layout.is_first_replica(rank):
-            parts = ((root, mine[piece_index(piece, here.start)]) for piece in here.pieces(most))
-            room = packing_memory(mine, [here], most, here.start)
-            return lambda: send_stream(comm, parts, room)
-        return lambda: None
+    layout: Layout = u.extent.layout.select(selection.ranges[lead:])
+    components = tuple(map(len, selection.ranges[:lead]))
+    slabs = Slabs(components, layout, u.dtype.itemsize, contiguous=True)
+    here, mine = slabs.box(rank), u.local[whole.local(u.global_box)]
+    sends = layout.is_first_replica(rank)
+    if rank != root:
+        room = slabs.room(mine, [here] if sends else [], here.start)
+    else:
+        assert found is not None
+        senders = [message.source for message in gather_messages(layout, root)]
+        room = slabs.room(found, [slabs.box(sender) for sender in senders if sender != root])
 
-    messages = [message for message in gather_messages(layout, root) if message.source != root]
-    room = packing_memory(found, [message.box for message in messages], most)
-
-    def blocks() -> Iterator[tuple[int, Array]]:
-        for message in messages:
-            for piece in message.box.pieces(most):
-                yield message.source, found[piece_index(piece)]
+    def send() -> None:
+        stream = SlabStream(topology, root, room, through_slots=slabs.through_slots)
+        for box in slabs.of(rank) if sends else ():
+            stream.send(root, mine[box.slices(here.start)])
+        stream.finish()
 
     def receive() -> None:
-        if layout.is_first_replica(root):
-            found[piece_index(here)] = mine
-        recv_stream(comm, blocks(), room)
+        assert found is not None
+        stream = SlabStream(topology, root, room, through_slots=slabs.through_slots)
+        for sender, box in in_turn(slabs.labelled(sender) for sender in senders):
+            if sender == root:
+                copy_now(found[box.slices()], mine[box.slices(here.start)])
+            else:
+                stream.recv(sender, found[box.slices()])
+        stream.finish()
 
-    return receive
+    return receive if rank == root else send
 
 
 def _gathered_axes(

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from math import prod
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from pencils.array.allocation import Array, HaloLike, Widths, as_dtype, as_halo
 from pencils.array.operands import check_type, plain_array, topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.comm import stream
 from pencils.comm.agree import agreed
-from pencils.comm.stream import WINDOW, Room, recv_stream, send_stream
+from pencils.comm.stream import SlabStream, copy_now
+from pencils.distribute.slabs import Slabs, in_turn
 from pencils.errors import ArgumentError
 from pencils.layout import Box, scatter
 from pencils.layout.integers import as_dims, as_rank
 from pencils.pencil import Pencil
+
+T = TypeVar("T")
 
 
 class ArrayLike(Protocol):
@@ -43,13 +44,17 @@ class Placement(NamedTuple):
     singletons: frozenset[int]
 
     def key(self, box: Box) -> tuple[slice, ...]:
-        """Index the data for the part inside a box of the pencil."""
-        slices = box.slices()
-        return (*map(slice, self.components), *(slices[dim] for dim in self.dims))
+        """Index the data for the part inside a box of components and dimensions."""
+        return self._axes(box.slices())
 
     def shape(self, box: Box) -> tuple[int, ...]:
-        """Shape that the data have inside a box of the pencil."""
-        return (*self.components, *(box.shape[dim] for dim in self.dims))
+        """Shape that the data have inside a box of components and dimensions."""
+        return self._axes(box.shape)
+
+    def _axes(self, each: tuple[T, ...]) -> tuple[T, ...]:
+        """Select what belongs to each axis of the data."""
+        lead = len(self.components)
+        return (*each[:lead], *(each[lead + dim] for dim in self.dims))
 
     def expand(self, part: Array, ndim: int) -> Array:
         """View data axes as components followed by all dimensions of the pencil."""
@@ -185,7 +190,8 @@ def _view(
 ) -> PencilArray:
     source = readable(data)
     place = _place(pencil, source, dims)
-    box = pencil.extent(place.singletons).box
+    own = pencil.extent(place.singletons).box
+    box = Box((0,) * len(place.components) + own.start, place.components + own.stop)
     block = place.expand(_read(source, place, box), pencil.ndim)
     widths = as_halo(halo, pencil.ndim, place.singletons)
     if not copy and not any(map(any, widths)):
@@ -207,8 +213,10 @@ def _field(pencil: Pencil, dtype: np.dtype[Any], place: Placement, widths: Width
 def _scatter(
     pencil: Pencil, data: Any, root: int, dims: Sequence[int] | int | None, halo: HaloLike
 ) -> PencilArray:
-    comm = topology_among(pencil).comm
-    place, dtype, source = None, None, None
+    topology = topology_among(pencil)
+    comm = topology.comm
+    source: ArrayLike | None = None
+    header: Any = None
     with agreed(comm, "partition") as agree:
         check_type("pencil", pencil, Pencil)
         sender = as_rank("root", root, comm.size)
@@ -217,95 +225,122 @@ def _scatter(
         agree(root=sender, dims=dims, halo=widths, pencil=pencil)
         if comm.rank == sender:
             source = readable(data)
-            place, dtype = _place(pencil, source, dims), _dtype_of(source)
+            header = _Header.of(pencil, source, dims)
         elif data is not None:
             raise ArgumentError(f"data must be None on every rank but root={root}")
-    place, dtype = comm.bcast((place, dtype), root=sender)
+    header = comm.bcast(header, root=sender)
+    place = header.place
     with agreed(comm, "partition"):
-        u = _field(pencil, dtype, place, as_halo(halo, pencil.ndim, place.singletons))
-        stream_blocks = _streamer(u, source, place, sender)
-    fault = stream_blocks()
-    with agreed(comm, "partition"):
-        if fault is not None:
-            raise fault
+        u = _field(pencil, header.dtype, place, as_halo(halo, pencil.ndim, place.singletons))
+        slabs = Slabs(
+            place.components, u.extent.layout, u.dtype.itemsize, contiguous=header.contiguous
+        )
+        move = _receiver(u, slabs, sender) if source is None else _sender(u, slabs, source, place)
+    fault = move()
+    if header.lazy:
+        with agreed(comm, "partition"):
+            if fault is not None:
+                raise fault
     return u
 
 
-def _streamer(
-    u: PencilArray, source: ArrayLike | None, place: Placement, root: int
+class _Header(NamedTuple):
+    """What root tells the other ranks about its data."""
+
+    place: Placement
+    dtype: np.dtype[Any]
+    lazy: bool  # whether reading a part may fail
+    contiguous: bool  # whether they are a C-contiguous array with the axes of the field
+
+    @classmethod
+    def of(cls, pencil: Pencil, source: ArrayLike, dims: Sequence[int] | None) -> _Header:
+        place = _place(pencil, source, dims)
+        array = _array_of(source)
+        if array is None:
+            return cls(place, _dtype_of(source), lazy=True, contiguous=False)
+        contiguous = place.expand(array, pencil.ndim).flags.c_contiguous
+        return cls(place, _dtype_of(array), lazy=False, contiguous=contiguous)
+
+
+def _array_of(source: ArrayLike) -> Array | None:
+    """Return data that are in memory, or mapped, as a plain array; else None."""
+    if isinstance(source, np.ndarray) and not isinstance(source, np.ma.MaskedArray):
+        return np.asarray(source)
+    return None
+
+
+def _receiver(u: PencilArray, slabs: Slabs, root: int) -> Callable[[], None]:
+    """Prepare to receive the own block from root. The returned function is *Collective*."""
+    topology, here = u.pencil.topology, u.global_box
+    room = slabs.room(u.local, [here], here.start)
+
+    def receive() -> None:
+        stream = SlabStream(topology, root, room, through_slots=slabs.through_slots)
+        for box in slabs.of(topology.rank):
+            stream.recv(root, u.local[box.slices(here.start)])
+        stream.finish()
+
+    return receive
+
+
+def _sender(
+    u: PencilArray, slabs: Slabs, source: ArrayLike, place: Placement
 ) -> Callable[[], Exception | None]:
-    """Prepare to send from root piece by piece. The returned function is *Collective*.
+    """Prepare to send from this rank. The returned function is *Collective*.
 
-    If reading a piece fails, meaningless values are sent in its place, and root returns the error.
+    If reading a piece fails, meaningless values are sent in its place, and it returns the error.
     """
-    comm, layout = u.pencil.topology.comm, u.extent.layout
-    most = points_per_piece(u)
-    own = u.extent.box
-    if source is None:
-        parts = ((root, u.local[piece_index(piece, own.start)]) for piece in own.pieces(most))
-        room = packing_memory(u.local, [own], most, own.start)
-        return lambda: recv_stream(comm, parts, room)
+    topology, here = u.pencil.topology, u.global_box
+    root, array = topology.rank, _array_of(source)
+    ranks = [message.dest for message in scatter(slabs.layout, root)]
+    boxes = [slabs.box(rank) for rank in ranks if rank != root]
     faults: list[Exception] = []
-    messages = list(scatter(layout, root))
-    largest = max((message.box.volume for message in messages), default=0)
-    nbytes = u.dtype.itemsize * prod(u.components) * min(largest, most)
-    room = Room(nbytes, len(messages) if largest <= most else WINDOW + 1)
-    garbage = Room(nbytes, 1)
-
-    def read(piece: Box) -> Array:
-        shape = u.components + piece.shape
-        if not faults:
-            try:
-                return place.expand(_read(source, place, piece), layout.ndim)
-            except Exception as error:  # noqa: BLE001 - raised on all ranks afterwards
-                faults.append(error)
-        return garbage.take(shape, u.dtype)
-
-    def blocks() -> Iterator[tuple[int, Array]]:
-        for message in messages:
-            for piece in message.box.pieces(most):
-                if message.dest == root:
-                    u.local[piece_index(piece, own.start)] = read(piece)
-                else:
-                    yield message.dest, read(piece)
+    if array is None:
+        blocks = _read_slabs(source, place, slabs, ranks, faults)()
+        room = slabs.room(None, boxes)
+    else:
+        data = place.expand(array, u.pencil.ndim)
+        every = in_turn(slabs.labelled(rank) for rank in ranks)
+        blocks = ((rank, box, data[box.slices()]) for rank, box in every)
+        room = slabs.room(data, boxes)
 
     def send() -> Exception | None:
-        send_stream(comm, blocks(), room)
+        stream = SlabStream(topology, root, room, through_slots=slabs.through_slots)
+        for rank, box, block in blocks:
+            if rank == root:
+                copy_now(u.local[box.slices(here.start)], block)
+            else:
+                stream.send(rank, block)
+        stream.finish()
         return faults[0] if faults else None
 
     return send
 
 
-# Pieces of blocks that travel to or from one rank.
+def _read_slabs(
+    source: ArrayLike, place: Placement, slabs: Slabs, ranks: list[int], faults: list[Exception]
+) -> Callable[[], Iterator[tuple[int, Box, Array]]]:
+    """Prepare to read slabs for ranks; a box and values for each.
 
-
-def piece_index(box: Box, origin: tuple[int, ...] | None = None) -> Any:
-    """Index an array that has component axes before the dimensions of the box."""
-    return (..., *box.slices(origin))
-
-
-def packing_memory(
-    array: Array,
-    boxes: Iterable[Box],
-    most: int,
-    origin: tuple[int, ...] | None = None,
-) -> Room:
-    """Allocate memory to pack those pieces of boxes of an array that are not contiguous.
-
-    Only the first piece of each box is checked, because there may be many: it is the largest, and
-    contiguous only if all are.
+    Pieces are read one after the other, because each takes memory. After an error, which is added
+    to `faults`, values are meaningless.
     """
-    nbytes = count = 0
-    for box in boxes:
-        first = next(box.pieces(most), None)
-        block = array[:0] if first is None else array[piece_index(first, origin)]
-        if first is not None and not block.flags.c_contiguous:
-            nbytes = max(nbytes, block.nbytes)
-            count += 1 if first.volume == box.volume else WINDOW + 1
-    return Room(nbytes, count)
+    largest = max((slabs.box(rank).volume for rank in ranks), default=0)
+    garbage = np.empty(min(largest, slabs.most_at_once), _dtype_of(source))
 
+    def read(piece: Box) -> Array:
+        if not faults:
+            try:
+                return place.expand(_read(source, place, piece), slabs.layout.ndim)
+            except Exception as error:  # noqa: BLE001 - raised on all ranks afterwards
+                faults.append(error)
+        return garbage[: piece.volume].reshape(piece.shape)
 
-def points_per_piece(u: PencilArray) -> int:
-    """Points of one streamed piece, all components of each."""
-    per_point = u.dtype.itemsize * prod(u.components)
-    return max(1, stream.BLOCK_BYTES // max(1, per_point))
+    def blocks() -> Iterator[tuple[int, Box, Array]]:
+        for rank in ranks:
+            for piece in slabs.pieces(rank):
+                part = read(piece)
+                for box in slabs.within(piece):
+                    yield rank, box, part[box.slices(piece.start)]
+
+    return blocks

@@ -90,14 +90,17 @@ class Box:
                     )
             start[d], stop[d] = low, high
 
-    def pieces(self, most: int) -> Iterator[Box]:
-        """Cut into boxes of at most `most` indices, consecutive in C order."""
+    def pieces(self, most: int, axes: Sequence[int] | None = None) -> Iterator[Box]:
+        """Cut into boxes of at most `most` indices, consecutive in C order.
+
+        `axes`: all dimensions in another order; the first ones are cut first.
+        """
         if self.volume == 0:
             return
         if self.volume <= most:
             yield self
             return
-        axis = next(d for d, extent in enumerate(self.shape) if extent > 1)
+        axis = next(d for d in axes or range(self.ndim) if self.shape[d] > 1)
         rows = max(1, most * self.shape[axis] // self.volume)
         for low in range(self.start[axis], self.stop[axis], rows):
             high = min(low + rows, self.stop[axis])
@@ -105,7 +108,7 @@ class Box:
                 (*self.start[:axis], low, *self.start[axis + 1 :]),
                 (*self.stop[:axis], high, *self.stop[axis + 1 :]),
             )
-            yield from slab.pieces(most)
+            yield from slab.pieces(most, axes)
 
 
 @dataclass(frozen=True, slots=True)

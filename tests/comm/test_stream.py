@@ -4,45 +4,73 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from mpi_helpers import DTYPES, everywhere, numbered, same
+from mpi_helpers import DTYPES, NODES, everywhere, numbered, on_nodes, same
 
 from pencils.comm import memory
-from pencils.comm.stream import bcast_array, recv_stream, send_stream
+from pencils.comm.shared_memory import SharedPool
+from pencils.comm.stream import SLOT_BYTES, SLOTS, SlabStream, bcast_array
 from pencils.comm.topology import topology_of
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 
-@pytest.fixture(name="private")
-def _private(comm):
-    return topology_of(comm).comm
+@pytest.fixture(name="comm", scope="module")
+def _comm(request):
+    return on_nodes(getattr(request, "param", "one node"))
 
 
-def scatter(private, blocks, target):
-    """Rank 0 streams ``blocks(rank)`` to every other rank, which fills ``target(shape)``."""
-    if private.rank == 0:
-        pairs = ((r, block) for r in range(1, private.size) for block in blocks(r))
-        send_stream(private, pairs)
+@pytest.fixture(name="topology")
+def _topology(comm):
+    return topology_of(comm)
+
+
+carriers = pytest.mark.parametrize("through_slots", [False, True], ids=["messages", "slots"])
+
+
+def send_all(topology, slabs, *, through_slots):
+    """Rank 0 sends pairs of a rank and a slab. *Collective*."""
+    stream = SlabStream(topology, 0, through_slots=through_slots)
+    for peer, slab in slabs:
+        stream.send(peer, slab)
+    stream.finish()
+
+
+def recv_all(topology, slabs, *, through_slots):
+    """Other ranks fill slabs from rank 0. *Collective*."""
+    stream = SlabStream(topology, 0, through_slots=through_slots)
+    for slab in slabs:
+        stream.recv(0, slab)
+    stream.finish()
+
+
+def scatter(topology, slabs, target, *, through_slots):
+    """Rank 0 streams ``slabs(rank)`` to every other rank, which fills ``target(slab)``."""
+    if topology.rank == 0:
+        pairs = ((r, slab) for r in range(1, topology.comm.size) for slab in slabs(r))
+        send_all(topology, pairs, through_slots=through_slots)
         return True
-    landed = [target(block) for block in blocks(private.rank)]
-    recv_stream(private, ((0, block) for block in landed))
-    expected = blocks(private.rank)
+    landed = [target(slab) for slab in slabs(topology.rank)]
+    recv_all(topology, landed, through_slots=through_slots)
+    expected = slabs(topology.rank)
     return all(
         same(np.ascontiguousarray(a), np.ascontiguousarray(b))
         for a, b in zip(landed, expected, strict=True)
     )
 
 
+@carriers
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_more_blocks_than_fit_in_the_window(private, dtype):
-    def blocks(rank):
+def test_more_slabs_than_fit_in_the_window(comm, topology, dtype, through_slots):
+    def slabs(rank):
         return [numbered((n + rank, 3), dtype) for n in range(3 * 4)]
 
-    assert everywhere(private, scatter(private, blocks, np.zeros_like))
+    right = scatter(topology, slabs, np.zeros_like, through_slots=through_slots)
+    assert everywhere(comm, right)
 
 
-def test_blocks_of_any_strides(private):
-    def blocks(rank):
+@carriers
+def test_slabs_of_any_strides(comm, topology, through_slots):
+    def slabs(rank):
         data = numbered((5, 6, rank + 2))
         return [
             data.T,
@@ -53,58 +81,109 @@ def test_blocks_of_any_strides(private):
             data[2, 3, 1],
         ]
 
-    def spaced(block):
-        return np.zeros((*block.shape, 2), block.dtype)[..., 0]
+    def spaced(slab):
+        return np.zeros((*slab.shape, 2), slab.dtype)[..., 0]
 
-    assert everywhere(private, scatter(private, blocks, np.empty_like))
-    assert everywhere(private, scatter(private, blocks, spaced))
+    for target in (np.empty_like, spaced):
+        assert everywhere(comm, scatter(topology, slabs, target, through_slots=through_slots))
 
 
 @pytest.mark.parametrize("most", [1, 5, 4096])
-def test_blocks_larger_than_one_call_can_move(private, most, monkeypatch):
+def test_slabs_larger_than_one_call_can_move(comm, topology, most, monkeypatch):
     monkeypatch.setattr(memory, "MOST_BYTES", most)
 
-    def blocks(rank):
+    def slabs(rank):
         return [numbered((rank + 2, 7), "c16"), numbered((3,), "i1")]
 
-    assert everywhere(private, scatter(private, blocks, np.zeros_like))
+    assert everywhere(comm, scatter(topology, slabs, np.zeros_like, through_slots=False))
     data = numbered((4, 5), "c16")
-    for root in range(private.size):
-        copy = data.copy() if private.rank == root else np.zeros_like(data)
-        bcast_array(private, copy, root)
-        assert everywhere(private, same(copy, data))
+    for root in range(comm.size):
+        copy = data.copy() if comm.rank == root else np.zeros_like(data)
+        bcast_array(topology.comm, copy, root)
+        assert everywhere(comm, same(copy, data))
 
 
-def test_nothing_to_send(private):
-    send_stream(private, ())
-    recv_stream(private, ())
-    bcast_array(private, np.zeros((0, 3)), 0)
+@carriers
+def test_nothing_to_send(topology, through_slots):
+    send_all(topology, (), through_slots=through_slots)
+    recv_all(topology, (), through_slots=through_slots)
+    bcast_array(topology.comm, np.zeros((0, 3)), 0)
+
+
+@pytest.mark.parametrize("comm", list(NODES), indirect=True)
+@pytest.mark.parametrize("root", ["first", "last"])
+def test_several_nodes_and_both_directions(comm, topology, root):
+    """Slots between ranks of one node, and messages between nodes, in one stream."""
+    root = 0 if root == "first" else comm.size - 1
+    slabs = [[numbered((r + 2, n + 1, 4)) * (r + 1) for n in range(11)] for r in range(comm.size)]
+    found = [[np.zeros((*slab.shape, 2))[..., 0] for slab in each] for each in slabs]
+    for forth in (True, False, True):
+        stream = SlabStream(topology, root, through_slots=True)
+        move = stream.send if forth == (comm.rank == root) else stream.recv
+        others = [r for r in range(comm.size) if r != root] if comm.rank == root else [comm.rank]
+        arrays = slabs if move == stream.send else found
+        for n in range(11):
+            for r in others:
+                move(r if comm.rank == root else root, arrays[r][n])
+        stream.finish()
+        got = move == stream.send or all(
+            same(np.ascontiguousarray(a), b)
+            for r in others
+            for a, b in zip(found[r], slabs[r], strict=True)
+        )
+        assert everywhere(comm, got)
+
+
+def test_no_shared_memory(comm, monkeypatch):
+    """One rank gets none: all send messages."""
+    private = comm.Dup()
+    topology = topology_of(private)
+    monkeypatch.setattr(SharedPool, "allocate", lambda *_: None)
+
+    def slabs(rank):
+        return [numbered((4, rank + 1)).T for _ in range(7)]
+
+    assert everywhere(comm, scatter(topology, slabs, np.empty_like, through_slots=True))
+    private.Free()
+
+
+def test_shared_memory_is_allocated_once(comm, monkeypatch):
+    private = comm.Dup()
+    topology = topology_of(private)
+    sizes = []
+    original = SharedPool.allocate
+
+    def spy(pool, nbytes):
+        sizes.append(nbytes)
+        return original(pool, nbytes)
+
+    monkeypatch.setattr(SharedPool, "allocate", spy)
+    for _ in range(3):
+        SlabStream(topology, 0, through_slots=True).finish()
+    assert everywhere(comm, sizes == [SLOTS * SLOT_BYTES])
+    private.Free()
 
 
 @pytest.mark.mpiexec("measures the memory of one process")
-def test_the_sender_holds_a_window_of_blocks_at_most(private):
-    """Fresh blocks of 1 MiB, forty in all; only those under way may be alive."""
-    block = 2**20
+@carriers
+def test_the_sender_holds_a_window_of_slabs_at_most(comm, topology, through_slots):
+    """Fresh slabs of 1 MiB, forty in all; only those under way may be alive."""
+    nbytes = 2**20
     count = 40
+    others = range(1, comm.size)
     tracemalloc.start()
-    if private.rank == 0:
-        send_stream(
-            private,
-            (
-                (r, np.full(block, r, np.uint8))
-                for _ in range(count)
-                for r in range(1, private.size)
-            ),
-        )
+    if comm.rank == 0:
+        slabs = ((r, np.full(nbytes, r, np.uint8)) for _ in range(count) for r in others)
+        send_all(topology, slabs, through_slots=through_slots)
         peak = tracemalloc.get_traced_memory()[1]
         right = True
     else:
-        target = np.zeros((count, block), np.uint8)
+        target = np.zeros((count, nbytes), np.uint8)
         tracemalloc.reset_peak()
         before = tracemalloc.get_traced_memory()[0]
-        recv_stream(private, ((0, row) for row in target))
+        recv_all(topology, target, through_slots=through_slots)
         peak = tracemalloc.get_traced_memory()[1] - before
-        right = bool((target == private.rank).all())
+        right = bool((target == comm.rank).all())
     tracemalloc.stop()
-    assert everywhere(private, right)
-    assert everywhere(private, peak < 8 * block)
+    assert everywhere(comm, right)
+    assert everywhere(comm, peak < 8 * nbytes)
