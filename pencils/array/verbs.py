@@ -216,8 +216,9 @@ def take(u: PencilArray, coords: Sequence[Any], out: Any = None) -> Array:
     >>> u.take(([3, 0], [1, 5]))
     array([31,  5])
     """
-    with _indexer(u, coords) as plan:
-        return plan.take(u, out)
+    from pencils.indexer import one_shot
+
+    return one_shot.take(u, coords, out)
 
 
 def put(
@@ -245,15 +246,9 @@ def put(
     >>> u.local
     array([3., 0., 6., 0.])
     """
-    with _indexer(u, coords) as plan:
-        plan.put(u, values, reduce=reduce)
+    from pencils.indexer import one_shot
 
-
-def _indexer(u: PencilArray, coords: Sequence[Any]) -> PointIndexer:
-    from pencils.indexer.one_shot import OneShotIndexer
-
-    dims = [dim for dim in range(u.pencil.ndim) if dim not in u.singletons]
-    return OneShotIndexer(u.pencil, coords, dims=dims)
+    one_shot.put(u, coords, values, reduce)
 
 
 # The Distributed Array Protocol: see `pencils.dap`.

@@ -35,6 +35,10 @@ class Points(NamedTuple):
         """Number of points."""
         return len(self.coords[0])
 
+    def part(self, some: slice) -> Points:
+        """Return some of the points."""
+        return self._replace(coords=tuple(index[some] for index in self.coords))
+
 
 def mover(target: Array, to: Ints | None, source: Array, rows: Ints | None) -> Callable[[], None]:
     """Prepare to move items: ``target[to] = source[rows]``, on the first axis.
@@ -52,9 +56,12 @@ def mover(target: Array, to: Ints | None, source: Array, rows: Ints | None) -> C
     return partial(_move, target, to, source.view(target.dtype), rows, room)
 
 
-def locate(points: Points) -> tuple[Ints, Ints]:
-    """Find the owner of each point, and its number in the block there; the last axis is fastest."""
-    owners, offsets = np.empty((2, points.number), np.int64)
+def locate(points: Points, room: Ints | None = None) -> tuple[Ints, Ints]:
+    """Find the owner of each point, and its number in the block there; the last axis is fastest.
+
+    `room` are two rows to write them to.
+    """
+    owners, offsets = np.empty((2, points.number), np.int64) if room is None else room
     kernels = compiled()
     if kernels is None:
         _locate(points, owners, offsets)
@@ -66,9 +73,14 @@ def locate(points: Points) -> tuple[Ints, Ints]:
 def sort(owners: Ints, size: int) -> tuple[Ints, Ints]:
     """Sort numbers by owner, stably; return them, and where those of each of `size` owners end."""
     order, ends = np.empty(len(owners), np.int64), np.empty(size, np.int64)
+    sort_to(owners, ends, order)
+    return order, ends
+
+
+def sort_to(owners: Ints, ends: Ints, order: Ints) -> None:
+    """Write what `sort` returns."""
     kernels = compiled()
     (_sort if kernels is None else kernels.sort)(owners, ends, order)
-    return order, ends
 
 
 def fetch(points: Points, homes: Sequence[tuple[Array, Sequence[int]]], target: Array) -> None:

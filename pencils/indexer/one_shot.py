@@ -1,118 +1,265 @@
-"""Points of fields that are read or written once, without a plan where memory is shared.
+"""Points of fields that are read or written once.
 
-All ranks of one node may read each other's blocks of shared fields. Each of them writes the
-address of its block to a table in shared memory. After a barrier all read the table, and the points
-that they request; after another barrier, blocks may be written again. No messages are needed.
+If all ranks are on one node they need no plan and no messages. Each rank leaves its request for the
+others, see `pencils.indexer.staging`; then all agree on the call, so that all requests are there;
+then each rank serves those for its block. Points of shared fields are read where they lie.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pencils.array.allocation import Array, memory_axes
+from pencils.array.base import checks
+from pencils.array.operands import check_writeable
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.memory import array_at
+from pencils.comm.memory import array_at, fence
 from pencils.comm.pack import compiled
-from pencils.comm.rows import fetch
+from pencils.comm.reduce import ReduceOp
+from pencils.comm.rows import Ints, Points, fetch, locate, mover, sort_to
 from pencils.comm.shared_memory import synchronize
-from pencils.comm.topology import Attribute, Topology
-from pencils.indexer.points import PointIndexer
-from pencils.plan import Agreement
+from pencils.indexer.arguments import as_coords, as_reduce, as_results, as_values
+from pencils.indexer.points import PointIndexer, check_components
+from pencils.indexer.requests import Block, points_on
+from pencils.indexer.staging import Chunk, Form, stagings
 
-_STRIDES = 2  # columns of the table before the strides of a block: its window, and its offset there
-
-# Of each communicator: the table for blocks of each number of axes.
-_tables = Attribute(dict[int, tuple[Any, NDArray[np.int64] | None]])
+_STRIDES = 2  # words of a slot that tells where a block is, before its strides: window and offset
 
 
-class OneShotIndexer(PointIndexer):
-    """A plan for a single call, during which the coordinates do not change.
+def take(u: PencilArray, coords: Sequence[Any], out: Any = None) -> Array:
+    """Read points of a field; see `PointIndexer.take`. *Collective*."""
+    call = _Take(u, coords, out)
+    if call.run():
+        return call.found
+    with _Plan(u.pencil, coords, dims=_dims(u)) as plan:
+        return plan.take(u, out)
 
-    Reading a shared field without messages takes less time than making a plan, but more than using
-    one. It is done if all ranks are on one node.
-    """
+
+def put(
+    u: PencilArray, coords: Sequence[Any], values: Any, reduce: ReduceOp | None = None
+) -> None:
+    """Write to points of a field; see `PointIndexer.put`. *Collective*."""
+    if not _Put(u, coords, values, reduce).run():
+        with _Plan(u.pencil, coords, dims=_dims(u)) as plan:
+            plan.put(u, values, reduce=reduce)
+
+
+class _Plan(PointIndexer):
+    """A plan for a single call, during which the coordinates do not change."""
 
     _copies = False
 
-    def take(self, u: PencilArray, out: Any = None) -> Array:
-        """Read the points of a field; see `PointIndexer.take`. *Collective*."""
-        with self._agreement("take") as agree:
-            found = self._as_results(u, out, agree)
-            private = compiled() is None or not self._topology.is_shared(u.padded)
-            room = found if private else self._room(u, found)
-            agree.flag(up=private)
-        table = None if agree.flagged else _table_for(self._topology, u.ndim)
-        if table is None:
-            self.plan_take()
-            with self._agreement("take"):
-                request = self._bind_take(u, found, starts=False)
-            return request.run()
-        self._read_shared(u, table, room)
-        if room is not found:
-            found[...] = room
-        return found
-
-    def _agreement(self, call: str) -> Agreement:
+    def _agreement(self, call: str) -> agreed:
         """Return the agreement on a call; errors name the method of fields."""
         return agreed(self._topology.comm, f"PencilArray.{call}")
 
-    def _room(self, u: PencilArray, found: Array) -> Array:
-        """Return memory for the points: `found`, unless a rank may still read what it overlaps."""
-        used = [u.padded, *self._points.coords]
-        aliased = any(np.may_share_memory(array, found) for array in used)
-        return np.empty_like(found) if aliased else found
 
-    def _read_shared(self, u: PencilArray, table: NDArray[np.int64], room: Array) -> None:
-        """Complete what is under way, and read the points of all components. *Collective*."""
-        own = u.local.transpose(memory_axes(self._layout.order, len(u.components)))
+class _Call(ABC):
+    """A call of ranks that are all on one node."""
+
+    name: str
+
+    def __init__(self, u: PencilArray, coords: Sequence[Any]) -> None:
+        self._u = u
+        self._coords = coords
+        self._topology = u.pencil.topology
+        self._staging = stagings(self._topology)
+        self._form = Form(u.pencil.layout.size, u.dtype, prod(u.components))
+
+    def run(self) -> bool:
+        """Agree, and complete the call; False if ranks cannot do so together. *Collective*."""
+        u, staging = self._u, self._staging
+        while staging.usable:
+            with agreed(self._topology.comm, self.name) as agree:
+                agree(pencil=u.pencil, dims=u.singletons, dtype=u.dtype, components=u.components)
+                check_components(u)
+                agree.defer(up=not self.prepare(agree))
+                fence()
+            fence()
+            if self.complete(agree):
+                staging.turn()
+                return True
+            if not staging.grow(self._topology):
+                break
+        return False
+
+    @abstractmethod
+    def prepare(self, agree: agreed) -> bool:
+        """Check all arguments and write the request; tell whether there was memory for it."""
+
+    @abstractmethod
+    def complete(self, agree: agreed) -> bool:
+        """Serve the requests, unless one of them is missing. *Collective*."""
+
+    def find(self) -> tuple[tuple[int, ...], Points]:
+        """Check the coordinates; return their shape, and the points."""
+        layout = self._u.extent.layout
+        shape, along = as_coords(self._coords, layout.shape, copy=False)
+        return shape, points_on(layout, along, layout.parts(self._topology.rank))
+
+    def begin(self, points: Points) -> list[Chunk] | None:
+        """Begin the request; None if there is no memory for it yet."""
+        return self._staging.begin(self._topology.rank, self._form, points.number)
+
+    def write(self, chunk: Chunk, points: Points, order: Ints) -> None:
+        """Write the numbers of the points of a chunk, and to `order` how they were sorted."""
+        room = self._staging.scratch[:2, : len(order)]
+        owners, offsets = locate(points.part(chunk.points), room)
+        chunk.bounds[0] = 0
+        sort_to(owners, chunk.bounds[1:], order)
+        mover(chunk.numbers, None, offsets, order)()
+
+    def serve(self, home: int, move: Callable[[Array, Ints, Array], None]) -> None:
+        """Move the values of all requests to the owner `home`, in the order of ranks and points.
+
+        `move` gets a column of the block, positions there, and the values. *Collective* if
+        exchanges are under way, which are completed first.
+        """
         self._topology.complete()
-        table[self._topology.rank] = self._row(own)
+        block = Block(self._u, self._u.pencil.order)
+        for rank in range(self._form.ranks):
+            for chunk in self._staging.request(rank, self._form):
+                mine = chunk.of_rank(home)
+                numbers = chunk.numbers[mine]
+                if len(numbers):
+                    at = block.positions(numbers, self._staging.scratch[:2, : len(numbers)])
+                    for column, values in zip(block.columns, chunk.values, strict=True):
+                        move(column, at, values[mine])
+
+
+class _Take(_Call):
+    name = "PencilArray.take"
+
+    def __init__(self, u: PencilArray, coords: Sequence[Any], out: Any) -> None:
+        super().__init__(u, coords)
+        self._out = out
+        self._shared = compiled() is not None and self._topology.is_shared(u.padded)
+
+    def prepare(self, agree: agreed) -> bool:
+        """Check the arguments; tell where the own block is, or request the points."""
+        u, staging = self._u, self._staging
+        shape, self._points = self.find()
+        self.found = as_results(self._out, (*u.components, *shape), u.dtype)
+        # What is under way may change the block until this rank completes it.
+        direct = self._shared and staging.ready and not self._topology.under_way
+        agree.flag(up=not direct)
+        if direct:
+            self._shared = False  # at the next attempt
+            self._publish()
+            return False
+        self._order = np.empty(self._points.number, np.int64)
+        self._chunks = self.begin(self._points)
+        for chunk in self._chunks or ():
+            self.write(chunk, self._points, self._order[chunk.points])
+        return self._chunks is not None
+
+    def complete(self, agree: agreed) -> bool:
+        """Read the points, or have them read by their owners."""
+        if not agree.flagged:
+            self._read_shared()
+            return True
+        if agree.deferred:
+            return False
+        self.serve(self._topology.rank, lambda column, at, values: mover(values, None, column, at)())
         synchronize(self._topology.comm)
-        homes = self._homes(table.tolist(), own, u.components)
-        columns = room.reshape(prod(u.components), prod(self.shape))
-        for index, column in zip(np.ndindex(u.components), columns, strict=True):
+        columns = self.found.reshape(self._form.columns, self._points.number)
+        for chunk in self._chunks:
+            for column, values in zip(columns, chunk.values, strict=True):
+                mover(column[chunk.points], self._order[chunk.points], values, None)()
+        return True
+
+    # Blocks in shared memory.
+
+    def _publish(self) -> None:
+        """Tell in the slot where the own block is, in memory order."""
+        u = self._u
+        self._own = u.local.transpose(memory_axes(u.extent.layout.order, len(u.components)))
+        place = self._topology.shared.find(self._own) if self._own.size else (0, 0)
+        assert place is not None  # an empty block may be anywhere: it is not read
+        words = *place, *self._own.strides
+        self._staging.slot(self._topology.rank)[: len(words)] = words
+        # Memory for the points, unless a rank may still read what `found` overlaps.
+        used = u.padded, *self._points.coords
+        aliased = any(np.may_share_memory(array, self.found) for array in used)
+        self._room = np.empty_like(self.found) if aliased else self.found
+
+    def _read_shared(self) -> None:
+        """Read the points of all components. *Collective*."""
+        homes = [self._home(rank) for rank in range(self._form.ranks)]
+        columns = self._room.reshape(self._form.columns, self._points.number)
+        for index, column in zip(np.ndindex(self._u.components), columns, strict=True):
             fetch(self._points, [(block[index], start) for block, start in homes], column)
         synchronize(self._topology.comm)
+        if self._room is not self.found:
+            self.found[...] = self._room
 
-    def _row(self, own: Array) -> list[int]:
-        """Return the row of the table for the own block, in memory order."""
-        found = self._topology.shared.find(own) if own.size else (0, 0)
-        assert found is not None  # an empty block may be anywhere: it is not read
-        return [*found, *own.strides]
-
-    def _homes(
-        self, rows: Sequence[Sequence[int]], own: Array, components: tuple[int, ...]
-    ) -> list[tuple[Array, Sequence[int]]]:
-        """Return the block of every rank, and the coordinates of its first point."""
-        order = self._layout.order
-        homes: list[tuple[Array, Sequence[int]]] = []
-        for rank, (window, offset, *strides) in enumerate(rows):
-            box = self._layout.box(rank)
-            shape = (*components, *(box.shape[dim] for dim in order))
-            memory = self._topology.shared.memory(self._topology.on_node[rank], window)
-            block = array_at(memory, shape, own.dtype, offset, strides)
-            homes.append((block, [box.start[dim] for dim in order]))
-        return homes
+    def _home(self, rank: int) -> tuple[Array, Sequence[int]]:
+        """Return the block of a rank, and the coordinates of its first point."""
+        layout, shared = self._u.extent.layout, self._topology.shared
+        box = layout.box(rank)
+        words = self._staging.slot(rank)[: _STRIDES + self._own.ndim]
+        window, offset, *strides = words.tolist()
+        shape = (*self._u.components, *(box.shape[dim] for dim in layout.order))
+        memory = shared.memory(self._topology.on_node[rank], window)
+        block = array_at(memory, shape, self._own.dtype, offset, strides)
+        return block, [box.start[dim] for dim in layout.order]
 
 
-def _table_for(topology: Topology, axes: int) -> NDArray[np.int64] | None:
-    """Return the table for ranks that are all on one node, and blocks of `axes` axes. *Collective*.
+class _Put(_Call):
+    name = "PencilArray.put"
 
-    It is the same memory on all ranks. None on every rank if they are on several nodes, or there is
-    no room.
-    """
-    if topology.nodes > 1:
-        return None
-    tables = _tables(topology)
-    if axes not in tables:
-        shape = topology.comm.size, _STRIDES + axes
-        nbytes = prod(shape) * np.dtype(np.int64).itemsize
-        own, common = topology.shared.allocate_common(nbytes) or (None, None)
-        tables[axes] = own, None if common is None else common.view(np.int64).reshape(shape)
-    return tables[axes][1]
+    def __init__(self, u: PencilArray, coords: Sequence[Any], values: Any, reduce: object) -> None:
+        super().__init__(u, coords)
+        self._values = values
+        self._reduce = reduce
+
+    def prepare(self, agree: agreed) -> bool:
+        """Check the arguments; request to write the values."""
+        u = self._u
+        self._op = op = as_reduce(self._reduce)
+        agree(reduce=op)
+        shape, points = self.find()
+        given = as_values("values", self._values, (*u.components, *shape), u.dtype)
+        check_writeable(u)
+        if op is not None:
+            op.result(u.dtype)  # if there is any
+        # All replicas of a point read the request to the first one.
+        self._home = self._topology.rank - points.first
+        points = points._replace(first=0)
+        columns = given.reshape(self._form.columns, points.number)
+        agree.flag(up=self._staging.is_large(self._form, points.number))
+        chunks = self.begin(points)
+        for chunk in chunks or ():
+            order = self._staging.scratch[2, : len(chunk.numbers)]
+            self.write(chunk, points, order)
+            for column, room in zip(columns, chunk.values, strict=True):
+                mover(room, None, column[chunk.points], order)()
+        return chunks is not None
+
+    def complete(self, agree: agreed) -> bool:
+        """Write the values that all ranks have for this one."""
+        if agree.deferred:
+            return False
+        op = self._op
+        self.serve(self._home, _set if op is None else op.combine_column)
+        if agree.flagged:
+            synchronize(self._topology.comm)
+        if checks.on:
+            self._u.mark_written()
+        return True
+
+
+def _set(column: Array, positions: Ints, values: Array) -> None:
+    """Write values; the last one stays."""
+    mover(column, positions, values, None)()
+
+
+def _dims(u: PencilArray) -> list[int]:
+    """Dimensions along which a field varies."""
+    return [dim for dim in range(u.pencil.ndim) if dim not in u.singletons]

@@ -199,10 +199,7 @@ class PointIndexer(Plan[Request[Any]]):
     def check_field(self, u: PencilArray, agree: Agreement) -> None:
         """Check a field against the pencil, and record what ranks agree on."""
         check_place(u, self.pencil, self._singletons)
-        if 0 in u.components:
-            raise ArgumentError(
-                f"u has components {u.components}, so that its points have no values"
-            )
+        check_components(u)
         agree(dtype=u.dtype, components=u.components)
 
     def plan_take(self) -> GatherScatter:
@@ -289,6 +286,12 @@ class PointIndexer(Plan[Request[Any]]):
     def _plan(self, locate: Callable[[], tuple[Ints, Ints]]) -> GatherScatter:
         topology = self.pencil.topology
         return GatherScatter(topology, locate, self._layout.box(topology.rank).volume)
+
+
+def check_components(u: PencilArray) -> None:
+    """Check that points have values."""
+    if 0 in u.components:
+        raise ArgumentError(f"u has components {u.components}, so that its points have no values")
 
 
 def _writer(

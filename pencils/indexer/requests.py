@@ -197,21 +197,28 @@ class Block:
         self.row = row_type(u.dtype, len(self.columns))
         self._dtype = u.dtype
 
-    def positions(self, numbers: Ints) -> Ints:
-        """Return the positions in a column of points, given by their numbers."""
-        shape, strides = self.layout
-        steps, natural = [stride // self._unit for stride in strides], 1
-        for n, step in zip(reversed(shape), reversed(steps), strict=True):
-            if step != natural and n != 1:
-                break
-            natural *= n
-        else:
+    def positions(self, numbers: Ints, room: Ints | None = None) -> Ints:
+        """Return the positions in a column of points, given by their numbers.
+
+        `room` are two rows to compute in.
+        """
+        axes = [(n, stride // self._unit) for n, stride in zip(*self.layout, strict=True) if n > 1]
+        shape, steps = zip(*axes, strict=True) if axes else ((1,), (1,))
+        # From the end of each row, plane and so on to the next one.
+        gaps = [step - n * inner for step, n, inner in zip(steps, shape[1:], steps[1:])]
+        if steps[-1] == 1 and not any(gaps):
             return numbers
+        found, rest = np.empty((2, len(numbers)), np.int64) if room is None else room
+        np.multiply(numbers, steps[-1], out=found)
         # A column begins with the lowest address: not with point 0 where strides are negative.
-        lowest = sum(min(0, (n - 1) * step) for n, step in zip(shape, steps, strict=True))
-        found = np.full(len(numbers), -lowest)
-        for index, step in zip(np.unravel_index(numbers, shape), steps, strict=True):
-            found += index * step
+        found -= sum((n - 1) * step for n, step in axes if step < 0)
+        inner = 1
+        for n, gap in zip(reversed(shape), reversed(gaps)):
+            inner *= n
+            if gap:
+                np.floor_divide(numbers, inner, out=rest)
+                rest *= gap
+                found += rest
         return found
 
     def rows(self, rows: Array) -> list[Array]:

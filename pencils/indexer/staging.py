@@ -1,0 +1,178 @@
+"""What the ranks of a node request of each other, in memory that all of them read.
+
+Each rank writes the numbers of its points to its own memory: its *request*. For a put the values
+follow; for a take, the owners write them there. A request is cut into *chunks* of a few thousand
+points in the order of the call, each sorted by owner: they fit into the cache, and an owner that
+reads one chunk after the other meets its points in the order of the call.
+
+A small request lies in one of two *slots* in turn: when a rank writes to a slot again, the
+agreement on the call between has shown that no rank still reads it. A call in which other ranks
+read larger ones ends with a barrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pencils.array.allocation import Array
+from pencils.comm.memory import aligned_empty, array_at
+from pencils.comm.rows import Ints
+from pencils.comm.topology import Attribute, Topology
+
+CHUNK = 8192  # points
+WORD = 8  # bytes
+# In words: a cache line, a slot, and the longest request, whose memory is kept.
+LINE, SLOT, MOST = 8, 2048, 2**23
+
+
+class Chunk(NamedTuple):
+    """Some points of a request, sorted by owner."""
+
+    points: slice  # in the order of the call
+    bounds: Ints  # where those of each owner begin, and where the last ones end
+    numbers: Ints  # of the points, among those of the owner
+    values: Array  # a row for each component
+
+    def of_rank(self, rank: int) -> slice:
+        """Which points belong to an owner."""
+        return slice(*self.bounds[rank : rank + 2].tolist())
+
+
+class Form(NamedTuple):
+    """What all ranks know of the requests of a call."""
+
+    ranks: int
+    dtype: np.dtype[Any]
+    columns: int  # values of each point
+
+    def chunks(self, words: Ints, points: int) -> Iterator[Chunk]:
+        """View the chunks of a request for so many points."""
+        for start in range(0, points, CHUNK):
+            count = min(points - start, CHUNK)
+            first = start // CHUNK * self._words(CHUNK)
+            bounds = words[first : first + self.ranks + 1]
+            numbers = words[first + self.ranks + 1 :][:count]
+            offset = WORD * (first + self._ahead(count))
+            values = array_at(words, (self.columns, count), self.dtype, offset)
+            yield Chunk(slice(start, start + count), bounds, numbers, values)
+
+    def words(self, points: int) -> int:
+        """Words of a request for so many points."""
+        chunks, rest = divmod(points, CHUNK)
+        return chunks * self._words(CHUNK) + (self._words(rest) if rest else 0)
+
+    def _words(self, points: int) -> int:
+        nbytes = points * self.columns * self.dtype.itemsize
+        return self._ahead(points) + _lines(-(-nbytes // WORD))
+
+    def _ahead(self, points: int) -> int:
+        return _lines(self.ranks + 1 + points)
+
+
+class Staging:
+    """Memory for the requests of all ranks of a communicator, if all are on one node."""
+
+    def __init__(self) -> None:
+        self.usable = True  # as far as is known; equal on all ranks, as is `ready`
+        # Memory of every rank: the slots, the next one first, and that for larger requests.
+        self._slots: list[list[Ints]] = []
+        self._large: list[Ints] = []
+        self._needed = 0
+        self._scratch: Ints | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether there are slots."""
+        return bool(self._slots)
+
+    @property
+    def scratch(self) -> Ints:
+        """Four lists of numbers, one for each point of a chunk; allocated on first use."""
+        if self._scratch is None:
+            self._scratch = np.empty((4, CHUNK), np.int64)
+        return self._scratch
+
+    def begin(self, rank: int, form: Form, points: int) -> list[Chunk] | None:
+        """Begin the request of this rank; None if there is no memory for it yet."""
+        self._needed = form.words(points)
+        self.scratch  # noqa: B018 - allocated before ranks go on together
+        words = self._place(rank, self._needed) if self._slots else None
+        if words is None:
+            return None
+        self.slot(rank)[0] = points
+        return list(form.chunks(words, points))
+
+    def is_large(self, form: Form, points: int) -> bool:
+        """Whether a request does not fit into a slot."""
+        return form.words(points) > SLOT - LINE
+
+    def request(self, rank: int, form: Form) -> Iterator[Chunk]:
+        """View the request of a rank."""
+        points = int(self.slot(rank)[0])
+        words = self._place(rank, form.words(points))
+        assert words is not None
+        return form.chunks(words, points)
+
+    def slot(self, rank: int) -> Ints:
+        """The slot of a rank. It begins with the number of points of the request."""
+        return self._slots[0][rank]
+
+    def turn(self) -> None:
+        """Use the other slot from now on; all ranks do at once."""
+        self._slots.reverse()
+
+    def grow(self, topology: Topology) -> bool:
+        """Make room for what this rank needs; tell whether all ranks have it. *Collective*."""
+        if not self._slots:
+            both = _allocate(topology, 2 * SLOT) if topology.nodes == 1 else []
+            self.usable = bool(both)
+            self._slots = [[words[:SLOT] for words in both], [words[SLOT:] for words in both]]
+        room = len(self._large[topology.rank]) if self._large else SLOT - LINE
+        lacking, long = topology.any_of([self._needed > room, self._needed > MOST])
+        if self.usable and lacking and not long:
+            self._large = []  # before the new memory, so that it may be the same
+            self._large = _allocate(topology, max(room, self._needed + self._needed // 4))
+            self.usable = bool(self._large)
+        return self.usable and not long
+
+    def clear(self) -> None:
+        """Drop the memory."""
+        self._slots, self._large = [], []
+
+    def _place(self, rank: int, words: int) -> Ints | None:
+        """Find where a request of so many words lies; None if there is not enough memory."""
+        if words <= SLOT - LINE:
+            return self._slots[0][rank][LINE:]
+        return self._large[rank] if self._large and words <= len(self._large[rank]) else None
+
+
+stagings = Attribute(Staging)
+
+
+def _allocate(topology: Topology, words: int) -> list[Ints]:
+    """Allocate words for every rank of a node, and view those of all. *Collective*.
+
+    Returns nothing on every rank if there is no room.
+    """
+    if topology.comm.size == 1:
+        return [aligned_empty(WORD * words).view(np.int64)]
+    own = topology.shared.allocate(WORD * words)
+    if own is None:
+        return []
+    place = np.array([*(topology.shared.find(own) or ()), own.nbytes])
+    places = np.empty((topology.comm.size, len(place)), np.int64)
+    topology.comm.Allgather(place, places)
+    found = []
+    for rank, (window, start, nbytes) in enumerate(places.tolist()):
+        memory = topology.shared.memory(topology.on_node[rank], window)
+        found.append(array_at(memory, (nbytes // WORD,), np.dtype(np.int64), start))
+    found[topology.rank] = own.view(np.int64)  # it holds the memory
+    return found
+
+
+def _lines(words: int) -> int:
+    """Round up to whole cache lines."""
+    return -(-words // LINE) * LINE
