@@ -15,7 +15,7 @@ from pencils.pencil import Pencil
 if TYPE_CHECKING:
     from pencils.array.pencil_array import PencilArray
     from pencils.halo.boundary import Mode
-    from pencils.indexer import PointIndexer, ReduceOp
+    from pencils.indexer import ReduceOp
 
 # Halos: ghosts by communication, boundary points without.
 

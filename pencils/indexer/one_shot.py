@@ -41,9 +41,7 @@ def take(u: PencilArray, coords: Sequence[Any], out: Any = None) -> Array:
         return plan.take(u, out)
 
 
-def put(
-    u: PencilArray, coords: Sequence[Any], values: Any, reduce: ReduceOp | None = None
-) -> None:
+def put(u: PencilArray, coords: Sequence[Any], values: Any, reduce: ReduceOp | None = None) -> None:
     """Write to points of a field; see `PointIndexer.put`. *Collective*."""
     if not _Put(u, coords, values, reduce).run():
         with _Plan(u.pencil, coords, dims=_dims(u)) as plan:
@@ -164,9 +162,9 @@ class _Take(_Call):
         if not agree.flagged:
             self._read_shared()
             return True
-        if agree.deferred:
+        if agree.deferred or self._chunks is None:
             return False
-        self.serve(self._topology.rank, lambda column, at, values: mover(values, None, column, at)())
+        self.serve(self._topology.rank, _get)
         synchronize(self._topology.comm)
         columns = self.found.reshape(self._form.columns, self._points.number)
         for chunk in self._chunks:
@@ -253,6 +251,11 @@ class _Put(_Call):
         if checks.on:
             self._u.mark_written()
         return True
+
+
+def _get(column: Array, positions: Ints, values: Array) -> None:
+    """Read values."""
+    mover(values, None, column, positions)()
 
 
 def _set(column: Array, positions: Ints, values: Array) -> None:

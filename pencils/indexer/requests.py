@@ -203,23 +203,24 @@ class Block:
         `room` are two rows to compute in.
         """
         axes = [(n, stride // self._unit) for n, stride in zip(*self.layout, strict=True) if n > 1]
-        shape, steps = zip(*axes, strict=True) if axes else ((1,), (1,))
         # From the end of each row, plane and so on to the next one.
-        gaps = [step - n * inner for step, n, inner in zip(steps, shape[1:], steps[1:])]
-        if steps[-1] == 1 and not any(gaps):
+        gaps = [step - n * inner for (_, step), (n, inner) in pairwise(axes)]
+        last = axes[-1][1] if axes else 1
+        if last == 1 and not any(gaps):
             return numbers
         found, rest = np.empty((2, len(numbers)), np.int64) if room is None else room
-        np.multiply(numbers, steps[-1], out=found)
+        np.multiply(numbers, last, out=found)
         # A column begins with the lowest address: not with point 0 where strides are negative.
         found -= sum((n - 1) * step for n, step in axes if step < 0)
         inner = 1
-        for n, gap in zip(reversed(shape), reversed(gaps)):
+        for (n, _), gap in zip(reversed(axes[1:]), reversed(gaps), strict=True):
             inner *= n
             if gap:
                 np.floor_divide(numbers, inner, out=rest)
                 rest *= gap
                 found += rest
-        return found
+        whole: Ints = found
+        return whole
 
     def rows(self, rows: Array) -> list[Array]:
         """View rows of values as a column for each component."""

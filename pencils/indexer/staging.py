@@ -12,7 +12,7 @@ read larger ones ends with a barrier.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,7 +117,7 @@ class Staging:
         return form.chunks(words, points)
 
     def slot(self, rank: int) -> Ints:
-        """The slot of a rank. It begins with the number of points of the request."""
+        """View the slot of a rank, which begins with the number of points of the request."""
         return self._slots[0][rank]
 
     def turn(self) -> None:
