@@ -14,7 +14,7 @@ from mpi4py import MPI
 import pencils
 from pencils import dap
 from pencils.comm.methods import METHODS
-from pencils.comm.topology import topology_of
+from pencils.comm.topology import private_class, topology_of
 from pencils.process import PerProcess
 
 DTYPES = [
@@ -80,6 +80,32 @@ kept_comms = PerProcess(dict)  # those of `on_nodes`, by name
 def pretend_nodes(comm, number):
     """Simulate nodes on an unused communicator: ranks that pass the same number share a node."""
     topology_of(comm)._made["node"] = MPI.Intracomm(comm.Split(number, comm.rank))
+
+
+COLLECTIVES = (
+    *("Barrier", "Allgather", "Allreduce", "Alltoall", "Bcast", "Ibarrier", "Iallreduce"),
+    *("allgather", "allreduce", "alltoall", "bcast", "Split", "Split_type"),
+)
+
+
+@contextmanager
+def collectives():
+    """List the collectives of this rank, by name, on private communicators made in the block."""
+    calls = []
+
+    def counted(name):
+        def method(self, *args, **kwargs):
+            calls.append(name)
+            return getattr(MPI.Intracomm, name)(self, *args, **kwargs)
+
+        return method
+
+    usual = private_class()
+    private_class.replace(type("Counted", (usual,), {name: counted(name) for name in COLLECTIVES}))
+    try:
+        yield calls
+    finally:
+        private_class.replace(usual)
 
 
 def everywhere(comm, verdict):

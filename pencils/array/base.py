@@ -44,6 +44,7 @@ class Field:
         "_extent",
         "_halo",
         "_halo_room",
+        "_kept_halo",
         "_local",
         "_padded",
         "_pencil",

@@ -49,9 +49,9 @@ def exchange_halo(u: PencilArray, *, corners: bool = True) -> None:
     >>> abs(laplacian[1:-1, 1:-1]).max()
     np.float64(0.0)
     """
-    from pencils.halo import exchange
+    from pencils.halo import kept
 
-    exchange.prepare_kept("exchange_halo", [u], corners=corners).run()
+    kept.exchange_halo(u, corners=corners)
 
 
 def start_halo_exchange(u: PencilArray, *, corners: bool = True) -> Handle[None]:
@@ -76,9 +76,9 @@ def start_halo_exchange(u: PencilArray, *, corners: bool = True) -> Handle[None]
     ArgumentError, RankDisagreementError
         As `exchange_halo`.
     """
-    from pencils.halo import exchange
+    from pencils.halo import kept
 
-    return exchange.prepare_kept("start_halo_exchange", [u], corners=corners).start()
+    return kept.prepare_kept("start_halo_exchange", [u], corners=corners).start()
 
 
 def accumulate_halo(u: PencilArray, *, corners: bool = True) -> None:
@@ -108,9 +108,9 @@ def accumulate_halo(u: PencilArray, *, corners: bool = True) -> None:
     >>> u.sum() / u.pencil.size  # each rank had two ghosts
     np.float64(6.0)
     """
-    from pencils.halo import exchange
+    from pencils.halo import kept
 
-    exchange.prepare_kept("accumulate_halo", [u], corners=corners, adjoint=True).run()
+    kept.prepare_kept("accumulate_halo", [u], corners=corners, adjoint=True).move()
 
 
 def fill_boundary(

@@ -51,18 +51,16 @@ from numpy.typing import NDArray
 from pencils.comm.agree import agreed
 from pencils.comm.memory import same_view
 from pencils.comm.methods import METHODS, Hybrid, Messages, Method, Shared
-from pencils.comm.methods.method import ChunkPlan, PreparedMethod, one_each
+from pencils.comm.methods.method import (
+    ChunkPlan,
+    PreparedMethod,
+    one_each,
+    own_blocks,
+    pack_plans,
+)
 from pencils.comm.methods.shared import is_near
 from pencils.comm.mpi import Uncopied
-from pencils.comm.pack import (
-    MessageBlock,
-    MessageSpec,
-    PackPlan,
-    Pairs,
-    Unpacker,
-    no_op,
-    prepare_copies,
-)
+from pencils.comm.pack import MessageSpec, Pairs, Unpacker, no_op, prepare_copies
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
@@ -98,16 +96,9 @@ class Exchange:
         self.topology = topology
         self.buffers = Buffers() if buffers is None else buffers
         self._unpack = unpack
-        self._own = [_pairs_on(rank, spec) for spec in specs]
+        self._own = [own_blocks(rank, spec) for spec in specs]
         columns = axes + max(len(spec.lead) for spec in specs)
-        sends = [
-            _pack_plans(spec, spec.sends, lambda peer: (peer - rank) % size, chunks)
-            for spec in specs
-        ]
-        recvs = [
-            _pack_plans(spec, spec.recvs, lambda peer: (rank - peer) % size, chunks)
-            for spec in specs
-        ]
+        sends, recvs = zip(*(pack_plans(spec, rank, size, chunks) for spec in specs), strict=True)
         by_chunk = zip(zip(*sends, strict=True), zip(*recvs, strict=True), strict=True)
         plans = [ChunkPlan(topology, *both, columns, self.buffers, unpack) for both in by_chunk]
         self._methods = _make_methods(check_method(method), plans)
@@ -247,6 +238,14 @@ class Handle(Uncopied, Generic[T]):
         self._result = result
         exchange.topology.under_way.append(self)
 
+    @classmethod
+    def completed(cls, result: T) -> Handle[T]:
+        """Return the handle of what was complete when it was started."""
+        handle = object.__new__(cls)
+        handle._complete = None
+        handle._result = result
+        return handle
+
     def wait(self) -> T:
         """Complete the exchange; a second call returns at once. *Collective*.
 
@@ -259,9 +258,8 @@ class Handle(Uncopied, Generic[T]):
         object
             The target of the exchange, as the method that started it describes.
         """
-        under_way = self.exchange.topology.under_way
         while self._complete is not None:
-            under_way.popleft().finish()
+            self.exchange.topology.under_way.popleft().finish()
         return self._result
 
     def finish(self) -> None:
@@ -291,30 +289,6 @@ def _make_methods(name: str, plans: Sequence[ChunkPlan]) -> Sequence[Method]:
     kind = _fastest(plans) if name == AUTO else METHODS[name]
     methods = kind.for_chunks(plans)
     return methods if methods[0].has_room() else Messages.for_chunks(plans)
-
-
-def _pairs_on(rank: int, spec: MessageSpec) -> list[tuple[Any, Any]]:
-    """List where blocks that stay on this rank are read, and where they are written."""
-    sends = [(..., *block.key) for block in spec.sends if block.peer == rank]
-    recvs = [(..., *block.key) for block in spec.recvs if block.peer == rank]
-    return list(zip(sends, recvs, strict=True))
-
-
-def _pack_plans(
-    spec: MessageSpec,
-    blocks: Sequence[MessageBlock],
-    distance: Callable[[int], int],
-    chunks: int,
-) -> list[PackPlan]:
-    """Make the pack plan of each chunk for one direction, without blocks that stay on this rank.
-
-    Blocks are sorted by the distance of their peer, so that each rank begins with another one.
-    """
-    by_chunk: list[list[MessageBlock]] = [[] for _ in range(chunks)]
-    for block in sorted(blocks, key=lambda block: distance(block.peer)):
-        if distance(block.peer):
-            by_chunk[block.chunk].append(block)
-    return [PackPlan(each, spec.lead, spec.dtype) for each in by_chunk]
 
 
 def _fastest(plans: Sequence[ChunkPlan]) -> type[Method]:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm import pack_numpy
-from pencils.comm.memory import LINE, Bytes
+from pencils.comm.memory import LINE, Bytes, round_up
 from pencils.errors import ArgumentError
 
 Array = NDArray[Any]
@@ -81,6 +81,7 @@ class PackPlan:
         self.nbytes = [prod(shape) * dtype.itemsize for shape in self.shapes]
         # In one buffer, each beginning at a cache line.
         *self.starts, self.packed = (LINE * offset for offset in self.offsets())
+        self.room = [round_up(nbytes) for nbytes in self.nbytes]
 
     def views(self, array: Array) -> list[Array]:
         """Every block of an array."""

@@ -1,13 +1,15 @@
-"""Fill ghosts, or add them to their owners: the plan `HaloExchange`, and functions that keep plans.
+"""Fill ghosts, or add them to their owners: the plan `HaloExchange`.
 
-1. `_agree_on_fields` checks the fields; ranks agree on them in `prepare_together`.
+1. `as_fields` checks the fields.
 2. `HaloExchange.prepared` slices their padded blocks, unless it has done so before.
-3. The prepared call runs the steps of `pencils.halo.schedule`.
+3. All ranks agree.
+4. The prepared call runs the steps of `pencils.halo.schedule`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -20,17 +22,17 @@ from pencils.comm.exchange import AUTO, Handle
 from pencils.comm.methods import METHODS
 from pencils.comm.shared_memory import Buffers
 from pencils.errors import ArgumentError, PencilMismatchError
+from pencils.halo.prepared import PreparedHalo
 from pencils.halo.schedule import (
     MEASURE,
     ROUTES,
     HaloOptions,
     HaloSchedule,
     HaloSpec,
-    PreparedHalo,
     choose_options,
 )
 from pencils.pencil import Pencil
-from pencils.plan import Agreement, Plan, kept_plan, kept_plans, plan_buffers, prepare_together
+from pencils.plan import Plan
 
 
 class HaloExchange(Plan[PreparedHalo]):
@@ -103,8 +105,12 @@ class HaloExchange(Plan[PreparedHalo]):
             ):
                 if value not in known:
                     raise ArgumentError(f"unknown {name} {value!r}; choose from {', '.join(known)}")
-            agree(corners=bool(corners), route=route, method=method, check=bool(check))
-            given, _ = _agree_on_fields(agree, fields)
+            given = as_fields(fields)
+            specs = [HaloSpec.of(u) for u in given]
+            agree(**values_of(given, specs, corners=bool(corners)))
+            agree(route=route, method=method, check=bool(check))
+            check_halo(specs)
+            agree.flag(up=any_private(given))
         options = HaloOptions(bool(corners), route, method, private=agree.flagged)
         self._set(given, options, Buffers(), check=bool(check))
 
@@ -131,6 +137,11 @@ class HaloExchange(Plan[PreparedHalo]):
         super().__init__(topology, check=check)
 
     @property
+    def meets(self) -> bool:
+        """Whether ranks must meet in each call: see `PreparedHalo`."""
+        return self._filling.pull is not None
+
+    @property
     def memory(self) -> int:
         """Bytes of this rank that are kept for packing."""
         return self._buffers.nbytes
@@ -148,13 +159,14 @@ class HaloExchange(Plan[PreparedHalo]):
         PencilMismatchError, ArgumentError, TypeError
             If a field does not fit the plan; on every rank, unless the plan does not check.
         """
-        if not self._check:
-            # The same fields have passed the checks before.
-            found = self._found((False, *map(id, fields)))
-            if found is not None:
-                found.run()
+        # The same fields have passed the checks before.
+        found = None if self._check else self._found((False, *map(id, fields)))
+        if found is None:
+            found = self._prepare_fields("__call__", fields)
+            if self._check:
+                found.move()
                 return
-        self._prepare_fields("__call__", fields).run()
+        found.run()
 
     def start(self, *fields: PencilArray) -> Handle[None]:
         """Start filling the ghosts, and return before it is done. *Collective*.
@@ -170,7 +182,10 @@ class HaloExchange(Plan[PreparedHalo]):
         PencilMismatchError, ArgumentError, TypeError
             As a call.
         """
-        return self._prepare_fields("start", fields).start()
+        found = self._prepare_fields("start", fields)
+        if found.meets and not self._check:
+            self._topology.comm.Barrier()
+        return found.start()
 
     def accumulate(self, *fields: PencilArray) -> None:
         """Add all ghosts to the points they are copies of, and zero them. *Collective*.
@@ -188,7 +203,7 @@ class HaloExchange(Plan[PreparedHalo]):
         PencilMismatchError, ArgumentError, TypeError
             As a call.
         """
-        self._prepare_fields("accumulate", fields, adjoint=True).run()
+        self._prepare_fields("accumulate", fields, adjoint=True).move()
 
     def _release(self) -> None:
         self._filling.free()
@@ -205,138 +220,82 @@ class HaloExchange(Plan[PreparedHalo]):
     def _prepare_fields(
         self, call: str, fields: Sequence[PencilArray], *, adjoint: bool = False
     ) -> PreparedHalo:
-        return self._prepare(
-            call, lambda _: self.prepared(fields, adjoint=adjoint), self.make_adjoint
-        )
+        """Check and prepare fields; all ranks agree if the plan checks."""
+
+        def bind(_: object) -> PreparedHalo | None:
+            return self.prepared(fields, adjoint=adjoint, started=call == "start")
+
+        return self._prepare(call, bind, partial(self.make_missing, adjoint=adjoint))
 
     def prepared(
-        self, fields: Sequence[PencilArray], *, adjoint: bool = False
+        self, fields: Sequence[PencilArray], *, adjoint: bool = False, started: bool = False
     ) -> PreparedHalo | None:
-        """Check and slice fields, and allocate what their exchange needs; local.
+        """Check and slice fields, and reserve what their exchange needs; local.
 
-        It returns None if `make_adjoint` must be called first.
+        It returns None if `make_missing` must be called first.
         """
-        key = (adjoint, *map(id, fields))
-        found = self._found(key)
-        if found is None:
-            _check_fields(fields, self._pencils, self._specs)
-            if adjoint:
-                _check_numeric(self._specs)
-            schedule = self._adding if adjoint else self._filling
-            if schedule is None:
-                return None
-            found = schedule.bind([u.padded for u in fields])
-            self._remember(key, found, fields)
+        found = self.bound(fields, adjoint=adjoint)
+        if found is None or (found.meets and self._topology.under_way and not started):
+            return None
         found.reserve()
         return found
 
-    def make_adjoint(self) -> None:
-        """Make the steps of `accumulate`, unless they exist. *Collective*."""
-        if self._adding is None:
+    def bound(self, fields: Sequence[PencilArray], *, adjoint: bool = False) -> PreparedHalo | None:
+        """Check and slice fields, unless this was done before; None if steps are missing. Local."""
+        key = (adjoint, *map(id, fields))
+        found = self._found(key)
+        if found is not None:
+            return found
+        _check_fields(fields, self._pencils, self._specs)
+        if adjoint:
+            check_numeric(self._specs)
+        schedule = self._adding if adjoint else self._filling
+        if schedule is None:
+            return None
+        found = schedule.bind([u.padded for u in fields])
+        self._remember(key, found, fields)
+        return found
+
+    def make_missing(self, *, adjoint: bool = False) -> None:
+        """Complete older exchanges, and make the steps of `accumulate`. *Collective*."""
+        self._topology.complete()
+        if adjoint and self._adding is None:
             given = self._topology, self._specs, self._options, self._buffers
             self._adding = HaloSchedule(*given, adjoint=True)
 
 
-def exchange_halos(fields: Sequence[PencilArray], *, corners: bool = True) -> None:
-    """Fill the ghosts of several fields at once. *Collective*.
-
-    One message to each neighbour contains the pieces of all fields, whatever their dtypes and
-    widths; only pieces of a quarter of a MiB and more have messages of their own. Plans are kept,
-    so calls in a loop are cheap; `HaloExchange` gives control over route, method and checks.
-
-    Parameters
-    ----------
-    fields : sequence of PencilArray
-        Fields with the same blocks; dtypes, components, singletons and widths may differ.
-    corners : bool, optional
-        Whether to fill ghosts beyond several dimensions.
-
-    Raises
-    ------
-    PencilMismatchError, ArgumentError, TypeError
-        On every rank, if the fields do not fit each other, none has a halo, or their communicator
-        was freed.
-    RankDisagreementError
-        On every rank, if ranks passed fields that differ in more than their data.
-
-    Examples
-    --------
-    >>> import pencils
-    >>> pen = pencils.Pencil((8, 6), periodic=True)
-    >>> u, v = pencils.ones(pen, halo=1), pencils.ones(pen, dtype=complex, halo=(2, 0))
-    >>> exchange_halos([u, v])
-    """
-    prepare_kept("exchange_halos", fields, corners=corners).run()
+def values_of(
+    fields: Sequence[PencilArray], specs: Sequence[HaloSpec], *, corners: bool
+) -> dict[str, object]:
+    """Return what all ranks must agree on about the fields of an exchange."""
+    return {
+        "corners": corners,
+        "fields": len(fields),
+        "pencils": [u.pencil for u in fields],
+        "dtypes": [spec.dtype for spec in specs],
+        "components": [spec.components for spec in specs],
+        "singletons": [sorted(spec.singletons) for spec in specs],
+        "halos": [spec.halo for spec in specs],
+        "trimmed": [sorted(spec.trimmed) for spec in specs],
+    }
 
 
-def prepare_kept(
-    call: str, fields: PencilArray | Sequence[PencilArray], *, corners: bool, adjoint: bool = False
-) -> PreparedHalo:
-    """Agree on the fields, and prepare the kept plan for their specs. *Collective*."""
-    topology = topology_among(fields)
-    plans = kept_plans(topology)
-
-    def bind(agree: Agreement) -> list[tuple[Any, PreparedHalo | None]] | None:
-        options = HaloOptions(bool(corners), AUTO, AUTO, private=True)
-        agree(corners=options.corners)
-        given, specs = _agree_on_fields(agree, fields, adjoint=adjoint)
-        # If fields are private on another rank only, the plan for private ones is used here, too.
-        keys = [(specs, options)]
-        if not agree.flagged:
-            keys.insert(0, (specs, options._replace(private=False)))
-        found = [plan and plan.prepared(given, adjoint=adjoint) for plan in map(plans.get, keys)]
-        return None if found[0] is None else list(zip(keys, found, strict=True))
-
-    def make_plan() -> None:
-        given = _as_fields(fields)
-        options = HaloOptions(bool(corners), AUTO, AUTO, private=agree.flagged)
-        key = tuple(HaloSpec.of(u) for u in given), options
-        buffers = plan_buffers(topology)
-        plan: HaloExchange = kept_plan(
-            topology, key, lambda: HaloExchange.for_fields(given, options, buffers)
-        )
-        if adjoint:
-            plan.make_adjoint()
-
-    agree = agreed(topology.comm, call)
-    key, prepared = prepare_together(agree, bind, make_plan)[-1 if agree.flagged else 0]
-    plans.move_to_end(key)
-    assert prepared is not None
-    return prepared
-
-
-def _agree_on_fields(
-    agree: Agreement, fields: Any, *, adjoint: bool = False
-) -> tuple[list[PencilArray], tuple[HaloSpec, ...]]:
-    """Check the fields of an exchange, and record what ranks must agree on.
-
-    The agreement is flagged if a field is not in memory that other ranks of the node can read.
-    """
-    given = _as_fields(fields)
-    specs = tuple([HaloSpec.of(u) for u in given])
-    if adjoint:
-        _check_numeric(specs)
-    agree(
-        fields=len(given),
-        pencils=[u.pencil for u in given],
-        dtypes=[spec.dtype for spec in specs],
-        components=[spec.components for spec in specs],
-        singletons=[sorted(spec.singletons) for spec in specs],
-        halos=[spec.halo for spec in specs],
-        trimmed=[sorted(spec.trimmed) for spec in specs],
-    )
+def check_halo(specs: Sequence[HaloSpec]) -> None:
+    """Check that there are ghosts at all."""
     if not any(any(map(any, spec.halo)) for spec in specs):
-        what = "the field has no halo" if len(given) == 1 else "none of the fields has a halo"
+        what = "the field has no halo" if len(specs) == 1 else "none of the fields has a halo"
         raise ArgumentError(
             f"{what}, so that there are no ghosts; make it with one, as in zeros(pencil, halo=1), "
             "or leave out this call"
         )
-    if not agree.flagged:  # by the agreement before this one
-        agree.flag(up=not all(u.pencil.topology.is_shared(u.padded) for u in given))
-    return given, specs
 
 
-def _as_fields(fields: Any) -> list[PencilArray]:
+def any_private(fields: Sequence[PencilArray]) -> bool:
+    """Whether a field is not in memory that other ranks of the node can read."""
+    return not all(u.pencil.topology.is_shared(u.padded) for u in fields)
+
+
+def as_fields(fields: Any) -> list[PencilArray]:
     """Return a list of one field, or of several distinct ones that have the same blocks."""
     if isinstance(fields, PencilArray):
         fields = [fields]
@@ -367,7 +326,7 @@ def _check_fields(
     """Check that fields fit the pencils and specs of a plan."""
     if len(fields) != len(specs):
         raise ArgumentError(f"the plan is for {len(specs)} fields, but got {len(fields)}")
-    _as_fields(fields)
+    as_fields(fields)
     for number, (u, pencil, spec) in enumerate(zip(fields, pencils, specs, strict=True)):
         if not u.pencil.same_blocks(pencil):
             msg = f"field {number} lies on\n{u.pencil!r}\nbut the plan is for\n{pencil!r}"
@@ -386,7 +345,7 @@ def _check_fields(
                 raise ArgumentError(f"field {number} has {name} {here}; the plan is for {wanted}")
 
 
-def _check_numeric(specs: Sequence[HaloSpec]) -> None:
+def check_numeric(specs: Sequence[HaloSpec]) -> None:
     """Check that ghosts can be added."""
     for spec in specs:
         if spec.dtype.kind not in "iufc":

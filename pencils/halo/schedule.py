@@ -4,12 +4,15 @@
    first, so that the messages include them, in long runs of memory.
 2. For each phase: send own points to the ranks that need them, receive ghosts.
 
+Small exchanges within a node (`pencils.comm.methods.pull`) do it the other way round, because
+nothing may change before all ranks have agreed: ghosts of other ranks come first.
+
 The adjoint adds ghosts to the points they are copies of, then sets them to zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import product
 from math import prod
@@ -21,17 +24,18 @@ from pencils.array.allocation import Array, Widths, memory_axes
 from pencils.array.pencil_array import PencilArray
 from pencils.comm import memory
 from pencils.comm.agree import agreed
-from pencils.comm.exchange import AUTO, Exchange, Handle, PreparedExchange
+from pencils.comm.exchange import AUTO, Exchange
 from pencils.comm.machine import time_in_turn
+from pencils.comm.methods.pull import Pull
 from pencils.comm.pack import (
     MessageBlock,
     MessageSpec,
-    no_op,
     prepare_additions,
     prepare_copies,
 )
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
+from pencils.halo.prepared import HaloByPhases, PreparedHalo, PulledHalo
 from pencils.layout import Box, Layout, halo_room
 from pencils.layout import halo as layout_halo
 from pencils.layout.halo import HaloMessage
@@ -93,13 +97,15 @@ class PaddedBlock:
         self._rank = rank
         self._messages: dict[Phase, tuple[list[HaloMessage], list[HaloMessage]]] = {}
 
-    def local_phases(self, *, corners: bool) -> list[Phase]:
-        """List the phases without messages, the same for all ranks.
+    def local_phases(self, *, corners: bool, last: bool) -> list[Phase]:
+        """List the phases without messages, the same for all ranks; after those with, or before.
 
         The slowest dimension comes last, so that the others can be copied slab by slab.
         """
-        dims = [d for d in reversed(self._layout.order) if self._layout.process_shape[d] == 1]
-        return layout_halo.sweeps(dims) if corners else layout_halo.star(dims)
+        order, parts = self._layout.order, self._layout.process_shape
+        dims = [dim for dim in reversed(order) if parts[dim] == 1]
+        reached = [dim for dim in order if parts[dim] > 1] if last else []
+        return layout_halo.sweeps(dims, reached) if corners else layout_halo.star(dims)
 
     def local_copies(self, phase: Phase) -> list[tuple[Key, Key]]:
         """List ghosts, and the points of this block that they are copies of."""
@@ -170,28 +176,42 @@ class HaloSchedule:
         self._adjoint = adjoint
         self._topology = topology
         contiguous = options.private and options.method == AUTO
-        blocks = [PaddedBlock(spec, topology.rank, contiguous=contiguous) for spec in specs]
-        local = [block.local_phases(corners=options.corners) for block in blocks]
+        self._blocks = [PaddedBlock(spec, topology.rank, contiguous=contiguous) for spec in specs]
+        self._corners = options.corners
+        self.exchanges: list[Exchange] = []
+        self.pull = None
+        if not adjoint and options.method == AUTO and options.route != "sweeps":
+            (phase,) = message_phases(specs[0].layout, None, corners=options.corners)
+            self.pull = Pull.find(topology, self._message_specs(phase))
         far = message_phases(specs[0].layout, options.route, corners=options.corners)
+        local = self._local_phases()
         self._local = [
             [pair for phase in phases for pair in block.local_copies(phase)]
-            for block, phases in zip(blocks, local, strict=True)
+            for block, phases in zip(self._blocks, local, strict=True)
         ]
         self._ghosts = [
             [key for phase in (*phases, *far) for key in block.ghosts(phase)] if adjoint else []
-            for block, phases in zip(blocks, local, strict=True)
+            for block, phases in zip(self._blocks, local, strict=True)
         ]
-        self.exchanges = [
-            Exchange(
-                topology,
-                [block.message_spec(phase, adjoint=adjoint) for block in blocks],
-                axes=specs[0].layout.ndim,
-                method=options.method,
-                buffers=buffers,
-                unpack=prepare_additions if adjoint else prepare_copies,
-            )
-            for phase in (reversed(far) if adjoint else far)
-        ]
+        if self.pull is None:
+            self.exchanges = [
+                Exchange(
+                    topology,
+                    self._message_specs(phase),
+                    axes=specs[0].layout.ndim,
+                    method=options.method,
+                    buffers=buffers,
+                    unpack=prepare_additions if adjoint else prepare_copies,
+                )
+                for phase in (reversed(far) if adjoint else far)
+            ]
+
+    def _message_specs(self, phase: Phase) -> list[MessageSpec]:
+        return [block.message_spec(phase, adjoint=self._adjoint) for block in self._blocks]
+
+    def _local_phases(self) -> list[list[Phase]]:
+        last = self.pull is not None
+        return [block.local_phases(corners=self._corners, last=last) for block in self._blocks]
 
     def bind(self, blocks: Sequence[Array]) -> PreparedHalo:
         """Prepare the steps for padded blocks, in logical order; local."""
@@ -204,9 +224,11 @@ class HaloSchedule:
             for spec, array, keys in zip(self._specs, arrays, self._local, strict=True)
             for into, out in by_slabs(keys, array, len(spec.components))
         ]
+        if self.pull is not None:
+            return PulledHalo(self._topology, self.pull.prepare(arrays, arrays, after=pairs))
         phases = [exchange.prepare(arrays, arrays, disjoint=True) for exchange in self.exchanges]
         if not self._adjoint:
-            return PreparedHalo(self._topology, phases, before=prepare_copies(pairs))
+            return HaloByPhases(self._topology, phases, before=prepare_copies(pairs))
         filled = zip(arrays, self._ghosts, strict=True)
         cleared = [_part(array, key) for array, keys in filled for key in keys]
         add = prepare_additions([(out, into) for into, out in reversed(pairs)])
@@ -216,63 +238,21 @@ class HaloSchedule:
             for ghosts in cleared:
                 ghosts[...] = 0
 
-        return PreparedHalo(self._topology, phases, after=add_and_clear)
+        return HaloByPhases(self._topology, phases, after=add_and_clear)
 
     @property
     def method(self) -> str:
         """How data move between ranks; phases along different dimensions may differ."""
+        if self.pull is not None:
+            return Pull.name
         return " and ".join(dict.fromkeys(exchange.method for exchange in self.exchanges))
 
     def free(self) -> None:
         """Release what the exchanges hold. *Collective* if anything is under way."""
+        if self.pull is not None:
+            self.pull.free()
         for exchange in self.exchanges:
             exchange.free()
-
-
-class PreparedHalo:
-    """The steps and the fields they work on."""
-
-    def __init__(
-        self,
-        topology: Topology,
-        phases: Sequence[PreparedExchange],
-        *,
-        before: Callable[[], None] = no_op,
-        after: Callable[[], None] = no_op,
-    ) -> None:
-        self._topology = topology
-        self._before = before
-        self._after = after
-        self._phases = phases
-        self._first, *self._others = phases
-        self._most = max(phase.nbytes for phase in phases) if self._others else 0
-
-    def reserve(self) -> None:
-        """Allocate what the next call needs; local."""
-        if self._most:
-            # Two buffers that are large enough for all phases, before one takes smaller ones.
-            buffers = self._first.exchange.buffers
-            for buffer in [buffers.take(self._most) for _ in range(2)]:
-                buffers.give(buffer)
-        for phase in self._phases:
-            phase.reserve()
-
-    def run(self) -> None:
-        """Do all steps. *Collective*."""
-        self._topology.complete()
-        self._before()
-        self._first.move()
-        self._finish()
-
-    def start(self) -> Handle[None]:
-        """Start; the fields may be read, not written, before ``wait`` is called. *Collective*."""
-        self._before()
-        return self._first.start(None, self._finish)
-
-    def _finish(self) -> None:
-        for phase in self._others:
-            phase.move()
-        self._after()
 
 
 def choose_options(
@@ -283,17 +263,29 @@ def choose_options(
     blocks: Sequence[Array],
 ) -> HaloOptions:
     """Return options with the route and method that are named, measured, or usual. *Collective*."""
-    key = specs, options._replace(route=AUTO)  # under which the result of measuring is kept
     if options.route == MEASURE:
         route, method = _fastest(topology, specs, options, buffers, blocks)
         buffers.clear()
         if options.method == AUTO:
-            set_fastest(topology, key, (route, method))
+            set_fastest(topology, _measured_as(specs, options), (route, method))
     elif options.route == options.method == AUTO:
-        route, method = fastest_methods(topology).get(key, ("direct", AUTO))
+        route, method = measured_way(topology, specs, options) or ("direct", AUTO)
     else:
         route, method = "direct" if options.route == AUTO else options.route, options.method
     return options._replace(route=route, method=method)
+
+
+def measured_way(
+    topology: Topology, specs: tuple[HaloSpec, ...], options: HaloOptions
+) -> tuple[str, str] | None:
+    """Return the fastest route and method, if they were measured."""
+    found: tuple[str, str] | None = fastest_methods(topology).get(_measured_as(specs, options))
+    return found
+
+
+def _measured_as(specs: tuple[HaloSpec, ...], options: HaloOptions) -> object:
+    """Return the key under which the result of measuring is kept."""
+    return specs, options._replace(route=AUTO)
 
 
 def _fastest(
@@ -329,11 +321,18 @@ def _run_often(halo: PreparedHalo) -> None:
         halo.run()
 
 
-def message_phases(layout: Layout, route: str, *, corners: bool) -> list[Phase]:
-    """List the phases between ranks for fields of a pencil; there is at least one."""
+def message_phases(layout: Layout, route: str | None, *, corners: bool) -> list[Phase]:
+    """List the phases between ranks for fields of a pencil; there is at least one.
+
+    Without a route, there is one phase, which sends own points only.
+    """
     local = [dim for dim in range(layout.ndim) if layout.process_shape[dim] == 1]
     decomposed = [dim for dim in range(layout.ndim) if dim not in local]
-    return (ROUTES[route](decomposed, local) or [()]) if corners else layout_halo.star(decomposed)
+    if not corners:
+        return layout_halo.star(decomposed)
+    if route is None:
+        return layout_halo.direct(decomposed) or [()]
+    return ROUTES[route](decomposed, local) or [()]
 
 
 def is_run(shape: Sequence[int], whole: Sequence[int]) -> bool:

@@ -13,12 +13,17 @@ METHODS = ("shared", "hybrid", "messages")
 
 # Every method of halos on one node, and the one that knows nodes on several; takes a module's own
 # fixture `comm` that passes its parameter to `on_nodes`.
-ways = mark_ways(METHODS)
+ways = mark_ways((*METHODS, "auto"))
 few_ways = pytest.mark.parametrize(
     ("comm", "method"),
-    [("one node", "shared"), ("one node", "messages"), ("two halves", "hybrid")],
+    [
+        ("one node", "auto"),
+        ("one node", "shared"),
+        ("one node", "messages"),
+        ("two halves", "hybrid"),
+    ],
     indirect=["comm"],
-    ids=["shared", "messages", "hybrid two halves"],
+    ids=["auto", "shared", "messages", "hybrid two halves"],
 )
 routes = pytest.mark.parametrize("route", ["direct", "sweeps"])
 

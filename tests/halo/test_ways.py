@@ -10,6 +10,7 @@ import pencils
 from pencils import HaloExchange, Pencil, PencilArray
 from pencils.comm import memory
 from pencils.comm.methods import messages
+from pencils.comm.methods.pull import Pull
 from pencils.comm.topology import topology_of
 from pencils.plan import fastest_methods, kept_plans, set_fastest
 
@@ -21,6 +22,13 @@ def _comm(request):
     return on_nodes(request.param)
 
 
+@pytest.fixture(name="large")
+def _large(monkeypatch):
+    """Treat all exchanges as if they were too large to be pulled."""
+    monkeypatch.setattr(Pull, "find", lambda *_: None)
+
+
+@pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("seed", range(6))
 def test_large_contiguous_faces_of_private_fields_travel_by_messages(comm, monkeypatch, seed):
     monkeypatch.setattr(memory, "ALONE", 16)
@@ -33,6 +41,7 @@ def test_large_contiguous_faces_of_private_fields_travel_by_messages(comm, monke
     check_exchange(fields, lambda: pencils.halo.exchange_halos(fields))
 
 
+@pytest.mark.usefixtures("large")
 def test_the_method_depends_on_where_fields_lie_and_how_faces_run(monkeypatch):
     """Planes across the slowest axis are one run of memory; other faces are many."""
     comm = on_nodes("one node")
@@ -84,7 +93,7 @@ def test_what_was_measured_is_used_from_then_on(comm):
     for way in (("sweeps", "messages"), ("direct", "hybrid")):
         set_fastest(topology_of(own), key, way)
         u.exchange_halo()
-        latest = list(kept_plans(topology_of(own)).values())[-1]
+        (latest,) = list(kept_plans(topology_of(own)).values())[-1].plans.values()
         with HaloExchange(u) as plan:
             assert (plan.route, plan.method) == (latest.route, latest.method) == way
         with HaloExchange(u, route="direct", method="messages") as plan:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from numpy.typing import NDArray
 
-from pencils.comm.pack import PackPlan, Unpacker
+from pencils.comm.pack import MessageBlock, MessageSpec, PackPlan, Unpacker
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
 
@@ -41,6 +41,34 @@ class ChunkPlan(NamedTuple):
 def one_each(values: Sequence[T], arrays: Sequence[Array]) -> Sequence[T]:
     """Return a value for each array: there is one for each, or one for all."""
     return list(values) * len(arrays) if len(values) == 1 else values
+
+
+def own_blocks(rank: int, spec: MessageSpec) -> list[tuple[Any, Any]]:
+    """List where blocks that stay on this rank are read, and where they are written."""
+    sends = [(..., *block.key) for block in spec.sends if block.peer == rank]
+    recvs = [(..., *block.key) for block in spec.recvs if block.peer == rank]
+    return list(zip(sends, recvs, strict=True))
+
+
+def pack_plans(
+    spec: MessageSpec, rank: int, size: int, chunks: int = 1
+) -> tuple[list[PackPlan], list[PackPlan]]:
+    """Make the pack plans of each chunk, to send and to receive, without `own_blocks`.
+
+    Blocks are sorted by the distance of their peer, so that each rank begins with another one.
+    """
+
+    def divide(blocks: Sequence[MessageBlock], distance: Callable[[int], int]) -> list[PackPlan]:
+        by_chunk: list[list[MessageBlock]] = [[] for _ in range(chunks)]
+        for block in sorted(blocks, key=lambda block: distance(block.peer)):
+            if distance(block.peer):
+                by_chunk[block.chunk].append(block)
+        return [PackPlan(each, spec.lead, spec.dtype) for each in by_chunk]
+
+    return (
+        divide(spec.sends, lambda peer: (peer - rank) % size),
+        divide(spec.recvs, lambda peer: (rank - peer) % size),
+    )
 
 
 class PreparedMethod(ABC):

@@ -1,0 +1,239 @@
+"""Pull: small exchanges within a node, for which the agreement on a call is the only barrier.
+
+1. *Pack*: each rank writes its blocks to a staging block of its own in shared memory.
+2. *Meet*: all ranks of the communicator agree on the call, or wait for each other.
+3. *Pull*: each rank copies its blocks from the staging blocks of its peers.
+
+Each rank has two staging blocks, used by turns, so that no barrier is needed after pulling: before
+a rank packs into a block again, it has met all ranks once more, after they pulled from that block.
+A turn ends with the meeting. Where that raises, it raises on all ranks: none of them has pulled,
+and all pack into the same block again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from pencils.comm.agree import agreed
+from pencils.comm.memory import Bytes, fence
+from pencils.comm.methods.method import Array, one_each, own_blocks, pack_plans
+from pencils.comm.pack import MessageSpec, Pairs, prepare_copies
+from pencils.comm.topology import Attribute, Topology
+
+# Bytes of a staging block. Larger exchanges gain more from reading arrays in place.
+MOST_STAGED = 2**18
+TURNS = 2
+
+
+class _Staging:
+    """The staging blocks of all ranks of a communicator, which all exchanges of it share."""
+
+    def __init__(self) -> None:
+        self.turn = 0  # equal on all ranks between two calls
+        self._own: Bytes | None = None  # the blocks of this rank; None if there is no room
+        self._made = False
+        self._memory: Callable[[int], memoryview]  # of a rank
+        self._starts: list[int] = []  # of the blocks of each rank in its memory
+        self._blocks: dict[int, list[Bytes]] = {}  # by rank: those that were needed
+
+    def make(self, topology: Topology) -> bool:
+        """Allocate the blocks, unless they exist; False if there is no room. *Collective*."""
+        if not self._made:
+            self._made = True
+            pool = topology.shared
+            self._own = pool.allocate(TURNS * MOST_STAGED)
+            if self._own is not None:
+                place = pool.find(self._own)
+                assert place is not None
+                window, start = place  # a window has the same number on all ranks
+                starts = np.empty(topology.comm.size, np.int64)
+                topology.comm.Allgather(np.array([start], np.int64), starts)
+                self._starts = starts.tolist()
+                on_node = topology.on_node
+                self._memory = lambda rank: pool.memory(on_node[rank], window)
+        return self._own is not None
+
+    def blocks(self, rank: int) -> list[Bytes]:
+        """Return the blocks of a rank, by turn; local."""
+        found = self._blocks.get(rank)
+        if found is None:
+            assert self._own is not None
+            start, nbytes = self._starts[rank], self._own.nbytes
+            memory = self._memory(rank)[start : start + nbytes]
+            found = np.split(np.frombuffer(memory, np.uint8), TURNS)
+            self._blocks[rank] = found
+        return found
+
+    def clear(self) -> None:
+        """Release the blocks."""
+        self._own, self._blocks = None, {}
+
+
+_staging = Attribute(_Staging)
+
+
+class Pull:
+    """Plan of an exchange by staging blocks. Making it is *Collective*, preparing it local.
+
+    There is a spec for each array, or a single one for any number of arrays.
+    """
+
+    name: ClassVar[str] = "pull"
+
+    def __init__(self, topology: Topology, specs: Sequence[MessageSpec]) -> None:
+        self.topology = topology
+        self.freed = False
+        self.staging = _staging(topology)
+        rank, size = topology.rank, topology.comm.size
+        self._own = [own_blocks(rank, spec) for spec in specs]
+        plans = [pack_plans(spec, rank, size) for spec in specs]
+        self._sends = [sends for (sends,), _ in plans]
+        self._recvs = [recvs for _, (recvs,) in plans]
+        # Where the blocks of each array begin in the staging block of this rank, and where they
+        # end. That of every rank, and where blocks for this rank begin there, by array.
+        self._bases = np.cumsum([0, *(sends.packed for sends in self._sends)]).tolist()
+        self._ends = [0] * size
+        self._starts: list[list[int]] = []
+
+    @classmethod
+    def find(cls, topology: Topology, specs: Sequence[MessageSpec]) -> Pull | None:
+        """Make the plan; None on all ranks if this method is not for the exchange. *Collective*."""
+        size = topology.comm.size
+        if size > 1 and (topology.nodes > 1 or not _staging(topology).make(topology)):
+            return None
+        error, pull = None, None
+        try:
+            pull = cls(topology, specs)
+        except Exception as mistake:  # noqa: BLE001 - raised below, on all ranks
+            error = mistake
+        first = np.full((size, len(specs) + 1), -1, np.int64)
+        ahead = np.empty_like(first)
+        if pull is not None:
+            pull._tell_starts(first)
+        topology.comm.Alltoall(first, ahead)
+        ends = ahead[:, -1].tolist()
+        if min(ends) < 0:
+            with agreed(topology.comm, "pull"):
+                if error is not None:
+                    raise error
+        assert pull is not None
+        pull._ends = ends
+        pull._find_starts(ahead)
+        if not pull.fits(1):
+            return None
+        topology.exchanges.add(pull)
+        return pull
+
+    def _tell_starts(self, first: Array) -> None:
+        """Set, for each rank and array, where its blocks begin in the staging block."""
+        for number, (sends, base) in enumerate(zip(self._sends, self._bases, strict=False)):
+            for peer, start in reversed(list(zip(sends.peers, sends.starts, strict=True))):
+                first[peer, number] = base + start  # those for one peer are consecutive
+        first[:, -1] = self._bases[-1]
+
+    def _find_starts(self, ahead: Array) -> None:
+        for number, recvs in enumerate(self._recvs):
+            starts = []
+            at = ahead[:, number].tolist()
+            for peer, nbytes in zip(recvs.peers, recvs.room, strict=True):
+                starts.append(at[peer])
+                at[peer] += nbytes
+            self._starts.append(starts)
+
+    def fits(self, arrays: int) -> bool:
+        """Whether so many arrays are exchanged at once; for plans with one spec."""
+        return arrays * max(self._ends) <= MOST_STAGED
+
+    def prepare(
+        self,
+        sources: Sequence[Array],
+        targets: Sequence[Array],
+        *,
+        aliased: bool = False,
+        after: Pairs = (),
+    ) -> PreparedPull:
+        """Prepare to move ``sources[i]`` to ``targets[i]``, then to copy the pairs `after`; local.
+
+        `aliased`: some target shares memory with some source that is not sent before.
+        """
+        packed: list[tuple[Array, Array]] = []
+        kept = [
+            (target[into], source[key])
+            for source, target, keys in zip(
+                sources, targets, one_each(self._own, targets), strict=True
+            )
+            for key, into in keys
+        ]
+        if aliased:
+            saved = [np.empty(source.shape, source.dtype) for _, source in kept]
+            packed = [(room, source) for room, (_, source) in zip(saved, kept, strict=True)]
+            kept = [(target, room) for room, (target, _) in zip(saved, kept, strict=True)]
+        turns = range(TURNS)
+        packs = [prepare_copies([*packed, *self._packing(turn, sources)]) for turn in turns]
+        pulls = [prepare_copies([*self._pulling(turn, targets), *kept, *after]) for turn in turns]
+        return PreparedPull(self, packs, pulls)
+
+    def _packing(self, turn: int, sources: Sequence[Array]) -> Pairs:
+        """Pair blocks of the sources with their room in the staging block of this rank."""
+        pairs = []
+        rank = self.topology.rank
+        for number, source in enumerate(sources):
+            single = len(self._sends) == 1
+            sends = self._sends[0 if single else number]
+            base = number * self._bases[-1] if single else self._bases[number]
+            for block, view in enumerate(sends.views(source)):
+                mine = self.staging.blocks(rank)[turn]
+                pairs.append((sends.window(mine, block, base + sends.starts[block]), view))
+        return pairs
+
+    def _pulling(self, turn: int, targets: Sequence[Array]) -> Pairs:
+        """Pair blocks of the targets with where they are in the staging blocks of the peers."""
+        pairs = []
+        for number, target in enumerate(targets):
+            single = len(self._recvs) == 1
+            recvs = self._recvs[0 if single else number]
+            starts = self._starts[0 if single else number]
+            for block, view in enumerate(recvs.views(target)):
+                peer, start = recvs.peers[block], starts[block]
+                if single:
+                    start += number * self._ends[peer]
+                theirs = self.staging.blocks(peer)[turn]
+                pairs.append((view, recvs.window(theirs, block, start)))
+        return pairs
+
+    def free(self) -> None:
+        """Note that this plan must not be used any more; local."""
+        self.freed = True
+
+
+class PreparedPull:
+    """The exchange for given arrays; all its memory is allocated."""
+
+    __slots__ = ("_packs", "_pulls", "_staging", "plan")
+
+    def __init__(
+        self,
+        plan: Pull,
+        packs: Sequence[Callable[[], None]],
+        pulls: Sequence[Callable[[], None]],
+    ) -> None:
+        self.plan = plan
+        self._staging = plan.staging
+        self._packs = packs
+        self._pulls = pulls
+
+    def pack(self) -> None:
+        """Write what this rank sends to its staging block; local."""
+        self._packs[self._staging.turn]()
+        fence()
+
+    def pull(self) -> None:
+        """Copy what this rank receives, after all ranks have packed and met; local."""
+        staging = self._staging
+        turn = staging.turn
+        staging.turn = 1 - turn
+        fence()
+        self._pulls[turn]()

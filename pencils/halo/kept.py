@@ -1,0 +1,257 @@
+"""Verbs that exchange halos by plans which are kept: `exchange_halos` and methods of fields.
+
+1. The same field again finds its `_Call`: nothing is compared but identities.
+2. Another field of the same kind finds the plans of its kind (`_Kind`), and gets a call.
+3. Otherwise `_Request` makes the plans, together with all ranks.
+
+The ranks agree on each call, on any of these ways, by the same collective. So they may take
+different ones; what they do next follows from what they agree on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pencils.array.operands import topology_among
+from pencils.array.pencil_array import PencilArray
+from pencils.comm.agree import DEFERRED, FLAGGED, Row, agreed
+from pencils.comm.exchange import AUTO
+from pencils.comm.topology import Topology
+from pencils.halo.exchange import (
+    HaloExchange,
+    any_private,
+    as_fields,
+    check_halo,
+    check_numeric,
+    values_of,
+)
+from pencils.halo.prepared import PreparedHalo
+from pencils.halo.schedule import HaloOptions, HaloSpec, measured_way
+from pencils.plan import Agreement, kept_plan, kept_plans, plan_buffers, prepare_together
+
+_SLOT = "_kept_halo"  # of fields, for their `_Call`
+
+
+class _Kind:
+    """What decides on the plan for some fields; its hash is computed once."""
+
+    __slots__ = ("_hash", "corners", "specs")
+
+    def __init__(self, specs: tuple[HaloSpec, ...], *, corners: bool) -> None:
+        self.specs = specs
+        self.corners = corners
+        self._hash = hash((specs, corners))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _Kind) and self.corners == other.corners and self.specs == other.specs
+        )
+
+
+class _KeptPlans:
+    """The plans for fields of one kind, by whether any of them is private; equal on all ranks."""
+
+    def __init__(self, kind: _Kind) -> None:
+        self.kind = kind
+        self.plans: dict[bool, HaloExchange] = {}
+        self.freed = False
+        self._row: Row | None = None
+
+    def make(self, fields: Sequence[PencilArray], *, private: bool) -> HaloExchange:
+        """Make the plan for fields, unless it exists. *Collective*."""
+        if private not in self.plans:
+            topology = fields[0].pencil.topology
+            options = HaloOptions(self.kind.corners, AUTO, AUTO, private)
+            plan = HaloExchange.for_fields(fields, options, plan_buffers(topology))
+            self.plans[private] = plan
+            # Where fields lie does not matter to it, unless another way was measured for them.
+            other = options._replace(private=not private)
+            if plan.meets and measured_way(topology, self.kind.specs, other) is None:
+                self.plans.setdefault(not private, plan)
+        return self.plans[private]
+
+    def find(self, *, private: bool) -> list[HaloExchange | None]:
+        """List the plans that this rank may use: the last one if the fields of any are private."""
+        plans = map(self.plans.get, [True] if private else [False, True])
+        return list(dict.fromkeys(plans))  # for small fields both are the same
+
+    def row(self, fields: Sequence[PencilArray]) -> Row:
+        """Return the agreement on a call of `exchange_halo`, made for these fields."""
+        if self._row is None:
+            values = values_of(fields, self.kind.specs, corners=self.kind.corners)
+            self._row = Row(fields[0].pencil.topology.comm, "exchange_halo", None, **values)
+        return self._row
+
+    def free(self) -> None:
+        """Free the plans. *Collective* if anything is under way."""
+        self.freed = True
+        for plan in self.plans.values():
+            plan.free()
+
+
+class _Call:
+    """The method `exchange_halo` of a field that was prepared."""
+
+    __slots__ = ("_flags", "_found", "_kept", "_row", "_topology", "corners")
+
+    def __init__(
+        self, topology: Topology, kept: _KeptPlans, row: Row, found: list[PreparedHalo], flags: int
+    ) -> None:
+        self.corners = kept.kind.corners
+        self._topology = topology
+        self._kept = kept
+        self._row = row
+        self._found = found
+        self._flags = flags
+
+    def is_ready(self, u: PencilArray) -> bool:
+        """Whether the checks of the field are true still, and no exchange is under way."""
+        topology = self._topology
+        return not (self._kept.freed or topology.freed or topology.under_way) and bool(
+            u.padded.flags.writeable
+        )
+
+    def run(self) -> int:
+        """Exchange. *Collective*.
+
+        Returns
+        -------
+        int
+            0; or `DEFERRED` and other flags if nothing was done, because ranks have to make
+            something first.
+        """
+        found = self._found
+        try:
+            for halo in found:
+                halo.reserve()
+        except Exception as error:
+            self._row.meet(error)
+            raise
+        flags = self._row.meet(None, self._flags)
+        if flags & DEFERRED:
+            return flags
+        found[-1 if flags & FLAGGED else 0].move()
+        kept_plans(self._topology).move_to_end(self._kept.kind)
+        return 0
+
+
+class _Request:
+    """A call of a verb, whose plans may have to be made first."""
+
+    def __init__(self, call: str, fields: Any, *, corners: bool, adjoint: bool = False) -> None:
+        self.call = call
+        self.fields = fields
+        self.corners = bool(corners)
+        self.adjoint = adjoint
+        self.topology = topology_among(fields)
+        self.agree = agreed(self.topology.comm, call)
+
+    def prepare(self, flags: int | None = None) -> PreparedHalo:
+        """Agree and prepare; `flags` are those of an agreement before. *Collective*."""
+        if flags is not None:
+            self.agree.flag(up=bool(flags & FLAGGED))
+            self._make_missing()
+        found = prepare_together(self.agree, self._bind, self._make_missing)
+        kept_plans(self.topology).move_to_end(self._kind(as_fields(self.fields)))
+        return found[-1 if self.agree.flagged else 0]
+
+    def _kind(self, fields: Sequence[PencilArray]) -> _Kind:
+        return _Kind(tuple([HaloSpec.of(u) for u in fields]), corners=self.corners)
+
+    def _bind(self, agree: Agreement) -> list[PreparedHalo] | None:
+        """Check and prepare the fields; None if something must be made first."""
+        fields = as_fields(self.fields)
+        kind = self._kind(fields)
+        if self.adjoint:
+            check_numeric(kind.specs)
+        agree(**values_of(fields, kind.specs, corners=self.corners))
+        check_halo(kind.specs)
+        if not agree.flagged:  # by the agreement before this one
+            agree.flag(up=any_private(fields))
+        kept = kept_plans(self.topology).get(kind)
+        plans = kept.find(private=agree.flagged) if kept else [None]
+        started = self.call == "start_halo_exchange"
+        given = {"adjoint": self.adjoint, "started": started}
+        found = [None if plan is None else plan.prepared(fields, **given) for plan in plans]
+        # What only fields that are private on another rank need may be missing.
+        return None if found[0] is None else [each for each in found if each is not None]
+
+    def _make_missing(self) -> None:
+        """Complete older exchanges, and make plans. *Collective*."""
+        fields = as_fields(self.fields)
+        kind = self._kind(fields)
+        kept = kept_plan(self.topology, kind, lambda: _KeptPlans(kind))
+        plan = kept.make(fields, private=self.agree.flagged)
+        plan.make_missing(adjoint=self.adjoint)
+
+
+def exchange_halo(u: PencilArray, *, corners: bool) -> None:
+    """Fill the ghosts of a field: see the method of fields. *Collective*."""
+    call: _Call | None = getattr(u, _SLOT, None)
+    if call is None or call.corners is not corners or not call.is_ready(u):
+        call = _find_call(u, corners=corners)
+    flags = None if call is None else call.run()
+    if flags != 0:
+        _Request("exchange_halo", [u], corners=corners).prepare(flags).move()
+
+
+def _find_call(u: PencilArray, *, corners: bool) -> _Call | None:
+    """Prepare a call if the plans for it exist and nothing is wrong; local."""
+    try:
+        topology = u.pencil.topology
+        (u,) = as_fields(u)
+        kind = _Kind((HaloSpec.of(u),), corners=bool(corners))
+        kept = kept_plans(topology).get(kind)
+        private = any_private([u])
+        if kept is None or topology.under_way or kept.find(private=private)[0] is None:
+            return None
+        plans = [plan for plan in kept.find(private=private) if plan is not None]
+        found = [plan.bound([u]) for plan in plans]
+        call = _Call(topology, kept, kept.row([u]), found, FLAGGED if private else 0)
+    except Exception:  # noqa: BLE001 - raised again where all ranks agree
+        return None
+    setattr(u, _SLOT, call)
+    return call
+
+
+def exchange_halos(fields: Sequence[PencilArray], *, corners: bool = True) -> None:
+    """Fill the ghosts of several fields at once. *Collective*.
+
+    One message to each neighbour contains the pieces of all fields, whatever their dtypes and
+    widths; only pieces of a quarter of a MiB and more have messages of their own. Plans are kept,
+    so calls in a loop are cheap; `HaloExchange` gives control over route, method and checks.
+
+    Parameters
+    ----------
+    fields : sequence of PencilArray
+        Fields with the same blocks; dtypes, components, singletons and widths may differ.
+    corners : bool, optional
+        Whether to fill ghosts beyond several dimensions.
+
+    Raises
+    ------
+    PencilMismatchError, ArgumentError, TypeError
+        On every rank, if the fields do not fit each other, none has a halo, or their communicator
+        was freed.
+    RankDisagreementError
+        On every rank, if ranks passed fields that differ in more than their data.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> pen = pencils.Pencil((8, 6), periodic=True)
+    >>> u, v = pencils.ones(pen, halo=1), pencils.ones(pen, dtype=complex, halo=(2, 0))
+    >>> exchange_halos([u, v])
+    """
+    prepare_kept("exchange_halos", fields, corners=corners).move()
+
+
+def prepare_kept(
+    call: str, fields: PencilArray | Sequence[PencilArray], *, corners: bool, adjoint: bool = False
+) -> PreparedHalo:
+    """Agree on the fields, and prepare the kept plan of their kind. *Collective*."""
+    return _Request(call, fields, corners=corners, adjoint=adjoint).prepare()

@@ -1,0 +1,256 @@
+"""Small exchanges within a node: one collective for each call, which is the agreement on it."""
+
+import numpy as np
+import pytest
+from halos import check_exchange, exchanged, fill, has_ghosts, random_field, random_grid
+from halos import random_shape as any_shape
+from mpi4py import MPI
+from mpi_helpers import collectives, everywhere, named, raise_together, ranks_at_fault, same
+
+import pencils
+from pencils import HaloExchange, Pencil, PencilArray, Transposition
+from pencils.comm.methods import pull
+from pencils.comm.pack import available, using
+from pencils.errors import ArgumentError, RankDisagreementError
+from pencils.plan import kept_plans
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+SHAPE = (9, 6, 5)
+
+
+@pytest.fixture(name="private")
+def _private(comm):
+    """Make a communicator on which nothing was allocated yet."""
+    private = comm.Dup()
+    yield private
+    private.Free()
+
+
+@pytest.fixture(name="pen")
+def _pen(comm):
+    return Pencil(SHAPE, comm, decomp=(0, 1), periodic=(True, False, True))
+
+
+def expected_calls(comm, number=1):
+    return ["Allgather"] * number if comm.size > 1 else []
+
+
+def test_collectives(private):
+    """One for each call; two to make a plan, if memory of the node is there."""
+    one = expected_calls(private)
+    with collectives() as calls:
+        pen = Pencil(SHAPE, private, decomp=0, periodic=True)
+        u, v = pencils.zeros(pen, halo=1), pencils.zeros(pen, halo=1)
+        w = pencils.zeros(pen, halo=2, dtype="i4")
+        u.exchange_halo()
+
+        def counted(call):
+            del calls[:]
+            call()
+            return list(calls)
+
+        assert counted(u.exchange_halo) == one
+        assert counted(v.exchange_halo) == one
+        assert counted(lambda: u.copy().exchange_halo()) == one
+        made = counted(lambda: pencils.halo.exchange_halos([u, w]))
+        assert made == [*one, "Alltoall", *one]
+        assert counted(lambda: pencils.halo.exchange_halos([u, w])) == one
+        assert counted(lambda: u.start_halo_exchange().wait()) == one
+        plans = []
+        for check in (True, False):
+            expected = one if check else ["Barrier"]
+            made = counted(lambda c=check: plans.append(HaloExchange(u, check=c)))
+            assert made == [*one, "Alltoall"]
+            for field in (u, v, u):
+                assert counted(lambda x=field: plans[-1](x)) == expected
+            assert counted(lambda: plans[-1].start(u).wait()) == expected
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_all_kinds_of_fields(comm, seed):
+    """Fields are exchanged in turn by plans and verbs that share the staging blocks."""
+    rng = np.random.default_rng(seed)
+    pencil = random_grid(rng, comm, any_shape(rng, int(rng.integers(1, 4))))
+    fields = [random_field(rng, pencil, dtype) for dtype in ("f8", "c8", "i2")]
+    corners = bool(rng.integers(2))
+    with HaloExchange(fields[0], corners=corners) as one, HaloExchange(fields, check=False) as all_:
+        for _ in range(3):
+            check_exchange(fields[:1], lambda: one(fields[0]), corners=corners)
+            check_exchange(fields, lambda: all_(*fields))
+            for field in fields:
+                check_exchange(
+                    [field], lambda f=field: f.exchange_halo(corners=corners), corners=corners
+                )
+        assert comm.size == 1 or one.method == "pull"
+
+
+def test_many_calls_in_turn_without_barriers(comm, pen):
+    """A rank that packed into the block from which a late one still reads would show here."""
+    rng = np.random.default_rng(comm.rank)
+    fields = [pencils.zeros(pen, halo=n, dtype=kind) for n, kind in ((1, "f8"), (2, "i4"))]
+    with HaloExchange(fields[0], check=False) as plan:
+        for turn in range(60):
+            for number, field in enumerate(fields):
+                field.local[...] = 100 * turn + 10 * number + comm.rank
+            data = [gathered(field) for field in fields] if turn % 10 == 0 else None
+            before = [field.padded.copy() for field in fields]
+            for _ in range(int(rng.integers(1000))):  # ranks are late by turns
+                pass
+            fields[0].exchange_halo()
+            fields[1].exchange_halo()
+            plan(fields[0])
+            if data is not None:
+                ok = [
+                    same(field.padded, exchanged(field, full, old))
+                    for field, full, old in zip(fields, data, before, strict=True)
+                ]
+                assert everywhere(comm, all(ok))
+
+
+def gathered(field):
+    return pencils.gather(field, root=None)
+
+
+@pytest.mark.parametrize("name", available())
+def test_by_all_kernels(pen, name):
+    with using(name):
+        field = PencilArray(pen, np.zeros_like(pencils.zeros(pen, halo=2).padded), halo=2)
+        for _ in range(3):
+            check_exchange([field], field.exchange_halo)
+
+
+def test_more_than_a_staging_block_goes_another_way(private, monkeypatch):
+    pen = Pencil((4 * private.size, 16, 16), private, decomp=0, periodic=True)
+    field = pencils.zeros(pen, halo=1)
+    with HaloExchange(field) as plan:
+        assert plan.method == "pull"
+    monkeypatch.setattr(pull, "MOST_STAGED", 64)
+    with HaloExchange(field) as plan:
+        assert (plan.method == "pull") == (private.size == 1)
+        check_exchange([field], lambda: plan(field))
+    other = pencils.zeros(pen, halo=1, dtype="f4")
+    for _ in range(3):
+        check_exchange([other], other.exchange_halo)
+
+
+# Mistakes.
+
+
+def wrong_calls(field):
+    """Return calls that do not fit those of the other ranks on this field, by name."""
+    pen = field.pencil
+    wide, kind = pencils.zeros(pen, halo=2), pencils.zeros(pen, halo=1, dtype="f4")
+    bare, frozen = pencils.zeros(pen), pencils.zeros(pen, halo=1)
+    wide.exchange_halo()
+    kind.exchange_halo()
+    frozen.exchange_halo()
+    frozen.padded.flags.writeable = False
+    return {
+        "width": (wide.exchange_halo, RankDisagreementError, "halo"),
+        "dtype": (kind.exchange_halo, RankDisagreementError, "dtype"),
+        "corners": (
+            lambda: field.exchange_halo(corners=False),
+            RankDisagreementError,
+            "corners",
+        ),
+        "no halo": (bare.exchange_halo, RankDisagreementError, "halo"),
+        "read-only": (frozen.exchange_halo, ArgumentError, "read-only"),
+        "another verb": (field.sum, RankDisagreementError, "call"),
+        "nothing": (lambda: PencilArray.exchange_halo(None), Exception, ""),
+    }
+
+
+def test_one_rank_is_wrong(comm, pen):
+    """Then all raise, no ghost changes, and staging blocks stay in turn."""
+    field = pencils.zeros(pen, halo=1)
+    names = ["width", "dtype", "corners", "no halo", "read-only", "another verb"]
+    for fault in ranks_at_fault(comm):
+        calls = wrong_calls(field)
+        for name in names if comm.size > 1 else []:
+            wrong, kind, text = calls[name]
+            check_exchange([field], field.exchange_halo)
+            _, before = fill(field)
+            call = wrong if comm.rank == fault else field.exchange_halo
+            raise_together(comm, kind, text, call=call)
+            assert everywhere(comm, same(field.padded, before)), name
+            check_exchange([field], field.exchange_halo)
+
+
+def test_a_rank_that_passes_none(comm, pen):
+    field = pencils.zeros(pen, halo=1)
+    field.exchange_halo()
+    for fault in ranks_at_fault(comm):
+        _, before = fill(field)
+        given = None if comm.rank == fault else field
+        raise_together(
+            comm, TypeError, named(comm, fault), call=lambda g=given: PencilArray.exchange_halo(g)
+        )
+        assert everywhere(comm, same(field.padded, before))
+        check_exchange([field], field.exchange_halo)
+
+
+def test_a_plan_that_is_wrong_on_one_rank(comm, pen):
+    field = pencils.zeros(pen, halo=1)
+    with HaloExchange(field) as plan:
+        plan(field)
+        for fault in ranks_at_fault(comm):
+            for wrong in (None, pencils.zeros(pen, halo=2), pencils.zeros(pen, halo=1, dtype="i8")):
+                _, before = fill(field)
+                given = wrong if comm.rank == fault else field
+                kind = TypeError if wrong is None else ArgumentError
+                raise_together(comm, kind, named(comm, fault), call=lambda g=given: plan(g))
+                assert everywhere(comm, same(field.padded, before))
+                check_exchange([field], lambda: plan(field))
+                check_exchange([field], field.exchange_halo)
+
+
+# Exchanges under way, and plans that go.
+
+
+def test_older_exchanges_are_completed_before_blocks_are_packed(comm):
+    """Points that arrive by a transpose are those that neighbours get."""
+    pen = Pencil(SHAPE, comm, decomp=0, periodic=True)
+    source = pencils.from_function(pen.with_(decomp=1), lambda i, j, k: 100.0 * i + 10 * j + k)
+    u = pencils.zeros(pen, halo=1)
+    u.exchange_halo()
+    data = gathered(source)
+    with Transposition(source.pencil, pen, u.dtype) as move:
+        for _ in range(2):
+            u.fill(-1.0)
+            before = u.padded.copy()
+            before[1:-1, 1:-1, 1:-1] = data[u.local_slices]
+            handle = move.start(source, u)
+            u.exchange_halo()
+            handle.wait()
+            assert everywhere(comm, has_ghosts(u, data, before))
+
+
+def test_plans_that_are_freed_are_made_again(comm):
+    private = comm.Dup()
+    pen = Pencil(SHAPE, private, periodic=True)
+    u = pencils.zeros(pen, halo=1)
+    check_exchange([u], u.exchange_halo)
+    plans = kept_plans(pen.topology)
+    for _ in range(2):
+        while plans:
+            plans.popitem()[1].free()
+        check_exchange([u], u.exchange_halo)
+    private.Free()
+    raise_together(comm, ArgumentError, "freed", call=u.exchange_halo)
+
+
+def test_fields_on_sub_communicators(comm):
+    """Each of them has its own staging blocks, and turns."""
+    half = comm.Split(comm.rank % 2, comm.rank)
+    whole, part = (
+        pencils.zeros(Pencil((12, 5), each, periodic=True), halo=1) for each in (comm, half)
+    )
+    for turn in range(4):
+        for _ in range(1 + comm.rank % 2):
+            check_exchange([part], part.exchange_halo)
+        if turn % 2:
+            check_exchange([whole], whole.exchange_halo)
+    del part
+    half.Free()
+    assert MPI.COMM_WORLD.size >= comm.size
