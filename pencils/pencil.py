@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pencils.comm.agree import agreed, as_comm
 from pencils.comm.canonical import encoded
@@ -93,6 +93,7 @@ class Pencil:
         self._box = layout.box(topology.comm.rank)
         self._hash = hash(layout)
         self._extents: dict[frozenset[int], Extent] = {}
+        self.kept: dict[object, Any] = {}  # what verbs have prepared for fields on this pencil
         self._text = f"Pencil({layout})"  # the last one: from now on the pencil is frozen
 
     def with_(

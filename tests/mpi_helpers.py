@@ -84,7 +84,7 @@ def pretend_nodes(comm, number):
 
 COLLECTIVES = (
     *("Barrier", "Allgather", "Allreduce", "Alltoall", "Bcast", "Ibarrier", "Iallreduce"),
-    *("allgather", "allreduce", "alltoall", "bcast", "Split", "Split_type"),
+    *("allgather", "allreduce", "alltoall", "bcast", "Split", "Split_type", "Allgatherv"),
 )
 
 

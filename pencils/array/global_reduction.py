@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -14,8 +15,9 @@ from numpy.typing import DTypeLike
 from pencils.array.allocation import Array, as_value, in_memory_order, memory_axes
 from pencils.array.base import Field
 from pencils.array.operands import check_fits, common_pencil, local_part, signature
+from pencils.array.whole_reduction import WholeReduction, keep_reduction, kept_reduction
 from pencils.comm.agree import agreed
-from pencils.comm.reduce import combine, reducer
+from pencils.comm.reduce import combine, fold, reducer, selectable
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_dims
 
@@ -65,11 +67,21 @@ class Reduction:
         u = self.field
         if self.whole:
             return u.pencil.topology.comm
+        return u.pencil.topology.along(u.extent.layout.grid, self._across)
+
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether all ranks have the same results."""
+        grid = self.field.extent.layout.grid.shape
+        return self.whole or all(n == 1 or axis in self._across for axis, n in enumerate(grid))
+
+    @property
+    def _across(self) -> list[int]:
+        """Axes of the process grid along which ranks share a result."""
+        u = self.field
         lead = len(u.components)
         dims = {axis - lead for axis in self.axes if axis >= lead} | u.singletons
-        layout = u.extent.layout
-        across = [axis for axis, dim in enumerate(layout.decomp) if dim in dims]
-        return u.pencil.topology.along(layout.grid, across)
+        return [axis for axis, dim in enumerate(u.extent.layout.decomp) if dim in dims]
 
     @property
     def contributes(self) -> bool:
@@ -116,34 +128,58 @@ def reduce_field(
     ufunc: np.ufunc | None = None,
     of: Callable[[Array], Array] | None = None,
     same: Mapping[str, object] | None = None,
+    plain: bool = False,
 ) -> Any:
     """Reduce over the given axes of all ranks. *Collective*.
 
     `name` is the function that the user called, which also names the ufunc: see `UFUNCS`. `of` is
     applied to the own block first; `dtype` must then be the type of its result. `same` are further
     arguments on which all ranks must agree. The local part is computed inside the agreement of all
-    ranks: an error on one rank, whatever it is, raises on all.
+    ranks: an error on one rank, whatever it is, raises on all. With `plain`, the ufunc, `of` and
+    `dtype` follow from the name and the field, and nothing else is given but `axis`, `out` and
+    `keepdims`.
     """
+    plain = plain and axis is None and out is None and keepdims is False
+    if plain:
+        kept = kept_reduction(u, name)
+        if kept is not None:
+            return kept(u)
     ufunc = ufunc or UFUNCS.get(name, np.add)
     with agreed(u.pencil.topology.comm, name) as agree:
-        agree(**signature(u), where=where is not True, **(same or {}))
+        facts = {**signature(u), "where": where is not True, **(same or {})}
+        agree(**facts)
         task = Reduction.of(name, u, axis, out, keepdims)
         result = None if dtype is None else np.dtype(dtype).newbyteorder("=")
         if result is None or of is None:
             result = _result_dtype(ufunc, u.dtype, result)
         start = initial if initial is NO_VALUE else as_value("initial", initial, result)
         neutral = _neutral(name, ufunc, result, task.count if start is NO_VALUE else 1)
-        agree(axis=task.axes, result=result, keepdims=task.keepdims, initial=start)
+        chosen = {"axis": task.axes, "result": result, "keepdims": task.keepdims, "initial": start}
+        agree(**chosen)
         options: dict[str, Any] = {} if where is True else {"where": mask_part(where, u)}
         if task.contributes:
             block = u.local if of is None else of(u.local)
-            options |= {"dtype": _selectable(result), "initial": neutral}
-            part = ufunc.reduce(block, axis=task.axes, keepdims=True, **options)
+            options |= {"dtype": selectable(result), "initial": neutral}
+            part = np.asarray(ufunc.reduce(block, axis=task.axes, keepdims=True, **options))
         else:
             part = np.full(task.partial_shape, neutral, result)
         axes = memory_axes(u.pencil.order, len(u.components))
-        reduce = reducer(np.asarray(part).transpose(axes), ufunc)
-    total = reduce(task.comm)
+        part = part.transpose(axes)
+        if task.is_everywhere:
+            agree.carry(part)
+        reduce = reducer(part, ufunc) if agree.carried is None else None
+        if plain:
+            idle = None if task.contributes else neutral
+            made = WholeReduction(
+                u, name, facts | chosen, ufunc=ufunc, dtype=result, of=of, neutral=idle
+            )
+    if plain:
+        keep_reduction(u, name, made)
+    if reduce is None:
+        assert agree.carried is not None
+        total = fold(agree.carried, ufunc).reshape(part.shape)
+    else:
+        total = reduce(task.comm)
     if start is not NO_VALUE:
         ufunc(total, start, out=total)
     return task.finish(total.transpose(np.argsort(axes)))
@@ -164,13 +200,8 @@ def mask_part(where: Any, u: Field) -> Array:
 def _result_dtype(
     ufunc: np.ufunc, dtype: np.dtype[Any], wanted: np.dtype[Any] | None
 ) -> np.dtype[Any]:
-    tried = ufunc.reduce(np.zeros(1, dtype), dtype=_selectable(wanted), keepdims=True)
+    tried = ufunc.reduce(np.zeros(1, dtype), dtype=selectable(wanted), keepdims=True)
     return cast("np.dtype[Any]", tried.dtype)
-
-
-def _selectable(dtype: np.dtype[Any] | None) -> np.dtype[Any] | None:
-    """Return what ufuncs take as ``dtype=``: they find units of time by themselves."""
-    return None if dtype is None or dtype.kind in "mM" else dtype
 
 
 def _neutral(name: str, ufunc: np.ufunc, dtype: np.dtype[Any], count: int) -> Any:
@@ -215,7 +246,14 @@ def arg_extremum(name: str, u: Field, axis: int | None, out: object, keepdims: b
         _check_extremum(name, task)
         search = np.argmin if least else np.argmax
         mine = _candidates(search, task) if task.contributes else None
-    winners = combine(task.comm, mine, _chooser(np.less if least else np.greater))
+        if task.is_everywhere:
+            agree.carry(_packed(mine, task))
+    choose = _chooser(np.less if least else np.greater)
+    if agree.carried is None:
+        winners = combine(task.comm, mine, choose)
+    else:
+        found = [_unpacked(row, task) for row in agree.carried]
+        winners = functools.reduce(choose, found)
     indices = np.zeros(task.partial_shape, np.intp) if winners is None else winners[1]
     return task.finish(indices)
 
@@ -244,6 +282,23 @@ def _candidates(search: Callable[..., Any], task: Reduction) -> tuple[Array, Arr
     (axis,) = task.axes
     found = search(block, axis=axis, keepdims=True)
     return np.take_along_axis(block, found, axis), found + start[axis]
+
+
+def _packed(mine: Candidates, task: Reduction) -> Array:
+    """Values and positions as one array; a rank without candidates has position -1."""
+    kind = np.dtype([("value", task.field.dtype.newbyteorder("=")), ("index", np.int64)])
+    packed = np.zeros(task.partial_shape, kind)
+    packed["index"] = -1
+    if mine is not None:
+        packed["value"], packed["index"] = mine
+    return packed
+
+
+def _unpacked(row: Array, task: Reduction) -> Candidates:
+    values = row.reshape(task.partial_shape)
+    if (values["index"] < 0).any():
+        return None
+    return values["value"], values["index"]
 
 
 def _chooser(better: np.ufunc) -> Callable[[Candidates, Candidates], Candidates]:

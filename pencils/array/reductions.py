@@ -7,7 +7,6 @@ vanish as in NumPy; without `axis` the result is a NumPy scalar, the same on eve
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from pencils.array.global_reduction import (
 )
 from pencils.array.operands import common_pencil, local_part, signature, topology_among
 from pencils.comm.agree import agreed
-from pencils.comm.reduce import allreduce, combine
+from pencils.comm.reduce import fold, reducer
 from pencils.errors import ArgumentError
 
 
@@ -62,7 +61,10 @@ def sum(
     scalar or PencilArray
         A NumPy scalar, the same on every rank, if `axis` is not given; else a field.
     """
-    return reduce_field("sum", u, axis, dtype, out, keepdims, initial=initial, where=where)
+    plain = dtype is None and initial is NO_VALUE and where is True
+    return reduce_field(
+        "sum", u, axis, dtype, out, keepdims, initial=initial, where=where, plain=plain
+    )
 
 
 def prod(
@@ -75,7 +77,10 @@ def prod(
     where: Any = True,
 ) -> Any:
     """Product over all ranks, as `numpy.prod`; parameters as in `sum`. *Collective*."""
-    return reduce_field("prod", u, axis, dtype, out, keepdims, initial=initial, where=where)
+    plain = dtype is None and initial is NO_VALUE and where is True
+    return reduce_field(
+        "prod", u, axis, dtype, out, keepdims, initial=initial, where=where, plain=plain
+    )
 
 
 def min(
@@ -90,7 +95,10 @@ def min(
 
     A NaN anywhere wins. A field without elements needs `initial`.
     """
-    return reduce_field("min", u, axis, None, out, keepdims, initial=initial, where=where)
+    plain = initial is NO_VALUE and where is True
+    return reduce_field(
+        "min", u, axis, None, out, keepdims, initial=initial, where=where, plain=plain
+    )
 
 
 def max(
@@ -102,26 +110,31 @@ def max(
     where: Any = True,
 ) -> Any:
     """Maximum over all ranks, as `numpy.max`; else like `min`. *Collective*."""
-    return reduce_field("max", u, axis, None, out, keepdims, initial=initial, where=where)
+    plain = initial is NO_VALUE and where is True
+    return reduce_field(
+        "max", u, axis, None, out, keepdims, initial=initial, where=where, plain=plain
+    )
 
 
 def any(
     u: Field, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = True
 ) -> Any:
     """Whether any element is true, on any rank; parameters as in `sum`. *Collective*."""
-    return reduce_field("any", u, axis, None, out, keepdims, where=where)
+    plain = where is True
+    return reduce_field("any", u, axis, None, out, keepdims, where=where, plain=plain)
 
 
 def all(
     u: Field, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = True
 ) -> Any:
     """Whether all elements are true, on all ranks; parameters as in `sum`. *Collective*."""
-    return reduce_field("all", u, axis, None, out, keepdims, where=where)
+    plain = where is True
+    return reduce_field("all", u, axis, None, out, keepdims, where=where, plain=plain)
 
 
 def count_nonzero(u: Field, axis: Axis = None, *, keepdims: bool = False) -> Any:
     """Count the elements that are not zero, over all ranks. *Collective*."""
-    return reduce_field("count_nonzero", u, axis, np.intp, None, keepdims, of=_is_true)
+    return reduce_field("count_nonzero", u, axis, np.intp, None, keepdims, of=_is_true, plain=True)
 
 
 def ptp(u: Field, axis: Axis = None, out: None = None, keepdims: bool = False) -> Any:
@@ -237,20 +250,23 @@ def norm(u: Field, ord: float | None = None) -> Any:
     known = isinstance(order, int | float | np.number)
     largest, smallest = known and order == np.inf, known and order == -np.inf
     ufunc = np.maximum if largest else np.minimum if smallest else np.add
-    values = u.astype(float) if u.dtype.kind in "biu" else u  # room for the modulus of any value
+    counts = u.dtype.kind in "biu"
 
     def powers(block: Array) -> Array:
         if not known:  # raises inside the agreement of all ranks
             raise TypeError(f"norm with ord={order!r}: give a number, inf, -inf or None")
+        values = block.astype(float) if counts else block  # room for the modulus of any value
         if order == 2:  # noqa: PLR2004
-            return _square_modulus(block)
+            return _square_modulus(values)
         if order == 0:
-            return _is_true(block)
-        modulus = np.abs(block)
+            return _is_true(values)
+        modulus = np.abs(values)
         return np.asarray(modulus if largest or smallest else modulus**order)
 
-    real, same = _real(values.dtype), {"ord": order}
-    total = reduce_field("norm", values, None, real, ufunc=ufunc, of=powers, same=same)
+    real = np.dtype(float) if counts else _real(u.dtype)
+    total = reduce_field(
+        "norm", u, None, real, ufunc=ufunc, of=powers, same={"ord": order}, plain=ord is None
+    )
     if order == 2:  # noqa: PLR2004
         return np.sqrt(total)
     return total if largest or smallest or order == 0 else total ** (1 / order)
@@ -291,7 +307,12 @@ def vdot(u: Field, other: Any) -> Any:
         part = np.asarray(np.vdot(left, right))
         if not task.contributes:
             part = np.zeros_like(part)
-    return allreduce(task.comm, part, np.add)[()]
+        agree.carry(part)
+        reduce = reducer(part, np.add) if agree.carried is None else None
+    if reduce is not None:
+        return reduce(task.comm)[()]
+    assert agree.carried is not None
+    return fold(agree.carried, np.add)[0]
 
 
 def allclose(
@@ -312,7 +333,8 @@ def allclose(
         agree(tolerances=(float(rtol), float(atol)), equal_nan=bool(equal_nan))
         left, right = _blocks(a, b)
         close = np.allclose(left, right, rtol=rtol, atol=atol, equal_nan=equal_nan)
-    return bool(combine(comm, close, operator.and_))
+        agree.flag(up=not close)
+    return not agree.flagged
 
 
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> bool:
@@ -323,14 +345,16 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> bool:
         equal = np.shape(a1) == np.shape(a2)
         if equal:
             equal = np.array_equal(*_blocks(a1, a2), equal_nan=equal_nan)
-    return bool(combine(comm, equal, operator.and_))
+        agree.flag(up=not equal)
+    return not agree.flagged
 
 
 def _mean(
     name: str, u: Field, axis: Axis, dtype: DTypeLike | None, out: None, keepdims: bool, where: Any
 ) -> Any:
     accumulate = _mean_dtype(u.dtype) if dtype is None else dtype
-    total = reduce_field(name, u, axis, accumulate, out, keepdims, where=where)
+    plain = dtype is None and where is True
+    total = reduce_field(name, u, axis, accumulate, out, keepdims, where=where, plain=plain)
     result = _divided(total, _count(u, axis, keepdims, where))
     return _as_returned(result, u.dtype, accumulate, dtype)
 

@@ -9,10 +9,11 @@ from types import MappingProxyType, NoneType, TracebackType
 from typing import Any, NamedTuple, NoReturn, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pencils.comm.canonical import encoded, encoded_call
 from pencils.comm.fault import Fault, shown
-from pencils.comm.meeting import Meeting, head
+from pencils.comm.meeting import VALUES, Meeting, head
 from pencils.comm.mpi import MPI
 from pencils.comm.topology import OTHER_MPI, default_topology, is_foreign, user_comm
 from pencils.errors import ArgumentError, RankDisagreementError, TypeDisagreementError
@@ -25,6 +26,7 @@ FLAGGED, DEFERRED = 1, 2
 # digests of further values a row remembers.
 _EXACT = frozenset({int, str, NoneType})
 _MOST_DIGESTS = 64
+_FREED = "the communicator was freed; make a new pencil on one that lives"
 
 
 class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):``
@@ -44,7 +46,7 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
     ...     agree(root=0)
     """
 
-    __slots__ = ("_dtype", "_row", "_values", "deferred", "flagged")
+    __slots__ = ("_dtype", "_row", "_values", "carried", "deferred", "flagged")
 
     def __init__(self, comm: MPI.Intracomm, call: str) -> None:
         self._begin(Row(comm, call))
@@ -60,6 +62,7 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
         self._row = row
         self._values: dict[str, object] = {}
         self._dtype = row.dtype
+        self.carried: NDArray[Any] | None = None
         self.flagged = False
         self.deferred = False
 
@@ -84,6 +87,19 @@ class agreed:  # noqa: N801 - reads as a phrase: ``with agreed(comm, "gather"):`
         If it is set on any rank, ranks make what is missing together, and agree again.
         """
         self.deferred = up
+
+    def carry(self, value: NDArray[Any]) -> None:
+        """Send a value along, if there is room; all ranks must have one of this type and size.
+
+        After the block, `carried` has those of all ranks, one in each row; it is None if there is
+        no room: for more than `VALUES` bytes, or more than `MOST_GATHERED` ranks.
+        """
+        meeting = self._row.meeting
+        if meeting.gathers and value.nbytes <= VALUES:
+            mine, self.carried = meeting.values(value.dtype, value.size)
+            mine[:] = value.reshape(-1)
+            if meeting.size == 1:
+                self.carried[0] = mine
 
     def __exit__(
         self,
@@ -136,12 +152,11 @@ class Row:
         comm: MPI.Intracomm,
         call: str,
         dtype: np.dtype[Any] | None = None,
+        /,
         **values: object,
     ) -> None:
         if not comm:  # COMM_NULL
-            raise ArgumentError(
-                f"{call}: the communicator was freed; make a new pencil on one that lives"
-            )
+            raise ArgumentError(f"{call}: {_FREED}")
         given: object = comm
         if not isinstance(given, MPI.Comm) and is_foreign(given):
             raise TypeError(f"{call}: the pencils or fields belong to {OTHER_MPI}")
@@ -161,6 +176,8 @@ class Row:
             The flags that are set on any rank.
         """
         meeting = self.meeting
+        if not meeting.comm:
+            raise ArgumentError(f"{self.call}: {_FREED}")
         if meeting.size == 1:
             if error is not None:
                 raise error

@@ -63,6 +63,63 @@ def _combination(array: Array, ufunc: np.ufunc) -> Callable[[MPI.Intracomm], Arr
     return reduce
 
 
+def fold(rows: Array, ufunc: np.ufunc) -> Array:
+    """Reduce values of all ranks, one in each row, in the order of ranks; local.
+
+    The result is the same on every rank that has the same rows. Nothing warns of overflow, as in
+    MPI: only some ranks might take warnings for errors.
+    """
+    values = _FOLDS.get((ufunc, rows.dtype.char))
+    if values is not None and rows.shape[1] == 1:
+        return np.array([values(rows.ravel().tolist())], rows.dtype)
+    with np.errstate(all="ignore"):
+        return np.asarray(ufunc.reduce(rows, axis=0, dtype=selectable(rows.dtype)))
+
+
+def selectable(dtype: np.dtype[Any] | None) -> np.dtype[Any] | None:
+    """Return what ufuncs take as ``dtype=``: they find units of time by themselves."""
+    return None if dtype is None or dtype.kind in "mM" else dtype
+
+
+def _sum(values: list[Any]) -> Any:
+    total = values[0]
+    for value in values[1:]:  # one after the other: `sum` may add in another way
+        total = total + value
+    return total
+
+
+def _greatest(values: list[float]) -> float:
+    found = values[0]
+    for value in values:
+        if value > found or value != value:  # noqa: PLR0124 - a NaN wins
+            found = value
+    return found
+
+
+def _least(values: list[float]) -> float:
+    found = values[0]
+    for value in values:
+        if value < found or value != value:  # noqa: PLR0124 - a NaN wins
+            found = value
+    return found
+
+
+# Functions of Python that do what a ufunc does with elements of a type, for few of them faster.
+_FOLDS: dict[tuple[np.ufunc, str], Callable[[list[Any]], Any]] = {
+    (np.add, "d"): _sum,
+    (np.add, "D"): _sum,
+    (np.maximum, "d"): _greatest,
+    (np.minimum, "d"): _least,
+    (np.logical_or, "?"): any,
+    (np.logical_and, "?"): all,
+}
+
+
+def folder(ufunc: np.ufunc, dtype: np.dtype[Any]) -> Callable[[list[Any]], Any] | None:
+    """Return the function of Python that folds a list of elements of a type, if there is one."""
+    return _FOLDS.get((ufunc, dtype.char))
+
+
 def combine(comm: MPI.Intracomm, value: T, join: Callable[[T, T], T]) -> T:
     """Reduce picklable values with an associative, commutative `join`. *Collective*.
 

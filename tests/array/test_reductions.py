@@ -5,9 +5,10 @@ import functools
 import numpy as np
 import pytest
 from fields import assert_holds, draw, in_memory_order, lay, spread
-from mpi_helpers import everywhere, named, raise_together, ranks_at_fault
+from mpi_helpers import collectives, everywhere, named, raise_together, ranks_at_fault
 
 import pencils
+from pencils.comm import meeting
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -47,7 +48,13 @@ def assert_agrees(result, expected, *, rtol=0.0):
 
 def identical(comm, value):
     """Whether a value has the same bits on all ranks."""
-    return len(set(comm.allgather(np.asarray(value).tobytes()))) == 1
+    return len(set(comm.allgather(bits_of(value)))) == 1
+
+
+def bits_of(value):
+    """All that tells a scalar from others; some bytes of long doubles mean nothing."""
+    value = np.asarray(value)
+    return repr(value) if value.dtype.char in "gG" else (str(value.dtype), value.tobytes())
 
 
 def tolerance(dtype):
@@ -409,6 +416,111 @@ def test_warnings_as_errors_on_one_rank_raise_on_all(comm):
         raise_together(comm, FloatingPointError, "overflow", call=u.prod)
         raise_together(comm, FloatingPointError, "overflow", call=u.norm)
     assert u.max() == np.finfo(float).max
+
+
+WHOLE = ["min", "max", "any", "all", "count_nonzero", "sum", "prod", "mean", "norm"]
+
+
+def whole(name, u):
+    return getattr(np, name)(u) if name == "count_nonzero" else getattr(u, name)()
+
+
+@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("pencil", ["few", "pencils"], indirect=True)
+@np.errstate(over="ignore")
+def test_calls_again_have_the_same_bits(comm, pencil, name):
+    """The first call agrees on all arguments, later ones are prepared."""
+    times = {"min", "max", "sum", "count_nonzero"}
+    for dtype in (*NUMBERS, "f2", "g", "G", "?", *(["m8[s]"] if name in times else [])):
+        a = draw((2, *pencil.shape), "i1" if dtype == "m8[s]" else dtype).astype(dtype)
+        for u in (spread(pencil, a), spread(pencil, a, halo=1), spread(pencil, a[0])):
+            bits = {bits_of(whole(name, u)) for _ in range(3)}
+            assert everywhere(comm, len(bits) == 1)
+            assert identical(comm, whole(name, u))
+
+
+def test_ranks_with_something_prepared_meet_those_without(comm):
+    one, other = (pencils.Pencil((4, 3 * comm.size), comm, decomp=1) for _ in range(2))
+    data = draw(one.shape)
+    expected = [whole(name, spread(one, data)) for name in WHOLE]
+    first = comm.rank == 0
+    u = spread(other if first else one, data)
+    assert first == (not u.pencil.kept)
+    for name, value in zip(WHOLE, expected, strict=True):
+        result = whole(name, u)
+        assert everywhere(comm, bits_of(result) == bits_of(value))
+
+
+@pytest.mark.parallel([2, 3, 4, 6])
+def test_a_reduction_is_one_collective(comm):
+    private = comm.Dup()
+    with collectives() as calls:
+        pencil = pencils.Pencil((4, 3 * comm.size), private, decomp=1)
+        u = pencils.ones(pencil)
+        v = pencils.ones(pencil, components=3)
+        verbs = {name: functools.partial(whole, name, u) for name in WHOLE}
+        verbs |= {
+            "vdot": lambda: u.vdot(u),
+            "allclose": lambda: np.allclose(u, u),
+            "array_equal": lambda: np.array_equal(u, u),
+            "axis": lambda: v.mean(axis=(1, 2)),
+            "initial": lambda: u.max(initial=3),
+            "argmax": u.argmax,
+            "argmin": u.argmin,
+        }
+        for name, verb in verbs.items():
+            for _ in range(3):
+                del calls[:]
+                verb()
+                assert everywhere(comm, calls == ["Allgather"]), (name, calls)
+    private.Free()
+
+
+@pytest.mark.parallel([2, 3, 4, 6])
+def test_many_ranks_reduce_after_they_agree(comm, monkeypatch):
+    monkeypatch.setattr(meeting, "MOST_GATHERED", 1)
+    pencil = pencils.Pencil((5, 3), comm.Dup())
+    for dtype in NUMBERS:
+        data = draw(pencil.shape, dtype)
+        u = spread(pencil, data)
+        for _ in range(2):
+            assert_agrees(u.sum(), data.sum(), rtol=tolerance(dtype))
+            assert_agrees(u.max(), data.max())
+            assert_agrees(u.vdot(u), np.vdot(data, data), rtol=tolerance(dtype))
+            assert u.argmax() == data.argmax()
+    with np.errstate(over="raise"):
+        u = pencils.full(pencil, 1e300)
+        raise_together(comm, FloatingPointError, "overflow", call=u.prod)
+    pencil.comm.Free()
+    raise_together(comm, ArgumentError, "freed", call=u.sum)
+
+
+def test_prepared_calls_fail_together(comm):
+    u = pencils.ones(pencils.Pencil((2 * comm.size,), comm))
+    for _ in range(2):
+        assert everywhere(comm, u.prod() == 1)
+        assert everywhere(comm, u.sum() == u.size)
+    for rank in ranks_at_fault(comm):
+        u.local[...] = (1e300, np.finfo(float).max) if comm.rank == rank else 1
+        with np.errstate(over="raise"):
+            raise_together(comm, FloatingPointError, named(comm, rank), "overflow", call=u.prod)
+        if comm.size > 1:
+            call = u.sum if comm.rank == rank else u.max
+            raise_together(comm, RankDisagreementError, "rank 0 has", call=call)
+        assert everywhere(comm, u.max() == np.finfo(float).max)
+
+
+def test_ranks_that_overflow_together_do_not_warn(comm):
+    u = pencils.full(pencils.Pencil((4 * comm.size,), comm), 3e38, dtype="f4")
+    if comm.rank:
+        u.local[...] = 0
+        u.local[0] = 3e38
+    else:
+        u.local[1:] = 0
+    for _ in range(2):
+        with np.errstate(over="raise" if comm.rank else "ignore"):
+            total = u.sum()
+        assert everywhere(comm, np.isinf(total) == (comm.size > 1))
 
 
 def test_records_have_no_sum(pencil):

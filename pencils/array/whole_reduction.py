@@ -1,0 +1,100 @@
+"""Reductions of all elements of a field to one value: prepared, and one collective each.
+
+The value of each rank rides in its row of the agreement, and every rank reduces those of all ranks
+in the same order. What is prepared belongs to the pencil, for each kind of field, and follows from
+what the ranks have agreed on; a rank that has nothing prepared sends the same row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from pencils.array.allocation import Array
+from pencils.array.base import Field
+from pencils.comm.agree import Row
+from pencils.comm.reduce import fold, folder, reducer, selectable
+
+# Reductions that are kept for a pencil.
+_MOST_KEPT = 64
+
+
+class WholeReduction:
+    """A reduction of fields of one kind, whose arguments all ranks have agreed on before.
+
+    Parameters
+    ----------
+    u : Field
+        A field of this kind.
+    call, facts
+        What all ranks agree on.
+    ufunc, dtype : ufunc, dtype
+        What combines two values, and the type of the result.
+    of : callable, optional
+        Is applied to the own block first.
+    neutral : scalar or None
+        The value of a rank that has nothing to contribute; None if this one has.
+    """
+
+    def __init__(
+        self,
+        u: Field,
+        call: str,
+        facts: Mapping[str, object],
+        *,
+        ufunc: np.ufunc,
+        dtype: np.dtype[Any],
+        of: Callable[[Array], Array] | None,
+        neutral: Any,
+    ) -> None:
+        self._row = Row(u.pencil.topology.comm, call, **facts)
+        self._ufunc = ufunc
+        self._reduce = ufunc.reduce
+        self._selected = selectable(dtype)
+        self._type = dtype.type
+        self._of = of
+        self._neutral = neutral
+        self._alone = self._row.meeting.size == 1
+        self._rows: Array | None = None
+        if self._row.meeting.gathers:
+            self._mine, self._rows = self._row.meeting.values(dtype)
+            self._column = self._rows[:, 0]
+            self._fold = folder(ufunc, dtype)
+
+    def __call__(self, u: Field) -> Any:
+        """Reduce a field of the same kind. *Collective*."""
+        part, error, reduce = self._neutral, None, None
+        try:
+            if part is None:
+                block = u.local if self._of is None else self._of(u.local)
+                part = self._reduce(block, None, self._selected)
+            if self._rows is None:
+                reduce = reducer(np.asarray(part).reshape(1), self._ufunc)
+            else:
+                self._mine[0] = part
+        except Exception as mine:  # noqa: BLE001 - raised on all ranks
+            error = mine
+        self._row.meet(error)
+        if self._alone:
+            return part
+        if reduce is not None:
+            return reduce(self._row.meeting.comm)[0]
+        if self._fold is not None:
+            return self._type(self._fold(self._column.tolist()))
+        assert self._rows is not None
+        return fold(self._rows, self._ufunc)[0]
+
+
+def kept_reduction(u: Field, call: str) -> WholeReduction | None:
+    """Return what is prepared for fields like this one; local."""
+    return u.pencil.kept.get((call, u.dtype, u.components, u.singletons))
+
+
+def keep_reduction(u: Field, call: str, reduction: WholeReduction) -> None:
+    """Keep what is prepared for fields like this one."""
+    kept = u.pencil.kept
+    if len(kept) >= _MOST_KEPT:
+        kept.clear()
+    kept[call, u.dtype, u.components, u.singletons] = reduction
