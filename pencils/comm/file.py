@@ -34,17 +34,25 @@ _START = 2  # SYNC_FILE_RANGE_WRITE
 class SharedFile(AbstractContextManager["SharedFile"]):
     """An existing file, opened by all ranks. Opening and `check` are *Collective*.
 
+    With ``together=False`` opening is local: its errors are raised on this rank only, so that the
+    caller can agree on them together with others.
+
     The first error of `write`, `read`, `sync` and `close` is kept until `check` raises it on every
     rank, or `raise_error` on this one. The end of a ``with`` block waits until data are on disk.
     `comm` is a private communicator. If any rank cannot open the file, all raise `OSError`.
     """
 
-    def __init__(self, comm: MPI.Intracomm, path: str, *, write: bool = False) -> None:
+    def __init__(
+        self, comm: MPI.Intracomm, path: str, *, write: bool = False, together: bool = True
+    ) -> None:
         self._comm = comm
         self._path = path
         self._writes = write
         self._fault: OSError | None = None
         self._file = -1
+        if not together:
+            self._file = self._open()
+            return
         try:
             with agreed(comm, "open"):
                 self._file = self._open()
@@ -119,8 +127,8 @@ class SharedFile(AbstractContextManager["SharedFile"]):
         offset: int,
         data: Array,
     ) -> None:
-        flat: Any = data.reshape(-1).view(np.uint8)
-        done = 0
+        flat: Any = data if data.dtype == np.uint8 else data.reshape(-1).view(np.uint8)
+        flat, done = flat.reshape(-1), 0
         try:
             while done < len(flat):
                 moved = call(self._file, [flat[done : done + PIECE_BYTES]], offset + done)

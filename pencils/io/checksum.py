@@ -54,35 +54,55 @@ def checksum(data: NDArray[Any], first: int = 0) -> int:
 
 def checksum_box(data: NDArray[Any], start: Sequence[int], shape: Sequence[int]) -> int:
     """Compute the checksum of a box that begins at index `start` of an array of this `shape`."""
-    each = _words_each(data.dtype)
-    steps = tuple(each * prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    steps = strides(shape)
     total = 0
-    for piece in Box.of_shape(data.shape).pieces(max(1, _PIECE // each)):
+    for piece in Box.of_shape(data.shape).pieces(max(1, _PIECE // _words_each(data.dtype))):
         index = (at + lo for at, lo in zip(piece.start, start, strict=True))
         first = sum(i * step for i, step in zip(index, steps, strict=True))
         part: tuple[Any, ...] = (*piece.slices(), ...)  # an array even of a single element
-        total += _sum_piece(_words(data[part]), first, (*piece.shape, each), (*steps, 1))
+        box = np.ascontiguousarray(data[part]).reshape(-1).view(np.uint8)
+        apart = [step * data.itemsize for step in strides(piece.shape)]
+        total += sum_box(box, data.dtype, piece.shape, first, steps, apart=apart)
     return total % _MODULUS
 
 
-def _sum_piece(
-    words: NDArray[Any], first: int, shape: tuple[int, ...], steps: tuple[int, ...]
+def sum_box(
+    memory: NDArray[np.uint8],
+    dtype: np.dtype[Any],
+    shape: Sequence[int],
+    first: int,
+    steps: Sequence[int],
+    *,
+    apart: Sequence[int],
 ) -> int:
-    """Sum up a box of words, whose positions are `steps` apart along each axis."""
+    """Compute the checksum of a box of elements, which begins at position `first` of an array.
+
+    `memory` begins with its first element. Neighbours along each axis are `steps` positions of the
+    array and `apart` bytes of the memory from each other, in both the least along the last axis.
+    """
+    each, width, size = _words_each(dtype), gcd(dtype.itemsize, _WORD_BYTES), dtype.itemsize
     kernels = _kernels()
     if kernels is None:
-        return _mixed_sum(words, first, _ramp(shape, steps))
+        box = np.ndarray(shape, dtype, memory, strides=apart)
+        ramp = _ramp((*shape, each), (*(each * step for step in steps), 1))
+        return _mixed_sum(_words(box), first * each, ramp)
     row, axis = 1, len(shape) - 1
-    while axis >= 0 and (steps[axis] == row or shape[axis] == 1):
+    while axis >= 0 and (shape[axis] == 1 or (steps[axis] == row and apart[axis] == row * size)):
         row, axis = row * shape[axis], axis - 1
     if axis < 0:
-        return int(kernels.mixed_sum(words, words.itemsize, first))
-    total, count = 0, shape[axis]
-    blocks = words.reshape(-1, count * row)
-    for number, index in enumerate(np.ndindex(*shape[:axis])):
+        return int(kernels.mixed_sum(memory, width, first * each, row * each))
+    rows = row * each, shape[axis], steps[axis] * each, apart[axis]
+    total = 0
+    for index in np.ndindex(*shape[:axis]):
         at = first + sum(i * step for i, step in zip(index, steps, strict=False))
-        total += kernels.mixed_sum(blocks[number], words.itemsize, at, count, steps[axis])
+        skip = sum(i * distance for i, distance in zip(index, apart, strict=False))
+        total += kernels.mixed_sum(memory[skip:], width, at * each, *rows)
     return total
+
+
+def strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Elements from an index to the next along each axis of an array in C order."""
+    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def _kernels() -> Any:

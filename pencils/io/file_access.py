@@ -10,9 +10,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pencils.comm.agree import agreed
+from pencils.comm.fault import Fault
 from pencils.errors import CheckpointError, PencilsError
 
 if TYPE_CHECKING:
@@ -46,6 +47,22 @@ def on_root(comm: MPI.Intracomm, call: str, work: Callable[[], T]) -> T:
             made = work()
     result: T = comm.bcast(made)
     return result
+
+
+def from_root(comm: MPI.Intracomm, work: Callable[[], T]) -> T:
+    """Do what `on_root` does, where all ranks have just agreed on the call. *Collective*."""
+    found: T | Fault | None = None
+    cause: Exception | None = None
+    if comm.rank == 0:
+        try:
+            found = work()
+        except Exception as error:  # noqa: BLE001 - raised on all ranks
+            found, cause = Fault.of(error), error
+    if comm.size > 1:
+        found = comm.bcast(found)
+    if isinstance(found, Fault):
+        raise cause if cause and comm.size == 1 else found.error(0) from cause
+    return cast("T", found)
 
 
 def open_regular(path: str) -> int:

@@ -1,15 +1,12 @@
 """Read fields from a file onto any pencil, all ranks together; compare data with their checksums.
 
-Rank 0 describes the file (`Format.describe`); each field gets memory (`Target.make`,
-`ReadTarget.prepare`); all ranks read their part: plain bytes as slabs, which are then exchanged,
-other datasets box by box; all ranks compare the checksums; points and elements are converted.
+Rank 0 describes the file (`Format.describe`); all ranks read it (`read_contents`).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from math import prod
@@ -23,13 +20,13 @@ from pencils.array.operands import topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
-from pencils.io.checksum import add_sums, checksum, checksum_box
+from pencils.io.checksum import checksum, checksum_box
 from pencils.io.chunks import chunk_box, count_chunks, enlarge
-from pencils.io.file_access import on_root, shown
-from pencils.io.file_info import Access, DatasetInfo, FileInfo, damaged, decode
+from pencils.io.file_access import from_root
+from pencils.io.file_info import Access, DatasetInfo, FileInfo
 from pencils.io.options import read_names, read_path
-from pencils.io.readers import ReadTarget, format_of, read_targets
-from pencils.io.slabs import Slabs
+from pencils.io.readers import format_of, read_targets
+from pencils.io.reading import compare, read_contents
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
@@ -183,26 +180,11 @@ def load(
         agree(path=given, names=wanted, dtype=new_dtype, **access._asdict())
         targets = read_targets(template, into, wanted, halo, comm.size)
         agree(template=targets)
-    file = on_root(
+    file = from_root(
         comm,
-        "load",
         lambda: format_of(given).describe(os.path.realpath(given), wanted, targets.names, access),
     )
-    with agreed(comm, "load"):
-        fields = [targets.find(one.name).make(one, new_dtype, file.path) for one in file.datasets]
-        values = {name: decode(value) for name, value in file.values.items()}
-    reads = [ReadTarget.prepare(*pair) for pair in zip(file.datasets, fields, strict=True)]
-    sums = _read_bytes(comm, file, [one for one in reads if one.dataset.offset is not None])
-    with agreed(comm, "load"):
-        try:
-            sums |= _read_boxes(file.path, [one for one in reads if one.dataset.offset is None])
-        finally:  # a replaced file can be the reason of an error, too
-            if comm.rank == 0:
-                file.identity.check_unchanged(file.path)
-    _compare(comm, "load", file, sums)
-    for one in reads:
-        one.convert()
-    contents = {one.dataset.name: one.u for one in reads} | values
+    contents = read_contents(comm, file, targets, new_dtype)
     return Checkpoint(given, contents, file.attrs, step=file.step, time=file.time)
 
 
@@ -256,12 +238,11 @@ def verify(
         given = read_path(path)
         access = Access(edited=bool(edited), external=bool(external))
         agree(path=given, edited=access.edited, external=access.external)
-    file = on_root(
+    file = from_root(
         private,
-        "verify",
         lambda: format_of(given).describe_summed(os.path.realpath(given), access),
     )
-    _compare(private, "verify", file, _sum_shares(private, file))
+    compare(private, "verify", file, _sum_shares(private, file))
     return [dataset.name for dataset in file.datasets]
 
 
@@ -270,52 +251,6 @@ def _pencils(where: object) -> list[object]:
     if isinstance(where, Mapping):
         found = [where[name] for name in sorted(where, key=str)]  # each rank may have its own order
     return [thing for thing in found if isinstance(thing, PencilArray | Pencil)]
-
-
-def _read_bytes(
-    comm: MPI.Intracomm, file: FileInfo, targets: Sequence[ReadTarget]
-) -> dict[str, int]:
-    """Read fields that are plain bytes, as slabs, and exchange. *Collective*. Return checksums."""
-    sums: dict[str, int] = {}
-    if not targets:
-        return sums
-    share = sum(target.dataset.nbytes for target in targets) // comm.size
-    with (
-        shown("load", file.path, share, rank=comm.rank) as moved,
-        closing(Slabs()) as slabs,
-        SharedFile(comm, file.path) as shared,
-    ):
-        file.check_in_place(comm, "load")
-        for target in targets:
-            slab = slabs.into(target.raw)
-            with agreed(comm, "load"):  # one rank may have no memory for it
-                sums[target.dataset.name] = target.read_bytes(shared, slab, moved)
-                shared.raise_error()
-            slabs.spread(slab, target.raw)
-    return sums
-
-
-def _read_boxes(path: str, targets: Sequence[ReadTarget]) -> dict[str, int]:
-    """Read this rank's boxes of fields that are no plain bytes. Return checksums."""
-    if not any(target.dataset.nbytes for target in targets):
-        return {}
-    reader = format_of(path)
-    with reader.opened(path) as file:
-        return {target.dataset.name: target.read_box(reader, file) for target in targets}
-
-
-def _compare(comm: MPI.Intracomm, call: str, file: FileInfo, sums: Mapping[str, int]) -> None:
-    """Compare checksums with those in the file; raise CheckpointError. *Collective*."""
-    wanted = {one.name: one.checksum for one in file.datasets if one.checksum is not None}
-    if not wanted:
-        return
-    totals = add_sums(comm, {name: sums.get(name, 0) for name in wanted})
-    bad = [name for name in wanted if totals[name] != wanted[name]]
-    if bad:
-        with agreed(comm, call):
-            if comm.rank == 0:
-                file.identity.check_unchanged(file.path)
-        raise damaged(file.path, bad)
 
 
 def _sum_shares(comm: MPI.Intracomm, file: FileInfo) -> dict[str, int]:

@@ -3,7 +3,7 @@
 1. `format_of` finds the `Format`, whose functions describe the file on rank 0.
 2. `read_targets` makes targets of the arguments of `load`; `Target.make` checks that a dataset
    fits, and allocates its field.
-3. `ReadTarget` reads the bytes of this rank, checks their sum, and converts points and elements.
+3. `pencils.io.reading` reads the points of this rank.
 
 `Format` is the place for other file formats: `load`, `open` and `verify` read files by its
 functions only. Today `pencils.io.hdf5` is the one module that has them.
@@ -20,26 +20,14 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from pencils.array.allocation import Array, HaloLike, Widths, as_halo
-from pencils.array.base import checks
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.file import SharedFile
 from pencils.distribute.partition import ArrayLike
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
-from pencils.io.checksum import checksum, checksum_box
-from pencils.io.file_access import OnProgress, open_regular
+from pencils.io.file_access import open_regular
 from pencils.io.file_info import Access, DatasetInfo, FileInfo, encode
 from pencils.io.options import read_name
-from pencils.io.slabs import (
-    PIECE_BYTES,
-    boundary_widths,
-    copy_common,
-    has_room,
-    runs,
-    widened,
-    with_boundary,
-)
-from pencils.layout import Box
+from pencils.io.slabs import boundary_widths
 from pencils.pencil import Pencil
 
 _NUMBERS = "biufc"  # `kind` of dtypes that can be converted into each other
@@ -131,6 +119,11 @@ class Targets(NamedTuple):
     def names(self) -> list[str] | None:
         """Fields that have a target; None if all have."""
         return None if self.default else list(self.named)
+
+    @property
+    def filled(self) -> bool:
+        """Whether fields of the user are filled in place."""
+        return any(target.filled for target in self.named.values())
 
     def find(self, name: str) -> Target:
         """Return the target of a field; raise ArgumentError if it has none."""
@@ -245,77 +238,6 @@ def _compare(u: PencilArray, found: tuple[object, ...], dataset: DatasetInfo, pa
             hint = f"; dtype={str(want)!r} would convert it" if name == "dtype" else ""
             msg = f"{dataset.name!r} in {path} has {name} {have}, the field to be like has {want}"
             raise CheckpointError(msg + hint)
-
-
-class ReadTarget(NamedTuple):
-    """Where one field is read to: `raw` has the points and dtype of the file, `u` is the user's.
-
-    Both are the same array, unless points or elements have to be converted.
-    """
-
-    dataset: DatasetInfo
-    raw: PencilArray
-    u: PencilArray
-
-    @classmethod
-    def prepare(cls, dataset: DatasetInfo, u: PencilArray) -> ReadTarget:
-        """Allocate memory for a field, unless its bytes need no conversion. *Collective*."""
-        pencil = u.pencil
-        if dataset.boundary:
-            pencil = widened(pencil, dataset.boundary)
-            if dataset.dtype == u.dtype and has_room(u, dataset.boundary):
-                return cls(dataset, with_boundary(u, pencil, dataset.boundary), u)
-        elif dataset.dtype == u.dtype:
-            return cls(dataset, u, u)
-        with agreed(pencil.topology.comm, "load"):  # one rank may have no memory for it
-            raw = PencilArray.allocated(pencil, dataset.dtype, u.components, u.singletons)
-        return cls(dataset, raw, u)
-
-    @property
-    def is_summed(self) -> bool:
-        """Whether the part that this rank reads counts in the checksum."""
-        layout = self.raw.extent.layout
-        return self.dataset.checksum is not None and layout.is_first_replica(self.raw.pencil.rank)
-
-    def read_bytes(self, file: SharedFile, slab: PencilArray, moved: OnProgress) -> int:
-        """Read this rank's runs of a slab, piece by piece; return their part of the checksum."""
-        dataset, summed = self.dataset, self._replace(raw=slab).is_summed
-        total, most = 0, max(1, PIECE_BYTES // dataset.dtype.itemsize)
-        for start, block in runs(slab):
-            offset = start
-            for box in Box.of_shape(block.shape).pieces(most):
-                index: tuple[Any, ...] = (*box.slices(), ...)  # an array even of a single element
-                part = block[index]
-                piece = part if part.flags.c_contiguous else np.empty(part.shape, part.dtype)
-                file.read((dataset.offset or 0) + offset, piece)
-                if summed:
-                    total += checksum(piece, offset // piece.dtype.itemsize)
-                if piece is not part:
-                    np.copyto(part, piece)
-                moved(piece.nbytes)
-                offset += piece.nbytes
-        return total % 2**64
-
-    def read_box(self, reader: Format, file: Any) -> int:
-        """Read this rank's box of an open file; return its part of the checksum."""
-        raw = self.raw
-        if raw.local.size:
-            raw.local[...] = reader.read_box(file, self.dataset.name, raw.local_slices)
-        if not self.is_summed:
-            return 0
-        start = [part.start for part in raw.local_slices]
-        return checksum_box(raw.local, start, self.dataset.shape)
-
-    def convert(self) -> None:
-        """Convert points and elements, if they were not read into place."""
-        dataset, raw, u = self
-        if raw is not u and not np.may_share_memory(raw.local, u.padded):
-            if dataset.boundary:
-                copy_common(raw, u, dataset.boundary)
-            else:
-                np.copyto(u.local, raw.local, casting="same_kind")
-        if checks.on:
-            u.mark_written()
 
 
 def open_on_root(

@@ -127,9 +127,8 @@ class Slabs:
         return plan(u, self._find_slab(plan.target, u))
 
     def into(self, u: PencilArray) -> PencilArray:
-        """Return a slab for the values of `u`; `u` itself if its runs are as good to read."""
-        layout = u.extent.layout
-        if is_slab(layout) or run_bytes(layout, u.dtype.itemsize) >= DIRECT_BYTES:
+        """Return a slab for the values of `u`; `u` itself if it is one already."""
+        if is_slab(u.extent.layout):
             return u
         return self._find_slab(_find_plan(u, back=True).source, u)
 

@@ -51,8 +51,10 @@ def test_every_shape_from_and_onto_every_pencil(mpi_tmp_path, shape, lab):
             assert loaded[name].components == field.components
 
 
-def test_long_runs_are_read_one_by_one(mpi_tmp_path, monkeypatch, lab):
-    monkeypatch.setattr("pencils.io.slabs.DIRECT_BYTES", 0)
+@pytest.mark.parametrize(("run", "most"), [(0, 4), (2**16, 0)])
+def test_what_is_read_in_another_way(mpi_tmp_path, monkeypatch, lab, run, most):
+    monkeypatch.setattr("pencils.io.direct.DIRECT_BYTES", run)  # runs one by one
+    monkeypatch.setattr("pencils.io.direct._MOST_READ", most)  # or slabs, which are exchanged
     path = mpi_tmp_path / "a.h5"
     cases = {str(number): case for number, case in enumerate(lab.cases((3, 1, 5, 4), 6, seed=2))}
     pencils.save(path, {name: field for name, (field, _) in cases.items()})

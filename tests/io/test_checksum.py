@@ -83,11 +83,17 @@ def test_all_kernels_compute_the_same(dtype, cut, size, first):
 def test_the_kernel_refuses_what_are_no_rows():
     kernels = pack.compiled()
     data = np.zeros(24, np.uint8)
-    rows = [kernels.mixed_sum(data[at : at + 8], 4, 5 + at) for at in (0, 8, 16)]
-    assert kernels.mixed_sum(data, 4, 5, 3, 8) == sum(rows) % 2**64
-    for wrong in [(3, 0), (16, 0), (0, 0), (-1, 0), (8, 0, 2), (8, 0, 0), (8, 0, -1)]:
-        with pytest.raises(ValueError, match="words"):
-            kernels.mixed_sum(data, *wrong)
+    rows = [kernels.mixed_sum(data[at : at + 4], 4, 5 + at) for at in (0, 8, 16)]
+    assert kernels.mixed_sum(data, 4, 5, 1, 3, 8, 8) == sum(rows) % 2**64
+    assert kernels.mixed_sum(data, 4, 5, 2, 3, 2, 8) == kernels.mixed_sum(data, 4, 5, 6, 1)
+    for width in (-1, 0, 3, 16):
+        with pytest.raises(ValueError, match="words have"):
+            kernels.mixed_sum(data, width, 0)
+    most = 2**63 - 1
+    outside = [(-2,), (7,), (most,), (1, 0), (1, -1), (1, most, 0, 1), (2, 3, 0, 9), (2, 2, 0, -4)]
+    for wrong in [*outside, (0, 2, 0, most), (1, 2, 0, most), (-1, 2)]:
+        with pytest.raises(ValueError, match="exceed"):
+            kernels.mixed_sum(data, 4, 0, *wrong)
 
 
 VALUES = {"f8": 7824377398971332616, "u1": 15777708709639560148}

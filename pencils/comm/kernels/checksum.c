@@ -7,20 +7,23 @@ static Summer *current;
 
 void use_summer(Summer *summer) { current = summer; }
 
-/* Cut the bytes into rows of whole words; leave an error of Python if that is impossible. */
-static int cut(Rows *rows, Py_ssize_t bytes)
+/* Check that the rows lie within the bytes; leave an error of Python if they do not. */
+static int check(Rows *rows, Py_ssize_t bytes)
 {
     int width = rows->width;
     if (width != 1 && width != 2 && width != 4 && width != 8) {
         PyErr_Format(PyExc_ValueError, "words have 1, 2, 4 or 8 bytes, not %d", width);
         return -1;
     }
-    if (rows->count < 1 || bytes % width || bytes / width % rows->count) {
-        PyErr_Format(PyExc_ValueError, "%zd bytes are not %lld rows of words of %d bytes", bytes,
-                     (long long)rows->count, width);
+    if (rows->count == 1 && rows->words < 0)
+        rows->words = bytes / width;
+    int64_t last = bytes - rows->words * width; /* where the last row may begin */
+    if (rows->count < 1 || rows->words < 0 || rows->words > bytes / width || rows->pitch < 0
+        || (rows->count > 1 && rows->pitch > last / (rows->count - 1))) {
+        PyErr_Format(PyExc_ValueError, "%lld rows of %lld words, %lld bytes apart, exceed %zd bytes",
+                     (long long)rows->count, (long long)rows->words, (long long)rows->pitch, bytes);
         return -1;
     }
-    rows->words = bytes / width / rows->count;
     return 0;
 }
 
@@ -28,19 +31,17 @@ PyObject *mixed_sum(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer view;
     unsigned long long first, step = 0;
-    long long count = 1;
+    long long words = -1, count = 1, pitch = 0;
     Rows rows;
-    if (!PyArg_ParseTuple(args, "y*iK|LK", &view, &rows.width, &first, &count, &step))
+    if (!PyArg_ParseTuple(args, "y*iK|LLKL", &view, &rows.width, &first, &words, &count, &step,
+                          &pitch))
         return NULL;
-    rows.data = view.buf;
-    rows.count = count;
-    rows.first = first;
-    rows.step = step;
-    if (cut(&rows, view.len) < 0) {
+    rows = (Rows){view.buf, rows.width, words, count, pitch, first, step};
+    if (check(&rows, view.len) < 0) {
         PyBuffer_Release(&view);
         return NULL;
     }
-    PyThreadState *state = view.len >= WORTH_UNLOCKING ? PyEval_SaveThread() : NULL;
+    PyThreadState *state = rows.words * rows.count * rows.width >= WORTH_UNLOCKING ? PyEval_SaveThread() : NULL;
     uint64_t total = current(&rows);
     if (state)
         PyEval_RestoreThread(state);

@@ -10,7 +10,8 @@
 /* Sum up by these instructions from now on. */
 void use_summer(Summer *summer);
 
-/* mixed_sum(data, width, first, count=1, step=0): `count` equal rows, `step` words apart. */
+/* mixed_sum(data, width, first, words=all, count=1, step=0, pitch=0): `count` rows of `words` words
+   of `width` bytes, which are `pitch` bytes apart in memory and `step` positions in the array. */
 PyObject *mixed_sum(PyObject *module, PyObject *args);
 
 #endif

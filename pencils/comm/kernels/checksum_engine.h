@@ -79,7 +79,7 @@ TARGET uint64_t SUM(const Rows *rows)
         case 4: total += sum_uint32_t(row, rows->words, at); break;
         default: total += sum_long_words(row, rows->words, at);
         }
-        row += rows->words * rows->width;
+        row += rows->pitch;
         at += rows->step;
     }
     return total;

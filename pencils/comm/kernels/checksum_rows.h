@@ -4,12 +4,13 @@
 
 #include <stdint.h>
 
-/* Rows of words that follow each other in memory, but not in the array that they are a part of. */
+/* Rows of words at equal distances in memory, and in the array that they are a part of. */
 typedef struct {
     const char *data;
     int width;      /* bytes of a word: 1, 2, 4 or 8 */
     int64_t words;  /* of a row */
     int64_t count;  /* of rows */
+    int64_t pitch;  /* bytes in memory from a row to the next */
     uint64_t first; /* position of the first word of the first row */
     uint64_t step;  /* from a row to the next */
 } Rows;

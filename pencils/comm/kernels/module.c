@@ -282,8 +282,9 @@ static PyMethodDef functions[] = {
     {"sort", (PyCFunction)(void (*)(void))rows_sort, METH_FASTCALL,
      "sort(owners, ends, order): sort numbers by their owner."},
     {"mixed_sum", mixed_sum, METH_VARARGS,
-     "mixed_sum(data, width, first, count=1, step=0): sum up mixed words of so many bytes, from "
-     "that position on; in `count` equal rows that are `step` words apart."},
+     "mixed_sum(data, width, first, words=all, count=1, step=0, pitch=0): sum up mixed words of "
+     "`width` bytes, from that position on; or rows that are `pitch` bytes apart in the data, and "
+     "`step` positions in the array."},
     {"pool_block", (PyCFunction)(void (*)(void))pool_block, METH_FASTCALL,
      "pool_block(nbytes, zero): memory that is used again when nobody views it."},
     {"pool_keep", pool_keep, METH_O,

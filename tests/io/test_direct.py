@@ -1,0 +1,108 @@
+"""Reading blocks from the bytes of a file: every box of every array, in one process."""
+
+from math import prod
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pencils.comm import pack
+from pencils.io import direct
+from pencils.io.checksum import checksum, checksum_box
+from pencils.io.direct import Place, is_direct, read_points
+from pencils.layout import build_layout
+
+
+class File:
+    """Bytes in memory that count how often and how much is read."""
+
+    def __init__(self, data):
+        self.data, self.calls, self.nbytes = data, 0, 0
+
+    def read(self, offset, target):
+        assert target.flags.c_contiguous
+        assert target.dtype == np.uint8
+        target[...] = self.data[offset : offset + target.size]
+        self.calls += 1
+        self.nbytes += target.size
+
+
+@st.composite
+def boxes(draw):
+    shape = draw(st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple))
+    pairs = [sorted((draw(st.integers(0, n)), draw(st.integers(0, n)))) for n in shape]
+    return shape, [slice(*pair) for pair in pairs]
+
+
+@pytest.mark.parametrize("kernels", pack.available())
+@given(
+    case=boxes(),
+    dtype=st.sampled_from(["i1", "f4", "f8", "c16", ">f8", "S3", "f8,i1,?"]),
+    gap=st.integers(0, 2),
+    limits=st.tuples(st.sampled_from([0, 100, 2**16]), st.sampled_from([1, 60, 2**19])),
+)
+def test_every_block_is_read_and_summed_up(kernels, case, dtype, gap, limits):
+    (shape, key), (run, piece) = case, limits
+    kind = np.dtype(dtype)
+    data = np.random.default_rng(0).integers(0, 256, 7 + prod(shape) * kind.itemsize, np.uint8)
+    whole = np.frombuffer(data[7:].tobytes(), kind).reshape(shape)
+    wanted, start = whole[tuple(key)], tuple(part.start for part in key)
+    memory = np.zeros([n + 2 * gap for n in reversed(wanted.shape)], kind).T  # in another order
+    target = memory[tuple(slice(gap, gap + n) for n in wanted.shape)]
+    for block in (target, np.zeros(wanted.shape, kind)):
+        with pack.using(kernels), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(direct, "DIRECT_BYTES", run)
+            patch.setattr(direct, "_PIECE_BYTES", piece)
+            moved = []
+            options = {"summed": True, "moved": moved.append}
+            total = read_points(File(data), Place(7, shape, start), block, **options)
+        assert block.tobytes() == wanted.tobytes()
+        assert sum(moved) == wanted.nbytes
+        assert total == (checksum_box(wanted, start, shape) if wanted.size else 0)
+    if wanted.size == whole.size:
+        assert total == checksum(whole)
+
+
+def test_what_need_not_be_summed_up_is_not():
+    data, target = np.ones(48, np.uint8), np.zeros((2, 3))
+    assert read_points(File(data), Place(0, (2, 3), (0, 0)), target, summed=False) == 0
+    assert target.tobytes() == data.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("start", "extents", "calls", "factor"),
+    [
+        ((0, 0, 0), (128, 256, 256), 128, 1),  # of 512 KiB
+        ((0, 128, 0), (256, 128, 256), 256, 1),  # in place
+        ((0, 0, 128), (256, 256, 128), 256, 2),  # every second KiB, by the half MiB
+        ((0, 128, 128), (256, 128, 128), 256, 2),
+    ],
+)
+def test_how_often_and_how_much_is_read(monkeypatch, start, extents, calls, factor):
+    file = SimpleNamespace(read=lambda _, target: read.append(target.size))
+    read = []
+    monkeypatch.setattr(direct, "copy", lambda *_: None)
+    target = np.empty(extents)
+    read_points(file, Place(0, (256,) * 3, start), target, summed=False)
+    assert len(read) == calls
+    assert sum(read) <= factor * target.nbytes
+
+
+@pytest.mark.parametrize(
+    ("shape", "ranks", "decomp", "answer"),
+    [
+        ((256, 256, 256), 2, (0,), True),
+        ((256, 256, 256), 64, (0, 1), True),
+        ((256, 256, 256), 4, (2,), True),
+        ((256, 256, 256), 8, (2,), False),  # each rank would read seven bytes for one
+        ((256, 256, 256), 16, (1, 2), True),
+        ((256, 256, 256), 64, (1, 2), False),
+        ((2**12, 2**12, 2**17), 16, (2,), True),  # runs of 64 KiB
+    ],
+)
+def test_when_ranks_exchange_what_they_read(shape, ranks, decomp, answer):
+    layout = build_layout(shape, ranks, decomp=decomp)
+    assert is_direct(layout, (), 8) == answer
+    assert is_direct(layout, (3,), 8) == answer
