@@ -66,6 +66,8 @@ def windows_of(comm):
     gc.collect()
     topology = Pencil(SHAPE, comm).topology
     pools = [topology.shared, *(pool for _, pool in topology.groups.values())]
+    for pool in pools:
+        pool._slots.clear()  # what was allocated for the next plans
     windows = [window for pool in pools for window in pool._windows]
     return len(windows), all(window.idle for window in windows)
 

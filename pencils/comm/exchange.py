@@ -284,20 +284,21 @@ def _make_methods(name: str, plans: Sequence[ChunkPlan]) -> Sequence[Method]:
         return Messages.for_chunks(plans)
     topology = plans[0].topology
     on_node = topology.on_node  # may communicate: not within the agreement
-    with agreed(topology.comm, "Exchange"):
+    with agreed(topology.comm, "Exchange") as agree:
         _check_suitable(name, plans, on_node)
-    kind = _fastest(plans) if name == AUTO else METHODS[name]
+        blocks = [block for plan in plans for sends in plan.sends for block in sends.blocks]
+        near = [is_near(block, on_node) for block in blocks]
+        agree.flag(up=any(near))
+        agree.defer(up=not all(near))
+    kind = METHODS.get(name)
+    if kind is None:
+        kind = _fastest(topology, some_near=agree.flagged, some_far=agree.deferred)
     methods = kind.for_chunks(plans)
     return methods if methods[0].has_room() else Messages.for_chunks(plans)
 
 
-def _fastest(plans: Sequence[ChunkPlan]) -> type[Method]:
+def _fastest(topology: Topology, *, some_near: bool, some_far: bool) -> type[Method]:
     """Shared memory wherever possible: it saves a copy even if packing is needed. *Collective*."""
-    topology = plans[0].topology
-    on_node = topology.on_node
-    blocks = [block for plan in plans for sends in plan.sends for block in sends.blocks]
-    near = [is_near(block, on_node) for block in blocks]
-    some_near, some_far = topology.any_of([any(near), not all(near)])
     if not some_near:
         return Messages
     return Hybrid if some_far or topology.nodes > 1 else Shared

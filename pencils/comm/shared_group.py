@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,15 +47,21 @@ class SharedMemoryGroup:
     It is the whole node, unless the node divides into groups in which every rank exchanges blocks
     with every other one: the rows, or columns, of a process grid. Then barriers are of the group.
     Making one is *Collective* over the node; `peers` are ranks on it that this rank sends to or
-    receives from. `comm` is the private communicator of the group, `pool` the memory that it
-    shares, `ranks` the rank in the group of each member, by rank in the topology.
+    receives from, `numbers` some numbers, as many on every rank. `comm` is the private communicator
+    of the group, `pool` the memory that it shares, `ranks` the rank in the group of each member, by
+    rank in the topology, and `most` the largest of each of the numbers in the group.
     """
 
     def __init__(
-        self, topology: Topology, peers: Iterable[int], axes: int, buffers: Buffers
+        self,
+        topology: Topology,
+        peers: Iterable[int],
+        axes: int,
+        buffers: Buffers,
+        numbers: Sequence[int] = (),
     ) -> None:
         self.topology = topology
-        self.comm, self.pool, self.ranks = find_group(topology, peers)
+        self.comm, self.pool, self.ranks, self.most = find_group(topology, peers, numbers)
         self.stages = False  # whether ranks need staging blocks; equal on all ranks
         self._columns = STRIDES + axes
         self._buffers = buffers
@@ -68,7 +73,9 @@ class SharedMemoryGroup:
         None on every rank if there is no room for one.
         """
         idle = self._idle.get(arrays)
-        return idle.pop() if idle else self._make_table(arrays)
+        if idle:
+            return idle.pop()
+        return self._table(arrays, self.pool.allocate_common(self._nbytes(arrays)))
 
     def give_table(self, table: AddressTable) -> None:
         """Take back an address table, and its staging block."""
@@ -82,45 +89,68 @@ class SharedMemoryGroup:
         return self._buffers.take_shared(self.pool, nbytes)
 
     def has_room(self) -> bool:
-        """Whether all ranks of the topology have shared memory. *Collective*."""
-        table = self.take_table(1)
+        """Whether all ranks of the topology have shared memory. *Collective*.
+
+        To be called once, before any table is taken.
+        """
+        slot, made = self.pool.slot(self._columns, self._nbytes(1))
+        table = self._table(1, slot)
         if table is not None:
             self.give_table(table)
-        return not self.topology.any_of([table is None])[0]
+        # On one node `made` is the same on all ranks.
+        if self.topology.nodes == 1 and not made:
+            return True
+        room = not self.topology.any_of([table is None])[0]
+        if not room:  # somewhere: all ask for it again the next time
+            self.pool.forget_slots(self._columns)
+        return room
 
-    def _make_table(self, arrays: int) -> AddressTable | None:
-        """Allocate a table in the memory of the first rank. *Collective* over the group."""
-        shape = self.comm.size, arrays, self._columns
-        nbytes = prod(shape) * np.dtype(np.int64).itemsize
-        made = self.pool.allocate_common(nbytes)
+    def _nbytes(self, arrays: int) -> int:
+        return self.comm.size * arrays * self._columns * np.dtype(np.int64).itemsize
+
+    def _table(self, arrays: int, made: tuple[Bytes, Bytes] | None) -> AddressTable | None:
+        """Make a table in common memory, which is that of the first rank; local."""
         if made is None:
             return None
         block, common = made
         found = self.pool.find(block)
         assert found is not None
-        return AddressTable(common.view(np.int64).reshape(shape), block, found[0])
+        rows = common.view(np.int64).reshape(self.comm.size, arrays, self._columns)
+        return AddressTable(rows, block, found[0])
 
 
-def find_group(
-    topology: Topology, peers: Iterable[int]
-) -> tuple[MPI.Intracomm, SharedPool, dict[int, int]]:
-    """Communicator, memory and ranks of a `SharedMemoryGroup`. *Collective* over the node."""
+Group = tuple[MPI.Intracomm, SharedPool, dict[int, int], list[int]]
+
+
+def find_group(topology: Topology, peers: Iterable[int], numbers: Sequence[int]) -> Group:
+    """Attributes of a `SharedMemoryGroup`. *Collective* over the node."""
     node = topology.node
     members = sorted({topology.rank, *peers})
-    digest = blake2b(np.array(members).tobytes(), digest_size=7).digest()
-    mine = np.array([members[0], int.from_bytes(digest)], dtype=np.int64)
-    table = np.empty((node.size, 2), dtype=np.int64)
+    mine = np.array([members[0], _digest(members), *numbers], dtype=np.int64)
+    table = np.empty((node.size, len(mine)), dtype=np.int64)
     node.Allgather(mine, table)
-    here = [topology.on_node[member] for member in members]
-    separate = np.array([(table[here] == mine).all()])
-    node.Allreduce(MPI.IN_PLACE, separate, op=MPI.LAND)
     first = table[:, 0]
     key = first.tobytes()
     room = key in topology.groups or len(topology.groups) < MOST_GROUPS
-    if not separate[0] or not room or (first == first[0]).all():
-        return node, topology.shared, topology.on_node
+    if not room or (first == first[0]).all() or not _is_divided(table, topology.on_node):
+        return node, topology.shared, topology.on_node, table[:, 2:].max(0).tolist()
     if key not in topology.groups:
         comm = private_class()(node.Split(members[0], node.rank))
         topology.groups[key] = comm, SharedPool(comm, len(np.unique(first)))
     comm, pool = topology.groups[key]
-    return comm, pool, {member: number for number, member in enumerate(members)}
+    most = table[first == members[0], 2:].max(0).tolist()
+    return comm, pool, {member: number for number, member in enumerate(members)}, most
+
+
+def _is_divided(table: NDArray[np.int64], on_node: Iterable[int]) -> bool:
+    """Whether the ranks with the same first member all have exactly each other as members."""
+    ranks = np.array(list(on_node))
+    for first in np.unique(table[:, 0]):
+        together = table[:, 0] == first
+        if (table[together, 1] != _digest(sorted(ranks[together].tolist()))).any():
+            return False
+    return True
+
+
+def _digest(members: list[int]) -> int:
+    return int.from_bytes(blake2b(np.array(members, np.int64).tobytes(), digest_size=7).digest())

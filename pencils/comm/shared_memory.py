@@ -33,6 +33,8 @@ from pencils.comm.mpi import MPI
 FIRST_WINDOW = 2**20
 MOST_AT_FIRST = 2**28
 PAGE = 4096
+# Blocks that are allocated at once by `SharedPool.slot`.
+SLOTS = 16
 SHARED_FOLDER = "/dev/shm"  # noqa: S108 - where Linux keeps files in memory
 
 T = TypeVar("T")
@@ -48,6 +50,8 @@ class SharedPool:
         self._node = node
         self._pools = pools
         self._windows: list[_Window] = []
+        # By kind of slot: a block, the common memory, and how many slots of it are taken.
+        self._slots: dict[object, tuple[Bytes, Bytes, int]] = {}
 
     def allocate(self, nbytes: int) -> Bytes | None:
         """Allocate `nbytes`, which may differ between ranks. *Collective* over the node.
@@ -81,6 +85,29 @@ class SharedPool:
         window, start = place.tolist()
         return own, np.frombuffer(self.memory(0, window)[start : start + nbytes], np.uint8)
 
+    def slot(self, kind: object, nbytes: int) -> tuple[tuple[Bytes, Bytes] | None, bool]:
+        """Return what `allocate_common` does, and whether it was called. *Collective*.
+
+        It is called every `SLOTS` times that ranks ask for this kind, of one size; else all is
+        known here. Pools whose ranks ask alike call it alike, even if sizes differ.
+        """
+        step = round_up(nbytes)
+        page = self._slots.pop(kind, None)
+        made = page is None
+        if page is None:
+            new = self.allocate_common(step * SLOTS)
+            if new is None:
+                return None, made
+            page = *new, 0
+        block, common, taken = page
+        if taken + 1 < SLOTS:
+            self._slots[kind] = block, common, taken + 1
+        return (block, common[taken * step :][:nbytes]), made
+
+    def forget_slots(self, kind: object) -> None:
+        """Keep no slots of a kind for the next calls; local."""
+        self._slots.pop(kind, None)
+
     def find(self, array: NDArray[Any]) -> tuple[int, int] | None:
         """Find the window of an array, and the byte of this rank's segment where it begins.
 
@@ -103,6 +130,7 @@ class SharedPool:
 
     def free(self) -> None:
         """Release the windows; the memory of arrays is released with the last of them."""
+        self._slots.clear()
         self._windows.clear()
 
     def _add_window(self, size: int) -> int | None:

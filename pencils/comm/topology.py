@@ -137,7 +137,9 @@ class Topology:
     def nodes(self) -> int:
         """Number of nodes. *Collective* the first time."""
         if self._nodes is None:
-            self._nodes = self.comm.allreduce(int(self.node.rank == 0), op=MPI.SUM)
+            first = self.node.rank == 0
+            alone = self.node.size == self.comm.size
+            self._nodes = 1 if alone else self.comm.allreduce(int(first), op=MPI.SUM)
         return self._nodes
 
     @property
@@ -145,9 +147,9 @@ class Topology:
         """Rank on this node of every rank that is on it. *Collective* the first time."""
         # No cached_property: before Python 3.12 it holds a lock, which all simulated ranks share.
         if self._on_node is None:
-            ranks = np.empty(self.node.size, dtype=np.int64)
-            self.node.Allgather(np.array([self.rank]), ranks)
-            self._on_node = dict(zip(ranks.tolist(), range(len(ranks)), strict=True))
+            ranks = translate(self.node, self.comm)
+            assert ranks is not None
+            self._on_node = {rank: number for number, rank in enumerate(ranks)}
         return self._on_node
 
     @property

@@ -26,7 +26,14 @@ from pencils.errors import ArgumentError
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
 from pencils.plan import Agreement, Plan, kept_plan, kept_plans, plan_buffers, prepare_together
-from pencils.transposition.sides import PlanOptions, Side, agree_on_sides, check_pair, make_exchange
+from pencils.transposition.sides import (
+    PlanOptions,
+    Side,
+    check_pair,
+    check_sides,
+    find_sides,
+    make_exchange,
+)
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -104,8 +111,9 @@ class Transposition(Plan[PreparedExchange]):
         check: bool = True,
         comm: MPI.Intracomm | None = None,
     ) -> None:
-        topology, sides = agree_on_sides(comm, source, target)
+        topology, sides = find_sides(comm, source, target)
         with agreed(topology.comm, "Transposition") as agree:
+            check_sides(agree, *sides)
             singletons = as_singletons(sides[0].layout.ndim, dims)
             spec = FieldSpec(as_dtype(dtype), as_components(components), singletons)
             if max_buffer_bytes is not None:

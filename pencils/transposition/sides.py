@@ -19,7 +19,7 @@ from pencils.comm.topology import Topology, congruent, default_topology, topolog
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout import Box, Layout, redistribution
 from pencils.pencil import Pencil
-from pencils.plan import fastest_methods
+from pencils.plan import Agreement, fastest_methods
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -67,29 +67,34 @@ class Side(NamedTuple):
         return self._replace(layout=self.layout.with_singletons(dims)) if dims else self
 
 
-def agree_on_sides(
+def find_sides(
     comm: MPI.Intracomm | None, source: object, target: object
 ) -> tuple[Topology, tuple[Side, Side]]:
     """Return the communicator of a plan, and both sides, also where None was passed. *Collective*.
 
-    It raises on every rank if one passed None for a pencil that includes it, if ranks passed
-    different pencils, or if the pencils do not fit each other or the communicator.
+    It raises on every rank if one passed None for a pencil that includes it, or if a pencil does
+    not fit the communicator. Ranks have not agreed yet that their pencils are equal.
     """
     topology = _plan_communicator(comm, source, target)
-    given = {"source": source, "target": target}
-    with agreed(topology.comm, "Transposition"):
-        mine = {name: _as_side(name, pencil, topology) for name, pencil in given.items()}
-    missing = topology.any_of([side is None for side in mine.values()])
-    sides = list(zip(mine.items(), missing, strict=True))
     with agreed(topology.comm, "Transposition") as agree:
-        agree(**{name: str(side) for (name, side), some in sides if not some})
-    here, there = (
-        _share_side(name, side, topology) if some or side is None else side
-        for (name, side), some in sides
-    )
+        here, there = (
+            _as_side(name, pencil, topology)
+            for name, pencil in (("source", source), ("target", target))
+        )
+        agree.flag(up=here is None)
+        agree.defer(up=there is None)
+    if here is None or agree.flagged:
+        here = _share_side("source", here, topology)
+    if there is None or agree.deferred:
+        there = _share_side("target", there, topology)
+    return topology, (here, there)
+
+
+def check_sides(agree: Agreement, here: Side, there: Side) -> None:
+    """Check that both sides have the same shape, and have all ranks agree on them."""
+    agree(source=str(here), target=str(there))
     if here.layout.shape != there.layout.shape:
         raise PencilMismatchError(f"both pencils must have the same global shape:\n{here}\n{there}")
-    return topology, (here, there)
 
 
 def _plan_communicator(comm: MPI.Intracomm | None, *pencils: object) -> Topology:

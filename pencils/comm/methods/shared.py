@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +53,6 @@ class _PreparedShared(PreparedMethod):
         # Where the staging block of each array begins in that of all of them, and where that ends.
         sizes = one_each(method.staging_bytes, sources)
         self._bases = np.cumsum([0, *sizes]).tolist()
-        self._starts = one_each(method.starts, targets)
         self._token = object()  # identifies the contents of the rows of this rank
         # Valid while the table has the contents for which they were made.
         self._seen = b""
@@ -109,6 +109,7 @@ class _PreparedShared(PreparedMethod):
     def _publish(self, table: AddressTable) -> None:
         """Take a staging block if needed, pack sources into it, and write the rows of this rank."""
         if self._group.stages and table.staging is None:
+            self._method.find_starts()
             table.staging = self._group.take_staging(self._bases[-1])
         if table.staging is not self._staging:
             self._staging = table.staging
@@ -164,12 +165,14 @@ class _PreparedShared(PreparedMethod):
             prepared = self._prepared_fallback()
             return lambda: prepared.run(no_op)
         pairs = []
-        for number, (recvs, target) in enumerate(method.plan.recvs_of(self._arrays[1])):
+        targets = self._arrays[1]
+        starts = one_each(method.starts, targets)
+        for number, (recvs, target) in enumerate(method.plan.recvs_of(targets)):
             senders = [self._group.ranks[peer] for peer in recvs.peers]
             rows = table.rows[senders, number].tolist()
             for block, view in enumerate(recvs.views(target)):
                 if view.size:
-                    start = self._starts[number][block]
+                    start = starts[number][block] if rows[block][STATE] == STAGED else 0
                     pairs.append((view, self._at_peer(recvs, block, start, rows[block])))
         self._unpack = method.plan.unpack(pairs)
         self._seen, self._window = table.rows.tobytes(), table.window
@@ -191,6 +194,7 @@ class _PreparedShared(PreparedMethod):
 
     def _stage(self, table: AddressTable) -> bool:
         """Take staging blocks on all ranks, because one needs it; False if there is no room."""
+        self._method.find_starts()
         table.staging = self._group.take_staging(self._bases[-1])
         if table.staging is None:
             return False
@@ -205,8 +209,8 @@ class Shared(Method):
     """For blocks between ranks of one node only, unless messages for other ones are given as `far`.
 
     Ranks of the group wait for each other. For each pack plan, `starts` is where blocks for this
-    rank begin in the staging block of their sender, and `staging_bytes` the size of a staging block
-    for one array, equal on all ranks of the group.
+    rank begin in the staging block of their sender, once there are any, and `staging_bytes` the
+    size of a staging block for one array, equal on all ranks of the group.
     """
 
     name = "shared"
@@ -216,13 +220,12 @@ class Shared(Method):
         self,
         plan: ChunkPlan,
         group: SharedMemoryGroup,
-        starts: Sequence[Sequence[int]],
         staging_bytes: Sequence[int],
     ) -> None:
         super().__init__(plan)
         self.group = group
-        self.starts = starts
         self.staging_bytes = staging_bytes
+        self.starts: list[list[int]] = []
         self.far: Messages | None = None
         self._fallback: Messages | None = None
 
@@ -232,12 +235,15 @@ class Shared(Method):
         first = plans[0]
         pack_plans = [pack_plan for plan in plans for pack_plan in (*plan.sends, *plan.recvs)]
         peers = {peer for pack_plan in pack_plans for peer in pack_plan.peers}
-        group = SharedMemoryGroup(first.topology, peers, first.axes, first.buffers)
-        nbytes = np.array([[sends.packed for sends in plan.sends] for plan in plans], np.int64)
-        group.comm.Allreduce(MPI.IN_PLACE, nbytes, op=MPI.MAX)
-        starts = _starts_at_peers(plans, group)
-        made = zip(plans, starts, nbytes.tolist(), strict=True)
-        return [cls(plan, group, begins, most) for plan, begins, most in made]
+        nbytes = [sends.packed for plan in plans for sends in plan.sends]
+        group = SharedMemoryGroup(first.topology, peers, first.axes, first.buffers, nbytes)
+        most = iter(group.most)
+        return [cls(plan, group, list(islice(most, len(plan.sends)))) for plan in plans]
+
+    def find_starts(self) -> None:
+        """Set `starts`, unless they are known. *Collective* over the group."""
+        if not self.starts:
+            self.starts = _starts_at_peers(self.plan, self.group)
 
     def has_room(self) -> bool:
         """Whether there is shared memory on all nodes. *Collective*."""
@@ -287,21 +293,15 @@ def _part(plan: ChunkPlan, *, near: bool) -> ChunkPlan:
     return plan._replace(sends=list(map(select, plan.sends)), recvs=list(map(select, plan.recvs)))
 
 
-def _starts_at_peers(plans: Sequence[ChunkPlan], group: SharedMemoryGroup) -> list[list[list[int]]]:
-    """For each chunk, where blocks begin in the staging blocks of their senders. *Collective*."""
-    first = np.zeros((group.comm.size, len(plans), len(plans[0].sends)), np.int64)
-    for chunk, plan in enumerate(plans):
-        for number, sends in enumerate(plan.sends):
-            for peer, start in reversed(list(zip(sends.peers, sends.starts, strict=True))):
-                first[group.ranks[peer], chunk, number] = (
-                    start  # those for one peer are consecutive
-                )
+def _starts_at_peers(plan: ChunkPlan, group: SharedMemoryGroup) -> list[list[int]]:
+    """Where blocks begin in the staging blocks of their senders. *Collective*."""
+    first = np.zeros((group.comm.size, len(plan.sends)), np.int64)
+    for number, sends in enumerate(plan.sends):
+        for peer, start in reversed(list(zip(sends.peers, sends.starts, strict=True))):
+            first[group.ranks[peer], number] = start  # those for one peer are consecutive
     ahead = np.empty_like(first)
     group.comm.Alltoall(first, ahead)
-    return [
-        [_starts(recvs, group, ahead[:, chunk, number]) for number, recvs in enumerate(plan.recvs)]
-        for chunk, plan in enumerate(plans)
-    ]
+    return [_starts(recvs, group, ahead[:, number]) for number, recvs in enumerate(plan.recvs)]
 
 
 def _starts(recvs: PackPlan, group: SharedMemoryGroup, ahead: NDArray[np.int64]) -> list[int]:
