@@ -159,11 +159,15 @@ class Plan(Freeable, Generic[T]):
             raise ArgumentError(self._freed_text)
         if not self._check:
             return NoAgreement()
+        return self._row(call).block()
+
+    def _row(self, call: str) -> Row:
+        """Return the agreement on a call, which is prepared once."""
         row = self._agreements.get(call)
         if row is None:
             name = f"{type(self).__name__}.{call}"
             row = self._agreements[call] = Row(self._topology.comm, name, plan=self._text)
-        return row.block()
+        return row
 
     def _prepare(
         self,

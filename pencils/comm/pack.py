@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm import pack_numpy
-from pencils.comm.memory import LINE, Bytes, round_up
+from pencils.comm.memory import LINE, Bytes, fence, round_up
 from pencils.errors import ArgumentError
 
 Array = NDArray[Any]
@@ -111,6 +111,24 @@ def prepare_copies(pairs: Pairs) -> Callable[[], None]:
     """Return a function that copies every source, as it is then, to its target; see `copy`."""
     prepared: Callable[[], None] = _chosen.prepare_copies(pairs)
     return prepared
+
+
+def prepare_ordered_copies(pairs: Pairs) -> Callable[[], None]:
+    """Prepare copies between which and what is before and after them memory is ordered.
+
+    What other processes stored before a barrier is read after it, and the other way round: see
+    `pencils.comm.memory.fence`. Compiled copies do this always.
+    """
+    copies = prepare_copies(pairs)
+    if _chosen.name != "numpy":
+        return copies
+
+    def ordered() -> None:
+        fence()
+        copies()
+        fence()
+
+    return ordered
 
 
 def prepare_additions(pairs: Pairs) -> Callable[[], None]:

@@ -160,13 +160,28 @@ class HaloExchange(Plan[PreparedHalo]):
             If a field does not fit the plan; on every rank, unless the plan does not check.
         """
         # The same fields have passed the checks before.
-        found = None if self._check else self._found((False, *map(id, fields)))
-        if found is None:
+        found = self._found((False, *map(id, fields)))
+        if found is None or (found.meets and self._topology.under_way):
             found = self._prepare_fields("__call__", fields)
-            if self._check:
-                found.move()
-                return
-        found.run()
+        elif self._check:
+            found = self._agree_again(found, fields)
+        if self._check:
+            found.move()
+        else:
+            found.run()
+
+    def _agree_again(self, found: PreparedHalo, fields: Sequence[PencilArray]) -> PreparedHalo:
+        """Agree on a call that is prepared. *Collective*."""
+        row = self._row("__call__")
+        try:
+            found.reserve()
+        except Exception as error:
+            row.meet(error)
+            raise
+        if row.meet():  # some ranks have to make something
+            self.make_missing()
+            return self._prepare_fields("__call__", fields)
+        return found
 
     def start(self, *fields: PencilArray) -> Handle[None]:
         """Start filling the ghosts, and return before it is done. *Collective*.
@@ -249,12 +264,17 @@ class HaloExchange(Plan[PreparedHalo]):
         _check_fields(fields, self._pencils, self._specs)
         if adjoint:
             check_numeric(self._specs)
-        schedule = self._adding if adjoint else self._filling
-        if schedule is None:
+        if adjoint and self._adding is None:
             return None
-        found = schedule.bind([u.padded for u in fields])
+        found = self.bind(fields, adjoint=adjoint)
         self._remember(key, found, fields)
         return found
+
+    def bind(self, fields: Sequence[PencilArray], *, adjoint: bool = False) -> PreparedHalo:
+        """Slice fields that fit; local."""
+        schedule = self._adding if adjoint else self._filling
+        assert schedule is not None
+        return schedule.bind([u.padded for u in fields])
 
     def make_missing(self, *, adjoint: bool = False) -> None:
         """Complete older exchanges, and make the steps of `accumulate`. *Collective*."""

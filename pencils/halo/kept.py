@@ -17,7 +17,6 @@ from pencils.array.operands import topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import DEFERRED, FLAGGED, Row, agreed
 from pencils.comm.exchange import AUTO
-from pencils.comm.topology import Topology
 from pencils.halo.exchange import (
     HaloExchange,
     any_private,
@@ -26,7 +25,7 @@ from pencils.halo.exchange import (
     check_numeric,
     values_of,
 )
-from pencils.halo.prepared import PreparedHalo
+from pencils.halo.prepared import PreparedHalo, PulledHalo
 from pencils.halo.schedule import HaloOptions, HaloSpec, measured_way
 from pencils.plan import Agreement, kept_plan, kept_plans, plan_buffers, prepare_together
 
@@ -79,11 +78,11 @@ class _KeptPlans:
         plans = map(self.plans.get, [True] if private else [False, True])
         return list(dict.fromkeys(plans))  # for small fields both are the same
 
-    def row(self, fields: Sequence[PencilArray]) -> Row:
-        """Return the agreement on a call of `exchange_halo`, made for these fields."""
+    def row(self, u: PencilArray) -> Row:
+        """Return the agreement on a call of `exchange_halo` for a field."""
         if self._row is None:
-            values = values_of(fields, self.kind.specs, corners=self.kind.corners)
-            self._row = Row(fields[0].pencil.topology.comm, "exchange_halo", None, **values)
+            values = values_of([u], self.kind.specs, corners=self.kind.corners)
+            self._row = Row(u.pencil.topology.comm, "exchange_halo", None, **values)
         return self._row
 
     def free(self) -> None:
@@ -94,36 +93,60 @@ class _KeptPlans:
 
 
 class _Call:
-    """The method `exchange_halo` of a field that was prepared."""
+    """The method `exchange_halo` of a field that was prepared.
 
-    __slots__ = ("_flags", "_found", "_kept", "_row", "_topology", "corners")
+    This is the path of calls in a loop: it looks at what may have changed, and calls little.
+    """
+
+    __slots__ = (
+        *("_block", "_corners", "_flags", "_found", "_kept", "_meet", "_plans", "_pulled"),
+        *("_row", "_topology"),
+    )
 
     def __init__(
-        self, topology: Topology, kept: _KeptPlans, row: Row, found: list[PreparedHalo], flags: int
+        self, u: PencilArray, kept: _KeptPlans, found: list[PreparedHalo], *, private: bool
     ) -> None:
-        self.corners = kept.kind.corners
-        self._topology = topology
+        self._topology = topology = u.pencil.topology
+        self._plans = kept_plans(topology)
+        self._block = u.padded  # not the field, which owns this call
+        self._corners = kept.kind.corners
         self._kept = kept
-        self._row = row
+        self._row = kept.row(u)
+        self._meet = self._row.meet
+        self._flags = FLAGGED if private else 0
         self._found = found
-        self._flags = flags
+        only = found[0]
+        self._pulled = only.prepared if isinstance(only, PulledHalo) and len(found) == 1 else None
 
-    def is_ready(self, u: PencilArray) -> bool:
-        """Whether the checks of the field are true still, and no exchange is under way."""
-        topology = self._topology
-        return not (self._kept.freed or topology.freed or topology.under_way) and bool(
-            u.padded.flags.writeable
-        )
+    def run(self, u: PencilArray, corners: bool) -> bool:  # noqa: FBT001 - faster
+        """Exchange; False if the call does not fit any more. *Collective* if it fits."""
+        topology, pulled = self._topology, self._pulled
+        if (
+            corners is not self._corners
+            or not self._block.flags.writeable
+            or topology.under_way
+            or topology.freed
+            or self._kept.freed
+        ):
+            return False
+        if pulled is None:
+            return self._run_any(u)
+        turn = pulled.staging.turn
+        try:
+            pulled.packs[turn]()
+        except Exception as error:
+            self._row.meet(error)
+            raise
+        flags = self._meet(None, self._flags)
+        if flags & DEFERRED:
+            return self._run_later(u, flags)
+        pulled.staging.turn = 1 - turn
+        pulled.pulls[turn]()
+        self._plans.move_to_end(self._kept.kind)
+        return True
 
-    def run(self) -> int:
-        """Exchange. *Collective*.
-
-        Returns
-        -------
-        int
-            0; or `DEFERRED` and other flags if nothing was done, because ranks have to make
-            something first.
-        """
+    def _run_any(self, u: PencilArray) -> bool:
+        """Do the same by any method."""
         found = self._found
         try:
             for halo in found:
@@ -133,10 +156,15 @@ class _Call:
             raise
         flags = self._row.meet(None, self._flags)
         if flags & DEFERRED:
-            return flags
+            return self._run_later(u, flags)
         found[-1 if flags & FLAGGED else 0].move()
-        kept_plans(self._topology).move_to_end(self._kept.kind)
-        return 0
+        self._plans.move_to_end(self._kept.kind)
+        return True
+
+    def _run_later(self, u: PencilArray, flags: int) -> bool:
+        """Make what some ranks need, and agree again. *Collective*."""
+        _Request("exchange_halo", [u], corners=self._corners).prepare(flags).move()
+        return True
 
 
 class _Request:
@@ -190,28 +218,23 @@ class _Request:
 
 
 def exchange_halo(u: PencilArray, *, corners: bool) -> None:
-    """Fill the ghosts of a field: see the method of fields. *Collective*."""
-    call: _Call | None = getattr(u, _SLOT, None)
-    if call is None or call.corners is not corners or not call.is_ready(u):
-        call = _find_call(u, corners=corners)
-    flags = None if call is None else call.run()
-    if flags != 0:
-        _Request("exchange_halo", [u], corners=corners).prepare(flags).move()
+    """Fill the ghosts of a field that has no call, or one that does not fit. *Collective*."""
+    call = _find_call(u, corners=corners)
+    if call is None or not call.run(u, bool(corners)):
+        _Request("exchange_halo", [u], corners=corners).prepare().move()
 
 
 def _find_call(u: PencilArray, *, corners: bool) -> _Call | None:
     """Prepare a call if the plans for it exist and nothing is wrong; local."""
     try:
-        topology = u.pencil.topology
         (u,) = as_fields(u)
         kind = _Kind((HaloSpec.of(u),), corners=bool(corners))
-        kept = kept_plans(topology).get(kind)
+        kept = kept_plans(u.pencil.topology).get(kind)
         private = any_private([u])
-        if kept is None or topology.under_way or kept.find(private=private)[0] is None:
+        if kept is None or kept.find(private=private)[0] is None:
             return None
         plans = [plan for plan in kept.find(private=private) if plan is not None]
-        found = [plan.bound([u]) for plan in plans]
-        call = _Call(topology, kept, kept.row([u]), found, FLAGGED if private else 0)
+        call = _Call(u, kept, [plan.bind([u]) for plan in plans], private=private)
     except Exception:  # noqa: BLE001 - raised again where all ranks agree
         return None
     setattr(u, _SLOT, call)

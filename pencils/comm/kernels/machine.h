@@ -23,7 +23,10 @@
 #define ALIGNED __attribute__((aligned(64)))
 #define PREFETCH(address) __builtin_prefetch(address, 0, 1) /* into the second level */
 #define UNROLL _Pragma("GCC unroll 16")
+#define ORDER_MEMORY() __atomic_thread_fence(__ATOMIC_SEQ_CST)
 #else
+#include <stdatomic.h>
+#define ORDER_MEMORY() atomic_thread_fence(memory_order_seq_cst)
 #define ALWAYS_INLINE
 #define ALIGNED
 #define PREFETCH(address) ((void)0)

@@ -5,6 +5,7 @@
 
 #include "block.h"
 #include "checksum.h"
+#include "machine.h"
 #include "pool.h"
 #include "rows_module.h"
 
@@ -172,7 +173,10 @@ static PyObject *copies_call(PyObject *object, PyObject *arguments, PyObject *ke
         PyErr_SetString(PyExc_TypeError, "prepared copies take no arguments");
         return NULL;
     }
+    /* For other processes that share memory: see `prepare_ordered_copies`. */
+    ORDER_MEMORY();
     execute(self->copier, self->blocks, self->count, self->bytes);
+    ORDER_MEMORY();
     Py_RETURN_NONE;
 }
 

@@ -18,9 +18,9 @@ from typing import ClassVar
 import numpy as np
 
 from pencils.comm.agree import agreed
-from pencils.comm.memory import Bytes, fence
+from pencils.comm.memory import Bytes
 from pencils.comm.methods.method import Array, one_each, own_blocks, pack_plans
-from pencils.comm.pack import MessageSpec, Pairs, prepare_copies
+from pencils.comm.pack import MessageSpec, Pairs, prepare_ordered_copies
 from pencils.comm.topology import Attribute, Topology
 
 # Bytes of a staging block. Larger exchanges gain more from reading arrays in place.
@@ -172,8 +172,10 @@ class Pull:
             packed = [(room, source) for room, (_, source) in zip(saved, kept, strict=True)]
             kept = [(target, room) for room, (target, _) in zip(saved, kept, strict=True)]
         turns = range(TURNS)
-        packs = [prepare_copies([*packed, *self._packing(turn, sources)]) for turn in turns]
-        pulls = [prepare_copies([*self._pulling(turn, targets), *kept, *after]) for turn in turns]
+        packs = [prepare_ordered_copies([*packed, *self._packing(turn, sources)]) for turn in turns]
+        pulls = [
+            prepare_ordered_copies([*self._pulling(turn, targets), *kept, *after]) for turn in turns
+        ]
         return PreparedPull(self, packs, pulls)
 
     def _packing(self, turn: int, sources: Sequence[Array]) -> Pairs:
@@ -210,9 +212,15 @@ class Pull:
 
 
 class PreparedPull:
-    """The exchange for given arrays; all its memory is allocated."""
+    """The exchange for given arrays; all its memory is allocated.
 
-    __slots__ = ("_packs", "_pulls", "_staging", "plan")
+    Attributes
+    ----------
+    packs, pulls : sequence of callable
+        The copies before and after the meeting, by turn.
+    """
+
+    __slots__ = ("packs", "plan", "pulls", "staging")
 
     def __init__(
         self,
@@ -221,19 +229,16 @@ class PreparedPull:
         pulls: Sequence[Callable[[], None]],
     ) -> None:
         self.plan = plan
-        self._staging = plan.staging
-        self._packs = packs
-        self._pulls = pulls
+        self.staging = plan.staging
+        self.packs = packs
+        self.pulls = pulls
 
     def pack(self) -> None:
         """Write what this rank sends to its staging block; local."""
-        self._packs[self._staging.turn]()
-        fence()
+        self.packs[self.staging.turn]()
 
     def pull(self) -> None:
         """Copy what this rank receives, after all ranks have packed and met; local."""
-        staging = self._staging
-        turn = staging.turn
-        staging.turn = 1 - turn
-        fence()
-        self._pulls[turn]()
+        turn = self.staging.turn
+        self.staging.turn = 1 - turn
+        self.pulls[turn]()
