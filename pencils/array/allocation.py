@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 from pencils.comm.agree import agreed
 from pencils.comm.pool import empty_bytes, zero_bytes
 from pencils.errors import ArgumentError
-from pencils.layout.integers import MOST, as_dims, as_ints, to_int
+from pencils.layout.integers import as_dims, as_ints, to_int
 from pencils.pencil import Pencil
 
 Array = NDArray[Any]
@@ -104,36 +104,6 @@ def padded_slices(local_shape: Sequence[int], room: Widths, widths: Widths) -> K
     return (Ellipsis, *(slice(at - lo, at + n + hi) for n, (at, _), (lo, hi) in along))
 
 
-def allocate(
-    pencil: Pencil,
-    dtype: np.dtype[Any],
-    components: tuple[int, ...],
-    singletons: frozenset[int],
-    halo: Widths,
-    *,
-    zero: bool = False,
-    shared: bool = False,
-) -> Array:
-    """Allocate a padded block: contiguous in the pencil's memory order, viewed in logical order.
-
-    *Collective* if `shared`: the block is then in shared memory of the node, if there is enough.
-    """
-    _check_size(dtype, _padded(components, pencil.extent(singletons).shape, halo), halo)
-    shape = padded_shape(pencil, components, singletons, halo)
-    memory = allocate_bytes(pencil, dtype.itemsize * prod(shape), zero=zero, shared=shared)
-    return arrange(memory, pencil, dtype, shape)
-
-
-def _check_size(dtype: np.dtype[Any], shape: tuple[int, ...], halo: Widths) -> None:
-    """Check that NumPy could count the bytes of a whole padded field, alike on every rank."""
-    # NumPy counts so where an extent is 0, too.
-    if prod(max(1, extent) for extent in shape) * dtype.itemsize > MOST:
-        raise ArgumentError(
-            f"a field of padded shape {shape} of {dtype} with halo {halo} has more bytes than 64 "
-            "bits can count"
-        )
-
-
 def allocate_bytes(
     pencil: Pencil, nbytes: int, *, zero: bool = False, shared: bool = False
 ) -> Array:
@@ -160,15 +130,6 @@ def arrange(memory: Array, pencil: Pencil, dtype: np.dtype[Any], shape: tuple[in
 def memory_axes(order: Sequence[int], lead: int) -> tuple[int, ...]:
     """Axes of a logical array in memory order, slowest first: components, then space."""
     return (*range(lead), *(lead + dim for dim in order))
-
-
-def in_memory_order(block: Array, order: tuple[int, ...]) -> Array:
-    """Return `block` itself if it is contiguous in memory order, else a copy that is."""
-    axes = memory_axes(order, block.ndim - len(order))
-    ordered = block.transpose(axes)
-    if ordered.flags.c_contiguous:
-        return block
-    return np.ascontiguousarray(ordered).transpose(np.argsort(axes))
 
 
 def of_view(view: memoryview) -> Array:

@@ -15,8 +15,18 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array.allocation import Array, Key, Widths, allocate, as_dtype, as_value, padded_slices
-from pencils.layout import Box, Extent, ghost_box, halo_room
+from pencils.array.allocation import (
+    Array,
+    Key,
+    Widths,
+    allocate_bytes,
+    arrange,
+    as_dtype,
+    as_value,
+    padded_slices,
+)
+from pencils.array.frame import Frame, frame_of
+from pencils.layout import Box, Extent, ghost_box
 from pencils.layout.integers import as_ints
 from pencils.pencil import Pencil
 from pencils.process import keep_apart
@@ -39,18 +49,12 @@ class Field:
     included. All block arguments are trusted here; `PencilArray` checks what users pass.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_extent",
-        "_halo",
-        "_halo_room",
-        "_kept_halo",
-        "_local",
-        "_padded",
-        "_pencil",
-        "_singletons",
-        "_trimmed",
-    )
+    # `_shifts` is missing until `shift` has made a view.
+    __slots__ = ("__weakref__", "_frame", "_kept_halo", "_local", "_padded", "_pencil", "_shifts")
+    _frame: Frame
+    _local: Array
+    _padded: Array
+    _pencil: Pencil
 
     @classmethod
     def from_block(
@@ -62,8 +66,13 @@ class Field:
         trimmed: frozenset[int] = frozenset(),
     ) -> Self:
         """Wrap a block that is known to fit, without the checks of the constructor."""
+        return cls.in_frame(pencil, frame_of(pencil, singletons, halo, trimmed), padded)
+
+    @classmethod
+    def in_frame(cls, pencil: Pencil, frame: Frame, padded: Array) -> Self:
+        """Wrap a block that is known to fit in a frame of the pencil."""
         array = object.__new__(cls)
-        array._set(pencil, padded, singletons, halo, trimmed)
+        array._set(pencil, frame, padded)
         return array
 
     @classmethod
@@ -74,37 +83,32 @@ class Field:
         components: tuple[int, ...] = (),
         singletons: frozenset[int] = frozenset(),
         halo: Widths | None = None,
-        **memory: bool,
+        *,
+        zero: bool = False,
+        shared: bool = False,
     ) -> Self:
-        """Make a field from arguments that are normalized; `memory` as in `allocation.allocate`."""
-        widths = halo or ((0, 0),) * pencil.ndim
-        block = allocate(pencil, dtype, components, singletons, widths, **memory)
-        return cls.from_block(pencil, block, singletons, widths)
+        """Make a field from arguments that are normalized. *Collective* if `shared`.
 
-    def _set(
-        self,
-        pencil: Pencil,
-        padded: Array,
-        singletons: frozenset[int],
-        halo: Widths | None,
-        trimmed: frozenset[int] = frozenset(),
-    ) -> None:
+        The block is then in shared memory of the node, if there is enough.
+        """
+        frame = frame_of(pencil, singletons, halo)
+        shape = frame.shape_of(components, dtype)
+        if shared:
+            nbytes = dtype.itemsize * prod(shape)
+            memory = allocate_bytes(pencil, nbytes, zero=zero, shared=True)
+            return cls.in_frame(pencil, frame, arrange(memory, pencil, dtype, shape))
+        return cls.in_frame(pencil, frame, frame.make(shape, dtype, zero=zero))
+
+    def _set(self, pencil: Pencil, frame: Frame, padded: Array) -> None:
         self._pencil = pencil
+        self._frame = frame
         self._padded = padded
-        self._singletons = singletons
-        self._extent = extent = pencil.extent(singletons)
-        self._halo = room = halo or ((0, 0),) * pencil.ndim
-        if trimmed:
-            room = halo_room(extent.box, extent.shape, room, trimmed)
-        self._halo_room = room
-        self._trimmed = trimmed
-        if halo is None or not any(map(any, halo)):
-            self._local = padded
-        else:
-            inside: list[Any] = [
-                slice(lo, lo + n) for (lo, _), n in zip(room, extent.local_shape, strict=True)
-            ]
-            self._local = padded[(Ellipsis, *inside)]
+        self._local = padded if frame.inside is None else padded[frame.inside]
+
+    @property
+    def frame(self) -> Frame:
+        """What all fields of this kind have in common; for the library."""
+        return self._frame
 
     @property
     def pencil(self) -> Pencil:
@@ -114,12 +118,12 @@ class Field:
     @property
     def extent(self) -> Extent:
         """Layout and own block, singleton dimensions included; for the library's own plans."""
-        return self._extent
+        return self._frame.extent
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Global shape: components first, singleton dimensions as 1."""
-        return self.components + self._extent.shape
+        return self.components + self._frame.extent.shape
 
     @property
     def ndim(self) -> int:
@@ -144,12 +148,12 @@ class Field:
     @property
     def singletons(self) -> frozenset[int]:
         """Space dimensions along which the field has extent 1 and is replicated."""
-        return self._singletons
+        return self._frame.singletons
 
     @property
     def halo(self) -> Widths:
         """Halo widths ``(lo, hi)`` of every space dimension, the same on all ranks."""
-        return self._halo
+        return self._frame.halo
 
     @property
     def trimmed(self) -> frozenset[int]:
@@ -158,12 +162,12 @@ class Field:
         Imported fields may have no memory there for boundary points and wrapped ghosts. Fields that
         pencils makes, ``u.copy()`` too, are not trimmed.
         """
-        return self._trimmed
+        return self._frame.trimmed
 
     @property
     def halo_room(self) -> Widths:
         """Widths of `padded` around the own block: `halo`, but 0 where the field is `trimmed`."""
-        return self._halo_room
+        return self._frame.halo_room
 
     @property
     def local(self) -> Array:
@@ -200,7 +204,7 @@ class Field:
     @property
     def global_box(self) -> Box:
         """Own block in global indices, component axes included; for the library's own plans."""
-        box, components = self._extent.box, self.components
+        box, components = self._frame.extent.box, self.components
         return Box((0,) * len(components) + box.start, components + box.stop)
 
     @property
@@ -265,23 +269,29 @@ class Field:
     def blank(self, dtype: DTypeLike | None = None) -> Self:
         """Make a field like this one, of another type if given, whose values are not set."""
         kind = self.dtype if dtype is None else as_dtype(dtype)
-        return self.allocated(self._pencil, kind, self.components, self._singletons, self._halo)
+        frame = self._frame
+        if frame.trimmed:
+            frame = frame_of(self._pencil, frame.singletons, frame.halo)
+        block = frame.make(frame.shape_of(self.components, kind), kind)
+        return self.in_frame(self._pencil, frame, block)
 
     def _map_block(self, view: Callable[[Array], Array]) -> Self:
-        return self.from_block(
-            self._pencil, view(self._padded), self._singletons, self._halo, self._trimmed
-        )
+        return self.in_frame(self._pencil, self._frame, view(self._padded))
 
     def _room_in(self, blank: Field) -> Array:
         """View the part of a field like this one, not trimmed, that this field stores, too."""
-        return blank.padded[padded_slices(self._extent.local_shape, self._halo, self._halo_room)]
+        frame = self._frame
+        if not frame.trimmed:
+            return blank.padded
+        local_shape = frame.extent.local_shape
+        return blank.padded[padded_slices(local_shape, frame.halo, frame.halo_room)]
 
     def mark_written(self) -> None:
         """Set the ghosts to NaN or NaT after a write to own points, while `checks` are on."""
         unset = _UNSET.get(self.dtype.kind)
         if self._padded is self._local or unset is None:
             return
-        extent, room = self._extent, self._halo_room
+        extent, room = self._frame.extent, self._frame.halo_room
         origin = extent.box.grow(room).start
         known = ghost_box(extent.box, extent.shape, extent.layout.periodic, room)
         for box in known.without(extent.box):

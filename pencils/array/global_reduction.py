@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array.allocation import Array, as_value, in_memory_order, memory_axes
+from pencils.array.allocation import Array, as_value, memory_axes
 from pencils.array.base import Field
+from pencils.array.frame import frame_of
 from pencils.array.operands import check_fits, common_pencil, local_part, signature
 from pencils.array.whole_reduction import WholeReduction, keep_reduction, kept_reduction
 from pencils.comm.agree import agreed
@@ -111,8 +112,8 @@ class Reduction:
         if not self.keepdims:
             block = block.squeeze(tuple(axis for axis in self.axes if axis < lead))
         singletons = u.singletons | {axis - lead for axis in self.axes if axis >= lead}
-        ordered = in_memory_order(block, u.pencil.order)
-        return u.from_block(u.pencil, ordered, frozenset(singletons))
+        frame = frame_of(u.pencil, frozenset(singletons))
+        return u.in_frame(u.pencil, frame, frame.ordered(block))
 
 
 def reduce_field(

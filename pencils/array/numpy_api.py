@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pencils.array import reductions
-from pencils.array.allocation import in_memory_order
 from pencils.array.base import Field, checks
+from pencils.array.frame import frame_of
 from pencils.array.global_reduction import UFUNCS, reduce_field
 from pencils.array.operands import check_fits, common_pencil, everywhere, local_part
 from pencils.comm.agree import agreed
@@ -139,13 +139,14 @@ def _wrap(
 ) -> Field:
     if out is not None:
         return out
-    block = in_memory_order(np.asarray(result), pencil.order)
+    frame = frame_of(pencil, singletons)
+    block = frame.ordered(np.asarray(result))
     if block.dtype.hasobject:
         raise TypeError(
             "the result would hold Python objects, which cannot be distributed; "
             "compute it from u.local"
         )
-    return type(like).from_block(pencil, block, singletons)
+    return type(like).in_frame(pencil, frame, block)
 
 
 def _not_defined(name: str) -> str:

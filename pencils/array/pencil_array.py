@@ -12,6 +12,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from pencils.array import indexing, numpy_api, reductions, verbs
 from pencils.array.allocation import HaloLike, as_dtype, as_halo, as_singletons, padded_shape
 from pencils.array.base import Field, checks
+from pencils.array.frame import frame_of
 from pencils.array.operands import check_type
 from pencils.errors import ArgumentError
 from pencils.pencil import Pencil
@@ -73,7 +74,7 @@ class PencilArray(Field, NDArrayOperatorsMixin):
                 f"local data of shape {data.shape} do not fit rank {pencil.rank}, whose block with "
                 f"halo has shape {expected[len(components) :]}; use partition() for global data"
             )
-        self._set(pencil, data, singletons, widths)
+        self._set(pencil, frame_of(pencil, singletons, widths), data)
 
     shift = indexing.shift
     interior = property(indexing.interior)

@@ -106,6 +106,14 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.ndarray(shape, dtype, new_block(nbytes, 0))
 
 
+def zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Allocate an array of zeros in C order."""
+    nbytes = prod(shape) * dtype.itemsize
+    if nbytes < LEAST or not _kernels:
+        return np.zeros(shape, dtype)
+    return np.ndarray(shape, dtype, new_block(nbytes, 1))
+
+
 def read_bytes(text: str) -> int:
     """Read a number of bytes with a unit.
 

@@ -146,7 +146,7 @@ def test_fields_may_die_before_their_plan(comm, pen):
         field = pencils.zeros(pen, halo=1)
         plan(field)
         plan.accumulate(field)
-        block = weakref.ref(field.padded.base)
+        block = weakref.ref(field.padded)
         del field
         gc.collect()
         assert everywhere(comm, block() is None)
