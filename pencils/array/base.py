@@ -49,12 +49,12 @@ class Field:
     included. All block arguments are trusted here; `PencilArray` checks what users pass.
     """
 
-    # `_shifts` is missing until `shift` has made a view.
-    __slots__ = ("__weakref__", "_frame", "_kept_halo", "_local", "_padded", "_pencil", "_shifts")
+    __slots__ = ("__weakref__", "_frame", "_kept_halo", "_local", "_padded", "_pencil", "shifts")
     _frame: Frame
     _local: Array
     _padded: Array
     _pencil: Pencil
+    shifts: dict[object, Field]  # views that `shift` has made: missing before the first one
 
     @classmethod
     def from_block(

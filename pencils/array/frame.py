@@ -25,26 +25,29 @@ class Frame:
     ----------
     extent : Extent
         Layout and own block, singleton dimensions included.
-    singletons, halo, halo_room, trimmed
-        As the properties of fields.
+    singletons, halo, halo_room, trimmed, order
+        As the properties of fields and pencils.
     bare : Frame
         The frame of fields without halo on the same points.
     inside : tuple or None
         Index of the own block in the padded one; None where they are the same.
+    permuted : bool
+        Whether the memory order is not that of C.
     shifted : dict
         Indices in the padded block that `shift` has found, by its arguments.
     """
 
     __slots__ = (
         "_axes",
-        "_order",
         "_volume",
         "bare",
         "extent",
         "halo",
         "halo_room",
         "inside",
+        "order",
         "padded_shape",
+        "permuted",
         "shifted",
         "singletons",
         "trimmed",
@@ -68,7 +71,8 @@ class Frame:
         if self.inside is not None or trimmed:
             self.bare = frame_of(pencil, singletons)
         self.shifted: dict[object, Key] = {}
-        self._order = None if pencil.order == tuple(range(pencil.ndim)) else pencil.order
+        self.order = pencil.order
+        self.permuted = pencil.order != tuple(range(pencil.ndim))
         self._axes: dict[int, tuple[tuple[int, ...], list[int]]] = {}
         whole = zip(extent.shape, halo, strict=True)
         # NumPy counts so where an extent is 0, too.
@@ -78,14 +82,14 @@ class Frame:
         """Axes of a logical array in memory order, and the axes that bring it back."""
         found = self._axes.get(lead)
         if found is None:
-            axes = memory_axes(self._order or range(len(self.halo)), lead)
+            axes = memory_axes(self.order, lead)
             found = self._axes[lead] = axes, [axes.index(axis) for axis in range(len(axes))]
         return found
 
     def make(self, shape: tuple[int, ...], dtype: np.dtype[Any], *, zero: bool = False) -> Array:
         """Allocate an array of a logical shape that is contiguous in memory order."""
         new = pool.zeros if zero else pool.empty
-        if self._order is None:
+        if not self.permuted:
             return new(shape, dtype)
         axes, back = self.axes(len(shape) - len(self.halo))
         return new(tuple([shape[axis] for axis in axes]), dtype).transpose(back)
@@ -109,7 +113,7 @@ class Frame:
 
     def ordered(self, block: Array) -> Array:
         """Return a block itself if it is contiguous in memory order, else a copy that is."""
-        if self._order is None:
+        if not self.permuted:
             return block if block.flags.c_contiguous else np.ascontiguousarray(block)
         axes, back = self.axes(block.ndim - len(self.halo))
         turned = block.transpose(axes)

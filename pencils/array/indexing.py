@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -27,6 +27,8 @@ from pencils.process import PerProcess
 
 F = TypeVar("F", bound=Field)
 
+_WHOLE = slice(None)
+_REAL = {int, float}  # numbers that any float can take, or that raise
 _KEPT = 64  # pairs of pencils: those of one program that fields are shifted between
 
 
@@ -66,6 +68,8 @@ def set_selection(u: Field, key: object, value: object) -> None:
     IndexError, TypeError, ValueError
         If the index is out of the global range, or not basic; if `value` cannot be converted.
     """
+    if _is_whole(key, u.ndim) and _set_all(u, value):
+        return
     selection = Selection.from_key(key, u.shape)
     if not u.local.flags.writeable:
         raise ArgumentError(
@@ -79,6 +83,32 @@ def set_selection(u: Field, key: object, value: object) -> None:
     part = _cut_to_selection(value, u, selection, box)
     if inside is not None:
         target[...] = part
+
+
+def _is_whole(key: object, ndim: int) -> bool:
+    """Whether a key plainly selects all points: ``...``, ``:`` or ``:, :, :``."""
+    if key is Ellipsis:
+        return True
+    keys = key if type(key) is tuple else (key,)
+    return 0 < len(keys) <= ndim and all(type(one) is slice and one == _WHOLE for one in keys)
+
+
+def _set_all(u: Field, value: Any) -> bool:
+    """Assign to all own points what fits without a look at it; tell whether it is done."""
+    target = u.local
+    if isinstance(value, Field):
+        part = value.local
+        if value.frame.bare is not u.frame.bare or part.shape != target.shape:
+            return False
+    elif type(value) in _REAL and target.dtype.kind in "fc":
+        part = value
+    else:
+        return value is target  # the second half of ``u[...] += 1``
+    try:
+        target[...] = part
+    except ValueError:  # read-only
+        return False
+    return True
 
 
 def _nothing(u: Field, selection: Selection) -> Array:
@@ -189,15 +219,34 @@ def shift(u: F, offsets: Sequence[int], onto: Pencil | None = None) -> F:
     >>> gradient.local
     array([  0.,   3.,   5.,   7., -15.])
     """
-    pencil, halo = u.pencil, u.halo
+    key = offsets if onto is None else (offsets, onto)
+    try:
+        return cast("F", u.shifts[key])
+    except (AttributeError, KeyError, TypeError):  # none yet, another one, or a list of offsets
+        pass
     steps = as_ints("offsets", offsets)
+    pencil = u.pencil if onto is None else onto
+    index = u.frame.shifted.get(steps) if onto is None else None
+    if index is None:
+        index = _find_shift(u, steps, pencil)
+        if onto is None:
+            u.frame.shifted[steps] = index
+    view = u.from_block(pencil, u.padded[index], u.singletons)
+    if not hasattr(u, "shifts"):
+        u.shifts = {}
+    u.shifts[steps if onto is None else (steps, onto)] = view
+    return view
+
+
+def _find_shift(u: Field, steps: tuple[int, ...], onto: Pencil) -> Key:
+    """Index of the shifted own block in the padded one."""
+    pencil, halo = u.pencil, u.halo
     if len(steps) != len(halo):
         raise ArgumentError(
             f"offsets={steps} must have one entry for each of {len(halo)} dimensions"
         )
-    if onto is None or onto is pencil:
-        onto, extent, surplus = pencil, u.extent, (0,) * len(halo)
-    else:
+    extent, surplus = u.extent, (0,) * len(halo)
+    if onto is not pencil:
         check_type("onto", onto, Pencil)
         extent = onto.extent(u.singletons)
         surplus = _surplus()(pencil, onto, u.singletons)
@@ -214,7 +263,7 @@ def shift(u: F, offsets: Sequence[int], onto: Pencil | None = None) -> F:
         if not -lo <= step <= hi - more:
             raise ArgumentError(_too_far(len(key) - 1, step, (lo, hi), more))
         key.append(slice(start + step, start + step + n))
-    return u.from_block(onto, u.padded[tuple(key)], u.singletons)
+    return tuple(key)
 
 
 def _find_surplus(pencil: Pencil, onto: Pencil, singletons: frozenset[int]) -> tuple[int, ...]:

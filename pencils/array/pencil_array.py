@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, cast
 
 import numpy as np
-from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from pencils.array import indexing, numpy_api, reductions, verbs
 from pencils.array.allocation import HaloLike, as_dtype, as_halo, as_singletons, padded_shape
-from pencils.array.base import Field, checks
+from pencils.array.base import checks
 from pencils.array.frame import frame_of
 from pencils.array.operands import check_type
+from pencils.array.operators import Operators
 from pencils.errors import ArgumentError
 from pencils.pencil import Pencil
 
 
-class PencilArray(Field, NDArrayOperatorsMixin):
+class PencilArray(Operators):
     """A field on the grid of a pencil, of which this rank stores its own block.
 
     ``u.shape`` is the global shape; ``u.local`` is the own block, a NumPy array. NumPy ufuncs work
@@ -130,19 +129,6 @@ class PencilArray(Field, NDArrayOperatorsMixin):
     ) -> Any:
         return numpy_api.apply_function(func, args, kwargs)
 
-    # Comparisons of records are not ufuncs, and ``block**2`` is faster than ``np.power(block, 2)``.
-
-    def __eq__(self, other: object) -> Any:
-        return _on_blocks(operator.eq, self, other)
-
-    def __ne__(self, other: object) -> Any:
-        return _on_blocks(operator.ne, self, other)
-
-    def __pow__(self, other: object) -> Any:
-        return _on_blocks(operator.pow, self, other)
-
-    __hash__ = None  # type: ignore[assignment]
-
     from_distarray = classmethod(verbs.from_distarray)
     __distarray__ = verbs.export
 
@@ -182,9 +168,3 @@ class PencilArray(Field, NDArrayOperatorsMixin):
     start_halo_exchange = verbs.start_halo_exchange
     accumulate_halo = verbs.accumulate_halo
     fill_boundary = verbs.fill_boundary
-
-
-def _on_blocks(operation: Callable[..., Any], u: PencilArray, other: object) -> Any:
-    if getattr(other, "__array_ufunc__", operation) is None:  # `other` does not take part in ufuncs
-        return NotImplemented
-    return numpy_api.elementwise(operation, (u, other), {})

@@ -1,0 +1,189 @@
+"""Operators of fields: ``u + v``, ``2 * u``, ``u += v``, ``-u``, ``u < v``.
+
+Where both operands have the same frame, or one is a number, they go straight to the blocks. Other
+operands are checked: see `numpy_api.elementwise`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, Protocol, Self, TypeVar, cast
+
+import numpy as np
+
+from pencils.array.base import Field, checks
+from pencils.array.direct import LEAST, NUMBERS, Direct, wrap
+from pencils.array.numpy_api import elementwise
+
+F = TypeVar("F", bound=Field)
+Operation = Callable[[Any, Any], Any]
+
+_MISSING = object()
+_divmod: Any = np.divmod
+_matmul: Any = np.matmul
+
+
+class Binary(Protocol):
+    """A method that takes another operand and returns a field: what type checkers see of it."""
+
+    def __get__(self, u: F, kind: type[F]) -> Callable[[Any], F]: ...
+
+
+class Unary(Protocol):
+    """A method without other operands."""
+
+    def __get__(self, u: F, kind: type[F]) -> Callable[[], F]: ...
+
+
+def _takes_no_part(other: object) -> bool:
+    """Whether an operand takes no part in ufuncs: then Python asks it for the result."""
+    return getattr(other, "__array_ufunc__", _MISSING) is None
+
+
+def _forward(operation: Operation, ufunc: Any, checked: Operation | None = None) -> Binary:
+    """Make the method for ``u + v``; `checked` takes the operands that are to be checked."""
+    on_blocks, elsewhere = Direct(ufunc, operation), checked or ufunc
+
+    def method(self: Any, other: Any) -> Any:
+        frame, kind = self._frame.bare, type(other)
+        if kind is type(self) and other._frame.bare is frame:
+            operand = other._local
+        elif kind in NUMBERS:
+            operand = other
+        else:
+            return NotImplemented if _takes_no_part(other) else elsewhere(self, other)
+        block = self._local
+        if block.nbytes < LEAST:
+            return wrap(self, frame, operation(block, operand))
+        return on_blocks.binary(self, block, operand)
+
+    return cast("Binary", method)
+
+
+def _reflected(operation: Operation, ufunc: Any) -> Binary:
+    """Make the method for ``2 + u``."""
+    on_blocks = Direct(ufunc, operation)
+
+    def method(self: Any, other: Any) -> Any:
+        if type(other) in NUMBERS:
+            return on_blocks.binary(self, other, self._local)
+        return NotImplemented if _takes_no_part(other) else ufunc(other, self)
+
+    return cast("Binary", method)
+
+
+def _in_place(operation: Operation, ufunc: Any) -> Binary:
+    """Make the method for ``u += v``."""
+
+    def method(self: Any, other: Any) -> Any:
+        kind = type(other)
+        if kind is type(self) and other._frame.bare is self._frame.bare:
+            operation(self._local, other._local)
+        elif kind in NUMBERS:
+            operation(self._local, other)
+        else:
+            return ufunc(self, other, out=(self,))
+        if checks.on:
+            self.mark_written()
+        return self
+
+    return cast("Binary", method)
+
+
+def _unary(ufunc: Any) -> Unary:
+    """Make the method for ``-u``."""
+    on_blocks = Direct(ufunc)
+
+    def method(self: Any) -> Any:
+        return on_blocks.unary(self)
+
+    return cast("Unary", method)
+
+
+def _on_elements(operation: Operation) -> Operation:
+    """Apply an operation to blocks where it is more than its ufunc."""
+    return lambda u, other: elementwise(operation, (u, other), {})
+
+
+class Operators(Field):
+    """What Python's operators do with fields: elementwise, and without communication."""
+
+    __slots__ = ()
+
+    __add__ = _forward(operator.add, np.add)
+    __sub__ = _forward(operator.sub, np.subtract)
+    __mul__ = _forward(operator.mul, np.multiply)
+    __truediv__ = _forward(operator.truediv, np.true_divide)
+    __floordiv__ = _forward(operator.floordiv, np.floor_divide)
+    __mod__ = _forward(operator.mod, np.remainder)
+    __and__ = _forward(operator.and_, np.bitwise_and)
+    __or__ = _forward(operator.or_, np.bitwise_or)
+    __xor__ = _forward(operator.xor, np.bitwise_xor)
+    __lshift__ = _forward(operator.lshift, np.left_shift)
+    __rshift__ = _forward(operator.rshift, np.right_shift)
+    __lt__ = _forward(operator.lt, np.less)
+    __le__ = _forward(operator.le, np.less_equal)
+    __gt__ = _forward(operator.gt, np.greater)
+    __ge__ = _forward(operator.ge, np.greater_equal)
+    # Comparisons of records are not ufuncs.
+    __eq__ = _forward(operator.eq, np.equal, _on_elements(operator.eq))  # type: ignore[assignment]
+    __ne__ = _forward(operator.ne, np.not_equal, _on_elements(operator.ne))  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]
+
+    __radd__ = _reflected(operator.add, np.add)
+    __rsub__ = _reflected(operator.sub, np.subtract)
+    __rmul__ = _reflected(operator.mul, np.multiply)
+    __rtruediv__ = _reflected(operator.truediv, np.true_divide)
+    __rfloordiv__ = _reflected(operator.floordiv, np.floor_divide)
+    __rmod__ = _reflected(operator.mod, np.remainder)
+    __rpow__ = _reflected(operator.pow, np.power)
+    __rand__ = _reflected(operator.and_, np.bitwise_and)
+    __ror__ = _reflected(operator.or_, np.bitwise_or)
+    __rxor__ = _reflected(operator.xor, np.bitwise_xor)
+    __rlshift__ = _reflected(operator.lshift, np.left_shift)
+    __rrshift__ = _reflected(operator.rshift, np.right_shift)
+
+    __iadd__ = _in_place(operator.iadd, np.add)
+    __isub__ = _in_place(operator.isub, np.subtract)
+    __imul__ = _in_place(operator.imul, np.multiply)
+    __itruediv__ = _in_place(operator.itruediv, np.true_divide)
+    __ifloordiv__ = _in_place(operator.ifloordiv, np.floor_divide)
+    __imod__ = _in_place(operator.imod, np.remainder)
+    __ipow__ = _in_place(operator.ipow, np.power)
+    __iand__ = _in_place(operator.iand, np.bitwise_and)
+    __ior__ = _in_place(operator.ior, np.bitwise_or)
+    __ixor__ = _in_place(operator.ixor, np.bitwise_xor)
+    __ilshift__ = _in_place(operator.ilshift, np.left_shift)
+    __irshift__ = _in_place(operator.irshift, np.right_shift)
+
+    __neg__ = _unary(np.negative)
+    __pos__ = _unary(np.positive)
+    __abs__ = _unary(np.absolute)
+    __invert__ = _unary(np.invert)
+
+    # ``block**2`` is faster than ``np.power(block, 2)``.
+    _power = _forward(operator.pow, np.power, _on_elements(operator.pow))
+    _squared = _unary(np.square)
+
+    def __pow__(self, other: Any) -> Self:
+        if type(other) in {int, float} and other == 2 and self.dtype.kind in "fc":  # noqa: PLR2004
+            return self._squared()
+        return self._power(other)
+
+    def __divmod__(self, other: Any) -> Any:
+        return NotImplemented if _takes_no_part(other) else _divmod(self, other)
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return NotImplemented if _takes_no_part(other) else _divmod(other, self)
+
+    # Without meaning for fields: the ufunc raises.
+
+    def __matmul__(self, other: Any) -> Any:
+        return NotImplemented if _takes_no_part(other) else _matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return NotImplemented if _takes_no_part(other) else _matmul(other, self)
+
+    def __imatmul__(self, other: Any) -> Self:
+        return cast("Self", _matmul(self, other, out=(self,)))
