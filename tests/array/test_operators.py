@@ -1,0 +1,253 @@
+"""Operators that go straight to the blocks: as NumPy, in memory of the pool, nothing held."""
+
+import operator
+import warnings
+
+import numpy as np
+import pytest
+from fields import assert_holds, draw, in_memory_order, spread
+
+import pencils
+from pencils.comm import pool
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4])
+
+LARGE = (48, 40, 44)  # blocks are in the pool even on four ranks
+BINARY = [
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"),
+    *("lt", "le", "gt", "ge", "eq", "ne", "and_", "or_", "xor", "lshift", "rshift"),
+]
+IN_PLACE = ["iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor"]
+DTYPES = ["?", "i2", "i8", "u1", "f4", "f8", "c8", ">f8", "f2"]
+NUMBERS = [True, 2, 3, 0.5, 2.0, 1j, np.float32(2), np.int8(3), np.float64(-1), np.bool_(1)]
+KINDS = [{}, {"order": (2, 0, 1)}, {"decomp": (1, 2)}]
+
+
+def outcome(function, *operands):
+    """Return what a function gives: the values, or the type of the error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return function(*operands), None
+        except (TypeError, OverflowError, ValueError) as error:
+            return None, type(error)
+
+
+def assert_alike(result, expected):
+    """Check a result of `outcome` for fields against the one for global arrays."""
+    (found, error), (values, expected_error) = result, expected
+    assert error == expected_error
+    if values is not None:
+        np.testing.assert_array_equal(found.local, values[found.local_slices])
+        assert found.dtype == values.dtype
+        assert in_memory_order(found)
+
+
+@pytest.fixture(params=KINDS, ids=["C", "permuted", "pencils"])
+def grid(request, comm):
+    return pencils.Pencil(LARGE, comm, **request.param)
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_large_fields_and_numbers(grid, name):
+    function = getattr(operator, name)
+    for left in DTYPES:
+        a = draw(LARGE, left)
+        u = spread(grid, a, halo=1 if left == "f4" else 0)
+        for right in (left, "f8", "i2"):
+            b = draw(LARGE, right, 1)
+            assert_alike(outcome(function, u, spread(grid, b)), outcome(function, a, b))
+    a = draw(LARGE, "f4")
+    u, k, i = spread(grid, a), spread(grid, a.astype("i4")), a.astype("i4")
+    for number in NUMBERS:
+        for field, values in ((u, a), (k, i)):
+            assert_alike(outcome(function, field, number), outcome(function, values, number))
+            assert_alike(outcome(function, number, field), outcome(function, number, values))
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_in_place(grid, name):
+    function = getattr(operator, name)
+    for left in ("f8", "i4", "c8", "?"):
+        for other in (draw(LARGE, left, 1), draw(LARGE, "i8", 2), 2, 2.5):
+            values = draw(LARGE, left)
+            field = same = spread(grid, values, halo=1)
+            operand = spread(grid, other) if isinstance(other, np.ndarray) else other
+            (found, error), (expected, expected_error) = (
+                outcome(function, field, operand),
+                outcome(function, values, other),
+            )
+            assert error == expected_error
+            if error is not ValueError:  # negative powers are found half way
+                np.testing.assert_array_equal(same.local, values[same.local_slices])
+            if error is None:
+                assert found is same
+                assert found.dtype == expected.dtype
+
+
+def test_unary(grid):
+    for dtype in DTYPES:
+        a = draw(LARGE, dtype)
+        u = spread(grid, a)
+        for function in (operator.neg, operator.pos, abs, operator.invert, np.sin, np.sqrt):
+            assert_alike(outcome(function, u), outcome(function, a))
+
+
+def test_components_broadcast(grid):
+    a, b = draw((3, *LARGE)), draw(LARGE, seed=1)
+    u, v = spread(grid, a), spread(grid, b)
+    assert_holds(u * v, a * b)
+    assert_holds(v - u, b - a)
+    assert_holds(u[...].shape and u + u, a + a)
+    u *= v
+    assert_holds(u, a * b)
+    with pytest.raises(ValueError, match="broadcast"):
+        v += u
+    with pytest.raises(ValueError, match="broadcast"):
+        u + spread(grid, draw((2, *LARGE)))
+
+
+def test_singletons(grid):
+    a = draw((1, 40, 44))
+    u, v = spread(grid, a, dims=(1, 2)), spread(grid, a, dims=(1, 2))
+    whole = spread(grid, draw(LARGE))
+    assert_holds(u + v, a + a)
+    assert (u + v).singletons == {0}
+    assert_holds(u * whole, a * draw(LARGE))
+    assert_holds(whole * u, a * draw(LARGE))
+    u += v
+    assert_holds(u, a + a)
+    with pytest.raises(ValueError, match="replicated along dimensions"):
+        u += whole
+
+
+def test_out(grid):
+    a, b = draw(LARGE), draw(LARGE, seed=1)
+    u, v, out = spread(grid, a), spread(grid, b), pencils.zeros(grid, halo=2)
+    assert np.multiply(u, v, out=out) is out
+    assert_holds(out, a * b)
+    assert np.add(2, v, out=out) is out
+    assert_holds(out, 2 + b)
+    assert np.negative(u, out=out) is out
+    assert_holds(out, -a)
+    with pytest.raises(TypeError, match="out= must be a PencilArray"):
+        np.add(u, v, out=np.empty(LARGE))
+    with pytest.raises(TypeError, match="Cannot cast"):
+        np.add(u, 1j, out=out)
+
+
+def test_values_that_change_while_they_are_read(comm):
+    pencil = pencils.Pencil(LARGE, comm)
+    u = pencils.ones(pencil, halo=1)
+    u.padded[...] = np.arange(u.padded.size).reshape(u.padded.shape)
+    expected = u.local + u.shift((1, 0, 0)).local
+    u += u.shift((1, 0, 0))
+    np.testing.assert_array_equal(u.local, expected)
+    expected = u.shift((0, -1, 0)).local.copy()
+    u[...] = u.shift((0, -1, 0))
+    np.testing.assert_array_equal(u.local, expected)
+
+
+class Guest:
+    """An operand that takes no part in ufuncs."""
+
+    __array_ufunc__ = None
+
+    def __radd__(self, other):
+        return "mine"
+
+    __rmul__ = __rpow__ = __req__ = __rmatmul__ = __rdivmod__ = __radd__
+    __gt__ = __eq__ = __radd__
+    __hash__ = None
+
+
+def test_operands_that_take_no_part(grid):
+    u = pencils.ones(grid)
+    assert u + Guest() == u * Guest() == u ** Guest() == u @ Guest() == "mine"
+    assert (u < Guest()) == (u == Guest()) == divmod(u, Guest()) == "mine"
+    with pytest.raises(TypeError, match="no global meaning"):
+        u @ u
+    with pytest.raises(TypeError):
+        u + object()
+
+
+@pytest.mark.skipif(pool._kernels is None, reason="there are no compiled kernels")
+def test_a_step_holds_its_fields_and_its_temporaries_only(grid):
+    u = pencils.ones(grid, halo=1)
+    v = pencils.ones(grid)
+    pencils.memory().empty()
+
+    def step(u):
+        u[...] = u + 0.1 * (u.shift((1, 0, 0)) + u.shift((-1, 0, 0)) - 2 * u)
+        return np.sqrt(u * u) - v
+
+    for _ in range(2):
+        step(u)
+    first = pencils.memory()
+    for _ in range(10):
+        step(u)
+    last = pencils.memory()
+    assert last.live == first.live
+    assert last.pooled == first.pooled
+    assert last.made == first.made
+    assert last.reused == first.reused + 10 * 8
+    assert first.pooled <= 3 * v.local.nbytes * 9 / 8
+
+
+@pytest.mark.skipif(pool._kernels is None, reason="there are no compiled kernels")
+def test_results_that_live_share_no_memory(grid):
+    u = pencils.ones(grid)
+    results = [u * number for number in range(30)]
+    for number, result in enumerate(results):
+        assert (result.local == number).all()
+    kept = results[7].local[2:]
+    del results
+    for _ in range(5):
+        u = u + 1
+    assert (kept == 7).all()
+
+
+def test_shifts_are_kept_and_follow_the_field(comm):
+    pencil = pencils.Pencil((6, 5), comm, periodic=True)
+    u = pencils.zeros(pencil, halo=1)
+    shifted = u.shift((1, 0))
+    assert u.shift((1, 0)) is shifted
+    assert u.shift((np.int64(1), 0)) is shifted
+    v = pencils.ones(pencil, halo=1)
+    assert v.shift((1, 0)).local.base is not shifted.local.base
+    u.padded[...] = 3
+    assert (shifted.local == 3).all()
+    with pytest.raises(ValueError, match="leaves the halo"):
+        u.shift((2, 0))
+    with pytest.raises(TypeError):
+        u.shift(("a", 0))
+
+
+def test_whole_assignments(grid):
+    a, b = draw(LARGE), draw(LARGE, seed=1)
+    for halo in (0, 1):
+        u = spread(grid, a, halo=halo)
+        for key in (np.s_[...], np.s_[:], np.s_[:, :], np.s_[:, :, :], np.s_[:, ..., :]):
+            u[key] = spread(grid, b, halo=1 - halo)
+            assert_holds(u, b)
+            u[key] = 2.5
+            assert_holds(u, np.full(LARGE, 2.5))
+            u[key] = spread(grid, a)
+            u[key] += 1.0
+            assert_holds(u, a + 1)
+    whole = pencils.zeros(grid, dtype=int)
+    whole[...] = 2.9
+    assert_holds(whole, np.full(LARGE, 2))
+    whole[...] = spread(grid, a)
+    assert_holds(whole, a.astype(int))
+    with pytest.raises(TypeError):
+        u[...] = 1j
+    wall = spread(grid, draw((1, 40, 44)), dims=(1, 2))
+    u[...] = wall
+    assert_holds(u, np.broadcast_to(draw((1, 40, 44)), LARGE))
+    with pytest.raises(ValueError, match="replicated"):
+        wall[...] = u
+    u.local.flags.writeable = False
+    for value in (u + 1, 2.0):
+        with pytest.raises(ValueError, match="read-only"):
+            u[...] = value
