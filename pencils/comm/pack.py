@@ -98,13 +98,14 @@ class PackPlan:
         return part.view(self.dtype).reshape(self.shapes[number])
 
 
-def copy(target: Array, source: Array) -> None:
+def copy(target: Array, source: Array, whole: int = 0) -> None:
     """Copy `source` into `target`: arrays of one shape and item size, of any strides.
 
     They must neither overlap nor hold Python objects, which is not checked. Raises ValueError if
-    shapes or item sizes differ, or `target` is read-only.
+    shapes or item sizes differ, or `target` is read-only. `whole`: bytes of which those of `target`
+    are a part that is copied now; many of them do not stay in the cache until they are used.
     """
-    _chosen.copy(target, source)
+    _chosen.copy(target, source, whole)
 
 
 def prepare_copies(pairs: Pairs) -> Callable[[], None]:

@@ -31,7 +31,7 @@ FAR, CROWDED = 4096, 1024  # strides from which, or at multiples of which, it do
 MOVES = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
 
 
-def copy(target: Array, source: Array) -> None:
+def copy(target: Array, source: Array, whole: int = 0) -> None:  # noqa: ARG001
     """Copy `source` into `target`: see `pencils.comm.pack.copy`."""
     check(target, source)
     if target.nbytes <= SMALL:

@@ -54,7 +54,7 @@ class _Carrier(ABC):
         """Send a slab, or wait until there is room to begin."""
 
     @abstractmethod
-    def recv(self, peer: int, slab: Array) -> None:
+    def recv(self, peer: int, slab: Array, whole: int) -> None:
         """Receive the next slab that `peer` sends; it may be complete only after `finish`."""
 
     @abstractmethod
@@ -68,8 +68,8 @@ class _Messages(_Carrier):
     def __init__(self, comm: MPI.Intracomm, room: Room | None) -> None:
         self._comm = comm
         self._room = room
-        # Requests, the slab, and the memory that they use.
-        self._pending: deque[tuple[list[MPI.Request], Array, Array]] = deque()
+        # Requests, the slab, the memory that they use, and bytes of the array of the slab.
+        self._pending: deque[tuple[list[MPI.Request], Array, Array, int]] = deque()
 
     def send(self, peer: int, slab: Array) -> None:
         """Pack if needed, and start the message."""
@@ -77,14 +77,14 @@ class _Messages(_Carrier):
         if packed is not slab:
             copy_now(packed, slab)
         requests = [self._comm.Isend(part, peer, TAG) for part in byte_chunks(packed)]
-        self._pending.append((requests, packed, packed))
+        self._pending.append((requests, packed, packed, 0))
         self._complete_until(WINDOW)
 
-    def recv(self, peer: int, slab: Array) -> None:
+    def recv(self, peer: int, slab: Array, whole: int) -> None:
         """Start to receive, and unpack an older slab if there are many."""
         received = self._contiguous(slab)
         requests = [self._comm.Irecv(part, peer, TAG) for part in byte_chunks(received)]
-        self._pending.append((requests, slab, received))
+        self._pending.append((requests, slab, received, whole))
         self._complete_until(WINDOW)
 
     def finish(self) -> None:
@@ -93,10 +93,10 @@ class _Messages(_Carrier):
 
     def _complete_until(self, pending: int) -> None:
         while len(self._pending) > pending:
-            requests, slab, received = self._pending.popleft()
+            requests, slab, received, whole = self._pending.popleft()
             MPI.Request.Waitall(requests)
             if received is not slab:
-                copy_now(slab, received)
+                copy_now(slab, received, whole)
 
     def _contiguous(self, slab: Array) -> Array:
         """Return the slab itself if it is contiguous, else memory of its shape."""
@@ -129,11 +129,11 @@ class _Lane(_Carrier):
         self._tell(peer, number)
         self._unread.append(peer)
 
-    def recv(self, peer: int, slab: Array) -> None:
+    def recv(self, peer: int, slab: Array, whole: int) -> None:
         """Wait for the slab and unpack it."""
         self._hear(peer)
         number, slot = self._next(slab)
-        copy_now(slab, slot)
+        copy_now(slab, slot, whole)
         self._tell(peer, number)
 
     def finish(self) -> None:
@@ -182,9 +182,12 @@ class SlabStream:
         """Send a slab to `peer`."""
         self._carrier(peer).send(peer, slab)
 
-    def recv(self, peer: int, slab: Array) -> None:
-        """Receive the next slab from `peer`, which is complete after `finish`."""
-        self._carrier(peer).recv(peer, slab)
+    def recv(self, peer: int, slab: Array, whole: int = 0) -> None:
+        """Receive the next slab from `peer`, which is complete after `finish`.
+
+        `whole`: bytes of all slabs of the array, see `pencils.comm.pack.copy`.
+        """
+        self._carrier(peer).recv(peer, slab, whole)
 
     def finish(self) -> None:
         """Wait until all slabs have been sent, or received."""
@@ -257,12 +260,15 @@ def bcast_array(comm: MPI.Intracomm, array: Array, root: int) -> None:
         comm.Bcast(part, root)
 
 
-def copy_now(target: Array, source: Array) -> None:
-    """Copy without allocating memory: a rank that cannot would leave others waiting."""
+def copy_now(target: Array, source: Array, whole: int = 0) -> None:
+    """Copy without allocating memory: a rank that cannot would leave others waiting.
+
+    `whole` is as in `pencils.comm.pack.copy`.
+    """
     if pack.compiled() is None:
         np.copyto(target, source)
     else:
-        pack.copy(target, source)
+        pack.copy(target, source, whole)
 
 
 def _view(memory: Bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

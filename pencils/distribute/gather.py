@@ -10,9 +10,10 @@ import numpy as np
 from pencils.array.allocation import Array, as_singletons
 from pencils.array.operands import check_type, signature, topology_among
 from pencils.array.pencil_array import PencilArray
+from pencils.comm import pool
 from pencils.comm.agree import agreed
 from pencils.comm.stream import SlabStream, bcast_array, copy_now
-from pencils.distribute.slabs import Slabs, in_turn
+from pencils.distribute.slabs import Slabs, after, in_turn
 from pencils.errors import ArgumentError
 from pencils.layout import Layout, Selection
 from pencils.layout import gather as gather_messages
@@ -67,7 +68,7 @@ def gather(
         selection = Selection.from_key(key, u.shape)
         axes = _gathered_axes(u, dims, whole=key is Ellipsis)
         if receiver is None or receiver == comm.rank:
-            found = np.empty(tuple(map(len, selection.ranges)), u.dtype)
+            found = pool.empty(tuple(map(len, selection.ranges)), u.dtype)
             view = _view(found, selection, axes, u)
             result = view if view.flags.c_contiguous else np.empty(view.shape, view.dtype)
         collect = _collector(u, selection.rising(), receiver or 0, found)
@@ -127,11 +128,11 @@ def _collector(
     def receive() -> None:
         assert found is not None
         stream = SlabStream(topology, root, room, through_slots=slabs.through_slots)
-        for sender, box in in_turn(slabs.labelled(sender) for sender in senders):
+        for sender, box in in_turn(slabs.labelled(sender) for sender in after(root, senders)):
             if sender == root:
-                copy_now(found[box.slices()], mine[box.slices(here.start)])
+                copy_now(found[box.slices()], mine[box.slices(here.start)], found.nbytes)
             else:
-                stream.recv(sender, found[box.slices()])
+                stream.recv(sender, found[box.slices()], found.nbytes)
         stream.finish()
 
     return receive if rank == root else send

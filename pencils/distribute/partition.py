@@ -12,7 +12,7 @@ from pencils.array.operands import check_type, plain_array, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.stream import SlabStream, copy_now
-from pencils.distribute.slabs import Slabs, in_turn
+from pencils.distribute.slabs import Slabs, after, in_turn
 from pencils.errors import ArgumentError
 from pencils.layout import Box, scatter
 from pencils.layout.integers import as_dims, as_rank
@@ -277,7 +277,7 @@ def _receiver(u: PencilArray, slabs: Slabs, root: int) -> Callable[[], None]:
     def receive() -> None:
         stream = SlabStream(topology, root, room, through_slots=slabs.through_slots)
         for box in slabs.of(topology.rank):
-            stream.recv(root, u.local[box.slices(here.start)])
+            stream.recv(root, u.local[box.slices(here.start)], u.local.nbytes)
         stream.finish()
 
     return receive
@@ -292,7 +292,7 @@ def _sender(
     """
     topology, here = u.pencil.topology, u.global_box
     root, array = topology.rank, _array_of(source)
-    ranks = [message.dest for message in scatter(slabs.layout, root)]
+    ranks = after(root, [message.dest for message in scatter(slabs.layout, root)])
     boxes = [slabs.box(rank) for rank in ranks if rank != root]
     faults: list[Exception] = []
     if array is None:
@@ -308,7 +308,7 @@ def _sender(
         stream = SlabStream(topology, root, room, through_slots=slabs.through_slots)
         for rank, box, block in blocks:
             if rank == root:
-                copy_now(u.local[box.slices(here.start)], block)
+                copy_now(u.local[box.slices(here.start)], block, u.local.nbytes)
             else:
                 stream.send(rank, block)
         stream.finish()

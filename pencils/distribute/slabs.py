@@ -150,3 +150,8 @@ def in_turn(sequences: Iterable[Iterable[T]]) -> Iterator[T]:
             yield item
             queue.append(items)
             break
+
+
+def after(root: int, ranks: Sequence[int]) -> list[int]:
+    """Sort ranks so that root, if it is among them, is the last one."""
+    return sorted(ranks, key=lambda rank: (rank <= root, rank))

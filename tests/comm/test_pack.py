@@ -108,11 +108,26 @@ def test_any_block_to_any_block_and_nothing_beside_it(name, stream_from, pair):
     before, after = expected(target, source)
     set_stream(stream_from)
     with pack.using(name):
-        pack.copy(target.array, source.array)
-        assert np.array_equal(target.raw, after)
-        target.raw[:] = before
+        for whole in (0, 2**62):
+            pack.copy(target.array, source.array, whole)
+            assert np.array_equal(target.raw, after)
+            target.raw[:] = before
         pack.prepare_copies([(target.array, source.array)])()
         assert np.array_equal(target.raw, after)
+
+
+@implementations
+def test_a_part_of_a_large_target_is_written_past_the_cache(name):
+    """The number of bytes of the whole decides on the way, not on what is copied."""
+    source = np.random.default_rng(0).random((7, 11, 40))
+    set_stream(10**6)
+    with pack.using(name):
+        for whole in (0, 1, 10**6, 2**62):
+            target = np.zeros((7, 11, 57))
+            pack.copy(target[..., 3:43], source, whole)
+            assert np.array_equal(target[..., 3:43], source)
+            assert not target[..., :3].any()
+            assert not target[..., 43:].any()
 
 
 @modes
@@ -219,6 +234,17 @@ def test_what_does_not_fit_raises(name):
             with pytest.raises(ValueError, match=r"shape|read-only"):
                 pack.prepare_copies([(whole, whole.copy()), (target, source)])
     assert not whole.any()
+
+
+@pytest.mark.skipif(pack._kernels is None, reason="there are no compiled kernels")
+def test_wrong_arguments_of_the_compiled_copy():
+    pair = np.zeros(3), np.ones(3)
+    for wrong in ((), pair[:1], (*pair, 1, 1), (*pair, "many"), (*pair, None)):
+        with pytest.raises(TypeError):
+            pack._kernels.copy(*wrong)
+    with pytest.raises(OverflowError):
+        pack._kernels.copy(*pair, 2**70)
+    assert not pair[0].any()
 
 
 @implementations

@@ -140,8 +140,12 @@ KERNEL void copy_runs(const Block *block, int stream)
         if (stream)
             stream_run(here.target, here.source, block->run,
                        block->run >= AHEAD ? here.source + NEAR : ahead.source);
-        else
+        else {
+            if (block->run < AHEAD)
+                for (ptrdiff_t at = 0; at < block->run; at += LINE)
+                    PREFETCH(ahead.source + at);
             memcpy(here.target, here.source, block->run);
+        }
         if (more)
             more = walk_step(&ahead, block->axes, block->naxes);
     } while (walk_step(&here, block->axes, block->naxes));

@@ -65,9 +65,11 @@ static void prepare(Block *block, const Py_buffer *views, Axis *axes)
     block_prepare(block, to->buf, from->buf, to->itemsize, to->ndim, axes);
 }
 
-static void execute(Copier *copier, const Block *blocks, Py_ssize_t count, Py_ssize_t bytes)
+/* Copy `bytes`, to a target of `whole` bytes that decide whether they are written past the cache. */
+static void execute(Copier *copier, const Block *blocks, Py_ssize_t count, Py_ssize_t bytes,
+                    Py_ssize_t whole)
 {
-    int stream = bytes >= stream_from;
+    int stream = whole >= stream_from;
     PyThreadState *state = bytes >= WORTH_UNLOCKING ? PyEval_SaveThread() : NULL;
     for (Py_ssize_t i = 0; i < count; i++)
         copier(&blocks[i], stream);
@@ -82,14 +84,18 @@ static PyObject *copy(PyObject *Py_UNUSED(module), PyObject *const *arguments, P
     Py_buffer views[2];
     Axis axes[MOST_AXES];
     Block block;
-    if (count != 2) {
-        PyErr_SetString(PyExc_TypeError, "copy takes a target and a source");
+    Py_ssize_t whole = 0;
+    if (count != 2 && count != 3) {
+        PyErr_SetString(PyExc_TypeError, "copy takes a target, a source and a number of bytes");
         return NULL;
     }
+    if (count == 3 && (whole = PyLong_AsSsize_t(arguments[2])) == -1 && PyErr_Occurred())
+        return NULL;
     if (open_views(views, arguments[0], arguments[1]) < 0)
         return NULL;
     prepare(&block, views, axes);
-    execute(current, &block, 1, block_bytes(&block));
+    Py_ssize_t bytes = block_bytes(&block);
+    execute(current, &block, 1, bytes, whole > bytes ? whole : bytes);
     PyBuffer_Release(&views[0]);
     PyBuffer_Release(&views[1]);
     Py_RETURN_NONE;
@@ -175,7 +181,7 @@ static PyObject *copies_call(PyObject *object, PyObject *arguments, PyObject *ke
     }
     /* For other processes that share memory: see `prepare_ordered_copies`. */
     ORDER_MEMORY();
-    execute(self->copier, self->blocks, self->count, self->bytes);
+    execute(self->copier, self->blocks, self->count, self->bytes, self->bytes);
     ORDER_MEMORY();
     Py_RETURN_NONE;
 }
@@ -272,7 +278,8 @@ static PyObject *stream(PyObject *Py_UNUSED(module), PyObject *bytes)
 
 static PyMethodDef functions[] = {
     {"copy", (PyCFunction)(void (*)(void))copy, METH_FASTCALL,
-     "copy(target, source): copy all elements; the arrays must not overlap."},
+     "copy(target, source, whole=0): copy all elements; the arrays must not overlap. The target is "
+     "part of so many bytes."},
     {"available", available, METH_NOARGS, "Names of what this processor can run, best first."},
     {"use", use, METH_O, "use(name): copy and sum up by these instructions from now on."},
     {"stream_from", stream, METH_O,
