@@ -43,8 +43,8 @@ class HaloExchange(Plan[PreparedHalo]):
     without own points get no ghosts. Boundary points, beyond the ends of dimensions that are not
     periodic, stay as they are: see `PencilArray.fill_boundary`.
 
-    Ranks of the same node read fields in shared memory (``shared=True``) directly. Of other fields,
-    large contiguous faces are sent by messages, and the rest is packed.
+    Ranks of the same node read large fields in shared memory (``shared=True``) directly. Of other
+    fields, large contiguous faces are sent by messages, and the rest is packed.
 
     Parameters
     ----------
@@ -69,7 +69,8 @@ class HaloExchange(Plan[PreparedHalo]):
     Attributes
     ----------
     method, route : str
-        The method and route in use.
+        The method and route in use. Method "pull" is the one that "auto" uses for small fields if
+        all ranks share a node: they pack faces into shared memory, agree on the call, and copy.
 
     Raises
     ------

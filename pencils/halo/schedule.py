@@ -26,7 +26,7 @@ from pencils.comm import memory
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO, Exchange
 from pencils.comm.machine import time_in_turn
-from pencils.comm.methods.pull import Pull
+from pencils.comm.methods.pull import MOST_STAGED, Pull
 from pencils.comm.pack import (
     MessageBlock,
     MessageSpec,
@@ -180,7 +180,9 @@ class HaloSchedule:
         self._corners = options.corners
         self.exchanges: list[Exchange] = []
         self.pull = None
-        if not adjoint and options.method == AUTO and options.route != "sweeps":
+        usual = options.method == AUTO and options.route != "sweeps"
+        # An estimate that is the same on all ranks, before they tell each other what is exact.
+        if usual and not adjoint and sum(map(ghost_bytes, specs)) <= 2 * MOST_STAGED:
             (phase,) = message_phases(specs[0].layout, None, corners=options.corners)
             self.pull = Pull.find(topology, self._message_specs(phase))
         far = message_phases(specs[0].layout, options.route, corners=options.corners)
@@ -333,6 +335,16 @@ def message_phases(layout: Layout, route: str | None, *, corners: bool) -> list[
     if route is None:
         return layout_halo.direct(decomposed) or [()]
     return ROUTES[route](decomposed, local) or [()]
+
+
+def ghost_bytes(spec: HaloSpec) -> int:
+    """Bytes of the ghosts of the first rank that may be points of others."""
+    layout, shape = spec.layout, spec.layout.box(0).shape
+    whole = [
+        n + (sum(width) if parts > 1 else 0)
+        for n, width, parts in zip(shape, spec.halo, layout.process_shape, strict=True)
+    ]
+    return (prod(whole) - prod(shape)) * spec.dtype.itemsize * prod(spec.components)
 
 
 def is_run(shape: Sequence[int], whole: Sequence[int]) -> bool:
