@@ -123,10 +123,18 @@ def as_distri(distri: object, size: int) -> Ints:
 def as_indices(name: str, value: object, stop: int, *, copy: bool = True) -> Ints:
     """Return indices in ``[0, stop)``; without `copy`, an array of the right type is not copied."""
     index = int_array(name, value)
-    if index.size and not 0 <= index.min() <= index.max() < stop:
+    if index.size and not _all_below(index, stop):
         wrong = index[(index < 0) | (index >= stop)][0]
         raise IndexError(f"{name}: index {wrong} is not in [0, {stop})")
     return index.astype(np.int64) if copy else np.require(index, np.int64, "A")
+
+
+def _all_below(index: NDArray[Any], stop: int) -> bool:
+    """Whether all indices are in ``[0, stop)``; negative ones are large if read without sign."""
+    if index.dtype.kind == "i" and index.dtype.isnative:
+        index = index.view(f"u{index.itemsize}")
+        stop = min(stop, 2 ** (8 * index.itemsize - 1))
+    return bool(index.max() < stop)
 
 
 def as_coords(

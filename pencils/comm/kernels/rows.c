@@ -6,7 +6,8 @@
 
 enum {
     AHEAD = 48,   /* items to fetch before they are needed */
-    BATCH = 32 /* points whose addresses are found before the first is read (measured) */
+    BATCH = 32,   /* points whose addresses are found before the first is read (measured) */
+    SOME = 512    /* points that are found along one dimension after the other: in the cache */
 };
 
 #define INLINE static inline ALWAYS_INLINE
@@ -28,6 +29,8 @@ INLINE void move_some(const Moves *m, const int64_t *to, const int64_t *from, pt
     for (ptrdiff_t i = 0; i < m->count; i++) {
         if (from && i < near)
             PREFETCH(place(source, from, i + AHEAD, m->source_step));
+        if (to && i < near)
+            PREFETCH(place(target, to, i + AHEAD, m->target_step));
         memcpy(place(target, to, i, m->target_step), place(source, from, i, m->source_step), item);
     }
 }
@@ -70,35 +73,35 @@ INLINE ptrdiff_t part_of(const Along *along, int64_t index)
     return cuts - along->cuts;
 }
 
-/* Find points; `ndim` is a constant, or that of the points. */
-INLINE void locate_some(const Points *points, int ndim, int64_t *owners, int64_t *offsets)
+/* Find some points along one dimension, after those before it. */
+static void locate_along(const Along *along, const int64_t *index, ptrdiff_t count,
+                         int64_t *owners, int64_t *offsets)
 {
-    for (ptrdiff_t i = 0; i < points->count; i++) {
-        int64_t owner = points->first, offset = 0;
-        for (int dim = 0; dim < ndim; dim++) {
-            const Along *along = &points->along[dim];
-            int64_t index = points->coords[dim][i];
-            if (along->parts == 1) {
-                offset = offset * along->cuts[1] + index;
-                continue;
-            }
-            ptrdiff_t part = part_of(along, index);
-            const int64_t *cut = &along->cuts[part];
-            owner += part * along->step;
-            offset = offset * (cut[1] - cut[0]) + (index - cut[0]);
-        }
-        owners[i] = owner;
-        offsets[i] = offset;
+    if (along->parts == 1) {
+        int64_t extent = along->cuts[1];
+        for (ptrdiff_t i = 0; i < count; i++)
+            offsets[i] = offsets[i] * extent + index[i];
+        return;
+    }
+    for (ptrdiff_t i = 0; i < count; i++) {
+        ptrdiff_t part = part_of(along, index[i]);
+        const int64_t *cut = &along->cuts[part];
+        owners[i] += part * along->step;
+        offsets[i] = offsets[i] * (cut[1] - cut[0]) + (index[i] - cut[0]);
     }
 }
 
 void points_locate(const Points *points, int64_t *owners, int64_t *offsets)
 {
-    switch (points->ndim) {
-    case 1: locate_some(points, 1, owners, offsets); break;
-    case 2: locate_some(points, 2, owners, offsets); break;
-    case 3: locate_some(points, 3, owners, offsets); break;
-    default: locate_some(points, points->ndim, owners, offsets);
+    for (ptrdiff_t start = 0; start < points->count; start += SOME) {
+        ptrdiff_t count = least(points->count - start, SOME);
+        for (ptrdiff_t i = start; i < start + count; i++) {
+            owners[i] = points->first;
+            offsets[i] = 0;
+        }
+        for (int dim = 0; dim < points->ndim; dim++)
+            locate_along(&points->along[dim], points->coords[dim] + start, count, owners + start,
+                         offsets + start);
     }
 }
 
