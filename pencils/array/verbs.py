@@ -218,9 +218,9 @@ def take(u: PencilArray, coords: Sequence[Any], out: Any = None) -> Array:
     >>> u.take(([3, 0], [1, 5]))
     array([31,  5])
     """
-    from pencils.indexer import one_shot
+    from pencils.indexer.one_shot import take_once
 
-    return one_shot.take(u, coords, out)
+    return take_once(u, coords, out)
 
 
 def put(
@@ -248,9 +248,9 @@ def put(
     >>> u.local
     array([3., 0., 6., 0.])
     """
-    from pencils.indexer import one_shot
+    from pencils.indexer.one_shot import put_once
 
-    one_shot.put(u, coords, values, reduce)
+    put_once(u, coords, values, reduce)
 
 
 # The Distributed Array Protocol: see `pencils.dap`.

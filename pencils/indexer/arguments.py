@@ -158,6 +158,8 @@ def as_coords(
 
 def broadcast(name: str, along: Sequence[Array]) -> tuple[tuple[int, ...], list[Array]]:
     """Broadcast arrays to each other; return their common shape, and each of them flat."""
+    if all(array.shape == along[0].shape for array in along):  # nothing to do
+        return along[0].shape, [array.reshape(-1) for array in along]
     try:
         points = np.broadcast_arrays(*along)
     except ValueError as error:
@@ -212,6 +214,8 @@ def as_results(out: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Arr
 def as_values(name: str, value: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return values broadcast to a shape, converted to an element type, contiguous."""
     array = plain_array(value)
+    if array.dtype == dtype and array.shape == shape and array.flags.c_contiguous:
+        return array
     whole = not isinstance(value, np.ndarray | np.generic) and _holds_integers(array, dtype)
     if array.size and not whole and not np.can_cast(array.dtype, dtype, "same_kind"):
         raise TypeError(
@@ -314,6 +318,8 @@ def as_slots(name: str, value: object, size: int) -> list[Any]:
 
 def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
     """Whether a value has a length and entries; a string is one value."""
+    if type(value) in (list, tuple):
+        return True
     return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
 
 

@@ -18,12 +18,13 @@ from pencils.array.allocation import Array, memory_axes
 from pencils.array.base import checks
 from pencils.array.operands import check_writeable
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import agreed
+from pencils.comm.agree import Row, agreed
 from pencils.comm.memory import array_at, fence
 from pencils.comm.pack import compiled
 from pencils.comm.reduce import ReduceOp
 from pencils.comm.rows import Ints, Points, fetch, locate, mover, sort_to
 from pencils.comm.shared_memory import synchronize
+from pencils.comm.topology import Attribute
 from pencils.indexer.arguments import as_coords, as_reduce, as_results, as_values
 from pencils.indexer.points import PointIndexer, check_components
 from pencils.indexer.requests import Block, points_on
@@ -32,7 +33,7 @@ from pencils.indexer.staging import Chunk, Form, stagings
 _STRIDES = 2  # words of a slot that tells where a block is, before its strides: window and offset
 
 
-def take(u: PencilArray, coords: Sequence[Any], out: Any = None) -> Array:
+def take_once(u: PencilArray, coords: Sequence[Any], out: Any = None) -> Array:
     """Read points of a field; see `PointIndexer.take`. *Collective*."""
     call = _Take(u, coords, out)
     if call.run():
@@ -41,7 +42,9 @@ def take(u: PencilArray, coords: Sequence[Any], out: Any = None) -> Array:
         return plan.take(u, out)
 
 
-def put(u: PencilArray, coords: Sequence[Any], values: Any, reduce: ReduceOp | None = None) -> None:
+def put_once(
+    u: PencilArray, coords: Sequence[Any], values: Any, reduce: ReduceOp | None = None
+) -> None:
     """Write to points of a field; see `PointIndexer.put`. *Collective*."""
     if not _Put(u, coords, values, reduce).run():
         with _Plan(u.pencil, coords, dims=_dims(u)) as plan:
@@ -58,6 +61,45 @@ class _Plan(PointIndexer):
         return agreed(self._topology.comm, f"PencilArray.{call}")
 
 
+class _Kind:
+    """What calls on fields of one pencil, type and shape have in common."""
+
+    def __init__(self, u: PencilArray) -> None:
+        self.form = Form(u.pencil.layout.size, u.dtype, prod(u.components))
+        self._rows: dict[str, Row] = {}
+        self._points: Points | None = None
+
+    def row(self, name: str, u: PencilArray) -> Row:
+        """Return the agreement of that name, prepared."""
+        found = self._rows.get(name)
+        if found is None:
+            values = {"pencil": u.pencil, "dims": u.singletons, "components": u.components}
+            found = self._rows[name] = Row(u.pencil.topology.comm, name, u.dtype, **values)
+        return found
+
+    def points(self, u: PencilArray, coords: list[Ints]) -> Points:
+        """Describe points, of which the nearest replicas are read."""
+        layout = u.extent.layout
+        if self._points is None:
+            self._points = points_on(layout, coords, layout.parts(u.pencil.rank))
+        return self._points._replace(coords=tuple(coords[dim] for dim in layout.order))
+
+
+# Of each communicator: the kinds of fields, of which the oldest one is dropped if there are many.
+_kinds = Attribute(dict[object, _Kind])
+_MOST_KINDS = 64
+
+
+def _kind_of(u: PencilArray) -> _Kind:
+    kinds, key = _kinds(u.pencil.topology), (u.pencil, u.singletons, u.dtype, u.components)
+    found = kinds.get(key)
+    if found is None:
+        if len(kinds) >= _MOST_KINDS:
+            del kinds[next(iter(kinds))]
+        found = kinds[key] = _Kind(u)
+    return found
+
+
 class _Call(ABC):
     """A call of ranks that are all on one node."""
 
@@ -68,22 +110,20 @@ class _Call(ABC):
         self._coords = coords
         self._topology = u.pencil.topology
         self._staging = stagings(self._topology)
-        self._form = Form(u.pencil.layout.size, u.dtype, prod(u.components))
+        self._kind = _kind_of(u)
+        self._form = self._kind.form
 
     def run(self) -> bool:
         """Agree, and complete the call; False if ranks cannot do so together. *Collective*."""
-        u, staging = self._u, self._staging
-        while staging.usable:
-            with agreed(self._topology.comm, self.name) as agree:
-                agree(pencil=u.pencil, dims=u.singletons, dtype=u.dtype, components=u.components)
-                check_components(u)
+        while self._staging.usable:
+            with self._kind.row(self.name, self._u).block() as agree:
                 agree.defer(up=not self.prepare(agree))
                 fence()
             fence()
             if self.complete(agree):
-                staging.turn()
+                self._staging.turn()
                 return True
-            if not staging.grow(self._topology):
+            if not self._staging.grow(self._topology):
                 break
         return False
 
@@ -96,10 +136,11 @@ class _Call(ABC):
         """Serve the requests, unless one of them is missing. *Collective*."""
 
     def find(self) -> tuple[tuple[int, ...], Points]:
-        """Check the coordinates; return their shape, and the points."""
-        layout = self._u.extent.layout
-        shape, along = as_coords(self._coords, layout.shape, copy=False)
-        return shape, points_on(layout, along, layout.parts(self._topology.rank))
+        """Check the coordinates; return the shape of the values, and the points."""
+        u = self._u
+        check_components(u)
+        shape, along = as_coords(self._coords, u.extent.shape, copy=False)
+        return u.components + shape, self._kind.points(u, along)
 
     def begin(self, points: Points) -> list[Chunk] | None:
         """Begin the request; None if there is no memory for it yet."""
@@ -107,11 +148,12 @@ class _Call(ABC):
 
     def write(self, chunk: Chunk, points: Points, order: Ints) -> None:
         """Write the numbers of the points of a chunk, and to `order` how they were sorted."""
-        room = self._staging.scratch[:2, : len(order)]
-        owners, offsets = locate(points.part(chunk.points), room)
-        chunk.bounds[0] = 0
-        sort_to(owners, chunk.bounds[1:], order)
-        mover(chunk.numbers, None, offsets, order)()
+        some = points.part(chunk.points)
+        owners, numbers = locate(some, self._staging.scratch[:2, : chunk.size])
+        bounds = chunk.bounds
+        bounds[0] = 0
+        sort_to(owners, bounds[1:], order)
+        mover(chunk.numbers, None, numbers, order)()
 
     def serve(self, home: int, move: Callable[[Array, Ints, Array], None]) -> None:
         """Move the values of all requests to the owner `home`, in the order of ranks and points.
@@ -119,13 +161,14 @@ class _Call(ABC):
         `move` gets a column of the block, positions there, and the values. *Collective* if
         exchanges are under way, which are completed first.
         """
-        self._topology.complete()
+        if self._topology.under_way:
+            self._topology.complete()
         block = Block(self._u, self._u.pencil.order)
         for rank in range(self._form.ranks):
             for chunk in self._staging.request(rank, self._form):
                 mine = chunk.of_rank(home)
-                numbers = chunk.numbers[mine]
-                if len(numbers):
+                if mine is not None:
+                    numbers = chunk.numbers[mine]
                     at = block.positions(numbers, self._staging.scratch[:2, : len(numbers)])
                     for column, values in zip(block.columns, chunk.values, strict=True):
                         move(column, at, values[mine])
@@ -143,7 +186,7 @@ class _Take(_Call):
         """Check the arguments; tell where the own block is, or request the points."""
         u, staging = self._u, self._staging
         shape, self._points = self.find()
-        self.found = as_results(self._out, (*u.components, *shape), u.dtype)
+        self.found = as_results(self._out, shape, u.dtype)
         # What is under way may change the block until this rank completes it.
         direct = self._shared and staging.ready and not self._topology.under_way
         agree.flag(up=not direct)
@@ -223,7 +266,7 @@ class _Put(_Call):
         self._op = op = as_reduce(self._reduce)
         agree(reduce=op)
         shape, points = self.find()
-        given = as_values("values", self._values, (*u.components, *shape), u.dtype)
+        given = as_values("values", self._values, shape, u.dtype)
         check_writeable(u)
         if op is not None:
             op.result(u.dtype)  # if there is any
@@ -234,7 +277,7 @@ class _Put(_Call):
         agree.flag(up=self._staging.is_large(self._form, points.number))
         chunks = self.begin(points)
         for chunk in chunks or ():
-            order = self._staging.scratch[2, : len(chunk.numbers)]
+            order = self._staging.scratch[2, : chunk.size]
             self.write(chunk, points, order)
             for column, room in zip(columns, chunk.values, strict=True):
                 mover(room, None, column[chunk.points], order)()

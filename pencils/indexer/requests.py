@@ -233,8 +233,8 @@ class Block:
     def _column(self, points: Array) -> Array:
         """View all memory between the first and the last point of a component."""
         shape, strides = self.layout
-        if 0 in shape:
-            return np.empty(0, points.dtype)
+        if 0 in shape or points.flags.c_contiguous:
+            return points.reshape(-1)
         extent = sum((n - 1) * abs(step) for n, step in zip(shape, strides, strict=True))
         first: Any = tuple(slice(None, None, -1 if step < 0 else 1) for step in strides)
         return restrided(points[first], (extent // self._unit + 1,), (self._unit,))

@@ -12,7 +12,6 @@ read larger ones ends with a barrier.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,19 +27,6 @@ WORD = 8  # bytes
 LINE, SLOT, MOST = 8, 2048, 2**23
 
 
-class Chunk(NamedTuple):
-    """Some points of a request, sorted by owner."""
-
-    points: slice  # in the order of the call
-    bounds: Ints  # where those of each owner begin, and where the last ones end
-    numbers: Ints  # of the points, among those of the owner
-    values: Array  # a row for each component
-
-    def of_rank(self, rank: int) -> slice:
-        """Which points belong to an owner."""
-        return slice(*self.bounds[rank : rank + 2].tolist())
-
-
 class Form(NamedTuple):
     """What all ranks know of the requests of a call."""
 
@@ -48,16 +34,15 @@ class Form(NamedTuple):
     dtype: np.dtype[Any]
     columns: int  # values of each point
 
-    def chunks(self, words: Ints, points: int) -> Iterator[Chunk]:
+    def chunks(self, words: Ints, points: int) -> list[Chunk]:
         """View the chunks of a request for so many points."""
-        for start in range(0, points, CHUNK):
-            count = min(points - start, CHUNK)
-            first = start // CHUNK * self._words(CHUNK)
-            bounds = words[first : first + self.ranks + 1]
-            numbers = words[first + self.ranks + 1 :][:count]
-            offset = WORD * (first + self._ahead(count))
-            values = array_at(words, (self.columns, count), self.dtype, offset)
-            yield Chunk(slice(start, start + count), bounds, numbers, values)
+        if points <= CHUNK:
+            return [Chunk(self, words, 0, points)] if points else []
+        step = self._words(CHUNK)
+        return [
+            Chunk(self, words[number * step :], start, min(points - start, CHUNK))
+            for number, start in enumerate(range(0, points, CHUNK))
+        ]
 
     def words(self, points: int) -> int:
         """Words of a request for so many points."""
@@ -66,10 +51,42 @@ class Form(NamedTuple):
 
     def _words(self, points: int) -> int:
         nbytes = points * self.columns * self.dtype.itemsize
-        return self._ahead(points) + _lines(-(-nbytes // WORD))
+        return _lines(self.ranks + 1 + points) + _lines(-(-nbytes // WORD))
 
-    def _ahead(self, points: int) -> int:
-        return _lines(self.ranks + 1 + points)
+
+class Chunk(NamedTuple):
+    """Some points of a request, sorted by owner."""
+
+    form: Form
+    words: Ints  # its own, and perhaps more
+    start: int  # number of the first point in the call
+    size: int
+
+    @property
+    def points(self) -> slice:
+        """Numbers of the points in the call."""
+        return slice(self.start, self.start + self.size)
+
+    @property
+    def bounds(self) -> Ints:
+        """Where the points of each owner begin, and where those of the last one end."""
+        return self.words[: self.form.ranks + 1]
+
+    @property
+    def numbers(self) -> Ints:
+        """Numbers of the points among those of their owner."""
+        return self.words[self.form.ranks + 1 :][: self.size]
+
+    @property
+    def values(self) -> Array:
+        """The values, a row for each component."""
+        offset = WORD * _lines(self.form.ranks + 1 + self.size)
+        return array_at(self.words, (self.form.columns, self.size), self.form.dtype, offset)
+
+    def of_rank(self, rank: int) -> slice | None:
+        """Which points belong to an owner; None if there are none."""
+        start, stop = self.words[rank : rank + 2].tolist()
+        return slice(start, stop) if start < stop else None
 
 
 class Staging:
@@ -103,13 +120,13 @@ class Staging:
         if words is None:
             return None
         self.slot(rank)[0] = points
-        return list(form.chunks(words, points))
+        return form.chunks(words, points)
 
     def is_large(self, form: Form, points: int) -> bool:
         """Whether a request does not fit into a slot."""
         return form.words(points) > SLOT - LINE
 
-    def request(self, rank: int, form: Form) -> Iterator[Chunk]:
+    def request(self, rank: int, form: Form) -> list[Chunk]:
         """View the request of a rank."""
         points = int(self.slot(rank)[0])
         words = self._place(rank, form.words(points))
