@@ -11,7 +11,7 @@ from pencils.comm.canonical import encoded
 from pencils.comm.topology import Topology, congruent, topology_of
 from pencils.errors import ArgumentError, NotLocalError
 from pencils.layout import Box, Extent, Layout, build_layout
-from pencils.layout.build import SplitSpec
+from pencils.layout.build import SplitSpec, change_layout
 from pencils.layout.integers import as_dims, as_ints, as_rank
 
 if TYPE_CHECKING:
@@ -134,25 +134,17 @@ class Pencil:
         (0, 2)
         """
         with agreed(self._topology.comm, "Pencil.with_") as agree:
-            mine = self._layout
-            points = mine.shape if shape is None else as_ints("shape", shape)
-            dims = mine.decomp if decomp is None else decomp
-            moved = shape is not None or decomp is not None or grid is not None
-            if grid is None and len(as_ints("decomp", dims)) == len(mine.decomp):
-                grid = mine.grid.shape
-            if splits is None:
-                splits = mine.split_rules if moved else mine.split_specs
-            layout = build_layout(
-                points,
-                self.size,
-                decomp=dims,
+            layout = change_layout(
+                self._layout,
+                shape=shape,
+                decomp=decomp,
                 grid=grid,
-                periodic=mine.periodic if periodic is None else periodic,
-                order=mine.order if order is None else order,
+                periodic=periodic,
+                order=order,
                 splits=splits,
             )
             agree(**layout.signature)
-        return self._sibling(layout)
+        return self.sibling(layout)
 
     def staggered(self, axis: Sequence[int] | int) -> Pencil:
         """Return the pencil of the faces between the points along one axis or several.
@@ -189,10 +181,10 @@ class Pencil:
             dims = as_dims("axis", axis, self.ndim)
             layout = self._layout.staggered(dims)
             agree(axis=sorted(dims), **layout.signature)
-        return self._sibling(layout)
+        return self.sibling(layout)
 
-    def _sibling(self, layout: Layout) -> Pencil:
-        """Make a pencil of another layout on the same communicator."""
+    def sibling(self, layout: Layout) -> Pencil:
+        """Make a pencil of a layout on which all ranks agree, on this communicator; local."""
         pencil = object.__new__(Pencil)
         pencil._set(self._comm, self._topology, layout)
         return pencil

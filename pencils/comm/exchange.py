@@ -59,7 +59,7 @@ from pencils.comm.methods.method import (
     pack_plans,
 )
 from pencils.comm.methods.shared import is_near
-from pencils.comm.mpi import Uncopied
+from pencils.comm.mpi import MPI, Uncopied
 from pencils.comm.pack import MessageSpec, Pairs, Unpacker, no_op, prepare_copies
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
@@ -196,6 +196,18 @@ class PreparedExchange:
             prepared.run(no_op)
         if saved is not None:
             saved()
+
+    def run_open(self) -> MPI.Intracomm | None:
+        """Run, but return the ranks that may still read sources of this one, if any. *Collective*.
+
+        The caller meets them before a source, or the target of the same exchange, is written.
+        """
+        if self._under_way:
+            self.exchange.topology.complete()
+        if self._kept or self._others:
+            self.move()
+            return None
+        return self._first.run_open(self._own)
 
     def start(self, result: T, after: Callable[[], None] = no_op) -> Handle[T]:
         """Start; no array may be used before ``wait`` of the returned handle. *Collective*.

@@ -2,7 +2,8 @@
 
 Imports transpositions (`pencils.transposition`), fields, the base of plans and what is below; the
 only folder that imports SciPy's transforms and mpi4py-fft. Begin with `plan`: `options` checks its
-arguments, `stages` chooses pencils, and `execute` runs transposes and serial `kernels` in turn.
+arguments, `stages` chooses pencils, `directions` runs transposes and serial transforms in turn, and
+`execute` the latter by `kernels`.
 """
 
 from pencils.fft.plan import PencilFFT

@@ -14,14 +14,8 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.distribute.localgrid import LocalGrid, localgrid
 from pencils.errors import ArgumentError
-from pencils.fft.execute import (
-    AUTO,
-    PreparedSteps,
-    check_backend,
-    choose_backend,
-    find_work,
-    make_directions,
-)
+from pencils.fft.directions import PreparedSteps, make_directions, work_memory
+from pencils.fft.execute import AUTO, check_backend, choose_backend
 from pencils.fft.options import NORMS, PI, Axes, Choice, as_wanted
 from pencils.fft.stages import Space, plan_route
 from pencils.pencil import Pencil
@@ -132,11 +126,9 @@ class PencilFFT(Plan[PreparedSteps]):
         backends = [choose_backend(serial, wanted) for serial in serials]
         self._libraries = [b for serial, b in zip(serials, backends, strict=True) if serial.lines]
         ends = self._physical, self._spectral
-        self._forward, self._backward = make_directions(wanted, serials, ends, backends)
-        sizes = list(map(max, self._forward.sizes, self._backward.sizes))
-        self._works = find_work(pencil, sizes)
-        self._forward.use(self._works)
-        self._backward.use(self._works)
+        self._forward, self._backward, self._works = make_directions(
+            wanted, serials, ends, backends
+        )
         super().__init__(topology, check=wanted.check)
 
     @property
@@ -263,8 +255,9 @@ class PencilFFT(Plan[PreparedSteps]):
             return prepared, target
 
         prepared, target = self._prepare(call, bind)
-        for _, run in prepared:
-            run()
+        memory = work_memory(self.input_pencil.topology)
+        memory.enter(self._topology, met=self._check)
+        memory.read = direction.run(prepared)
         if checks.on:
             target.mark_written()
         return target

@@ -18,6 +18,7 @@ from pencils.array.allocation import memory_axes
 from pencils.array.operands import FieldSpec
 from pencils.fft.kernels import Job
 from pencils.fft.options import AxisTransform, Wanted
+from pencils.layout.build import change_layout
 from pencils.pencil import Pencil
 
 # Bytes: transforms along several axes are done at once if a core has cache for what they need.
@@ -166,11 +167,11 @@ class SerialTransform(NamedTuple):
 
 
 def plan_route(wanted: Wanted) -> list[SerialTransform]:
-    """List the serial transforms between transposes, in forward order. *Collective*."""
+    """List the serial transforms between transposes, in forward order; local."""
     pencil = wanted.pencil
     if wanted.points != pencil.shape:
         splits = _splits(pencil, wanted.points, pencil.process_shape, whole=())
-        pencil = pencil.with_(shape=wanted.points, splits=splits)
+        pencil = _changed(pencil, shape=wanted.points, splits=splits)
     lines = {line.axis: line for line in wanted.lines}
     stages = plan_stages(
         wanted.waves,
@@ -221,7 +222,7 @@ def _serial_transform(start: Space, lines: Sequence[AxisTransform]) -> SerialTra
     shape = tuple(waves.get(dim, n) for dim, n in enumerate(before.shape))
     if shape != before.shape:
         splits = _splits(before, shape, before.process_shape, waves)
-        after = before.with_(shape=shape, splits=splits)
+        after = _changed(before, shape=shape, splits=splits)
     halved = any(line.transform == "r2c" for line in lines)
     dtype = np.result_type(start.dtype, "F") if halved else start.dtype
     return SerialTransform(start, Space(after, dtype, start.components), tuple(lines))
@@ -232,12 +233,18 @@ def _laid(here: Pencil, stage: Stage) -> Pencil:
     rest = [dim for dim in here.order if dim not in stage.axes]
     parts = dict(zip(stage.decomp, stage.grid, strict=True))
     process_shape = [parts.get(dim, 1) for dim in range(here.ndim)]
-    return here.with_(
+    return _changed(
+        here,
         decomp=stage.decomp,
         grid=stage.grid,
         order=(*rest, *reversed(stage.axes)),
         splits=_splits(here, here.shape, process_shape, stage.axes),
     )
+
+
+def _changed(pencil: Pencil, **changes: Any) -> Pencil:
+    """As ``pencil.with_``, without communication: all ranks change the same pencil alike."""
+    return pencil.sibling(change_layout(pencil.layout, **changes))
 
 
 def _splits(

@@ -72,6 +72,41 @@ def build_layout(
     )
 
 
+def change_layout(
+    layout: Layout,
+    *,
+    shape: Sequence[int] | int | None = None,
+    decomp: Sequence[int] | int | None = None,
+    grid: Sequence[int] | int | None = None,
+    periodic: bool | Sequence[bool] | None = None,
+    order: Sequence[int] | None = None,
+    splits: SplitSpec | Sequence[SplitSpec] | None = None,
+) -> Layout:
+    """Build a layout that differs in the given arguments, as `pencils.Pencil.with_`.
+
+    Examples
+    --------
+    >>> change_layout(build_layout((8, 8, 8), 2), decomp=2).decomp
+    (2,)
+    """
+    points = layout.shape if shape is None else as_ints("shape", shape)
+    dims = layout.decomp if decomp is None else decomp
+    moved = shape is not None or decomp is not None or grid is not None
+    if grid is None and len(as_ints("decomp", dims)) == len(layout.decomp):
+        grid = layout.grid.shape
+    if splits is None:
+        splits = layout.split_rules if moved else layout.split_specs
+    return build_layout(
+        points,
+        layout.size,
+        decomp=dims,
+        grid=grid,
+        periodic=layout.periodic if periodic is None else periodic,
+        order=layout.order if order is None else order,
+        splits=splits,
+    )
+
+
 def _read_shape(shape: object) -> tuple[int, ...]:
     extents = as_ints("shape", shape)
     if not extents or min(extents) < 0:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from numpy.typing import NDArray
 
+from pencils.comm.mpi import MPI
 from pencils.comm.pack import MessageBlock, MessageSpec, PackPlan, Unpacker
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
@@ -94,6 +95,14 @@ class PreparedMethod(ABC):
         complete = self.start()
         own()
         complete()
+
+    def run_open(self, own: Callable[[], None]) -> MPI.Intracomm | None:
+        """Run, but return the ranks that may still read sources of this one, if any. *Collective*.
+
+        The caller meets them before a source is written.
+        """
+        self.run(own)
+        return None
 
 
 class Method(ABC):

@@ -69,6 +69,13 @@ class _PreparedShared(PreparedMethod):
 
     def run(self, own: Callable[[], None]) -> None:
         """Send messages; pack and publish addresses, barrier, copy from peers, barrier."""
+        comm = self.run_open(own)
+        if comm is not None:
+            comm.Barrier()
+
+    def run_open(self, own: Callable[[], None]) -> MPI.Intracomm | None:
+        """Run, but without the last barrier if peers read the sources in place."""
+        readers = None
         receive = None if self._far is None else self._far.start()
         table = self._group.take_table(self._number)
         if table is None:
@@ -77,9 +84,10 @@ class _PreparedShared(PreparedMethod):
             own()
             self._publish(table)
             synchronize(self._group.comm)
-            self._finish(table)
+            readers = self._finish(table)
         if receive is not None:
             receive()
+        return readers
 
     def start(self) -> Callable[[], None]:
         """Send messages, pack and publish addresses; completing waits for the peers."""
@@ -101,7 +109,9 @@ class _PreparedShared(PreparedMethod):
     def _wait(self, request: MPI.Request, table: AddressTable) -> None:
         request.Wait()
         fence()
-        self._finish(table)
+        readers = self._finish(table)
+        if readers is not None:
+            readers.Barrier()
 
     def _prepared_fallback(self) -> PreparedMethod:
         return self._method.fallback.prepare(*self._arrays, aliased=self._aliased)
@@ -149,14 +159,21 @@ class _PreparedShared(PreparedMethod):
             else:
                 yield STAGED, staging[0], staging[1] + base, *strides
 
-    def _finish(self, table: AddressTable) -> None:
-        """Copy from the peers, after all of them have written their rows."""
+    def _finish(self, table: AddressTable) -> MPI.Intracomm | None:
+        """Copy from the peers, after all of them have written their rows.
+
+        Returns the ranks to meet before sources are written, unless this was done: memory of peers
+        is not read after it.
+        """
         known = table.rows.tobytes() == self._seen and table.window == self._window
         unpack = self._unpack if known else self._prepare_unpacking(table)
         unpack()
         fence()
-        self._group.comm.Barrier()  # all have read; memory of peers is not read after it
+        staged = table.staging is not None  # the same on all ranks
+        if staged:  # the next exchange may use the same block
+            self._group.comm.Barrier()
         self._group.give_table(table)
+        return None if staged else self._group.comm
 
     def _prepare_unpacking(self, table: AddressTable) -> Callable[[], None]:
         """Find the blocks in the memory of the peers, after a change of the table."""

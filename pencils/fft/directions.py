@@ -1,0 +1,250 @@
+"""Run a transform: serial transforms and transposes in turn, with work memory in between.
+
+1. `make_directions` lists the steps of both directions, and finds work memory: all plans of a
+   communicator use the same in turn.
+2. `Direction.bind` prepares the steps for the fields of one call; those between two fields in work
+   memory are prepared once.
+3. `Direction.run` runs them. Transposes read the work memory of other ranks in place. No barrier
+   follows one: before a rank writes there again it has met the others at the beginning of the next
+   call, or by a barrier that was started when it had read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import accumulate
+from math import prod
+from typing import TypeAlias
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from pencils.array.allocation import Array, allocate_bytes, arrange
+from pencils.array.pencil_array import PencilArray
+from pencils.comm.agree import agreed
+from pencils.comm.memory import round_up
+from pencils.comm.mpi import MPI
+from pencils.comm.pack import no_op
+from pencils.comm.shared_memory import Buffers
+from pencils.comm.topology import Attribute, Topology
+from pencils.fft.execute import AUTO, KERNELS, BlockTransform
+from pencils.fft.options import Wanted
+from pencils.fft.stages import SerialTransform, Space, job_of
+from pencils.pencil import Pencil
+from pencils.transposition.plan import Transposition
+
+Step: TypeAlias = Transposition | BlockTransform
+# For each step what allocates its memory, and what runs it and returns the ranks that may still
+# read the field before the step.
+PreparedStep: TypeAlias = tuple[Callable[[], object], Callable[[], MPI.Intracomm | None]]
+PreparedSteps: TypeAlias = list[PreparedStep]
+SLOTS = 2  # fields between steps lie in one of these by turns
+
+
+class WorkMemory:
+    """Memory for fields between steps, which is released with the last plan of a communicator.
+
+    Only one plan of a communicator runs at a time, so all plans use the same memory.
+    """
+
+    def __init__(self) -> None:
+        self._slots: WeakValueDictionary[int, Array] = WeakValueDictionary()
+        self.read = False  # whether other ranks may still read that of this rank
+
+    def short(self, sizes: Sequence[int]) -> list[bool]:
+        """Whether each slot has fewer bytes than wanted; local."""
+        return [self._slot(slot).nbytes < nbytes for slot, nbytes in enumerate(sizes)]
+
+    def find(self, pencil: Pencil, sizes: Sequence[int], new: Sequence[bool]) -> list[Array]:
+        """Return the slots; those that are `new` are allocated first. *Collective* if any is."""
+        works = [self._slot(slot) for slot in range(SLOTS)]
+        if any(new):
+            wanted = [size if up else 0 for size, up in zip(sizes, new, strict=True)]
+            starts = list(accumulate(map(round_up, wanted), initial=0))
+            whole = allocate_bytes(pencil, starts[-1], shared=True)
+            for slot, up in enumerate(new):
+                if up:
+                    start = starts[slot]
+                    works[slot] = self._slots[slot] = whole[start : start + sizes[slot]]
+        return works
+
+    def enter(self, topology: Topology, *, met: bool) -> None:
+        """Have other ranks done with reading; `met`: all have met since. *Collective*."""
+        if self.read and not met:
+            topology.comm.Barrier()
+        self.read = True
+
+    def clear(self) -> None:
+        """Forget the memory; the arrays live on in plans."""
+        self._slots.clear()
+
+    def _slot(self, slot: int) -> Array:
+        return self._slots.get(slot, np.empty(0, np.uint8))
+
+
+work_memory = Attribute(WorkMemory)
+
+
+class Direction:
+    """The steps from fields of the space `start` to fields of another one."""
+
+    def __init__(self, start: Space, buffers: Buffers) -> None:
+        self._spaces = [start]  # before the first step, and after each
+        self._steps: list[Step | None] = []  # None copies
+        self._in_place: list[bool] = []
+        self.buffers = buffers  # of all transposes
+        self._slots: list[int] = []  # after each step; -1 is the field of the user
+        self._fields: list[PencilArray | None] = []
+        self._fixed: dict[int, PreparedStep] = {}  # steps between two fields in work memory
+
+    def add_transpose(self, space: Space) -> None:
+        """Add a transpose, unless the values are in `space`. *Collective*."""
+        here = self._spaces[-1]
+        if here != space:
+            move = Transposition.for_spec(
+                here.pencil, space.pencil, space.spec, AUTO, buffers=self.buffers
+            )
+            self.add(move, space, in_place=False)
+
+    def add(self, step: Step | None, space: Space, *, in_place: bool) -> None:
+        """Add a step that leads to `space`, in the same memory if `in_place`."""
+        self._steps.append(step)
+        self._in_place.append(in_place)
+        self._spaces.append(space)
+
+    def finish(self) -> None:
+        """Make the kernels, and number the work memory after each step; local."""
+        if not self._steps:
+            self.add(None, self._spaces[0], in_place=True)
+        for step in self._steps:
+            if isinstance(step, BlockTransform):
+                step.prepare()
+        if any(isinstance(step, Transposition) for step in self._steps[-2:-1]):
+            self._in_place[-1] = False  # so that the transpose needs no other preparation
+        self._slots = [-1]
+        for in_place in reversed(self._in_place[1:]):
+            after = self._slots[0]
+            self._slots.insert(0, after if in_place else int(after == 0))
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of work memory that this rank needs."""
+        sizes = [0] * SLOTS
+        for space, slot in zip(self._spaces[1:], self._slots, strict=True):
+            if slot >= 0:
+                sizes[slot] = max(sizes[slot], space.dtype.itemsize * prod(space.shape))
+        return sizes
+
+    @property
+    def kept(self) -> int:
+        """Bytes that the serial transforms keep between calls."""
+        return sum(step.nbytes for step in self._steps if isinstance(step, BlockTransform))
+
+    def use(self, works: Sequence[Array]) -> None:
+        """Make the fields between the steps in work memory."""
+        self._fields = [
+            None
+            if slot < 0
+            else PencilArray.from_block(
+                space.pencil, arrange(works[slot], space.pencil, space.dtype, space.shape)
+            )
+            for space, slot in zip(self._spaces[1:], self._slots, strict=True)
+        ]
+
+    def bind(self, u: PencilArray, out: PencilArray) -> PreparedSteps:
+        """Prepare all steps from `u`, which is kept unless `out` shares its memory; local."""
+        prepared: PreparedSteps = []
+        here = u
+        for number, field in enumerate(self._fields):
+            there = out if field is None else field
+            bound = self._fixed.get(number)
+            if bound is None:
+                bound = self._bind_step(number, here, there)
+                if here is not u and here is not out and there is not out:
+                    self._fixed[number] = bound
+            prepared.append(bound)
+            here = there
+        return prepared
+
+    def _bind_step(self, number: int, here: PencilArray, there: PencilArray) -> PreparedStep:
+        step = self._steps[number]
+        if isinstance(step, Transposition):
+            exchange, _ = step.prepared([here], [there])
+            return exchange.reserve, exchange.run_open
+        if isinstance(step, BlockTransform):
+            return step.bind(here.local, there.local)
+        return no_op, no_op if here is there else partial(np.copyto, there.local, here.local)
+
+    def run(self, prepared: PreparedSteps) -> bool:
+        """Run all steps; whether other ranks may still read the work memory. *Collective*."""
+        read = False
+        waiting: list[tuple[int, MPI.Request]] = []  # for readers of a slot that is written later
+        before = -1
+        for number, ((_, run), slot) in enumerate(zip(prepared, self._slots, strict=True)):
+            for readers in [each for each in waiting if each[0] == slot]:
+                waiting.remove(readers)
+                readers[1].Wait()
+            comm = run()
+            if comm is not None:
+                if before < 0:
+                    comm.Barrier()  # the field belongs to the user
+                elif before in self._slots[number:]:
+                    waiting.append((before, comm.Ibarrier()))
+                else:
+                    read = True
+            before = slot
+        return read
+
+    def free(self) -> None:
+        """Release memory and MPI objects."""
+        for step in self._steps:
+            if isinstance(step, Transposition):
+                step.free()
+        self._steps = []
+        self._fields = []
+        self._fixed.clear()
+
+
+def make_directions(
+    wanted: Wanted,
+    serials: Sequence[SerialTransform],
+    ends: tuple[Space, Space],
+    backends: Sequence[str],
+) -> tuple[Direction, Direction, list[Array]]:
+    """Make the steps of both directions, and find their work memory. *Collective*.
+
+    `serials` with their `backends` are in forward order; `ends` are physical and spectral space.
+    """
+    scales = [line.scales(wanted.normalize) for line in wanted.lines]
+    buffers = Buffers()
+    directions = []
+    for forward in (True, False):
+        # The last serial transform multiplies by all factors.
+        factor = prod(scale[not forward] for scale in scales)
+        in_order = list(zip(serials, backends, strict=True))[:: 1 if forward else -1]
+        last = [serial for serial, _ in in_order if serial.lines][-1:]
+        direction = Direction(ends[not forward], buffers)
+        for serial, backend in in_order:
+            job = job_of(serial, wanted, forward=forward, factor=factor if [serial] == last else 1)
+            start, end = (serial.start, serial.end) if forward else (serial.end, serial.start)
+            direction.add_transpose(start)
+            if serial.lines:
+                step = BlockTransform(job, start.pencil.order, KERNELS[backend])
+                direction.add(step, end, in_place=start == end)
+        direction.add_transpose(ends[forward])
+        directions.append(direction)
+    there, back = directions
+    topology = wanted.pencil.topology
+    memory = work_memory(topology)
+    with agreed(topology.comm, "PencilFFT") as agree:  # may lack memory on one rank only
+        for direction in directions:
+            direction.finish()
+        sizes = list(map(max, there.sizes, back.sizes))
+        one, other = memory.short(sizes)
+        agree.flag(up=one)
+        agree.defer(up=other)
+    works = memory.find(wanted.pencil, sizes, (agree.flagged, agree.deferred))
+    for direction in directions:
+        direction.use(works)
+    return there, back, works
