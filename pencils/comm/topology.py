@@ -10,9 +10,11 @@ is of the machine.
 
 from __future__ import annotations
 
+import os
 from collections import deque
-from functools import partial
+from functools import partial, reduce
 from itertools import count
+from operator import or_
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakSet, WeakValueDictionary
 
@@ -21,7 +23,7 @@ import numpy as np
 from pencils.comm.mpi import MPI
 from pencils.comm.shared_memory import SharedPool
 from pencils.errors import ArgumentError
-from pencils.process import PerProcess, values
+from pencils.process import PerProcess, is_simulated, values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -83,6 +85,7 @@ class Topology:
         self.under_way = _queue(self.comm)
         self.numbers = count()  # equal on all ranks, which draw them in the same order
         self._nodes: int | None = None
+        self._crowded: bool | None = None
         self._on_node: dict[int, int] | None = None
         self._shared: SharedPool | None = None
         self.groups: dict[bytes, tuple[MPI.Intracomm, SharedPool]] = {}
@@ -151,6 +154,17 @@ class Topology:
             assert ranks is not None
             self._on_node = {rank: number for number, rank in enumerate(ranks)}
         return self._on_node
+
+    @property
+    def crowded(self) -> bool:
+        """Whether some node has more ranks than cores for them. *Collective* the first time.
+
+        A barrier of many ranks then waits for each to get its turn on a core.
+        """
+        if self._crowded is None:
+            crowded = not is_simulated() and self.node.size > _cores(self.node)
+            self._crowded = self.any_of([crowded])[0]
+        return self._crowded
 
     @property
     def shared(self) -> SharedPool:
@@ -291,6 +305,16 @@ def translate(comm: MPI.Intracomm, other: MPI.Intracomm) -> tuple[int, ...] | No
 def _split(comm: MPI.Intracomm, color: int, place: int | None = None) -> MPI.Intracomm:
     """Communicator of the ranks that pass the same color, by place; default: as in `comm`."""
     return private_class()(comm.Split(color, comm.rank if place is None else place))
+
+
+def _cores(node: MPI.Intracomm) -> int:
+    """Count the cores that ranks of a node may use. *Collective* over the node."""
+    try:
+        mine = sum(1 << core for core in os.sched_getaffinity(0))
+    except (AttributeError, OSError):  # not on this system
+        mine = (1 << (os.cpu_count() or 1)) - 1
+    masks: list[int] = node.allgather(mine)
+    return reduce(or_, masks).bit_count()
 
 
 # Exchanges under way, by the processes that take part.

@@ -61,7 +61,8 @@ class HaloExchange(Plan[PreparedHalo]):
         fastest; "auto", and the methods of fields, then use it for such fields, too.
     method : {"auto", "shared", "hybrid", "messages"}, optional
         How data move: through memory that the ranks of a node share, by that and messages between
-        nodes, or by messages. "auto" uses shared memory between ranks of one node.
+        nodes, or by messages. "auto" uses shared memory between ranks of one node, but messages
+        for private fields where a node has more ranks than cores.
     check : bool, optional
         Whether all ranks agree on the arguments of every call, so that a mistake on one rank raises
         on all. Without it, a call communicates nothing but the data.

@@ -196,12 +196,14 @@ class HaloSchedule:
             for block, phases in zip(self._blocks, local, strict=True)
         ]
         if self.pull is None:
+            # Ranks that wait for their neighbours only need not all get a core in turn.
+            crowded = usual and options.private and topology.crowded
             self.exchanges = [
                 Exchange(
                     topology,
                     self._message_specs(phase),
                     axes=specs[0].layout.ndim,
-                    method=options.method,
+                    method="messages" if crowded else options.method,
                     buffers=buffers,
                     unpack=prepare_additions if adjoint else prepare_copies,
                 )

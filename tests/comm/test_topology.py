@@ -1,5 +1,6 @@
 """Private communicators: one per user communicator, found again, freed with it."""
 
+import os
 from math import prod
 
 import numpy as np
@@ -107,6 +108,17 @@ def test_ranks_on_this_node(comm):
     assert topology.nodes == 1
     assert everywhere(comm, topology.on_node == {rank: rank for rank in range(comm.size)})
     assert topology.node is topology.node
+    private.Free()
+
+
+@pytest.mark.mpiexec("asks the system for cores")
+@pytest.mark.parametrize("cores", [1, 6])
+def test_more_ranks_than_cores(comm, cores, monkeypatch):
+    monkeypatch.setattr(
+        os, "sched_getaffinity", lambda _: set(range(64, 64 + cores)), raising=False
+    )
+    private = comm.Dup()
+    assert topology_of(private).crowded == (comm.size > cores)
     private.Free()
 
 

@@ -11,7 +11,7 @@ from pencils import HaloExchange, Pencil, PencilArray
 from pencils.comm import memory
 from pencils.comm.methods import messages
 from pencils.comm.methods.pull import Pull
-from pencils.comm.topology import topology_of
+from pencils.comm.topology import Topology, topology_of
 from pencils.plan import fastest_methods, kept_plans, set_fastest
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -42,10 +42,12 @@ def test_large_contiguous_faces_of_private_fields_travel_by_messages(comm, monke
 
 
 @pytest.mark.usefixtures("large")
-def test_the_method_depends_on_where_fields_lie_and_how_faces_run(monkeypatch):
+@pytest.mark.parametrize("crowded", [False, True])
+def test_the_method_depends_on_where_fields_lie_and_how_faces_run(monkeypatch, crowded):
     """Planes across the slowest axis are one run of memory; other faces are many."""
     comm = on_nodes("one node")
     monkeypatch.setattr(memory, "ALONE", 64)
+    monkeypatch.setattr(Topology, "crowded", crowded)
 
     def chosen(shape, decomp, shared, **kind):
         pencil = Pencil(shape, comm, decomp=decomp, periodic=True)
@@ -58,11 +60,11 @@ def test_the_method_depends_on_where_fields_lie_and_how_faces_run(monkeypatch):
         ((12, 12, 12), 0, True): "messages" if alone else "shared",
         ((12, 12, 12), 0, False): "messages",
         ((12, 12, 12), 1, True): "messages" if alone else "shared",
-        ((12, 12, 12), 1, False): "messages" if alone else "shared",
+        ((12, 12, 12), 1, False): "messages" if alone or crowded else "shared",
     }
     for (shape, decomp, shared), method in expected.items():
         assert chosen(shape, decomp, shared) == method
-    small = "messages" if alone else "shared"
+    small = "messages" if alone or crowded else "shared"
     assert chosen((12, 2), 0, shared=False) == small
     assert chosen((12, 12), 0, shared=False, components=2) == small
     if comm.size > 3:
