@@ -11,6 +11,8 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from ctypes import CDLL, c_int64
+from functools import cache
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -24,11 +26,20 @@ Array = NDArray[Any]
 
 # One call moves at most this many bytes: the system allows less than 2**31.
 PIECE_BYTES = 2**29
-# Smaller writes share pages, which the system would write to disk several times.
-HINT_BYTES = 2**20
+# So much is written before the disk is asked to start; less would keep it busy with small parts.
+HINT_BYTES = 2**23
 # Linux only. A hint: `sync` reports the errors of the disk.
 _sync_file_range = getattr(CDLL(None), "sync_file_range", None)
 _START = 2  # SYNC_FILE_RANGE_WRITE
+
+
+@cache
+def _boot() -> str:
+    """Return what identifies this run of the operating system; empty if it does not say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 class SharedFile(AbstractContextManager["SharedFile"]):
@@ -50,6 +61,7 @@ class SharedFile(AbstractContextManager["SharedFile"]):
         self._writes = write
         self._fault: OSError | None = None
         self._file = -1
+        self._since, self._waiting = range(0), 0  # where was written after a hint, how many bytes
         if not together:
             self._file = self._open()
             return
@@ -63,11 +75,21 @@ class SharedFile(AbstractContextManager["SharedFile"]):
     def write(self, offset: int, data: Array) -> None:
         """Write the bytes of a C-contiguous array at position `offset` of the file. Local.
 
-        The system starts to write large arrays to disk at once, so that `sync` takes less time.
+        Now and then the system is asked to start writing to the disk, so that `sync` takes less
+        time.
         """
         self._move(os.pwritev, "write", offset, data)
-        if data.nbytes >= HINT_BYTES and _sync_file_range is not None:
-            _sync_file_range(self._file, c_int64(offset), c_int64(data.nbytes), _START)
+        if _sync_file_range is None:
+            return
+        stop = offset + data.nbytes
+        if not self._waiting:
+            self._since = range(offset, stop)
+        self._since = range(min(self._since.start, offset), max(self._since.stop, stop))
+        self._waiting += data.nbytes
+        if self._waiting >= HINT_BYTES:
+            extent = c_int64(self._since.start), c_int64(len(self._since))
+            _sync_file_range(self._file, *extent, _START)
+            self._waiting = 0
 
     def read(self, offset: int, data: Array) -> None:
         """Fill a C-contiguous array with the bytes at position `offset` of the file. Local."""
@@ -82,6 +104,18 @@ class SharedFile(AbstractContextManager["SharedFile"]):
         """Raise an error on every rank if there was one on any. *Collective*."""
         with agreed(self._comm, "check"):
             self.raise_error()
+
+    def place(self) -> tuple[str, int, int] | None:
+        """Return what is the same only for an open file in the memory of the same system. Local.
+
+        None if that cannot be told. Then, and if it differs between two ranks, each of them has to
+        call `sync` for what it has written.
+        """
+        try:
+            found = os.fstat(self._file)
+        except OSError:
+            return None
+        return (boot, found.st_dev, found.st_ino) if (boot := _boot()) else None
 
     def sync(self) -> None:
         """Wait until written data are on disk; errors are kept for `check`. Local."""

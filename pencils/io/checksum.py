@@ -22,6 +22,7 @@ from pencils.comm.reduce import allreduce
 from pencils.layout import Box
 
 if TYPE_CHECKING:
+    from pencils.comm.agree import agreed
     from pencils.comm.mpi import MPI
 
 Words = NDArray[np.uint64]
@@ -110,9 +111,20 @@ def _kernels() -> Any:
     return compiled() if sys.byteorder == "little" else None
 
 
-def add_sums(comm: MPI.Intracomm, sums: Mapping[str, int]) -> dict[str, int]:
-    """Add the parts of checksums that all ranks have. *Collective*."""
-    totals = allreduce(comm, np.array(list(sums.values()), np.uint64), np.add)
+def carry_sums(agree: agreed, sums: Mapping[str, int]) -> None:
+    """Send this rank's parts of checksums along with an agreement, for `add_sums`."""
+    if sums:
+        agree.carry(np.array(list(sums.values()), np.uint64))
+
+
+def add_sums(
+    comm: MPI.Intracomm, sums: Mapping[str, int], agree: agreed | None = None
+) -> dict[str, int]:
+    """Add the parts of checksums that all ranks have. *Collective*, unless `agree` carried them."""
+    if agree is not None and agree.carried is not None:
+        totals = agree.carried.sum(axis=0, dtype=np.uint64)
+    else:
+        totals = allreduce(comm, np.array(list(sums.values()), np.uint64), np.add)
     return dict(zip(sums, map(int, totals), strict=True))
 
 

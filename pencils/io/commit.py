@@ -12,7 +12,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from errno import EDQUOT, EFBIG, ENOSPC, ENOSYS
 from hashlib import blake2b
 from pathlib import Path
@@ -101,15 +101,16 @@ def _place() -> str:
     return blake2b(f"{platform.node()} {container}".encode(), digest_size=4).hexdigest()
 
 
-def commit(temporary: Path, target: Path) -> None:
+def commit(temporary: Path, target: Path, to_disk: Callable[[Path], object] | None = None) -> None:
     """Give the whole file its name, replacing what has it, in an order that survives power loss.
 
-    Raises OSError if the disk refuses; `target` is then as it was.
+    `to_disk` brings the file to the disk; the default opens it for that. Raises OSError if the disk
+    refuses; `target` is then as it was.
     """
     if target.exists():
         with contextlib.suppress(OSError):
             shutil.copymode(target, temporary)
-    sync(temporary)
+    (to_disk or sync)(temporary)
     with _freed_by_thread(target):
         temporary.replace(target)
     # The file is whole and in place; not every file system lets a directory be synchronised.

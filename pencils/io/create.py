@@ -6,6 +6,7 @@ all ranks. What is small is written here.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -20,31 +21,74 @@ from pencils.io.captured_file import CapturedFile, changing
 from pencils.io.checksum import checksum
 from pencils.io.chunks import chunk_box
 from pencils.io.contents import Contents
+from pencils.io.file_access import write
 from pencils.io.file_info import COORDINATE, FORMAT, RESERVED, DatasetInfo, Stored
+from pencils.io.seal import open_to_write
 
 Ints = NDArray[np.int64]
+Marks = NDArray[np.uint64]
 
 # The name by which netCDF distinguishes a dimension from a variable.
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable. {:9d}"
 
 
-def lay_out(path: str, contents: Contents) -> tuple[list[DatasetInfo], list[DatasetInfo]]:
+def lay_out(
+    path: str, contents: Contents
+) -> tuple[list[DatasetInfo], list[DatasetInfo], dict[str, int] | None]:
     """Overwrite `path` with an HDF5 file that has room for all fields.
 
-    Returns the fields and the values with their offsets; None for those without points, and for
-    chunked fields, which get room later by `place_chunks`. Raises TypeError if HDF5 has no such
-    element type or attribute, OSError if the file cannot be written.
+    Returns the fields and the values with their offsets, which are None for those without points,
+    and for chunked fields, which get room later by `place_chunks`. The third result is where `seal`
+    writes what is not known yet, or None. Raises TypeError if HDF5 has no such element type or
+    attribute, OSError if the file cannot be written.
     """
-    with changing(path, "w", **_aligned(contents.align)) as file:
+    # Random numbers, by which their places in the file are found.
+    marks = {name: np.frombuffer(secrets.token_bytes(8), np.uint64) for name in _later(contents)}
+    with CapturedFile(path) as captured:
+        fields, values = _fill(captured, contents, marks)
+        holes = _find_marks(captured, marks)
+        for at in (holes or {}).values():
+            captured.poke(at, bytes(8))
+        if holes is None:
+            _note(captured, dict.fromkeys(marks, 0))
+        captured.apply()
+    return fields, values, holes
+
+
+def _later(contents: Contents) -> list[str]:
+    """Name what `seal` notes: the field of a checksum; the empty name if the file is complete."""
+    return ["", *(contents.fields if contents.summed else ())]
+
+
+def _find_marks(captured: CapturedFile, marks: Mapping[str, Marks]) -> dict[str, int] | None:
+    """Find where a file has numbers that occur once; None unless each of them does."""
+    places: dict[str, int] = {}
+    for name, mark in marks.items():
+        found = [
+            offset + data.index(mark.tobytes())
+            for offset, data in captured.changes()
+            for _ in range(data.count(mark.tobytes()))
+        ]
+        if len(found) != 1:
+            return None
+        places[name] = found[0]
+    return places
+
+
+def _fill(
+    captured: CapturedFile, contents: Contents, marks: Mapping[str, Marks]
+) -> tuple[list[DatasetInfo], list[DatasetInfo]]:
+    with changing(captured, "w", **_aligned(contents.align)) as file:
         libraries = {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
-        facts = {"format": FORMAT, "complete": 0, **libraries, "version": _version()}
+        complete = marks[""].view(np.int64)[0]
+        facts = {"format": FORMAT, "complete": complete, **libraries, "version": _version()}
         for name, value in (facts | dict(contents.run)).items():
             file.attrs[RESERVED + name] = value
         for name, value in contents.attrs.items():
             store_attribute(file, name, value)
         summed = contents.summed
         values = [store_value(file, *pair, summed=summed) for pair in contents.values.items()]
-        fields = [_place_field(file, entry, contents) for entry in contents.entries]
+        fields = [_place_field(file, one, contents, marks) for one in contents.entries]
         for name, scales in contents.scales.items():
             label(file, file[name], scales)
         return fields, values
@@ -58,15 +102,31 @@ def _version() -> str:
         return "not installed"
 
 
-def seal(path: str | CapturedFile, sums: Mapping[str, int]) -> None:
+def seal(
+    path: str | CapturedFile, sums: Mapping[str, int], holes: Mapping[str, int] | None = None
+) -> None:
     """Note that a file is complete, and the checksums of its fields, where room was made for them.
 
-    A `CapturedFile` is changed in memory only.
+    A `CapturedFile` is changed in memory only. `holes` are of `lay_out`, if nothing else has been
+    changed through HDF5 since: then it need not be read again.
     """
+    numbers = {**sums, "": 1}
+    if holes is None or isinstance(path, CapturedFile):
+        _note(path, numbers)
+        return
+    with open_to_write(path) as handle:
+        for name, value in numbers.items():
+            write(handle, np.uint64(value).tobytes(), holes[name])
+
+
+def _note(path: str | CapturedFile, numbers: Mapping[str, int]) -> None:
+    """Write numbers into attributes; that with an empty name is whether the file is complete."""
     with changing(path) as file:
-        for name, value in sums.items():
-            file[name].attrs.modify(RESERVED + "checksum", np.uint64(value))
-        file.attrs.modify(RESERVED + "complete", 1)
+        for name, value in numbers.items():
+            if name:
+                file[name].attrs.modify(RESERVED + "checksum", np.uint64(value))
+            else:
+                file.attrs.modify(RESERVED + "complete", np.int64(value))
 
 
 def place_chunks(path: str, entry: DatasetInfo, table: Ints, *, align: int) -> Ints:
@@ -104,7 +164,9 @@ def _aligned(align: int) -> dict[str, Any]:
     return {"alignment_threshold": align, "alignment_interval": align}
 
 
-def _place_field(file: Any, entry: DatasetInfo, contents: Contents) -> DatasetInfo:
+def _place_field(
+    file: Any, entry: DatasetInfo, contents: Contents, marks: Mapping[str, Marks]
+) -> DatasetInfo:
     filters = contents.chunking.compression
     made = make_chunked(file, entry, filters) if entry.chunks else reserve(file, entry)
     attrs = made.attrs
@@ -114,7 +176,7 @@ def _place_field(file: Any, entry: DatasetInfo, contents: Contents) -> DatasetIn
     if entry.boundary:
         attrs[RESERVED + "boundary"] = np.ravel(entry.boundary)  # netCDF has no attributes of 2-D
     if contents.summed:
-        attrs[RESERVED + "checksum"] = np.uint64(0)
+        attrs[RESERVED + "checksum"] = marks[entry.name][0]
     return replace(entry, offset=None if entry.chunks else made.id.get_offset())
 
 

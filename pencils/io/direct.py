@@ -1,8 +1,8 @@
-"""Read the points of this rank straight from the bytes of a file. No communication.
+"""Move the points of this rank straight from or to the bytes of a file. No communication.
 
 Points that follow each other in the file are a *run*. Long runs are read to where they belong. Of
 short ones several are read together, with the bytes of other ranks between them, and then copied.
-What was read is summed up at once, while it is in the cache of the processor.
+What is read or written is summed up at the same time, while it is in the cache of the processor.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from pencils.comm.file import SharedFile
 from pencils.comm.pack import copy
 from pencils.io.checksum import strides, sum_box
 from pencils.io.file_access import OnProgress, ignore
+from pencils.io.slabs import FileBlocks
 from pencils.layout import Layout
 
 # Runs of this length are read one by one, to where they belong (measured; see benchmarks/io.py).
 DIRECT_BYTES = 2**16
-# What is read at once: it stays in the cache of the processor until it is summed up and copied.
+# What moves at once: it stays in the cache of the processor until it is summed up and copied.
 _PIECE_BYTES = 2**19
 # Bytes that a rank may read for each one that it needs; beyond that, ranks exchange slabs.
 _MOST_READ = 4
@@ -46,11 +47,14 @@ class _Levels(NamedTuple):
     piece: int
 
     @classmethod
-    def of(cls, shape: Sequence[int], counts: Sequence[int], itemsize: int) -> _Levels:
+    def of(
+        cls, shape: Sequence[int], counts: Sequence[int], itemsize: int, *, alone: bool = False
+    ) -> _Levels:
+        """Find them for a block of so many points; pieces have no other points if `alone`."""
         steps = strides(shape)
         cut = [axis for axis, count in enumerate(counts) if count < shape[axis]]
         run = piece = cut[-1] if cut else 0
-        while piece and counts[piece] * steps[piece] * itemsize < DIRECT_BYTES:
+        while piece and not alone and counts[piece] * steps[piece] * itemsize < DIRECT_BYTES:
             piece -= 1
         last = len(shape) - 1
         while run <= piece < last and steps[piece] * itemsize > _PIECE_BYTES:
@@ -112,3 +116,34 @@ def _pieces(place: Place, target: Array, axis: int) -> Iterator[tuple[int, Array
         for low in range(0, extent, most):
             key: tuple[Any, ...] = (*index, slice(low, min(low + most, extent)))
             yield first + low * steps[axis], target[key]
+
+
+def write_points(
+    file: SharedFile,
+    blocks: FileBlocks,
+    place: Place,
+    source: Array,
+    *,
+    summed: bool,
+    moved: OnProgress = ignore,
+) -> int:
+    """Write a block of an array; return its checksum, as `read_points` does.
+
+    The elements of the file are in `blocks`; the first one of the array has position
+    ``place.offset``, in bytes, among those that the checksum is about.
+    """
+    if not source.size:
+        return 0
+    itemsize, total = source.itemsize, 0
+    axis = _Levels.of(place.shape, source.shape, itemsize, alone=True).piece
+    steps = strides(place.shape)[axis:]
+    apart = [step * itemsize for step in steps]
+    for at, part in _pieces(place, source, axis):
+        piece = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
+        if summed:
+            first = place.offset // itemsize + at
+            total += sum_box(piece, part.dtype, part.shape, first, steps, apart=apart)
+        for start, data in blocks.pieces(at * itemsize, piece):
+            file.write(start, data)
+        moved(part.nbytes)
+    return total % 2**64

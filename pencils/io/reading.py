@@ -20,8 +20,7 @@ from pencils.array.base import checks
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
-from pencils.comm.reduce import allreduce
-from pencils.io.checksum import checksum_box
+from pencils.io.checksum import add_sums, carry_sums, checksum_box
 from pencils.io.direct import Place, is_direct, read_points
 from pencils.io.file_access import OnProgress, ignore, shown
 from pencils.io.file_info import DatasetInfo, FileInfo, damaged, decode
@@ -72,14 +71,13 @@ def compare(comm: MPI.Intracomm, call: str, file: FileInfo, sums: Mapping[str, i
     `sums` are those of the points that this rank has read. Raises CheckpointError on every rank.
     """
     wanted = {one.name: one.checksum for one in file.datasets if one.checksum is not None}
-    changed = comm.rank == 0 and not file.identity.is_unchanged(file.path)
-    mine = np.array([*(sums.get(name, 0) for name in wanted), changed], np.uint64)
-    *totals, changes = map(int, allreduce(comm, mine, np.add))
-    bad = [name for name, total in zip(wanted, totals, strict=True) if total != wanted[name]]
-    if bad or changes:
-        with agreed(comm, call):
-            if comm.rank == 0:
-                file.identity.check_unchanged(file.path)
+    with agreed(comm, call) as agree:
+        if comm.rank == 0:
+            file.identity.check_unchanged(file.path)
+        carry_sums(agree, {name: sums.get(name, 0) for name in wanted})
+    totals = add_sums(comm, {name: sums.get(name, 0) for name in wanted}, agree)
+    bad = [name for name in wanted if totals[name] != wanted[name]]
+    if bad:
         raise damaged(file.path, bad)
 
 

@@ -230,6 +230,7 @@ class Saving(CollectiveBlock):
                     if entry.nbytes:
                         self._parts[entry.name] = writer.take(fields[entry.name], entry, slabs)
             with agreed(comm, "save"):  # one rank may have no thread for it
+                _ = writer.file
                 worker = ThreadPoolExecutor(1, "pencils-save")
                 self._written = worker.submit(_write, tuple(self._parts.values()), writer, stop)
                 worker.shutdown(wait=False)
@@ -306,9 +307,9 @@ class Saving(CollectiveBlock):
     def _finish(self) -> None:
         with agreed(self._comm, "wait"):
             self._written.result()
-        with self._writer.file:
-            sums = {name: part.finish() for name, part in self._parts.items()}
-        self._writer.finish(sums)
+        sums = {name: part.finish() for name, part in self._parts.items()}
+        self._writer.end(sums)
+        self._writer.close()
         self._parts.clear()
 
 
@@ -324,6 +325,6 @@ def _write(parts: Iterable[Part], writer: HDF5Writer, stop: Event) -> None:
 def _give_up(written: Future[None], writer: HDF5Writer, stop: Event) -> bool:
     """End a saving without `Saving.wait`. Local."""
     stop.set()
-    written.add_done_callback(lambda _: writer.file.close())
+    written.add_done_callback(lambda _: writer.close())
     writer.discard()
     return True

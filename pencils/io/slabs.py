@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple, cast
-
-import numpy as np
+from typing import NamedTuple, cast
 
 from pencils.array.allocation import Array, Widths, padded_slices
 from pencils.array.operands import FieldSpec
@@ -24,16 +22,8 @@ from pencils.pencil import Pencil
 from pencils.plan import kept_plan, plan_buffers
 from pencils.transposition.plan import Transposition
 
-# Runs of this length are read one by one rather than as slabs (measured; see benchmarks/io.py).
-DIRECT_BYTES = 2**16
-# What moves, is summed up and reported at once: the disk has it while the next one is copied.
-PIECE_BYTES = 2**23
 # Memory for packing, besides the field and the slab.
 STAGING_BYTES = 2**26
-
-# Points of this rank that are consecutive in the C order of the global array: where they begin, in
-# bytes from the start of the field, and a view of them.
-Run = tuple[int, Array]
 
 
 class FileBlocks(NamedTuple):
@@ -42,18 +32,16 @@ class FileBlocks(NamedTuple):
     starts: tuple[int, ...]
     nbytes: int
 
-    def pieces(self, run: Run) -> Iterator[tuple[int, int, Array]]:
-        """Cut a run into contiguous pieces of bounded size, each in one block.
+    def pieces(self, at: int, data: Array) -> Iterator[tuple[int, Array]]:
+        """Cut bytes that begin at position `at` of the field at the ends of blocks.
 
-        Yields where each piece begins, in bytes of the file and of the field, and the piece.
+        Yields the position in the file of each piece, and the piece.
         """
-        at, block = run
-        flat = np.ascontiguousarray(block).reshape(-1)
-        while flat.size:
+        while data.size:
             number, rest = divmod(at, self.nbytes)
-            count = max(1, min(PIECE_BYTES, self.nbytes - rest) // flat.itemsize)
-            yield self.starts[number] + rest, at, flat[:count]
-            at, flat = at + count * flat.itemsize, flat[count:]
+            count = min(data.size, self.nbytes - rest)
+            yield self.starts[number] + rest, data[:count]
+            at, data = at + count, data[count:]
 
 
 def slab_dimension(shape: tuple[int, ...]) -> int:
@@ -75,16 +63,6 @@ def run_bytes(layout: Layout, itemsize: int) -> int:
     cut = [dim for dim, split in enumerate(layout.splits) if split.parts > 1 and split.points > 1]
     first = cut[-1] if cut else 0
     return prod(layout.shape[first:]) * itemsize // layout.process_shape[first]
-
-
-def runs(u: PencilArray) -> Iterator[Run]:
-    """Yield the runs of this rank in C order; in a slab one for each component."""
-    box, shape = u.extent.box, u.extent.shape
-    ranges = list(map(range, box.start, box.stop))
-    for number, component in enumerate(np.ndindex(*u.components)):
-        for first, index in consecutive(ranges, shape):
-            part: tuple[Any, ...] = (*component, *index, ...)  # an array even of a single point
-            yield (number * prod(shape) + first) * u.dtype.itemsize, u.local[part]
 
 
 def consecutive(

@@ -17,11 +17,11 @@ Another file format has a class with the methods of `HDF5Writer` and parts of it
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -31,19 +31,24 @@ from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.distribute.gather import gather
 from pencils.distribute.partition import partition
-from pencils.io.checksum import add_sums, checksum, checksum_box
+from pencils.io.checksum import add_sums, carry_sums, checksum_box
 from pencils.io.chunked import Packer, bring, check_filters, joined, tile
 from pencils.io.chunks import chunk_box
 from pencils.io.commit import allocate, clean, commit, discard, make_temporary
 from pencils.io.contents import Contents
-from pencils.io.file_access import OnProgress, ignore, on_root, shown, system
+from pencils.io.direct import DIRECT_BYTES, Place, write_points
+from pencils.io.file_access import OnProgress, from_root, ignore, shown, system
 from pencils.io.file_info import DatasetInfo
 from pencils.io.manifest import Extent
 from pencils.io.seal import seal_new
-from pencils.io.slabs import FileBlocks, Slabs, runs
+from pencils.io.slabs import FileBlocks, Slabs, is_slab, run_bytes
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
+
+
+# Runs that several nodes write side by side: as long as the stripes of parallel file systems.
+_STRIPE_BYTES = 2**22
 
 
 class Part(Protocol):
@@ -77,13 +82,35 @@ class HDF5Writer:
         if any(entry.chunks for entry in contents.entries):
             with agreed(comm, "save"):
                 check_filters(contents.entries, self.compression)
-        found = on_root(comm, "save", lambda: _begin(path, contents))
-        self.target, self.temporary, self.entries, self._values = found
-        try:
-            self.file = SharedFile(comm, str(self.temporary), write=True)
-        except BaseException:
-            self.discard()
-            raise
+        self._holes: Mapping[str, int] | None = None  # on rank 0: see `create.lay_out`
+        self._file: SharedFile | None = None
+        found = from_root(comm, lambda: self._begin(path, contents))
+        self.target, self.temporary, self.entries, self._values, self._place = found
+
+    @property
+    def file(self) -> SharedFile:
+        """The new file, which is opened when it is first asked for. Local."""
+        if self._file is None:
+            path = str(self.temporary)
+            self._file = SharedFile(self._comm, path, write=True, together=False)
+        return self._file
+
+    def _begin(self, path: str, contents: Contents) -> tuple[Any, ...]:
+        """Lay out the file under its temporary name, on rank 0; return what others are to know."""
+        from pencils.io import create
+
+        with system("save", path):
+            target = Path(os.path.realpath(path))
+            clean(target)
+            temporary = make_temporary(target)
+            try:
+                fields, values, self._holes = create.lay_out(str(temporary), contents)
+                allocate(temporary)
+                self._file = SharedFile(self._comm, str(temporary), write=True, together=False)
+            except BaseException:
+                discard(temporary)
+                raise
+        return target, temporary, fields, values, self._file.place()
 
     def write(self, fields: Mapping[str, PencilArray]) -> None:
         """Write one field after the other, and give the file its name. *Collective*.
@@ -91,23 +118,66 @@ class HDF5Writer:
         Raises OSError on every rank, if writing has failed on any; then the file is removed.
         """
         share = sum(entry.nbytes for entry in self.entries) // self._comm.size
-        sums = {}
+        names = [entry.name for entry in self.entries if self.summed]
+        sums, later = dict.fromkeys(names, 0), []
         try:
-            with (
-                shown("save", str(self.target), share, rank=self._rank) as moved,
-                self.file,
-                closing(Slabs()) as slabs,
-            ):
-                for entry in self.entries:
-                    if entry.nbytes:
-                        part = self.take(fields[entry.name], entry, slabs, moved)
-                        with agreed(self._comm, "save"):
+            nodes = _count_nodes(fields.values())
+            with shown("save", str(self.target), share, rank=self._rank) as moved:
+                with agreed(self._comm, "save") as agree:
+                    for entry in self.entries:
+                        u = fields[entry.name]
+                        if entry.chunks or not is_written_directly(u, nodes):
+                            later.append((u, entry))
+                        elif entry.nbytes:
+                            part = _FieldPart(self, u, entry, moved)
                             part.work()
-                        sums[entry.name] = part.finish()
-            self.finish(sums)
+                            sums[entry.name] = part.finish()
+                    if not later:
+                        self._flush()
+                        carry_sums(agree, sums)
+                if later:
+                    self._write_later(later, sums, moved)
+                    self.end(sums)
+                else:
+                    self._finish(add_sums(self._comm, sums, agree))
         except BaseException:
             self.discard()
             raise
+        finally:
+            self.close()
+
+    def _write_later(
+        self,
+        later: Iterable[tuple[PencilArray, DatasetInfo]],
+        sums: dict[str, int],
+        moved: OnProgress,
+    ) -> None:
+        """Write what ranks have to exchange. *Collective*."""
+        with closing(Slabs()) as slabs:
+            for u, entry in later:
+                if entry.nbytes:
+                    part = self.take(u, entry, slabs, moved)
+                    with agreed(self._comm, "save"):
+                        part.work()
+                    sums[entry.name] = part.finish()
+
+    def _flush(self) -> None:
+        """Close the file, unless this is rank 0. Local.
+
+        What this rank has written is then on the disk, or in the memory of the system on which rank
+        0 will bring all of it to the disk at once.
+        """
+        if self._rank == 0:
+            return
+        if self._place is None or self.file.place() != self._place:
+            self.file.sync()
+        self.file.close()
+        self.file.raise_error()
+
+    def _to_disk(self, _temporary: Path) -> None:
+        self.file.sync()
+        self.file.close()
+        self.file.raise_error()
 
     def take(
         self, u: PencilArray, entry: DatasetInfo, slabs: Slabs, moved: OnProgress = ignore
@@ -119,7 +189,7 @@ class HDF5Writer:
         """
         if entry.chunks:
             return _ChunkedPart(self, u, entry, moved)
-        return _SlabPart(self, slabs.of(u), entry, moved)
+        return _FieldPart(self, slabs.of(u), entry, moved)
 
     def place_chunks(self, entry: DatasetInfo, table: np.ndarray) -> np.ndarray:
         """Find room for all chunks of a field, by their sizes and masks. On rank 0 only."""
@@ -130,19 +200,41 @@ class HDF5Writer:
         self._chunks.extend(pairs)
         return places
 
-    def finish(self, sums: Mapping[str, int]) -> None:
+    def end(self, sums: Mapping[str, int]) -> None:
         """Seal the file, which is whole, and give it its name. *Collective*.
 
         `sums` are this rank's parts of the checksums of fields.
         """
-        totals = add_sums(self._comm, sums)
+        with agreed(self._comm, "save") as agree:
+            self._flush()
+            carry_sums(agree, sums)
+        self._finish(add_sums(self._comm, sums, agree))
+
+    def _finish(self, totals: Mapping[str, int]) -> None:
         with agreed(self._comm, "save"), system("save", self.target):
             if self._rank == 0:
                 entries = self._values + [
                     replace(entry, checksum=totals.get(entry.name, 0)) if self.summed else entry
                     for entry in self.entries
                 ]
-                _finish(self.temporary, self.target, entries, self._chunks)
+                self._seal(entries)
+                commit(self.temporary, self.target, self._to_disk)
+
+    def _seal(self, entries: Sequence[DatasetInfo]) -> None:
+        """Add what is known at the end: checksums, the list of contents, and that it is whole."""
+        from pencils.io import create
+
+        path, holes = str(self.temporary), None if self._chunks else self._holes
+        fields = [one for one in entries if not one.kind and one.checksum is not None]
+        create.seal(path, {one.name: one.checksum or 0 for one in fields}, holes)
+        summed = [entry for entry in entries if not entry.kind or entry.checksum is not None]
+        whole = [(entry.offset, entry.nbytes) for entry in summed if entry.offset is not None]
+        seal_new(path, entries, [*whole, *self._chunks])
+
+    def close(self) -> None:
+        """Close the file; what was written and is not on the disk stays where it is. Local."""
+        if self._file is not None:
+            self._file.close()
 
     def discard(self) -> None:
         """Remove the file, if it has not got its name. Local, even if the communicator is gone."""
@@ -150,23 +242,23 @@ class HDF5Writer:
             discard(self.temporary)
 
 
-class _SlabPart:
-    """The slab of a field; its memory is released when it is written."""
+class _FieldPart:
+    """The points of one rank that need no other rank to be written."""
 
     def __init__(
-        self, writer: HDF5Writer, slab: PencilArray, entry: DatasetInfo, moved: OnProgress
+        self, writer: HDF5Writer, u: PencilArray, entry: DatasetInfo, moved: OnProgress
     ) -> None:
         self._writer = writer
         self._blocks = FileBlocks((entry.offset or 0,), entry.nbytes)
-        self._slab: PencilArray | None = slab
+        self._u: PencilArray | None = u  # until it is written
         self._moved = moved
         self._sum = 0
 
     def work(self) -> None:
-        slab, self._slab = self._slab, None
-        if slab is not None:
+        u, self._u = self._u, None
+        if u is not None:
             file, summed = self._writer.file, self._writer.summed
-            self._sum = write_slab(file, slab, self._blocks, summed=summed, moved=self._moved)
+            self._sum = write_part(file, u, self._blocks, summed=summed, moved=self._moved)
 
     def finish(self) -> int:
         return self._sum
@@ -229,59 +321,41 @@ class _ChunkedPart:
         return self._sum % 2**64
 
 
-def write_slab(
+def write_part(
     file: SharedFile,
-    slab: PencilArray,
+    u: PencilArray,
     blocks: FileBlocks,
     *,
     first: int = 0,
     summed: bool = True,
     moved: OnProgress = ignore,
 ) -> int:
-    """Write this rank's points of a slab to the blocks of the field in a file. Local.
+    """Write this rank's points of a field to the blocks of it in a file. Local.
 
     Returns their checksum, as part of an array in which the field begins at element `first`; zero
     with ``summed=False``. Raises OSError on this rank only.
     """
     total = 0
-    for run in runs(slab) if slab.extent.layout.is_first_replica(slab.pencil.rank) else ():
-        for start, at, piece in blocks.pieces(run):
-            file.write(start, piece)
-            if summed:
-                total += checksum(piece, first + at // piece.itemsize)
-            moved(piece.nbytes)
+    if u.extent.layout.is_first_replica(u.pencil.rank):
+        start = (0,) * len(u.components) + u.extent.box.start
+        place = Place(first * u.dtype.itemsize, u.shape, start)
+        total = write_points(file, blocks, place, u.local, summed=summed, moved=moved)
     file.raise_error()
-    return total % 2**64
+    return total
 
 
-def _begin(
-    path: str, contents: Contents
-) -> tuple[Path, Path, list[DatasetInfo], list[DatasetInfo]]:
-    """Lay out a file under a temporary name; describe its fields and values."""
-    from pencils.io import create
+def is_written_directly(u: PencilArray, nodes: int) -> bool:
+    """Whether ranks write their own points: each has one run, or long ones.
 
-    with system("save", path):
-        target = Path(os.path.realpath(path))
-        clean(target)
-        temporary = make_temporary(target)
-        try:
-            fields, values = create.lay_out(str(temporary), contents)
-            allocate(temporary)
-        except BaseException:
-            discard(temporary)
-            raise
-    return target, temporary, fields, values
+    Several nodes that write into each other's pages or stripes wait for each other, so that their
+    runs must be longer. The answer is the same on all ranks.
+    """
+    layout = u.extent.layout
+    least = DIRECT_BYTES if nodes == 1 else _STRIPE_BYTES
+    return is_slab(layout) or run_bytes(layout, u.dtype.itemsize) >= least
 
 
-def _finish(
-    temporary: Path, target: Path, entries: Sequence[DatasetInfo], chunks: Sequence[Extent]
-) -> None:
-    from pencils.io import create
-
-    path = str(temporary)
-    sums = {one.name: one.checksum for one in entries if not one.kind and one.checksum is not None}
-    create.seal(path, sums)
-    summed = [entry for entry in entries if not entry.kind or entry.checksum is not None]
-    whole = [(entry.offset, entry.nbytes) for entry in summed if entry.offset is not None]
-    seal_new(path, entries, [*whole, *chunks])
-    commit(temporary, target)
+def _count_nodes(fields: Iterable[PencilArray]) -> int:
+    """Count the nodes, if any field is not in slabs; else say 1. *Collective*."""
+    cut = (u for u in fields if not is_slab(u.extent.layout))
+    return next((u.pencil.topology.nodes for u in cut), 1)

@@ -87,7 +87,7 @@ def test_slabs_are_written_without_a_copy(comm, mpi_tmp_path, monkeypatch, lab):
     field = pencils.ones(pencils.Pencil((12, 5), comm, decomp=0), components=2)
     pencils.save(mpi_tmp_path / "a.h5", {"u": field})
     assert lab.everywhere(all(np.shares_memory(data, field.local) for data in written))
-    assert len(written) == 2 * bool(field.local.size)
+    assert len(written) == min(2, comm.size) * bool(field.local.size)
 
 
 def test_replicas_are_written_once(comm, mpi_tmp_path, monkeypatch):

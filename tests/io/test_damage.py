@@ -153,13 +153,13 @@ def test_damage_anywhere_in_the_header_is_told_alike_or_harmless(path, pencil, c
 def test_a_file_that_is_being_written(path, pencil, lab, monkeypatch):
     """What stands in the temporary, should anybody ever load it, or in a copy of it."""
 
-    def keep(temporary, target, *_):
-        temporary.rename(target.with_name("half.h5"))
+    def keep(writer, _entries):
+        writer.temporary.rename(writer.target.with_name("half.h5"))
         msg = "seen enough"
         raise InterruptedError(msg)
 
     with monkeypatch.context() as patch:
-        patch.setattr(writers, "_finish", keep)
+        patch.setattr(writers.HDF5Writer, "_seal", keep)
         assert lab.raised(pencils.save, path, {"u": pencils.ones(pencil)})[0] is InterruptedError
     half = path.with_name("half.h5")
     for call in (lambda: pencils.load(half, pencil), lambda: pencils.verify(half)):
@@ -211,14 +211,14 @@ def test_what_dead_saves_left_is_removed_and_nothing_else(path, pencil, lab):
 
 
 def test_two_saves_of_one_file_at_a_time_do_not_disturb_each_other(path, pencil, monkeypatch):
-    begin = writers._begin
+    begin = writers.HDF5Writer._begin
 
-    def begin_twice(target, *args, **kwargs):
-        made = begin(target, *args, **kwargs)
+    def begin_twice(self, target, *args, **kwargs):
+        made = begin(self, target, *args, **kwargs)
         commit.clean(Path(target))  # as a save of another process would
         return made
 
-    monkeypatch.setattr(writers, "_begin", begin_twice)
+    monkeypatch.setattr(writers.HDF5Writer, "_begin", begin_twice)
     pencils.save(path, {"u": pencils.ones(pencil)})
     assert pencils.load(path, pencil)["u"].sum() == 120
 

@@ -35,7 +35,8 @@ pencils.save(path, fields)
 
 
 @pytest.mark.parametrize(
-    ("where", "victim"), [("write", 1), ("check", 0), ("sync", 2), ("close", 1), ("commit", 0)]
+    ("where", "victim"),
+    [("write", 1), ("raise_error", 2), ("sync", 0), ("close", 1), ("commit", 0)],
 )
 def test_killed_while_saving(mpirun, tmp_path, where, victim):
     path = tmp_path / "a.h5"

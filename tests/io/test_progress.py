@@ -9,7 +9,7 @@ import pytest
 from tqdm import tqdm
 
 import pencils
-from pencils.io import file_access, slabs
+from pencils.io import direct, file_access
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -25,7 +25,7 @@ def terminal(monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr(file_access, "sys", SimpleNamespace(stderr=terminal))
     monkeypatch.setattr(file_access, "_PATIENCE", 0.0)
-    monkeypatch.setattr(slabs, "PIECE_BYTES", 64)
+    monkeypatch.setattr(direct, "_PIECE_BYTES", 64)
     monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)  # no thread that outlives the test
     return terminal
 

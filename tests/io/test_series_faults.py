@@ -92,12 +92,12 @@ def test_one_rank_without_memory(lab, mpi_tmp_path, monkeypatch):
     series = pencils.TimeSeries(path, comm=lab.comm)
     series.append(0, {"u": u})
 
-    def fail(_run):
+    def fail(*_args, **_options):
         raise MemoryError
 
     with monkeypatch.context() as patch:
         if lab.comm.rank == 0:
-            patch.setattr(writers, "runs", fail)
+            patch.setattr(writers, "write_points", fail)
         assert lab.raised(series.append, 1, {"u": u})[0] is MemoryError
     assert len(series) == 1
     series.append(1, {"u": u})
@@ -105,7 +105,7 @@ def test_one_rank_without_memory(lab, mpi_tmp_path, monkeypatch):
 
 
 def test_pieces_of_large_fields(lab, mpi_tmp_path, monkeypatch):
-    monkeypatch.setattr(pencils.io.slabs, "PIECE_BYTES", 24)
+    monkeypatch.setattr(pencils.io.direct, "_PIECE_BYTES", 24)
     pencil = pencils.Pencil((6, 5), lab.comm)
     data = lab.numbers((2, 3, 6, 5))
     u = pencils.empty(pencil, components=(3,), halo=1)

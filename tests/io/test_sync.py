@@ -2,11 +2,13 @@
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 import pencils
+from pencils.comm.file import SharedFile
 from pencils.io.captured_file import CapturedFile
 from pencils.io.commit import commit, make_temporary
 
@@ -17,11 +19,13 @@ class Record:
     """Writes, synchronisations and renamings of this rank, in order, by the names of the files."""
 
     def __init__(self):
-        self.events, self.threads = [], []
+        self.events, self.threads, self.times = [], [], []
+        self.apart = False  # as if each rank were on a machine of its own
 
     def note(self, what, *names):
         self.events.append((what, *(Path(name).name for name in names)))
         self.threads.append(threading.current_thread())
+        self.times.append(time.monotonic())  # one clock for all ranks of a machine
 
     def wrap(self, what, call, names):
         def wrapped(*args):
@@ -44,8 +48,11 @@ def name_of(handle, *_):
 
 
 @pytest.fixture
-def record(monkeypatch):
+def record(request, monkeypatch):
     made = Record()
+    made.apart = getattr(request, "param", False)
+    if made.apart:
+        monkeypatch.setattr(SharedFile, "place", lambda _: None)
     for call in ("pwrite", "pwritev"):
         monkeypatch.setattr(os, call, made.wrap("write", getattr(os, call), name_of))
     monkeypatch.setattr(os, "fsync", made.wrap("sync", os.fsync, name_of))
@@ -75,18 +82,26 @@ def test_a_file_takes_its_name_when_it_is_on_the_disk(tmp_path, record):
 
 @pytest.mark.parametrize("wait", [True, False])
 @pytest.mark.parametrize("compression", [None, "gzip"])
-def test_every_rank_brings_what_it_has_written_to_the_disk(
-    lab, mpi_tmp_path, record, wait, compression
-):
+@pytest.mark.parametrize("record", [False, True], indirect=True)
+def test_all_that_was_written_is_on_the_disk(lab, mpi_tmp_path, record, wait, compression):
     u = pencils.ones(pencils.Pencil((12, 5), lab.comm))
     made = pencils.save(mpi_tmp_path / "a.h5", {"u": u}, wait=wait, compression=compression)
     if made is not None:
         made.wait()
     temporary = {event[1] for event in record.events if event[0] == "write"}
     assert len(temporary) <= 1
-    late = [name for name in temporary if record.last("sync", name) < record.last("write", name)]
-    assert lab.everywhere(not late)
-    lab.on_root(check_renaming, record, mpi_tmp_path, "a.h5")
+    if record.apart:
+        late = [one for one in temporary if record.last("sync", one) < record.last("write", one)]
+        assert lab.everywhere(not late)
+    last = [max(record.times[at] for at in record.places("write", one)) for one in temporary]
+    last = max(max(times, default=0) for times in lab.comm.allgather(last))
+
+    def check():
+        check_renaming(record, mpi_tmp_path, "a.h5")
+        (synced,) = (record.last("sync", one) for one in temporary)
+        assert record.times[synced] >= last
+
+    lab.on_root(check)
 
 
 @pytest.mark.mpiexec("patches what threads of one process call")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import pencils
-from pencils.io import slabs, writers
+from pencils.io import direct, writers
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -17,7 +17,7 @@ def test_pieces_of_any_size_make_the_same_file(mpi_tmp_path, checksum, monkeypat
     pencils.save(path, fields, checksum=checksum, halo=True)
     before = lab.on_root(path.read_bytes)
     for piece in (8, 40, 2**20):
-        monkeypatch.setattr(slabs, "PIECE_BYTES", piece)
+        monkeypatch.setattr(direct, "_PIECE_BYTES", piece)
         pencils.save(path, fields, checksum=checksum, halo=True)
         assert lab.on_root(path.read_bytes) == before
 
@@ -26,17 +26,17 @@ def test_a_write_that_fails_on_one_rank(mpi_tmp_path, comm, monkeypatch, lab):
     u = pencils.ones(pencils.Pencil((6, 5, 4), comm))
     path = mpi_tmp_path / "a.h5"
     pencils.save(path, {"u": u})
-    write_slab = writers.write_slab
+    write_part = writers.write_part
 
     def fail(*args, **kwargs):
-        written = write_slab(*args, **kwargs)
+        written = write_part(*args, **kwargs)
         if u.pencil.rank == u.pencil.size - 1:
             msg = "Can't write data"
             raise OSError(msg)
         return written
 
     with monkeypatch.context() as patch:
-        patch.setattr(writers, "write_slab", fail)
+        patch.setattr(writers, "write_part", fail)
         kind, text = lab.raised(pencils.save, path, {"u": 2 * u})
     assert kind is OSError
     assert "Can't write data" in text

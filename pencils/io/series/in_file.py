@@ -48,7 +48,7 @@ from pencils.io.options import already_there
 from pencils.io.seal import END_FIELD, differences, open_to_write, repair, seal_again, switch
 from pencils.io.series.state import SUMS, TIME, Column, SeriesState
 from pencils.io.slabs import FileBlocks, Slabs
-from pencils.io.writers import write_slab
+from pencils.io.writers import write_part
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -354,5 +354,5 @@ def _write(
         for name, place in places.items():
             slab = slabs.of(fields[name])
             with agreed(comm, "append"):
-                sums[name] = write_slab(file, slab, place, first=step * slab.size)
+                sums[name] = write_part(file, slab, place, first=step * slab.size)
     return add_sums(comm, sums)
