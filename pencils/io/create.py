@@ -21,9 +21,8 @@ from pencils.io.captured_file import CapturedFile, changing
 from pencils.io.checksum import checksum
 from pencils.io.chunks import chunk_box
 from pencils.io.contents import Contents
-from pencils.io.file_access import write
+from pencils.io.file_access import open_to_write, write
 from pencils.io.file_info import COORDINATE, FORMAT, RESERVED, DatasetInfo, Stored
-from pencils.io.seal import open_to_write
 
 Ints = NDArray[np.int64]
 Marks = NDArray[np.uint64]

@@ -96,6 +96,16 @@ def open_to_read(path: str) -> Iterator[int]:
         os.close(handle)
 
 
+@contextmanager
+def open_to_write(path: str) -> Iterator[int]:
+    """Open a file for reading and writing by system calls."""
+    handle = os.open(path, os.O_RDWR)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
 def _check_kind(path: str, mode: int) -> None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from pencils.io.captured_file import CapturedFile, Change
-from pencils.io.file_access import open_regular, read, write
+from pencils.io.file_access import open_regular, open_to_write, read, write
 from pencils.io.file_info import DatasetInfo
 from pencils.io.manifest import (
     END_AT,
@@ -184,13 +183,3 @@ def _pending(path: str) -> tuple[bytes, list[Patch]]:
 def _refer(handle: int, start: int) -> None:
     """Make the superblock refer to a record: eight bytes in one sector, which change at once."""
     write(handle, struct.pack("<Q", start), END_AT)
-
-
-@contextmanager
-def open_to_write(path: str) -> Iterator[int]:
-    """Open a file for reading and writing by system calls."""
-    handle = os.open(path, os.O_RDWR)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
