@@ -48,7 +48,7 @@ class NavierStokes:
     def __init__(self, n: int, viscosity: float, backend: str = "scipy") -> None:
         # Not the backend "auto": it measures, and may choose another library on another number of
         # processes, which rounds differently.
-        self.fft = PencilFFT(cube(n), components=3, dealias="2/3", backend=backend, check=False)
+        self.fft = PencilFFT(cube(n), components=3, dealias="2/3", backend=backend)
         kx, ky, kz = self.fft.wavenumbers()
         k2 = kx**2 + ky**2 + kz**2
         self.ik = [1j * k for k in (kx, ky, kz)]
@@ -56,7 +56,7 @@ class NavierStokes:
         self.damping = viscosity * k2
         # Contribution of |û|² to the mean of |u|²; waves with kz > 0 also count for those with -kz.
         self.weight = np.where(kz == 0, 1, 2) / n**6
-        # Work arrays: to allocate large fields anew takes longer than to compute them.
+        # Work arrays: without out= every operation would pass over one array more.
         points, waves = self.fft.input_pencil, self.fft.output_pencil
         self.u, self.omega, self.force = (empty(points, components=3) for _ in range(3))
         self.slope = empty(waves, dtype=complex, components=3)
