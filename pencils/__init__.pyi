@@ -39,8 +39,8 @@ from pencils.notebook import load_ipython_extension as load_ipython_extension
 from pencils.pencil import Pencil as Pencil
 from pencils.simulation import simulate as simulate
 from pencils.transposition.alias import alias as alias
+from pencils.transposition.kept import transpose as transpose
 from pencils.transposition.plan import Transposition as Transposition
-from pencils.transposition.plan import transpose as transpose
 from pencils.transposition.tune import tune as tune
 
 __version__: str

@@ -42,14 +42,14 @@ arrays. Then each call does this:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from itertools import product
+from itertools import accumulate, product
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm.agree import agreed
-from pencils.comm.memory import same_view
+from pencils.comm.memory import Bytes, round_up, same_view
 from pencils.comm.methods import METHODS, Hybrid, Messages, Method, Shared
 from pencils.comm.methods.method import (
     ChunkPlan,
@@ -165,7 +165,13 @@ class PreparedExchange:
         self._under_way = exchange.topology.under_way
         # Blocks of this rank must be saved if the target may be written before they are read.
         self._kept = [pair for pair in own if not same_view(*pair)] if aliased else []
-        self._room: list[Array] | None = None  # for the saved blocks
+        *self._starts, self._kept_bytes = accumulate(
+            (round_up(source.nbytes) for _, source in self._kept), initial=0
+        )
+        # Room for the saved blocks in the latest call, and the copies to it and from it.
+        self._room: Bytes | None = None
+        self._saves: Callable[[], None] = no_op
+        self._restores: Callable[[], None] = no_op
         self._own = unpack([] if aliased else own)
         self._first, *self._others = prepared
 
@@ -176,11 +182,12 @@ class PreparedExchange:
 
     def reserve(self) -> None:
         """Allocate what the next call needs; local. Ranks can still agree that one has failed."""
-        if self._kept and self._room is None:
-            self._room = self._room_for_kept()
+        room = self._take_room() if self._kept else None
         self._first.reserve()
         for prepared in self._others:
             prepared.reserve()
+        if room is not None:
+            self.exchange.buffers.give(room)
 
     def run(self) -> None:
         """Complete older exchanges, and move the data. *Collective*."""
@@ -228,15 +235,31 @@ class PreparedExchange:
         return Handle(self.exchange, finish, result)
 
     def _save(self) -> Callable[[], None]:
-        room, self._room = self._room or self._room_for_kept(), None
-        for saved, (_, part) in zip(room, self._kept, strict=True):
-            saved[...] = part
-        return prepare_copies(
-            [(into, saved) for saved, (into, _) in zip(room, self._kept, strict=True)]
-        )
+        """Save blocks; return the function that writes them to the target."""
+        room = self._take_room()
+        self._saves()
+        restores = self._restores
 
-    def _room_for_kept(self) -> list[Array]:
-        return [np.empty(part.shape, part.dtype) for _, part in self._kept]
+        def restore() -> None:
+            restores()
+            self.exchange.buffers.give(room)
+
+        return restore
+
+    def _take_room(self) -> Bytes:
+        """Take a buffer for the saved blocks: the same one as before if it is idle."""
+        buffers = self.exchange.buffers
+        room = buffers.take(self._kept_bytes, self._room)
+        if room is not self._room:
+            saved = [
+                room[start : start + source.nbytes].view(source.dtype).reshape(source.shape)
+                for start, (_, source) in zip(self._starts, self._kept, strict=True)
+            ]
+            pairs = list(zip(saved, self._kept, strict=True))
+            self._saves = prepare_copies([(part, source) for part, (_, source) in pairs])
+            self._restores = prepare_copies([(target, part) for part, (target, _) in pairs])
+            self._room = room
+        return room
 
 
 class Handle(Uncopied, Generic[T]):

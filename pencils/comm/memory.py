@@ -66,6 +66,23 @@ def array_at(
     return np.ndarray(tuple(shape), dtype, memory, offset, strides)
 
 
+def borrowed(array: Array) -> Array:
+    """View the memory of an array without keeping it alive.
+
+    What is prepared for such views suits any array of the same `place` that lives.
+    """
+    if not array.size:
+        return np.empty(array.shape, array.dtype)
+    low, high = byte_bounds(array)
+    memory: Any = MPI.buffer.fromaddress(low, high - low)
+    return np.ndarray(array.shape, array.dtype, memory, address(array) - low, array.strides)
+
+
+def place(array: Array) -> tuple[int, tuple[int, ...]]:
+    """Address and strides: two arrays of a shape and type have the same if they are the same."""
+    return address(array) if array.size else 0, array.strides
+
+
 def restrided(array: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
     """View the memory of an array, from its first element on, in other strides (not checked)."""
     return as_strided(array, shape, strides)

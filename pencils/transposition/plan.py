@@ -1,8 +1,9 @@
-"""Transposes: the reusable plan `Transposition`, and the function `transpose` that keeps plans.
+"""Transposes: the reusable plan `Transposition`.
 
-1. All ranks agree on the arguments: in `prepare_together`, for both.
-2. `Transposition.prepared` slices the own blocks for each message, unless it has done so before.
-3. The prepared exchange packs, sends, receives and unpacks: `pencils.comm.exchange`.
+1. `Transposition.prepared` slices the own blocks for each message, unless it has done so before.
+2. Small blocks are packed (`pencils.comm.methods.pull`), and all ranks agree on the arguments.
+3. Ranks pull the blocks of others; or a prepared exchange packs, sends, receives and unpacks:
+   `pencils.comm.exchange`.
 """
 
 from __future__ import annotations
@@ -16,23 +17,22 @@ from numpy.typing import DTypeLike
 
 from pencils.array.allocation import Array, as_components, as_dtype, as_singletons, memory_axes
 from pencils.array.base import checks
-from pencils.array.operands import FieldSpec, check_out, check_source, check_type, topology_among
+from pencils.array.operands import FieldSpec, check_out, check_source
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
-from pencils.comm.exchange import AUTO, Handle, PreparedExchange, check_method
+from pencils.comm.exchange import AUTO, Handle, check_method
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
-from pencils.plan import Agreement, Plan, kept_plan, kept_plans, plan_buffers, prepare_together
+from pencils.plan import Agreement, Plan
+from pencils.transposition.moves import Move, Moves
 from pencils.transposition.sides import (
     PlanOptions,
     Side,
-    check_pair,
     check_sides,
     find_sides,
-    make_exchange,
 )
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 # Fields of a call; None on processes that the pencil of the field does not include.
 Fields: TypeAlias = Sequence[PencilArray | None]
-Prepared: TypeAlias = tuple[PreparedExchange, list[PencilArray | None]]
+Prepared: TypeAlias = tuple[Move, list[PencilArray | None]]
 
 
-class Transposition(Plan[PreparedExchange]):
+class Transposition(Plan[Move]):
     """Reusable plan that moves fields between two pencils. Making it is *Collective*.
 
     The pencils may differ in decomposed dimensions, process grid, splits, memory order and
@@ -157,10 +157,22 @@ class Transposition(Plan[PreparedExchange]):
         self._spec = spec
         self._options = options
         self._axes = memory_axes(sides[1].layout.order, len(spec.components))
-        self._exchange = make_exchange(sides, spec, options, topology, buffers)
-        self.method = self._exchange.method
+        self._buffers = buffers
+        self._nothing = np.empty((*spec.components, *(0,) * sides[0].layout.ndim), spec.dtype)
+        self.moves = Moves(sides, spec, options, topology, buffers)
+        self.method = self.moves.method
         self._buffer_fields: tuple[PencilArray, PencilArray] | None = None
         super().__init__(topology, check=options.check)
+
+    @property
+    def spec(self) -> FieldSpec:
+        """Type, components and singletons of the fields."""
+        return self._spec
+
+    @property
+    def freed(self) -> bool:
+        """Whether the plan was freed."""
+        return self._freed
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -175,7 +187,7 @@ class Transposition(Plan[PreparedExchange]):
     @property
     def memory(self) -> int:
         """Bytes of this rank that are kept for packing, for this plan and its `reversed`."""
-        return 0 if self._freed else self._exchange.buffers.nbytes
+        return 0 if self._freed else self._buffers.nbytes
 
     def __call__(self, u: PencilArray | None, out: PencilArray | None = None) -> PencilArray:
         """Move `u` to the target pencil. *Collective*.
@@ -202,11 +214,10 @@ class Transposition(Plan[PreparedExchange]):
             # The same fields have passed the checks before.
             found = self._found((id(u), id(out)))
             if found is not None:
-                _unset_ghosts([out])
+                unset_ghosts([out])
                 found.run()
                 return cast("PencilArray", out)
-        bound, (target,) = self._prepare_fields("__call__", [u], [out])
-        bound.run()
+        (target,) = self._move("__call__", [u], [out])
         return cast("PencilArray", target)
 
     def start(self, u: PencilArray | None, out: PencilArray | None = None) -> Handle[PencilArray]:
@@ -218,7 +229,7 @@ class Transposition(Plan[PreparedExchange]):
         orders.
         """
         bound, (target,) = self._prepare_fields("start", [u], [out])
-        return bound.start(cast("PencilArray", target))
+        return bound.start(cast("PencilArray", target), u, agreed=self._check)
 
     def batch(self, us: Fields, outs: Fields | None = None) -> list[PencilArray]:
         """Move several fields in one exchange, with one synchronization of ranks. *Collective*.
@@ -240,9 +251,7 @@ class Transposition(Plan[PreparedExchange]):
         PencilMismatchError, ArgumentError, TypeError
             As a call, and if `outs` has another length than `us`.
         """
-        bound, targets = self._prepare_fields("batch", us, outs)
-        bound.run()
-        return cast("list[PencilArray]", targets)
+        return cast("list[PencilArray]", self._move("batch", us, outs))
 
     def buffers(self) -> tuple[PencilArray, PencilArray]:
         """Return fields of the plan, one on each pencil, that it moves fastest. *Collective*.
@@ -273,13 +282,13 @@ class Transposition(Plan[PreparedExchange]):
             agree(plan=self._text)
             self._check_open()
         back = object.__new__(Transposition)
-        sides, buffers = self._sides[::-1], self._exchange.buffers
-        back._set(sides, self._spec, self._options, self._topology, buffers)
+        back._set(self._sides[::-1], self._spec, self._options, self._topology, self._buffers)
         return back
 
     def _release(self) -> None:
         self._buffer_fields = None
-        self._exchange.free()
+        self._buffers = Buffers()
+        self.moves.free()
 
     def _describe(self) -> str:
         dtype, components, singletons = self._spec
@@ -289,20 +298,34 @@ class Transposition(Plan[PreparedExchange]):
         text += f" by {self.method}"
         most = self._options.max_buffer_bytes
         if most is not None:
-            text += f" in {self._exchange.chunks} chunks, max_buffer_bytes={most}"
+            text += f" in {self.moves.exchange().chunks} chunks, max_buffer_bytes={most}"
         source, target = self._sides
         return f"{text}\n  from {source}\n  to   {target}>"
 
-    def _prepare_fields(self, call: str, us: Fields, outs: Fields | None) -> Prepared:
-        """Check and slice fields; all ranks agree, if the plan does that."""
+    def _move(self, call: str, us: Fields, outs: Fields | None) -> list[PencilArray | None]:
+        bound, targets = self._prepare_fields(call, us, outs)
+        if self._check:
+            bound.finish()
+        else:
+            bound.run()
+        return targets
 
-        def bind(agree: Agreement) -> Prepared:
-            prepared = self.prepared(us, outs)
-            agree(fields=len(prepared[1]))
+    def _prepare_fields(self, call: str, us: Fields, outs: Fields | None) -> Prepared:
+        """Check and slice fields; pack and agree with all ranks, if the plan does that."""
+        sources: list[PencilArray | None] = []
+
+        def bind(agree: Agreement) -> Prepared | None:
+            sources[:] = us
+            agree(fields=len(sources))
+            if self.moves.lacks(len(sources)):
+                return None
+            prepared = self.prepared(sources, outs)
+            if self._check:
+                prepared[0].pack()
             return prepared
 
-        bound, targets = self._prepare(call, bind)
-        _unset_ghosts(targets)
+        bound, targets = self._prepare(call, bind, lambda: self.moves.make_missing(len(sources)))
+        unset_ghosts(targets)
         return bound, targets
 
     def prepared(self, us: Fields, outs: Fields | None) -> Prepared:
@@ -320,7 +343,7 @@ class Transposition(Plan[PreparedExchange]):
                 check_source(u, self.source, self._spec)
                 check_out(out, self.target, self._spec)
             filled = list(map(self._target, targets))
-            bound = self._exchange.prepare(
+            bound = self.moves.bound(
                 list(map(self._block, sources)), list(map(self._block, filled))
             )
             if all(map(is_, filled, targets)):
@@ -328,6 +351,14 @@ class Transposition(Plan[PreparedExchange]):
             targets = filled
         bound.reserve()
         return bound, targets
+
+    def prepared_one(self, u: PencilArray, out: PencilArray | None) -> tuple[Move, PencilArray]:
+        """Do what `prepared` does for one field on the source pencil that fits the plan; local."""
+        check_out(out, self.target, self._spec)
+        target = cast("PencilArray", self._target(out))
+        bound = self.moves.bound([self._block(u)], [self._block(target)])
+        bound.reserve()
+        return bound, target
 
     def _target(self, out: PencilArray | None) -> PencilArray | None:
         if out is None and self.target is not None:
@@ -337,72 +368,12 @@ class Transposition(Plan[PreparedExchange]):
     def _block(self, u: PencilArray | None) -> Array:
         """Own block, axes in the memory order of the target."""
         if u is None:
-            return np.empty((*self.components, *(0,) * self._sides[0].layout.ndim), self.dtype)
+            return self._nothing
         return u.local.transpose(self._axes)
 
 
-def _unset_ghosts(fields: Fields) -> None:
+def unset_ghosts(fields: Fields) -> None:
     """Unset the ghosts of fields that are about to be filled, inside `pencils.debug.ghosts`."""
     for u in fields if checks.on else ():
         if u is not None:
             u.mark_written()
-
-
-def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) -> PencilArray:
-    """Move a field to another pencil of the same shape. *Collective*.
-
-    Plans are kept, so calls in a loop are cheap; `Transposition` gives control over the method,
-    overlap and checks.
-
-    Parameters
-    ----------
-    u : PencilArray
-        The field; its halo is not moved.
-    pencil : Pencil
-        The target: same global shape and processes; anything else may differ.
-    out : PencilArray, optional
-        Field on `pencil` to fill; it may have a halo, which is not touched. It may share memory
-        with `u`. Default: a new field without halo.
-
-    Returns
-    -------
-    PencilArray
-        `out`.
-
-    Raises
-    ------
-    PencilMismatchError, ArgumentError, TypeError
-        On every rank, if the arguments do not fit.
-
-    Examples
-    --------
-    >>> import pencils
-    >>> u = pencils.ones(pencils.Pencil((8, 6), decomp=0))
-    >>> pencils.transpose(u, u.pencil.with_(decomp=1)).pencil.decomp
-    (1,)
-    """
-    topology = topology_among(u, pencil, out)
-    plans = kept_plans(topology)
-
-    def bind(agree: Agreement) -> tuple[object, Prepared] | None:
-        check_type("u", u, PencilArray)
-        check_type("pencil", pencil, Pencil)
-        spec = FieldSpec.of(u)
-        agree(source=u.pencil, target=pencil, **spec.signature)
-        check_pair(u.pencil, pencil)
-        check_out(out, pencil, spec)
-        key = u.pencil, pencil, spec
-        plan = plans.get(key)
-        return None if plan is None else (key, plan.prepared([u], [out]))
-
-    def make_plan() -> None:
-        key = u.pencil, pencil, FieldSpec.of(u)
-        buffers = plan_buffers(topology)  # all kept plans share their memory
-        kept_plan(topology, key, lambda: Transposition.for_spec(*key, AUTO, buffers=buffers))
-
-    agree = agreed(topology.comm, "transpose")
-    key, (prepared, targets) = prepare_together(agree, bind, make_plan)
-    plans.move_to_end(key)
-    _unset_ghosts(targets)
-    prepared.run()
-    return cast("PencilArray", targets[0])

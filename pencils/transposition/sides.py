@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pencils.array.operands import FieldSpec
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO, Exchange
+from pencils.comm.methods.pull import MOST_STAGED, Pull
 from pencils.comm.pack import MessageBlock, MessageSpec
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology, congruent, default_topology, topology_of, translate
@@ -188,6 +189,36 @@ def _message_blocks(
     return sends, recvs
 
 
+def _chosen_method(
+    sides: tuple[Side, Side], spec: FieldSpec, options: PlanOptions, topology: Topology
+) -> str:
+    """Return the method that was named, or measured as the fastest one, or "auto"."""
+    if options.method != AUTO:
+        return options.method
+    key = method_key(sides[0].layout, sides[1].layout, spec)
+    found: str = fastest_methods(topology).get(key, AUTO)
+    return found
+
+
+def find_pull(
+    sides: tuple[Side, Side], spec: FieldSpec, options: PlanOptions, topology: Topology
+) -> Pull | None:
+    """Make the plan to pull small blocks.
+
+    None if they are too large or too far, or another method was named or measured. *Collective*.
+    """
+    if _chosen_method(sides, spec, options, topology) != AUTO:
+        return None
+    layout = sides[0].layout.with_singletons(spec.singletons)
+    nbytes = prod((*layout.shape, *spec.components)) * spec.dtype.itemsize
+    if nbytes > MOST_STAGED * (topology.comm.size + 1):
+        return None  # some rank sends too much, unless most of it stays
+    source, target = (side.with_singletons(spec.singletons) for side in sides)
+    sends, recvs = _message_blocks(source, target, sides[1].layout.order, 1)
+    pull = Pull.find(topology, [MessageSpec(sends, recvs, spec.components, spec.dtype)])
+    return pull if pull is not None and pull.moves else None
+
+
 def make_exchange(
     sides: tuple[Side, Side],
     spec: FieldSpec,
@@ -196,10 +227,7 @@ def make_exchange(
     buffers: Buffers,
 ) -> Exchange:
     """Slice the own blocks for every message, axes in the memory order of the target."""
-    method, order = options.method, sides[1].layout.order
-    if method == AUTO:
-        key = method_key(sides[0].layout, sides[1].layout, spec)
-        method = fastest_methods(topology).get(key, AUTO)
+    method, order = _chosen_method(sides, spec, options, topology), sides[1].layout.order
     source, target = (side.with_singletons(spec.singletons) for side in sides)
     chunks = 1
     if options.max_buffer_bytes is not None:

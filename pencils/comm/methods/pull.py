@@ -143,6 +143,11 @@ class Pull:
                 at[peer] += nbytes
             self._starts.append(starts)
 
+    @property
+    def moves(self) -> bool:
+        """Whether any rank sends anything."""
+        return max(self._ends) > 0
+
     def fits(self, arrays: int) -> bool:
         """Whether so many arrays are exchanged at once; for plans with one spec."""
         return arrays * max(self._ends) <= MOST_STAGED

@@ -1,0 +1,163 @@
+"""The function `transpose`, which keeps its plans.
+
+1. Fields and pencils like those of a call before find their `_KeptTranspose`, without comparing.
+2. Others agree on all arguments, and find their plan, or make it together with all ranks.
+
+The ranks agree on each call, on either way, by the same collective; so they may take different
+ones. What they do next follows from what they agree on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from pencils.array.operands import FieldSpec, check_out, check_type, topology_among
+from pencils.array.pencil_array import PencilArray
+from pencils.comm.agree import DEFERRED, Row, agreed
+from pencils.comm.exchange import AUTO
+from pencils.comm.topology import Topology
+from pencils.pencil import Pencil
+from pencils.plan import Agreement, kept_plan, kept_plans, plan_buffers, prepare_together
+from pencils.transposition.plan import Prepared, Transposition, unset_ghosts
+from pencils.transposition.sides import check_pair
+
+# Kinds of fields that are kept for a pencil.
+_MOST_KEPT = 64
+
+
+def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) -> PencilArray:
+    """Move a field to another pencil of the same shape. *Collective*.
+
+    Plans are kept, so calls in a loop are cheap; `Transposition` gives control over the method,
+    overlap and checks.
+
+    Parameters
+    ----------
+    u : PencilArray
+        The field; its halo is not moved.
+    pencil : Pencil
+        The target: same global shape and processes; anything else may differ.
+    out : PencilArray, optional
+        Field on `pencil` to fill; it may have a halo, which is not touched. It may share memory
+        with `u`. Default: a new field without halo.
+
+    Returns
+    -------
+    PencilArray
+        `out`.
+
+    Raises
+    ------
+    PencilMismatchError, ArgumentError, TypeError
+        On every rank, if the arguments do not fit.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = pencils.ones(pencils.Pencil((8, 6), decomp=0))
+    >>> pencils.transpose(u, u.pencil.with_(decomp=1)).pencil.decomp
+    (1,)
+    """
+    kept = _find_kept(u, pencil)
+    if kept is not None and kept.is_ready(out):
+        return kept.run(u, out)
+    return _Request(u, pencil, out).run()
+
+
+def _find_kept(u: Any, pencil: Any) -> _KeptTranspose | None:
+    if not (isinstance(u, PencilArray) and isinstance(pencil, Pencil)):
+        return None
+    found: _KeptTranspose | None = u.pencil.kept.get(_key(u, pencil))
+    return found
+
+
+def _key(u: PencilArray, pencil: Pencil) -> tuple[Any, ...]:
+    return "transpose", pencil, u.dtype, u.components, u.singletons
+
+
+class _KeptTranspose:
+    """A plan for fields of one kind, and the agreement on its calls."""
+
+    def __init__(self, topology: Topology, plan: Transposition, values: dict[str, object]) -> None:
+        self._topology = topology
+        self._target = values["target"]
+        self._plans = kept_plans(topology)
+        self._plan = plan
+        self._key = values["source"], values["target"], plan.spec
+        self._row = Row(topology.comm, "transpose", None, **values)
+
+    def is_ready(self, out: Any) -> bool:
+        """Whether the plan is there, and ranks agree on this communicator, whatever `out` is."""
+        plan = self._plan
+        if plan.freed or self._topology.freed or plan.moves.lacks(1):
+            return False
+        return out is None or bool(isinstance(out, PencilArray) and out.pencil is plan.target)
+
+    def run(self, u: PencilArray, out: PencilArray | None) -> PencilArray:
+        """Move a field of the kind. *Collective*."""
+        error = None
+        try:
+            move, target = self._plan.prepared_one(u, out)
+            move.pack()
+        except Exception as mistake:  # noqa: BLE001 - raised on all ranks
+            error = mistake
+        if self._row.meet(error) & DEFERRED:  # other ranks have to make something
+            return _Request(u, self._target, out).run(deferred=True)
+        self._plans.move_to_end(self._key)
+        unset_ghosts([target])
+        move.finish()
+        return target
+
+
+class _Request:
+    """A call of `transpose`, whose plan may have to be made first."""
+
+    def __init__(self, u: Any, pencil: Any, out: Any) -> None:
+        self.u, self.pencil, self.out = u, pencil, out
+        self.topology = topology_among(u, pencil, out)
+
+    def run(self, *, deferred: bool = False) -> PencilArray:
+        """Agree, and move the field; `deferred` by an agreement before. *Collective*."""
+        if deferred:
+            self._make_missing()
+        agree = agreed(self.topology.comm, "transpose")
+        key, (move, targets) = prepare_together(agree, self._bind, self._make_missing)
+        kept_plans(self.topology).move_to_end(key)
+        unset_ghosts(targets)
+        move.finish()
+        return cast("PencilArray", targets[0])
+
+    def _bind(self, agree: Agreement) -> tuple[object, Prepared] | None:
+        """Check the arguments and prepare the plan; None if something must be made first."""
+        u, pencil, out = self.u, self.pencil, self.out
+        check_type("u", u, PencilArray)
+        check_type("pencil", pencil, Pencil)
+        spec = FieldSpec.of(u)
+        values = {"source": u.pencil, "target": pencil, **spec.signature}
+        agree(**values)
+        check_pair(u.pencil, pencil)
+        check_out(out, pencil, spec)
+        key = u.pencil, pencil, spec
+        plan: Transposition | None = kept_plans(self.topology).get(key)
+        if plan is None or plan.moves.lacks(1):
+            return None
+        prepared = plan.prepared([u], [out])
+        prepared[0].pack()
+        self._keep(plan, values)
+        return key, prepared
+
+    def _keep(self, plan: Transposition, values: dict[str, object]) -> None:
+        kept = self.u.pencil.kept
+        if self.u.pencil.topology is self.topology and plan.target is self.pencil:
+            if len(kept) >= _MOST_KEPT:
+                kept.clear()
+            kept[_key(self.u, plan.target)] = _KeptTranspose(self.topology, plan, values)
+
+    def _make_missing(self) -> None:
+        """Make the plan, or complete what is under way. *Collective*."""
+        key = self.u.pencil, self.pencil, FieldSpec.of(self.u)
+        buffers = plan_buffers(self.topology)  # all kept plans share their memory
+        plan: Transposition = kept_plan(
+            self.topology, key, lambda: Transposition.for_spec(*key, AUTO, buffers=buffers)
+        )
+        plan.moves.make_missing(1)

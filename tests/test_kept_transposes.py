@@ -1,0 +1,224 @@
+"""The function `transpose`: small fields by one collective, others by their addresses."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from mpi_helpers import collectives, everywhere, numbered, raise_together, ranks_at_fault
+
+import pencils
+from pencils import Pencil, PencilArray, Transposition, empty, transpose
+from pencils.comm.methods import pull
+from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
+from pencils.transposition import moves
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+SHAPE = (7, 5, 6)
+
+
+@pytest.fixture(name="way", params=["small", "large"])
+def _way(request, monkeypatch):
+    """Blocks that ranks pull, and those that are too large for that."""
+    if request.param == "large":
+        monkeypatch.setattr(moves, "find_pull", lambda *_: None)
+    return request.param
+
+
+@pytest.fixture(name="pair")
+def _pair(comm, way):  # noqa: ARG001
+    private = comm.Dup()  # that has no plans
+    rows = Pencil(SHAPE, private, decomp=0)
+    yield rows, rows.with_(decomp=1, order=(2, 0, 1))
+    private.Free()
+
+
+def spread(pencil, data, **options):
+    u = empty(pencil, dtype=data.dtype, components=data.shape[:-3], **options)
+    u.local[...] = data[u.local_slices]
+    return u
+
+
+def holds(u, data):
+    return u.dtype == data.dtype and np.array_equal(u.local, data[u.local_slices])
+
+
+def test_new_outputs_that_all_live(comm, pair):
+    """What is prepared for an address serves each field that comes to lie there."""
+    for dtype, lead in ((float, ()), ("c16", (2,)), ("i2", ())):
+        data = [numbered((*lead, *SHAPE), dtype) * n for n in range(1, 6)]
+        results = [transpose(spread(pair[0], each), pair[1]) for each in data * 3]
+        for u, each in zip(results, data * 3, strict=True):
+            assert everywhere(comm, u.pencil is pair[1] and holds(u, each))
+        back = [transpose(u, pair[0]) for u in results]
+        del results
+        gc.collect()
+        again = [transpose(u, pair[1]) for u in back]
+        for u, each in zip(again, data * 3, strict=True):
+            assert everywhere(comm, holds(u, each))
+
+
+def test_nothing_keeps_fields_alive(comm, pair):
+    u = spread(pair[0], numbered(SHAPE))
+    with Transposition(*pair) as move:
+        blocks = []
+        for verb in (lambda: transpose(u, pair[1]), lambda: move(u)):
+            for _ in range(3):
+                v = verb()
+                blocks.append(weakref.ref(v))
+                del v
+        gc.collect()
+        assert everywhere(comm, not any(block() for block in blocks))
+
+
+def test_halos_and_other_strides(comm, pair):
+    data = numbered((2, *SHAPE))
+    plain, padded = spread(pair[0], data), spread(pair[0], data, halo=1)
+    outs = [None, empty(pair[1], components=2), empty(pair[1], components=2, halo=2), None]
+    for _ in range(3):
+        for u in (plain, padded, plain * 1):
+            for out in outs:
+                v = transpose(u, pair[1], out)
+                assert everywhere(comm, holds(v, data) and (out is None or v is out))
+    u, v = pencils.alias(pair, components=2)
+    for _ in range(3):
+        u.local[...] = data[u.local_slices]
+        assert everywhere(comm, holds(transpose(u, pair[1], v), data))
+        assert everywhere(comm, holds(transpose(v, pair[0], u), data))
+
+
+def test_fields_follow_each_other_without_a_barrier(comm, pair):
+    """Turns: a fast rank packs the next field while others still read the one before."""
+    rng = np.random.default_rng(comm.rank)
+    u = spread(pair[0], numbered(SHAPE))
+    start = u.local.copy()
+    for n in range(40):
+        u.local[...] = start * n
+        if rng.random() < 0.3:
+            np.linalg.svd(np.ones((20, 20)))
+        v = transpose(u, pair[1])
+        u.local[...] = -1
+        w = transpose(v, pair[0])
+        assert np.array_equal(w.local, start * n)
+    comm.Barrier()
+
+
+@pytest.mark.parallel([2, 3, 4, 6])
+def test_a_small_transpose_is_one_collective(comm, way):
+    private = comm.Dup()
+    with collectives() as calls:
+        rows = Pencil((12, 12, 4), private, decomp=0)
+        columns = rows.with_(decomp=1)
+        u = pencils.ones(rows)
+        with (
+            Transposition(rows, columns) as move,
+            Transposition(rows, columns, check=False) as bare,
+        ):
+            out, two = empty(columns), [u, u]
+            verbs = {
+                "transpose": (lambda: transpose(u, columns), ["Allgather"]),
+                "out": (lambda: transpose(u, columns, out), ["Allgather"]),
+                "plan": (lambda: move(u), ["Allgather"]),
+                "batch": (lambda: move.batch(two), ["Allgather"]),
+                "start": (lambda: move.start(u).wait(), ["Allgather"]),
+                "bare": (lambda: bare(u), ["Barrier"]),
+            }
+            for name, (verb, expected) in verbs.items():
+                for _ in range(3):
+                    verb()
+                    del calls[:]
+                verb()
+                if way == "small":
+                    assert everywhere(comm, calls == expected), (name, calls)
+                else:  # the exchange has its own communicator
+                    assert everywhere(comm, calls.count("Allgather") == (name != "bare"))
+    private.Free()
+
+
+@pytest.mark.parallel([2, 3, 4, 6])
+def test_mistakes_of_one_rank_change_nothing(comm, pair):
+    rows, columns = pair
+    data = numbered(SHAPE)
+    u, out, field = spread(rows, data), empty(columns), empty(rows)
+    single, other = u.astype("f4"), columns.with_(order=(0, 1, 2))
+    readonly = empty(columns)
+    readonly.local.flags.writeable = False
+    cases = [
+        (lambda: transpose(u, other), RankDisagreementError, "target"),
+        (lambda: transpose(single, columns), RankDisagreementError, "dtype"),
+        (u.sum, RankDisagreementError, "rank 0 has"),
+        (lambda: transpose(u, columns, readonly), ArgumentError, "read-only"),
+        (lambda: transpose(u, columns, field), PencilMismatchError, "out lies on"),
+        (lambda: transpose(u, columns, 5), TypeError, "out must be"),
+        (lambda: transpose(u.local, columns, out), TypeError, "u must be"),
+    ]
+    for warm in (False, True):
+        out.local[...] = -1
+        for rank in ranks_at_fault(comm):
+            for wrong, kind, text in cases:
+                call = wrong if comm.rank == rank else lambda: transpose(u, columns, out)
+                raise_together(comm, kind, text, call=call)
+                assert everywhere(comm, (out.local == -1).all())
+        if not warm:
+            assert everywhere(comm, holds(transpose(u, columns), data))
+    assert everywhere(comm, holds(transpose(u, columns, out), data))
+
+
+def test_equal_pencils_need_not_be_the_same(comm, pair):
+    rows, columns = pair
+    data = numbered(SHAPE)
+    u = spread(rows, data)
+    transpose(u, columns)
+    twins = Pencil(SHAPE, rows.comm, decomp=0), columns.with_(order=(2, 0, 1))
+    first = comm.rank == 0
+    mine = spread(twins[0], data) if first else u
+    for _ in range(3):
+        assert everywhere(comm, holds(transpose(mine, twins[1] if first else columns), data))
+        assert everywhere(comm, holds(transpose(mine, columns if first else twins[1]), data))
+
+
+def test_exchanges_under_way_complete_before(comm, pair):
+    data = numbered(SHAPE)
+    u = spread(pair[0], data)
+    with Transposition(pair[1], pair[0], method="messages") as back:
+        for _ in range(3):
+            v = transpose(u, pair[1])
+            w = empty(pair[0])
+            w.local[...] = -1
+            handle = back.start(v, w)
+            again = transpose(w, pair[1])  # reads what is under way
+            assert everywhere(comm, holds(again, data))
+            assert everywhere(comm, holds(handle.wait(), data))
+
+
+def test_a_started_transpose_keeps_its_source(comm, pair):
+    data = numbered(SHAPE)
+    with Transposition(*pair, method="messages") as move:
+        handles = [move.start(spread(pair[0], data * n)) for n in range(4)]
+        gc.collect()
+        rubbish = [np.full(np.prod(SHAPE), -7.0) for _ in range(20)]
+        for n, handle in enumerate(handles):
+            assert everywhere(comm, holds(handle.wait(), data * n))
+        del rubbish
+
+
+def test_more_fields_than_the_staging_blocks_hold(comm, pair, monkeypatch, way):
+    if way == "large":
+        return
+    u = spread(pair[0], numbered(SHAPE))
+    with Transposition(*pair) as move:
+        for count in (1, 30, 2, 30):
+            monkeypatch.setattr(pull, "MOST_STAGED", 4096)
+            for v in move.batch([u] * count):
+                assert everywhere(comm, holds(v, numbered(SHAPE)))
+
+
+def test_freed_plans_are_made_again(comm, pair):
+    u = spread(pair[0], numbered(SHAPE))
+    for number in range(40):  # more kinds than plans are kept
+        kind = np.dtype(f"S{number % 35 + 1}")
+        transpose(PencilArray(pair[0], np.zeros(u.local_shape, kind)), pair[1])
+        if number % 10 == 0:
+            assert everywhere(comm, holds(transpose(u, pair[1]), numbered(SHAPE)))
+    assert everywhere(comm, holds(transpose(u, pair[1]), numbered(SHAPE)))
