@@ -56,7 +56,7 @@ def most_leaving(pair):
 
 
 def staging_blocks(plan):
-    return [*chain(*plan._exchange.buffers._shared.values())]
+    return [*chain(*plan._buffers._shared.values())]
 
 
 def shared_copy(field):
@@ -121,7 +121,7 @@ def test_at_most_one_block_of_what_leaves_a_rank(comm, method):
             plan(u, v)
             assert everywhere(comm, holds(v, values))
             plan.start(u, v).wait()
-        held = plan._exchange.buffers.nbytes
+        held = plan._buffers.nbytes
         if method in ("shared", "hybrid"):
             assert everywhere(comm, len(staging_blocks(plan)) <= 1)
         if method == "shared":
@@ -144,7 +144,7 @@ def test_shared_fields_on_one_node_need_no_block(comm, method):
         assert everywhere(comm, holds(v, values))
         assert not staging_blocks(plan)
         if method == "shared":
-            assert plan._exchange.buffers.nbytes == 0
+            assert plan._buffers.nbytes == 0
 
 
 @ways
@@ -154,11 +154,11 @@ def test_a_bound_is_kept(comm, method, staging):
     values = numbered(SHAPE)
     u = spread(pair[0], values)
     with Transposition(*pair, method=method, max_buffer_bytes=staging) as plan:
-        chunks = plan._exchange.chunks
+        chunks = plan.moves.exchange().chunks
         for call in (plan, lambda field: plan.start(field).wait()):
             assert everywhere(comm, holds(call(u), values))
         rounding = LINE * max(1, comm.size)
-        private = [buffer.nbytes for buffer in plan._exchange.buffers._private]
+        private = [buffer.nbytes for buffer in plan._buffers._private]
         assert everywhere(comm, all(nbytes <= staging + rounding for nbytes in private))
         blocks = [block.nbytes for block in staging_blocks(plan)]
         assert everywhere(comm, all(nbytes <= staging + rounding for nbytes in blocks))
@@ -179,13 +179,13 @@ def test_there_and_back_share_their_memory(comm, method):
     values = numbered(SHAPE)
     u = spread(pair[0], values)
     with Transposition(*pair, method=method) as plan, plan.reversed() as back:
-        assert plan._exchange.buffers is back._exchange.buffers
+        assert plan._buffers is back._buffers
         v = plan(u)
-        held = plan._exchange.buffers.nbytes
+        held = plan._buffers.nbytes
         for _ in range(3):
             assert everywhere(comm, holds(back(plan(u)), values))
         larger = max(most_leaving(pair), most_leaving(pair[::-1]))
-        assert everywhere(comm, plan._exchange.buffers.nbytes <= held + 2 * larger)
+        assert everywhere(comm, plan._buffers.nbytes <= held + 2 * larger)
         assert everywhere(comm, len(staging_blocks(plan)) <= 1)
         with back.reversed() as again:
             assert again.source is pair[0]
@@ -202,7 +202,7 @@ def test_plans_of_transpose_share_their_memory(private):
         v = transpose(u, pen.with_(decomp=decomp))
         assert everywhere(private, holds(v, values))
     topology = topology_of(private)
-    assert len({id(plan._exchange.buffers) for plan in kept_plans(topology).values()}) == 1
+    assert len({id(plan._buffers) for plan in kept_plans(topology).values()}) == 1
     assert everywhere(
         private, plan_buffers(topology).nbytes <= 3 * u.local.nbytes + 64 * private.size
     )
