@@ -82,7 +82,8 @@ class _Kind:
         layout = u.extent.layout
         if self._points is None:
             self._points = points_on(layout, coords, layout.parts(u.pencil.rank))
-        return self._points._replace(coords=tuple(coords[dim] for dim in layout.order))
+        contiguous = tuple(np.ascontiguousarray(coords[dim]) for dim in layout.order)
+        return self._points._replace(coords=contiguous)
 
 
 # Of each communicator: the kinds of fields, of which the oldest one is dropped if there are many.

@@ -235,3 +235,13 @@ def test_fields_that_do_not_fit_the_plan(comm, field):
     raise_together(
         comm, TypeError, "pencil must be a Pencil", call=lambda: pencils.PointIndexer(3, [[0]])
     )
+
+
+def test_coordinates_of_any_strides_once(comm):
+    pencil = Pencil(SHAPE, comm)
+    data = numbered(SHAPE)
+    u = spread(pencil, data)
+    rows = np.random.default_rng(3).integers(0, SHAPE, (50, 3))
+    assert everywhere(comm, np.array_equal(u.take(rows.T), data[tuple(rows.T)]))
+    u.put(rows.T, data[tuple(rows.T)])
+    assert holds(u, data)
