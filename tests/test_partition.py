@@ -20,7 +20,6 @@ from mpi_helpers import (
 )
 
 from pencils import Pencil, PencilArray, empty, partition, transpose
-from pencils.array import base
 from pencils.comm import stream
 from pencils.distribute import slabs
 from pencils.errors import ArgumentError, RankDisagreementError
@@ -502,7 +501,7 @@ def test_equal_arguments_may_look_different(comm):
 
 def test_no_room_on_one_rank(comm, monkeypatch):
     pen = Pencil(SHAPE, comm)
-    original = base.allocate
+    original = PencilArray.allocated
 
     def no_room(*args, **kwargs):
         if comm.rank == comm.size - 1:
@@ -511,7 +510,7 @@ def test_no_room_on_one_rank(comm, monkeypatch):
         return original(*args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(base, "allocate", no_room)
+        patch.setattr(PencilArray, "allocated", no_room)
         raise_together(
             comm,
             MemoryError,

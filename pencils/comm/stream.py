@@ -22,9 +22,10 @@ from pencils.comm.topology import Attribute, Topology
 
 Array = NDArray[Any]
 
-# Bytes of a slab, at most, and the number of messages that may be on their way.
+# Bytes of a slab, at most, and the number of messages that may be on their way: those that need
+# memory, and others.
 SLAB_BYTES = 16 * 2**20
-WINDOW = 4
+WINDOW, WIDE_WINDOW = 4, 64
 # Slots of each rank in shared memory, and their bytes.
 SLOTS = 4
 SLOT_BYTES = 2**20
@@ -38,6 +39,11 @@ class Room:
         # One more than are on their way: the next one is packed before the oldest has arrived.
         self._places = [np.empty(nbytes, np.uint8) for _ in range(min(slabs, WINDOW + 1))]
         self._next = 0
+
+    @classmethod
+    def of(cls, nbytes: int, slabs: int) -> Room | None:
+        """Return the room for some slabs, or None if there are none."""
+        return cls(nbytes, slabs) if slabs else None
 
     def take(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """Return an array in the memory that was taken first."""
@@ -68,6 +74,7 @@ class _Messages(_Carrier):
     def __init__(self, comm: MPI.Intracomm, room: Room | None) -> None:
         self._comm = comm
         self._room = room
+        self._window = WIDE_WINDOW if room is None else WINDOW
         # Requests, the slab, the memory that they use, and bytes of the array of the slab.
         self._pending: deque[tuple[list[MPI.Request], Array, Array, int]] = deque()
 
@@ -78,14 +85,14 @@ class _Messages(_Carrier):
             copy_now(packed, slab)
         requests = [self._comm.Isend(part, peer, TAG) for part in byte_chunks(packed)]
         self._pending.append((requests, packed, packed, 0))
-        self._complete_until(WINDOW)
+        self._complete_until(self._window)
 
     def recv(self, peer: int, slab: Array, whole: int) -> None:
         """Start to receive, and unpack an older slab if there are many."""
         received = self._contiguous(slab)
         requests = [self._comm.Irecv(part, peer, TAG) for part in byte_chunks(received)]
         self._pending.append((requests, slab, received, whole))
-        self._complete_until(WINDOW)
+        self._complete_until(self._window)
 
     def finish(self) -> None:
         """Complete all messages."""
@@ -161,7 +168,8 @@ class _Lane(_Carrier):
 class SlabStream:
     """Slabs between `root` and all other ranks; both sides name them in the same order.
 
-    Slabs that are not contiguous pass through `room`, or new memory, if they are messages.
+    Slabs that are not contiguous pass through `room` if they are messages. Without room there are
+    none, and all slabs lie in memory that is there anyway.
     `through_slots`: ranks on the node of root use shared memory, if there is enough. Slabs have
     SLOT_BYTES at most then, and making a stream is *Collective*.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,11 @@ from pencils.array.allocation import Array, as_singletons
 from pencils.array.operands import check_type, signature, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm import pool
-from pencils.comm.agree import agreed
-from pencils.comm.stream import SlabStream, bcast_array, copy_now
-from pencils.distribute.slabs import Slabs, after, in_turn
+from pencils.comm.agree import Row, agreed
+from pencils.comm.stream import Room, SlabStream, bcast_array, copy_now
+from pencils.distribute.slabs import Slabs, keep
 from pencils.errors import ArgumentError
-from pencils.layout import Layout, Selection
+from pencils.layout import Selection
 from pencils.layout import gather as gather_messages
 from pencils.layout.integers import as_dims, as_rank
 
@@ -60,82 +61,136 @@ def gather(
     >>> pencils.gather(u, key=np.s_[1, ::2])
     array([10, 12, 14])
     """
+    kept = _find_kept(u, root) if key is Ellipsis and dims is None else None
+    if kept is not None:
+        plan, row = kept
+        with row.block():
+            collect = plan.prepare(u)
+        return collect()
     comm = topology_among(u).comm
-    found = None
     with agreed(comm, "gather") as agree:
         check_type("u", u, PencilArray)
         receiver = None if root is None else as_rank("root", root, comm.size)
         selection = Selection.from_key(key, u.shape)
         axes = _gathered_axes(u, dims, whole=key is Ellipsis)
-        if receiver is None or receiver == comm.rank:
-            found = pool.empty(tuple(map(len, selection.ranges)), u.dtype)
-            view = _view(found, selection, axes, u)
-            result = view if view.flags.c_contiguous else np.empty(view.shape, view.dtype)
-        collect = _collector(u, selection.rising(), receiver or 0, found)
-        agree(
-            root=receiver,
-            **signature(u),
-            key=selection,
-            dims=axes,
-        )
-    collect()
-    if found is None:
+        plan = _Gather(u, receiver, selection, axes)
+        collect = plan.prepare(u)
+        agree(**plan.facts)
+    if key is Ellipsis and axes is None:
+        keep(u.pencil, _kind(u, receiver), (plan, Row(comm, "gather", **plan.facts)))
+    return collect()
+
+
+def _kind(u: PencilArray, root: int | None) -> tuple[object, ...]:
+    return "gather", root, u.dtype, u.components, u.singletons
+
+
+def _find_kept(u: object, root: Any) -> tuple[_Gather, Row] | None:
+    """Find the plan for whole fields like this one, and the agreement on it; local."""
+    if type(root) not in (int, NoneType) or not isinstance(u, PencilArray):
         return None
-    if receiver is None:
-        bcast_array(comm, found, 0)
-    if result is not view:
-        result[...] = view
-    return result
+    if u.pencil.topology.freed:
+        return None
+    found: tuple[_Gather, Row] | None = u.pencil.kept.get(_kind(u, root))
+    return found
 
 
-def _view(
-    found: Array, selection: Selection, axes: tuple[int, ...] | None, u: PencilArray
-) -> Array:
-    """View points in rising order along all axes as the key and `dims` ask for."""
-    flips = tuple(slice(None, None, -1 if kept.step < 0 else 1) for kept in selection.ranges)
-    drops = tuple(axis for axis, drop in enumerate(selection.dropped) if drop)
-    view: Array = np.squeeze(found[flips], drops)
-    return view if axes is None else _reorder(view, axes, u)
+class _Gather:
+    """A gather of fields of one kind; follows from what all ranks agree on.
 
-
-def _collector(
-    u: PencilArray, selection: Selection, root: int, found: Array | None
-) -> Callable[[], None]:
-    """Prepare to collect the selected points in `found` on root, which has all axes of the field.
-
-    The returned function is *Collective*.
+    Attributes
+    ----------
+    facts : dict
+        On these all ranks must agree.
     """
-    topology, rank, lead = u.pencil.topology, u.pencil.rank, len(u.components)
-    whole = Selection(selection.ranges, (False,) * u.ndim)
-    layout: Layout = u.extent.layout.select(selection.ranges[lead:])
-    components = tuple(map(len, selection.ranges[:lead]))
-    slabs = Slabs(components, layout, u.dtype.itemsize, contiguous=True)
-    here, mine = slabs.box(rank), u.local[whole.local(u.global_box)]
-    sends = layout.is_first_replica(rank)
-    if rank != root:
-        room = slabs.room(mine, [here] if sends else [], here.start)
-    else:
-        assert found is not None
-        senders = [message.source for message in gather_messages(layout, root)]
-        room = slabs.room(found, [slabs.box(sender) for sender in senders if sender != root])
 
-    def send() -> None:
-        stream = SlabStream(topology, root, room, through_slots=slabs.through_slots)
-        for box in slabs.of(rank) if sends else ():
-            stream.send(root, mine[box.slices(here.start)])
-        stream.finish()
+    def __init__(
+        self, u: PencilArray, root: int | None, selection: Selection, axes: tuple[int, ...] | None
+    ) -> None:
+        topology, lead = u.pencil.topology, len(u.components)
+        self.facts = {"root": root, **signature(u), "key": selection, "dims": axes}
+        self._topology = topology
+        self._everywhere, self._root = root is None, root or 0
+        self._selection, self._axes = selection, axes
+        self._shape = tuple(map(len, selection.ranges))
+        layout = u.extent.layout
+        self._plain = axes is None and not any(selection.dropped)
+        for kept, extent in zip(selection.ranges, u.shape, strict=True):
+            self._plain = self._plain and kept == range(extent)
+        rising = selection.rising()
+        if not self._plain:
+            layout = layout.select(rising.ranges[lead:])
+        self._mine = Selection(rising.ranges, (False,) * u.ndim).local(u.global_box)
+        slabs = Slabs(self._shape[:lead], layout, u.dtype.itemsize, contiguous=True)
+        senders = [message.source for message in gather_messages(layout, self._root)]
+        others = [sender for sender in senders if sender != self._root]
+        self._slabs, self._others = slabs, others
+        self._takes_part = topology.rank in senders
+        self._box = slabs.box(topology.rank)
+        self._steps = slabs.steps(topology.rank, self._root, others)
+        self._room: tuple[int, int] | None = None  # of root
 
-    def receive() -> None:
-        assert found is not None
-        stream = SlabStream(topology, root, room, through_slots=slabs.through_slots)
-        for sender, box in in_turn(slabs.labelled(sender) for sender in after(root, senders)):
-            if sender == root:
-                copy_now(found[box.slices()], mine[box.slices(here.start)], found.nbytes)
-            else:
-                stream.recv(sender, found[box.slices()], found.nbytes)
-        stream.finish()
+    def prepare(self, u: PencilArray) -> Callable[[], Array | None]:
+        """Allocate what a call needs. The returned function is *Collective*."""
+        rank, root = self._topology.rank, self._root
+        found = None
+        if self._everywhere or rank == root:
+            found = pool.empty(self._shape, u.dtype)
+            view = found if self._plain else self._view(found, u)
+            result = view if view.flags.c_contiguous else np.empty(view.shape, view.dtype)
+        move = self._send(u) if rank != root or found is None else self._receive(u, found)
 
-    return receive if rank == root else send
+        def collect() -> Array | None:
+            move()
+            if found is None:
+                return None
+            if self._everywhere:
+                bcast_array(self._topology.comm, found, root)
+            if result is not view:
+                result[...] = view
+            return result
+
+        return collect
+
+    def _send(self, u: PencilArray) -> Callable[[], None]:
+        mine = u.local[self._mine]
+        ranks = [self._topology.rank] if self._takes_part else []
+        room = Room.of(*self._slabs.room(mine, ranks, self._box.start))
+
+        def send() -> None:
+            stream = self._stream(room)
+            for peer, key in self._steps if ranks else ():
+                stream.send(peer, mine[key])
+            stream.finish()
+
+        return send
+
+    def _receive(self, u: PencilArray, found: Array) -> Callable[[], None]:
+        if self._room is None:
+            self._room = self._slabs.room(found, self._others)
+        room = Room.of(*self._room)
+
+        def receive() -> None:
+            stream = self._stream(room)
+            for peer, key in self._steps:
+                stream.recv(peer, found[key], found.nbytes)
+            if self._takes_part:
+                copy_now(found[self._box.slices()], u.local[self._mine], found.nbytes)
+            stream.finish()
+
+        return receive
+
+    def _stream(self, room: Room | None) -> SlabStream:
+        through_slots = self._slabs.through_slots
+        return SlabStream(self._topology, self._root, room, through_slots=through_slots)
+
+    def _view(self, found: Array, u: PencilArray) -> Array:
+        """View points in rising order along all axes as the key and `dims` ask for."""
+        ranges, dropped = self._selection.ranges, self._selection.dropped
+        flips = tuple(slice(None, None, -1 if kept.step < 0 else 1) for kept in ranges)
+        drops = tuple(axis for axis, drop in enumerate(dropped) if drop)
+        view: Array = np.squeeze(found[flips], drops)
+        return view if self._axes is None else _reorder(view, self._axes, u)
 
 
 def _gathered_axes(

@@ -11,7 +11,8 @@ import numpy as np
 from pencils.array.allocation import Array
 from pencils.array.operands import check_type, plain_array
 from pencils.array.pencil_array import PencilArray
-from pencils.distribute.partition import partition, readable
+from pencils.distribute.partition import partition
+from pencils.distribute.placement import readable
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_ints
 from pencils.pencil import Pencil

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 from math import prod
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pencils.array.allocation import Array
 from pencils.comm import stream
-from pencils.comm.stream import WINDOW, Room
+from pencils.comm.stream import WINDOW
 from pencils.layout import Box, Layout
+from pencils.pencil import Pencil
 
 T = TypeVar("T")
 
@@ -20,9 +20,19 @@ T = TypeVar("T")
 LONG_RUN = 2**18
 # Shared memory is used for as many bytes in all.
 MUCH = 2**20
+# Steps that are listed once; others are computed for each call.
+FEW = 2**10
+# Plans, of any kind, that a pencil keeps.
+MOST_KEPT = 64
 
 
-@dataclass(frozen=True, slots=True)
+class Step(NamedTuple):
+    """A slab that this rank sends or receives."""
+
+    peer: int  # the other rank
+    key: tuple[slice, ...]  # in the array of this rank: root's is global, others have their block
+
+
 class Slabs:
     """Slabs of the blocks of all ranks, as boxes of the global array; equal on all ranks.
 
@@ -36,113 +46,117 @@ class Slabs:
         Bytes of an element.
     contiguous : bool
         Whether the array of root is C-contiguous.
+
+    Attributes
+    ----------
+    in_runs : bool
+        Whether slabs are contiguous in the array of root, and long.
+    through_slots : bool
+        Whether slabs go through slots in shared memory, where there is some.
+    most, most_at_once : int
+        Numbers of elements of a slab, and of what root reads at once.
     """
 
-    lead: tuple[int, ...]
-    layout: Layout
-    itemsize: int
-    contiguous: bool
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the global array."""
-        return self.lead + self.layout.shape
-
-    @property
-    def prefix(self) -> int:
-        """Number of axes before the last one that is decomposed.
-
-        The parts of the array of root that belong to one rank, and have one index along each of
-        them, are contiguous.
-        """
-        splits = self.layout.splits
+    def __init__(
+        self, lead: tuple[int, ...], layout: Layout, itemsize: int, *, contiguous: bool
+    ) -> None:
+        self.layout, self.itemsize = layout, itemsize
+        self._lead = lead
+        shape = lead + layout.shape
+        self._nbytes = itemsize * prod(shape)
+        # What belongs to one rank, and has one index along each of the axes before the last one
+        # that is decomposed, is contiguous in the array of root.
+        splits = layout.splits
         cut = [dim for dim, split in enumerate(splits) if split.parts > 1 and not split.replicated]
-        return len(self.lead) + cut[-1] if cut else 0
-
-    @property
-    def in_runs(self) -> bool:
-        """Whether slabs are contiguous in the array of root, and long."""
-        parts = (1,) * len(self.lead) + self.layout.process_shape
-        run = self.itemsize * prod(self.shape[self.prefix :]) // parts[self.prefix]
-        return self.contiguous and (run >= LONG_RUN or prod(self.shape[: self.prefix]) == 1)
-
-    @property
-    def through_slots(self) -> bool:
-        """Whether slabs go through slots in shared memory, where there is some."""
-        much = self.itemsize * prod(self.shape) >= MUCH
-        return much and not self.in_runs and self.itemsize <= stream.SLOT_BYTES
-
-    @property
-    def most(self) -> int:
-        """Number of elements of a slab."""
+        self._before = before = len(lead) + cut[-1] if cut else 0
+        run = itemsize * prod(shape[before:]) // (splits[cut[-1]].parts if cut else 1)
+        self.in_runs = contiguous and (run >= LONG_RUN or prod(shape[:before]) == 1)
+        fits = itemsize <= stream.SLOT_BYTES
+        self.through_slots = fits and self._nbytes >= MUCH and not self.in_runs
         limit = stream.SLAB_BYTES if self.in_runs else min(stream.SLAB_BYTES, stream.SLOT_BYTES)
-        return max(1, limit // self.itemsize)
-
-    @property
-    def most_at_once(self) -> int:
-        """Number of elements of a piece."""
-        return max(1, stream.SLAB_BYTES // self.itemsize)
+        self.most = max(1, limit // itemsize)
+        self.most_at_once = max(1, stream.SLAB_BYTES // itemsize)
+        # Axes are cut in this order, so that rows in memory of either side stay long.
+        rows = {len(shape) - 1, len(lead) + layout.order[-1]}
+        self._axes = sorted(range(len(shape)), key=lambda axis: axis in rows)
 
     def box(self, rank: int) -> Box:
         """Block of a rank."""
         box = self.layout.box(rank)
-        return Box((0,) * len(self.lead) + box.start, self.lead + box.stop)
-
-    def of(self, rank: int) -> Iterator[Box]:
-        """Yield the slabs of a rank."""
-        for piece in self.pieces(rank):
-            yield from self.within(piece)
-
-    def labelled(self, rank: int) -> Iterator[tuple[int, Box]]:
-        """Yield the slabs of a rank, each with the rank."""
-        for slab in self.of(rank):
-            yield rank, slab
+        return Box((0,) * len(self._lead) + box.start, self._lead + box.stop)
 
     def pieces(self, rank: int) -> Iterator[Box]:
-        """Yield boxes for which slabs are cut separately: what root reads at once."""
+        """Yield what root reads at once of the block of a rank."""
         return self.box(rank).pieces(self.most_at_once)
 
     def within(self, piece: Box) -> Iterator[Box]:
         """Cut a piece into slabs."""
         if not self.in_runs:
-            yield from piece.pieces(self.most, self._axes())
+            yield from piece.pieces(self.most, self._axes)
             return
-        after = piece.start[self.prefix :], piece.stop[self.prefix :]
-        for index in product(*map(range, piece.start[: self.prefix], piece.stop[: self.prefix])):
-            run = Box((*index, *after[0]), (*(i + 1 for i in index), *after[1]))
+        start, stop = piece.start[self._before :], piece.stop[self._before :]
+        for index in product(*map(range, piece.start[: self._before], piece.stop[: self._before])):
+            run = Box((*index, *start), (*(i + 1 for i in index), *stop))
             yield from run.pieces(self.most)
 
-    def room(
-        self,
-        array: Array | None,
-        boxes: Iterable[Box],
-        origin: Sequence[int] | None = None,
-    ) -> Room:
-        """Allocate memory to pack those slabs of boxes that are not contiguous in `array`.
+    def steps(self, rank: int, root: int, others: Sequence[int]) -> Iterable[Step]:
+        """List what a rank sends or receives; `others` exchange slabs with root."""
 
-        `origin` is the global index of its first element. Only the first slab of each box is
-        checked, because there may be many: it is the largest, and contiguous only if all are.
-        Without an array there is memory for all of them.
+        def on_root() -> Iterator[Step]:
+            # The first slabs of all ranks, then the second ones: ranks work at the same time.
+            first = sorted(others, key=lambda other: (other <= root, other))
+            return in_turn(self._steps(other, other, None) for other in first)
+
+        def elsewhere() -> Iterator[Step]:
+            return self._steps(rank, root, self.box(rank).start)
+
+        make = on_root if rank == root else elsewhere
+        few = self._nbytes // (self.itemsize * self.most) + len(others) <= FEW
+        return list(make()) if few else _Anew(make)
+
+    def _steps(self, rank: int, peer: int, origin: tuple[int, ...] | None) -> Iterator[Step]:
+        for piece in self.pieces(rank):
+            for slab in self.within(piece):
+                yield Step(peer, slab.slices(origin))
+
+    def room(
+        self, array: Array | None, ranks: Iterable[int], origin: tuple[int, ...] | None = None
+    ) -> tuple[int, int]:
+        """Arguments of `Room` to pack those slabs of ranks that are not contiguous in `array`.
+
+        `origin` is the global index of its first element. Only the first slab of each rank is
+        checked, because there may be many. Without an array there is room for all of them.
         """
         nbytes = count = 0
-        for box in boxes:
-            first = next(self.within(box), None)
+        for rank in ranks:
+            first = next(self._steps(rank, rank, origin), None)
             if first is None:
                 continue
-            if array is None or not array[first.slices(origin)].flags.c_contiguous:
-                nbytes = max(nbytes, self.itemsize * first.volume)
-                count += 1 if first.volume == box.volume else WINDOW + 1
-        return Room(nbytes, count)
+            if array is None or not array[first.key].flags.c_contiguous:
+                volume = self.box(rank).volume
+                nbytes = max(nbytes, self.itemsize * min(volume, self.most))
+                count += 1 if volume <= self.most else WINDOW + 1
+        return nbytes, count
 
-    def _axes(self) -> list[int]:
-        """Axes in the order in which they are cut: rows in memory of either side stay long."""
-        ndim, lead = len(self.shape), len(self.lead)
-        last = {ndim - 1, lead + self.layout.order[-1]}
-        return sorted(range(ndim), key=lambda axis: axis in last)
+
+class _Anew:
+    """Steps that are computed whenever they are needed."""
+
+    def __init__(self, make: Callable[[], Iterator[Step]]) -> None:
+        self._make = make
+
+    def __iter__(self) -> Iterator[Step]:
+        return self._make()
 
 
 def in_turn(sequences: Iterable[Iterable[T]]) -> Iterator[T]:
-    """Yield the first items of all sequences, then the second ones, and so on."""
+    """Yield the first items of all sequences, then the second ones, and so on.
+
+    Examples
+    --------
+    >>> "".join(in_turn(["adf", "be", "c"]))
+    'abcdef'
+    """
     queue = deque(map(iter, sequences))
     while queue:
         items = queue.popleft()
@@ -152,6 +166,8 @@ def in_turn(sequences: Iterable[Iterable[T]]) -> Iterator[T]:
             break
 
 
-def after(root: int, ranks: Sequence[int]) -> list[int]:
-    """Sort ranks so that root, if it is among them, is the last one."""
-    return sorted(ranks, key=lambda rank: (rank <= root, rank))
+def keep(pencil: Pencil, key: object, plan: object) -> None:
+    """Keep a plan for further calls with this pencil."""
+    if len(pencil.kept) >= MOST_KEPT:
+        pencil.kept.clear()
+    pencil.kept[key] = plan

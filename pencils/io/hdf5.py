@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 
 from pencils.array.allocation import Array
-from pencils.distribute.partition import ArrayLike
+from pencils.distribute.placement import ArrayLike
 from pencils.errors import CheckpointError
 from pencils.io.file_access import number_of, open_to_read, reading, system
 from pencils.io.file_info import FORMAT, RESERVED, Access, FileInfo, Identity, damaged
