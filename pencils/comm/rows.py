@@ -56,10 +56,10 @@ def mover(target: Array, to: Ints | None, source: Array, rows: Ints | None) -> C
     return partial(_move, target, to, source.view(target.dtype), rows, room)
 
 
-def locate(points: Points, room: Ints | None = None) -> tuple[Ints, Ints]:
+def locate(points: Points, room: Sequence[Ints] | None = None) -> tuple[Ints, Ints]:
     """Find the owner of each point, and its number in the block there; the last axis is fastest.
 
-    `room` are two rows to write them to.
+    `room` are two arrays to write them to.
     """
     owners, offsets = np.empty((2, points.number), np.int64) if room is None else room
     kernels = compiled()

@@ -193,10 +193,9 @@ class CollectionPlan(Plan[Request[Any]]):
     def _writer(
         self, out: Array, arriving: Array, op: ReduceOp | None, dtype: DType
     ) -> Callable[[], None]:
-        """Prepare to write the rows that arrive."""
+        """Prepare to write the rows that arrive, in this order."""
         if op is None:
-            written, writers = self._rows.last_writers
-            return mover(as_rows(out, arriving.dtype), written, arriving, writers)
+            return mover(as_rows(out, arriving.dtype), self._rows.requested, arriving, None)
         width = arriving.itemsize // dtype.itemsize
         target, values = out.reshape(-1, width), arriving.view(dtype).reshape(-1, width)
         return partial(op.combine, target, self._rows.requested, values)

@@ -121,8 +121,8 @@ class _Call(ABC):
                 agree.defer(up=not self.prepare(agree))
                 fence()
             fence()
+            self._staging.turn()
             if self.complete(agree):
-                self._staging.turn()
                 return True
             if not self._staging.grow(self._topology):
                 break
@@ -147,14 +147,21 @@ class _Call(ABC):
         """Begin the request; None if there is no memory for it yet."""
         return self._staging.begin(self._topology.rank, self._form, points.number)
 
-    def write(self, chunk: Chunk, points: Points, order: Ints) -> None:
-        """Write the numbers of the points of a chunk, and to `order` how they were sorted."""
-        some = points.part(chunk.points)
-        owners, numbers = locate(some, self._staging.scratch[:2, : chunk.size])
+    def write(self, chunk: Chunk, points: Points, room: Ints) -> Ints | None:
+        """Write the numbers of the points of a chunk, sorted.
+
+        Returns `room` with the order in which they were; None if they were sorted.
+        """
+        (owners, unsorted), numbers = self._staging.scratch[:2, : chunk.size], chunk.numbers
+        locate(points.part(chunk.points), (owners, numbers))
         bounds = chunk.bounds
         bounds[0] = 0
-        sort_to(owners, bounds[1:], order)
-        mover(chunk.numbers, None, numbers, order)()
+        sort_to(owners, bounds[1:], room)
+        if chunk.is_sorted:
+            return None
+        unsorted[:] = numbers
+        mover(numbers, None, unsorted, room)()
+        return room
 
     def serve(self, home: int, move: Callable[[Array, Ints, Array], None]) -> None:
         """Move the values of all requests to the owner `home`, in the order of ranks and points.
@@ -195,25 +202,26 @@ class _Take(_Call):
             self._shared = False  # at the next attempt
             self._publish()
             return False
-        self._order = np.empty(self._points.number, np.int64)
-        self._chunks = self.begin(self._points)
-        for chunk in self._chunks or ():
-            self.write(chunk, self._points, self._order[chunk.points])
-        return self._chunks is not None
+        order = np.empty(self._points.number, np.int64)
+        chunks = self.begin(self._points)
+        self._chunks = [
+            (chunk, self.write(chunk, self._points, order[chunk.points])) for chunk in chunks or ()
+        ]
+        return chunks is not None
 
     def complete(self, agree: agreed) -> bool:
         """Read the points, or have them read by their owners."""
         if not agree.flagged:
             self._read_shared()
             return True
-        if agree.deferred or self._chunks is None:
+        if agree.deferred:
             return False
         self.serve(self._topology.rank, _get)
         synchronize(self._topology.comm)
         columns = self.found.reshape(self._form.columns, self._points.number)
-        for chunk in self._chunks:
+        for chunk, order in self._chunks:
             for column, values in zip(columns, chunk.values, strict=True):
-                mover(column[chunk.points], self._order[chunk.points], values, None)()
+                mover(column[chunk.points], order, values, None)()
         return True
 
     # Blocks in shared memory.
@@ -224,8 +232,7 @@ class _Take(_Call):
         self._own = u.local.transpose(memory_axes(u.extent.layout.order, len(u.components)))
         place = self._topology.shared.find(self._own) if self._own.size else (0, 0)
         assert place is not None  # an empty block may be anywhere: it is not read
-        words = *place, *self._own.strides
-        self._staging.slot(self._topology.rank)[: len(words)] = words
+        self._staging.tell(self._topology.rank, [*place, *self._own.strides])
         # Memory for the points, unless a rank may still read what `found` overlaps.
         used = u.padded, *self._points.coords
         aliased = any(np.may_share_memory(array, self.found) for array in used)
@@ -278,8 +285,7 @@ class _Put(_Call):
         agree.flag(up=self._staging.is_large(self._form, points.number))
         chunks = self.begin(points)
         for chunk in chunks or ():
-            order = self._staging.scratch[2, : chunk.size]
-            self.write(chunk, points, order)
+            order = self.write(chunk, points, self._staging.scratch[2, : chunk.size])
             for column, room in zip(columns, chunk.values, strict=True):
                 mover(room, None, column[chunk.points], order)()
         return chunks is not None

@@ -297,11 +297,10 @@ def check_components(u: PencilArray) -> None:
 def _writer(
     plan: GatherScatter, block: Block, column: Array, arriving: Array, op: ReduceOp | None
 ) -> Callable[[], None]:
-    """Prepare to write the rows of one component that arrive."""
+    """Prepare to write the rows of one component that arrive, in this order."""
     if op is not None:
         return partial(op.combine_column, column, plan.positions(block), arriving)
-    written, writers = plan.last_writers
-    return mover(column, block.positions(written), arriving, writers)
+    return mover(column, plan.positions(block), arriving, None)
 
 
 def _state(array: object) -> object:

@@ -83,6 +83,12 @@ class Chunk(NamedTuple):
         offset = WORD * _lines(self.form.ranks + 1 + self.size)
         return array_at(self.words, (self.form.columns, self.size), self.form.dtype, offset)
 
+    @property
+    def is_sorted(self) -> bool:
+        """Whether all points have one owner, so that they are in the order of the call."""
+        bounds = self.bounds
+        return bool(bounds[bounds.searchsorted(1)] == self.size)
+
     def of_rank(self, rank: int) -> slice | None:
         """Which points belong to an owner; None if there are none."""
         start, stop = self.words[rank : rank + 2].tolist()
@@ -94,7 +100,8 @@ class Staging:
 
     def __init__(self) -> None:
         self.usable = True  # as far as is known; equal on all ranks, as is `ready`
-        # Memory of every rank: the slots, the next one first, and that for larger requests.
+        # Memory of every rank: the slot to write to next, the one that is read, and that for
+        # larger requests.
         self._slots: list[list[Ints]] = []
         self._large: list[Ints] = []
         self._needed = 0
@@ -107,39 +114,43 @@ class Staging:
 
     @property
     def scratch(self) -> Ints:
-        """Four lists of numbers, one for each point of a chunk; allocated on first use."""
+        """Three lists of numbers, one for each point of a chunk; allocated on first use."""
         if self._scratch is None:
-            self._scratch = np.empty((4, CHUNK), np.int64)
+            self._scratch = np.empty((3, CHUNK), np.int64)
         return self._scratch
 
     def begin(self, rank: int, form: Form, points: int) -> list[Chunk] | None:
         """Begin the request of this rank; None if there is no memory for it yet."""
         self._needed = form.words(points)
         self.scratch  # noqa: B018 - allocated before ranks go on together
-        words = self._place(rank, self._needed) if self._slots else None
+        words = self._place(0, rank, self._needed) if self._slots else None
         if words is None:
             return None
-        self.slot(rank)[0] = points
+        self._slots[0][rank][0] = points
         return form.chunks(words, points)
 
     def is_large(self, form: Form, points: int) -> bool:
         """Whether a request does not fit into a slot."""
         return form.words(points) > SLOT - LINE
 
+    def tell(self, rank: int, words: list[int]) -> None:
+        """Write a few words instead of a request."""
+        self._slots[0][rank][: len(words)] = words
+
+    def turn(self) -> None:
+        """Read what was written before the last agreement, and write to the other slot."""
+        self._slots.reverse()
+
     def request(self, rank: int, form: Form) -> list[Chunk]:
         """View the request of a rank."""
         points = int(self.slot(rank)[0])
-        words = self._place(rank, form.words(points))
+        words = self._place(1, rank, form.words(points))
         assert words is not None
         return form.chunks(words, points)
 
     def slot(self, rank: int) -> Ints:
-        """View the slot of a rank, which begins with the number of points of the request."""
-        return self._slots[0][rank]
-
-    def turn(self) -> None:
-        """Use the other slot from now on; all ranks do at once."""
-        self._slots.reverse()
+        """View what a rank has written."""
+        return self._slots[1][rank]
 
     def grow(self, topology: Topology) -> bool:
         """Make room for what this rank needs; tell whether all ranks have it. *Collective*."""
@@ -159,10 +170,10 @@ class Staging:
         """Drop the memory."""
         self._slots, self._large = [], []
 
-    def _place(self, rank: int, words: int) -> Ints | None:
+    def _place(self, slot: int, rank: int, words: int) -> Ints | None:
         """Find where a request of so many words lies; None if there is not enough memory."""
         if words <= SLOT - LINE:
-            return self._slots[0][rank][LINE:]
+            return self._slots[slot][rank][LINE:]
         return self._large[rank] if self._large and words <= len(self._large[rank]) else None
 
 

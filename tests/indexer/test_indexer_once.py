@@ -1,0 +1,192 @@
+"""Points read and written once: requests of any size in shared memory, and what a call costs."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from indexer_worlds import put_with
+from mpi_helpers import (
+    DTYPES,
+    collectives,
+    everywhere,
+    holds,
+    numbered,
+    raise_together,
+    random_pencil,
+    ranks_at_fault,
+    same,
+    spread,
+)
+from test_indexer_points import any_points
+from tiers import examples
+
+import pencils
+from pencils import Pencil, ReduceOp
+from pencils.comm.shared_memory import SharedPool
+from pencils.errors import RankDisagreementError
+from pencils.indexer import staging
+from pencils.indexer.gather_scatter import GatherScatter
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+SHAPE = (5, 4, 6)
+CHUNK, SLOT = staging.CHUNK, staging.SLOT
+
+
+@pytest.fixture(name="fresh")
+def _fresh(comm):
+    """Return a communicator that knows no requests."""
+    fresh = comm.Dup()
+    yield fresh
+    fresh.Free()
+
+
+@pytest.fixture(name="tiny", scope="module")
+def _tiny(comm):
+    """Return a communicator that knows no requests, for those with other constants."""
+    tiny = comm.Dup()
+    yield tiny
+    tiny.Free()
+
+
+@pytest.mark.mpiexec("sets constants of the process")
+@examples(60)
+@given(st.integers(0, 2**32))
+def test_requests_of_any_size(tiny, seed):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(staging, "CHUNK", 3)
+        patch.setattr(staging, "SLOT", 4 * staging.LINE)
+        take_and_put(tiny, np.random.default_rng(seed))
+
+
+def take_and_put(comm, rng):
+    shape = tuple(int(n) for n in rng.integers(1, 7, rng.integers(1, 4)))
+    pencil = random_pencil(rng, comm, shape)
+    dims = [dim for dim in range(len(shape)) if rng.random() < 0.7]
+    varied = tuple(n if dim in dims else 1 for dim, n in enumerate(shape))
+    components = tuple(int(n) for n in rng.integers(1, 3, rng.integers(0, 2)))
+    data = numbered(components + varied, DTYPES[rng.integers(len(DTYPES))])
+    halo = [int(rng.integers(0, 2)) * (dim in dims) for dim in range(len(shape))]
+    field = spread(pencil, data, halo=halo, dims=dims)
+    for _ in range(3):
+        every, mine = any_points(rng, varied, comm.rank)
+        assert everywhere(comm, same(field.take(mine), data[(..., *mine)]))
+        values = [np.roll(data[(..., *points)], 1, -1) for points in every]
+        for points, written in zip(every, values, strict=True):
+            for at in np.ndindex(points[0].shape):
+                data[(..., *(index[at] for index in points))] = written[(..., *at)]
+        field.put(mine, values[comm.rank])
+        assert everywhere(comm, holds(field, data))
+
+
+@pytest.mark.parametrize("rises", [True, False])
+@pytest.mark.parametrize("counts", [(3 * CHUNK + 1, 0), (10, CHUNK), (SLOT // 4, SLOT // 4)])
+def test_many_points_and_few(fresh, counts, rises):
+    rng = np.random.default_rng(1)
+    data = numbered(SHAPE)
+    field = spread(Pencil(SHAPE, fresh, order=(2, 0, 1)), data, halo=1)
+    for turn in range(4):
+        every = [
+            [rng.integers(0, n, counts[(rank + turn) % 2]) for n in SHAPE]
+            for rank in range(fresh.size)
+        ]
+        if rises:
+            every = [[np.sort(points[0]), *points[1:]] for points in every]
+        mine = every[fresh.rank]
+        assert everywhere(fresh, same(field.take(mine), data[tuple(mine)]))
+        flat = data.reshape(-1).copy()
+        for rank, points in enumerate(every):
+            at = np.ravel_multi_index(points, SHAPE)
+            weights = np.arange(at.size) % 7 + rank
+            flat = put_with(np.add, flat, at, weights) if turn % 2 else _assigned(flat, at, weights)
+        weights = np.arange(mine[0].size) % 7 + fresh.rank
+        field.put(mine, weights, reduce=ReduceOp.SUM if turn % 2 else None)
+        data = flat.reshape(SHAPE)
+        assert everywhere(fresh, holds(field, data))
+
+
+def _assigned(flat, at, values):
+    flat = flat.copy()
+    for i, value in zip(at.tolist(), values, strict=True):
+        flat[i] = value
+    return flat
+
+
+@pytest.mark.mpiexec("counts the collectives of one process")
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_a_call_costs(comm, shared):
+    with collectives() as calls:
+        fresh = comm.Dup()
+        u = pencils.zeros(Pencil(SHAPE, fresh), shared=shared)
+        few = [[0, 4], [3, 0], [5, 1]]
+        many = [np.arange(SLOT) % n for n in SHAPE]
+        u.take(many)  # makes room
+        for call, expected in (
+            (lambda: u.put(few, 1), ["Allgather"]),
+            (lambda: u.put(few, 1, reduce=ReduceOp.MAX), ["Allgather"]),
+            (lambda: u.put(many, 1), ["Allgather", "Barrier"]),
+            (lambda: u.take(few), ["Allgather", "Barrier"]),
+            (lambda: u.take(many), ["Allgather", "Barrier"]),
+        ):
+            del calls[:]
+            call()
+            assert everywhere(comm, comm.size == 1 or calls == expected)
+    fresh.Free()
+
+
+def test_mistakes_between_calls_change_nothing(fresh):
+    u, data = pencils.zeros(Pencil(SHAPE, fresh)), np.zeros(SHAPE)
+    rng = np.random.default_rng(2)
+    for turn in range(12):
+        points = [rng.integers(0, n, 20) for n in SHAPE]
+        fault = ranks_at_fault(fresh)[turn % 2 - 1]
+        wrong = [*points[:2], [6] * 20] if fresh.rank == fault else points
+        if turn % 3:
+            raise_together(fresh, IndexError, "index 6", call=lambda wrong=wrong: u.put(wrong, -1))
+        if turn % 4:
+            raise_together(fresh, IndexError, "index 6", call=lambda wrong=wrong: u.take(wrong))
+        u.put(points, turn)
+        data[tuple(points)] = turn
+        assert everywhere(fresh, same(u.take(points), data[tuple(points)]))
+        assert everywhere(fresh, holds(u, data))
+
+
+def test_ranks_that_differ_raise(comm):
+    u, other = pencils.zeros(Pencil(SHAPE, comm)), pencils.zeros(Pencil(SHAPE, comm), dtype=int)
+    at, last = (0, 0, 0), comm.rank == comm.size - 1
+    cases = [
+        ("call", lambda: u.take(at) if last else u.put(at, 1)),
+        ("reduce", lambda: u.put(at, 1, reduce=ReduceOp.SUM if last else None)),
+        ("components", lambda: (pencils.ones(u.pencil, components=2) if last else u).take(at)),
+        ("singleton", lambda: (pencils.ones(u.pencil, dims=(0, 1)) if last else u).take(at)),
+    ]
+    for _, call in cases if comm.size > 1 else []:
+        raise_together(comm, RankDisagreementError, call=call)
+    if comm.size > 1:
+        call = lambda: (other if last else u).put(at, 1)  # noqa: E731
+        raise_together(comm, pencils.errors.TypeDisagreementError, call=call)
+    assert everywhere(comm, u.take(at) == 0)
+
+
+@pytest.mark.mpiexec("sets constants of the process")
+@pytest.mark.parametrize("lacks", ["room", "size"])
+def test_without_memory_a_plan_is_made(fresh, monkeypatch, lacks):
+    made = []
+    make = GatherScatter.__init__
+    monkeypatch.setattr(GatherScatter, "__init__", lambda *args: made.append(1) or make(*args))
+    if lacks == "room":
+        monkeypatch.setattr(SharedPool, "allocate", lambda *_: None)
+    else:
+        monkeypatch.setattr(staging, "MOST", 2 * CHUNK)
+    u = pencils.zeros(Pencil(SHAPE, fresh))
+    count = CHUNK + 1 if fresh.rank == fresh.size - 1 else 3
+    many = [np.arange(count) % n for n in SHAPE]
+    for _ in range(2):
+        del made[:]
+        u.put(many, 1)
+        assert everywhere(fresh, (u.take(many) == 1).all())
+        assert everywhere(fresh, len(made) == (2 if lacks == "size" or fresh.size > 1 else 0))
+    del made[:]
+    u.put((0, 0, 0), 2)
+    assert everywhere(fresh, u.take((0, 0, 0)) == 2)
+    assert everywhere(fresh, bool(made) == (lacks == "room" and fresh.size > 1))
