@@ -1,0 +1,73 @@
+"""What a save and a load cost: collectives, opened files, synchronisations; not time."""
+
+import os
+
+import pytest
+from h5py._hl import files
+from mpi_helpers import collectives
+
+import pencils
+
+pytestmark = pytest.mark.parallel([2, 3, 4])
+# A description by rank 0; `bcast` of objects is two collectives of MPI.
+FROM_ROOT = "bcast"
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Count the files that HDF5 opens and the synchronisations of this rank."""
+    counts = {"opened": 0, "fsync": 0}
+    start, sync = files.make_fid, os.fsync
+
+    def opened(*args, **kwargs):
+        counts["opened"] += 1
+        return start(*args, **kwargs)
+
+    def synced(handle):
+        counts["fsync"] += 1
+        sync(handle)
+
+    monkeypatch.setattr(files, "make_fid", opened)
+    monkeypatch.setattr(os, "fsync", synced)
+    return counts
+
+
+def cost(lab, counted, make, call):
+    """Call twice with what `make` returns; count the second call."""
+    with collectives() as calls:
+        made = make(lab.comm.Dup())
+        call(made)  # plans and communicators are kept
+        calls.clear()
+        counted.update(dict.fromkeys(counted, 0))
+        call(made)
+        return list(calls), dict(counted)
+
+
+@pytest.mark.mpiexec("counts on one process")
+@pytest.mark.parametrize("cut", [0, 1])
+@pytest.mark.parametrize("count", [1, 4])
+def test_save_and_load(lab, mpi_tmp_path, counted, cut, count):
+    path, root = mpi_tmp_path / "a.h5", lab.comm.rank == 0
+    shape = (12, 64, 128) if cut == 0 else (2, 12, 2**15)  # runs of 64 KiB and more
+
+    def make(comm):
+        pencil = pencils.Pencil(shape, comm, decomp=cut)
+        return {f"u{number}": pencils.ones(pencil) for number in range(count)}
+
+    calls, counts = cost(lab, counted, make, lambda fields: pencils.save(path, fields, step=3))
+    assert calls == ["Allgather", FROM_ROOT, "Allgather", "Allgather"]
+    assert counts == {"opened": root, "fsync": 2 * root}  # of the file, and of its name
+    calls, counts = cost(lab, counted, make, lambda fields: pencils.load(path, fields))
+    assert calls == ["Allgather", FROM_ROOT, "Allgather", "Allgather"]
+    assert counts == {"opened": root, "fsync": 0}
+
+
+@pytest.mark.mpiexec("counts on one process")
+def test_more_checksums_than_an_agreement_carries(lab, mpi_tmp_path, counted):
+    def make(comm):
+        pencil = pencils.Pencil((12, 6), comm)
+        return {f"u{number}": pencils.ones(pencil) for number in range(5)}
+
+    path = mpi_tmp_path / "a.h5"
+    calls, _ = cost(lab, counted, make, lambda fields: pencils.save(path, fields))
+    assert calls == ["Allgather", FROM_ROOT, "Allgather", "Allreduce", "Allgather"]
