@@ -84,9 +84,11 @@ def sum_box(
     each, width, size = _words_each(dtype), gcd(dtype.itemsize, _WORD_BYTES), dtype.itemsize
     kernels = _kernels()
     if kernels is None:
-        box = np.ndarray(shape, dtype, memory, strides=apart)
+        # As bytes: a copy of elements leaves out the gaps between their parts.
+        box = np.ndarray((*shape, size), np.uint8, memory, strides=(*apart, 1))
+        words = np.ascontiguousarray(box).reshape(-1).view(f"<u{width}")
         ramp = _ramp((*shape, each), (*(each * step for step in steps), 1))
-        return _mixed_sum(_words(box), first * each, ramp)
+        return _mixed_sum(words, first * each, ramp)
     row, axis = 1, len(shape) - 1
     while axis >= 0 and (shape[axis] == 1 or (steps[axis] == row and apart[axis] == row * size)):
         row, axis = row * shape[axis], axis - 1
