@@ -71,7 +71,8 @@ class HaloExchange(Plan[PreparedHalo]):
     ----------
     method, route : str
         The method and route in use. Method "pull" is the one that "auto" uses for small fields if
-        all ranks share a node: they pack faces into shared memory, agree on the call, and copy.
+        all ranks share a node and agree on calls: they pack faces into shared memory, agree, and
+        copy.
 
     Raises
     ------
@@ -113,7 +114,7 @@ class HaloExchange(Plan[PreparedHalo]):
             agree(route=route, method=method, check=bool(check))
             check_halo(specs)
             agree.flag(up=any_private(given))
-        options = HaloOptions(bool(corners), route, method, private=agree.flagged)
+        options = HaloOptions(bool(corners), route, method, agree.flagged, meets=bool(check))
         self._set(given, options, Buffers(), check=bool(check))
 
     @classmethod
@@ -199,10 +200,7 @@ class HaloExchange(Plan[PreparedHalo]):
         PencilMismatchError, ArgumentError, TypeError
             As a call.
         """
-        found = self._prepare_fields("start", fields)
-        if found.meets and not self._check:
-            self._topology.comm.Barrier()
-        return found.start()
+        return self._prepare_fields("start", fields).start()
 
     def accumulate(self, *fields: PencilArray) -> None:
         """Add all ghosts to the points they are copies of, and zero them. *Collective*.

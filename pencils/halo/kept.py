@@ -64,7 +64,7 @@ class _KeptPlans:
         """Make the plan for fields, unless it exists. *Collective*."""
         if private not in self.plans:
             topology = fields[0].pencil.topology
-            options = HaloOptions(self.kind.corners, AUTO, AUTO, private)
+            options = HaloOptions(self.kind.corners, AUTO, AUTO, private, meets=True)
             plan = HaloExchange.for_fields(fields, options, plan_buffers(topology))
             self.plans[private] = plan
             # Where fields lie does not matter to it, unless another way was measured for them.

@@ -84,6 +84,7 @@ class HaloOptions(NamedTuple):
     route: str  # a key of `ROUTES`, or "auto" or "measure"
     method: str
     private: bool  # whether any field is not in memory that other ranks of the node can read
+    meets: bool  # whether all ranks meet in each call, so that even a start may wait for them
 
 
 class PaddedBlock:
@@ -182,7 +183,8 @@ class HaloSchedule:
         self.pull = None
         usual = options.method == AUTO and options.route != "sweeps"
         # An estimate that is the same on all ranks, before they tell each other what is exact.
-        if usual and not adjoint and sum(map(ghost_bytes, specs)) <= 2 * MOST_STAGED:
+        small = sum(map(ghost_bytes, specs)) <= 2 * MOST_STAGED
+        if usual and options.meets and small and not adjoint:
             (phase,) = message_phases(specs[0].layout, None, corners=options.corners)
             self.pull = Pull.find(topology, self._message_specs(phase))
         far = message_phases(specs[0].layout, options.route, corners=options.corners)
