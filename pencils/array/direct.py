@@ -8,7 +8,8 @@ Large results are written to memory of the pool, small ones to what NumPy alloca
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,9 +23,11 @@ NUMBERS: dict[type, Any] = {int: int, float: float, complex: complex, bool: np.d
 NUMBERS |= {np.dtype(char).type: np.dtype(char) for char in "?bBhHiIlLqQefdgFDG"}
 LEAST = pool.LEAST
 
+F = TypeVar("F", bound=Field)
+
 _array = np.ndarray
 _new = object.__new__
-_nothing = object()
+ELSEWHERE = object()  # instead of an element type: NumPy allocates the result
 
 
 class Direct:
@@ -41,63 +44,72 @@ class Direct:
     __slots__ = ("_kinds", "operation", "ufunc")
 
     def __init__(self, ufunc: np.ufunc, operation: Callable[..., Any] | None = None) -> None:
-        self.ufunc = ufunc
+        self.ufunc: Callable[..., Any] = ufunc
         self.operation = operation or ufunc
-        self._kinds: dict[tuple[object, object], np.dtype[Any] | None] = {}
+        # By the element types of operands, or the types of numbers: that of the result.
+        self._kinds: dict[Any, Any] = {}
 
-    def unary(self, u: Field) -> Any:
+    def unary(self, u: F) -> F:
         """Return a field of the values of the function of one field."""
         frame, block = u._frame.bare, u._local
-        if block.nbytes < LEAST or (out := self._room(frame, block, block, _nothing)) is None:
+        if block.nbytes < LEAST:
             return wrap(u, frame, self.operation(block))
-        return wrap(u, frame, self.ufunc(block, out))
+        dtype = self.result_type((block.dtype,))
+        if dtype is ELSEWHERE:
+            return wrap(u, frame, self.operation(block))
+        return wrap_ordered(u, frame, self.ufunc(block, frame.make(block.shape, dtype)))
 
-    def binary(self, u: Field, one: Any, other: Any) -> Any:
+    def binary(self, u: F, one: Any, other: Any) -> F:
         """Return a field like `u` of the values for two operands: its own block, and another one.
 
         The other one may be a number, or the own block of a field with the same bare frame.
         """
         frame, block = u._frame.bare, u._local
-        if block.nbytes < LEAST or (out := self._room(frame, block, one, other)) is None:
+        if block.nbytes < LEAST:
             return wrap(u, frame, self.operation(one, other))
-        return wrap(u, frame, self.ufunc(one, other, out))
+        kinds: tuple[Any, Any]
+        if type(other) is not _array:
+            kinds = block.dtype, type(other)
+        elif type(one) is not _array:
+            kinds = type(one), block.dtype
+        elif one.shape == other.shape:
+            kinds = one.dtype, other.dtype
+        else:  # NumPy finds the shape
+            return wrap(u, frame, self.operation(one, other))
+        dtype = self._kinds.get(kinds) or self._resolve(kinds)
+        if dtype is ELSEWHERE:
+            return wrap(u, frame, self.operation(one, other))
+        if frame.permuted:
+            out = frame.make(block.shape, dtype)
+        else:
+            out = _array(block.shape, dtype, pool.new_block(block.size * dtype.itemsize, 0))
+        return wrap_ordered(u, frame, self.ufunc(one, other, out))
 
-    def into(self, out: Field, parts: tuple[Any, ...]) -> Field:
-        """Write the values into a field."""
-        self.ufunc(*parts, out._local)
-        if checks.on:
-            out.mark_written()
-        return out
+    def result_type(self, kinds: tuple[Any, ...]) -> Any:
+        """Element type of a result that is to lie in the pool; `ELSEWHERE` for others."""
+        return self._kinds.get(kinds) or self._resolve(kinds)
 
-    def _room(self, frame: Frame, block: Array, one: Any, other: Any) -> Array | None:
-        """Return memory of the pool for the result, or None if NumPy is to allocate it."""
-        kinds = (
-            one.dtype if type(one) is _array else type(one),
-            other.dtype if type(other) is _array else type(other),
-        )
-        try:
-            dtype = self._kinds[kinds]
-        except KeyError:
-            dtype = self._kinds[kinds] = self._resolve(kinds)
-        if dtype is None or (
-            other is not block and type(other) is _array and other.shape != block.shape
-        ):
-            return None
-        return frame.make(block.shape, dtype)
-
-    def _resolve(self, kinds: tuple[object, object]) -> np.dtype[Any] | None:
-        """Element type of results that are numbers; None for others, and if it is refused."""
-        given = [NUMBERS.get(kind, kind) for kind in kinds if kind is not object]  # type: ignore[call-overload]
-        if any(isinstance(kind, np.dtype) and kind.kind not in "biufc" for kind in given):
-            return None
-        try:
-            dtype: np.dtype[Any] = self.ufunc.resolve_dtypes((*given, None))[-1]
-        except (TypeError, ValueError):
-            return None
-        return dtype if dtype.kind in "biufc" else None
+    def _resolve(self, kinds: tuple[Any, ...]) -> Any:
+        given = [NUMBERS.get(kind, kind) for kind in kinds]
+        found = None
+        if all(getattr(kind, "kind", "f") in "biufc" for kind in given):
+            with suppress(TypeError, ValueError):  # there is no such function: NumPy will raise
+                found = self.ufunc.resolve_dtypes((*given, None))[-1]  # type: ignore[attr-defined]
+        kept = found if found is not None and found.kind in "biufc" else ELSEWHERE
+        self._kinds[kinds] = kept
+        return kept
 
 
-def wrap(u: Field, frame: Frame, block: Any) -> Any:
+def wrap_ordered(u: F, frame: Frame, block: Any) -> F:
+    """Make a field like `u` of an own block in memory order."""
+    new = _new(type(u))
+    new._pencil = u._pencil
+    new._frame = frame
+    new._padded = new._local = block
+    return new
+
+
+def wrap(u: F, frame: Frame, block: Any) -> F:
     """Make a field like `u` of an own block, which is copied if it is not in memory order."""
     if type(block) is not _array or frame.permuted or not block.flags.c_contiguous:
         block = frame.ordered(np.asarray(block))
@@ -119,25 +131,51 @@ _DIRECT = {
 }
 
 
-def compute(ufunc: np.ufunc, inputs: tuple[Any, ...], outs: tuple[Any, ...] | None) -> Any:
-    """Return what `ufunc` gives for fields and numbers, or None if something is to be checked."""
+def compute(
+    u: Field, ufunc: np.ufunc, inputs: tuple[Any, ...], options: dict[str, Any]
+) -> Field | None:
+    """Return what a ufunc gives for fields and numbers, or None if something is to be checked.
+
+    The field `u` is one of the inputs, or the output.
+    """
     on_blocks = _DIRECT.get(ufunc)
     if on_blocks is None:
         return None
-    like: Any = None
-    parts = []
-    for operand in inputs if outs is None else (*inputs, *outs):
-        if type(operand) in NUMBERS:
-            parts.append(operand)
-        elif not isinstance(operand, Field):
+    out: Field | None = None
+    frame = u._frame.bare
+    if options:
+        (out,) = options.get("out", (None,))
+        if len(options) > 1 or not isinstance(out, Field) or out._frame.bare is not frame:
             return None
-        elif like is None:
-            like = operand
+    parts = []
+    for operand in inputs:
+        if isinstance(operand, Field) and operand._frame.bare is frame:
             parts.append(operand._local)
-        elif operand._frame.bare is like._frame.bare:
-            parts.append(operand._local)
+        elif type(operand) in NUMBERS:
+            parts.append(operand)
         else:
             return None
-    if outs is not None:
-        return on_blocks.into(outs[0], tuple(parts[:-1]))
-    return on_blocks.unary(like) if len(parts) == 1 else on_blocks.binary(like, *parts)
+    if out is not None:
+        on_blocks.ufunc(*parts, out._local)
+        if checks.on:
+            out.mark_written()
+        return out
+    found: Field = on_blocks.unary(u) if len(parts) == 1 else on_blocks.binary(u, *parts)
+    return found
+
+
+def room_for(function: Any, parts: list[Any], frame: Frame) -> Array | None:
+    """Return memory of the pool for what a function gives, or None if NumPy is to allocate it.
+
+    The parts are those of the operands on this rank.
+    """
+    on_blocks = _DIRECT.get(function)
+    arrays = [part for part in parts if isinstance(part, _array)]
+    if on_blocks is None or sum(part.nbytes for part in arrays) < LEAST:
+        return None
+    kinds = tuple([getattr(part, "dtype", type(part)) for part in parts])
+    dtype = on_blocks.result_type(kinds)
+    if dtype is ELSEWHERE:
+        return None
+    shape = np.broadcast_shapes(*(part.shape for part in arrays))
+    return frame.make(shape, dtype)

@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike
 
 from pencils.array import reductions
 from pencils.array.base import Field, checks
-from pencils.array.direct import compute
+from pencils.array.direct import room_for
 from pencils.array.frame import frame_of
 from pencils.array.global_reduction import UFUNCS, reduce_field
 from pencils.array.operands import check_fits, common_pencil, everywhere, local_part
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pencils.pencil import Pencil
 
 Function = Callable[..., Any]
-_ONLY_OUT = {"out"}
 _REDUCING_UFUNCS = {ufunc: name for name, ufunc in UFUNCS.items()}
 
 # What fields and graphs have in common: functions of elements, with their arguments that may be
@@ -79,10 +78,6 @@ def apply_ufunc(
 
     Methods and ufuncs that are not elementwise, and have no global meaning, raise a TypeError.
     """
-    if method == "__call__" and (not kwargs or kwargs.keys() == _ONLY_OUT):
-        found = compute(ufunc, inputs, kwargs.get("out"))
-        if found is not None:
-            return found
     if method == "__call__" and ufunc.signature is None:
         return elementwise(ufunc, inputs, kwargs)
     if method == "reduce" and ufunc in _REDUCING_UFUNCS and isinstance(inputs[0], Field):
@@ -123,7 +118,8 @@ def elementwise(func: Function, inputs: Sequence[Any], kwargs: dict[str, Any]) -
             check_fits(singletons, target, pencil)
         buffers = tuple(None if target is None else target.local for target in outs)
         kwargs["out"] = buffers if isinstance(out, tuple) else buffers[0]
-    result = func(*parts, **kwargs)
+    room = None if kwargs else room_for(func, parts, frame_of(pencil, singletons))
+    result = func(*parts, **kwargs) if room is None else func(*parts, room)
     if checks.on:
         for target in targets:
             target.mark_written()

@@ -10,6 +10,7 @@ import numpy as np
 from pencils.array import indexing, numpy_api, reductions, verbs
 from pencils.array.allocation import HaloLike, as_dtype, as_halo, as_singletons, padded_shape
 from pencils.array.base import checks
+from pencils.array.direct import compute
 from pencils.array.frame import frame_of
 from pencils.array.operands import check_type
 from pencils.array.operators import Operators
@@ -118,6 +119,10 @@ class PencilArray(Operators):
         )
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method == "__call__":
+            found = compute(self, ufunc, inputs, kwargs)
+            if found is not None:
+                return found
         return numpy_api.apply_ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(

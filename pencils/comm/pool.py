@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
 
@@ -79,9 +80,12 @@ def memory() -> Memory:
     return Memory(*_kernels.pool_counts()) if _kernels else Memory(0, 0, 0, 0, 0)
 
 
-def new_block(nbytes: int, zero: int) -> Any:
-    """Return memory, zeroed if not 0, as a buffer: all blocks of the pool come from here."""
-    return _kernels.pool_block(nbytes, zero)
+def _new_array(nbytes: int, zero: int) -> Any:
+    return np.zeros(nbytes, np.uint8) if zero else np.empty(nbytes, np.uint8)
+
+
+# ``new_block(nbytes, zero)`` returns memory, zeroed if not 0, as a buffer: all comes from here.
+new_block: Callable[[int, int], Any] = _kernels.pool_block if _kernels else _new_array
 
 
 def empty_bytes(nbytes: int) -> Bytes:

@@ -251,3 +251,20 @@ def test_whole_assignments(grid):
     for value in (u + 1, 2.0):
         with pytest.raises(ValueError, match="read-only"):
             u[...] = value
+
+
+@pytest.mark.skipif(pool._kernels is None, reason="there are no compiled kernels")
+def test_results_of_checked_operands_are_in_the_pool(grid):
+    a, b = draw(LARGE), draw((1, 40, 44))
+    u, wall = spread(grid, a), spread(grid, b, dims=(1, 2))
+    before = pencils.memory().live
+    results = [u * wall, wall - u, u + b, u * a, np.hypot(b, u), u / np.float32(3), u > wall]
+    taken = pencils.memory().live - before
+    assert taken >= (len(results) - 1) * u.local.nbytes
+    for result, values in zip(
+        results[:5], [a * b, b - a, a + b, a * a, np.hypot(b, a)], strict=True
+    ):
+        assert_holds(result, values)
+        assert in_memory_order(result)
+    tensor = spread(grid, draw((2, *LARGE)))
+    assert_holds(tensor * wall, draw((2, *LARGE)) * b)
