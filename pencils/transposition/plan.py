@@ -118,7 +118,7 @@ class Transposition(Plan[Move]):
             spec = FieldSpec(as_dtype(dtype), as_components(components), singletons)
             if max_buffer_bytes is not None:
                 max_buffer_bytes = as_int("max_buffer_bytes", max_buffer_bytes, least=1)
-            options = PlanOptions(check_method(method), max_buffer_bytes, check)
+            options = PlanOptions(check_method(method), max_buffer_bytes, check, meets=check)
             agree(**spec.signature, **options._asdict())
         self._set(sides, spec, options, topology, Buffers())
 
@@ -139,7 +139,7 @@ class Transposition(Plan[Move]):
         Without `check`, the caller makes sure that all ranks have memory for a call.
         """
         sides = Side.of(source), Side.of(target)
-        options = PlanOptions(method, max_buffer_bytes, check)
+        options = PlanOptions(method, max_buffer_bytes, check, meets=True)
         plan = object.__new__(cls)
         plan._set(sides, spec, options, source.topology, buffers or Buffers())
         return plan
