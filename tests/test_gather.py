@@ -1,10 +1,13 @@
 """gather: the inverse of partition, whole or a part, to one rank or to all."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from mpi_helpers import (
     DTYPES,
     NODES,
+    collectives,
     everywhere,
     named,
     numbered,
@@ -168,6 +171,61 @@ def test_blocks_of_any_strides(comm):
     local = data[pen.local_slices]
     for block in (local.T.copy().T, np.repeat(local, 2, axis=1)[:, ::2], local[::-1].copy()[::-1]):
         assert everywhere(comm, gathers(PencilArray(pen, block), data))
+
+
+@pytest.mark.parallel([2, 3, 4, 6])
+def test_one_collective(comm):
+    """The agreement; the data are messages. Slots in shared memory are made once."""
+    private = comm.Dup()
+    with collectives() as calls:
+        u = spread(Pencil(SHAPE, private), numbered(SHAPE))
+        for kwargs in ({}, {}, {"key": np.s_[1]}, {"dims": (0, 1, 2)}, {"root": np.int64(0)}):
+            calls.clear()
+            gather(u, **kwargs)
+            assert everywhere(comm, calls == ["Allgather"])
+        large = spread(Pencil((64, 64, 64), private, decomp=2), numbered((64, 64, 64)))
+        assert everywhere(comm, gathers(large, numbered((64, 64, 64))))
+        calls.clear()
+        assert everywhere(comm, gathers(large, numbered((64, 64, 64)), 0))
+        assert everywhere(comm, calls == ["Allgather"])
+    private.Free()
+
+
+def test_what_is_kept_belongs_to_one_kind_of_field(comm):
+    """One rank has lost what it kept: ranks may differ in this."""
+    rng = np.random.default_rng(6)
+    pen = Pencil(SHAPE, comm)
+    for turn in range(20):
+        if turn % comm.size == comm.rank:
+            pen.kept.clear()
+        lead = [(), (2,), (3,)][rng.integers(3)]
+        data = numbered((*lead, *SHAPE), ["f8", "f4", ">i2"][rng.integers(3)]) * (turn % 5 + 1)
+        root = [None, 0, comm.size - 1][rng.integers(3)]
+        key = [..., np.s_[..., ::-2]][rng.integers(2)]
+        assert everywhere(comm, gathers(spread(pen, data), data[key], root, key=key))
+
+
+def test_after_the_communicator_was_freed(comm):
+    private = comm.Dup()
+    u = spread(Pencil(SHAPE, private), numbered(SHAPE))
+    for _ in range(2):
+        gather(u)
+    private.Free()
+    raise_together(comm, ArgumentError, "freed", call=lambda: gather(u))
+
+
+@pytest.mark.mpiexec("measures the memory of one process")
+@pytest.mark.parametrize("nodes", ["one node", "one rank apart"])
+def test_a_few_slabs_are_in_memory_beyond_the_result(nodes):
+    comm = on_nodes(nodes)
+    shape = (128, 128, 256)  # 32 MiB
+    u = spread(Pencil(shape, comm, decomp=(1, 2)), numbered(shape))
+    for _ in range(2):  # the first one makes slots
+        tracemalloc.start()
+        found = gather(u)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert everywhere(comm, peak < (0 if found is None else found.nbytes) + 8 * 2**20)
 
 
 def test_the_result_is_a_copy(comm):

@@ -8,6 +8,7 @@ import pytest
 from mpi_helpers import (
     DTYPES,
     NODES,
+    collectives,
     everywhere,
     holds,
     named,
@@ -20,7 +21,7 @@ from mpi_helpers import (
 )
 
 from pencils import Pencil, PencilArray, empty, partition, transpose
-from pencils.comm import stream
+from pencils.comm import meeting, stream
 from pencils.distribute import slabs
 from pencils.errors import ArgumentError, RankDisagreementError
 
@@ -287,6 +288,54 @@ def test_every_root_and_any_size_of_blocks(comm, block_bytes, monkeypatch):
     pen = Pencil(shape, comm, order=(1, 0, 2))
     for root in range(comm.size):
         u = partition(pen, data if comm.rank == root else None, root=root, halo=1)
+        assert everywhere(comm, holds(u, data))
+
+
+@pytest.mark.parallel([2, 3, 4, 6])
+def test_two_collectives(comm, monkeypatch):
+    """Root describes its data in the agreement; the second one is on memory.
+
+    There is another one if reading may fail, and a broadcast if the description is long, or there
+    are many ranks.
+    """
+    for most in (meeting.MOST_GATHERED, 1):
+        monkeypatch.setattr(meeting, "MOST_GATHERED", most)
+        usual, more = ("Allgather", []) if most > 1 else ("Allreduce", ["bcast"])
+        private = comm.Dup()
+        with collectives() as calls:
+            pen = Pencil(SHAPE, private)
+            data, point = numbered(SHAPE), np.dtype([("a", "f8"), ("b", "i4")])
+            for given, told, last in (
+                (data, more, []),
+                (data, more, []),
+                (data[:, :1].astype("f4"), more, []),
+                (Counted(data), more, [usual]),
+                (numbered(SHAPE, point), ["bcast"], []),
+                (np.zeros((*range(2, 16), 0, *SHAPE)), ["bcast"], []),
+            ):
+                calls.clear()
+                u = partition(pen, given if comm.rank == 0 else None, root=0)
+                assert everywhere(comm, calls == [usual, *told, usual, *last])
+                if not isinstance(given, Counted):
+                    assert everywhere(comm, holds(u, given))
+        private.Free()
+
+
+def test_what_is_kept_belongs_to_one_kind_of_data(comm):
+    """One rank has lost what it kept: ranks may differ in this."""
+    rng = np.random.default_rng(6)
+    pen = Pencil(SHAPE, comm, order=(2, 0, 1))
+    for turn in range(24):
+        if turn % comm.size == comm.rank:
+            pen.kept.clear()
+        lead = [(), (2,), (3,)][rng.integers(3)]
+        data = numbered((*lead, *SHAPE), ["f8", "f4", ">i2"][rng.integers(3)]) * (turn % 5 + 1)
+        data = data[..., :1] if rng.integers(4) == 0 else data
+        data = np.asfortranarray(data) if rng.integers(3) == 0 else data
+        root, halo = int(rng.integers(comm.size)), int(rng.integers(2))
+        given = Counted(data) if rng.integers(4) == 0 else data
+        u = partition(pen, given if comm.rank == root else None, root=root, halo=halo)
+        assert u.dtype == data.dtype
         assert everywhere(comm, holds(u, data))
 
 

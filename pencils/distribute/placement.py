@@ -55,6 +55,8 @@ class Placement(NamedTuple):
 
     def expand(self, part: Array, ndim: int) -> Array:
         """View data axes as components followed by all dimensions of the pencil."""
+        if self.dims == tuple(range(ndim)):
+            return part
         lead = len(self.components)
         axes = (*range(lead), *(lead + int(axis) for axis in np.argsort(self.dims)))
         missing = tuple(lead + dim for dim in range(ndim) if dim not in self.dims)
