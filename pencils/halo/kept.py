@@ -78,6 +78,11 @@ class _KeptPlans:
         plans = map(self.plans.get, [True] if private else [False, True])
         return list(dict.fromkeys(plans))  # for small fields both are the same
 
+    @property
+    def same(self) -> bool:
+        """Whether the plan for private fields is that for others."""
+        return self.plans.get(True) is self.plans.get(False)
+
     def row(self, u: PencilArray) -> Row:
         """Return the agreement on a call of `exchange_halo` for a field."""
         if self._row is None:
@@ -113,7 +118,8 @@ class _Call:
         self._kept = kept
         self._row = kept.row(u)
         self._meet = self._row.meet
-        self._flags = FLAGGED if private else 0
+        # Where fields lie does not matter if there is one plan for all.
+        self._flags = FLAGGED if private and not kept.same else 0
         self._found = found
         only = found[0]
         self._pulled = only.prepared if isinstance(only, PulledHalo) and len(found) == 1 else None
@@ -142,7 +148,8 @@ class _Call:
             return self._run_later(u, flags)
         pulled.staging.turn = 1 - turn
         pulled.pulls[turn]()
-        self._plans.move_to_end(self._kept.kind)
+        if len(self._plans) > 1:
+            self._plans.move_to_end(self._kept.kind)
         return True
 
     def _run_any(self, u: PencilArray) -> bool:
