@@ -1,6 +1,7 @@
 """gather and partition against messages of packed blocks, whose buffers are kept."""
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -19,7 +20,7 @@ class Parts:
         self.comm, self.rank = pencil.comm, pencil.rank
         self.keys = [pencil.box(rank).slices() for rank in range(pencil.size)]
         self.block = values(pencil.local_shape, pencil.comm)
-        self.data = np.ones(pencil.shape) if self.rank == 0 else None
+        self.data: Any = np.ones(pencil.shape) if self.rank == 0 else None
         self.buffers = []
         if self.rank == 0:
             parts = [self.data[key] for key in self.keys[1:]]

@@ -101,7 +101,7 @@ def test_the_rule_uses_shared_memory_as_far_as_it_reaches(nodes):
     field = pencils.zeros(Pencil((12, 12), comm, periodic=True), halo=1)
     apart = field.pencil.topology.nodes
     with HaloExchange(field) as plan:
-        methods = {"messages"} if comm.size in (1, apart) else {"shared"} if apart == 1 else set()
+        methods = {"pull"} if apart == 1 else {"messages"} if comm.size == apart else set()
         # Where all neighbours are on other nodes, nothing is left for shared memory.
         assert plan.method in (methods or {"hybrid", "messages"})
         assert nodes != "two halves" or comm.size < 4 or plan.method == "hybrid"
