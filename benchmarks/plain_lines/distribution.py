@@ -20,10 +20,11 @@ class Parts:
         self.comm, self.rank = pencil.comm, pencil.rank
         self.keys = [pencil.box(rank).slices() for rank in range(pencil.size)]
         self.block = values(pencil.local_shape, pencil.comm)
-        self.data: Any = np.ones(pencil.shape) if self.rank == 0 else None
+        self.data: Any = None
         self.buffers = []
         if self.rank == 0:
-            parts = [self.data[key] for key in self.keys[1:]]
+            self.data = data = np.ones(pencil.shape)
+            parts = [data[key] for key in self.keys[1:]]
             self.buffers = [
                 None if part.flags.c_contiguous else np.empty(part.shape) for part in parts
             ]
