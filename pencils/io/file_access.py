@@ -142,7 +142,9 @@ def number_of(error: BaseException | None) -> int | None:
     >>> number_of(KeyError("Unable to open object (file read failed: errno = 5)"))
     5
     """
-    while error is not None:
+    seen: list[BaseException] = []  # an error may be among the causes of its own causes
+    while error is not None and error not in seen:
+        seen.append(error)
         if isinstance(error, OSError) and error.errno is not None:
             return error.errno
         found = _NUMBER.search(str(error))
