@@ -15,7 +15,7 @@ static int check(Rows *rows, Py_ssize_t bytes)
         PyErr_Format(PyExc_ValueError, "words have 1, 2, 4 or 8 bytes, not %d", width);
         return -1;
     }
-    if (rows->count == 1 && rows->words < 0)
+    if (rows->count == 1 && rows->words == -1)
         rows->words = bytes / width;
     int64_t last = bytes - rows->words * width; /* where the last row may begin */
     if (rows->count < 1 || rows->words < 0 || rows->words > bytes / width || rows->pitch < 0
