@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,7 +120,7 @@ class SharedMemoryGroup:
         return AddressTable(rows, block, found[0])
 
 
-Group = tuple[MPI.Intracomm, SharedPool, dict[int, int], list[int]]
+Group: TypeAlias = "tuple[MPI.Intracomm, SharedPool, dict[int, int], list[int]]"
 
 
 def find_group(topology: Topology, peers: Iterable[int], numbers: Sequence[int]) -> Group:

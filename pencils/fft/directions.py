@@ -37,7 +37,7 @@ from pencils.transposition.plan import Transposition
 Step: TypeAlias = Transposition | BlockTransform
 # For each step what allocates its memory, and what runs it and returns the ranks that may still
 # read the field before the step.
-PreparedStep: TypeAlias = tuple[Callable[[], object], Callable[[], MPI.Intracomm | None]]
+PreparedStep: TypeAlias = tuple[Callable[[], object], "Callable[[], MPI.Intracomm | None]"]
 PreparedSteps: TypeAlias = list[PreparedStep]
 SLOTS = 2  # fields between steps lie in one of these by turns
 

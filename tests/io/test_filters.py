@@ -22,7 +22,9 @@ def contents(filters, **options):
     """Describe a file that holds one field."""
     chunking = SimpleNamespace(compression=filters)
     given = {"values": {}, "scales": {}, "attrs": {}, "run": {}, "align": 1, "summed": False}
-    return SimpleNamespace(entries=[entry()], fields=["g/u"], chunking=chunking, **(given | options))
+    return SimpleNamespace(
+        entries=[entry()], fields=["g/u"], chunking=chunking, **(given | options)
+    )
 
 
 @pytest.mark.parametrize("filters", FILTERS, ids=str)

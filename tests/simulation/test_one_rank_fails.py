@@ -56,5 +56,6 @@ def test_no_memory_for_the_messages_of_a_file(tmp_path, monkeypatch, call):
         pencils.save(path, {"u": u})
         return float(pencils.load(path, u.pencil)["u"].sum())
 
-    assert pencils.simulate(2, run, nodes=2) == [960.0, 960.0]
+    # Cut in six along the last dimension, points lie too far apart to be read without an exchange.
+    assert pencils.simulate(6, run, nodes=2) == [960.0] * 6
     assert list(tmp_path.iterdir()) == [path]
