@@ -180,7 +180,7 @@ class _Request:
     def __init__(self, call: str, fields: Any, *, corners: bool, adjoint: bool = False) -> None:
         self.call = call
         self.fields = fields
-        self.corners = bool(corners)
+        self.corners = corners  # any object: `_kind` converts it, where ranks agree on errors
         self.adjoint = adjoint
         self.topology = topology_among(fields)
         self.agree = agreed(self.topology.comm, call)
@@ -195,7 +195,7 @@ class _Request:
         return found[-1 if self.agree.flagged else 0]
 
     def _kind(self, fields: Sequence[PencilArray]) -> _Kind:
-        return _Kind(tuple([HaloSpec.of(u) for u in fields]), corners=self.corners)
+        return _Kind(tuple([HaloSpec.of(u) for u in fields]), corners=bool(self.corners))
 
     def _bind(self, agree: Agreement) -> list[PreparedHalo] | None:
         """Check and prepare the fields; None if something must be made first."""
@@ -203,7 +203,7 @@ class _Request:
         kind = self._kind(fields)
         if self.adjoint:
             check_numeric(kind.specs)
-        agree(**values_of(fields, kind.specs, corners=self.corners))
+        agree(**values_of(fields, kind.specs, corners=kind.corners))
         check_halo(kind.specs)
         if not agree.flagged:  # by the agreement before this one
             agree.flag(up=any_private(fields))

@@ -15,7 +15,6 @@ from pencils.array.operands import FieldSpec, check_out, check_type, topology_am
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import DEFERRED, Row, agreed
 from pencils.comm.exchange import AUTO
-from pencils.comm.topology import Topology
 from pencils.pencil import Pencil
 from pencils.plan import Agreement, kept_plan, kept_plans, plan_buffers, prepare_together
 from pencils.transposition.plan import Prepared, Transposition, unset_ghosts
@@ -78,20 +77,22 @@ def _key(u: PencilArray, pencil: Pencil) -> tuple[Any, ...]:
 class _KeptTranspose:
     """A plan for fields of one kind, and the agreement on its calls."""
 
-    def __init__(self, topology: Topology, plan: Transposition, values: dict[str, object]) -> None:
-        self._topology = topology
-        self._target = values["target"]
+    def __init__(self, source: Pencil, key: object, plan: Transposition) -> None:
+        self._topology = topology = source.topology
+        self._target = target = plan.target
         self._plans = kept_plans(topology)
         self._plan = plan
-        self._key = values["source"], values["target"], plan.spec
+        self._key = key
+        # Exchanges that must be complete before a block is packed.
+        self._under_way = () if plan.moves.pull is None else topology.under_way
+        values = {"source": source, "target": target, **plan.spec.signature}
         self._row = Row(topology.comm, "transpose", None, **values)
 
     def is_ready(self, out: Any) -> bool:
         """Whether the plan is there, and ranks agree on this communicator, whatever `out` is."""
-        plan = self._plan
-        if plan.freed or self._topology.freed or plan.moves.lacks(1):
+        if self._plan.freed or self._topology.freed or self._under_way:
             return False
-        return out is None or bool(isinstance(out, PencilArray) and out.pencil is plan.target)
+        return out is None or bool(isinstance(out, PencilArray) and out.pencil is self._target)
 
     def run(self, u: PencilArray, out: PencilArray | None) -> PencilArray:
         """Move a field of the kind. *Collective*."""
@@ -103,7 +104,8 @@ class _KeptTranspose:
             error = mistake
         if self._row.meet(error) & DEFERRED:  # other ranks have to make something
             return _Request(u, self._target, out).run(deferred=True)
-        self._plans.move_to_end(self._key)
+        if next(reversed(self._plans)) is not self._key:  # comparing keys takes longer
+            self._plans.move_to_end(self._key)
         unset_ghosts([target])
         move.finish()
         return target
@@ -122,7 +124,9 @@ class _Request:
             self._make_missing()
         agree = agreed(self.topology.comm, "transpose")
         key, (move, targets) = prepare_together(agree, self._bind, self._make_missing)
-        kept_plans(self.topology).move_to_end(key)
+        plans = kept_plans(self.topology)
+        plans.move_to_end(key)
+        self._keep(next(reversed(plans)), plans[key])
         unset_ghosts(targets)
         move.finish()
         return cast("PencilArray", targets[0])
@@ -133,8 +137,7 @@ class _Request:
         check_type("u", u, PencilArray)
         check_type("pencil", pencil, Pencil)
         spec = FieldSpec.of(u)
-        values = {"source": u.pencil, "target": pencil, **spec.signature}
-        agree(**values)
+        agree(source=u.pencil, target=pencil, **spec.signature)
         check_pair(u.pencil, pencil)
         check_out(out, pencil, spec)
         key = u.pencil, pencil, spec
@@ -143,15 +146,15 @@ class _Request:
             return None
         prepared = plan.prepared([u], [out])
         prepared[0].pack()
-        self._keep(plan, values)
         return key, prepared
 
-    def _keep(self, plan: Transposition, values: dict[str, object]) -> None:
-        kept = self.u.pencil.kept
-        if self.u.pencil.topology is self.topology and plan.target is self.pencil:
+    def _keep(self, key: object, plan: Transposition) -> None:
+        """Keep the plan for other fields of this kind; `key` is the object that finds it."""
+        u, kept = self.u, self.u.pencil.kept
+        if u.pencil.topology is self.topology and plan.target is self.pencil:
             if len(kept) >= _MOST_KEPT:
                 kept.clear()
-            kept[_key(self.u, plan.target)] = _KeptTranspose(self.topology, plan, values)
+            kept[_key(u, plan.target)] = _KeptTranspose(u.pencil, key, plan)
 
     def _make_missing(self) -> None:
         """Make the plan, or complete what is under way. *Collective*."""

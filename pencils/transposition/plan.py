@@ -65,7 +65,9 @@ class Transposition(Plan[Move]):
         Ranks of a node read from each other through shared memory; the same, with messages between
         nodes; point-to-point messages between the ranks that share points; one collective, packed
         or with datatypes. "auto" is the method that `tune` found fastest for these pencils, else
-        shared memory between ranks of one node and messages between nodes.
+        shared memory between ranks of one node and messages between nodes. Small fields on one
+        node are then packed, and pulled by the ranks that need them ("pull"), which takes one
+        synchronization of all ranks instead of two.
     max_buffer_bytes : int, optional
         Most bytes that each rank packs at once; data are then moved in several chunks. Default: no
         bound, which needs memory for all data that the rank sends, and for messages also for all
