@@ -5,16 +5,24 @@ by `ctypes`, so that nothing has to be compiled.
 """
 
 import ctypes
+import os
+import sys
 from contextlib import contextmanager
+from pathlib import Path
+from threading import local
 
 import numpy as np
 
+import pencils
 from pencils.comm import pool
 
 # Smaller arrays never fail: calls need them independent of the size of their data.
 LEAST = 4096
 # Numbers of PyDataMem_SetHandler and PyDataMem_GetHandler in NumPy's table, which never change.
 _SET_HANDLER, _GET_HANDLER = 304, 305
+
+_LIBRARY = f"{Path(pencils.__file__).parent}{os.sep}"
+_MPI = f"{_LIBRARY}simulation{os.sep}"
 
 _Size, _Address = ctypes.c_size_t, ctypes.c_void_p
 # Python holds its lock during all calls.
@@ -37,8 +45,10 @@ class _Handler(ctypes.Structure):
     )
 
 
-class Memory:
-    """Counts allocations; inside `watched`, one of them may fail.
+class Memory(local):
+    """Counts the allocations of a thread; inside `watched`, one of them may fail.
+
+    Simulated ranks are threads, and each has its own counts.
 
     Attributes
     ----------
@@ -57,15 +67,17 @@ class Memory:
     @contextmanager
     def watched(self, fails=None):
         """Make request number `fails` fail, counted from 0; None: no request fails."""
+        before = _api(_SET_HANDLER, _ours)  # for this thread
         self.asked, self.failed, self._fails, self._watches = 0, False, fails, True
         try:
             yield self
         finally:
             self._watches = False
+            _api(_SET_HANDLER, before)
 
     def has_room(self, nbytes):
         """Whether a request succeeds."""
-        if not self._watches or nbytes < LEAST:
+        if not self._watches or nbytes < LEAST or _is_for_mpi(sys._getframe(1)):
             return True
         self.asked += 1
         if self.asked - 1 != self._fails:
@@ -75,6 +87,13 @@ class Memory:
 
 
 memory = Memory()
+
+
+def _is_for_mpi(frame):
+    """Whether simulated MPI asks for memory, which MPI libraries do not take from NumPy."""
+    while frame is not None and not frame.f_code.co_filename.startswith(_LIBRARY):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(_MPI)
 
 
 def _api(number, *arguments):
@@ -127,19 +146,14 @@ _handler = _Handler(
 _ours = _capsule(ctypes.addressof(_handler), _NAME)
 
 
-@contextmanager
-def installed():
-    """Let NumPy and the pool take all memory from here for a while."""
-    before, block = _api(_SET_HANDLER, _ours), pool.new_block
+_block = pool.new_block
 
-    def new_block(nbytes, zero):
-        if not memory.has_room(nbytes):
-            raise MemoryError
-        return block(nbytes, zero)
 
-    pool.new_block = new_block
-    try:
-        yield memory
-    finally:
-        pool.new_block = block
-        _api(_SET_HANDLER, before)
+def _new_block(nbytes, zero):
+    if not memory.has_room(nbytes):
+        raise MemoryError
+    return _block(nbytes, zero)
+
+
+# For good, because ranks that are threads begin and end to watch at any time.
+pool.new_block = _new_block

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from allocation_cases import CASES, Here
-from failing_memory import installed
+from failing_memory import memory
 from mpi_helpers import ranks_at_fault
 
 import pencils
@@ -26,12 +26,6 @@ import pencils
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 ALL = os.environ.get("PENCILS_ALLOCATIONS") == "all"
-
-
-@pytest.fixture(name="memory", scope="module")
-def _memory():
-    with installed() as memory:
-        yield memory
 
 
 @pytest.fixture(name="folder")
@@ -70,7 +64,7 @@ def alike(ones, others):
     )
 
 
-def attempt(memory, call, fails):
+def attempt(call, fails):
     """Call, while one request of this rank fails, if any; returns the result and the error."""
     try:
         with memory.watched(fails):
@@ -79,11 +73,11 @@ def attempt(memory, call, fails):
         return None, error
 
 
-def check_case(comm, memory, make, rank, fails):
+def check_case(comm, make, rank, fails):
     """Let one allocation fail on a rank; tells whether there was that one."""
     call, seen = make()
     before = parts_of(seen)
-    result, error = attempt(memory, call, fails if comm.rank == rank else None)
+    result, error = attempt(call, fails if comm.rank == rank else None)
     told = comm.allgather((type(error).__name__, str(error), memory.failed))
     failed = told[rank][2]
     if len({kind for kind, _, _ in told}) > 1 or (error is not None and not failed):
@@ -92,7 +86,7 @@ def check_case(comm, memory, make, rank, fails):
     if error is not None:
         assert told[0][0] == "MemoryError", told
         assert comm.size == 1 or all(f"rank {rank}: " in text for _, text, _ in told), told
-        result, error = attempt(memory, call, None)
+        result, error = attempt(call, None)
     verdicts = comm.allgather((unchanged, error is None))
     assert all(all(verdict) for verdict in verdicts), verdicts
     return failed, parts_of(result)
@@ -100,16 +94,16 @@ def check_case(comm, memory, make, rank, fails):
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("private", ["cold", "warm"], indirect=True)
-def test_all_ranks_raise_together_or_none(comm, private, folder, memory, name):
-    run_case(comm, private, memory, lambda fresh: CASES[name](Here(fresh, folder)))
+def test_all_ranks_raise_together_or_none(comm, private, folder, name):
+    run_case(comm, private, lambda fresh: CASES[name](Here(fresh, folder)))
 
 
-def run_case(comm, private, memory, make):
+def run_case(comm, private, make):
     for rank in ranks_at_fault(comm) if ALL else [comm.size - 1]:
         expected = None
         for fails in count() if ALL else chain((0, 1, 2), (2**n for n in count(2))):
             fresh = private or comm.Dup()  # that knows no plans of verbs
-            failed, found = check_case(comm, memory, lambda fresh=fresh: make(fresh), rank, fails)
+            failed, found = check_case(comm, lambda fresh=fresh: make(fresh), rank, fails)
             if private is None:
                 fresh.Free()
             expected = expected or found

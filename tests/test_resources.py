@@ -226,4 +226,4 @@ def test_a_large_array_is_gone_when_nobody_holds_it(comm):
     memory().empty()
     left = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert everywhere(comm, held - left > nbytes - 1000)
+    assert everywhere(comm, held - left > 0.9 * nbytes)  # Python may load modules meanwhile

@@ -15,7 +15,7 @@ from pencils.simulation import point
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from failing_memory import installed
+from failing_memory import memory
 
 CALLS = (
     *("open", "pread", "preadv", "pwrite", "pwritev", "fsync", "ftruncate", "truncate"),
@@ -33,8 +33,8 @@ MPI_ITSELF = f"{LIBRARY}simulation{os.sep}"
 
 @contextlib.contextmanager
 def allocations(fails):
-    """Let one allocation of this rank fail: NumPy keeps what allocates for each thread."""
-    with installed() as memory, memory.watched(fails):
+    """Let one allocation of this rank fail, which is a thread."""
+    with memory.watched(fails):
         has_room = memory.has_room
         memory.has_room = lambda nbytes: not is_collective(sys._getframe(1)) or has_room(nbytes)
         try:
