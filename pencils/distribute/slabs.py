@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import product
+from itertools import islice, product
 from math import prod
 from typing import NamedTuple, TypeVar
 
@@ -129,13 +129,10 @@ class Slabs:
         """
         nbytes = count = 0
         for rank in ranks:
-            first = next(self._steps(rank, rank, origin), None)
-            if first is None:
-                continue
-            if array is None or not array[first.key].flags.c_contiguous:
-                volume = self.box(rank).volume
-                nbytes = max(nbytes, self.itemsize * min(volume, self.most))
-                count += 1 if volume <= self.most else WINDOW + 1
+            first = list(islice(self._steps(rank, rank, origin), WINDOW + 1))
+            if first and (array is None or not array[first[0].key].flags.c_contiguous):
+                nbytes = max(nbytes, self.itemsize * min(self.box(rank).volume, self.most))
+                count += len(first)
         return nbytes, count
 
 
