@@ -11,7 +11,7 @@ from pencils import GlobalIndexer, ReduceOp
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
-FEW = 300_000  # bytes: much less than 8 for each point of a block, or one for each item
+FEW = 500_000  # bytes: much less than 8 for each point of a block, or one for each item
 
 
 @pytest.fixture(name="u", scope="module")
