@@ -214,6 +214,19 @@ def test_more_fields_than_the_staging_blocks_hold(comm, pair, monkeypatch, way):
                 assert everywhere(comm, holds(v, numbered(SHAPE)))
 
 
+def test_a_batch_may_be_given_by_iterators(comm, pair, monkeypatch):
+    """Also where the first attempt finds that something has to be made."""
+    monkeypatch.setattr(pull, "MOST_STAGED", 4096)
+    data = numbered(SHAPE)
+    given = [spread(pair[0], n * data) for n in range(30)]
+    outs = [pencils.empty(pair[1]) for _ in given]
+    with Transposition(*pair) as move:
+        moved = move.batch(iter(given), iter(outs))
+    assert everywhere(comm, len(moved) == len(given))
+    assert all(v is out for v, out in zip(moved, outs, strict=True))
+    assert everywhere(comm, all(holds(v, n * data) for n, v in enumerate(moved)))
+
+
 def test_freed_plans_are_made_again(comm, pair):
     u = spread(pair[0], numbered(SHAPE))
     for number in range(40):  # more kinds than plans are kept

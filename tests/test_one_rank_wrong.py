@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import tempfile
+import weakref
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -49,6 +50,26 @@ class The(str):
 
     def __repr__(self):
         return str(self)
+
+
+class Mute:
+    """Has no text. A proxy of one that is gone has no class, either."""
+
+    def __repr__(self):
+        raise ValueError("it has no text")
+
+
+class Yes:
+    """Is true some times, then neither true nor false."""
+
+    def __init__(self, times):
+        self.times = times
+
+    def __bool__(self):
+        self.times -= 1
+        if self.times < 0:
+            raise ValueError("it was asked before")
+        return True
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +171,7 @@ def here(comm):
         pair_other=[across, pen],
         pair_not_alone=[pen, alone],
         pair_fields=[u, u],
+        pair_gone=[pen, weakref.proxy(Mute())],
         us=[u, u],
         us_across=[pencils.ones(across)] * 2,
         us_short=[u, pencils.ones(pen, dtype="f4")],
@@ -185,6 +207,9 @@ def here(comm):
         hs_larger=[h_larger, h_other],
         hs_alone=[h_other, h_alone],
         hs_mapping={0: h, 1: h_other},
+        hs_gone=[h, weakref.proxy(Mute())],
+        gone=weakref.proxy(Mute()),
+        mute=Mute(),
         halo_plan=HaloExchange([h, h_other]),
         halo_other_plan=HaloExchange([h, h_other], corners=False),
         halo_freed=halo_freed,
@@ -556,6 +581,18 @@ BAD_AXES = (9, "x", 1.5)
 NO_DTYPE = ("nonsense", object)
 NO_NUMBERS = (-1, "x", 1.5)
 NO_DIMS = (9, "x", (0, 0), 1.5)
+
+# What raises when it is asked for its class, or for its text.
+UNTELLABLE = [
+    *(("transpose", argument, The("gone")) for argument in ("u", "pencil", "out")),
+    *(("Transposition", argument, The("gone")) for argument in ("source", "target", "comm")),
+    *((name, "fields", The("hs_gone")) for name in HALO_GROUPS),
+    ("alias", "pencils", The("pair_gone")),
+    ("vdot", "other", The("gone")),
+    ("norm", "ord", The("gone")),
+    ("PencilFFT", "output", The("gone")),
+    ("Pencil", "comm", The("mute")),
+]
 
 # What is wrong by itself: function, argument, bad values.
 WRONG = [
@@ -1124,6 +1161,27 @@ def check_one_rank_wrong(g, known, case, *, good=None, alone=True):
 @each_value(WRONG)
 def test_a_mistake_on_one_rank_raises_everywhere(here, case):
     check_one_rank_wrong(here, CALLS, case, alone=not is_fine_alone(case))
+
+
+@several
+@each_value(UNTELLABLE)
+def test_an_object_that_cannot_be_asked_raises_everywhere(here, case):
+    check_one_rank_wrong(here, CALLS, case)
+
+
+@several
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [*((name, "corners") for name in (*HALO_VERBS, *HALO_GROUPS)), ("HaloExchange", "check")],
+)
+def test_a_flag_is_not_asked_after_the_agreement(here, name, argument, times):
+    """A rank that asked again would raise alone."""
+    wrong = here.comm.rank == ranks_at_fault(here.comm)[0]
+    error = attempt(here, CALLS, name, **{argument: Yes(times) if wrong else True})
+    here.apart.Barrier()
+    assert len(set(here.apart.allgather(type(error)))) == 1, error
+    assert everywhere(here.apart, attempt(here, CALLS, name) is None)
 
 
 @each_value(WRONG_FILES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -35,15 +36,27 @@ def topology_among(*arguments: object) -> Topology:
     It is that of the first pencil or field with more than one rank, else that of the first one,
     else the default. Lists and tuples are searched, too.
     """
-    flat: list[object] = []
-    for argument in arguments:
-        flat.extend(argument if isinstance(argument, list | tuple) else [argument])
-    pencils = [argument.pencil if isinstance(argument, Field) else argument for argument in flat]
-    known = [pencil for pencil in pencils if isinstance(pencil, Pencil)]
+    known = pencils_among(*arguments)
     for pencil in known:
         if pencil.size > 1:
             return pencil.topology
     return known[0].topology if known else default_topology()
+
+
+def pencils_among(*arguments: object, search: bool = True) -> list[Pencil]:
+    """List the pencils of arguments, which may be anything; never raises.
+
+    `search`: also in lists and tuples.
+    """
+    known: list[Pencil] = []
+    for argument in arguments:
+        with suppress(Exception):  # even the class of an object may be a property that raises
+            if search and isinstance(argument, list | tuple):
+                known += pencils_among(*argument, search=False)
+            pencil = argument.pencil if isinstance(argument, Field) else argument
+            if isinstance(pencil, Pencil):
+                known.append(pencil)
+    return known
 
 
 def as_pencils(pencils: object) -> list[Pencil]:

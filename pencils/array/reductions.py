@@ -7,6 +7,7 @@ vanish as in NumPy; without `axis` the result is a NumPy scalar, the same on eve
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -247,8 +248,10 @@ def norm(u: Field, ord: float | None = None) -> Any:
         The norm, the same on every rank.
     """
     order: Any = 2 if ord is None else ord
-    known = isinstance(order, int | float | np.number)
-    largest, smallest = known and order == np.inf, known and order == -np.inf
+    known = largest = smallest = False
+    with suppress(Exception):  # what raises here is no number, either
+        if isinstance(order, int | float | np.number):
+            largest, smallest, known = order == np.inf, order == -np.inf, True
     ufunc = np.maximum if largest else np.minimum if smallest else np.add
     counts = u.dtype.kind in "biu"
 

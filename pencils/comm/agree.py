@@ -311,6 +311,8 @@ def as_comm(comm: MPI.Intracomm | None, call: str) -> MPI.Intracomm:
     """
     try:
         return user_comm(comm)
-    except TypeError:
+    except ArgumentError:  # COMM_NULL, which ranks have that do not belong to a communicator
+        raise
+    except Exception:  # the text or the class of an object may raise anything
         with agreed(default_topology().comm, call):
             raise

@@ -110,12 +110,13 @@ class HaloExchange(Plan[PreparedHalo]):
                     raise ArgumentError(f"unknown {name} {value!r}; choose from {', '.join(known)}")
             given = as_fields(fields)
             specs = [HaloSpec.of(u) for u in given]
-            agree(**values_of(given, specs, corners=bool(corners)))
-            agree(route=route, method=method, check=bool(check))
+            corners, check = bool(corners), bool(check)  # where ranks agree that this fails
+            agree(**values_of(given, specs, corners=corners))
+            agree(route=route, method=method, check=check)
             check_halo(specs)
             agree.flag(up=any_private(given))
-        options = HaloOptions(bool(corners), route, method, agree.flagged, meets=bool(check))
-        self._set(given, options, Buffers(), check=bool(check))
+        options = HaloOptions(corners, route, method, agree.flagged, meets=check)
+        self._set(given, options, Buffers(), check=check)
 
     @classmethod
     def for_fields(

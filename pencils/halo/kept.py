@@ -104,8 +104,8 @@ class _Call:
     """
 
     __slots__ = (
-        *("_block", "_corners", "_flags", "_found", "_kept", "_meet", "_plans", "_pulled"),
-        *("_row", "_topology"),
+        *("_block", "_flags", "_found", "_kept", "_meet", "_plans", "_pulled"),
+        *("_row", "_topology", "corners"),
     )
 
     def __init__(
@@ -114,7 +114,7 @@ class _Call:
         self._topology = topology = u.pencil.topology
         self._plans = kept_plans(topology)
         self._block = u.padded  # not the field, which owns this call
-        self._corners = kept.kind.corners
+        self.corners = kept.kind.corners
         self._kept = kept
         self._row = kept.row(u)
         self._meet = self._row.meet
@@ -128,7 +128,7 @@ class _Call:
         """Exchange; False if the call does not fit any more. *Collective* if it fits."""
         topology, pulled = self._topology, self._pulled
         if (
-            corners is not self._corners
+            corners is not self.corners
             or not self._block.flags.writeable
             or topology.under_way
             or topology.freed
@@ -170,7 +170,7 @@ class _Call:
 
     def _run_later(self, u: PencilArray, flags: int) -> bool:
         """Make what some ranks need, and agree again. *Collective*."""
-        _Request("exchange_halo", [u], corners=self._corners).prepare(flags).move()
+        _Request("exchange_halo", [u], corners=self.corners).prepare(flags).move()
         return True
 
 
@@ -180,7 +180,7 @@ class _Request:
     def __init__(self, call: str, fields: Any, *, corners: bool, adjoint: bool = False) -> None:
         self.call = call
         self.fields = fields
-        self.corners = corners  # any object: `_kind` converts it, where ranks agree on errors
+        self.corners = corners  # any object, which `_bind` converts, where ranks agree on errors
         self.adjoint = adjoint
         self.topology = topology_among(fields)
         self.agree = agreed(self.topology.comm, call)
@@ -195,11 +195,12 @@ class _Request:
         return found[-1 if self.agree.flagged else 0]
 
     def _kind(self, fields: Sequence[PencilArray]) -> _Kind:
-        return _Kind(tuple([HaloSpec.of(u) for u in fields]), corners=bool(self.corners))
+        return _Kind(tuple([HaloSpec.of(u) for u in fields]), corners=self.corners)
 
     def _bind(self, agree: Agreement) -> list[PreparedHalo] | None:
         """Check and prepare the fields; None if something must be made first."""
         fields = as_fields(self.fields)
+        self.corners = bool(self.corners)
         kind = self._kind(fields)
         if self.adjoint:
             check_numeric(kind.specs)
@@ -227,7 +228,7 @@ class _Request:
 def exchange_halo(u: PencilArray, *, corners: bool) -> None:
     """Fill the ghosts of a field that has no call, or one that does not fit. *Collective*."""
     call = _find_call(u, corners=corners)
-    if call is None or not call.run(u, bool(corners)):
+    if call is None or not call.run(u, call.corners):
         _Request("exchange_halo", [u], corners=corners).prepare().move()
 
 

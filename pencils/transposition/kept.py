@@ -64,7 +64,7 @@ def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) ->
 
 
 def _find_kept(u: Any, pencil: Any) -> _KeptTranspose | None:
-    if not (isinstance(u, PencilArray) and isinstance(pencil, Pencil)):
+    if type(u) is not PencilArray or type(pencil) is not Pencil:  # isinstance() may raise
         return None
     found: _KeptTranspose | None = u.pencil.kept.get(_key(u, pencil))
     return found
@@ -92,7 +92,7 @@ class _KeptTranspose:
         """Whether the plan is there, and ranks agree on this communicator, whatever `out` is."""
         if self._plan.freed or self._topology.freed or self._under_way:
             return False
-        return out is None or bool(isinstance(out, PencilArray) and out.pencil is self._target)
+        return out is None or (type(out) is PencilArray and out.pencil is self._target)
 
     def run(self, u: PencilArray, out: PencilArray | None) -> PencilArray:
         """Move a field of the kind. *Collective*."""

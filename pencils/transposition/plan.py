@@ -314,19 +314,20 @@ class Transposition(Plan[Move]):
 
     def _prepare_fields(self, call: str, us: Fields, outs: Fields | None) -> Prepared:
         """Check and slice fields; pack and agree with all ranks, if the plan does that."""
-        sources: list[PencilArray | None] = []
 
         def bind(agree: Agreement) -> Prepared | None:
-            sources[:] = us
-            agree(fields=len(sources))
-            if self.moves.lacks(len(sources)):
+            nonlocal us, outs
+            us = list(us)  # an iterator gives them once, but this may be called twice
+            outs = None if outs is None else list(outs)
+            agree(fields=len(us))
+            if self.moves.lacks(len(us)):
                 return None
-            prepared = self.prepared(sources, outs)
+            prepared = self.prepared(us, outs)
             if self._check:
                 prepared[0].pack()
             return prepared
 
-        bound, targets = self._prepare(call, bind, lambda: self.moves.make_missing(len(sources)))
+        bound, targets = self._prepare(call, bind, lambda: self.moves.make_missing(len(us)))
         unset_ghosts(targets)
         return bound, targets
 

@@ -10,14 +10,21 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from pencils.array.operands import FieldSpec
+from pencils.array.operands import FieldSpec, pencils_among
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO, Exchange
 from pencils.comm.methods.pull import MOST_STAGED, Pull
 from pencils.comm.pack import MessageBlock, MessageSpec
 from pencils.comm.shared_memory import Buffers
-from pencils.comm.topology import Topology, congruent, default_topology, topology_of, translate
-from pencils.errors import ArgumentError, PencilMismatchError
+from pencils.comm.topology import (
+    Topology,
+    congruent,
+    default_topology,
+    topology_of,
+    translate,
+    user_comm,
+)
+from pencils.errors import PencilMismatchError
 from pencils.layout import Box, Layout, redistribution
 from pencils.pencil import Pencil
 from pencils.plan import Agreement, fastest_methods
@@ -101,15 +108,16 @@ def check_sides(agree: Agreement, here: Side, there: Side) -> None:
 
 def _plan_communicator(comm: MPI.Intracomm | None, *pencils: object) -> Topology:
     """Return the communicator `comm`, or that of the pencil with the most processes."""
-    known = [pencil for pencil in pencils if isinstance(pencil, Pencil)]
+    known = pencils_among(*pencils, search=False)
     default = max(known, key=lambda pencil: pencil.size).topology if known else None
     if comm is None:
         return default or default_topology()
     try:
-        return topology_of(comm)
-    except (TypeError, ArgumentError):
+        user = user_comm(comm)
+    except Exception:  # the text or the class of an object may raise anything
         with agreed((default or default_topology()).comm, "Transposition"):
             raise
+    return topology_of(user)
 
 
 def check_pair(source: Pencil, target: Pencil) -> None:
