@@ -77,6 +77,13 @@ def test_through_shared_memory(nodes, monkeypatch):
             assert everywhere(comm, gathers(u, data[key], root, key=key))
 
 
+def test_several_long_runs_of_each_rank(comm):
+    """Those that are on their way are packed in different places."""
+    data = numbered((8, 32 * comm.size, 1024))
+    u = spread(Pencil(data.shape, comm, decomp=1), data, halo=1)
+    assert everywhere(comm, gathers(u, data, 0))
+
+
 KEYS = [
     np.s_[...],
     np.s_[:],

@@ -359,6 +359,14 @@ def test_through_shared_memory(nodes, kind, monkeypatch):
             assert everywhere(comm, holds(u, data))
 
 
+def test_several_long_runs_of_each_rank(comm):
+    """Those that are on their way arrive in different places."""
+    data = numbered((8, 32 * comm.size, 1024))
+    pen = Pencil(data.shape, comm, decomp=1)
+    u = partition(pen, data if comm.rank == 0 else None, root=0, halo=1)
+    assert everywhere(comm, holds(u, data))
+
+
 @pytest.mark.parametrize("shape", [(1, 2), (0, 3), (1, 1), (0, 0)])
 def test_more_processes_than_points(comm, shape):
     for mode in ("view", "root"):
