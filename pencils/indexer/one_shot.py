@@ -80,8 +80,9 @@ class _Kind:
     def points(self, u: PencilArray, coords: list[Ints]) -> Points:
         """Describe points, of which the nearest replicas are read."""
         layout = u.extent.layout
-        if self._points is None:
-            self._points = points_on(layout, coords, layout.parts(u.pencil.rank))
+        if self._points is None:  # without coordinates, which would stay in memory
+            none = [np.empty(0, np.int64)] * layout.ndim
+            self._points = points_on(layout, none, layout.parts(u.pencil.rank))
         contiguous = tuple(np.ascontiguousarray(coords[dim]) for dim in layout.order)
         return self._points._replace(coords=contiguous)
 

@@ -1,5 +1,7 @@
 """Points read and written once: requests of any size in shared memory, and what a call costs."""
 
+import weakref
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -132,6 +134,16 @@ def test_what_a_call_costs(comm, shared):
             call()
             assert everywhere(comm, comm.size == 1 or calls == expected)
     fresh.Free()
+
+
+def test_coordinates_do_not_stay_in_memory(fresh):
+    u = pencils.zeros(Pencil(SHAPE, fresh))
+    along = [np.arange(4) for _ in SHAPE]
+    there = list(map(weakref.ref, along))
+    u.put(along, 1)
+    u.take(along)
+    del along
+    assert everywhere(fresh, not any(array() is not None for array in there))
 
 
 def test_mistakes_between_calls_change_nothing(fresh):
