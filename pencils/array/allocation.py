@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import warnings
 from collections.abc import Collection, Iterable, Sequence
 from math import prod
@@ -33,6 +34,12 @@ def as_dtype(dtype: DTypeLike) -> np.dtype[Any]:
             f"dtype {normal} cannot be distributed; use one of fixed size without Python objects"
         )
     return normal
+
+
+def is_masked_array(value: object) -> bool:
+    """Whether a value is a masked array; there is none before `numpy.ma` is imported."""
+    masked = sys.modules.get("numpy.ma")
+    return masked is not None and isinstance(value, masked.MaskedArray)
 
 
 def as_value(name: str, value: object, dtype: np.dtype[Any]) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pencils.array.allocation import Array
+from pencils.array.allocation import Array, is_masked_array
 from pencils.array.base import Field
 from pencils.comm.topology import Topology, default_topology
 from pencils.errors import ArgumentError, PencilMismatchError
@@ -196,7 +196,7 @@ def _array_part(array: Array, pencil: Pencil) -> tuple[Array, frozenset[int]]:
 
 def plain_array(operand: object) -> Array:
     """Return replicated data as a NumPy array; a mask would be lost, and is refused."""
-    if np.ma.is_masked(operand):
+    if is_masked_array(operand) and np.ma.is_masked(operand):
         raise TypeError("a masked array cannot be used here: take a.filled(value), or pass where=")
     return np.asarray(operand)
 

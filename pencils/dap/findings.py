@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array.allocation import Array, of_view
+from pencils.array.allocation import Array, is_masked_array, of_view
 from pencils.comm import memory
 from pencils.errors import PencilsError
 from pencils.layout.integers import to_int
@@ -250,7 +250,7 @@ def view_buffer(value: object) -> tuple[Array, bool] | None:
     known : bool
         Whether NumPy knows the type.
     """
-    if np.ma.isMaskedArray(value):  # its buffer has lost the mask
+    if is_masked_array(value):  # its buffer has lost the mask
         return None
     try:
         view = memoryview(value)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from pencils.array.allocation import Array, Widths, as_dtype
+from pencils.array.allocation import Array, Widths, as_dtype, is_masked_array
 from pencils.array.operands import plain_array
 from pencils.array.pencil_array import PencilArray
 from pencils.errors import ArgumentError
@@ -88,7 +88,7 @@ def place_data(pencil: Pencil, data: ArrayLike, dims: Sequence[int] | int | None
 
 def array_of(source: ArrayLike) -> Array | None:
     """Return data that are in memory, or mapped, as a plain array; else None."""
-    if isinstance(source, np.ndarray) and not isinstance(source, np.ma.MaskedArray):
+    if isinstance(source, np.ndarray) and not is_masked_array(source):
         return np.asarray(source)
     return None
 

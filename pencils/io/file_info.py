@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pencils.array.allocation import Array, Widths, as_dtype
+from pencils.array.allocation import Array, Widths, as_dtype, is_masked_array
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.errors import CheckpointError
@@ -176,7 +176,7 @@ def encode(value: object) -> Stored:
         return Stored(_BITS, _text(_describe(value)))
     if isinstance(value, str):
         return Stored("str", _text(str(value)))
-    if isinstance(value, np.ma.MaskedArray):
+    if is_masked_array(value):
         raise TypeError(
             "the mask of an array cannot be stored; store its data and its mask as two arrays"
         )

@@ -38,7 +38,9 @@ def assert_alike(result, expected):
     (found, error), (values, expected_error) = result, expected
     assert error == expected_error
     if values is not None:
-        np.testing.assert_array_equal(found.local, values[found.local_slices])
+        # Powers of NumPy 2.0 differ in the last bit between memory orders.
+        last_bit = np.finfo(values.dtype).eps if values.dtype.kind in "fc" else 0
+        np.testing.assert_allclose(found.local, values[found.local_slices], last_bit, atol=0)
         assert found.dtype == values.dtype
         assert in_memory_order(found)
 

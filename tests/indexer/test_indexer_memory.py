@@ -7,6 +7,7 @@ import pytest
 from mpi_helpers import everywhere
 
 import pencils
+import pencils.indexer.one_shot  # modules that are loaded when needed are no memory of points
 from pencils import GlobalIndexer, ReduceOp
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
