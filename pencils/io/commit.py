@@ -186,9 +186,9 @@ def _freed_by_thread(target: Path) -> Iterator[None]:
 
 
 def _free(handle: int) -> None:
-    if os.fstat(handle).st_size >= _LARGE:
-        thread = threading.Thread(target=_close, args=(handle,), name="pencils.free")
-        with contextlib.suppress(RuntimeError):  # no more threads
+    with contextlib.suppress(OSError, RuntimeError):  # a file system that fails, no more threads
+        if os.fstat(handle).st_size >= _LARGE:
+            thread = threading.Thread(target=_close, args=(handle,), name="pencils.free")
             thread.start()
             _FREEING.append(thread)
             return

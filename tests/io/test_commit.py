@@ -1,5 +1,7 @@
 """Giving a file its name, in one process: what it replaces stays whole, nothing is left behind."""
 
+import errno
+import os
 import threading
 from pathlib import Path
 
@@ -53,6 +55,19 @@ def test_a_reader_keeps_what_it_opened(tmp_path):
         module.wait_for_space()
         assert reader.read() == "old"
     assert target.read_text() == "new"
+
+
+def test_a_replaced_file_that_tells_no_size(tmp_path, monkeypatch):
+    def refuse(_):
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    target = tmp_path / "a"
+    replace(target, "old")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fstat", refuse)
+        replace(target, "new")
+    assert target.read_text() == "new"
+    assert open_files(tmp_path) == []
 
 
 def test_a_file_that_cannot_be_replaced_is_held_by_nobody(tmp_path, monkeypatch):
