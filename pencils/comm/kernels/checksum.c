@@ -17,9 +17,13 @@ static int check(Rows *rows, Py_ssize_t bytes)
     }
     if (rows->count == 1 && rows->words == -1)
         rows->words = bytes / width;
-    int64_t last = bytes - rows->words * width; /* where the last row may begin */
-    if (rows->count < 1 || rows->words < 0 || rows->words > bytes / width || rows->pitch < 0
-        || (rows->count > 1 && rows->pitch > last / (rows->count - 1))) {
+    int fits = rows->count >= 1 && rows->words >= 0 && rows->words <= bytes / width
+               && rows->pitch >= 0;
+    if (fits && rows->count > 1) {
+        int64_t last = bytes - rows->words * width; /* where the last row may begin */
+        fits = rows->pitch <= last / (rows->count - 1);
+    }
+    if (!fits) {
         PyErr_Format(PyExc_ValueError, "%lld rows of %lld words, %lld bytes apart, exceed %zd bytes",
                      (long long)rows->count, (long long)rows->words, (long long)rows->pitch, bytes);
         return -1;
@@ -41,7 +45,8 @@ PyObject *mixed_sum(PyObject *Py_UNUSED(module), PyObject *args)
         PyBuffer_Release(&view);
         return NULL;
     }
-    PyThreadState *state = rows.words * rows.count * rows.width >= WORTH_UNLOCKING ? PyEval_SaveThread() : NULL;
+    int worth = rows.words > 0 && rows.count >= WORTH_UNLOCKING / rows.width / rows.words;
+    PyThreadState *state = worth ? PyEval_SaveThread() : NULL;
     uint64_t total = current(&rows);
     if (state)
         PyEval_RestoreThread(state);
