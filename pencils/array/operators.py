@@ -106,6 +106,12 @@ def _on_elements(operation: Operation) -> Operation:
     return lambda u, other: elementwise(operation, (u, other), {})
 
 
+# NumPy may compute ``block**number`` for these without `numpy.power`: faster, and with other results
+# where values are infinite. So must blocks of all sizes.
+_SIMPLE = (-1, 0, 0.5, 1, 2)
+_POWERS = {0.5: Direct(np.sqrt), 2: Direct(np.square)}
+
+
 class Operators(Field):
     """What Python's operators do with fields: elementwise, and without communication."""
 
@@ -162,14 +168,15 @@ class Operators(Field):
     __abs__ = _unary(np.absolute)
     __invert__ = _unary(np.invert)
 
-    # ``block**2`` is faster than ``np.power(block, 2)``.
     _power = _forward(operator.pow, np.power, _on_elements(operator.pow))
-    _squared = _unary(np.square)
 
     def __pow__(self, other: Any) -> Self:
-        if type(other) in {int, float} and other == 2 and self.dtype.kind in "fc":  # noqa: PLR2004
-            return self._squared()
-        return self._power(other)
+        kind = type(other)
+        if kind not in NUMBERS or other not in _SIMPLE:
+            return self._power(other)
+        if kind in {int, float} and other in _POWERS and self.dtype.kind in "fc":
+            return _POWERS[other].unary(self)
+        return wrap(self, self._frame.bare, self._local**other)
 
     def __divmod__(self, other: Any) -> Any:
         return NotImplemented if _takes_no_part(other) else _divmod(self, other)

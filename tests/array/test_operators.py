@@ -67,6 +67,20 @@ def test_large_fields_and_numbers(grid, name):
             assert_alike(outcome(function, number, field), outcome(function, number, values))
 
 
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "c8", "c16", "i4"])
+@pytest.mark.parametrize("extent", [40, 2**18])
+def test_powers_of_small_and_large_blocks(comm, extent, dtype):
+    some = [-np.inf, -0.0, 2, np.nan, 0, np.inf, -3.7]
+    a = np.resize([1, 5, -3] if dtype == "i4" else some, extent).astype(dtype)
+    if a.dtype.kind == "c":
+        a.imag = np.resize(np.arange(5), extent)
+    u = spread(pencils.Pencil(extent, comm), a)
+    numbers = [-1, 0, 0.5, 1, 2, -1.0, 1.0, 2.0, 3, -0.5]
+    with np.errstate(all="ignore"):
+        for number in [*numbers, *map(np.float64, numbers), np.float32(0.5), np.int64(2), True]:
+            assert_alike(outcome(operator.pow, u, number), outcome(operator.pow, a, number))
+
+
 @pytest.mark.parametrize("name", IN_PLACE)
 def test_in_place(grid, name):
     function = getattr(operator, name)
