@@ -106,7 +106,7 @@ def _on_elements(operation: Operation) -> Operation:
     return lambda u, other: elementwise(operation, (u, other), {})
 
 
-# NumPy may compute ``block**number`` for these without `numpy.power`: faster, and with other results
+# NumPy may compute ``block**number`` for these without `numpy.power`, which is faster, and differs
 # where values are infinite. So must blocks of all sizes.
 _SIMPLE = (-1, 0, 0.5, 1, 2)
 _POWERS = {0.5: Direct(np.sqrt), 2: Direct(np.square)}
