@@ -131,8 +131,8 @@ def as_indices(name: str, value: object, stop: int, *, copy: bool = True) -> Int
 
 def _all_below(index: NDArray[Any], stop: int) -> bool:
     """Whether all indices are in ``[0, stop)``; negative ones are large if read without sign."""
-    if index.dtype.kind == "i" and index.dtype.isnative:
-        index = index.view(f"u{index.itemsize}")
+    if index.dtype.kind == "i":
+        index = index.astype(index.dtype.newbyteorder("="), copy=False).view(f"u{index.itemsize}")
         stop = min(stop, 2 ** (8 * index.itemsize - 1))
     return bool(index.max() < stop)
 
