@@ -31,6 +31,7 @@ VARIABLE = "PENCILS_POOL"
 LEAST = 2**16
 
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+_MOST = 2**62  # bytes: as good as no bound
 _kernels = pack.compiled()
 
 
@@ -129,7 +130,7 @@ def read_bytes(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if match is None:
         raise ArgumentError(f"{VARIABLE}={text!r} must be a number of bytes, such as 512M or 0")
-    return int(float(match[1]) * 2 ** _UNITS[match[2].upper()])
+    return int(min(float(match[1]) * 2 ** _UNITS[match[2].upper()], _MOST))
 
 
 def _default_bound() -> int:
