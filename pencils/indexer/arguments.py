@@ -157,9 +157,9 @@ def as_coords(
 
 
 def broadcast(name: str, along: Sequence[Array]) -> tuple[tuple[int, ...], list[Array]]:
-    """Broadcast arrays to each other; return their common shape, and each of them flat."""
+    """Broadcast arrays to each other; return their common shape, and each flat and contiguous."""
     if all(array.shape == along[0].shape for array in along):  # nothing to do
-        return along[0].shape, [array.reshape(-1) for array in along]
+        return along[0].shape, [np.ravel(array) for array in along]
     try:
         points = np.broadcast_arrays(*along)
     except ValueError as error:

@@ -83,8 +83,7 @@ class _Kind:
         if self._points is None:  # without coordinates, which would stay in memory
             none = [np.empty(0, np.int64)] * layout.ndim
             self._points = points_on(layout, none, layout.parts(u.pencil.rank))
-        contiguous = tuple(np.ascontiguousarray(coords[dim]) for dim in layout.order)
-        return self._points._replace(coords=contiguous)
+        return self._points._replace(coords=tuple(coords[dim] for dim in layout.order))
 
 
 # Of each communicator: the kinds of fields, of which the oldest one is dropped if there are many.

@@ -8,10 +8,12 @@ from indexer_worlds import put_with
 from mpi4py import MPI
 from mpi_helpers import (
     DTYPES,
+    NODES,
     everywhere,
     holds,
     named,
     numbered,
+    on_nodes,
     other_blocks,
     raise_together,
     random_pencil,
@@ -237,8 +239,9 @@ def test_fields_that_do_not_fit_the_plan(comm, field):
     )
 
 
-def test_coordinates_of_any_strides_once(comm):
-    pencil = Pencil(SHAPE, comm)
+@pytest.mark.parametrize("nodes", list(NODES))
+def test_coordinates_of_any_strides_once(comm, nodes):
+    pencil = Pencil(SHAPE, on_nodes(nodes))
     data = numbered(SHAPE)
     u = spread(pencil, data)
     rows = np.random.default_rng(3).integers(0, SHAPE, (50, 3))
