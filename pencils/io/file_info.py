@@ -121,13 +121,9 @@ class Identity(NamedTuple):
             return cls(0, 0, 0, 0)
         return cls(found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
 
-    def is_unchanged(self, path: str) -> bool:
-        """Whether the file still has the name, and was not written to."""
-        return Identity.of(path) == self
-
     def check_unchanged(self, path: str) -> None:
         """Raise CheckpointError if another file has the name, or this one was written to."""
-        if not self.is_unchanged(path):
+        if Identity.of(path) != self:
             raise _replaced(path)
 
     def check_in_place(self, path: str) -> None:

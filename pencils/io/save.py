@@ -2,7 +2,7 @@
 
 `save` checks its arguments on all ranks. `HDF5Writer` lets rank 0 lay the file out under a
 temporary name (`create`). All ranks write their points (`HDF5Writer.write`). Rank 0 adds the
-checksums and the list of contents and gives the file its name (`HDF5Writer.finish`, `seal`,
+checksums and the list of contents and gives the file its name (`HDF5Writer.end`, `seal`,
 `commit`). With ``wait=False`` the last two steps are those of `Saving`.
 """
 
