@@ -29,6 +29,7 @@ F = TypeVar("F", bound=Field)
 
 _WHOLE = slice(None)
 _REAL = {int, float}  # numbers that any float can take, or that raise
+_INT = {int}
 _KEPT = 64  # pairs of pencils: those of one program that fields are shifted between
 
 
@@ -219,12 +220,13 @@ def shift(u: F, offsets: Sequence[int], onto: Pencil | None = None) -> F:
     >>> gradient.local
     array([  0.,   3.,   5.,   7., -15.])
     """
-    key = offsets if onto is None else (offsets, onto)
+    plain = type(offsets) is tuple and set(map(type, offsets)) == _INT
+    steps = cast("tuple[int, ...]", offsets) if plain else as_ints("offsets", offsets)
+    key = steps if onto is None else (steps, onto)
     try:
         return cast("F", u.shifts[key])
-    except (AttributeError, KeyError, TypeError):  # none yet, another one, or a list of offsets
+    except (AttributeError, KeyError, TypeError):  # none yet, another one, or no pencil
         pass
-    steps = as_ints("offsets", offsets)
     pencil = u.pencil if onto is None else onto
     index = u.frame.shifted.get(steps) if onto is None else None
     if index is None:
@@ -234,7 +236,7 @@ def shift(u: F, offsets: Sequence[int], onto: Pencil | None = None) -> F:
     view = u.from_block(pencil, u.padded[index], u.singletons)
     if not hasattr(u, "shifts"):
         u.shifts = {}
-    u.shifts[steps if onto is None else (steps, onto)] = view
+    u.shifts[key] = view
     return view
 
 

@@ -235,8 +235,9 @@ def test_shifts_are_kept_and_follow_the_field(comm):
     assert (shifted.local == 3).all()
     with pytest.raises(ValueError, match="leaves the halo"):
         u.shift((2, 0))
-    with pytest.raises(TypeError):
-        u.shift(("a", 0))
+    for wrong in ("a", 1.0, True):  # the last two are equal to 1
+        with pytest.raises(TypeError):
+            u.shift((wrong, 0))
 
 
 def test_whole_assignments(grid):
