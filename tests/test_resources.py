@@ -218,6 +218,7 @@ def test_memory_does_not_grow(comm):
 @pytest.mark.mpiexec("measures the memory of one process")
 def test_a_large_array_is_gone_when_nobody_holds_it(comm):
     pen = Pencil((64, 64, 64), comm)
+    memory().empty()  # memory that waits was traced by nobody
     tracemalloc.start()
     u = zeros(pen)
     nbytes = u.local.nbytes
@@ -226,4 +227,4 @@ def test_a_large_array_is_gone_when_nobody_holds_it(comm):
     memory().empty()
     left = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert everywhere(comm, held - left > 0.9 * nbytes)  # Python may load modules meanwhile
+    assert everywhere(comm, held - left > nbytes - 1000)
