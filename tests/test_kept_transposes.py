@@ -235,3 +235,14 @@ def test_freed_plans_are_made_again(comm, pair):
         if number % 10 == 0:
             assert everywhere(comm, holds(transpose(u, pair[1]), numbered(SHAPE)))
     assert everywhere(comm, holds(transpose(u, pair[1]), numbered(SHAPE)))
+
+
+def test_a_pencil_of_a_communicator_that_was_freed_is_no_target(comm):
+    """Whether a transpose to it was kept before or not."""
+    other = comm.Dup()
+    u = pencils.ones(Pencil(SHAPE, comm))
+    across = Pencil(SHAPE, other, decomp=len(SHAPE) - 1)
+    for _ in range(2):
+        assert transpose(u, across).pencil is across
+    other.Free()
+    raise_together(comm, PencilMismatchError, call=lambda: transpose(u, across))

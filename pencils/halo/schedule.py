@@ -255,8 +255,6 @@ class HaloSchedule:
 
     def free(self) -> None:
         """Release what the exchanges hold. *Collective* if anything is under way."""
-        if self.pull is not None:
-            self.pull.free()
         for exchange in self.exchanges:
             exchange.free()
 

@@ -80,6 +80,8 @@ class _KeptTranspose:
     def __init__(self, source: Pencil, key: object, plan: Transposition) -> None:
         self._topology = topology = source.topology
         self._target = target = plan.target
+        # That of another communicator if the target was made on a congruent one.
+        self._other = cast("Pencil", target).topology
         self._plans = kept_plans(topology)
         self._plan = plan
         self._key = key
@@ -90,7 +92,7 @@ class _KeptTranspose:
 
     def is_ready(self, out: Any) -> bool:
         """Whether the plan is there, and ranks agree on this communicator, whatever `out` is."""
-        if self._plan.freed or self._topology.freed or self._under_way:
+        if self._plan.freed or self._topology.freed or self._other.freed or self._under_way:
             return False
         return out is None or (type(out) is PencilArray and out.pencil is self._target)
 

@@ -167,9 +167,8 @@ class Moves:
     def free(self) -> None:
         """Complete what is under way and release MPI objects. *Collective* if anything is."""
         self._bound.clear()
-        for part in (self._exchange, self.pull):
-            if part is not None:
-                part.free()
+        if self._exchange is not None:
+            self._exchange.free()
 
 
 def _let_go(_: object) -> None:

@@ -85,7 +85,6 @@ class Pull:
 
     def __init__(self, topology: Topology, specs: Sequence[MessageSpec]) -> None:
         self.topology = topology
-        self.freed = False
         self.staging = _staging(topology)
         rank, size = topology.rank, topology.comm.size
         self._own = [own_blocks(rank, spec) for spec in specs]
@@ -124,7 +123,6 @@ class Pull:
         pull._find_starts(ahead)
         if not pull.fits(1):
             return None
-        topology.exchanges.add(pull)
         return pull
 
     def _tell_starts(self, first: Array) -> None:
@@ -210,10 +208,6 @@ class Pull:
                 theirs = self.staging.blocks(peer)[turn]
                 pairs.append((view, recvs.window(theirs, block, start)))
         return pairs
-
-    def free(self) -> None:
-        """Note that this plan must not be used any more; local."""
-        self.freed = True
 
 
 class PreparedPull:
