@@ -116,6 +116,22 @@ class Reduction:
         return u.in_frame(u.pencil, frame, frame.ordered(block))
 
 
+def reduce_plainly(
+    name: str,
+    u: Field,
+    axis: Axis = None,
+    out: object = None,
+    keepdims: bool = False,
+    **options: Any,
+) -> Any:
+    """Reduce as `reduce_field`, where its `plain` is true; all elements in prepared steps."""
+    if axis is None and out is None and keepdims is False:
+        kept = kept_reduction(u, name)
+        if kept is not None:
+            return kept(u)
+    return reduce_field(name, u, axis, out=out, keepdims=keepdims, plain=True, **options)
+
+
 def reduce_field(
     name: str,
     u: Field,
@@ -141,10 +157,6 @@ def reduce_field(
     `keepdims`.
     """
     plain = plain and axis is None and out is None and keepdims is False
-    if plain:
-        kept = kept_reduction(u, name)
-        if kept is not None:
-            return kept(u)
     ufunc = ufunc or UFUNCS.get(name, np.add)
     with agreed(u.pencil.topology.comm, name) as agree:
         facts = {**signature(u), "where": where is not True, **(same or {})}

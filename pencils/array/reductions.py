@@ -8,6 +8,7 @@ vanish as in NumPy; without `axis` the result is a NumPy scalar, the same on eve
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from pencils.array.global_reduction import (
     arg_extremum,
     mask_part,
     reduce_field,
+    reduce_plainly,
 )
 from pencils.array.operands import common_pencil, local_part, signature, topology_among
 from pencils.comm.agree import agreed
@@ -62,10 +64,9 @@ def sum(
     scalar or PencilArray
         A NumPy scalar, the same on every rank, if `axis` is not given; else a field.
     """
-    plain = dtype is None and initial is NO_VALUE and where is True
-    return reduce_field(
-        "sum", u, axis, dtype, out, keepdims, initial=initial, where=where, plain=plain
-    )
+    if dtype is None and initial is NO_VALUE and where is True:
+        return reduce_plainly("sum", u, axis, out, keepdims)
+    return reduce_field("sum", u, axis, dtype, out, keepdims, initial=initial, where=where)
 
 
 def prod(
@@ -78,10 +79,9 @@ def prod(
     where: Any = True,
 ) -> Any:
     """Product over all ranks, as `numpy.prod`; parameters as in `sum`. *Collective*."""
-    plain = dtype is None and initial is NO_VALUE and where is True
-    return reduce_field(
-        "prod", u, axis, dtype, out, keepdims, initial=initial, where=where, plain=plain
-    )
+    if dtype is None and initial is NO_VALUE and where is True:
+        return reduce_plainly("prod", u, axis, out, keepdims)
+    return reduce_field("prod", u, axis, dtype, out, keepdims, initial=initial, where=where)
 
 
 def min(
@@ -96,10 +96,9 @@ def min(
 
     A NaN anywhere wins. A field without elements needs `initial`.
     """
-    plain = initial is NO_VALUE and where is True
-    return reduce_field(
-        "min", u, axis, None, out, keepdims, initial=initial, where=where, plain=plain
-    )
+    if initial is NO_VALUE and where is True:
+        return reduce_plainly("min", u, axis, out, keepdims)
+    return reduce_field("min", u, axis, None, out, keepdims, initial=initial, where=where)
 
 
 def max(
@@ -111,31 +110,32 @@ def max(
     where: Any = True,
 ) -> Any:
     """Maximum over all ranks, as `numpy.max`; else like `min`. *Collective*."""
-    plain = initial is NO_VALUE and where is True
-    return reduce_field(
-        "max", u, axis, None, out, keepdims, initial=initial, where=where, plain=plain
-    )
+    if initial is NO_VALUE and where is True:
+        return reduce_plainly("max", u, axis, out, keepdims)
+    return reduce_field("max", u, axis, None, out, keepdims, initial=initial, where=where)
 
 
 def any(
     u: Field, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = True
 ) -> Any:
     """Whether any element is true, on any rank; parameters as in `sum`. *Collective*."""
-    plain = where is True
-    return reduce_field("any", u, axis, None, out, keepdims, where=where, plain=plain)
+    if where is True:
+        return reduce_plainly("any", u, axis, out, keepdims)
+    return reduce_field("any", u, axis, None, out, keepdims, where=where)
 
 
 def all(
     u: Field, axis: Axis = None, out: None = None, keepdims: bool = False, *, where: Any = True
 ) -> Any:
     """Whether all elements are true, on all ranks; parameters as in `sum`. *Collective*."""
-    plain = where is True
-    return reduce_field("all", u, axis, None, out, keepdims, where=where, plain=plain)
+    if where is True:
+        return reduce_plainly("all", u, axis, out, keepdims)
+    return reduce_field("all", u, axis, None, out, keepdims, where=where)
 
 
 def count_nonzero(u: Field, axis: Axis = None, *, keepdims: bool = False) -> Any:
     """Count the elements that are not zero, over all ranks. *Collective*."""
-    return reduce_field("count_nonzero", u, axis, np.intp, None, keepdims, of=_is_true, plain=True)
+    return reduce_plainly("count_nonzero", u, axis, None, keepdims, dtype=np.intp, of=_is_true)
 
 
 def ptp(u: Field, axis: Axis = None, out: None = None, keepdims: bool = False) -> Any:
@@ -267,9 +267,8 @@ def norm(u: Field, ord: float | None = None) -> Any:
         return np.asarray(modulus if largest or smallest else modulus**order)
 
     real = np.dtype(float) if counts else _real(u.dtype)
-    total = reduce_field(
-        "norm", u, None, real, ufunc=ufunc, of=powers, same={"ord": order}, plain=ord is None
-    )
+    reduce = reduce_plainly if ord is None else reduce_field
+    total = reduce("norm", u, dtype=real, ufunc=ufunc, of=powers, same={"ord": order})
     if order == 2:  # noqa: PLR2004
         return np.sqrt(total)
     return total if largest or smallest or order == 0 else total ** (1 / order)
@@ -356,8 +355,10 @@ def _mean(
     name: str, u: Field, axis: Axis, dtype: DTypeLike | None, out: None, keepdims: bool, where: Any
 ) -> Any:
     accumulate = _mean_dtype(u.dtype) if dtype is None else dtype
-    plain = dtype is None and where is True
-    total = reduce_field(name, u, axis, accumulate, out, keepdims, where=where, plain=plain)
+    reduce: Any = partial(reduce_field, where=where)
+    if dtype is None and where is True:
+        reduce = reduce_plainly
+    total = reduce(name, u, axis, dtype=accumulate, out=out, keepdims=keepdims)
     result = _divided(total, _count(u, axis, keepdims, where))
     return _as_returned(result, u.dtype, accumulate, dtype)
 

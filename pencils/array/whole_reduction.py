@@ -68,7 +68,7 @@ class WholeReduction:
         part, error, reduce = self._neutral, None, None
         try:
             if part is None:
-                block = u.local if self._of is None else self._of(u.local)
+                block = u._local if self._of is None else self._of(u._local)
                 part = self._reduce(block, None, self._selected)
             if self._rows is None:
                 reduce = reducer(np.asarray(part).reshape(1), self._ufunc)
@@ -89,7 +89,7 @@ class WholeReduction:
 
 def kept_reduction(u: Field, call: str) -> WholeReduction | None:
     """Return what is prepared for fields like this one; local."""
-    return u.pencil.kept.get((call, u.dtype, u.components, u.singletons))
+    return u._pencil.kept.get(_key(u, call))
 
 
 def keep_reduction(u: Field, call: str, reduction: WholeReduction) -> None:
@@ -97,4 +97,9 @@ def keep_reduction(u: Field, call: str, reduction: WholeReduction) -> None:
     kept = u.pencil.kept
     if len(kept) >= _MOST_KEPT:
         kept.clear()
-    kept[call, u.dtype, u.components, u.singletons] = reduction
+    kept[_key(u, call)] = reduction
+
+
+def _key(u: Field, call: str) -> tuple[Any, ...]:
+    block = u._local
+    return call, u._frame.bare, block.dtype, block.shape

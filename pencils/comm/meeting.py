@@ -23,6 +23,7 @@ MOST_GATHERED = 64
 ROW, HEAD, VALUES = 64, 32, 32
 
 _NUMBERS = Struct("=4q")
+_NO_VALUES = bytes(VALUES)
 _WORDS = HEAD // 8
 _SOUND = bytes(8)  # begins a row of a rank that has not failed
 
@@ -55,7 +56,12 @@ class Meeting:
         self._mine, self._rows = bytearray(ROW), bytearray(ROW * size)
         self._sent = [self._mine, ROW, MPI.BYTE]
         self._received = [self._rows, ROW, MPI.BYTE]
-        self._heads: NDArray[Any] = np.ndarray((size,), f"V{HEAD}", self._rows, strides=(ROW,))
+        self._heads = Struct(f"{HEAD}s{VALUES}x" * size)
+        self._head = b""  # that is in the row of this rank
+        # All rows, and all heads, if all ranks have this head; rows only if there are no values.
+        self._same_rows = b""
+        self._same_heads: tuple[bytes, ...] | None = None  # None if this rank has failed
+        self._flags = 0
 
     def values(self, dtype: np.dtype[Any], count: int = 1) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return room for the values of this rank, and for those that all ranks have after it.
@@ -78,16 +84,28 @@ class Meeting:
         """
         if not self.gathers:
             return self._combine(mine)
-        self._mine[:HEAD] = mine
+        if mine is not self._head:
+            self._write(mine)
         self.comm.Allgather(self._sent, self._received)
-        heads = self._heads.tobytes()
-        if heads == mine * self.size and mine.startswith(_SOUND):
-            return _NUMBERS.unpack(mine)[3]  # type: ignore[no-any-return]
-        failed, calls, kinds, flags = np.frombuffer(heads, np.int64).reshape(-1, _WORDS).T
+        if self._rows == self._same_rows:
+            return self._flags
+        heads = self._heads.unpack(self._rows)
+        if heads == self._same_heads:
+            return self._flags
+        numbers = np.frombuffer(b"".join(heads), np.int64)
+        failed, calls, kinds, flags = numbers.reshape(-1, _WORDS).T
         known = kinds[kinds != 0]
         if failed.any() or (calls != calls[0]).any() or (known != known[:1]).any():
             return None
         return int(np.bitwise_or.reduce(flags))
+
+    def _write(self, head: bytes) -> None:
+        """Write the head of this rank, which stays for further calls."""
+        self._mine[:HEAD] = self._head = head
+        sound = head.startswith(_SOUND)
+        self._same_rows = (head + _NO_VALUES) * self.size if sound else b""
+        self._same_heads = (head,) * self.size if sound else None
+        self._flags = _NUMBERS.unpack(head)[3]
 
     def _combine(self, mine: bytes) -> int | None:
         sent, received = self._combined

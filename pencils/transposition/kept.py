@@ -9,15 +9,17 @@ ones. What they do next follows from what they agree on.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
+from pencils.array.frame import frame_of
 from pencils.array.operands import FieldSpec, check_out, check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import DEFERRED, Row, agreed
 from pencils.comm.exchange import AUTO
 from pencils.pencil import Pencil
 from pencils.plan import Agreement, kept_plan, kept_plans, plan_buffers, prepare_together
-from pencils.transposition.plan import Prepared, Transposition, unset_ghosts
+from pencils.transposition.moves import Move
+from pencils.transposition.plan import Transposition, unset_ghosts
 from pencils.transposition.sides import check_pair
 
 # Kinds of fields that are kept for a pencil.
@@ -71,20 +73,25 @@ def _find_kept(u: Any, pencil: Any) -> _KeptTranspose | None:
 
 
 def _key(u: PencilArray, pencil: Pencil) -> tuple[Any, ...]:
-    return "transpose", pencil, u.dtype, u.components, u.singletons
+    block = u.local
+    return "transpose", pencil, u.frame.bare, block.dtype, block.shape
 
 
 class _KeptTranspose:
     """A plan for fields of one kind, and the agreement on its calls."""
 
-    def __init__(self, source: Pencil, key: object, plan: Transposition) -> None:
+    def __init__(self, source: Pencil, target: Pencil, key: object, plan: Transposition) -> None:
         self._topology = topology = source.topology
-        self._target = target = plan.target
+        self._target = target
         # That of another communicator if the target was made on a congruent one.
-        self._other = cast("Pencil", target).topology
+        self._other = target.topology
         self._plans = kept_plans(topology)
         self._plan = plan
         self._key = key
+        dtype, components, singletons = plan.spec
+        self._dtype = dtype
+        self._frame = frame_of(target, singletons)
+        self._shape = self._frame.shape_of(components, dtype)
         # Exchanges that must be complete before a block is packed.
         self._under_way = () if plan.moves.pull is None else topology.under_way
         values = {"source": source, "target": target, **plan.spec.signature}
@@ -94,13 +101,15 @@ class _KeptTranspose:
         """Whether the plan is there, and ranks agree on this communicator, whatever `out` is."""
         if self._plan.freed or self._topology.freed or self._other.freed or self._under_way:
             return False
-        return out is None or (type(out) is PencilArray and out.pencil is self._target)
+        return out is None or (type(out) is PencilArray and out.pencil.topology is self._other)
 
     def run(self, u: PencilArray, out: PencilArray | None) -> PencilArray:
         """Move a field of the kind. *Collective*."""
         error = None
         try:
-            move, target = self._plan.prepared_one(u, out)
+            check_out(out, self._target, self._plan.spec)
+            target = self._new() if out is None else out
+            move = self._plan.prepared_one(u, target)
             move.pack()
         except Exception as mistake:  # noqa: BLE001 - raised on all ranks
             error = mistake
@@ -111,6 +120,10 @@ class _KeptTranspose:
         unset_ghosts([target])
         move.finish()
         return target
+
+    def _new(self) -> PencilArray:
+        frame = self._frame
+        return PencilArray.in_frame(self._target, frame, frame.make(self._shape, self._dtype))
 
 
 class _Request:
@@ -125,15 +138,15 @@ class _Request:
         if deferred:
             self._make_missing()
         agree = agreed(self.topology.comm, "transpose")
-        key, (move, targets) = prepare_together(agree, self._bind, self._make_missing)
+        key, move, target = prepare_together(agree, self._bind, self._make_missing)
         plans = kept_plans(self.topology)
         plans.move_to_end(key)
         self._keep(next(reversed(plans)), plans[key])
-        unset_ghosts(targets)
+        unset_ghosts([target])
         move.finish()
-        return cast("PencilArray", targets[0])
+        return target
 
-    def _bind(self, agree: Agreement) -> tuple[object, Prepared] | None:
+    def _bind(self, agree: Agreement) -> tuple[object, Move, PencilArray] | None:
         """Check the arguments and prepare the plan; None if something must be made first."""
         u, pencil, out = self.u, self.pencil, self.out
         check_type("u", u, PencilArray)
@@ -146,17 +159,18 @@ class _Request:
         plan: Transposition | None = kept_plans(self.topology).get(key)
         if plan is None or plan.moves.lacks(1):
             return None
-        prepared = plan.prepared([u], [out])
-        prepared[0].pack()
-        return key, prepared
+        target = PencilArray.allocated(pencil, *spec) if out is None else out
+        move = plan.prepared_one(u, target)
+        move.pack()
+        return key, move, target
 
     def _keep(self, key: object, plan: Transposition) -> None:
         """Keep the plan for other fields of this kind; `key` is the object that finds it."""
         u, kept = self.u, self.u.pencil.kept
-        if u.pencil.topology is self.topology and plan.target is self.pencil:
+        if u.pencil.topology is self.topology:
             if len(kept) >= _MOST_KEPT:
                 kept.clear()
-            kept[_key(u, plan.target)] = _KeptTranspose(u.pencil, key, plan)
+            kept[_key(u, self.pencil)] = _KeptTranspose(u.pencil, self.pencil, key, plan)
 
     def _make_missing(self) -> None:
         """Make the plan, or complete what is under way. *Collective*."""

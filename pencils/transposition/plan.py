@@ -355,13 +355,11 @@ class Transposition(Plan[Move]):
         bound.reserve()
         return bound, targets
 
-    def prepared_one(self, u: PencilArray, out: PencilArray | None) -> tuple[Move, PencilArray]:
-        """Do what `prepared` does for one field on the source pencil that fits the plan; local."""
-        check_out(out, self.target, self._spec)
-        target = cast("PencilArray", self._target(out))
-        bound = self.moves.bound([self._block(u)], [self._block(target)])
+    def prepared_one(self, u: PencilArray, out: PencilArray) -> Move:
+        """Do what `prepared` does for one field and its output, which fit the plan; local."""
+        bound = self.moves.bound([self._block(u)], [self._block(out)])
         bound.reserve()
-        return bound, target
+        return bound
 
     def _target(self, out: PencilArray | None) -> PencilArray | None:
         if out is None and self.target is not None:

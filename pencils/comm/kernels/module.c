@@ -101,6 +101,16 @@ static PyObject *copy(PyObject *Py_UNUSED(module), PyObject *const *arguments, P
     Py_RETURN_NONE;
 }
 
+static PyObject *address(PyObject *Py_UNUSED(module), PyObject *array)
+{
+    Py_buffer view;
+    if (PyObject_GetBuffer(array, &view, PyBUF_STRIDED_RO) < 0)
+        return NULL;
+    PyObject *found = PyLong_FromVoidPtr(view.buf);
+    PyBuffer_Release(&view);
+    return found;
+}
+
 /* ---- prepared copies ---- */
 
 typedef struct {
@@ -280,6 +290,7 @@ static PyMethodDef functions[] = {
     {"copy", (PyCFunction)(void (*)(void))copy, METH_FASTCALL,
      "copy(target, source, whole=0): copy all elements; the arrays must not overlap. The target is "
      "part of so many bytes."},
+    {"address", address, METH_O, "address(array): where its first element is."},
     {"available", available, METH_NOARGS, "Names of what this processor can run, best first."},
     {"use", use, METH_O, "use(name): copy and sum up by these instructions from now on."},
     {"stream_from", stream, METH_O,
