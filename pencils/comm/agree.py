@@ -145,7 +145,7 @@ class Row:
     1
     """
 
-    __slots__ = ("_clean", "_digests", "_values", "call", "dtype", "meeting")
+    __slots__ = ("_digests", "_heads", "_values", "call", "dtype", "meeting")
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class Row:
         self.dtype = dtype
         self._values = values
         self._digests: dict[object, int] = {}
-        self._clean: bytes | None = None  # of a rank without error and flags
+        self._heads: dict[int, bytes] = {}  # of a rank without error, by flags
 
     def meet(self, error: Exception | None = None, flags: int = 0) -> int:
         """Agree, as at the end of a block in which `error` was raised. *Collective*.
@@ -182,12 +182,12 @@ class Row:
             if error is not None:
                 raise error
             return flags
-        mine = self._clean
-        if mine is None or error is not None or flags:
+        mine = self._heads.get(flags) if error is None else None
+        if mine is None:
             call, dtype = self.digest_with({}), _digest_of(self.dtype)
             mine = head(failed=error is not None, call=call, dtype=dtype, flags=flags)
-            if error is None and not flags:
-                self._clean = mine
+            if error is None:
+                self._heads[flags] = mine
         found = meeting.meet(mine)
         if found is None:
             self.raise_together(error)

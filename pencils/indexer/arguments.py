@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple, TypeGuard
@@ -24,6 +25,8 @@ from pencils.indexer.requests import bounds_of, last_of_each
 Named = tuple[str, Array]
 
 _MOST = 2**62  # values; their number must not overflow
+_FEW = 512  # points, whose coordinates cost less to copy than to look at one after the other
+_INT64 = np.dtype(np.int64)
 
 
 class Ragged(NamedTuple):
@@ -148,12 +151,42 @@ def as_coords(
         raise ArgumentError(
             f"coords must have an entry for each of {len(shape)} dimensions, like (i, j, k)"
         )
+    few = _few_coords(coords, shape)
+    if few is not None:
+        return few
     along = []
     for dim, (entry, stop) in enumerate(zip(coords, shape, strict=True)):
         array = plain_array(entry)
         index = as_indices(f"dimension {dim}", array.reshape(-1), stop, copy=copy)
         along.append(index.reshape(array.shape))
     return broadcast("coords", along)
+
+
+def _few_coords(
+    coords: Sequence[Any], shape: tuple[int, ...]
+) -> tuple[tuple[int, ...], list[Ints]] | None:
+    """Check coordinates of a few points together; None if they are others, or wrong."""
+    common = None
+    for entry in coords:
+        if type(entry) is not np.ndarray or entry.dtype is not _INT64:
+            return None
+        if common is None:
+            common, size = entry.shape, entry.size
+            if size > _FEW:
+                return None
+        elif entry.shape != common:
+            return None
+    assert common is not None
+    table = np.concatenate(list(coords), None).reshape(len(shape), size)
+    # Negative ones are large if read without sign.
+    if not np.logical_and.reduce(table.view(np.uint64) < _stops(shape), None):
+        return None
+    return common, list(table)
+
+
+@lru_cache(maxsize=64)
+def _stops(shape: tuple[int, ...]) -> NDArray[np.uint64]:
+    return np.array(shape, np.uint64)[:, None]
 
 
 def broadcast(name: str, along: Sequence[Array]) -> tuple[tuple[int, ...], list[Array]]:

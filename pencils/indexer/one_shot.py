@@ -18,13 +18,12 @@ from pencils.array.allocation import Array, memory_axes
 from pencils.array.base import checks
 from pencils.array.operands import check_writeable
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import Row, agreed
+from pencils.comm.agree import DEFERRED, FLAGGED, Row, agreed
 from pencils.comm.memory import array_at, fence
 from pencils.comm.pack import compiled
 from pencils.comm.reduce import ReduceOp
 from pencils.comm.rows import Ints, Points, fetch, locate, mover, sort_to
 from pencils.comm.shared_memory import synchronize
-from pencils.comm.topology import Attribute
 from pencils.indexer.arguments import as_coords, as_reduce, as_results, as_values
 from pencils.indexer.points import PointIndexer, check_components
 from pencils.indexer.requests import Block, points_on
@@ -65,39 +64,43 @@ class _Kind:
     """What calls on fields of one pencil, type and shape have in common."""
 
     def __init__(self, u: PencilArray) -> None:
-        self.form = Form(u.pencil.layout.size, u.dtype, prod(u.components))
-        self._rows: dict[str, Row] = {}
-        self._points: Points | None = None
+        pencil, layout = u.pencil, u.extent.layout
+        self.topology = pencil.topology
+        self.staging = stagings(self.topology)
+        self.form = Form(layout.size, u.dtype, prod(u.components))
+        self.order = layout.order
+        self._rows: dict[object, Row] = {}
+        self._values = {"pencil": pencil, "dims": u.singletons, "components": u.components}
+        none = [np.empty(0, np.int64)] * layout.ndim
+        # Of the nearest replicas; without coordinates, which would stay in memory.
+        self.nearest = points_on(layout, none, layout.parts(pencil.rank))
 
-    def row(self, name: str, u: PencilArray) -> Row:
+    def row(self, name: str, **values: object) -> Row:
         """Return the agreement of that name, prepared."""
-        found = self._rows.get(name)
+        key = name, *values.values()
+        found = self._rows.get(key)
         if found is None:
-            values = {"pencil": u.pencil, "dims": u.singletons, "components": u.components}
-            found = self._rows[name] = Row(u.pencil.topology.comm, name, u.dtype, **values)
+            comm, dtype = self.topology.comm, self.form.dtype
+            found = self._rows[key] = Row(comm, name, dtype, **self._values, **values)
         return found
 
-    def points(self, u: PencilArray, coords: list[Ints]) -> Points:
-        """Describe points, of which the nearest replicas are read."""
-        layout = u.extent.layout
-        if self._points is None:  # without coordinates, which would stay in memory
-            none = [np.empty(0, np.int64)] * layout.ndim
-            self._points = points_on(layout, none, layout.parts(u.pencil.rank))
-        return self._points._replace(coords=tuple(coords[dim] for dim in layout.order))
+    def points(self, coords: list[Ints], first: int) -> Points:
+        """Describe points on replicas of which `first` is the first owner."""
+        along = tuple([coords[dim] for dim in self.order])
+        return Points(along, self.nearest.cuts, self.nearest.steps, first)
 
 
-# Of each communicator: the kinds of fields, of which the oldest one is dropped if there are many.
-_kinds = Attribute(dict[object, _Kind])
-_MOST_KINDS = 64
+_MOST_KEPT = 64  # kinds of fields that are kept for a pencil
 
 
 def _kind_of(u: PencilArray) -> _Kind:
-    kinds, key = _kinds(u.pencil.topology), (u.pencil, u.singletons, u.dtype, u.components)
-    found = kinds.get(key)
+    kept, block = u.pencil.kept, u.local
+    key = "points", u.frame.bare, block.dtype, block.shape
+    found: _Kind | None = kept.get(key)
     if found is None:
-        if len(kinds) >= _MOST_KINDS:
-            del kinds[next(iter(kinds))]
-        found = kinds[key] = _Kind(u)
+        if len(kept) >= _MOST_KEPT:
+            kept.clear()
+        found = kept[key] = _Kind(u)
     return found
 
 
@@ -109,39 +112,46 @@ class _Call(ABC):
     def __init__(self, u: PencilArray, coords: Sequence[Any]) -> None:
         self._u = u
         self._coords = coords
-        self._topology = u.pencil.topology
-        self._staging = stagings(self._topology)
-        self._kind = _kind_of(u)
-        self._form = self._kind.form
+        self._kind = kind = _kind_of(u)
+        self._topology = kind.topology
+        self._staging = kind.staging
+        self._form = kind.form
+        self._row = kind.row(self.name)
 
     def run(self) -> bool:
         """Agree, and complete the call; False if ranks cannot do so together. *Collective*."""
-        while self._staging.usable:
-            with self._kind.row(self.name, self._u).block() as agree:
-                agree.defer(up=not self.prepare(agree))
+        staging = self._staging
+        while staging.usable:
+            flags, error = 0, None
+            try:
+                flags = self.prepare()
                 fence()
+            except Exception as mistake:  # noqa: BLE001 - raised on all ranks
+                error = mistake
+            flags = self._row.meet(error, flags)
             fence()
-            self._staging.turn()
-            if self.complete(agree):
+            staging.turn()
+            if self.complete(flags):
                 return True
-            if not self._staging.grow(self._topology):
+            if not staging.grow(self._topology):
                 break
         return False
 
     @abstractmethod
-    def prepare(self, agree: agreed) -> bool:
-        """Check all arguments and write the request; tell whether there was memory for it."""
+    def prepare(self) -> int:
+        """Check all arguments and write the request; return flags: deferred if it has no memory."""
 
     @abstractmethod
-    def complete(self, agree: agreed) -> bool:
+    def complete(self, flags: int) -> bool:
         """Serve the requests, unless one of them is missing. *Collective*."""
 
-    def find(self) -> tuple[tuple[int, ...], Points]:
-        """Check the coordinates; return the shape of the values, and the points."""
+    def find(self) -> tuple[tuple[int, ...], list[Ints]]:
+        """Check the coordinates; return the shape of the values, and those of each dimension."""
         u = self._u
-        check_components(u)
+        if not self._form.columns:
+            check_components(u)
         shape, along = as_coords(self._coords, u.extent.shape, copy=False)
-        return u.components + shape, self._kind.points(u, along)
+        return u.components + shape, along
 
     def begin(self, points: Points) -> list[Chunk] | None:
         """Begin the request; None if there is no memory for it yet."""
@@ -153,7 +163,7 @@ class _Call(ABC):
         Returns `room` with the order in which they were; None if they were sorted.
         """
         (owners, unsorted), numbers = self._staging.scratch[:2, : chunk.size], chunk.numbers
-        locate(points.part(chunk.points), (owners, numbers))
+        locate(points if chunk.is_whole else points.part(chunk.points), (owners, numbers))
         bounds = chunk.bounds
         bounds[0] = 0
         sort_to(owners, bounds[1:], room)
@@ -172,12 +182,12 @@ class _Call(ABC):
         if self._topology.under_way:
             self._topology.complete()
         block = Block(self._u, self._u.pencil.order)
+        scratch = self._staging.scratch
         for rank in range(self._form.ranks):
             for chunk in self._staging.request(rank, self._form):
                 mine = chunk.of_rank(home)
                 if mine is not None:
-                    numbers = chunk.numbers[mine]
-                    at = block.positions(numbers, self._staging.scratch[:2, : len(numbers)])
+                    at = block.positions(chunk.numbers[mine], scratch)
                     for column, values in zip(block.columns, chunk.values, strict=True):
                         move(column, at, values[mine])
 
@@ -190,31 +200,31 @@ class _Take(_Call):
         self._out = out
         self._shared = compiled() is not None and self._topology.is_shared(u.padded)
 
-    def prepare(self, agree: agreed) -> bool:
+    def prepare(self) -> int:
         """Check the arguments; tell where the own block is, or request the points."""
         u, staging = self._u, self._staging
-        shape, self._points = self.find()
+        shape, along = self.find()
+        self._points = self._kind.points(along, self._kind.nearest.first)
         self.found = as_results(self._out, shape, u.dtype)
         # What is under way may change the block until this rank completes it.
         direct = self._shared and staging.ready and not self._topology.under_way
-        agree.flag(up=not direct)
         if direct:
             self._shared = False  # at the next attempt
             self._publish()
-            return False
+            return DEFERRED
         order = np.empty(self._points.number, np.int64)
         chunks = self.begin(self._points)
         self._chunks = [
             (chunk, self.write(chunk, self._points, order[chunk.points])) for chunk in chunks or ()
         ]
-        return chunks is not None
+        return FLAGGED if chunks is not None else FLAGGED | DEFERRED
 
-    def complete(self, agree: agreed) -> bool:
+    def complete(self, flags: int) -> bool:
         """Read the points, or have them read by their owners."""
-        if not agree.flagged:
+        if not flags & FLAGGED:
             self._read_shared()
             return True
-        if agree.deferred:
+        if flags & DEFERRED:
             return False
         self.serve(self._topology.rank, _get)
         synchronize(self._topology.comm)
@@ -268,35 +278,35 @@ class _Put(_Call):
         self._values = values
         self._reduce = reduce
 
-    def prepare(self, agree: agreed) -> bool:
+    def prepare(self) -> int:
         """Check the arguments; request to write the values."""
-        u = self._u
+        u, kind = self._u, self._kind
         self._op = op = as_reduce(self._reduce)
-        agree(reduce=op)
-        shape, points = self.find()
+        self._row = kind.row(self.name, reduce=op)
+        shape, along = self.find()
         given = as_values("values", self._values, shape, u.dtype)
         check_writeable(u)
         if op is not None:
             op.result(u.dtype)  # if there is any
         # All replicas of a point read the request to the first one.
-        self._home = self._topology.rank - points.first
-        points = points._replace(first=0)
+        self._home = self._topology.rank - kind.nearest.first
+        points = kind.points(along, 0)
         columns = given.reshape(self._form.columns, points.number)
-        agree.flag(up=self._staging.is_large(self._form, points.number))
+        flags = FLAGGED if points.number > self._form.most else 0
         chunks = self.begin(points)
         for chunk in chunks or ():
             order = self.write(chunk, points, self._staging.scratch[2, : chunk.size])
             for column, room in zip(columns, chunk.values, strict=True):
                 mover(room, None, column[chunk.points], order)()
-        return chunks is not None
+        return flags if chunks is not None else flags | DEFERRED
 
-    def complete(self, agree: agreed) -> bool:
+    def complete(self, flags: int) -> bool:
         """Write the values that all ranks have for this one."""
-        if agree.deferred:
+        if flags & DEFERRED:
             return False
         op = self._op
         self.serve(self._home, _set if op is None else op.combine_column)
-        if agree.flagged:
+        if flags & FLAGGED:
             synchronize(self._topology.comm)
         if checks.on:
             self._u.mark_written()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise, product
+from itertools import accumulate, pairwise, product
 from math import gcd
+from operator import mul
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -178,6 +179,32 @@ def _cut_tuple(split: Split) -> tuple[int, ...]:
     return (*(split.bounds(part)[0] for part in range(split.parts)), split.points)
 
 
+class _Steps(NamedTuple):
+    """Positions of points in a column: ``first + number * last``, and a gap for each full row."""
+
+    first: int  # not 0 where strides are negative: a column begins with the lowest address
+    last: int
+    gaps: list[tuple[int, int]]  # from the end of so many points to the next one
+
+
+@lru_cache(maxsize=256)
+def _steps_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, _Steps | None]:
+    """Return the unit of a block, in bytes, and its steps in units; None if numbers are positions.
+
+    The unit is the largest number of which all distances between points are multiples.
+    """
+    unit = gcd(*strides) or 1
+    axes = [(n, stride // unit) for n, stride in zip(shape, strides, strict=True) if n > 1]
+    # From the end of each row, plane and so on to the next one.
+    gaps = [step - n * inner for (_, step), (n, inner) in pairwise(axes)]
+    last = axes[-1][1] if axes else 1
+    if last == 1 and not any(gaps):
+        return unit, None
+    inner = accumulate((n for n, _ in reversed(axes[1:])), mul)
+    found = [(count, gap) for count, gap in zip(inner, reversed(gaps), strict=True) if gap]
+    return unit, _Steps(-sum((n - 1) * step for n, step in axes if step < 0), last, found)
+
+
 class Block:
     """The own block of a field: for each component, a one-dimensional view of its memory.
 
@@ -191,34 +218,31 @@ class Block:
         memory = u.local.transpose(memory_axes(order, lead))
         shape, strides = memory.shape[lead:], memory.strides[lead:]
         self.layout = shape, strides
-        # The largest number of bytes of which all distances between points are multiples.
-        self._unit = gcd(*strides) or 1
-        self.columns = [self._column(memory[component]) for component in np.ndindex(u.components)]
-        self.row = row_type(u.dtype, len(self.columns))
+        self._unit, self._steps = _steps_of(shape, strides)
+        indices = np.ndindex(u.components) if lead else [()]
+        self.columns = [self._column(memory[component]) for component in indices]
         self._dtype = u.dtype
+
+    @property
+    def row(self) -> np.dtype[Any]:
+        """Type of the values of a point."""
+        return row_type(self._dtype, len(self.columns))
 
     def positions(self, numbers: Ints, room: Ints | None = None) -> Ints:
         """Return the positions in a column of points, given by their numbers.
 
-        `room` are two rows to compute in.
+        `room` are two rows to compute in, which may be longer.
         """
-        axes = [(n, stride // self._unit) for n, stride in zip(*self.layout, strict=True) if n > 1]
-        # From the end of each row, plane and so on to the next one.
-        gaps = [step - n * inner for (_, step), (n, inner) in pairwise(axes)]
-        last = axes[-1][1] if axes else 1
-        if last == 1 and not any(gaps):
+        if self._steps is None:
             return numbers
-        found, rest = np.empty((2, len(numbers)), np.int64) if room is None else room
-        np.multiply(numbers, last, out=found)
-        # A column begins with the lowest address: not with point 0 where strides are negative.
-        found -= sum((n - 1) * step for n, step in axes if step < 0)
-        inner = 1
-        for (n, _), gap in zip(reversed(axes[1:]), reversed(gaps), strict=True):
-            inner *= n
-            if gap:
-                np.floor_divide(numbers, inner, out=rest)
-                rest *= gap
-                found += rest
+        count = len(numbers)
+        found, rest = np.empty((2, count), np.int64) if room is None else room[:2, :count]
+        np.multiply(numbers, self._steps.last, out=found)
+        found += self._steps.first
+        for inner, gap in self._steps.gaps:
+            np.floor_divide(numbers, inner, out=rest)
+            rest *= gap
+            found += rest
         whole: Ints = found
         return whole
 

@@ -12,6 +12,7 @@ read larger ones ends with a barrier.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,12 +28,24 @@ WORD = 8  # bytes
 LINE, SLOT, MOST = 8, 2048, 2**23
 
 
-class Form(NamedTuple):
-    """What all ranks know of the requests of a call."""
+class Form:
+    """What all ranks know of the requests of a call.
 
-    ranks: int
-    dtype: np.dtype[Any]
-    columns: int  # values of each point
+    Attributes
+    ----------
+    ranks, dtype, columns
+        Number of ranks, type of the values, and values of each point.
+    most : int
+        Points of the longest request that fits into a slot.
+    """
+
+    __slots__ = ("columns", "dtype", "most", "ranks")
+
+    def __init__(self, ranks: int, dtype: np.dtype[Any], columns: int) -> None:
+        self.ranks = ranks
+        self.dtype = dtype
+        self.columns = columns
+        self.most = bisect_right(range(SLOT), SLOT - LINE, key=self.words) - 1
 
     def chunks(self, words: Ints, points: int) -> list[Chunk]:
         """View the chunks of a request for so many points."""
@@ -61,6 +74,11 @@ class Chunk(NamedTuple):
     words: Ints  # its own, and perhaps more
     start: int  # number of the first point in the call
     size: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether these are all points of the request, if they begin with the first one."""
+        return self.size < CHUNK and self.start == 0
 
     @property
     def points(self) -> slice:
@@ -95,6 +113,17 @@ class Chunk(NamedTuple):
         return slice(start, stop) if start < stop else None
 
 
+class _Slot(NamedTuple):
+    """Memory for a small request."""
+
+    words: Ints
+    request: Ints  # all but the first line
+
+    @classmethod
+    def of(cls, words: Ints) -> _Slot:
+        return cls(words, words[LINE:])
+
+
 class Staging:
     """Memory for the requests of all ranks of a communicator, if all are on one node."""
 
@@ -102,7 +131,7 @@ class Staging:
         self.usable = True  # as far as is known; equal on all ranks, as is `ready`
         # Memory of every rank: the slot to write to next, the one that is read, and that for
         # larger requests.
-        self._slots: list[list[Ints]] = []
+        self._slots: list[list[_Slot]] = []
         self._large: list[Ints] = []
         self._needed = 0
         self._scratch: Ints | None = None
@@ -123,19 +152,15 @@ class Staging:
         """Begin the request of this rank; None if there is no memory for it yet."""
         self._needed = form.words(points)
         self.scratch  # noqa: B018 - allocated before ranks go on together
-        words = self._place(0, rank, self._needed) if self._slots else None
+        words = self._place(0, rank, form, points) if self._slots else None
         if words is None:
             return None
-        self._slots[0][rank][0] = points
+        self._slots[0][rank].words[0] = points
         return form.chunks(words, points)
-
-    def is_large(self, form: Form, points: int) -> bool:
-        """Whether a request does not fit into a slot."""
-        return form.words(points) > SLOT - LINE
 
     def tell(self, rank: int, words: list[int]) -> None:
         """Write a few words instead of a request."""
-        self._slots[0][rank][: len(words)] = words
+        self._slots[0][rank].words[: len(words)] = words
 
     def turn(self) -> None:
         """Read what was written before the last agreement, and write to the other slot."""
@@ -144,20 +169,21 @@ class Staging:
     def request(self, rank: int, form: Form) -> list[Chunk]:
         """View the request of a rank."""
         points = int(self.slot(rank)[0])
-        words = self._place(1, rank, form.words(points))
+        words = self._place(1, rank, form, points)
         assert words is not None
         return form.chunks(words, points)
 
     def slot(self, rank: int) -> Ints:
         """View what a rank has written."""
-        return self._slots[1][rank]
+        return self._slots[1][rank].words
 
     def grow(self, topology: Topology) -> bool:
         """Make room for what this rank needs; tell whether all ranks have it. *Collective*."""
         if not self._slots:
             both = _allocate(topology, 2 * SLOT) if topology.nodes == 1 else []
             self.usable = bool(both)
-            self._slots = [[words[:SLOT] for words in both], [words[SLOT:] for words in both]]
+            parts = slice(SLOT), slice(SLOT, None)
+            self._slots = [[_Slot.of(words[part]) for words in both] for part in parts]
         room = len(self._large[topology.rank]) if self._large else SLOT - LINE
         lacking, long = topology.any_of([self._needed > room, self._needed > MOST])
         if self.usable and lacking and not long:
@@ -170,11 +196,12 @@ class Staging:
         """Drop the memory."""
         self._slots, self._large = [], []
 
-    def _place(self, slot: int, rank: int, words: int) -> Ints | None:
-        """Find where a request of so many words lies; None if there is not enough memory."""
-        if words <= SLOT - LINE:
-            return self._slots[slot][rank][LINE:]
-        return self._large[rank] if self._large and words <= len(self._large[rank]) else None
+    def _place(self, slot: int, rank: int, form: Form, points: int) -> Ints | None:
+        """Find where a request for so many points lies; None if there is not enough memory."""
+        if points <= form.most:
+            return self._slots[slot][rank].request
+        large = self._large
+        return large[rank] if large and form.words(points) <= len(large[rank]) else None
 
 
 stagings = Attribute(Staging)
