@@ -1,6 +1,7 @@
 """partition: global data become fields, as views, as copies, or streamed from one rank."""
 
 import tracemalloc
+from math import prod
 
 import h5py
 import numpy as np
@@ -22,6 +23,7 @@ from mpi_helpers import (
 
 from pencils import Pencil, PencilArray, empty, partition, transpose
 from pencils.comm import meeting, stream
+from pencils.comm.memory import LINE, address, aligned_empty
 from pencils.distribute import slabs
 from pencils.errors import ArgumentError, RankDisagreementError
 
@@ -577,6 +579,21 @@ def test_no_room_on_one_rank(comm, monkeypatch):
     u = distribute("root", pen, numbered(SHAPE))
     assert isinstance(u, PencilArray)
     assert same(transpose(u, pen).local, u.local)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+@pytest.mark.parametrize("halo", [0, 1])
+@pytest.mark.parametrize("offset", [0, 8, 20, 48, 3])
+def test_large_blocks_begin_in_a_cache_line_as_on_root(comm, order, halo, offset):
+    pen = Pencil((2 * comm.size + 1, 256, 256), comm, decomp=0, order=order)
+    memory = aligned_empty(8 * prod(pen.shape) + LINE)
+    data = memory[offset : offset + 8 * prod(pen.shape)].view(np.float64).reshape(pen.shape)
+    data[...] = numbered(pen.shape)
+    u = distribute("root", pen, data, halo=halo)
+    assert everywhere(comm, same(u.local, data[pen.local_slices]))
+    assert everywhere(comm, u.local.flags.aligned)
+    if offset and not halo and data.flags.aligned:
+        assert everywhere(comm, address(u.local) % LINE == offset)
 
 
 def test_masked_elements_are_not_unmasked(comm):

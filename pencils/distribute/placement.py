@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from pencils.array.allocation import Array, Widths, as_dtype, is_masked_array
+from pencils.array.allocation import Array, Widths, arrange, as_dtype, is_masked_array
+from pencils.array.frame import frame_of
 from pencils.array.operands import plain_array
 from pencils.array.pencil_array import PencilArray
+from pencils.comm.pool import empty_bytes
 from pencils.errors import ArgumentError
 from pencils.layout import Box
 from pencils.layout.integers import as_dims
@@ -129,8 +132,17 @@ def read_part(source: ArrayLike, place: Placement, box: Box) -> Array:
 
 
 def new_field(
-    pencil: Pencil, dtype: np.dtype[Any], place: Placement, widths: Widths
+    pencil: Pencil, dtype: np.dtype[Any], place: Placement, widths: Widths, start: int = 0
 ) -> PencilArray:
-    """Make the field for placed data: halo points zero, own points to be filled."""
-    kind = dtype, place.components, place.singletons, widths
-    return PencilArray.allocated(pencil, *kind, zero=any(map(any, widths)))
+    """Make the field for placed data: halo points zero, own points to be filled.
+
+    Without a halo its block begins `start` bytes after the beginning of a cache line.
+    """
+    zero = any(map(any, widths))
+    if not start or zero:
+        kind = dtype, place.components, place.singletons, widths
+        return PencilArray.allocated(pencil, *kind, zero=zero)
+    frame = frame_of(pencil, place.singletons)
+    shape = frame.shape_of(place.components, dtype)
+    memory = empty_bytes(start + dtype.itemsize * prod(shape))[start:]
+    return PencilArray.in_frame(pencil, frame, arrange(memory, pencil, dtype, shape))

@@ -13,6 +13,7 @@ from pencils.array.operands import check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import Row
 from pencils.comm.meeting import VALUES, Meeting
+from pencils.comm.memory import LINE, address
 from pencils.comm.stream import Room, SlabStream, copy_now
 from pencils.distribute.placement import (
     ArrayLike,
@@ -33,6 +34,9 @@ from pencils.pencil import Pencil
 
 _TEXT = np.dtype(f"S{VALUES}")
 _TOO_LONG = b"?"
+# Blocks of at least this many bytes that are sent without packing begin at the byte of a cache line
+# at which they do on root: between processes, the system copies them a third faster.
+ALIKE = 2**20
 
 
 def scatter(
@@ -92,6 +96,7 @@ class _Header(NamedTuple):
     dtype: np.dtype[Any]
     lazy: bool  # whether reading a part may fail
     contiguous: bool  # whether they are a C-contiguous array with the axes of the field
+    start: int = 0  # bytes of a cache line before their first element, if they are contiguous
 
     @classmethod
     def of(cls, pencil: Pencil, source: ArrayLike, dims: tuple[int, ...] | None) -> _Header:
@@ -101,7 +106,8 @@ class _Header(NamedTuple):
         if array is None:
             return cls(place, dtype_of(source), lazy=True, contiguous=False)
         contiguous = place.expand(array, pencil.ndim).flags.c_contiguous
-        return cls(place, dtype_of(array), lazy=False, contiguous=contiguous)
+        start = address(array) % LINE if contiguous and array.flags.aligned else 0
+        return cls(place, dtype_of(array), lazy=False, contiguous=contiguous, start=start)
 
     def text(self) -> bytes:
         """Return a short text that tells all but the dimensions, or that there is none."""
@@ -109,7 +115,8 @@ class _Header(NamedTuple):
         if dtype.names is not None or np.dtype(dtype.str) != dtype:
             return _TOO_LONG
         numbers = [",".join(map(str, each)) for each in (place.components, place.singletons)]
-        text = " ".join((dtype.str, f"{self.lazy:d}{self.contiguous:d}", *numbers)).encode()
+        flags = f"{self.lazy:d}{self.contiguous:d}{self.start}"
+        text = " ".join((dtype.str, flags, *numbers)).encode()
         return text if len(text) <= VALUES else _TOO_LONG
 
 
@@ -121,8 +128,8 @@ def _header(text: bytes, ndim: int, dims: tuple[int, ...] | None) -> _Header:
     place = Placement(
         components, tuple(range(ndim)) if dims is None else dims, frozenset(singletons)
     )
-    lazy, contiguous = (flag == "1" for flag in flags)
-    return _Header(place, np.dtype(dtype), lazy, contiguous)
+    lazy, contiguous = (flag == "1" for flag in flags[:2])
+    return _Header(place, np.dtype(dtype), lazy, contiguous, int(flags[2:]))
 
 
 def _write(meeting: Meeting, header: _Header | None) -> None:
@@ -164,6 +171,8 @@ class _Scatter:
             place.components, extent.layout, header.dtype.itemsize, contiguous=header.contiguous
         )
         self._box = self._slabs.box(pencil.rank)
+        alike = self._slabs.in_runs and header.dtype.itemsize * self._box.volume >= ALIKE
+        self._start = (header.start + self._slabs.start(pencil.rank)) % LINE if alike else 0
         every = scatter_messages(extent.layout, root)
         self._others = [message.dest for message in every if message.dest != root]
         self._steps = self._slabs.steps(pencil.rank, root, self._others)
@@ -176,7 +185,7 @@ class _Scatter:
         It returns the error if reading failed, after which the field has meaningless values.
         """
         place = self._header.place
-        u = new_field(self._pencil, self._header.dtype, place, self._widths)
+        u = new_field(self._pencil, self._header.dtype, place, self._widths, self._start)
         if source is None:
             return u, self._receive(u.local)
         array = array_of(source)

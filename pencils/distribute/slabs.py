@@ -85,6 +85,13 @@ class Slabs:
         box = self.layout.box(rank)
         return Box((0,) * len(self._lead) + box.start, self._lead + box.stop)
 
+    def start(self, rank: int) -> int:
+        """Bytes of the array of root before the first element of the block of a rank."""
+        place = 0
+        for extent, at in zip(self._lead + self.layout.shape, self.box(rank).start, strict=True):
+            place = place * extent + at
+        return place * self.itemsize
+
     def pieces(self, rank: int) -> Iterator[Box]:
         """Yield what root reads at once of the block of a rank."""
         return self.box(rank).pieces(self.most_at_once)

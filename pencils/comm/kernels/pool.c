@@ -130,6 +130,8 @@ static void set_zero(char *memory, size_t nbytes)
 /* Fill in the memory: some that waits, or new. */
 static int block_fill(PoolBlock *self, int zero)
 {
+    /* Memory has a line more than its size: blocks that begin later in a line need no larger one. */
+    self->size -= self->size < LINE ? self->size : LINE;
     Link *ring = &sizes[round_size(&self->size)];
     if (ring->after != ring) {
         Waiting *newest = (Waiting *)((char *)ring->after - offsetof(Waiting, alike));
@@ -140,7 +142,7 @@ static int block_fill(PoolBlock *self, int zero)
         if (zero)
             set_zero(self->memory, (size_t)self->nbytes);
     } else {
-        self->allocated = allocate(self->size + LINE, zero);
+        self->allocated = allocate(self->size + 2 * LINE, zero);
         if (!self->allocated) {
             PyErr_NoMemory();
             return -1;
