@@ -56,6 +56,15 @@ def mover(target: Array, to: Ints | None, source: Array, rows: Ints | None) -> C
     return partial(_move, target, to, source.view(target.dtype), rows, room)
 
 
+def move(target: Array, to: Ints | None, source: Array, rows: Ints | None) -> None:
+    """Move items at once; see `mover`."""
+    kernels = compiled()
+    if kernels is None:
+        mover(target, to, source, rows)()
+    else:
+        kernels.move(target, to, source, rows)
+
+
 def locate(points: Points, room: Sequence[Ints] | None = None) -> tuple[Ints, Ints]:
     """Find the owner of each point, and its number in the block there; the last axis is fastest.
 

@@ -113,10 +113,12 @@ class SharedPool:
 
         A window has the same number on all ranks. None if other ranks cannot read the whole array.
         """
-        low, high = byte_range(array)
+        first = address(array)
         for number, window in enumerate(self._windows):
-            if window.start <= low and high <= window.end:
-                return number, address(array) - window.start
+            if window.start <= first < window.end:
+                low, high = byte_range(array)
+                whole = window.start <= low and high <= window.end
+                return (number, first - window.start) if whole else None
         return None
 
     def memory(self, rank: int, window: int) -> memoryview:

@@ -179,7 +179,7 @@ def _few_coords(
     assert common is not None
     table = np.concatenate(list(coords), None).reshape(len(shape), size)
     # Negative ones are large if read without sign.
-    if not np.logical_and.reduce(table.view(np.uint64) < _stops(shape), None):
+    if False in (table.view(np.uint64) < _stops(shape)).tobytes():
         return None
     return common, list(table)
 

@@ -22,13 +22,14 @@ from pencils.comm.agree import DEFERRED, FLAGGED, Row, agreed
 from pencils.comm.memory import array_at, fence
 from pencils.comm.pack import compiled
 from pencils.comm.reduce import ReduceOp
-from pencils.comm.rows import Ints, Points, fetch, locate, mover, sort_to
+from pencils.comm.rows import Ints, Points, fetch, locate, move, sort_to
 from pencils.comm.shared_memory import synchronize
 from pencils.indexer.arguments import as_coords, as_reduce, as_results, as_values
 from pencils.indexer.points import PointIndexer, check_components
 from pencils.indexer.requests import Block, points_on
 from pencils.indexer.staging import Chunk, Form, stagings
 
+_FEW = 64  # points that cost less to move than to find out whether they are sorted
 _STRIDES = 2  # words of a slot that tells where a block is, before its strides: window and offset
 
 
@@ -69,8 +70,10 @@ class _Kind:
         self.staging = stagings(self.topology)
         self.form = Form(layout.size, u.dtype, prod(u.components))
         self.order = layout.order
+        self.shape = layout.shape
+        self.components = u.components
         self._rows: dict[object, Row] = {}
-        self._values = {"pencil": pencil, "dims": u.singletons, "components": u.components}
+        self._values = {"pencil": pencil, "dims": u.singletons, "components": self.components}
         none = [np.empty(0, np.int64)] * layout.ndim
         # Of the nearest replicas; without coordinates, which would stay in memory.
         self.nearest = points_on(layout, none, layout.parts(pencil.rank))
@@ -147,11 +150,11 @@ class _Call(ABC):
 
     def find(self) -> tuple[tuple[int, ...], list[Ints]]:
         """Check the coordinates; return the shape of the values, and those of each dimension."""
-        u = self._u
-        if not self._form.columns:
-            check_components(u)
-        shape, along = as_coords(self._coords, u.extent.shape, copy=False)
-        return u.components + shape, along
+        kind = self._kind
+        if not kind.form.columns:
+            check_components(self._u)
+        shape, along = as_coords(self._coords, kind.shape, copy=False)
+        return kind.components + shape, along
 
     def begin(self, points: Points) -> list[Chunk] | None:
         """Begin the request; None if there is no memory for it yet."""
@@ -167,10 +170,10 @@ class _Call(ABC):
         bounds = chunk.bounds
         bounds[0] = 0
         sort_to(owners, bounds[1:], room)
-        if chunk.is_sorted:
+        if chunk.size > _FEW and chunk.is_sorted:
             return None
         unsorted[:] = numbers
-        mover(numbers, None, unsorted, room)()
+        move(numbers, None, unsorted, room)
         return room
 
     def serve(self, home: int, move: Callable[[Array, Ints, Array], None]) -> None:
@@ -231,7 +234,7 @@ class _Take(_Call):
         columns = self.found.reshape(self._form.columns, self._points.number)
         for chunk, order in self._chunks:
             for column, values in zip(columns, chunk.values, strict=True):
-                mover(column[chunk.points], order, values, None)()
+                move(column[chunk.points], order, values, None)
         return True
 
     # Blocks in shared memory.
@@ -297,7 +300,7 @@ class _Put(_Call):
         for chunk in chunks or ():
             order = self.write(chunk, points, self._staging.scratch[2, : chunk.size])
             for column, room in zip(columns, chunk.values, strict=True):
-                mover(room, None, column[chunk.points], order)()
+                move(room, None, column[chunk.points], order)
         return flags if chunks is not None else flags | DEFERRED
 
     def complete(self, flags: int) -> bool:
@@ -315,12 +318,12 @@ class _Put(_Call):
 
 def _get(column: Array, positions: Ints, values: Array) -> None:
     """Read values."""
-    mover(values, None, column, positions)()
+    move(values, None, column, positions)
 
 
 def _set(column: Array, positions: Ints, values: Array) -> None:
     """Write values; the last one stays."""
-    mover(column, positions, values, None)()
+    move(column, positions, values, None)
 
 
 def _dims(u: PencilArray) -> list[int]:

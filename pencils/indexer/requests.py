@@ -179,6 +179,9 @@ def _cut_tuple(split: Split) -> tuple[int, ...]:
     return (*(split.bounds(part)[0] for part in range(split.parts)), split.points)
 
 
+_axes = lru_cache(maxsize=64)(memory_axes)
+
+
 class _Steps(NamedTuple):
     """Positions of points in a column: ``first + number * last``, and a gap for each full row."""
 
@@ -215,7 +218,7 @@ class Block:
 
     def __init__(self, u: PencilArray, order: tuple[int, ...]) -> None:
         lead = len(u.components)
-        memory = u.local.transpose(memory_axes(order, lead))
+        memory = u.local.transpose(_axes(order, lead))
         shape, strides = memory.shape[lead:], memory.strides[lead:]
         self.layout = shape, strides
         self._unit, self._steps = _steps_of(shape, strides)

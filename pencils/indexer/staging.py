@@ -50,10 +50,10 @@ class Form:
     def chunks(self, words: Ints, points: int) -> list[Chunk]:
         """View the chunks of a request for so many points."""
         if points <= CHUNK:
-            return [Chunk(self, words, 0, points)] if points else []
+            return [Chunk.of(self, words, 0, points)] if points else []
         step = self._words(CHUNK)
         return [
-            Chunk(self, words[number * step :], start, min(points - start, CHUNK))
+            Chunk.of(self, words[number * step :], start, min(points - start, CHUNK))
             for number, start in enumerate(range(0, points, CHUNK))
         ]
 
@@ -70,36 +70,24 @@ class Form:
 class Chunk(NamedTuple):
     """Some points of a request, sorted by owner."""
 
-    form: Form
-    words: Ints  # its own, and perhaps more
-    start: int  # number of the first point in the call
+    points: slice  # their numbers in the call
     size: int
+    bounds: Ints  # where the points of each owner begin, and where those of the last one end
+    numbers: Ints  # of the points among those of their owner
+    values: Array  # a row for each component
+
+    @classmethod
+    def of(cls, form: Form, words: Ints, start: int, size: int) -> Chunk:
+        """View a chunk in words that begin with it; `start` is the number of its first point."""
+        ahead = form.ranks + 1
+        values = array_at(words, (form.columns, size), form.dtype, WORD * _lines(ahead + size))
+        points = slice(start, start + size)
+        return cls(points, size, words[:ahead], words[ahead : ahead + size], values)
 
     @property
     def is_whole(self) -> bool:
-        """Whether these are all points of the request, if they begin with the first one."""
-        return self.size < CHUNK and self.start == 0
-
-    @property
-    def points(self) -> slice:
-        """Numbers of the points in the call."""
-        return slice(self.start, self.start + self.size)
-
-    @property
-    def bounds(self) -> Ints:
-        """Where the points of each owner begin, and where those of the last one end."""
-        return self.words[: self.form.ranks + 1]
-
-    @property
-    def numbers(self) -> Ints:
-        """Numbers of the points among those of their owner."""
-        return self.words[self.form.ranks + 1 :][: self.size]
-
-    @property
-    def values(self) -> Array:
-        """The values, a row for each component."""
-        offset = WORD * _lines(self.form.ranks + 1 + self.size)
-        return array_at(self.words, (self.form.columns, self.size), self.form.dtype, offset)
+        """Whether these are all points of the call."""
+        return self.size < CHUNK and self.points.start == 0
 
     @property
     def is_sorted(self) -> bool:
@@ -109,19 +97,27 @@ class Chunk(NamedTuple):
 
     def of_rank(self, rank: int) -> slice | None:
         """Which points belong to an owner; None if there are none."""
-        start, stop = self.words[rank : rank + 2].tolist()
+        start, stop = self.bounds[rank : rank + 2].tolist()
         return slice(start, stop) if start < stop else None
 
 
-class _Slot(NamedTuple):
-    """Memory for a small request."""
+class _Slot:
+    """Memory for a small request, and the views of the last one, which the next may need again."""
 
-    words: Ints
-    request: Ints  # all but the first line
+    __slots__ = ("_chunks", "_request", "words")
 
-    @classmethod
-    def of(cls, words: Ints) -> _Slot:
-        return cls(words, words[LINE:])
+    def __init__(self, words: Ints) -> None:
+        self.words = words
+        self._request: tuple[Form, int] | None = None
+        self._chunks: list[Chunk] = []
+
+    def chunks(self, form: Form, points: int) -> list[Chunk]:
+        """View the chunks of a request for so many points."""
+        last = self._request
+        if last is None or last[0] is not form or last[1] != points:
+            self._chunks = form.chunks(self.words[LINE:], points)
+            self._request = form, points
+        return self._chunks
 
 
 class Staging:
@@ -150,13 +146,13 @@ class Staging:
 
     def begin(self, rank: int, form: Form, points: int) -> list[Chunk] | None:
         """Begin the request of this rank; None if there is no memory for it yet."""
-        self._needed = form.words(points)
+        self._needed = 0 if points <= form.most else form.words(points)
         self.scratch  # noqa: B018 - allocated before ranks go on together
-        words = self._place(0, rank, form, points) if self._slots else None
-        if words is None:
+        room = len(self._large[rank]) if self._large else 0
+        if not self._slots or self._needed > room:
             return None
         self._slots[0][rank].words[0] = points
-        return form.chunks(words, points)
+        return self._chunks(0, rank, form, points)
 
     def tell(self, rank: int, words: list[int]) -> None:
         """Write a few words instead of a request."""
@@ -168,10 +164,7 @@ class Staging:
 
     def request(self, rank: int, form: Form) -> list[Chunk]:
         """View the request of a rank."""
-        points = int(self.slot(rank)[0])
-        words = self._place(1, rank, form, points)
-        assert words is not None
-        return form.chunks(words, points)
+        return self._chunks(1, rank, form, int(self.slot(rank)[0]))
 
     def slot(self, rank: int) -> Ints:
         """View what a rank has written."""
@@ -183,7 +176,7 @@ class Staging:
             both = _allocate(topology, 2 * SLOT) if topology.nodes == 1 else []
             self.usable = bool(both)
             parts = slice(SLOT), slice(SLOT, None)
-            self._slots = [[_Slot.of(words[part]) for words in both] for part in parts]
+            self._slots = [[_Slot(words[part]) for words in both] for part in parts]
         room = len(self._large[topology.rank]) if self._large else SLOT - LINE
         lacking, long = topology.any_of([self._needed > room, self._needed > MOST])
         if self.usable and lacking and not long:
@@ -196,12 +189,10 @@ class Staging:
         """Drop the memory."""
         self._slots, self._large = [], []
 
-    def _place(self, slot: int, rank: int, form: Form, points: int) -> Ints | None:
-        """Find where a request for so many points lies; None if there is not enough memory."""
+    def _chunks(self, slot: int, rank: int, form: Form, points: int) -> list[Chunk]:
         if points <= form.most:
-            return self._slots[slot][rank].request
-        large = self._large
-        return large[rank] if large and form.words(points) <= len(large[rank]) else None
+            return self._slots[slot][rank].chunks(form, points)
+        return form.chunks(self._large[rank], points)
 
 
 stagings = Attribute(Staging)
