@@ -1214,7 +1214,7 @@ def test_another_argument_for_files_on_one_rank_raises_everywhere(
 def here_with_theirs(here):
     """Arrays and pencils of mpi4py-fft beside ours."""
     mpi4py_fft = pytest.importorskip("mpi4py_fft")
-    here.their_array = mpi4py_fft.DistArray(SHAPE)
+    here.their_array = mpi4py_fft.DistArray(SHAPE, val=0)
     here.their_pencil = here.their_array.pencil
     here.their_part = here.their_array.sum(axis=2)
     here.their_array_short = mpi4py_fft.DistArray(
