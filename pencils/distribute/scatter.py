@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -34,6 +35,7 @@ from pencils.pencil import Pencil
 
 _TEXT = np.dtype(f"S{VALUES}")
 _TOO_LONG = b"?"
+_LAST = "last"  # names the plan of the last call
 # Blocks of at least this many bytes that are sent without packing begin at the byte of a cache line
 # at which they do on root: between processes, the system copies them a third faster.
 ALIKE = 2**20
@@ -44,49 +46,46 @@ def scatter(
 ) -> PencilArray:
     """Distribute the data of rank `root`: see `partition`. *Collective*.
 
-    What follows from arguments that are often the same is kept with the pencil. The ranks agree by
-    the same collectives whether they have kept it or not.
+    What follows from arguments that are often the same is kept with the pencil. In the first
+    meeting root tells what its data are, and every other rank for which data it has memory, which
+    are those of the last call. Only if they differ, the ranks allocate and meet again.
     """
     topology = topology_among(pencil)
     keeps = type(root) is int and type(halo) is int and dims is None and not topology.freed
-    key = "partition", root, halo
-    kept = pencil.kept.get(key) if keeps and isinstance(pencil, Pencil) else None
-    row = Row(topology.comm, "partition") if kept is None else kept
-    header, source, axes, sender = None, None, None, root
-    with row.block() as agree:
+    key = ("partition", root, halo) if keeps and isinstance(pencil, Pencil) else None
+    kept = pencil.kept.get(key) if key else None
+    first, second = kept or (Row(topology.comm, "partition"), Row(topology.comm, "partition"))
+    header, ready, axes, sender = None, None, None, root
+    with first.block() as agree:
         if kept is None:
             check_type("pencil", pencil, Pencil)
             sender = as_rank("root", root, topology.comm.size)
             axes = None if dims is None else as_dims("dims", dims, pencil.ndim)
             facts = {"root": sender, "dims": axes, "halo": as_halo(halo, pencil.ndim)}
             agree(**facts, pencil=pencil)
+        call = _Call(pencil, sender, halo, key)
         if topology.rank == sender:
             source = readable(data)
             header = _Header.of(pencil, source, axes)
+            ready = call.ready(header.text(), header, source)
         elif data is not None:
             raise ArgumentError(f"data must be None on every rank but root={root}")
-        _write(row.meeting, header)
-    if kept is None and keeps:
-        keep(pencil, key, Row(topology.comm, "partition", **facts, pencil=pencil))
-    told = _read(row.meeting, sender)
-    if told is None:
-        header = topology.comm.bcast(header, root=sender)
-        keeps = False
-    else:
-        header = _header(told, pencil.ndim, axes)
-    plan = pencil.kept.get((*key, told)) if keeps else None
-    allocation = Row(topology.comm, "partition") if plan is None else plan.row
-    with allocation.block():
-        plan = plan or _Scatter(pencil, header, sender, halo, allocation)
-        u, move = plan.prepare(source)
-    if keeps:
-        keep(pencil, (*key, told), plan)
-    fault = move()
-    if plan.lazy:
-        with allocation.block():
-            if fault is not None:
-                raise fault
-    return u
+        else:
+            ready = call.ready_again()
+        _write(first.meeting, ready)
+    if kept is None and key:
+        keep(pencil, key, (Row(topology.comm, "partition", **facts, pencil=pencil), second))
+    told, all_ready = _read(first.meeting, sender)
+    if not all_ready:
+        if told == _TOO_LONG:
+            header = topology.comm.bcast(header, root=sender)
+        with second.block():
+            if topology.rank != sender:
+                ready = None  # its memory, where other data were expected
+                header = header or _header(told, pencil.ndim, axes)
+                ready = call.ready(told, header)
+    assert ready is not None
+    return ready.moved(second)
 
 
 class _Header(NamedTuple):
@@ -132,20 +131,69 @@ def _header(text: bytes, ndim: int, dims: tuple[int, ...] | None) -> _Header:
     return _Header(place, np.dtype(dtype), lazy, contiguous, int(flags[2:]))
 
 
-def _write(meeting: Meeting, header: _Header | None) -> None:
-    """Tell the other ranks in the next meeting what the data are; nothing on other ranks."""
+class _Ready(NamedTuple):
+    """What a rank has allocated for data of one kind."""
+
+    told: bytes
+    plan: _Scatter
+    field: PencilArray
+    move: Callable[[], Exception | None]  # *Collective*
+
+    def moved(self, row: Row) -> PencilArray:
+        """Move the data. *Collective*."""
+        fault = self.move()
+        if self.plan.lazy:
+            with row.block():
+                if fault is not None:
+                    raise fault
+        return self.field
+
+
+class _Call(NamedTuple):
+    """Arguments that all ranks have, and the key of what is kept for them, if any is."""
+
+    pencil: Pencil
+    root: int
+    halo: HaloLike
+    key: tuple[object, ...] | None
+
+    def ready(self, told: bytes, header: _Header, source: ArrayLike | None = None) -> _Ready:
+        """Allocate for what root has told."""
+        kept = self.pencil.kept
+        key = (*self.key, told) if self.key and told != _TOO_LONG else None
+        plan = kept.get(key) if key else None
+        plan = plan or _Scatter(self.pencil, header, self.root, self.halo)
+        if self.key and key:
+            keep(self.pencil, key, plan)
+            keep(self.pencil, (*self.key, _LAST), (told, plan))
+        return _Ready(told, plan, *plan.prepare(source))
+
+    def ready_again(self) -> _Ready | None:
+        """Allocate for data like those of the last call, if there is memory."""
+        last = self.pencil.kept.get((*self.key, _LAST)) if self.key else None
+        if last is not None:
+            told, plan = last
+            with suppress(MemoryError):
+                return _Ready(told, plan, *plan.prepare(None))
+        return None
+
+
+def _write(meeting: Meeting, ready: _Ready | None) -> None:
+    """Tell the other ranks in the next meeting for which data this rank is ready."""
     if meeting.gathers:
         mine, _ = meeting.values(_TEXT)
-        mine[0] = b"" if header is None else header.text()
+        mine[0] = b"" if ready is None else ready.told
 
 
-def _read(meeting: Meeting, root: int) -> bytes | None:
-    """Return what root has told in the last meeting; None if it must tell more."""
+def _read(meeting: Meeting, root: int) -> tuple[bytes, bool]:
+    """Return what root has told in the last meeting, and whether all ranks are ready for it."""
     if not meeting.gathers:
-        return None
+        return _TOO_LONG, False
     mine, rows = meeting.values(_TEXT)
-    text: bytes = mine[0] if meeting.size == 1 else rows[root, 0]  # a single rank meets nobody
-    return None if text == _TOO_LONG else text
+    if meeting.size == 1:  # a single rank meets nobody
+        return mine[0], True
+    texts = rows[:, 0].tolist()
+    return texts[root], texts.count(texts[root]) == len(texts)
 
 
 class _Scatter:
@@ -153,17 +201,13 @@ class _Scatter:
 
     Attributes
     ----------
-    row : Row
-        The agreement that every rank has its memory, or on an error of root afterwards.
     lazy : bool
         Whether root may fail to read them.
     """
 
-    def __init__(
-        self, pencil: Pencil, header: _Header, root: int, halo: HaloLike, row: Row
-    ) -> None:
+    def __init__(self, pencil: Pencil, header: _Header, root: int, halo: HaloLike) -> None:
         place = header.place
-        self.row, self.lazy = row, header.lazy
+        self.lazy = header.lazy
         self._pencil, self._header, self._root = pencil, header, root
         self._widths = as_halo(halo, pencil.ndim, place.singletons)
         extent = pencil.extent(place.singletons)
