@@ -107,6 +107,29 @@ def test_many_points_and_few(fresh, counts, rises):
         assert everywhere(fresh, holds(field, data))
 
 
+def test_kinds_of_fields_in_turn(fresh):
+    rng = np.random.default_rng(2)
+    data = [numbered(SHAPE, "f4"), numbered((2, *SHAPE), "c16"), numbered(SHAPE, "i8")]
+    fields = [spread(Pencil(SHAPE, fresh, decomp=part), one) for part, one in enumerate(data)]
+    for count in (3, 3, 0, 5, 3):
+        mine = [rng.integers(0, n, count + (fresh.rank == 1)) for n in SHAPE]
+        for field, one in zip(fields, data, strict=True):
+            expected = one[(..., *mine)]
+            assert everywhere(fresh, same(field.take(mine), expected))
+            field.put(mine, expected)
+            assert everywhere(fresh, holds(field, one))
+
+
+@pytest.mark.parametrize("wrong", [-1, 6, 2**40, -(2**63)])
+def test_one_wrong_coordinate_among_few(fresh, wrong):
+    u = pencils.zeros(Pencil(SHAPE, fresh))
+    good = [np.arange(4)] * 3
+    bad = [*good[:2], np.array([0, 5, wrong, 5])]
+    with pytest.raises(IndexError, match=f"dimension 2: index {wrong} is not in \\[0, 6\\)"):
+        u.put(bad if fresh.rank == fresh.size - 1 else good, 1.0)
+    assert everywhere(fresh, not u.local.any())
+
+
 def _assigned(flat, at, values):
     flat = flat.copy()
     for i, value in zip(at.tolist(), values, strict=True):
