@@ -220,6 +220,7 @@ class _Scatter:
         every = scatter_messages(extent.layout, root)
         self._others = [message.dest for message in every if message.dest != root]
         self._steps = self._slabs.steps(pencil.rank, root, self._others)
+        self._room: tuple[int, int] | None = None
 
     def prepare(
         self, source: ArrayLike | None
@@ -238,7 +239,9 @@ class _Scatter:
         return u, self._send(u.local, place.expand(array, self._pencil.ndim))
 
     def _receive(self, local: Array) -> Callable[[], None]:
-        room = Room.of(*self._slabs.room(local, [self._pencil.rank], self._box.start))
+        if self._room is None:  # fields of one kind lie in memory alike
+            self._room = self._slabs.room(local, [self._pencil.rank], self._box.start)
+        room = Room.of(*self._room)
 
         def receive() -> None:
             stream = self._stream(room)
@@ -249,7 +252,9 @@ class _Scatter:
         return receive
 
     def _send(self, local: Array, data: Array) -> Callable[[], None]:
-        room = Room.of(*self._slabs.room(data, self._others))
+        if self._room is None or not self._header.contiguous:
+            self._room = self._slabs.room(data, self._others)
+        room = Room.of(*self._room)
 
         def send() -> None:
             stream = self._stream(room)
