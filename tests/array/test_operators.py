@@ -187,6 +187,7 @@ def test_operands_that_take_no_part(grid):
         u + object()
 
 
+@pytest.mark.mpiexec("measures the memory of one process")
 @pytest.mark.skipif(pool._kernels is None, reason="there are no compiled kernels")
 def test_a_step_holds_its_fields_and_its_temporaries_only(grid):
     u = pencils.ones(grid, halo=1)
