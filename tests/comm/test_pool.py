@@ -297,7 +297,7 @@ TEMPORARIES = 9
 @pytest.mark.parametrize("shape", [(64, 64, 32), (128, 128, 64)])
 def test_loops_over_temporaries_cause_no_page_faults(shape, pages):
     code = FAULTS.format(shape=shape)
-    # Without the pool, malloc shall not keep memory of fields instead; buffers of NumPy have 64 KiB.
+    # Without the pool, malloc shall not keep fields instead, but buffers of NumPy, of 64 KiB.
     system = {"GLIBC_TUNABLES": pages, "MALLOC_MMAP_THRESHOLD_": "524288"}
     without = int(run(code, PENCILS_POOL="0", **system))
     if without < TEMPORARIES:
