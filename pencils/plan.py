@@ -24,6 +24,7 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 
 from pencils.comm.agree import Row, agreed
+from pencils.comm.memory import Array
 from pencils.comm.mpi import Uncopied
 from pencils.comm.pack import no_op
 from pencils.comm.shared_memory import Buffers
@@ -126,7 +127,7 @@ class Plan(Freeable, Generic[T]):
         self._check = check
         self._freed = False
         self._agreements: dict[str, Row] = {}  # by name of a method
-        self._remembered: dict[tuple[Any, ...], tuple[T, list[Any]]] = {}
+        self._remembered: dict[tuple[Any, ...], tuple[T, list[Any], list[Array]]] = {}
         self._text = self._describe()
 
     @abstractmethod
@@ -193,12 +194,30 @@ class Plan(Freeable, Generic[T]):
         return f"this {type(self).__name__}, or its communicator, was freed; make a new one"
 
     def _found(self, key: tuple[Any, ...]) -> T | None:
-        """Find the prepared call of arrays with these ids, unless the communicator was freed."""
-        found = self._remembered.get(key)
-        return None if found is None or self._topology.freed else found[0]
+        """Find the prepared call of arrays with these ids.
 
-    def _remember(self, key: tuple[Any, ...], prepared: T, arrays: Sequence[object | None]) -> None:
-        """Keep a prepared call while all the arrays live; their ids mean nothing afterwards."""
+        None, too, if the communicator was freed, or an output has become read-only.
+        """
+        found = self._remembered.get(key)
+        if found is None or self._topology.freed:
+            return None
+        prepared, _, outputs = found
+        for block in outputs:
+            if not block.flags.writeable:
+                return None
+        return prepared
+
+    def _remember(
+        self,
+        key: tuple[Any, ...],
+        prepared: T,
+        arrays: Sequence[object | None],
+        outputs: Sequence[Array] = (),
+    ) -> None:
+        """Keep a prepared call while all the arrays live; their ids mean nothing afterwards.
+
+        The call writes to the blocks `outputs`, which belong to these arrays.
+        """
         if len(self._remembered) >= self.most_remembered:
             self._remembered.clear()
         # No reference cycle: the memory of a dropped plan is released at once.
@@ -210,7 +229,7 @@ class Plan(Freeable, Generic[T]):
                 living(key)
 
         refs = [weakref.ref(array, gone) for array in arrays if array is not None]
-        self._remembered[key] = prepared, refs
+        self._remembered[key] = prepared, refs, list(outputs)
 
     def _forget(self, key: tuple[Any, ...]) -> None:
         self._remembered.pop(key, None)

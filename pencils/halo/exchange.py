@@ -268,7 +268,7 @@ class HaloExchange(Plan[PreparedHalo]):
         if adjoint and self._adding is None:
             return None
         found = self.bind(fields, adjoint=adjoint)
-        self._remember(key, found, fields)
+        self._remember(key, found, fields, [u.padded for u in fields])
         return found
 
     def bind(self, fields: Sequence[PencilArray], *, adjoint: bool = False) -> PreparedHalo:

@@ -170,7 +170,7 @@ class PointIndexer(Plan[Request[Any]]):
         if found is None:
             found = self._agreed_put("put", u, values, reduce)
             if self._is_read_in_place(values, u):
-                self._remember(key, found, [u, values])
+                self._remember(key, found, [u, values], [u.local])
         return found
 
     def put_start(

@@ -350,7 +350,8 @@ class Transposition(Plan[Move]):
                 list(map(self._block, sources)), list(map(self._block, filled))
             )
             if all(map(is_, filled, targets)):
-                self._remember(key, bound, [*sources, *targets])
+                outputs = [out.local for out in targets if out is not None]
+                self._remember(key, bound, [*sources, *targets], outputs)
             targets = filled
         bound.reserve()
         return bound, targets
