@@ -17,6 +17,9 @@ from pencils.layout.integers import as_dims, as_ints, as_rank
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
 
+# What `keep` keeps for a pencil, of any kind.
+_MOST_KEPT = 64
+
 
 class Pencil:
     """A global grid, decomposed in blocks over the processes of a communicator.
@@ -391,3 +394,10 @@ class Pencil:
 
     def __str__(self) -> str:
         return self._layout.describe(self.rank)
+
+
+def keep(pencil: Pencil, key: object, value: object) -> None:
+    """Keep in `pencil.kept` what a verb has prepared; if there is too much, drop all before it."""
+    if len(pencil.kept) >= _MOST_KEPT:
+        pencil.kept.clear()
+    pencil.kept[key] = value

@@ -16,9 +16,7 @@ from pencils.array.allocation import Array
 from pencils.array.base import Field
 from pencils.comm.agree import Row
 from pencils.comm.reduce import fold, folder, reducer, selectable
-
-# Reductions that are kept for a pencil.
-_MOST_KEPT = 64
+from pencils.pencil import keep
 
 
 class WholeReduction:
@@ -94,10 +92,7 @@ def kept_reduction(u: Field, call: str) -> WholeReduction | None:
 
 def keep_reduction(u: Field, call: str, reduction: WholeReduction) -> None:
     """Keep what is prepared for fields like this one."""
-    kept = u.pencil.kept
-    if len(kept) >= _MOST_KEPT:
-        kept.clear()
-    kept[_key(u, call)] = reduction
+    keep(u.pencil, _key(u, call), reduction)
 
 
 def _key(u: Field, call: str) -> tuple[Any, ...]:

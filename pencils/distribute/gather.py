@@ -14,11 +14,12 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm import pool
 from pencils.comm.agree import Row, agreed
 from pencils.comm.stream import Room, SlabStream, bcast_array, copy_now
-from pencils.distribute.slabs import Slabs, keep
+from pencils.distribute.slabs import Slabs
 from pencils.errors import ArgumentError
 from pencils.layout import Selection
 from pencils.layout import gather as gather_messages
 from pencils.layout.integers import as_dims, as_rank
+from pencils.pencil import keep
 
 
 def gather(

@@ -26,12 +26,12 @@ from pencils.distribute.placement import (
     read_part,
     readable,
 )
-from pencils.distribute.slabs import Slabs, keep
+from pencils.distribute.slabs import Slabs
 from pencils.errors import ArgumentError
 from pencils.layout import Box
 from pencils.layout import scatter as scatter_messages
 from pencils.layout.integers import as_dims, as_rank
-from pencils.pencil import Pencil
+from pencils.pencil import Pencil, keep
 
 _TEXT = np.dtype(f"S{VALUES}")
 _TOO_LONG = b"?"

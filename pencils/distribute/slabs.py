@@ -12,7 +12,6 @@ from pencils.array.allocation import Array
 from pencils.comm import stream
 from pencils.comm.stream import WINDOW
 from pencils.layout import Box, Layout
-from pencils.pencil import Pencil
 
 T = TypeVar("T")
 
@@ -22,8 +21,6 @@ LONG_RUN = 2**18
 MUCH = 2**20
 # Steps that are listed once; others are computed for each call.
 FEW = 2**10
-# Plans, of any kind, that a pencil keeps.
-MOST_KEPT = 64
 
 
 class Step(NamedTuple):
@@ -168,10 +165,3 @@ def in_turn(sequences: Iterable[Iterable[T]]) -> Iterator[T]:
             yield item
             queue.append(items)
             break
-
-
-def keep(pencil: Pencil, key: object, plan: object) -> None:
-    """Keep a plan for further calls with this pencil."""
-    if len(pencil.kept) >= MOST_KEPT:
-        pencil.kept.clear()
-    pencil.kept[key] = plan

@@ -28,6 +28,7 @@ from pencils.indexer.arguments import as_coords, as_reduce, as_results, as_value
 from pencils.indexer.points import PointIndexer, check_components
 from pencils.indexer.requests import Block, points_on
 from pencils.indexer.staging import Chunk, Form, stagings
+from pencils.pencil import keep
 
 _FEW = 64  # points that cost less to move than to find out whether they are sorted
 _STRIDES = 2  # words of a slot that tells where a block is, before its strides: window and offset
@@ -93,17 +94,13 @@ class _Kind:
         return Points(along, self.nearest.cuts, self.nearest.steps, first)
 
 
-_MOST_KEPT = 64  # kinds of fields that are kept for a pencil
-
-
 def _kind_of(u: PencilArray) -> _Kind:
-    kept, block = u.pencil.kept, u.local
+    block = u.local
     key = "points", u.frame.bare, block.dtype, block.shape
-    found: _Kind | None = kept.get(key)
+    found: _Kind | None = u.pencil.kept.get(key)
     if found is None:
-        if len(kept) >= _MOST_KEPT:
-            kept.clear()
-        found = kept[key] = _Kind(u)
+        found = _Kind(u)
+        keep(u.pencil, key, found)
     return found
 
 

@@ -16,14 +16,11 @@ from pencils.array.operands import FieldSpec, check_out, check_type, topology_am
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import DEFERRED, Row, agreed
 from pencils.comm.exchange import AUTO
-from pencils.pencil import Pencil
+from pencils.pencil import Pencil, keep
 from pencils.plan import Agreement, kept_plan, kept_plans, plan_buffers, prepare_together
 from pencils.transposition.moves import Move
 from pencils.transposition.plan import Transposition, unset_ghosts
 from pencils.transposition.sides import check_pair
-
-# Kinds of fields that are kept for a pencil.
-_MOST_KEPT = 64
 
 
 def transpose(u: PencilArray, pencil: Pencil, out: PencilArray | None = None) -> PencilArray:
@@ -166,11 +163,9 @@ class _Request:
 
     def _keep(self, key: object, plan: Transposition) -> None:
         """Keep the plan for other fields of this kind; `key` is the object that finds it."""
-        u, kept = self.u, self.u.pencil.kept
+        u, pencil = self.u, self.pencil
         if u.pencil.topology is self.topology:
-            if len(kept) >= _MOST_KEPT:
-                kept.clear()
-            kept[_key(u, self.pencil)] = _KeptTranspose(u.pencil, self.pencil, key, plan)
+            keep(u.pencil, _key(u, pencil), _KeptTranspose(u.pencil, pencil, key, plan))
 
     def _make_missing(self) -> None:
         """Make the plan, or complete what is under way. *Collective*."""
