@@ -218,7 +218,7 @@ def test_memory_does_not_grow(comm):
 @pytest.mark.mpiexec("measures the memory of one process")
 def test_a_large_array_is_gone_when_nobody_holds_it(comm):
     pen = Pencil((64, 64, 64), comm)
-    memory().empty()  # memory that waits was traced by nobody
+    memory().empty()  # what waits there was not traced
     tracemalloc.start()
     u = zeros(pen)
     nbytes = u.local.nbytes

@@ -124,7 +124,10 @@ def reduce_plainly(
     keepdims: bool = False,
     **options: Any,
 ) -> Any:
-    """Reduce as `reduce_field`, where its `plain` is true; all elements in prepared steps."""
+    """Reduce as `reduce_field`, where its `plain` is true. *Collective*.
+
+    Where all elements are reduced, what the first call has prepared is used again.
+    """
     if axis is None and out is None and keepdims is False:
         kept = kept_reduction(u, name)
         if kept is not None:

@@ -8,7 +8,6 @@ vanish as in NumPy; without `axis` the result is a NumPy scalar, the same on eve
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -355,10 +354,10 @@ def _mean(
     name: str, u: Field, axis: Axis, dtype: DTypeLike | None, out: None, keepdims: bool, where: Any
 ) -> Any:
     accumulate = _mean_dtype(u.dtype) if dtype is None else dtype
-    reduce: Any = partial(reduce_field, where=where)
     if dtype is None and where is True:
-        reduce = reduce_plainly
-    total = reduce(name, u, axis, dtype=accumulate, out=out, keepdims=keepdims)
+        total = reduce_plainly(name, u, axis, out, keepdims, dtype=accumulate)
+    else:
+        total = reduce_field(name, u, axis, accumulate, out, keepdims, where=where)
     result = _divided(total, _count(u, axis, keepdims, where))
     return _as_returned(result, u.dtype, accumulate, dtype)
 

@@ -166,22 +166,17 @@ def _few_coords(
     coords: Sequence[Any], shape: tuple[int, ...]
 ) -> tuple[tuple[int, ...], list[Ints]] | None:
     """Check coordinates of a few points together; None if they are others, or wrong."""
-    common = None
+    first = coords[0]
     for entry in coords:
-        if type(entry) is not np.ndarray or entry.dtype is not _INT64:
+        if type(entry) is not np.ndarray or entry.dtype is not _INT64 or entry.shape != first.shape:
             return None
-        if common is None:
-            common, size = entry.shape, entry.size
-            if size > _FEW:
-                return None
-        elif entry.shape != common:
-            return None
-    assert common is not None
-    table = np.concatenate(list(coords), None).reshape(len(shape), size)
+    if first.size > _FEW:
+        return None
+    table = np.concatenate(list(coords), None).reshape(len(shape), first.size)
     # Negative ones are large if read without sign.
     if False in (table.view(np.uint64) < _stops(shape)).tobytes():
         return None
-    return common, list(table)
+    return first.shape, list(table)
 
 
 @lru_cache(maxsize=64)
