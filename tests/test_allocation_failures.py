@@ -95,6 +95,8 @@ def check_case(comm, make, rank, fails):
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("private", ["cold", "warm"], indirect=True)
 def test_all_ranks_raise_together_or_none(comm, private, folder, name):
+    if "fft" in name:
+        pytest.importorskip("mpi4py_fft")
     run_case(comm, private, lambda fresh: CASES[name](Here(fresh, folder)))
 
 
