@@ -25,10 +25,12 @@ HEIGHT = {
     "transposition": 52,
     "indexer": 53,
     "dap": 54,
+    "functions": 55,
     "graph": 60,
     "io": 60,
     "fft": 60,
     "plot": 60,
+    "testing": 60,
     "interop": 65,
     "notebook": 65,
     "__init__": 70,  # `from pencils import Pencil`: the public names

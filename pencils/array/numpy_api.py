@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array import reductions
+from pencils.array import reductions, verbs
 from pencils.array.base import Field, checks
 from pencils.array.direct import room_for
 from pencils.array.frame import frame_of
@@ -169,9 +169,10 @@ def apply_function(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
         if not args or not isinstance(args[0], Field):
             raise TypeError(f"numpy.{func.__name__}: give the PencilArray first, without a keyword")
         return getattr(reductions, REDUCTIONS[func])(*args, **kwargs)
-    if func in _FUNCTIONS:
-        return _FUNCTIONS[func](*args, **kwargs)
-    raise TypeError(_not_defined(f"{func.__module__}.{func.__name__}"))
+    replacement = _FUNCTIONS.get(func) or verbs.find_function(func)
+    if replacement is None:
+        raise TypeError(_not_defined(f"{func.__module__}.{func.__name__}"))
+    return replacement(*args, **kwargs)
 
 
 def _on_elements(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

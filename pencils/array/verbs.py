@@ -310,3 +310,13 @@ def from_distarray(
     from pencils.dap.imports import import_onto
 
     return import_onto(pencil, obj, halo=halo, lenient=lenient)
+
+
+# NumPy functions.
+
+
+def find_function(function: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Return what replaces a function of NumPy for fields, if there is anything."""
+    from pencils.functions import FUNCTIONS
+
+    return FUNCTIONS.get(function)

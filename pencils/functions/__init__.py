@@ -1,0 +1,14 @@
+"""NumPy functions that need more than own blocks or one reduction.
+
+`pencils.array.numpy_api` comes here for functions that are not in its own tables. Each file has a
+table `FUNCTIONS`: what replaces a function of NumPy, with its signature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Function = Callable[..., Any]
+
+FUNCTIONS: dict[Function, Function] = {}
