@@ -1,6 +1,7 @@
 """Layouts to try everything on, global data for them, and what it means to agree with NumPy."""
 
 import numpy as np
+import pytest
 
 import pencils
 from pencils.process import PerProcess
@@ -26,6 +27,11 @@ def lay(comm, name):
     if name not in _made():
         _made()[name] = pencils.Pencil(comm=comm, **LAYOUTS[name])
     return _made()[name]
+
+
+@pytest.fixture(params=LAYOUTS)
+def pencil(request, comm):
+    return lay(comm, request.param)
 
 
 def draw(shape, dtype=float, seed=0):
