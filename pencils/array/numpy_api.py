@@ -83,6 +83,9 @@ def apply_ufunc(
     if method == "reduce" and ufunc in _REDUCING_UFUNCS and isinstance(inputs[0], Field):
         axis = kwargs.pop("axis", 0)
         return reduce_field(_REDUCING_UFUNCS[ufunc], inputs[0], axis, **kwargs)
+    replacement = None if method == "__call__" else verbs.find_function(getattr(ufunc, method))
+    if replacement is not None:
+        return replacement(*inputs, **kwargs)
     name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
     raise TypeError(_not_defined(f"numpy.{name}"))
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pencils.functions import scans
+
 Function = Callable[..., Any]
 
-FUNCTIONS: dict[Function, Function] = {}
+FUNCTIONS: dict[Function, Function] = {**scans.FUNCTIONS}

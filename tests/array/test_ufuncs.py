@@ -286,7 +286,7 @@ def test_what_is_not_elementwise_is_refused(pencil):
     u = pencils.ones(pencil)
     for call, name in (
         (lambda: np.add.at(u, 0, 1), "numpy.add.at"),
-        (lambda: np.add.accumulate(u), "numpy.add.accumulate"),
+        (lambda: np.subtract.accumulate(u), "numpy.subtract.accumulate"),
         (lambda: np.add.outer(u, u), "numpy.add.outer"),
         (lambda: np.add.reduceat(u, [0]), "numpy.add.reduceat"),
         (lambda: np.subtract.reduce(u), "numpy.subtract.reduce"),

@@ -1,0 +1,63 @@
+"""Exclusive scans over the ranks of a communicator: what is before each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pencils.comm.mpi import MPI
+
+Array = NDArray[Any]
+
+
+def scanner(
+    array: Array, ufunc: np.ufunc, ranks: Sequence[int], rank: int, size: int
+) -> Callable[[MPI.Intracomm], Array | None]:
+    """Allocate what a scan needs; local. Call the result once, with the communicator.
+
+    The call returns what `ufunc` makes of the arrays of all `ranks` before this one, from the first
+    to the last one; None on the first of `ranks`, and on those that are not among them. Arrays have
+    equal shape and dtype on all ranks. Each rank scans its share of the elements, so that nothing
+    is larger than an array, and results do not depend on the MPI library.
+
+    Parameters
+    ----------
+    array : ndarray
+        What this rank contributes.
+    ufunc : ufunc
+        Combines two arrays, and keeps their type.
+    ranks : sequence of int
+        The ranks that count, in their order.
+    rank, size : int
+        Rank in the communicator, and its size.
+    """
+    mine = np.array(array, order="C")
+    cuts = [number * mine.size // size for number in range(size + 1)]
+    nbytes = [(hi - lo) * mine.itemsize for lo, hi in pairwise(cuts)]
+    here: Any = [_bytes(mine), (nbytes, [cut * mine.itemsize for cut in cuts[:-1]]), MPI.BYTE]
+    share = nbytes[rank]
+    places = [share] * size, [share * number for number in range(size)]
+    arrived, before = np.zeros((2, size, share // mine.itemsize), mine.dtype)
+    idle = mine.size == 0 or len(ranks) < 2  # noqa: PLR2004
+
+    def scan(comm: MPI.Intracomm) -> Array | None:
+        if idle:
+            return None
+        comm.Alltoallv(here, [_bytes(arrived), places, MPI.BYTE])
+        first, *others = ranks
+        before[others[0]] = arrived[first]
+        with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
+            for one, other in pairwise(others):
+                ufunc(before[one], arrived[one], out=before[other])
+        comm.Alltoallv([_bytes(before), places, MPI.BYTE], here)
+        return mine if rank in others else None
+
+    return scan
+
+
+def _bytes(array: Array) -> Array:
+    return array.reshape(-1).view(np.uint8)

@@ -1,0 +1,133 @@
+"""Running sums and products against NumPy."""
+
+import warnings
+
+import numpy as np
+import pytest
+from fields import assert_holds, draw, spread
+from mpi_helpers import raise_together, ranks_at_fault
+
+import pencils
+from pencils.errors import ArgumentError, RankDisagreementError
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+DTYPES = ("f8", "f4", "f2", "g", "c16", "i1", "u4", "?", ">f8", "m8[s]")
+SCANS = {name: getattr(np, name) for name in ("cumsum", "cumprod", "nancumsum", "nancumprod")}
+SCANS |= {"add.accumulate": np.add.accumulate, "multiply.accumulate": np.multiply.accumulate}
+if hasattr(np, "cumulative_sum"):
+    SCANS |= {"cumulative_sum": np.cumulative_sum, "cumulative_prod": np.cumulative_prod}
+
+
+def close(dtype):
+    """Tolerance for sums that are added up in another order; integers have none."""
+    kind = np.dtype(dtype)
+    return 200 * float(np.finfo(kind).eps) if kind.kind in "fc" else 0.0
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sums(pencil, dtype):
+    whole = draw(pencil.shape, dtype if dtype != "m8[s]" else "i8").astype(dtype)
+    u = spread(pencil, whole, halo=1)
+    for axis in range(-1, pencil.ndim):
+        expected = np.cumsum(whole, axis)
+        assert_holds(np.cumsum(u, axis), expected, rtol=close(expected.dtype))
+
+
+@pytest.mark.parametrize("name", SCANS)
+def test_every_function(pencil, name):
+    function = SCANS[name]
+    whole = draw((2, *pencil.shape)) / 3
+    whole.flat[::5] = np.nan
+    u = spread(pencil, whole)
+    for axis in range(whole.ndim):
+        assert_holds(function(u, axis=axis), function(whole, axis=axis), rtol=1e-13)
+
+
+def test_components_and_singletons(pencil):
+    vector = draw((2, 3, *pencil.shape), int)
+    for axis in (0, 1, -1):
+        assert_holds(np.cumsum(spread(pencil, vector), axis), np.cumsum(vector, axis))
+    for dim in range(pencil.ndim):
+        shape = tuple(1 if d == dim else n for d, n in enumerate(pencil.shape))
+        line = draw(shape, int)
+        u = spread(pencil, line, dims=[d for d in range(pencil.ndim) if d != dim])
+        for axis in range(pencil.ndim):
+            found = np.cumsum(u, axis)
+            assert found.singletons == u.singletons
+            assert_holds(found, np.cumsum(line, axis))
+
+
+@pytest.mark.parametrize("wanted", ["f4", "i2", "c16", "?"])
+def test_types_that_are_asked_for(pencil, wanted):
+    whole = draw(pencil.shape, "i1")
+    u = spread(pencil, whole)
+    for axis in range(pencil.ndim):
+        assert_holds(np.cumsum(u, axis, wanted), np.cumsum(whole, axis, wanted))
+        assert_holds(np.cumprod(u, axis, bool), np.cumprod(whole, axis, bool))
+
+
+def test_running_sums_of_positive_numbers_rise(comm):
+    pencil = pencils.Pencil((257,), comm)
+    whole = np.random.default_rng(5).random(257) * 10.0 ** np.arange(257)[::-1] * 1e-200
+    found = pencils.gather(np.cumsum(spread(pencil, whole)), root=None)
+    assert (np.diff(found) >= 0).all()
+    assert found[0] == whole[0]
+
+
+def test_infinities_and_negative_zeros(comm):
+    pencil = pencils.Pencil((9,), comm)
+    for whole in ([-0.0] * 9, [1, 2, np.inf, 3, 4, 5, -np.inf, 6, 7]):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            expected = np.cumsum(whole)
+            found = np.cumsum(spread(pencil, np.array(whole)))
+        assert_holds(found, expected)
+        assert np.array_equal(np.signbit(found.local), np.signbit(expected[found.local_slices]))
+    whole = np.array([1, complex(np.inf, 1), *[1j] * 7])
+    with np.errstate(all="ignore"):
+        expected = np.cumprod(whole)
+        found = np.cumprod(spread(pencil, whole))
+    assert_holds(found, expected)
+
+
+def test_fields_without_points(comm):
+    pencil = pencils.Pencil((0, 3), comm)
+    for axis in (0, 1):
+        assert_holds(np.cumsum(pencils.zeros(pencil), axis), np.zeros((0, 3)))
+
+
+def test_refused(comm):
+    pencil = pencils.Pencil((4, 5), comm)
+    u = pencils.ones(pencil)
+
+    def refused(kind, *texts, call):
+        raise_together(comm, kind, *texts, call=call)
+
+    refused(ArgumentError, "flatten", "axis", call=lambda: np.cumsum(u))
+    refused(ArgumentError, "axis=(2,)", call=lambda: np.cumsum(u, 2))
+    refused(TypeError, "out=", call=lambda: np.cumsum(u, 0, out=u))
+    refused(TypeError, "out=", call=lambda: np.add.accumulate(u, out=u))
+    with pytest.raises(TypeError, match=r"subtract.accumulate has no global meaning"):
+        np.subtract.accumulate(u)
+    with pytest.raises(TypeError):
+        np.cumprod(u.astype("m8[s]"), 0)
+    refused(TypeError, call=lambda: np.cumsum(u, 0, dtype=object))
+    refused(TypeError, "timedelta64", call=lambda: np.cumsum(u, 0, dtype="m8[s]"))
+    if hasattr(np, "cumulative_sum"):
+        refused(
+            ArgumentError,
+            "one point more",
+            call=lambda: np.cumulative_sum(u, axis=0, include_initial=True),
+        )
+
+
+@pytest.mark.parallel([2, 3, 4, 6])
+def test_a_rank_that_is_wrong(comm):
+    u = pencils.ones(pencils.Pencil((4, 5), comm))
+    for rank in ranks_at_fault(comm):
+        axis = 1 if comm.rank == rank else 0
+        raise_together(comm, RankDisagreementError, "axis", call=lambda a=axis: np.cumsum(u, a))
+        axis = 7 if comm.rank == rank else 0
+        raise_together(comm, ArgumentError, f"rank {rank}", call=lambda a=axis: np.cumsum(u, a))
+    assert_holds(np.cumsum(u, 0), np.cumsum(np.ones((4, 5)), 0))
