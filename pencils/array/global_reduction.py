@@ -18,7 +18,7 @@ from pencils.array.frame import frame_of
 from pencils.array.operands import check_fits, common_pencil, local_part, signature
 from pencils.array.whole_reduction import WholeReduction, keep_reduction, kept_reduction
 from pencils.comm.agree import agreed
-from pencils.comm.reduce import combine, fold, reducer, selectable
+from pencils.comm.reduce import EXTREMA, combine, fold, reducer, selectable
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_dims
 
@@ -203,13 +203,18 @@ def reduce_field(
 
 def mask_part(where: Any, u: Field) -> Array:
     """Own part of a boolean mask, which must broadcast to the field."""
-    pencil = common_pencil([u, where]) if isinstance(where, Field) else u.pencil
-    part, singletons = local_part(where, pencil)
-    check_fits(singletons, u, pencil)
-    mask = np.asarray(part)
+    mask = own_part(where, u)
     if mask.dtype != bool:
         raise TypeError(f"where= must be boolean, not {mask.dtype}")
-    return np.broadcast_to(mask, u.local_shape)
+    return mask
+
+
+def own_part(operand: Any, u: Field) -> Array:
+    """Own part of an operand, a field or global data, which must broadcast to the field."""
+    pencil = common_pencil([u, operand]) if isinstance(operand, Field) else u.pencil
+    part, singletons = local_part(operand, pencil)
+    check_fits(singletons, u, pencil)
+    return np.broadcast_to(part, u.local_shape)
 
 
 @cache
@@ -222,12 +227,14 @@ def _result_dtype(
 
 def _neutral(name: str, ufunc: np.ufunc, dtype: np.dtype[Any], count: int) -> Any:
     """Value that changes no result, for blocks without points."""
-    if ufunc not in (np.maximum, np.minimum):
+    if ufunc not in EXTREMA:
         return np.asarray(ufunc.identity).astype(dtype)[()]
     if count == 0:
         raise ArgumentError(f"{name} of a field without points has no value; give initial=")
+    if ufunc in (np.fmax, np.fmin) and dtype.kind in "fcmM":  # they skip NaN and NaT
+        return np.full((), "NaT" if dtype.kind in "mM" else np.nan, dtype)[()]
     lowest, highest = _limits(name, dtype)
-    return highest if ufunc is np.minimum else lowest
+    return highest if ufunc in (np.minimum, np.fmin) else lowest
 
 
 def _limits(name: str, dtype: np.dtype[Any]) -> tuple[Any, Any]:
@@ -252,16 +259,28 @@ def _limits(name: str, dtype: np.dtype[Any]) -> tuple[Any, Any]:
 # The position of the smallest or largest element.
 
 
-def arg_extremum(name: str, u: Field, axis: int | None, out: object, keepdims: bool) -> Any:
-    """Global position of the first extremum: `argmin` and `argmax`. *Collective*."""
-    least = name == "argmin"
+def arg_extremum(
+    name: str,
+    u: Field,
+    axis: int | None,
+    out: object,
+    keepdims: bool,
+    of: Callable[[Array], Array] | None = None,
+) -> Any:
+    """Global position of the first extremum: `argmin` and `argmax`. *Collective*.
+
+    `of` is applied to the own block first; it leaves its type.
+    """
+    least = name.endswith("argmin")
     with agreed(u.pencil.topology.comm, name) as agree:
         agree(**signature(u))
         task = Reduction.of(name, u, axis, out, keepdims)
         agree(axis=task.axes, keepdims=task.keepdims)
         _check_extremum(name, task)
         search = np.argmin if least else np.argmax
-        mine = _candidates(search, task) if task.contributes else None
+        mine = None
+        if task.contributes:
+            mine = _candidates(search, task, u.local if of is None else of(u.local))
         if task.is_everywhere:
             agree.carry(_packed(mine, task))
     choose = _chooser(np.less if least else np.greater)
@@ -285,9 +304,9 @@ def _check_extremum(name: str, task: Reduction) -> None:
         raise ArgumentError(f"{name} of a field without points has no value")
 
 
-def _candidates(search: Callable[..., Any], task: Reduction) -> tuple[Array, Array]:
+def _candidates(search: Callable[..., Any], task: Reduction, block: Array) -> tuple[Array, Array]:
     """Best values of the own block and their global positions, all axes kept."""
-    u, block = task.field, task.field.local
+    u = task.field
     start = (0,) * len(u.components) + u.extent.box.start
     if task.whole:
         here = np.unravel_index(search(block), block.shape)

@@ -19,6 +19,7 @@ T = TypeVar("T")
 _INTEGERS = "bhilqBHILQ"
 _FLOATS = "fdg"
 _COMPLEX = "FDG"
+EXTREMA = frozenset({np.maximum, np.minimum, np.fmax, np.fmin})  # without neutral element
 # Operations of MPI that have the results of NumPy, and the types for which they have. The MPI
 # standard defines no extrema of NaN, and no half precision.
 _NATIVE: dict[np.ufunc, tuple[str, str]] = {
@@ -26,6 +27,8 @@ _NATIVE: dict[np.ufunc, tuple[str, str]] = {
     np.multiply: ("PROD", _INTEGERS + _FLOATS + _COMPLEX),
     np.maximum: ("MAX", _INTEGERS),
     np.minimum: ("MIN", _INTEGERS),
+    np.fmax: ("MAX", _INTEGERS),
+    np.fmin: ("MIN", _INTEGERS),
     np.logical_and: ("LAND", "?"),
     np.logical_or: ("LOR", "?"),
 }
@@ -43,7 +46,7 @@ def reducer(array: Array, ufunc: np.ufunc) -> Callable[[MPI.Intracomm], Array]:
     """Allocate what `allreduce` needs; local. Call the result once, with the communicator."""
     if not array.dtype.isnative:  # MPI has no such types, and NumPy's results are native, too
         array = array.astype(array.dtype.newbyteorder("="))
-    if ufunc in (np.maximum, np.minimum) and array.dtype.char in _FLOATS:
+    if ufunc in EXTREMA and array.dtype.char in _FLOATS:
         reduce = _extremum(array, ufunc)
     else:
         reduce = _combination(array, ufunc)
@@ -142,14 +145,19 @@ def combine(comm: MPI.Intracomm, value: T, join: Callable[[T, T], T]) -> T:
 
 
 def _extremum(array: Array, ufunc: np.ufunc) -> Callable[[MPI.Intracomm], Array]:
-    """Maximum or minimum of floats in one reduction; NaN if any value is NaN."""
-    sign = array.dtype.type(1 if ufunc is np.maximum else -1)
+    """Maximum or minimum of floats in one reduction.
+
+    It is NaN if any value is NaN, but for `fmax` and `fmin` if all values are.
+    """
+    sign = array.dtype.type(1 if ufunc in (np.maximum, np.fmax) else -1)
+    skips = ufunc in (np.fmax, np.fmin)
     missing = np.isnan(array)
     rising = np.where(missing, -np.inf, sign * array)
     # Both zeros are equal for MPI: without the third row, ranks could get different ones.
-    rows = np.array([rising, missing, ~np.signbit(rising)], array.dtype)
+    # The second row finds whether any value is NaN, or whether any is not.
+    rows = np.array([rising, missing != skips, ~np.signbit(rising)], array.dtype)
     greatest: Array
-    greatest, missing_anywhere, plus = rows
+    greatest, found, plus = rows
 
     def reduce(comm: MPI.Intracomm) -> Array:
         comm.Allreduce(MPI.IN_PLACE, rows, op=MPI.MAX)
@@ -158,7 +166,7 @@ def _extremum(array: Array, ufunc: np.ufunc) -> Callable[[MPI.Intracomm], Array]
         np.subtract(plus, 0.5, out=plus)
         np.copysign(greatest, plus, out=greatest, where=missing)
         np.multiply(sign, greatest, out=greatest)
-        np.not_equal(missing_anywhere, 0, out=missing)
+        np.not_equal(found, skips, out=missing)
         np.copyto(greatest, np.nan, where=missing)
         return greatest
 

@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pencils.functions import scans
+from pencils.functions import averages, scans, statistics
 
 Function = Callable[..., Any]
 
-FUNCTIONS: dict[Function, Function] = {**scans.FUNCTIONS}
+FUNCTIONS: dict[Function, Function] = {
+    **averages.FUNCTIONS,
+    **scans.FUNCTIONS,
+    **statistics.FUNCTIONS,
+}

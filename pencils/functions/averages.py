@@ -1,0 +1,124 @@
+"""Weighted averages over all ranks. *Collective*."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from pencils.array import reductions
+from pencils.array.allocation import Array
+from pencils.array.base import Field
+from pencils.array.global_reduction import Axis, Reduction, own_part, reduce_field
+from pencils.array.operands import plain_array, signature
+from pencils.comm.agree import agreed
+from pencils.errors import ArgumentError
+from pencils.functions.arguments import any_of, check_given, facts_of
+from pencils.layout.integers import as_dims
+
+
+def average(
+    a: Field,
+    axis: Axis = None,
+    weights: Any = None,
+    returned: bool = False,
+    *,
+    keepdims: bool = False,
+) -> Any:
+    """Weighted average over all ranks. *Collective*, by two reductions.
+
+    Parameters
+    ----------
+    a : PencilArray
+        The field.
+    axis : int or tuple of int, optional
+        Axes of the global shape, default all.
+    weights : PencilArray or array_like, optional
+        A field that broadcasts to `a`, or global data that all ranks have: of the shape of `a`,
+        or of its extents along `axis`. Default: all are 1.
+    returned : bool, optional
+        Whether to return the sum of the weights, too.
+    keepdims : bool, optional
+        Whether reduced component axes stay with extent 1; axes of space always do.
+
+    Returns
+    -------
+    scalar or PencilArray
+        As `numpy.mean`; with `returned` a pair of them.
+
+    Raises
+    ------
+    ZeroDivisionError
+        On all ranks, if some weights sum to zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pencils
+    >>> u = pencils.from_function(pencils.Pencil((4, 3)), lambda i, j: 1.0 * j)
+    >>> np.average(u, weights=u)
+    np.float64(1.6666666666666667)
+    >>> np.average(u, axis=1, weights=[0, 1, 3]).shape
+    (4, 1)
+    """
+    check_given("average", a, weights)
+    if weights is None:
+        return _plain_average(a, axis, returned, keepdims)
+    with agreed(a.pencil.topology.comm, "average") as agree:
+        agree(**signature(a), weights=facts_of(weights), returned=bool(returned))
+        Reduction.of("average", a, axis, None, keepdims)
+        part = _weights_part(weights, a, axis)
+        result = np.result_type(a.dtype, part.dtype, *(["f8"] if a.dtype.kind in "biu" else []))
+
+    def products(block: Array) -> Array:
+        return np.multiply(block, part, dtype=result)
+
+    options: dict[str, Any] = {"dtype": result, "keepdims": keepdims}
+    weight = reduce_field("average", a, axis, of=lambda _: part, **options)
+    zero = weight.local == 0 if isinstance(weight, Field) else weight == 0
+    if any_of(a, zero):
+        raise ZeroDivisionError("average: weights sum to zero, can't be normalized")
+    total = reduce_field("average", a, axis, of=products, **options)
+    target: Any = total if isinstance(total, Field) else None
+    mean = np.divide(total, weight, out=target)
+    return (mean, weight) if returned else mean
+
+
+def _plain_average(a: Field, axis: Axis, returned: bool, keepdims: bool) -> Any:
+    mean = reductions.mean(a, axis, keepdims=keepdims)
+    if not returned:
+        return mean
+    count = prod(a.shape) / max(1, prod(mean.shape))
+    if not isinstance(mean, Field):
+        return mean, mean.dtype.type(count)
+    weight = mean.blank()
+    weight.fill(count)
+    return mean, weight
+
+
+def _weights_part(weights: Any, a: Field, axis: Axis) -> Array:
+    """Own part of weights."""
+    if isinstance(weights, Field):
+        return own_part(weights, a)
+    array = plain_array(weights)
+    if array.shape != a.shape:
+        if axis is None:
+            raise TypeError(
+                f"weights of shape {array.shape} for a field of shape {a.shape}: give axis=, or "
+                "weights of the same shape"
+            )
+        axes = as_dims("axis", axis, a.ndim)
+        along = tuple(a.shape[i] for i in axes)
+        if array.shape != along:
+            raise ArgumentError(
+                f"weights of shape {array.shape} must have the shape {a.shape} of the field, or "
+                f"that along axis={axis}, {along}"
+            )
+        turned = array.transpose(np.argsort(axes))
+        array = turned.reshape([n if i in axes else 1 for i, n in enumerate(a.shape)])
+    return own_part(array, a)
+
+
+FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {np.average: average}

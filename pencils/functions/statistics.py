@@ -1,0 +1,370 @@
+"""Sums, extrema, means and variances without NaN. All are *Collective*."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from pencils.array import reductions
+from pencils.array.allocation import Array
+from pencils.array.base import Field
+from pencils.array.global_reduction import (
+    NO_VALUE,
+    Axis,
+    Reduction,
+    arg_extremum,
+    own_part,
+    reduce_field,
+)
+from pencils.array.operands import signature
+from pencils.comm.agree import agreed
+from pencils.errors import ArgumentError
+from pencils.functions.arguments import any_of, check_given, warn
+
+divide: Any = np.divide
+_ALL_NAN = "All-NaN slice encountered"
+
+
+def nansum(
+    a: Field,
+    axis: Axis = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: Any = NO_VALUE,
+    where: Any = True,
+) -> Any:
+    """Sum over all ranks, with NaN counted as zero. *Collective*, by one reduction.
+
+    Parameters
+    ----------
+    a : PencilArray
+        The field; replicas of singleton dimensions count once.
+    axis : int or tuple of int, optional
+        Axes of the global shape, default all.
+    dtype : dtype, optional
+        Type of the sum.
+    out : None
+        Not supported.
+    keepdims : bool, optional
+        Whether reduced component axes stay with extent 1; axes of space always do.
+    initial : scalar, optional
+        Start value.
+    where : array_like or PencilArray of bool, optional
+        Elements to include, as a global array or a field.
+
+    Returns
+    -------
+    scalar or PencilArray
+        A NumPy scalar, the same on every rank, if `axis` is not given; else a field.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pencils
+    >>> u = pencils.from_function(pencils.Pencil((4, 3)), lambda i, j: np.where(i > 0, j, np.nan))
+    >>> np.nansum(u), np.nanmax(u), np.nanmean(u)
+    (np.float64(9.0), np.float64(2.0), np.float64(1.0))
+    """
+    check_given("nansum", a, out)
+    options: dict[str, Any] = {"initial": initial, "where": where, "of": _filling(a, 0)}
+    return reduce_field("nansum", a, axis, dtype, out, keepdims, **options)
+
+
+def nanprod(
+    a: Field,
+    axis: Axis = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: Any = NO_VALUE,
+    where: Any = True,
+) -> Any:
+    """Product over all ranks, with NaN counted as one; else like `nansum`. *Collective*."""
+    check_given("nanprod", a, out)
+    options: dict[str, Any] = {"initial": initial, "where": where, "of": _filling(a, 1)}
+    return reduce_field("nanprod", a, axis, dtype, out, keepdims, ufunc=np.multiply, **options)
+
+
+def nanmin(
+    a: Field,
+    axis: Axis = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: Any = NO_VALUE,
+    where: Any = True,
+) -> Any:
+    """Minimum over all ranks of what is not NaN or NaT. *Collective*, by one reduction.
+
+    Parameters as in `nansum`; as in NumPy, `where` needs `initial`. All ranks warn if a result is
+    NaN because there is nothing else.
+    """
+    return _nan_extremum("nanmin", np.fmin, a, axis, out, keepdims, initial, where)
+
+
+def nanmax(
+    a: Field,
+    axis: Axis = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: Any = NO_VALUE,
+    where: Any = True,
+) -> Any:
+    """Maximum over all ranks of what is not NaN or NaT; else like `nanmin`. *Collective*."""
+    return _nan_extremum("nanmax", np.fmax, a, axis, out, keepdims, initial, where)
+
+
+def _nan_extremum(
+    name: str,
+    ufunc: np.ufunc,
+    a: Field,
+    axis: Axis,
+    out: None,
+    keepdims: bool,
+    initial: Any,
+    where: Any,
+) -> Any:
+    check_given(name, a, out)
+    if where is not True and initial is NO_VALUE:
+        with agreed(a.pencil.topology.comm, name):
+            raise ArgumentError(f"{name} with where= needs initial=, the result where nothing is")
+    options: dict[str, Any] = {"initial": initial, "where": where, "ufunc": ufunc}
+    found = reduce_field(name, a, axis, None, out, keepdims, **options)
+    if a.dtype.kind in "fcmM" and _any_nan(found):
+        warn(_ALL_NAN, up=1)
+    return found
+
+
+def _any_nan(found: Any) -> bool:
+    if not isinstance(found, Field):
+        return bool(np.isnan(found))
+    return any_of(found, np.isnan(found.local))
+
+
+def nanargmin(
+    a: Field, axis: int | None = None, out: None = None, *, keepdims: bool = False
+) -> Any:
+    """Global position of the first minimum, with NaN counted as infinite. *Collective*.
+
+    Parameters
+    ----------
+    a : PencilArray
+        The field.
+    axis : int, optional
+        Axis along which to search; default: the flattened global array, in C order.
+    out : None
+        Not supported.
+    keepdims : bool, optional
+        As in `nansum`.
+
+    Returns
+    -------
+    int or PencilArray
+        ``numpy.unravel_index(numpy.nanargmin(u), u.shape)`` gives the global index.
+
+    Raises
+    ------
+    ArgumentError
+        On all ranks, if some slice is all NaN, or there are no elements.
+    """
+    return _nan_position("nanargmin", np.inf, a, axis, out, keepdims)
+
+
+def nanargmax(
+    a: Field, axis: int | None = None, out: None = None, *, keepdims: bool = False
+) -> Any:
+    """Global position of the first maximum; else like `nanargmin`. *Collective*."""
+    return _nan_position("nanargmax", -np.inf, a, axis, out, keepdims)
+
+
+def _nan_position(
+    name: str, worst: float, a: Field, axis: int | None, out: None, keepdims: bool
+) -> Any:
+    check_given(name, a, out)
+    if a.dtype.kind in "fc" and a.size:
+        options: dict[str, Any] = {"dtype": np.bool, "ufunc": np.logical_and, "of": np.isnan}
+        missing = reduce_field(name, a, axis, out=out, **options)
+        if any_of(a, missing.local if isinstance(missing, Field) else missing):
+            raise ArgumentError(f"{name}: {_ALL_NAN}")
+    return arg_extremum(name, a, axis, out, keepdims, _filling(a, worst))
+
+
+def _filling(a: Field, value: float) -> Callable[[Array], Array] | None:
+    """Return a function that replaces NaN in a block; None if the field cannot have any."""
+    if a.dtype.kind not in "fc":
+        return None
+
+    def fill(block: Array) -> Array:
+        missing = np.isnan(block)
+        return np.where(missing, block.dtype.type(value), block) if missing.any() else block
+
+    return fill
+
+
+def nanmean(
+    a: Field,
+    axis: Axis = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+) -> Any:
+    """Mean over all ranks of what is not NaN. *Collective*, by two reductions.
+
+    Parameters as in `nansum`. All ranks warn if a result is NaN because there is nothing else.
+    """
+    check_given("nanmean", a, out)
+    if a.dtype.kind not in "fc":
+        return reductions.mean(a, axis, dtype, out, keepdims, where=where)
+    with agreed(a.pencil.topology.comm, "nanmean") as agree:
+        agree(**signature(a))
+        _check_inexact(dtype)
+        task = Reduction.of("nanmean", a, axis, out, keepdims)
+    mean, count = _mean_and_count("nanmean", a, axis, dtype, where)
+    if any_of(a, count.local == 0):
+        warn("Mean of empty slice")
+    return task.finish(mean.local)
+
+
+def nanvar(
+    a: Field,
+    axis: Axis = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+    mean: Any = NO_VALUE,
+    correction: Any = NO_VALUE,
+) -> Any:
+    """Variance over all ranks of what is not NaN. *Collective*, by three reductions.
+
+    Parameters
+    ----------
+    a, axis, dtype, out, keepdims, where
+        As in `nansum`.
+    ddof, correction : float, optional
+        The divisor is the number of elements minus this; give one of them.
+    mean : PencilArray or array_like, optional
+        The mean with the reduced axes kept, like that of `nanmean` with ``keepdims=True``.
+
+    Returns
+    -------
+    scalar or PencilArray
+        As in `nansum`. Where the divisor is not positive the result is NaN, and all ranks warn.
+    """
+    return _nan_variance("nanvar", a, axis, dtype, out, ddof, keepdims, where, mean, correction)
+
+
+def nanstd(
+    a: Field,
+    axis: Axis = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+    mean: Any = NO_VALUE,
+    correction: Any = NO_VALUE,
+) -> Any:
+    """Return the square root of `nanvar`, with the same parameters. *Collective*."""
+    name = "nanstd"
+    square = _nan_variance(name, a, axis, dtype, out, ddof, keepdims, where, mean, correction)
+    target: Any = square if isinstance(square, Field) else None
+    return np.sqrt(square, out=target)
+
+
+def _nan_variance(
+    name: str,
+    a: Field,
+    axis: Axis,
+    dtype: DTypeLike | None,
+    out: None,
+    ddof: float,
+    keepdims: bool,
+    where: Any,
+    mean: Any,
+    correction: Any,
+) -> Any:
+    check_given(name, a, out, mean)
+    inexact = a.dtype.kind in "fc"
+    with agreed(a.pencil.topology.comm, name) as agree:
+        given = {"mean": mean, "correction": correction}
+        agree(**signature(a), given=[key for key, value in given.items() if value is not NO_VALUE])
+        if correction is not NO_VALUE:
+            if ddof != 0:
+                raise ArgumentError(f"{name}: ddof={ddof} and correction= mean the same; give one")
+            ddof = correction
+        agree(ddof=ddof)
+        if inexact:
+            _check_inexact(dtype)
+        task = Reduction.of(name, a, axis, out, keepdims)
+        center = None if mean is NO_VALUE else own_part(mean, a)
+    if not inexact and center is None:
+        return reductions.var(a, axis, dtype, out, ddof, keepdims, where=where)
+    if center is None:
+        average, count = _mean_and_count(name, a, axis, dtype, where)
+        center = average.local
+    else:
+        count = _count(name, a, axis, where)
+
+    def squares(block: Array) -> Array:
+        part = block - center
+        if inexact:
+            np.copyto(part, 0, where=np.isnan(block))
+        return np.asarray(part.real**2 + part.imag**2 if part.dtype.kind == "c" else part * part)
+
+    kind = np.result_type(a.dtype, center.dtype) if not inexact else a.dtype
+    wanted = np.empty(0, kind).real.dtype if dtype is None else dtype
+    total = reduce_field(name, a, axis, wanted, None, True, where=where, of=squares)
+    left = count.local - ddof
+    with np.errstate(invalid="ignore", divide="ignore"):
+        result: Array = divide(total.local, left, out=total.local, casting="unsafe")
+    np.copyto(result, np.nan, where=left <= 0)
+    if any_of(a, left <= 0):
+        warn("Degrees of freedom <= 0 for slice.", up=1)
+    return task.finish(result)
+
+
+def _mean_and_count(
+    name: str, a: Field, axis: Axis, dtype: DTypeLike | None, where: Any
+) -> tuple[Any, Any]:
+    """Means without NaN, and numbers of elements behind them, all axes kept. *Collective*."""
+    count = _count(name, a, axis, where)
+    total = reduce_field(name, a, axis, dtype, None, True, where=where, of=_filling(a, 0))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        divide(total.local, count.local, out=total.local, casting="unsafe")
+    return total, count
+
+
+def _count(name: str, a: Field, axis: Axis, where: Any) -> Any:
+    """Count what is not NaN, all axes kept. *Collective*."""
+
+    def known(block: Array) -> Array:
+        return ~np.isnan(block) if a.dtype.kind in "fc" else np.ones(block.shape, bool)
+
+    return reduce_field(name, a, axis, np.intp, None, True, where=where, of=known)
+
+
+def _check_inexact(dtype: DTypeLike | None) -> None:
+    if dtype is not None and np.dtype(dtype).kind not in "fc":
+        raise TypeError(f"dtype={np.dtype(dtype)} cannot hold a mean; give a type of float")
+
+
+FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    np.nansum: nansum,
+    np.nanprod: nanprod,
+    np.nanmin: nanmin,
+    np.nanmax: nanmax,
+    np.nanargmin: nanargmin,
+    np.nanargmax: nanargmax,
+    np.nanmean: nanmean,
+    np.nanvar: nanvar,
+    np.nanstd: nanstd,
+}
