@@ -1,0 +1,155 @@
+"""Rolled and flipped fields against NumPy."""
+
+import numpy as np
+import pytest
+from fields import assert_holds, in_memory_order, spread
+from mpi_helpers import DTYPES, numbered, raise_together, random_pencil, ranks_at_fault, same
+
+import pencils
+from pencils.errors import ArgumentError, RankDisagreementError
+from pencils.functions.axes import Line
+from pencils.functions.mappings import Flipped, Rolled, Window
+from pencils.layout.split import Split
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+
+@pytest.mark.parametrize("step", [0, 1, -2, 3, 17])
+def test_roll_along_each_axis(pencil, step):
+    whole = numbered((2, *pencil.shape))
+    u = spread(pencil, whole, halo=1)
+    for axis in range(whole.ndim):
+        rolled = np.roll(u, step, axis)
+        assert_holds(rolled, np.roll(whole, step, axis))
+        assert in_memory_order(rolled)
+        assert rolled.pencil is pencil
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_several_axes_and_all_types(pencil, dtype):
+    whole = numbered(pencil.shape, dtype)
+    u = spread(pencil, whole)
+    axes = tuple(range(pencil.ndim))
+    for found, expected in (
+        (np.roll(u, 1, axes), np.roll(whole, 1, axes)),
+        (np.roll(u, (1, -3), (0, -1)), np.roll(whole, (1, -3), (0, -1))),
+        (np.roll(u, (1, 3), 0), np.roll(whole, (1, 3), 0)),
+        (np.flip(u), np.flip(whole)),
+        (np.flip(u, 0), np.flip(whole, 0)),
+        (np.flip(u, (-1,)), np.flip(whole, -1)),
+        (np.flipud(u), np.flipud(whole)),
+    ):
+        assert same(found.local, expected[found.local_slices])
+
+
+def test_flip_components_and_singletons(pencil):
+    vector = numbered((2, 3, *pencil.shape), int)
+    for axis in (0, 1, -1, None, (1, 2)):
+        assert_holds(np.flip(spread(pencil, vector), axis), np.flip(vector, axis))
+    if pencil.ndim > 1:
+        plane = numbered((*pencil.shape[:-1], 1), int)
+        u = spread(pencil, plane, dims=range(pencil.ndim - 1))
+        for found, expected in (
+            (np.flip(u), np.flip(plane)),
+            (np.roll(u, (1, 2), (0, -1)), np.roll(plane, (1, 2), (0, -1))),
+            (np.fliplr(u), np.fliplr(plane)),
+        ):
+            assert found.singletons == u.singletons
+            assert_holds(found, expected)
+
+
+def test_random_layouts(comm):
+    rng = np.random.default_rng(7)
+    for _ in range(8):
+        shape = tuple(rng.integers(0, 9, rng.integers(1, 4)).tolist())
+        pencil = random_pencil(rng, comm, shape)
+        whole = numbered(shape)
+        u = spread(pencil, whole)
+        axes = tuple(range(len(shape)))
+        steps = tuple(rng.integers(-9, 10, len(shape)).tolist())
+        assert_holds(np.roll(u, steps, axes), np.roll(whole, steps, axes))
+        assert_holds(np.flip(u), np.flip(whole))
+
+
+def test_shared_memory_is_a_source(comm):
+    pencil = pencils.Pencil((7, 6), comm)
+    u = pencils.empty(pencil, shared=True)
+    whole = numbered(pencil.shape)
+    u.local[...] = whole[u.local_slices]
+    for _ in range(3):
+        assert_holds(np.flip(u), np.flip(whole))
+        assert_holds(np.roll(u, 2, 0), np.roll(whole, 2, 0))
+
+
+def test_refused(comm):
+    u = pencils.ones(pencils.Pencil((4, 5), comm))
+    raise_together(comm, ArgumentError, "flatten", "axis=", call=lambda: np.roll(u, 1))
+    raise_together(comm, ArgumentError, "axis", call=lambda: np.roll(u, 1, 2))
+    raise_together(comm, ArgumentError, "shift", call=lambda: np.roll(u, [[1]], (0,)))
+    raise_together(comm, ValueError, call=lambda: np.roll(u, (1, 2, 3), (0, 1)))
+    raise_together(comm, ArgumentError, "axis", call=lambda: np.flip(u, (0, 0)))
+    raise_together(comm, TypeError, "numpy.flip", call=lambda: np.rot90(u))
+    line = pencils.ones(pencils.Pencil((4,), comm))
+    raise_together(comm, ArgumentError, "axis", call=lambda: np.fliplr(line))
+    assert_holds(np.roll(line, 1), np.ones(4))
+
+
+@pytest.mark.parallel([2, 3, 4, 6])
+def test_a_rank_that_is_wrong(comm):
+    u = pencils.ones(pencils.Pencil((4, 5), comm))
+    for rank in ranks_at_fault(comm):
+        here = int(comm.rank == rank)
+        for call in (lambda n=here: np.roll(u, n, 0), lambda n=here: np.flip(u, n)):
+            raise_together(comm, RankDisagreementError, "rank 0 has", call=call)
+        for call in (lambda n=9 * here: np.roll(u, 1, n), lambda n=9 * here: np.flip(u, n)):
+            raise_together(comm, ArgumentError, f"rank {rank}: ", "axis", call=call)
+    assert_holds(np.roll(u, 1, 0), np.ones((4, 5)))
+
+
+SPLITS = [
+    Split(7, 3),
+    Split(2, 5, "last"),
+    Split(1, 3),
+    Split(0, 3),
+    Split.from_bounds((0, 0, 1, 2, 2, 2, 5, 6)),
+    Split(5, 1),
+]
+MAPPINGS = [
+    *map(Rolled, (0, 1, -1, 3, 12)),
+    Flipped(),
+    *(Window(*sides) for sides in ((1, 1), (2, 2), (0, 1), (3, 0), (9, 9))),
+]
+
+
+@pytest.mark.parallel([1])
+@pytest.mark.parametrize("mapping", MAPPINGS, ids=str)
+def test_all_parts_of_a_mapping_agree(mapping):
+    for split in SPLITS:
+        points = np.arange(split.points)
+        lines = [Line(split, part, 1) for part in range(split.parts)]
+        blocks = [points[slice(*line.bounds)] for line in lines]
+        if mapping == Flipped():
+            blocks = [block[::-1] for block in blocks]
+        targets = [np.full(mapping.extent(line), -1) for line in lines]
+        sent = {}
+        for line in lines:
+            for piece in mapping.sends(line):
+                sent.setdefault((line.part, piece.part), []).append(piece)
+        for line in lines:
+            for piece in mapping.recvs(line):
+                out = sent[piece.part, line.part].pop(0)
+                assert (out.points, out.here, out.there) == (piece.points, piece.there, piece.here)
+                values = blocks[piece.part][out.here : out.here + out.points]
+                assert (targets[line.part][out.there : out.there + out.points] == -1).all()
+                targets[line.part][out.there : out.there + out.points] = values
+        assert not any(sent.values())
+        for line, found in zip(lines, targets, strict=True):
+            start, stop = line.bounds
+            expected = np.roll(points, mapping.shift) if isinstance(mapping, Rolled) else points
+            expected = expected[start:stop]
+            if mapping == Flipped():
+                expected = points[::-1][start:stop]
+            if isinstance(mapping, Window):
+                low, high = max(0, start - mapping.before), stop + mapping.after
+                expected = [*points[low:start], *points[stop:high]] if start < stop else []
+            np.testing.assert_array_equal(found, expected)
