@@ -122,11 +122,11 @@ class Setting:
         """Yield the cases of fields and coordinates."""
         for where, field in (("private", self.private), ("shared", self.shared)):
             plan = pencils.PointIndexer(self.pencil, self.coords, check=False)
-            yield f"u.take, {where}, once", partial(field.take, self.coords)
-            yield f"u.take, {where}, planned", partial(plan.take, field, self.out)
+            yield f"u.take_points, {where}, once", partial(field.take_points, self.coords)
+            yield f"u.take_points, {where}, planned", partial(plan.take, field, self.out)
         u = self.private.copy()
-        yield "u.put, planned", partial(plan.put, u, self.out)
-        yield "u.put SUM, planned", partial(plan.put, u, self.out, reduce=ReduceOp.SUM)
+        yield "u.put_points, planned", partial(plan.put, u, self.out)
+        yield "u.put_points SUM, planned", partial(plan.put, u, self.out, reduce=ReduceOp.SUM)
 
 
 def compare(n, count, repeat):
@@ -166,7 +166,7 @@ def small(n, count, repeat, times=200):
             plan = GlobalIndexer(setting.cuts, setting.index, COMM, check=check)
             calls[f"Take, {where}{checks}"] = partial(plan.Take, block, setting.out)
             indexer = pencils.PointIndexer(setting.pencil, setting.coords, check=check)
-            calls[f"u.take, {where}{checks}"] = partial(indexer.take, field, setting.out)
+            calls[f"u.take_points, {where}{checks}"] = partial(indexer.take, field, setting.out)
 
     def many(call):
         for _ in range(times):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -10,7 +10,7 @@ from pencils.comm.agree import agreed, as_comm
 from pencils.comm.canonical import encoded
 from pencils.comm.topology import Topology, congruent, topology_of
 from pencils.errors import ArgumentError, NotLocalError
-from pencils.layout import Box, Extent, Layout, build_layout
+from pencils.layout import Box, Extent, Layout, Selection, build_layout
 from pencils.layout.build import SplitSpec, change_layout
 from pencils.layout.integers import as_dims, as_ints, as_rank
 
@@ -88,10 +88,18 @@ class Pencil:
             agree(**layout.signature)
         self._set(user, topology, layout)
 
-    def _set(self, comm: MPI.Intracomm, topology: Topology, layout: Layout) -> None:
+    def _set(
+        self,
+        comm: MPI.Intracomm,
+        topology: Topology,
+        layout: Layout,
+        whole: Layout | None = None,
+    ) -> None:
         self._comm = comm
         self._topology = topology
         self._layout = layout
+        self._whole = whole  # the layout of which this one is a section
+        self._parts: dict[object, Pencil] = {}  # sections
         self._shape = layout.shape
         self._box = layout.box(topology.comm.rank)
         self._hash = hash(layout)
@@ -186,10 +194,87 @@ class Pencil:
             agree(axis=sorted(dims), **layout.signature)
         return self.sibling(layout)
 
-    def sibling(self, layout: Layout) -> Pencil:
-        """Make a pencil of a layout on which all ranks agree, on this communicator; local."""
+    def section(self, key: object) -> Pencil:
+        """Return the pencil of some of the points, each of which stays on its process.
+
+        It is that of the field ``u[key]``. Dimensions that the key cuts are not periodic in it.
+        Nothing is communicated.
+
+        Parameters
+        ----------
+        key : int, slice, Ellipsis, or tuple of these
+            Global indices of the points. Dimensions with an integer keep one point. Negative steps
+            are for dimensions that are not decomposed.
+
+        Returns
+        -------
+        Pencil
+            The pencil of these points: this one if they are all. It knows which points they are, so
+            that fields on sections of other points do not mix with those on it.
+
+        Raises
+        ------
+        IndexError, TypeError
+            If an index is out of range, or neither an integer, a slice nor Ellipsis.
+        ArgumentError
+            If a step along a decomposed dimension is negative.
+
+        Examples
+        --------
+        >>> pen = Pencil((8, 6), periodic=True)
+        >>> pen.section((slice(1, -1), 2)).shape, pen.section(slice(1, -1)).periodic
+        ((6, 1), (False, True))
+        """
+        return self.part(Selection.from_key(key, self.shape).ranges)
+
+    def part(self, ranges: tuple[range, ...]) -> Pencil:
+        """Return the pencil of the points in these ranges, one for each dimension; local."""
+        if all(kept == range(n) for kept, n in zip(ranges, self._shape, strict=True)):
+            return self
+        for dim in self.decomp:
+            if ranges[dim].step < 0 and len(ranges[dim]) > 1:
+                raise ArgumentError(
+                    f"step {ranges[dim].step} along dimension {dim}, which is decomposed: the "
+                    "points of a section stay on their processes in rising order; "
+                    f"np.flip(u, {dim}) moves them"
+                )
+        whole = self._whole or self._layout
+        return self._part(ranges, lambda: self.sibling(self._layout.section(ranges), whole))
+
+    def along(self, dims: frozenset[int], other: Pencil) -> Pencil | None:
+        """Return the pencil that is `other` along `dims`, and this one along the rest; local.
+
+        None if their processes are not along the same dimensions.
+        """
+        mine, theirs = self._layout, other._layout
+        if (mine.grid, mine.decomp) != (theirs.grid, theirs.decomp) or not self.same_ranks(other):
+            return None
+        return self.sibling(mine.along(dims, theirs), self._whole or other._whole)
+
+    def uncut(self, dims: frozenset[int]) -> Pencil:
+        """Return the pencil that has all points of the whole along `dims`; local."""
+        whole = self._whole
+        if whole is None or not dims:
+            return self
+        return self._part(dims, lambda: self.sibling(self._layout.along(dims, whole), whole))
+
+    def _part(self, key: object, make: Callable[[], Pencil]) -> Pencil:
+        """Return the pencil that is kept for a key, or make it."""
+        found = self._parts.get(key)
+        if found is None:
+            found = make()
+            if len(self._parts) >= _MOST_KEPT:
+                self._parts.clear()
+            self._parts[key] = found
+        return found
+
+    def sibling(self, layout: Layout, whole: Layout | None = None) -> Pencil:
+        """Make a pencil of a layout on which all ranks agree, on this communicator; local.
+
+        `whole`: the layout of which it is a section.
+        """
         pencil = object.__new__(Pencil)
-        pencil._set(self._comm, self._topology, layout)
+        pencil._set(self._comm, self._topology, layout, whole)
         return pencil
 
     @property

@@ -315,14 +315,14 @@ def halo_start(here):
 @each({"private": {}, "shared": {"shared": True}})
 def take(here, value):
     u = here.field(**value)
-    return lambda: u.take(here.coords), [u]
+    return lambda: u.take_points(here.coords), [u]
 
 
 @case
 def take_onto_itself(here):
     u = here.field(shared=True)
     out = u.local.reshape(-1)[:700]
-    return lambda: u.take(here.coords, out), [u]
+    return lambda: u.take_points(here.coords, out), [u]
 
 
 @each({"last": None, "sum": ReduceOp.SUM})
@@ -331,7 +331,7 @@ def put(here, value):
     values = np.arange(700.0)
 
     def call():
-        u.put(here.coords, values, reduce=value)
+        u.put_points(here.coords, values, reduce=value)
         return u.local
 
     return call, [u]
@@ -344,7 +344,7 @@ def put_converted(here):
     values = np.arange(700)
 
     def call():
-        u.put(here.coords, values)
+        u.put_points(here.coords, values)
         return u.local
 
     return call, [u]
@@ -357,7 +357,7 @@ def put_replicas(here):
     coords = [0, *(index[:50] for index in here.coords[1:])]
 
     def call():
-        u.put(coords, values)
+        u.put_points(coords, values)
         return u.local
 
     return call, [u]
@@ -375,7 +375,7 @@ def indexer(here, value):
         ):
             at.take(u, out)
             at.put(v, out)
-            return out, v.local, u.take(here.coords)
+            return out, v.local, u.take_points(here.coords)
 
     return call, [u]
 

@@ -390,8 +390,8 @@ def make_fft(pen, **rest):
 
 POINTS = ([0, 5], 1, [2, 0])
 POINTWISE = {
-    "u.take": (PencilArray.take, {"u": The("u"), "coords": POINTS}),
-    "u.put": (PencilArray.put, {"u": The("target"), "coords": POINTS, "values": 1}),
+    "u.take_points": (PencilArray.take_points, {"u": The("u"), "coords": POINTS}),
+    "u.put_points": (PencilArray.put_points, {"u": The("target"), "coords": POINTS, "values": 1}),
     "indexer": (make_indexer, {"pencil": The("pen"), "coords": POINTS}),
     "indexer.take": (calling("take", "u"), {"plan": The("indexer"), "u": The("u")}),
     "indexer.put": (
@@ -431,7 +431,7 @@ POINTWISE = {
     ),
 }
 # Which argument names the points, the field and the plan.
-COORDS = {"u.take": "coords", "u.put": "coords", "indexer": "coords"}
+COORDS = {"u.take_points": "coords", "u.put_points": "coords", "indexer": "coords"}
 COORDS |= {"interpolate": "points", "Interpolation": "points"}
 POINT_PLANS = {"indexer.take": "indexer", "indexer.put": "indexer"}
 POINT_PLANS |= {"cloud": "cloud", "deposit": "cloud"}
@@ -743,14 +743,14 @@ WRONG = [
     *((name, "fill_value", "x", [1, 2], OBJECT) for name in ("interpolate", "Interpolation")),
     *(
         (name, "out", 3, "x", np.zeros(3), np.zeros(2, int), np.ones((2, 2))[:, 0], The("u"))
-        for name in ("u.take", "indexer.take", "interpolate", "cloud")
+        for name in ("u.take_points", "indexer.take", "interpolate", "cloud")
     ),
     *(
         (name, "values", [1, 2, 3], "x", 1j, OBJECT, [[1], [2, 3]])
-        for name in ("u.put", "indexer.put", "deposit")
+        for name in ("u.put_points", "indexer.put", "deposit")
     ),
-    *((name, "reduce", "sum", 3, np.add, ReduceOp.BOR) for name in ("u.put", "indexer.put")),
-    ("u.put", "u", The("u_readonly")),
+    *((name, "reduce", "sum", 3, np.add, ReduceOp.BOR) for name in ("u.put_points", "indexer.put")),
+    ("u.put_points", "u", The("u_readonly")),
     *(
         (name, "u", None, "x", The("data"), The("u_larger"), The("plane"), The("u_across"))
         for name in POINT_PLANS
@@ -962,12 +962,12 @@ DIFFERENT = [
     ("to_pencil", "halo", 1),
     ("to_pencil", "reduce", "sum", "max"),
     *((name, field, The("short"), The("vector"))
-      for name, field in (("u.take", "u"), ("u.put", "u"), ("interpolate", "u"))),
+      for name, field in (("u.take_points", "u"), ("u.put_points", "u"), ("interpolate", "u"))),
     *((name, field, The("u_across"), The("u_larger"), The("plane"))
-      for name, field in (("u.take", "u"), ("u.put", "u"), ("interpolate", "u"))),
+      for name, field in (("u.take_points", "u"), ("u.put_points", "u"), ("interpolate", "u"))),
     *((name, "u", The("short"), The("vector")) for name in POINT_PLANS),
     *((name, "plan", The(f"{plan}_other")) for name, plan in (POINT_PLANS | LIST_PLANS).items()),
-    *((name, "reduce", ReduceOp.SUM) for name in ("u.put", "indexer.put", *LIST_PLANS)),
+    *((name, "reduce", ReduceOp.SUM) for name in ("u.put_points", "indexer.put", *LIST_PLANS)),
     *((name, "pencil", The("across"), The("larger")) for name in ("indexer", "Interpolation")),
     *((name, "check", False) for name in ("indexer", "Interpolation")),
     ("Interpolation", "dims", (0, 2)),

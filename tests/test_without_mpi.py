@@ -67,7 +67,7 @@ def test_fields_files_and_transforms(hide, tmp_path):
     assert u.padded[0, 1, 1] == u.local[-1, 0, 0]
     v = pencils.transpose(u, pen.with_(decomp=(0, 2), order=(2, 0, 1)))
     assert np.array_equal(pencils.gather(v), u.local)
-    assert u.take(([5], [6], [7]))[0] == u.local[5, 6, 7]
+    assert u.take_points(([5], [6], [7]))[0] == u.local[5, 6, 7]
     pencils.save("u.h5", {"u": u}, step=3)
     assert np.array_equal(pencils.load("u.h5", pen)["u"].local, u.local)
     transform = fft.PencilFFT(pen)

@@ -69,12 +69,12 @@ def points(count, comm, *, rises, scans, puts):
     values = rng.random(count)
     hand = Hand(comm, u, coords, values, scans=scans)
     if puts:
-        return Calls(hand.put, partial(u.put, coords, values))
-    return Calls(hand.take, partial(u.take, coords))
+        return Calls(hand.put, partial(u.put_points, coords, values))
+    return Calls(hand.take, partial(u.take_points, coords))
 
 
 def line(count, kind, *, puts, scans, goal):
-    verb = "u.put" if puts else "u.take"
+    verb = "u.put_points" if puts else "u.take_points"
     peer = "flatnonzero" if scans else "argsort"
     make = partial(points, count, rises=kind == "sorted", scans=scans, puts=puts)
     name = f"{verb}, {count} {kind} points once, {N}^3"

@@ -49,11 +49,15 @@ class Field:
     included. All block arguments are trusted here; `PencilArray` checks what users pass.
     """
 
-    __slots__ = ("__weakref__", "_frame", "_kept_halo", "_local", "_padded", "_pencil", "shifts")
+    __slots__ = (
+        *("__weakref__", "_frame", "_kept_halo", "_local", "_padded", "_pencil"),
+        *("base", "shifts"),
+    )
     _frame: Frame
     _local: Array
     _padded: Array
     _pencil: Pencil
+    base: Field  # the field of which this one is a section of space: missing if it is none
     shifts: dict[object, Field]  # views that `shift` has made: missing before the first one
 
     @classmethod
@@ -233,7 +237,7 @@ class Field:
         key = as_ints("component", index)
         if len(key) > len(self.components):
             raise IndexError(f"component {key} of a field with component axes {self.components}")
-        return self._map_block(lambda block: block[key])
+        return self.part_of_components(key)
 
     def unstack(self) -> list[Self]:
         """List the fields along the first component axis, as views: ``ux, uy, uz = u.unstack()``.
@@ -275,6 +279,10 @@ class Field:
         block = frame.make(frame.shape_of(self.components, kind), kind)
         return self.in_frame(self._pencil, frame, block)
 
+    def part_of_components(self, key: Key) -> Self:
+        """View what a key of NumPy selects of the component axes; for the library."""
+        return self._map_block(lambda block: block[key])
+
     def _map_block(self, view: Callable[[Array], Array]) -> Self:
         return self.in_frame(self._pencil, self._frame, view(self._padded))
 
@@ -287,7 +295,15 @@ class Field:
         return blank.padded[padded_slices(local_shape, frame.halo, frame.halo_room)]
 
     def mark_written(self) -> None:
-        """Set the ghosts to NaN or NaT after a write to own points, while `checks` are on."""
+        """Set the ghosts to NaN or NaT after a write to own points, while `checks` are on.
+
+        Of a section, those of the whole field: other points have copies of its own points.
+        """
+        if not checks.on:
+            return
+        if hasattr(self, "base"):
+            self.base.mark_written()
+            return
         unset = _UNSET.get(self.dtype.kind)
         if self._padded is self._local or unset is None:
             return

@@ -214,8 +214,8 @@ def from_function(
     --------
     >>> import pencils
     >>> u = from_function(pencils.Pencil((4, 5)), lambda i, j: 10 * i + j)
-    >>> u[3, 4]
-    np.int64(34)
+    >>> u.item(3, 4)
+    34
     """
     check_type("pencil", pencil, Pencil)
     box = pencil.box()

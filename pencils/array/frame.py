@@ -33,6 +33,8 @@ class Frame:
         Index of the own block in the padded one; None where they are the same.
     permuted : bool
         Whether the memory order is not that of C.
+    sections : dict
+        Where `pencils.array.indexing` has found sections, by their keys and components.
     shifted : dict
         Indices in the padded block that `shift` has found, by its arguments.
     """
@@ -48,6 +50,7 @@ class Frame:
         "order",
         "padded_shape",
         "permuted",
+        "sections",
         "shifted",
         "singletons",
         "trimmed",
@@ -70,6 +73,7 @@ class Frame:
             self.inside = (Ellipsis, *(slice(lo, lo + n) for n, (lo, _) in along))
         if self.inside is not None or trimmed:
             self.bare = frame_of(pencil, singletons)
+        self.sections: dict[object, Any] = {}
         self.shifted: dict[object, Key] = {}
         self.order = pencil.order
         self.permuted = pencil.order != tuple(range(pencil.ndim))

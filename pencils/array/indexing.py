@@ -1,89 +1,173 @@
-"""Parts of a field, without communication: by global indices, shifted, interior and shells."""
+"""Sections: ``u[key]`` is a field, a view of some points of `u`, and can be assigned.
+
+Everything here follows from global indices, so that it raises on every rank alike, and nothing is
+communicated. Dimensions of space never vanish: where the key has an integer, they keep one point.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from pencils.array.allocation import Array, Key
 from pencils.array.base import Field
+from pencils.array.frame import Frame, frame_of
 from pencils.array.operands import (
     check_fits,
-    check_type,
     common_pencil,
     does_not_broadcast,
+    local_part,
     plain_array,
 )
 from pencils.comm.memory import same_view
-from pencils.errors import ArgumentError, NotLocalError, PencilMismatchError
-from pencils.layout import Box, Selection
-from pencils.layout import interior as inner_box
-from pencils.layout.integers import as_ints
+from pencils.errors import ArgumentError
+from pencils.layout import Selection, box
 from pencils.pencil import Pencil
-from pencils.process import PerProcess
 
 F = TypeVar("F", bound=Field)
 
 _WHOLE = slice(None)
 _REAL = {int, float}  # numbers that any float can take, or that raise
-_INT = {int}
-_KEPT = 64  # pairs of pencils: those of one program that fields are shifted between
+_BOUNDS = {int, type(None)}
+_MOST_KEPT = 64
+_MASKED = (
+    "u[mask] would be a list of values of all ranks; reduce with where=mask, as in "
+    "u.sum(where=mask), write with u[mask] = value or np.add(u, v, out=u, where=mask), or take "
+    "u.local[mask.local] on each rank"
+)
 
 
-def get_selection(u: Field, key: object) -> Any:
-    """Local part of ``u[key]``: a view, of size 0 where this rank owns nothing of it.
+class Section(NamedTuple):
+    """Where a section of fields of one kind is."""
+
+    pencil: Pencil
+    frame: Frame
+    inside: Key  # index in the padded block
+    components: Key | None  # index of the components; None if the key selects all
+    cut: bool  # whether points of space are left out
+
+
+def get_section(u: F, key: object) -> F:
+    """Return ``u[key]``: a field of some points or components of `u`, a view.
+
+    The dimensions of space that are cut have no halo, and are not periodic.
 
     Raises
     ------
-    NotLocalError
-        If the key names a single element that another rank owns.
-    IndexError, TypeError
-        If the index is out of the global range, or not basic.
+    IndexError
+        If an index is out of the global range, or leaves nothing of a singleton dimension.
+    TypeError
+        If the key has anything else than integers, slices and one Ellipsis.
+    ArgumentError
+        If a step along a decomposed dimension is negative.
     """
+    found = _find(u, key)
+    part = u.in_frame(found.pencil, found.frame, u.padded[found.inside])
+    if found.cut:
+        part.base = u if found.components is None else u.part_of_components(found.components)
+    return part
+
+
+def _find(u: Field, key: object) -> Section:
+    """Find a section, which is kept for each kind of field and each plain key."""
+    plain = _as_plain(key)
+    if plain is None:
+        return _make(u, key)
+    kept = u.frame.sections
+    name = plain, u.components
+    found: Section | None = kept.get(name)
+    if found is None:
+        found = _make(u, key)
+        if len(kept) >= _MOST_KEPT:
+            kept.clear()
+        kept[name] = found
+    return found
+
+
+def _as_plain(key: object) -> tuple[Any, ...] | None:
+    """Return a key as what can be looked up; None if it has more than ints, slices and `...`."""
+    found: list[Any] = []
+    for one in key if type(key) is tuple else (key,):
+        kind = type(one)
+        if kind is slice:
+            start, stop, step = bounds = one.start, one.stop, one.step
+            if not (type(start) in _BOUNDS and type(stop) in _BOUNDS and type(step) in _BOUNDS):
+                return None
+            found.append(bounds)
+        elif kind is int or one is Ellipsis:
+            found.append(one)
+        else:
+            return None
+    return tuple(found)
+
+
+def _make(u: Field, key: object) -> Section:
+    if is_mask(key):
+        raise TypeError(_MASKED)
     selection = Selection.from_key(key, u.shape)
-    inside = selection.local(u.global_box)
-    if inside is not None:
-        return u.local[inside]
-    if all(selection.dropped):
-        index = tuple(kept.start for kept in selection.ranges)
-        owner = u.extent.layout.owner(index[len(u.components) :])
-        raise NotLocalError(
-            f"element {index} is owned by rank {owner}, not by rank {u.pencil.rank}; "
-            "gather(u, root=None, key=...) copies it to all ranks"
-        )
-    return _nothing(u, selection)
+    lead, frame, pencil = len(u.components), u.frame, u.pencil
+    ranges = list(selection.ranges[lead:])
+    for dim in u.singletons:
+        if not ranges[dim]:
+            raise IndexError(
+                f"the field has extent 1 along dimension {dim}, where all ranks have its values; "
+                f"{key!r} leaves nothing of it"
+            )
+        ranges[dim] = range(pencil.shape[dim])
+    part = pencil.part(tuple(ranges))
+    components = _component_key(u, selection)
+    if part is pencil:
+        return Section(pencil, frame, (*(components or ()), Ellipsis), components, cut=False)
+    cut = {dim for dim, kept in enumerate(ranges) if kept != range(pencil.shape[dim])}
+    halo = tuple((0, 0) if dim in cut else width for dim, width in enumerate(frame.halo))
+    new = frame_of(part, u.singletons, halo, frame.trimmed - cut)
+    inside = [_WHOLE] * pencil.ndim
+    for dim in cut:
+        lo, hi = frame.extent.box.start[dim], frame.extent.box.stop[dim]
+        inside[dim] = box.local_slice(ranges[dim], lo, hi, frame.halo_room[dim][0])
+    return Section(part, new, (*(components or ()), Ellipsis, *inside), components, cut=True)
 
 
-def set_selection(u: Field, key: object, value: object) -> None:
+def _component_key(u: Field, selection: Selection) -> Key | None:
+    """Index of the selected components; None for all."""
+    lead = len(u.components)
+    chosen = zip(selection.ranges[:lead], selection.dropped[:lead], strict=True)
+    key = tuple(kept.start if drop else box.as_slice(kept) for kept, drop in chosen)
+    whole = all(one == slice(0, n, 1) for one, n in zip(key, u.components, strict=True))
+    return None if whole else key
+
+
+def is_mask(key: object) -> bool:
+    """Whether a key is a mask: a field, or an array or a list of booleans."""
+    if isinstance(key, Field):
+        return True
+    if isinstance(key, list):
+        key = np.asarray(key)
+    return isinstance(key, np.ndarray) and key.ndim > 0 and key.dtype == bool
+
+
+# Assignments.
+
+
+def set_section(u: Field, key: object, value: object) -> None:
     """Assign to ``u[key]`` on each rank where it owns part of it.
 
     Mistakes raise on every rank alike, also where nothing is owned.
 
     Raises
     ------
+    PencilMismatchError
+        If `value` is a field that does not mix with ``u[key]``.
     ArgumentError
         If `value` does not broadcast to the global shape of the selection.
     IndexError, TypeError, ValueError
         If the index is out of the global range, or not basic; if `value` cannot be converted.
     """
-    if _is_whole(key, u.ndim) and _set_all(u, value):
-        return
-    selection = Selection.from_key(key, u.shape)
-    if not u.local.flags.writeable:
-        raise ArgumentError(
-            "the field is read-only, like the data it views; partition(..., copy=True) copies"
-        )
-    box = u.global_box
-    inside = selection.local(box)
-    target = _nothing(u, selection) if inside is None else u.local[(*inside, ...)]
-    if isinstance(value, np.ndarray) and same_view(value, target):
-        return  # the second half of ``u[key] += 1``
-    part = _cut_to_selection(value, u, selection, box)
-    if inside is not None:
-        target[...] = part
+    if is_mask(key):
+        _set_where(u, key, value)
+    elif not (_is_whole(key, u.ndim) and _set_all(u, value)):
+        _set_part(u, key, value)
 
 
 def _is_whole(key: object, ndim: int) -> bool:
@@ -95,7 +179,7 @@ def _is_whole(key: object, ndim: int) -> bool:
 
 
 def _set_all(u: Field, value: Any) -> bool:
-    """Assign to all own points what fits without a look at it; tell whether it is done."""
+    """Assign to all own points what fits without a look at it; return whether it is done."""
     target = u.local
     if isinstance(value, Field):
         part = value.local
@@ -104,39 +188,74 @@ def _set_all(u: Field, value: Any) -> bool:
     elif type(value) in _REAL and target.dtype.kind in "fc":
         part = value
     else:
-        return value is target  # the second half of ``u[...] += 1``
+        return False
     try:
         target[...] = part
     except ValueError:  # read-only
         return False
+    u.mark_written()
     return True
 
 
-def _nothing(u: Field, selection: Selection) -> Array:
-    """Empty view with the axes of the selection, where none of it is owned."""
-    extents = [part.stop - part.start for part in selection.part(u.global_box)]
-    return u.local[:0].reshape(0, *extents[1:])
-
-
-def _cut_to_selection(value: object, u: Field, selection: Selection, box: Box) -> Array:
-    """Local part of what is assigned to a selection of a field."""
+def _set_part(u: Field, key: object, value: object) -> None:
+    section = get_section(u, key)
+    target = section.local
     if isinstance(value, Field):
-        return _match_planes(value, u, selection)
-    array = _convert(value, u.dtype)
-    shape = selection.shape
+        part = _field_part(value, section)
+        if target.size and same_view(part, target):
+            return  # the second half of ``u[key] += 1``, which has written
+        check_writeable(u)
+    else:
+        check_writeable(u)
+        selection = Selection.from_key(key, u.shape)
+        lead, few = len(u.components), len(section.components)
+        drops = enumerate(selection.dropped[lead:], few)
+        dropped = tuple(axis for axis, drop in drops if drop)
+        part = _values_part(_converted(value, u.dtype), section, selection.shape, dropped)
+    target[...] = part
+    section.mark_written()
+
+
+def check_writeable(u: Field) -> None:
+    """Check that a field can be assigned to."""
+    if not u.local.flags.writeable:
+        raise ArgumentError(
+            "the field is read-only, like the data it views; partition(..., copy=True) copies"
+        )
+
+
+def _field_part(value: Field, section: Field) -> Array:
+    """Own block of a field that is assigned to a section."""
+    if value.frame.bare is not section.frame.bare:
+        pencil = common_pencil([section, value])
+        check_fits(value.singletons, section, pencil)
+    given, selected = value.components, section.components
+    surplus = len(given) - len(selected)
+    pairs = zip(given[max(0, surplus) :], selected[max(0, -surplus) :], strict=True)
+    if surplus > 0 or any(n not in (1, full) for n, full in pairs):
+        raise ArgumentError(f"components {given} do not broadcast to the selected ones, {selected}")
+    return value.local
+
+
+def _values_part(array: Array, section: Field, shape: tuple[int, ...], dropped: Key) -> Array:
+    """Local part of global data that broadcast to a selection of a global shape.
+
+    `dropped`: the axes of the section that the shape lacks.
+    """
     while array.ndim > len(shape) and array.shape[0] == 1:
         array = array[0]
-    parts = selection.part(box)
-    skipped = len(shape) - array.ndim
-    axes = list(zip(array.shape, shape[skipped:], parts[skipped:], strict=False))
-    if skipped < 0 or any(extent not in (1, full) for extent, full, _ in axes):
-        local = tuple(part.stop - part.start for part in parts)
-        raise ArgumentError(does_not_broadcast(array.shape, shape, local))
-    key = [part if extent == full else slice(None) for extent, full, part in axes]
-    return array[tuple(key)]
+    missing, box = len(shape) - array.ndim, section.global_box
+    if missing < 0 or any(
+        n not in (1, full) for n, full in zip(array.shape, shape[missing:], strict=True)
+    ):
+        owned = tuple(n for axis, n in enumerate(box.shape) if axis not in dropped)
+        raise ArgumentError(does_not_broadcast(array.shape, shape, owned))
+    whole = np.expand_dims(array[(np.newaxis,) * missing], dropped)
+    along = zip(whole.shape, box.slices(), strict=True)
+    return whole[tuple([_WHOLE if n == 1 else part for n, part in along])]
 
 
-def _convert(value: object, dtype: np.dtype[Any]) -> Array:
+def _converted(value: object, dtype: np.dtype[Any]) -> Array:
     """Read assigned values; conversions that can fail are done on all ranks, and in full."""
     if not isinstance(value, np.ndarray):
         return np.asarray(value, dtype)
@@ -146,180 +265,28 @@ def _convert(value: object, dtype: np.dtype[Any]) -> Array:
     return array
 
 
-def _match_planes(value: Field, u: Field, selection: Selection) -> Array:
-    """Own block of an assigned field, without the dimensions that the selection drops."""
-    pencil = common_pencil([u, value])
-    lead = len(u.components)
-    for dim in set(range(pencil.ndim)) - value.singletons:
-        axis = lead + dim
-        if selection.dropped[axis] or selection.ranges[axis] != range(u.shape[axis]):
+def _set_where(u: Field, mask: Any, value: object) -> None:
+    """Assign a number or a field where a mask is true."""
+    check_writeable(u)
+    if not isinstance(value, Field):
+        value = _converted(value, u.dtype)
+        if value.ndim:
+            raise TypeError(
+                "u[mask] = value takes a number or a field; np.copyto(u, values, where=mask) takes "
+                f"global data of the shape of u, {u.shape}"
+            )
+    if not isinstance(mask, Field):
+        mask = np.asarray(mask)
+        if mask.ndim not in {u.ndim, u.pencil.ndim}:
             raise ArgumentError(
-                f"an assigned PencilArray fills whole dimensions, and this one varies along "
-                f"dimension {dim}, of which only a part is selected; there it must be a singleton, "
-                "like u[0] = wall with partition(pen, ..., dims=(1, 2))"
+                f"a mask of shape {mask.shape} must have the {u.ndim} axes of the field, of shape "
+                f"{u.shape}, or those of space"
             )
-    check_fits(value.singletons, u, pencil)
-    _check_components(value, selection, lead)
-    dropped = [dim for dim in range(pencil.ndim) if selection.dropped[lead + dim]]
-    return value.local.squeeze(tuple(len(value.components) + dim for dim in dropped))
-
-
-def _check_components(value: Field, selection: Selection, lead: int) -> None:
-    """Check that the components of an assigned field broadcast to the selected ones."""
-    selected = selection.shape[: selection.dropped[:lead].count(False)]
-    surplus = len(value.components) - len(selected)
-    pairs = zip(value.components[max(0, surplus) :], selected[max(0, -surplus) :], strict=True)
-    if surplus > 0 or any(given not in (1, full) for given, full in pairs):
-        raise ArgumentError(
-            f"components {value.components} do not broadcast to the selected ones, {selected}"
-        )
-
-
-# Stencils: views of fields shifted by a few points, and the points that need no ghosts.
-
-
-def shift(u: F, offsets: Sequence[int], onto: Pencil | None = None) -> F:
-    """View the field moved by `offsets`: point ``i`` of the result is point ``i + offsets``.
-
-    Parameters
-    ----------
-    offsets : sequence of int
-        Steps along each space dimension, at most as far as the halo reaches.
-    onto : Pencil, optional
-        Pencil of the result, one that shares its blocks with that of the field, like
-        ``pen.staggered(0)`` with ``pen``. Default: the pencil of the field. Where it has `m` more
-        points along a dimension, the last ones are read from the halo: a step there is at most
-        its width less `m`.
-
-    Returns
-    -------
-    PencilArray
-        A view without halo; no data are copied, so ghosts must be up to date. A view made
-        before a loop shows later values, too. It may be written, ghosts included: see
-        `accumulate_halo`.
-
-    Raises
-    ------
-    ArgumentError
-        If the halo is too narrow, or the field is trimmed along a dimension that is stepped along;
-        on every rank alike, and on any number of ranks.
-    PencilMismatchError
-        If `onto` does not share its blocks with the pencil of the field.
-
-    Examples
-    --------
-    The difference quotient of a field on the points is a field on the faces between them; at both
-    ends it uses boundary points:
-
-    >>> import numpy as np, pencils
-    >>> pen = pencils.Pencil(4)
-    >>> faces = pen.staggered(0)
-    >>> p = pencils.ones(pen, halo=1)
-    >>> p[...] = np.array([1.0, 4.0, 9.0, 16.0])
-    >>> gradient = p.shift((0,), onto=faces) - p.shift((-1,), onto=faces)
-    >>> gradient.local
-    array([  0.,   3.,   5.,   7., -15.])
-    """
-    plain = type(offsets) is tuple and set(map(type, offsets)) == _INT
-    steps = cast("tuple[int, ...]", offsets) if plain else as_ints("offsets", offsets)
-    key = steps if onto is None else (steps, onto)
-    try:
-        return cast("F", u.shifts[key])
-    except (AttributeError, KeyError, TypeError):  # none yet, another one, or no pencil
-        pass
-    pencil = u.pencil if onto is None else onto
-    index = u.frame.shifted.get(steps) if onto is None else None
-    if index is None:
-        index = _find_shift(u, steps, pencil)
-        if onto is None:
-            u.frame.shifted[steps] = index
-    view = u.from_block(pencil, u.padded[index], u.singletons)
-    if not hasattr(u, "shifts"):
-        u.shifts = {}
-    u.shifts[key] = view
-    return view
-
-
-def _find_shift(u: Field, steps: tuple[int, ...], onto: Pencil) -> Key:
-    """Index of the shifted own block in the padded one."""
-    pencil, halo = u.pencil, u.halo
-    if len(steps) != len(halo):
-        raise ArgumentError(
-            f"offsets={steps} must have one entry for each of {len(halo)} dimensions"
-        )
-    extent, surplus = u.extent, (0,) * len(halo)
-    if onto is not pencil:
-        check_type("onto", onto, Pencil)
-        extent = onto.extent(u.singletons)
-        surplus = _surplus()(pencil, onto, u.singletons)
-    for dim in u.trimmed:
-        if steps[dim] or surplus[dim]:
-            reason = (
-                "the padded blocks, which end with the domain there: the field is trimmed; "
-                "shift u.copy(), which has room for its whole halo"
-            )
-            raise ArgumentError(_refused(dim, steps[dim], surplus[dim], reason))
-    key: list[Any] = [Ellipsis]
-    along = zip(steps, halo, u.halo_room, extent.local_shape, surplus, strict=True)
-    for step, (lo, hi), (start, _), n, more in along:
-        if not -lo <= step <= hi - more:
-            raise ArgumentError(_too_far(len(key) - 1, step, (lo, hi), more))
-        key.append(slice(start + step, start + step + n))
-    return tuple(key)
-
-
-def _find_surplus(pencil: Pencil, onto: Pencil, singletons: frozenset[int]) -> tuple[int, ...]:
-    """How many points a field has more on `onto`, along each dimension.
-
-    It compares global shapes, so that all ranks get the same result.
-    """
-    if not pencil.shares_blocks(onto):
-        raise PencilMismatchError(
-            "a field can be shifted onto pencils that share its blocks only, like those that "
-            f"staggered() makes; transpose() it to others:\n{pencil!r}\n{onto!r}"
-        )
-    shapes = pencil.extent(singletons).shape, onto.extent(singletons).shape
-    return tuple(max(0, many - few) for few, many in zip(*shapes, strict=True))
-
-
-_surplus = PerProcess(lambda: lru_cache(_KEPT)(_find_surplus))  # keeps pencils alive
-
-
-def _refused(dim: int, step: int, more: int, reason: str) -> str:
-    """Explain why a field cannot be shifted along a dimension."""
-    onto = f" onto {more} more {'point' if more == 1 else 'points'}" if more else ""
-    return f"shift by {step} along dimension {dim}{onto} leaves {reason}"
-
-
-def _too_far(dim: int, step: int, width: tuple[int, int], more: int) -> str:
-    first, last = -width[0], width[1] - more
-    allowed = f"use steps {first}..{last}, or " if first <= last else ""
-    reason = f"the halo, which is {width} wide there; {allowed}create the array with a wider halo"
-    return _refused(dim, step, more, reason)
-
-
-def interior(u: Field) -> Key:
-    """Index of `local` for the points whose stencil stays in the own block.
-
-    The stencil is as wide as the halo. These points need no ghosts, so that they can be computed
-    during an exchange; `shells` are the rest. The interior is empty where the block is
-    too thin.
-
-    Examples
-    --------
-    >>> import numpy as np, pencils
-    >>> u = pencils.zeros(pencils.Pencil((6, 8)), halo=[1, (0, 2)])
-    >>> u.interior
-    (Ellipsis, slice(1, 5, None), slice(0, 6, None))
-    >>> new = np.empty(u.local_shape)
-    >>> for part in (u.interior, *u.shells):
-    ...     new[part] = u.shift((1, 0)).local[part]
-    """
-    return (Ellipsis, *inner_box(u.extent.local_shape, u.halo).slices())
-
-
-def shells(u: Field) -> list[Key]:
-    """List indices of `local` for the points outside the `interior`: each once, none empty."""
-    shape = u.extent.local_shape
-    outside = Box.of_shape(shape).without(inner_box(shape, u.halo))
-    return [(Ellipsis, *box.slices()) for box in outside]
+    elif mask.dtype != bool:
+        raise TypeError(f"a field of {mask.dtype} is no mask; write u[v > 0] for one of booleans")
+    pencil = common_pencil([one for one in (u, mask, value) if isinstance(one, Field)])
+    where, along = local_part(mask, pencil)
+    part, singletons = local_part(value, pencil)
+    check_fits(singletons & along, u, pencil)
+    np.copyto(u.local, part, casting="unsafe", where=where)
+    u.mark_written()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,9 @@ from pencils.array.base import Field
 from pencils.comm.topology import Topology, default_topology
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.pencil import Pencil
+from pencils.process import PerProcess
 
+_KEPT = 64  # pairs of pencils: those of one program whose fields are mixed
 _SCALARS = (int, float, complex, str, bytes, np.generic)
 
 
@@ -114,7 +116,10 @@ def check_source(u: Field | None, pencil: Pencil | None, spec: FieldSpec, name: 
     assert u is not None
     if pencil is None:
         raise ArgumentError(f"{name} must be None on a process that has no part in the pencil")
-    if u.pencil is not pencil and not u.pencil.same_blocks(pencil):
+    if u.pencil is not pencil and not (
+        u.pencil.same_blocks(pencil)
+        or (spec.singletons and matching(u.pencil, pencil, spec.singletons))
+    ):
         raise PencilMismatchError(f"{name} lies on\n{u.pencil!r}\nbut should lie on\n{pencil!r}")
     given = FieldSpec(u.dtype, u.components, u.singletons)
     if given != spec:
@@ -144,22 +149,70 @@ def check_out(out: Field | None, pencil: Pencil | None, spec: FieldSpec) -> None
 
 
 def common_pencil(fields: Sequence[Field]) -> Pencil:
-    """Return the pencil of all fields, which must give every rank the same block."""
+    """Return the pencil of a result of all fields.
+
+    Along each dimension where fields vary, they must give every rank the same points of the whole:
+    the pencil is theirs there, and that of the first field elsewhere.
+    """
     pencil = fields[0].pencil
-    for field in fields:
-        if field.pencil is not pencil and not field.pencil.same_blocks(pencil):
-            hint = "transpose() one of them to the pencil of the other"
-            if not field.pencil.same_ranks(pencil):
-                hint = "they use different processes, or the same in another order"
-            elif field.pencil.shape != pencil.shape:
-                hint = "their global shapes differ, so that transpose() cannot help"
-                if field.pencil.shares_blocks(pencil):
-                    hint += ", but they share their blocks: take u.shift(..., onto=pencil) of one"
-            raise PencilMismatchError(
-                f"fields of different pencils cannot be mixed; {hint}:\n{pencil!r}\n"
-                f"{field.pencil!r}"
-            )
+    for number, field in enumerate(fields[1:], 1):
+        other = field.pencil
+        if other is not pencil and not other.same_blocks(pencil):
+            fixed = frozenset.intersection(*(known.singletons for known in fields[:number]))
+            pencil = _joined()(pencil, fixed, other, field.singletons)
     return pencil
+
+
+def _join(pencil: Pencil, fixed: frozenset[int], other: Pencil, also: frozenset[int]) -> Pencil:
+    """Return the pencil of a result of two fields, which have singletons `fixed` and `also`."""
+    joined = None
+    if pencil.ndim == other.ndim and matching(pencil, other, fixed | also):
+        joined = pencil.along(fixed - also, other) if fixed - also else pencil
+    if joined is None:
+        raise PencilMismatchError(
+            f"fields of different pencils cannot be mixed; {_hint(pencil, other, fixed | also)}:\n"
+            f"{pencil!r}\n{other!r}"
+        )
+    return joined
+
+
+_joined = PerProcess(lambda: lru_cache(_KEPT)(_join))  # keeps pencils alive
+
+
+def matching(pencil: Pencil, other: Pencil, singletons: frozenset[int]) -> bool:
+    """Whether both give every rank the same block of fields with these singletons."""
+    one, two = pencil.extent(singletons).layout, other.extent(singletons).layout
+    return one.same_blocks(two) and pencil.same_ranks(other)
+
+
+def _hint(pencil: Pencil, other: Pencil, fixed: frozenset[int]) -> str:
+    """Explain what to write instead of mixing fields of two pencils."""
+    if not pencil.same_ranks(other):
+        return "they use different processes, or the same in another order"
+    if pencil.ndim != other.ndim:
+        return "they have different numbers of dimensions"
+    pairs = list(enumerate(zip(pencil.shape, other.shape, strict=True)))
+    differing = [dim for dim, (n, m) in pairs if n != m and dim not in fixed]
+    if differing:
+        return "their global shapes differ; " + _hint_of_shapes(pencil, other, differing)
+    if pencil.layout.origins == other.layout.origins:
+        return "transpose() one of them to the pencil of the other"
+    return (
+        "they are sections of different points: for neighbours write "
+        "(u.shift((1, 0, 0)) - u)[:-1] after an exchange of halos; transpose(u[:-1], "
+        "u[1:].pencil) moves points to others"
+    )
+
+
+def _hint_of_shapes(pencil: Pencil, other: Pencil, differing: list[int]) -> str:
+    if any(1 in (pencil.shape[dim], other.shape[dim]) for dim in differing):
+        return (
+            f"where one has one point of dimension {differing[0]}, .replicate() gives it to all "
+            "ranks, as in u - u[3].replicate()"
+        )
+    if pencil.shares_blocks(other):
+        return "they share their blocks: take u.shift(..., onto=pencil) of one"
+    return "transpose() cannot help; take the same section of both"
 
 
 def local_part(operand: Any, pencil: Pencil) -> tuple[Any, frozenset[int]]:
@@ -215,7 +268,8 @@ def check_fits(singletons: frozenset[int], out: Field, pencil: Pencil) -> None:
     if apart:
         raise ArgumentError(
             f"values that lie only on the ranks that own the one point along dimensions {apart} "
-            f"do not fit into a field of shape {out.shape} that all ranks store there; {hint}"
+            f"do not fit into a field of shape {out.shape} that all ranks store there; {hint}, or "
+            "give them to all ranks by .replicate()"
         )
 
 

@@ -7,9 +7,8 @@ from typing import Any, NoReturn, cast
 
 import numpy as np
 
-from pencils.array import indexing, numpy_api, reductions, verbs
+from pencils.array import indexing, numpy_api, reductions, single, stencils, verbs
 from pencils.array.allocation import HaloLike, as_dtype, as_halo, as_singletons, padded_shape
-from pencils.array.base import checks
 from pencils.array.direct import compute
 from pencils.array.frame import frame_of
 from pencils.array.operands import check_type
@@ -76,9 +75,9 @@ class PencilArray(Operators):
             )
         self._set(pencil, frame_of(pencil, singletons, widths), data)
 
-    shift = indexing.shift
-    interior = property(indexing.interior)
-    shells = property(indexing.shells)
+    shift = stencils.shift
+    interior = property(stencils.interior)
+    shells = property(stencils.shells)
 
     def conj(self) -> PencilArray:
         """Complex conjugate."""
@@ -86,17 +85,10 @@ class PencilArray(Operators):
 
     # Global indices.
 
-    def __getitem__(self, key: object) -> Any:
-        """Local part of a global basic selection: see `pencils.array.indexing.get_selection`."""
-        if key is Ellipsis:
-            return self._local
-        return indexing.get_selection(self, key)
-
-    def __setitem__(self, key: object, value: object) -> None:
-        """Assign where this rank owns it: see `pencils.array.indexing.set_selection`."""
-        indexing.set_selection(self, key, value)
-        if checks.on:
-            self.mark_written()
+    __getitem__ = indexing.get_section
+    __setitem__ = indexing.set_section
+    item = single.item
+    replicate = single.replicate
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -107,8 +99,8 @@ class PencilArray(Operators):
             "u.unstack() for components, over u.local for the own block"
         )
 
-    take = verbs.take
-    put = verbs.put
+    take_points = verbs.take_points
+    put_points = verbs.put_points
 
     # NumPy.
 
@@ -139,8 +131,13 @@ class PencilArray(Operators):
 
     def __bool__(self) -> NoReturn:
         raise ValueError(
-            "the truth value of a field is ambiguous; use u.any() or u.all(), which are collective"
+            "the truth value of a field is ambiguous; use u.any(), u.all() or, for a field of one "
+            "point, u.item(): they are collective"
         )
+
+    __float__ = single.refuse_number
+    __int__ = single.refuse_number
+    __complex__ = single.refuse_number
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a PencilArray cannot be pickled: save() it, or send u.local")

@@ -189,7 +189,7 @@ def fill_boundary(
 # Points by their global coordinates.
 
 
-def take(u: PencilArray, coords: Sequence[Any], out: Any = None) -> Array:
+def take_points(u: PencilArray, coords: Sequence[Any], out: Any = None) -> Array:
     """Read any points, on any rank: ``global_array[..., i, j, k]``. *Collective*.
 
     `PointIndexer` is the plan for repeated calls with the same points.
@@ -215,7 +215,7 @@ def take(u: PencilArray, coords: Sequence[Any], out: Any = None) -> Array:
     --------
     >>> import pencils
     >>> u = pencils.from_function(pencils.Pencil((4, 6)), lambda i, j: 10 * i + j)
-    >>> u.take(([3, 0], [1, 5]))
+    >>> u.take_points(([3, 0], [1, 5]))
     array([31,  5])
     """
     from pencils.indexer.one_shot import take_once
@@ -223,7 +223,7 @@ def take(u: PencilArray, coords: Sequence[Any], out: Any = None) -> Array:
     return take_once(u, coords, out)
 
 
-def put(
+def put_points(
     u: PencilArray, coords: Sequence[Any], values: Any, *, reduce: ReduceOp | None = None
 ) -> None:
     """Write to any points, on any rank. *Collective*.
@@ -231,7 +231,7 @@ def put(
     Parameters
     ----------
     coords : sequence of array_like of int
-        Global coordinates, as for `take`.
+        Global coordinates, as for `take_points`.
     values, reduce
         As for `PointIndexer.put`.
 
@@ -244,7 +244,7 @@ def put(
     --------
     >>> import pencils
     >>> u = pencils.zeros(pencils.Pencil(4))
-    >>> u.put([[2, 0, 2]], [1.0, 3.0, 5.0], reduce=pencils.ReduceOp.SUM)
+    >>> u.put_points([[2, 0, 2]], [1.0, 3.0, 5.0], reduce=pencils.ReduceOp.SUM)
     >>> u.local
     array([3., 0., 6., 0.])
     """

@@ -185,7 +185,7 @@ class DistributedView(Uncopied):
             points = [here[places] for here, places in zip(owned, others, strict=True)]
             key: tuple[Any, ...] = (..., *others)
             values = self.local[key]
-        field.put(points, values, reduce=op)
+        field.put_points(points, values, reduce=op)
 
     def _split_dims(self, pencil: Pencil) -> tuple[tuple[int, ...], tuple[GlobalDimMap, ...]]:
         """Separate components from space dimensions, and check that these fit a pencil."""

@@ -120,7 +120,7 @@ class _Gather:
             self._plain = self._plain and kept == range(extent)
         rising = selection.rising()
         if not self._plain:
-            layout = layout.select(rising.ranges[lead:])
+            layout = layout.section(rising.ranges[lead:])
         self._mine = Selection(rising.ranges, (False,) * u.ndim).local(u.global_box)
         slabs = Slabs(self._shape[:lead], layout, u.dtype.itemsize, contiguous=True)
         senders = [message.source for message in gather_messages(layout, self._root)]

@@ -189,7 +189,7 @@ def take(
     dims: Sequence[int] | int | None = None,
     comm: MPI.Intracomm | None = None,
 ) -> Array:
-    """Read points of a field by global coordinates: a `PencilArray.take`. *Collective*.
+    """Read points of a field by global coordinates: a `PencilArray.take_points`. *Collective*.
 
     Ranks exchange their requests now, so that an execution sends values only: one message from
     each owner of points to each rank that takes them.

@@ -88,8 +88,8 @@ class HaloExchange(Plan[PreparedHalo]):
     >>> u = pencils.from_function(pen, lambda i, j: 10.0 * i + j, halo=1)
     >>> with HaloExchange(u) as plan:
     ...     plan(u)
-    >>> u.shift((1, 0))[7, 3]  # the ghost after the last row is the first row
-    np.float64(3.0)
+    >>> u.shift((1, 0)).item(7, 3)  # the ghost after the last row is the first row
+    3.0
     """
 
     def __init__(

@@ -193,7 +193,7 @@ class _Call(ABC):
 
 
 class _Take(_Call):
-    name = "PencilArray.take"
+    name = "PencilArray.take_points"
 
     def __init__(self, u: PencilArray, coords: Sequence[Any], out: Any) -> None:
         super().__init__(u, coords)
@@ -271,7 +271,7 @@ class _Take(_Call):
 
 
 class _Put(_Call):
-    name = "PencilArray.put"
+    name = "PencilArray.put_points"
 
     def __init__(self, u: PencilArray, coords: Sequence[Any], values: Any, reduce: object) -> None:
         super().__init__(u, coords)

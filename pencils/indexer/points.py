@@ -30,8 +30,8 @@ class PointIndexer(Plan[Request[Any]]):
     """Reusable plan that reads and writes some points of fields. Making one is *Collective*.
 
     Every process chooses its points, which any process may own: probes, lines, planes, particles.
-    The plan serves all fields of a pencil, with any type, components and halo. `PencilArray.take`
-    and `PencilArray.put` make one for a single use.
+    The plan serves all fields of a pencil, with any type, components and halo.
+    `PencilArray.take_points` and `PencilArray.put_points` make one for a single use.
 
     Parameters
     ----------

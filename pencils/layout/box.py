@@ -174,8 +174,7 @@ class Selection:
                     return None
                 key.append(kept.start - lo)
                 continue
-            first, last = positions(kept, lo, hi)
-            key.append(_to_slice(kept[first:last], lo))
+            key.append(local_slice(kept, lo, hi))
         return tuple(key)
 
     def part(self, box: Box) -> tuple[slice, ...]:
@@ -199,6 +198,28 @@ def positions(kept: range, lo: int, hi: int) -> tuple[int, int]:
     return first, min(max(last, first), len(kept))
 
 
+def local_slice(kept: range, lo: int, hi: int, room: int = 0) -> slice:
+    """Slice that picks the members of `kept` in ``[lo, hi)`` from an array that starts at `lo`.
+
+    `room`: points before `lo` in the array.
+    """
+    first, last = positions(kept, lo, hi)
+    return as_slice(kept[first:last], lo - room)
+
+
+def composed(base: range, kept: range) -> range:
+    """Return the members of `base` at the positions `kept`; of fewer than two, the step is 1.
+
+    Examples
+    --------
+    >>> composed(range(1, 20, 3), range(1, 6, 2)), composed(range(10), range(4, 5, 7))
+    (range(4, 22, 6), range(4, 5))
+    """
+    start = base.start + base.step * kept.start
+    step = base.step * kept.step if len(kept) > 1 else 1
+    return range(start, start + step * len(kept), step)
+
+
 def _fill(entries: tuple[object, ...], ndim: int) -> list[object]:
     """Expand Ellipsis and missing trailing axes to full slices."""
     ellipses = [i for i, entry in enumerate(entries) if entry is Ellipsis]
@@ -217,10 +238,7 @@ def _to_range(entry: object, extent: int, axis: int) -> range:
         return range(extent)[entry]
     at = to_int(entry)
     if at is None:
-        raise TypeError(
-            f"global indices are integers, slices and Ellipsis, not {type(entry).__name__}; "
-            "index u.local for anything else of the local block"
-        )
+        raise TypeError(_not_basic(entry))
     if not -extent <= at < extent:
         raise IndexError(
             f"index {at} is out of bounds for axis {axis} with global size {extent}; "
@@ -232,7 +250,21 @@ def _to_range(entry: object, extent: int, axis: int) -> range:
     return range(at, at + 1)
 
 
-def _to_slice(kept: range, origin: int) -> slice:
+def _not_basic(entry: object) -> str:
+    """Explain what to write instead of an index that is no integer, slice or Ellipsis."""
+    given = f"global indices are integers, slices and one Ellipsis, not {type(entry).__name__}; "
+    if entry is None:
+        return given + "np.stack([u]) adds an axis of components; axes of space cannot be added"
+    if isinstance(entry, bool) or str(getattr(entry, "dtype", "")) == "bool":
+        return given + "a mask is a boolean field or array of the global shape, as in u[mask] = 0"
+    if isinstance(entry, float | str):
+        return given + "round or convert it"
+    return given + (
+        "points are read and written by u.take_points(index) and u.put_points(index, values)"
+    )
+
+
+def as_slice(kept: range, origin: int = 0) -> slice:
     """Slice that picks `kept` from an array starting at `origin`; None guards a stop below 0."""
     if not kept:
         return slice(0, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from math import isqrt, prod
 from typing import cast
@@ -90,13 +91,19 @@ def change_layout(
     (2,)
     """
     points = layout.shape if shape is None else as_ints("shape", shape)
-    dims = layout.decomp if decomp is None else decomp
     moved = shape is not None or decomp is not None or grid is not None
+    if not moved and splits is None:
+        return replace(
+            layout,
+            periodic=layout.periodic if periodic is None else _read_periodic(periodic, layout.ndim),
+            order=layout.order if order is None else _read_order(order, layout.ndim),
+        )
+    dims = layout.decomp if decomp is None else decomp
     if grid is None and len(as_ints("decomp", dims)) == len(layout.decomp):
         grid = layout.grid.shape
     if splits is None:
-        splits = layout.split_rules if moved else layout.split_specs
-    return build_layout(
+        splits = layout.split_rules
+    changed = build_layout(
         points,
         layout.size,
         decomp=dims,
@@ -105,6 +112,7 @@ def change_layout(
         order=layout.order if order is None else order,
         splits=splits,
     )
+    return replace(changed, origins=layout.origins if shape is None else ())
 
 
 def _read_shape(shape: object) -> tuple[int, ...]:

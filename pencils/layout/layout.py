@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import NamedTuple
+from operator import and_
+from typing import NamedTuple, TypeVar
 
-from pencils.layout.box import Box, positions
+from pencils.layout.box import Box
 from pencils.layout.split import Split
+
+T = TypeVar("T")
+
+_WHOLE = (0, 1)  # origin of a dimension of which all points are there
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,9 @@ class Layout:
         Memory order of the dimensions, slowest first.
     periodic : tuple of bool
         Whether each dimension wraps around.
+    origins : tuple of (int, int)
+        For a section, the index of its first point in the whole, and the step to the next one,
+        along each dimension; empty for the whole, where all are ``(0, 1)``.
     """
 
     grid: ProcessGrid
@@ -77,6 +85,7 @@ class Layout:
     splits: tuple[Split, ...]
     order: tuple[int, ...]
     periodic: tuple[bool, ...]
+    origins: tuple[tuple[int, int], ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -112,12 +121,12 @@ class Layout:
     @property
     def split_specs(self) -> list[str | tuple[int, ...]]:
         """The argument `splits` of `build_layout`: a rule name, or bounds, for each dimension."""
-        return [split.table if split.rule == "bounds" else split.rule for split in self.splits]
+        return [split.rule if split.is_formula else split.cuts for split in self.splits]
 
     @property
     def split_rules(self) -> list[str]:
-        """The rule of each dimension, for another shape or grid; "first" for explicit bounds."""
-        return ["first" if split.rule == "bounds" else split.rule for split in self.splits]
+        """The rule of each dimension, for another shape or grid; "first" where it is no formula."""
+        return [split.rule if split.is_formula else "first" for split in self.splits]
 
     @property
     def signature(self) -> dict[str, object]:
@@ -129,6 +138,7 @@ class Layout:
             "periodic": self.periodic,
             "order": self.order,
             "splits": self.split_specs,
+            "origins": self.origins,
         }
 
     def parts(self, rank: int) -> tuple[int, ...]:
@@ -187,7 +197,8 @@ class Layout:
             Split(1, split.parts, "replicated") if dim in dims else split
             for dim, split in enumerate(self.splits)
         )
-        return replace(self, splits=splits)
+        origins = (_WHOLE if dim in dims else origin for dim, origin in enumerate(self.origins))
+        return replace(self, splits=splits, origins=_origins(origins))
 
     def without_wrapping(self, dims: Collection[int]) -> Layout:
         """Make `dims` non-periodic."""
@@ -206,18 +217,43 @@ class Layout:
         )
         return replace(self, splits=splits)
 
-    def select(self, ranges: Sequence[range]) -> Layout:
+    def section(self, ranges: Sequence[range]) -> Layout:
         """Return the layout of ``array[ranges]``: every point keeps its rank.
+
+        Dimensions of which points are left out do not wrap around.
 
         Parameters
         ----------
         ranges : sequence of range
-            Rising global indices kept along each dimension.
+            Global indices kept along each dimension, rising where it is cut.
         """
+        whole = [kept == range(n) for kept, n in zip(ranges, self.shape, strict=True)]
+        if all(whole):
+            return self
+        bases = self.origins or (_WHOLE,) * self.ndim
         return replace(
             self,
-            splits=tuple(map(_select, self.splits, ranges)),
-            periodic=(False,) * self.ndim,
+            splits=tuple(map(Split.section, self.splits, ranges)),
+            periodic=tuple(map(and_, self.periodic, whole)),
+            origins=_origins(map(_moved, bases, ranges)),
+        )
+
+    def along(self, dims: Collection[int], other: Layout) -> Layout:
+        """Return the layout that is `other` along `dims`, and this one along the rest.
+
+        Both have the same process grid over the same dimensions.
+        """
+
+        def joined(mine: Sequence[T], others: Sequence[T]) -> tuple[T, ...]:
+            pairs = enumerate(zip(mine, others, strict=True))
+            return tuple(theirs if dim in dims else own for dim, (own, theirs) in pairs)
+
+        whole = (_WHOLE,) * self.ndim
+        return replace(
+            self,
+            splits=joined(self.splits, other.splits),
+            periodic=joined(self.periodic, other.periodic),
+            origins=_origins(joined(self.origins or whole, other.origins or whole)),
         )
 
     def __str__(self) -> str:
@@ -226,7 +262,8 @@ class Layout:
         if self.order != tuple(range(self.ndim)):
             extras += f", order={self.order}"
         if any(split.rule != "first" for split in self.splits):
-            extras += f", splits={self.split_specs}"
+            texts = [split.table if split.rule == "bounds" else str(split) for split in self.splits]
+            extras += f", splits={texts}"
         return f"{self.shape}, decomp={self.decomp}, grid={self.grid.shape}{extras}"
 
     def describe(self, rank: int) -> str:
@@ -250,19 +287,25 @@ class Layout:
         )
 
     def same_blocks(self, other: Layout) -> bool:
-        """Whether every rank owns the same block in both layouts.
+        """Whether every rank owns the same points of the whole in both layouts.
 
         Memory order and edges do not matter, nor do axes of the grid with one process.
         """
-        return self is other or (self.strides == other.strides and self.splits == other.splits)
+        return self is other or (
+            self.strides == other.strides
+            and self.origins == other.origins
+            and self.splits == other.splits
+        )
 
     def shares_blocks(self, other: Layout) -> bool:
         """Whether blocks of both begin at the same points, as those of staggered layouts do.
 
         Only the last block along a dimension may be longer, by one point, in one of them.
         """
-        return self.strides == other.strides and all(
-            map(Split.begins_like, self.splits, other.splits)
+        return (
+            self.strides == other.strides
+            and self.origins == other.origins
+            and all(map(Split.begins_like, self.splits, other.splits))
         )
 
     def is_first_replica(self, rank: int) -> bool:
@@ -280,11 +323,15 @@ class Extent(NamedTuple):
     local_shape: tuple[int, ...]
 
 
-def _select(split: Split, kept: range) -> Split:
-    if kept == range(split.points):
-        return split
-    if split.replicated:
-        return Split(len(kept), split.parts, "replicated")
-    cuts = [split.bounds(part)[0] for part in range(split.parts)]
-    table = [positions(kept, 0, cut)[1] for cut in (*cuts, split.points)]
-    return Split.from_bounds(table)
+def _moved(origin: tuple[int, int], kept: range) -> tuple[int, int]:
+    """Origin of the points `kept`, of a dimension with an origin."""
+    if not kept:
+        return _WHOLE
+    start, step = origin
+    return start + step * kept.start, step * kept.step if len(kept) > 1 else 1
+
+
+def _origins(origins: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Return the origins of all dimensions, or none for the whole."""
+    found = tuple(origins)
+    return found if any(origin != _WHOLE for origin in found) else ()

@@ -9,8 +9,9 @@ from itertools import pairwise
 from typing import Literal
 
 from pencils.errors import ArgumentError
+from pencils.layout.box import composed, positions
 
-Rule = Literal["first", "last", "floor", "ceil", "bounds", "replicated"]
+Rule = Literal["first", "last", "floor", "ceil", "bounds", "replicated", "section"]
 
 
 # First index of a block by each rule: of `n` points in `p` parts, for part `i`.
@@ -21,14 +22,17 @@ _CUTS: dict[str, Callable[[int, int, int], int]] = {
     "ceil": lambda n, p, i: min(n, i * -(-n // p)),
 }
 RULES = tuple(_CUTS)
+# Rules whose blocks follow from no formula of points and parts alone.
+_TABLES = frozenset({"bounds", "section"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Split:
     """``points`` indices cut into ``parts`` consecutive blocks, some of which may be empty.
 
-    The named rules are closed formulas, so a split over a million processes costs no memory; only
-    explicit bounds keep a table. Splits with equal blocks are equal, by whatever rule.
+    The named rules are closed formulas, so a split over a million processes costs no memory, nor
+    does a section of one; only explicit bounds keep a table. Splits with equal blocks are equal, by
+    whatever rule.
 
     Parameters
     ----------
@@ -36,13 +40,16 @@ class Split:
         Number of indices, ``0 .. points - 1``.
     parts : int
         Number of blocks, at least 1.
-    rule : {"first", "last", "floor", "ceil", "bounds", "replicated"}
+    rule : {"first", "last", "floor", "ceil", "bounds", "replicated", "section"}
         ``first``: the first ``points % parts`` blocks get one more (`numpy.array_split`).
         ``last``: the last ones do. ``floor``: block p starts at ``p * points // parts``.
         ``ceil``: equal blocks of ``ceil(points / parts)``, the last ones shorter or empty.
-        ``bounds``: see `table`. ``replicated``: every part holds all points.
+        ``bounds``: see `table`. ``replicated``: every part holds all points. ``section``: see
+        `base`.
     table : tuple of int
         For ``bounds``: ``parts + 1`` non-decreasing cut points from 0 to ``points``.
+    base, kept : Split, range
+        For ``section``: every index of `kept` is in the part that it has in `base`.
 
     Examples
     --------
@@ -56,6 +63,8 @@ class Split:
     parts: int
     rule: Rule = "first"
     table: tuple[int, ...] = ()
+    base: Split | None = None
+    kept: range = range(0)
 
     @classmethod
     def from_bounds(cls, table: Sequence[int]) -> Split:
@@ -75,6 +84,40 @@ class Split:
             )
         return cls(bounds[-1], len(bounds) - 1, "bounds", bounds)
 
+    def section(self, kept: range) -> Split:
+        """Return the split of some of the points, each of which keeps its part.
+
+        Parameters
+        ----------
+        kept : range
+            Rising indices; they may also fall where there is one part.
+
+        Examples
+        --------
+        >>> inner = Split(10, 4).section(range(1, 9))
+        >>> [inner.bounds(part) for part in range(4)], str(inner)
+        ([(0, 2), (2, 5), (5, 7), (7, 8)], 'first of 10[1:9:1]')
+        """
+        if kept == range(self.points):
+            return self
+        if self.replicated:
+            return Split(len(kept), self.parts, "replicated")
+        base = self.base or self
+        kept = composed(range(self.points) if self.base is None else self.kept, kept)
+        return Split(len(kept), self.parts, "section", base=base, kept=kept)
+
+    @property
+    def cuts(self) -> tuple[int, ...]:
+        """First index of each block, and the number of points: the table of explicit bounds."""
+        if self.rule == "bounds":
+            return self.table
+        return (0, *map(self.cut, range(1, self.parts)), self.points)
+
+    @property
+    def is_formula(self) -> bool:
+        """Whether the blocks follow from the rule, the points and the parts."""
+        return self.rule not in _TABLES
+
     @property
     def replicated(self) -> bool:
         """Whether every part holds all points."""
@@ -83,7 +126,7 @@ class Split:
     @property
     def longest(self) -> int:
         """Number of points in the longest block."""
-        if self.rule == "bounds":
+        if not self.is_formula:
             return max(hi - lo for lo, hi in map(self.bounds, range(self.parts)))
         return self.points if self.replicated else -(-self.points // self.parts)
 
@@ -93,7 +136,7 @@ class Split:
         if self.points == 0:
             return 0
         match self.rule:
-            case "bounds":
+            case "bounds" | "section":
                 return sum(lo < hi for lo, hi in map(self.bounds, range(self.parts)))
             case "replicated":
                 return self.parts
@@ -113,10 +156,9 @@ class Split:
         [(0, 1), (1, 2), (2, 3), (3, 5), (5, 5), (5, 5)]
         """
         if self.parts == 1:  # any rule means the same
-            return Split(self.points + extra, 1, "first" if self.rule == "bounds" else self.rule)
+            return Split(self.points + extra, 1, self.rule if self.is_formula else "first")
         last = self.owner(self.points - 1) if self.points else 0
-        cuts = map(self._cut, range(self.parts + 1))
-        return Split.from_bounds([cut + extra * (p > last) for p, cut in enumerate(cuts)])
+        return Split.from_bounds([cut + extra * (p > last) for p, cut in enumerate(self.cuts)])
 
     def begins_like(self, other: Split) -> bool:
         """Whether the splits are equal, or differ by one point more in the last block."""
@@ -130,13 +172,15 @@ class Split:
         """First index of block `part` and the one after its last."""
         if self.parts == 1 or self.rule == "replicated":
             return 0, self.points
-        return self._cut(part), self._cut(part + 1)
+        return self.cut(part), self.cut(part + 1)
 
     def owner(self, index: int) -> int:
         """Return the part that holds `index`, in ``[0, points)``; the first one if replicated."""
-        if self.rule == "replicated":
+        if self.parts == 1 or self.rule == "replicated":
             return 0
-        return bisect_right(range(self.parts + 1), index, key=self._cut) - 1
+        if self.base is not None:
+            return self.base.owner(self.kept[index])
+        return bisect_right(range(self.parts + 1), index, key=self.cut) - 1
 
     def overlaps(
         self, start: int, stop: int, only: int | None = None
@@ -158,10 +202,10 @@ class Split:
             return
         part = self.owner(start)
         while start < stop:
-            end = self._cut(part + 1)
+            end = self.cut(part + 1)
             if end <= start:  # the next block is empty, and possibly a million more
                 part = self.owner(start)
-                end = self._cut(part + 1)
+                end = self.cut(part + 1)
             yield part, start, min(end, stop)
             start, part = end, part + 1
 
@@ -169,13 +213,13 @@ class Split:
         """Return a value that is equal for splits with equal blocks, by whatever rule."""
         if self.replicated:
             return self.points, self.parts, self.rule
-        cuts = [self._cut(part) for part in range(self.parts)] if self.rule != "first" else []
-        for name, cut in _CUTS.items():
+        cuts = self.cuts if self.rule != "first" else ()
+        for name, rule in _CUTS.items():
             if name == self.rule or all(
-                cut(self.points, self.parts, part) == here for part, here in enumerate(cuts)
+                rule(self.points, self.parts, part) == here for part, here in enumerate(cuts[:-1])
             ):
                 return self.points, self.parts, name
-        return self.points, self.table
+        return self.points, cuts
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Split):
@@ -183,16 +227,28 @@ class Split:
         mine = self.points, self.parts, self.replicated
         if mine != (other.points, other.parts, other.replicated):
             return False
-        if (self.rule, self.table) == (other.rule, other.table):
+        if (self.rule, self.table, self.kept) == (other.rule, other.table, other.kept) and (
+            self.base is other.base or self.base == other.base
+        ):
             return True
-        if "bounds" not in {self.rule, other.rule} and self.points % self.parts == 0:
+        if self.is_formula and other.is_formula and self.points % self.parts == 0:
             return True  # all rules cut equal blocks
         return all(self.bounds(part) == other.bounds(part) for part in range(self.parts))
 
     def __hash__(self) -> int:
         return hash((self.points, self.parts, self.replicated))
 
-    def _cut(self, part: int) -> int:
+    def __str__(self) -> str:
+        """Return the rule, the bounds, or the rule and the points that are kept."""
+        if self.base is not None:
+            kept = self.kept
+            return f"{self.base.rule} of {self.base.points}[{kept.start}:{kept.stop}:{kept.step}]"
+        return str(self.table) if self.rule == "bounds" else self.rule
+
+    def cut(self, part: int) -> int:
+        """First index of block `part`; the number of points for the one after the last."""
         if self.rule == "bounds":
             return self.table[part]
+        if self.base is not None:
+            return positions(self.kept, 0, self.base.cut(part))[1]
         return _CUTS[self.rule](self.points, self.parts, part)

@@ -1,4 +1,4 @@
-"""Global basic indices: the local part of what NumPy gives for the global array."""
+"""Sections: ``u[key]`` is a field of what NumPy selects of the global array."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from fields import assert_holds, draw, lay, spread
 from mpi_helpers import everywhere, other_blocks, raise_together
 
 import pencils
-from pencils.errors import ArgumentError, NotLocalError, PencilMismatchError
+from pencils.errors import ArgumentError, PencilMismatchError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -16,86 +16,116 @@ SLICES = [
 ]
 
 
-def keys_for(shape):
-    """Draw keys of all kinds for an array of this shape."""
+def keys_for(pencil):
+    """Draw keys of all kinds for a field with one component axis of length 2."""
+    shape = (2, *pencil.shape)
     rng = np.random.default_rng(3)
-    yield from (..., (), slice(None), slice(1, None), (..., slice(None, None, -2)), 0, -1, (..., 0))
+    rising = [key for key in SLICES if key.step is None or key.step > 0]
+    yield from (..., (), slice(None), slice(1, None), slice(None, None, -1), 0, -1, (..., 0))
     for _ in range(40):
-        key = [
-            int(rng.integers(-n, n)) if rng.random() < 0.4 else SLICES[rng.integers(len(SLICES))]
-            for n in shape[: rng.integers(1, len(shape) + 1)]
-        ]
-        if rng.random() < 0.3:
+        key = []
+        for axis, n in enumerate(shape[: rng.integers(1, len(shape) + 1)]):
+            slices = rising if axis - 1 in pencil.decomp else SLICES
+            plain = rng.random() < 0.4
+            key.append(int(rng.integers(-n, n)) if plain else slices[rng.integers(len(slices))])
+        if rng.random() < 0.3 and len(key) == len(shape):
             key.insert(rng.integers(len(key) + 1), ...)
         yield tuple(key)
 
 
-def owned(field, key):
-    """Mask of the selected elements that this rank owns."""
-    mask = np.zeros(field.shape, bool)
-    mask[field.local_slices] = True
-    return mask[key]
+def with_space(key, ndim, lead=1):
+    """Return the key for NumPy that keeps all dimensions of space: there, integers are slices."""
+    entries = list(key) if isinstance(key, tuple) else [key]
+    if ... not in [one for one in entries if not isinstance(one, np.ndarray)]:
+        entries.append(...)
+    at = entries.index(...)
+    entries[at : at + 1] = [slice(None)] * (ndim - len(entries) + 1)
+    return tuple(
+        slice(one, one + 1 or None) if isinstance(one, int) and axis >= lead else one
+        for axis, one in enumerate(entries)
+    )
 
 
-def test_reading_gives_the_local_part(pencil):
+def test_a_section_is_a_field_of_the_selected_points(pencil):
     a = draw((2, *pencil.shape))
     u = spread(pencil, a, halo=1)
-    for key in keys_for(a.shape):
-        expected, mask = a[key], owned(u, key)
-        if np.ndim(expected) == 0 and not mask:
-            with pytest.raises(NotLocalError):
-                u[key]
-            continue
+    for key in keys_for(pencil):
         part = u[key]
-        assert np.ndim(part) == expected.ndim, key
-        np.testing.assert_array_equal(np.ravel(part), np.ravel(expected[mask]), str(key))
-        assert np.ndim(part) == 0 or part.base is not None or part is u.local
+        assert_holds(part, a[with_space(key, a.ndim)])
+        assert part.local.size == 0 or np.shares_memory(part.local, u.local)
+        assert part.pencil.same_ranks(pencil)
+        assert part.pencil.order == pencil.order
 
 
-def test_parts_are_views(pencil):
+def test_sections_of_sections(pencil):
+    a = draw(pencil.shape)
+    u = spread(pencil, a)
+    for first in (slice(1, None), slice(None, None, 2), slice(None, -1)):
+        for second in (slice(1, None), slice(None, None, 2), -1, slice(None)):
+            one = a[first]
+            if isinstance(second, int) and not len(one):
+                continue
+            assert_holds(u[first][second], one[with_space(second, a.ndim, lead=0)])
+            kept = range(pencil.shape[0])[first][with_space(second, 1, lead=0)[0]]
+            assert u[first][second].pencil == pencil.section(
+                slice(kept.start, kept.stop, kept.step)
+            )
+
+
+def test_the_halo_and_the_edges_of_a_section(comm):
+    pencil = lay(comm, "pencils")  # periodic
+    u = pencils.zeros(pencil, halo=[1, (0, 2), 2], components=2)
+    assert u[0].pencil is u[..., :].pencil is pencil
+    assert u[0].halo == u.component(0).halo == u.halo
+    assert np.shares_memory(u[0].padded, u.padded)
+    inner = u[:, 1:-1]
+    assert inner.halo == ((0, 0), (0, 2), (2, 2))
+    assert inner.pencil.periodic == (False, True, True)
+    assert u[:, :, :, 2].pencil.periodic == (True, True, False)
+    assert u[:, 1:-1][:, :, :, 2].halo == ((0, 0), (0, 2), (0, 0))
+    assert u[:, 1:-1].pencil is u[:, 1:-1].pencil is pencil.section(slice(1, -1))
+
+
+def test_sections_are_views(pencil):
     u = pencils.zeros(pencil, halo=1)
     u[...][...] = 1
     u[1:] += 1
     u[:1][...] *= 5
+    np.add(u[:1], 1, out=u[:1])
     expected = np.full(pencil.shape, 2.0)
-    expected[:1] = 5
+    expected[:1] = 6
     assert_holds(u, expected)
-    assert u[...] is u.local
-    assert np.shares_memory(u[-1:], u.padded) == (u[-1:].size > 0)
+    v = pencils.zeros(pencil, components=2)
+    v[1] -= u
+    v[1, :1] += 7
+    assert_holds(v[0], 0 * expected)
+    expected[:1] -= 7
+    assert_holds(v[1], -expected)
 
 
 def test_assignment_in_place(pencil):
     a = draw((2, *pencil.shape))
     u = spread(pencil, a, halo=1)
-    for key in keys_for(a.shape):
-        if a[key].ndim:
-            a[key] += 1
-            u[key] += 1
-            a[key] *= 2
-            u[key] *= 2
-            assert_holds(u, a)
-    u[...] -= a[u.local_slices]
+    for key in keys_for(pencil):
+        a[with_space(key, a.ndim)] += 1
+        u[key] += 1
+        a[with_space(key, a.ndim)] *= 2
+        u[key] *= 2
+        assert_holds(u, a)
+    u[...] -= a
     assert not u.local.any()
 
 
-def test_empty_parts_have_the_right_form(comm):
-    u = pencils.zeros(pencils.Pencil((comm.size, 4, 5), comm, decomp=0), dtype="f4")
-    plane = u[(comm.rank + 1) % comm.size, 1:3]
-    assert plane.dtype == np.float32
-    assert plane.shape == ((2, 5) if comm.size == 1 else (0, 5))
-    assert u[2:2].shape == (0, 4, 5)
-
-
-def test_a_single_element_names_its_owner(comm):
-    u = spread(pencils.Pencil((comm.size, 2), comm), draw((2, comm.size, 2)))
-    owner = comm.size - 1
-    if comm.rank == owner:
-        assert u[1, -1, 0] == draw((2, comm.size, 2))[1, -1, 0]
-    else:
-        with pytest.raises(NotLocalError, match=rf"\(1, {owner}, 0\) is owned by rank {owner}"):
-            u[1, -1, 0]
-        with pytest.raises(IndexError, match="gather"):
-            u[1, -1, 0]
+def test_keys_of_the_same_hash_are_different(comm):
+    """True equals 1 and 1.0, but is no integer; nothing is looked up by equality."""
+    u = spread(lay(comm, "pencils"), draw((5, 4, 6)))
+    expected = draw((5, 4, 6))[1:2]
+    assert_holds(u[1], expected)
+    for key in (True, 1.0, (True, ...), slice(1.0, 2)):
+        with pytest.raises(TypeError):
+            u[key]
+    for key in (np.int64(1), np.int8(1), slice(np.int64(1), np.int64(2))):
+        assert_holds(u[key], expected)
 
 
 def test_bad_keys(pencil):
@@ -105,20 +135,137 @@ def test_bad_keys(pencil):
         for call in (lambda key=key: u[key], lambda key=key: u.__setitem__(key, 0)):
             with pytest.raises(IndexError):
                 call()
-    mask = np.ones(pencil.shape, bool)
-    for key in (None, True, [0, 1], np.array([0]), mask, u > 0, 1.0, "x"):
+    for key, text in (
+        *((key, r"u\.take_points\(index\)") for key in ([0, 1], np.array([0]), ([0], ...))),
+        (None, r"np\.stack\(\[u\]\)"),
+        *((key, "mask is a boolean field or array") for key in (True, np.True_, (True, ...))),
+        *((key, "round or convert") for key in (1.0, "x")),
+    ):
         for call in (lambda key=key: u[key], lambda key=key: u.__setitem__(key, 0)):
-            with pytest.raises(TypeError, match=r"integers, slices and Ellipsis.*u\.local"):
+            with pytest.raises(TypeError, match=rf"integers, slices and one Ellipsis.*{text}"):
                 call()
-    assert u[np.int64(0) :].shape == u.local.shape
-    assert u[np.intp(0) :: np.intp(2)].ndim == pencil.ndim
+    for mask in (np.ones(pencil.shape, bool), u > 0, np.ones(pencil.shape, bool).tolist()):
+        with pytest.raises(TypeError, match=r"u\.sum\(where=mask\).*u\.local\[mask\.local\]"):
+            u[mask]
+    falling = tuple(
+        slice(None, None, -1 if dim == pencil.decomp[0] else 1) for dim in range(pencil.ndim)
+    )
+    if pencil.shape[pencil.decomp[0]] > 1:
+        with pytest.raises(ArgumentError, match=rf"np\.flip\(u, {pencil.decomp[0]}\)"):
+            u[falling]
+
+
+def mixes(pencil, one, other):
+    """Whether two keys select fields that mix."""
+    u = spread(pencil, draw(pencil.shape))
+    try:
+        return u[one] + u[other]
+    except PencilMismatchError as error:
+        return str(error)
+
+
+def test_fields_of_other_points_do_not_mix(comm):
+    """On one rank, too."""
+    pencil = pencils.Pencil((6, 5), comm)
+    for one, other, text in (
+        (np.s_[1:], np.s_[:-1], r"u.shift((1, 0, 0)) - u)[:-1]"),
+        (np.s_[::2], np.s_[1::2], "sections of different points"),
+        (np.s_[1:], np.s_[...], "the same section of both"),
+        (np.s_[3], np.s_[...], "replicate()"),
+        (np.s_[3], np.s_[2], "sections of different points"),
+        (np.s_[:, 1:], np.s_[:, ::-1], "global shapes differ"),
+        (np.s_[:, ::-1], np.s_[...], "sections of different points"),
+        (np.s_[1:, 0], np.s_[1:, 1:], "replicate()"),
+    ):
+        assert text in mixes(pencil, one, other), (one, other)
+    for one, other in (
+        (np.s_[1:3], np.s_[1:-3]),
+        (np.s_[2], np.s_[2:3]),
+        (np.s_[4:5:3], np.s_[4]),
+        (np.s_[3:3], np.s_[1:1]),
+        (np.s_[:, ::-1], np.s_[:, ::-1]),
+    ):
+        a = draw(pencil.shape)
+        assert_holds(mixes(pencil, one, other), 2 * a[with_space(one, 2, lead=0)])
+
+
+def test_fields_mix_where_they_vary(comm):
+    """Along other dimensions, in which they are singletons, their pencils may differ."""
+    pencil = lay(comm, "pencils")
+    a, n = draw(pencil.shape), pencil.shape
+    u = spread(pencil, a)
+    x, y = (
+        spread(pencil, draw(shape), dims=dims)
+        for shape, dims in (((n[0], 1, 1), 0), ((1, n[1], 1), 1))
+    )
+    b, c = draw((n[0], 1, 1)), draw((1, n[1], 1))
+    assert_holds(u[1:-1] - u.max(axis=0), a[1:-1] - a.max(axis=0, keepdims=True))
+    assert_holds(u[1:-1] * y, a[1:-1] * c)
+    assert_holds(x[2:] * y[:, 1:] * u[2:, 1:], b[2:] * c[:, 1:] * a[2:, 1:])
+    assert_holds(x[2:] * y[:, 1:], b[2:] * c[:, 1:])
+    assert (x[2:] * y[:, 1:]).pencil == pencil.section(np.s_[2:, 1:])
+    assert_holds(np.where(u[1:] > 0, x[1:], y), np.where(a[1:] > 0, b[1:], c))
+    assert_holds(u[::2] * np.arange(6.0), a[::2] * np.arange(6.0))
+    assert_holds(
+        u[1:-1] * np.arange(3.0).reshape(3, 1, 1), a[1:-1] * np.arange(3.0).reshape(3, 1, 1)
+    )
+    with pytest.raises(PencilMismatchError, match="different points"):
+        x[1:] * u[:-1]
+    with pytest.raises(PencilMismatchError, match="same section"):
+        x * u[1:]
+
+
+def test_masks(pencil):
+    a, b = draw((2, *pencil.shape)), draw(pencil.shape, seed=1)
+    u, v = spread(pencil, a, halo=1), spread(pencil, b)
+    u[v > 0] = 7
+    a[:, b > 0] = 7
+    assert_holds(u, a)
+    u[u < 0] = v
+    np.copyto(a, b, where=a < 0)
+    assert_holds(u, a)
+    u[b < -1] = -1.5
+    a[:, b < -1] = -1.5
+    assert_holds(u, a)
+    x = spread(pencil, draw((pencil.shape[0],) + (1,) * (pencil.ndim - 1)), dims=0)
+    u[1, ...][x > 0] = x
+    np.copyto(a[1], draw(x.shape), where=draw(x.shape) > 0)
+    assert_holds(u, a)
+    u[:, 1:][v[1:] > 1] = 3
+    a[:, 1:][:, b[1:] > 1] = 3
+    assert_holds(u, a)
+
+
+def test_bad_masks(pencil):
+    u, mask = pencils.zeros(pencil), np.ones(pencil.shape, bool)
+    with pytest.raises(TypeError, match="is no mask"):
+        u[u] = 1
+    with pytest.raises(TypeError, match=r"np\.copyto\(u, values, where=mask\)"):
+        u[mask] = np.zeros(mask.sum())
+    with pytest.raises(ArgumentError, match="must have the"):
+        u[mask[..., None]] = 0
+    with pytest.raises(ValueError, match="NaN"):
+        pencils.zeros(pencil, dtype=int)[mask] = np.nan
+    if pencil.shape[0] > 1:
+        with pytest.raises(PencilMismatchError):
+            u[1:][u > 0] = 0
+        with pytest.raises(ArgumentError, match="do not broadcast"):
+            u[np.ones([n + 1 for n in pencil.shape], bool)] = 0
+        thin = (
+            pencils.zeros(pencil, dims=())
+            if pencil.ndim == 1
+            else pencils.zeros(pencil, dims=pencil.ndim - 1)
+        )
+        with pytest.raises(ArgumentError, match="do not fit into a field"):
+            thin[u > 0] = 1
+    assert not u.any()
 
 
 @pytest.mark.parametrize("name", ["few", "plane", "thin", "blocks"])
 def test_scalars_and_global_arrays_are_assigned(comm, name):
     pencil = lay(comm, name)
     a = draw((2, *pencil.shape))
-    for number, key in enumerate(keys_for(a.shape)):
+    for number, key in enumerate(keys_for(pencil)):
         expected, u = a.copy(), spread(pencil, a, halo=1)
         values = draw(a[key].shape, seed=number)
         expected[key] = u[key] = values
@@ -144,8 +291,13 @@ def test_fields_are_assigned(pencil):
     assert_holds(u, np.stack([a[0], b]))
     u[:, :] = u * 2
     assert_holds(u, np.stack([a[0], b]) * 2)
-    with pytest.raises(ArgumentError, match="varies along dimension 0"):
-        u[:, 1:] = v
+    u[:, 1:] = -v[1:]
+    expected = np.stack([a[0], b]) * 2
+    expected[:, 1:] = -b[1:]
+    assert_holds(u, expected)
+    if pencil.shape[0] > 1:
+        with pytest.raises(PencilMismatchError, match=r"the same section of both|replicate"):
+            u[:, 1:] = v
     with pytest.raises(ValueError, match="broadcast"):
         v[...] = u
 
@@ -166,11 +318,12 @@ def test_planes_take_fields_that_are_singletons_across_them(pencil):
         u[(0, *before, slice(0, None, 2))] = field
         expected[(0, *before, slice(0, None, 2))] = wall
         assert_holds(u, expected)
-        if pencil.ndim > 1:
-            with pytest.raises(ArgumentError, match="must be a singleton"):
-                u[(..., *(slice(1) if d != dim else slice(None) for d in range(pencil.ndim)))] = (
-                    spread(pencil, b)
-                )
+        u[(0, *before, 0)] = (2 * u)[(0, *before, 0)]
+        expected[(0, *before, 0)] *= 2
+        assert_holds(u, expected)
+        if pencil.shape[dim] > 1:
+            with pytest.raises(PencilMismatchError, match="different points"):
+                u[(0, *before, 0)] = u[(0, *before, 1)]
 
 
 def test_fields_of_other_pencils_are_not_assigned(comm):
@@ -192,7 +345,14 @@ def test_singletons_are_indexed(comm):
     u[:, 0, 1] = 7
     a[:, 0, 1] = 7
     assert_holds(u, a)
-    np.testing.assert_array_equal(u[:, 0], a[u.local_slices][:, 0])
+    assert u[:, 0].singletons == u[1:, -1].singletons == {1}
+    assert_holds(u[:, 0], a)
+    assert_holds(u[1:, -1, ::2], a[1:, :, ::2])
+    for key in (np.s_[:, 1], np.s_[:, -2]):
+        with pytest.raises(IndexError, match="out of bounds"):
+            u[key]
+    with pytest.raises(IndexError, match="leaves nothing"):
+        u[:, 1:]
 
 
 def test_records_are_assigned(pencil):

@@ -37,7 +37,7 @@ def create_shared(w):
         u = pencils.full(w.pen, 2.5, shared=True)
         w.holds(u, np.full(w.shape, 2.5))
         w.refill(u)
-        w.equal(u.take(w.coords(w.rank)), w.data[tuple(w.coords(w.rank))])
+        w.equal(u.take_points(w.coords(w.rank)), w.data[tuple(w.coords(w.rank))])
 
     return call
 

@@ -33,7 +33,7 @@ def take(w, value):
     coords = w.coords(w.rank)
 
     def call():
-        w.equal(u.take(coords), w.expected(u)[(..., *coords)])
+        w.equal(u.take_points(coords), w.expected(u)[(..., *coords)])
 
     return call
 
@@ -45,7 +45,7 @@ def take_nothing(w):
     coords = w.coords(w.rank, 4 if w.rank == w.size - 1 else 0)
 
     def call():
-        w.equal(u.take(coords), w.data[tuple(coords)])
+        w.equal(u.take_points(coords), w.data[tuple(coords)])
 
     return call
 
@@ -58,7 +58,9 @@ def take_outside(w):
         coords[1] = coords[1] + w.shape[1]
 
     def call():
-        w.raises(IndexError, lambda: u.take(coords), "" if w.size == 1 else f"rank {w.size - 1}: ")
+        w.raises(
+            IndexError, lambda: u.take_points(coords), "" if w.size == 1 else f"rank {w.size - 1}: "
+        )
 
     return call
 
@@ -70,7 +72,7 @@ def put(w, value):
 
     def call():
         w.refill(u)
-        u.put(w.coords(w.rank), _values(w.rank), reduce=value)
+        u.put_points(w.coords(w.rank), _values(w.rank), reduce=value)
         w.holds(u, _written(w, _values, w.data, ufunc))
 
     return call
@@ -82,7 +84,7 @@ def put_converted(w):
 
     def call():
         w.refill(u)
-        u.put(w.coords(w.rank), np.arange(POINTS))
+        u.put_points(w.coords(w.rank), np.arange(POINTS))
         w.holds(u, _written(w, lambda _: np.arange(POINTS), w.expected(u)))
 
     return call
@@ -95,7 +97,7 @@ def put_replicas(w):
     def call():
         w.refill(u)
         coords = [0, *w.coords(w.rank)[1:]]
-        u.put(coords, _values(w.rank), reduce=ReduceOp.SUM)
+        u.put_points(coords, _values(w.rank), reduce=ReduceOp.SUM)
         data = w.expected(u).copy()
         _, *where = w.everyones_coords()
         np.add.at(data[0], tuple(where), np.concatenate([_values(r) for r in range(w.size)]))

@@ -172,7 +172,10 @@ class Program:
         rng = self.rng
         key = []
         for extent in shape:
-            start, stop = sorted(rng.randint(0, extent) for _ in range(2))
+            # A singleton cannot be cut to nothing.
+            start, stop = (
+                sorted(rng.randint(0, extent) for _ in range(2)) if extent > 1 else (0, extent)
+            )
             key.append(slice(start, stop, rng.choice((1, 1, 2, 3))))
         return tuple(key)
 

@@ -31,7 +31,7 @@ def take(p):
         return False
     p.note(f"take from {text_of(v)}")
     coords = _points(p, v, p.rank)
-    found = v.u.take(coords)
+    found = v.u.take_points(coords)
     assert np.array_equal(found, v.data[(..., *coords)]), "take"
     return None
 
@@ -46,7 +46,7 @@ def put(p):
     every = [_points(p, v, rank) for rank in range(p.size)]
     shape = (*v.u.components, len(every[p.rank][0]))
     mine = numbers(shape, v.u.dtype.str, p.rank)
-    v.u.put(every[p.rank], mine, reduce=ReduceOp.SUM if adds else None)
+    v.u.put_points(every[p.rank], mine, reduce=ReduceOp.SUM if adds else None)
     for rank, coords in enumerate(every):
         values = numbers((*v.u.components, len(coords[0])), v.u.dtype.str, rank)
         for number, at in enumerate(zip(*coords, strict=True)):

@@ -108,12 +108,12 @@ def verbs(pair):
     u = pencils.ones(Pencil(SHAPE, pair, periodic=True), halo=1)
     u.exchange_halo()
     v = transpose(u, u.pencil.with_(decomp=2))
-    return v.take(([0], [0], [0])) == [1.0] and v.sum() == v.size
+    return v.take_points(([0], [0], [0])) == [1.0] and v.sum() == v.size
 
 
 def shared_take(pair):
     u = pencils.ones(Pencil(SHAPE, pair), shared=True)
-    return u.take(([5], [4], [3])) == [1.0]
+    return u.take_points(([5], [4], [3])) == [1.0]
 
 
 def freed(pair):

@@ -48,7 +48,7 @@ def test_points_of_any_field(comm, seed, programs):
         expected = data[(..., *coords)]
         assert everywhere(comm, node.shape == expected.shape)
         assert everywhere(comm, same(found, expected))
-        assert everywhere(comm, same(u.take(coords), expected))
+        assert everywhere(comm, same(u.take_points(coords), expected))
 
 
 def test_probes_lines_and_planes(comm):

@@ -23,7 +23,7 @@ def test_coordinates_may_be_overwritten_by_what_is_found_there(comm, shared):
     u.local[...] = data[u.local_slices]
     coords = np.array([[4, 0], [5, 6]])
     expected = data[:, coords[0], coords[1]]
-    assert u.take(coords, out=coords) is coords
+    assert u.take_points(coords, out=coords) is coords
     assert everywhere(comm, np.array_equal(coords, expected))
 
 
@@ -53,11 +53,11 @@ def test_counts_whose_sum_overflows_are_refused(comm):
 @pytest.mark.parametrize(("dtype", "value"), [("u1", 1), ("u8", 7), ("?", 1), ("i2", -3)])
 def test_integers_of_python_fit_where_there_is_room(comm, dtype, value):
     u = pencils.zeros(Pencil(4, comm), dtype=dtype)
-    u.put([[1]], value)
+    u.put_points([[1]], value)
     assert u.sum() == value
-    raise_together(comm, TypeError, "cannot be written", call=lambda: u.put([[1]], 300.5))
+    raise_together(comm, TypeError, "cannot be written", call=lambda: u.put_points([[1]], 300.5))
     if dtype == "u1":
-        raise_together(comm, TypeError, "cannot be written", call=lambda: u.put([[1]], 256))
+        raise_together(comm, TypeError, "cannot be written", call=lambda: u.put_points([[1]], 256))
 
 
 def test_rows_are_smaller_than_two_gibibytes(comm):
@@ -100,4 +100,4 @@ def test_coordinates_need_not_be_aligned(comm):
     data = numbered((5, 4))
     u = spread(Pencil((5, 4), comm), data)
     odd = np.frombuffer(b"x" + np.array([4, 0, 2]).tobytes(), "i8", offset=1)
-    assert everywhere(comm, np.array_equal(u.take((odd, 1)), data[odd, 1]))
+    assert everywhere(comm, np.array_equal(u.take_points((odd, 1)), data[odd, 1]))

@@ -36,8 +36,8 @@ def test_two_points_of_a_field(comm, u, reduce):
     coords = ([0, 127], [5, 5], [0, 127])
 
     def call():
-        u.put(coords, [1.0, 2.0], reduce=reduce)
-        u.take(coords)
+        u.put_points(coords, [1.0, 2.0], reduce=reduce)
+        u.take_points(coords)
         with pencils.PointIndexer(u.pencil, coords) as plan:
             plan.put(u, [3.0, 4.0], reduce=reduce)
             plan.take(u)

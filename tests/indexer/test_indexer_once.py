@@ -72,12 +72,12 @@ def take_and_put(comm, rng):
     field = spread(pencil, data, halo=halo, dims=dims)
     for _ in range(3):
         every, mine = any_points(rng, varied, comm.rank)
-        assert everywhere(comm, same(field.take(mine), data[(..., *mine)]))
+        assert everywhere(comm, same(field.take_points(mine), data[(..., *mine)]))
         values = [np.roll(data[(..., *points)], 1, -1) for points in every]
         for points, written in zip(every, values, strict=True):
             for at in np.ndindex(points[0].shape):
                 data[(..., *(index[at] for index in points))] = written[(..., *at)]
-        field.put(mine, values[comm.rank])
+        field.put_points(mine, values[comm.rank])
         assert everywhere(comm, holds(field, data))
 
 
@@ -95,14 +95,14 @@ def test_many_points_and_few(fresh, counts, rises):
         if rises:
             every = [[np.sort(points[0]), *points[1:]] for points in every]
         mine = every[fresh.rank]
-        assert everywhere(fresh, same(field.take(mine), data[tuple(mine)]))
+        assert everywhere(fresh, same(field.take_points(mine), data[tuple(mine)]))
         flat = data.reshape(-1).copy()
         for rank, points in enumerate(every):
             at = np.ravel_multi_index(points, SHAPE)
             weights = np.arange(at.size) % 7 + rank
             flat = put_with(np.add, flat, at, weights) if turn % 2 else _assigned(flat, at, weights)
         weights = np.arange(mine[0].size) % 7 + fresh.rank
-        field.put(mine, weights, reduce=ReduceOp.SUM if turn % 2 else None)
+        field.put_points(mine, weights, reduce=ReduceOp.SUM if turn % 2 else None)
         data = flat.reshape(SHAPE)
         assert everywhere(fresh, holds(field, data))
 
@@ -115,8 +115,8 @@ def test_kinds_of_fields_in_turn(fresh):
         mine = [rng.integers(0, n, count + (fresh.rank == 1)) for n in SHAPE]
         for field, one in zip(fields, data, strict=True):
             expected = one[(..., *mine)]
-            assert everywhere(fresh, same(field.take(mine), expected))
-            field.put(mine, expected)
+            assert everywhere(fresh, same(field.take_points(mine), expected))
+            field.put_points(mine, expected)
             assert everywhere(fresh, holds(field, one))
 
 
@@ -126,7 +126,7 @@ def test_one_wrong_coordinate_among_few(fresh, wrong):
     good = [np.arange(4)] * 3
     bad = [*good[:2], np.array([0, 5, wrong, 5])]
     with pytest.raises(IndexError, match=f"dimension 2: index {wrong} is not in \\[0, 6\\)"):
-        u.put(bad if fresh.rank == fresh.size - 1 else good, 1.0)
+        u.put_points(bad if fresh.rank == fresh.size - 1 else good, 1.0)
     assert everywhere(fresh, not u.local.any())
 
 
@@ -145,13 +145,13 @@ def test_what_a_call_costs(comm, shared):
         u = pencils.zeros(Pencil(SHAPE, fresh), shared=shared)
         few = [[0, 4], [3, 0], [5, 1]]
         many = [np.arange(SLOT) % n for n in SHAPE]
-        u.take(many)  # makes room
+        u.take_points(many)  # makes room
         for call, expected in (
-            (lambda: u.put(few, 1), ["Allgather"]),
-            (lambda: u.put(few, 1, reduce=ReduceOp.MAX), ["Allgather"]),
-            (lambda: u.put(many, 1), ["Allgather", "Barrier"]),
-            (lambda: u.take(few), ["Allgather", "Barrier"]),
-            (lambda: u.take(many), ["Allgather", "Barrier"]),
+            (lambda: u.put_points(few, 1), ["Allgather"]),
+            (lambda: u.put_points(few, 1, reduce=ReduceOp.MAX), ["Allgather"]),
+            (lambda: u.put_points(many, 1), ["Allgather", "Barrier"]),
+            (lambda: u.take_points(few), ["Allgather", "Barrier"]),
+            (lambda: u.take_points(many), ["Allgather", "Barrier"]),
         ):
             del calls[:]
             call()
@@ -163,8 +163,8 @@ def test_coordinates_do_not_stay_in_memory(fresh):
     u = pencils.zeros(Pencil(SHAPE, fresh))
     along = [np.arange(4) for _ in SHAPE]
     there = list(map(weakref.ref, along))
-    u.put(along, 1)
-    u.take(along)
+    u.put_points(along, 1)
+    u.take_points(along)
     del along
     assert everywhere(fresh, not any(array() is not None for array in there))
 
@@ -177,12 +177,16 @@ def test_mistakes_between_calls_change_nothing(fresh):
         fault = ranks_at_fault(fresh)[turn % 2 - 1]
         wrong = [*points[:2], [6] * 20] if fresh.rank == fault else points
         if turn % 3:
-            raise_together(fresh, IndexError, "index 6", call=lambda wrong=wrong: u.put(wrong, -1))
+            raise_together(
+                fresh, IndexError, "index 6", call=lambda wrong=wrong: u.put_points(wrong, -1)
+            )
         if turn % 4:
-            raise_together(fresh, IndexError, "index 6", call=lambda wrong=wrong: u.take(wrong))
-        u.put(points, turn)
+            raise_together(
+                fresh, IndexError, "index 6", call=lambda wrong=wrong: u.take_points(wrong)
+            )
+        u.put_points(points, turn)
         data[tuple(points)] = turn
-        assert everywhere(fresh, same(u.take(points), data[tuple(points)]))
+        assert everywhere(fresh, same(u.take_points(points), data[tuple(points)]))
         assert everywhere(fresh, holds(u, data))
 
 
@@ -190,8 +194,8 @@ def test_ranks_that_differ_raise(comm):
     u, other = pencils.zeros(Pencil(SHAPE, comm)), pencils.zeros(Pencil(SHAPE, comm), dtype=int)
     at, last = (0, 0, 0), comm.rank == comm.size - 1
     cases = [
-        ("call", lambda: u.take(at) if last else u.put(at, 1)),
-        ("reduce", lambda: u.put(at, 1, reduce=ReduceOp.SUM if last else None)),
+        ("call", lambda: u.take_points(at) if last else u.put_points(at, 1)),
+        ("reduce", lambda: u.put_points(at, 1, reduce=ReduceOp.SUM if last else None)),
         ("components", lambda: (pencils.ones(u.pencil, components=2) if last else u).take(at)),
         ("singleton", lambda: (pencils.ones(u.pencil, dims=(0, 1)) if last else u).take(at)),
     ]
@@ -200,7 +204,7 @@ def test_ranks_that_differ_raise(comm):
     if comm.size > 1:
         call = lambda: (other if last else u).put(at, 1)  # noqa: E731
         raise_together(comm, pencils.errors.TypeDisagreementError, call=call)
-    assert everywhere(comm, u.take(at) == 0)
+    assert everywhere(comm, u.take_points(at) == 0)
 
 
 @pytest.mark.mpiexec("sets constants of the process")
@@ -218,10 +222,10 @@ def test_without_memory_a_plan_is_made(fresh, monkeypatch, lacks):
     many = [np.arange(count) % n for n in SHAPE]
     for _ in range(2):
         del made[:]
-        u.put(many, 1)
-        assert everywhere(fresh, (u.take(many) == 1).all())
+        u.put_points(many, 1)
+        assert everywhere(fresh, (u.take_points(many) == 1).all())
         assert everywhere(fresh, len(made) == (2 if lacks == "size" or fresh.size > 1 else 0))
     del made[:]
-    u.put((0, 0, 0), 2)
-    assert everywhere(fresh, u.take((0, 0, 0)) == 2)
+    u.put_points((0, 0, 0), 2)
+    assert everywhere(fresh, u.take_points((0, 0, 0)) == 2)
     assert everywhere(fresh, bool(made) == (lacks == "room" and fresh.size > 1))

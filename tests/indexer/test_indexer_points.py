@@ -67,9 +67,9 @@ def test_points_of_any_field_are_taken(seed):
     lead = len(field.components)
     _, mine = any_points(rng, field.shape[lead:], COMM.rank)
     expected = data[(..., *mine)]
-    found = field.take(mine)
+    found = field.take_points(mine)
     out = np.empty(expected.shape, data.dtype)
-    assert everywhere(COMM, field.take(mine, out) is out)
+    assert everywhere(COMM, field.take_points(mine, out) is out)
     assert everywhere(COMM, same(found, expected) and same(out, expected))
     assert everywhere(COMM, holds(field, data))
 
@@ -84,7 +84,7 @@ def test_points_of_any_field_are_put(seed):
     for points, written in zip(every, values, strict=True):
         for at in np.ndindex(points[0].shape):
             data[(..., *(index[at] for index in points))] = written[(..., *at)]
-    field.put(mine, values[COMM.rank])
+    field.put_points(mine, values[COMM.rank])
     assert everywhere(COMM, holds(field, data))
 
 
@@ -101,7 +101,7 @@ def test_particles_are_deposited(seed):
         weights = np.arange(at.size) + 1.0
         flat = np.array([put_with(np.add, row, at, weights) for row in flat])
     weights = np.arange(mine[0].size).reshape(mine[0].shape) + 1
-    field.put(mine, weights, reduce=ReduceOp.SUM)
+    field.put_points(mine, weights, reduce=ReduceOp.SUM)
     assert everywhere(COMM, holds(field, flat.reshape(2, *SHAPE)))
 
 
@@ -112,20 +112,20 @@ def field(comm):
 
 def test_probes_lines_and_planes(comm, field):
     data = numbered(SHAPE)
-    assert everywhere(comm, field.take((1, 2, 3)) == data[1, 2, 3])
-    assert everywhere(comm, field.take((1, 2, 3)).shape == ())
-    assert everywhere(comm, same(field.take((1, range(4), 3)), data[1, :, 3]))
+    assert everywhere(comm, field.take_points((1, 2, 3)) == data[1, 2, 3])
+    assert everywhere(comm, field.take_points((1, 2, 3)).shape == ())
+    assert everywhere(comm, same(field.take_points((1, range(4), 3)), data[1, :, 3]))
     plane = np.ix_(range(5), [2], range(6))
-    assert everywhere(comm, same(field.take(plane), data[:, 2:3]))
+    assert everywhere(comm, same(field.take_points(plane), data[:, 2:3]))
     stacked = np.array([[0, 4], [3, 0], [5, 1]])
-    assert everywhere(comm, same(field.take(stacked), data[tuple(stacked)]))
+    assert everywhere(comm, same(field.take_points(stacked), data[tuple(stacked)]))
 
 
 def test_one_rank_asks_and_the_others_do_not(comm, field):
     nothing = [[]] * 3
     wants = (range(5), 0, 0)
     for rank in ranks_at_fault(comm):
-        found = field.take(wants if comm.rank == rank else nothing)
+        found = field.take_points(wants if comm.rank == rank else nothing)
         expected = numbered(SHAPE)[:, 0, 0] if comm.rank == rank else np.empty(0)
         assert everywhere(comm, same(found, expected))
 
@@ -156,7 +156,7 @@ def test_one_plan_serves_any_field_of_the_pencil(comm, field):
 
 def test_values_broadcast_and_are_converted(comm, field):
     u = pencils.zeros(field.pencil, components=2)
-    u.put((0, range(4), 0), [[1], [2]])
+    u.put_points((0, range(4), 0), [[1], [2]])
     expected = np.zeros((2, *SHAPE))
     expected[:, 0, :, 0] = [[1], [2]]
     assert everywhere(comm, holds(u, expected))
@@ -165,7 +165,7 @@ def test_values_broadcast_and_are_converted(comm, field):
 def test_ghosts_go_stale_where_that_is_watched(comm):
     u = pencils.zeros(Pencil((6, 4), comm, periodic=True), halo=1)
     with pencils.debug.ghosts():
-        u.put(([0], [0]), 1.0)
+        u.put_points(([0], [0]), 1.0)
     assert everywhere(comm, np.isnan(u.padded).any() or not u.local.size)
 
 
@@ -173,34 +173,46 @@ def test_a_slice_of_a_larger_array_is_a_field_too(comm):
     pen = Pencil(SHAPE, comm)
     wide = np.zeros((*pen.local_shape[:-1], 2 * pen.local_shape[-1]))
     u = pencils.PencilArray(pen, wide[..., ::2])
-    u.put((range(5), 0, 0), 7)
-    assert everywhere(comm, u.take(([4], [0], [0])) == 7)
+    u.put_points((range(5), 0, 0), 7)
+    assert everywhere(comm, u.take_points(([4], [0], [0])) == 7)
     assert u.sum() == 35
 
 
 BAD = [
-    (lambda u: u.take((5, 0, 0)), IndexError, "dimension 0: index 5 is not in [0, 5)"),
-    (lambda u: u.take((0, -1, 0)), IndexError, "dimension 1: index -1 is not in [0, 4)"),
-    (lambda u: u.take((0, 0)), ArgumentError, "an entry for each of 3 dimensions"),
-    (lambda u: u.take(None), ArgumentError, "an entry for each of 3 dimensions"),
-    (lambda u: u.take((0, 0.5, 0)), TypeError, "must hold integers"),
-    (lambda u: u.take((True, 0, 0)), TypeError, "must hold integers"),
-    (lambda u: u.take(([0, 1], [0, 1, 2], 0)), ArgumentError, "do not broadcast to each other"),
-    (lambda u: u.take((0, 0, 0), np.empty(2)), ArgumentError, "has 2 values, but 1 are needed"),
-    (lambda u: u.take((0, 0, 0), np.empty(1)), ArgumentError, "has shape (1,), but () is needed"),
-    (lambda u: u.take((0, 0, 0), np.empty((), int)), TypeError, "out has type int64"),
+    (lambda u: u.take_points((5, 0, 0)), IndexError, "dimension 0: index 5 is not in [0, 5)"),
+    (lambda u: u.take_points((0, -1, 0)), IndexError, "dimension 1: index -1 is not in [0, 4)"),
+    (lambda u: u.take_points((0, 0)), ArgumentError, "an entry for each of 3 dimensions"),
+    (lambda u: u.take_points(None), ArgumentError, "an entry for each of 3 dimensions"),
+    (lambda u: u.take_points((0, 0.5, 0)), TypeError, "must hold integers"),
+    (lambda u: u.take_points((True, 0, 0)), TypeError, "must hold integers"),
+    (
+        lambda u: u.take_points(([0, 1], [0, 1, 2], 0)),
+        ArgumentError,
+        "do not broadcast to each other",
+    ),
+    (
+        lambda u: u.take_points((0, 0, 0), np.empty(2)),
+        ArgumentError,
+        "has 2 values, but 1 are needed",
+    ),
+    (
+        lambda u: u.take_points((0, 0, 0), np.empty(1)),
+        ArgumentError,
+        "has shape (1,), but () is needed",
+    ),
+    (lambda u: u.take_points((0, 0, 0), np.empty((), int)), TypeError, "out has type int64"),
 ]
 BAD_PUTS = [
-    (lambda u: u.put((0, 0, 0), [1, 2]), ArgumentError, "do not broadcast to ()"),
-    (lambda u: u.put((0, 0, 0), 1j), TypeError, "cannot be written to a field"),
-    (lambda u: u.put((0, 0, 0), 1, reduce="sum"), TypeError, "must be a ReduceOp"),
+    (lambda u: u.put_points((0, 0, 0), [1, 2]), ArgumentError, "do not broadcast to ()"),
+    (lambda u: u.put_points((0, 0, 0), 1j), TypeError, "cannot be written to a field"),
+    (lambda u: u.put_points((0, 0, 0), 1, reduce="sum"), TypeError, "must be a ReduceOp"),
 ]
 
 
 @pytest.mark.parametrize(
     "case",
-    [(*case, lambda u: u.take((0, 0, 0))) for case in BAD]
-    + [(*case, lambda u: u.put((0, 0, 0), numbered(SHAPE)[0, 0, 0])) for case in BAD_PUTS],
+    [(*case, lambda u: u.take_points((0, 0, 0))) for case in BAD]
+    + [(*case, lambda u: u.put_points((0, 0, 0), numbered(SHAPE)[0, 0, 0])) for case in BAD_PUTS],
     ids=range(len(BAD) + len(BAD_PUTS)),
 )
 def test_mistakes_of_one_rank_raise_everywhere(comm, field, case):
@@ -245,6 +257,6 @@ def test_coordinates_of_any_strides_once(comm, nodes):
     data = numbered(SHAPE)
     u = spread(pencil, data)
     rows = np.random.default_rng(3).integers(0, SHAPE, (50, 3))
-    assert everywhere(comm, np.array_equal(u.take(rows.T), data[tuple(rows.T)]))
-    u.put(rows.T, data[tuple(rows.T)])
+    assert everywhere(comm, np.array_equal(u.take_points(rows.T), data[tuple(rows.T)]))
+    u.put_points(rows.T, data[tuple(rows.T)])
     assert holds(u, data)

@@ -52,7 +52,7 @@ def test_points_of_any_shared_field_are_taken(seed, check):
     _, mine = any_points(rng, field.shape[len(field.components) :], COMM.rank)
     dims = [dim for dim in range(field.pencil.ndim) if dim not in field.singletons]
     expected = data[(..., *mine)]
-    assert everywhere(COMM, same(field.take(mine), expected))
+    assert everywhere(COMM, same(field.take_points(mine), expected))
     with pencils.PointIndexer(field.pencil, mine, dims=dims, check=check) as plan:
         out = np.empty(expected.shape, data.dtype)
         for _ in range(3):
@@ -82,7 +82,7 @@ def test_ranks_on_one_node_make_no_plan(nodes, monkeypatch):
     made = []
     make = GatherScatter.__init__
     monkeypatch.setattr(GatherScatter, "__init__", lambda *args: made.append(1) or make(*args))
-    assert everywhere(comm, same(field.take(points), numbered(SHAPE)[tuple(points)]))
+    assert everywhere(comm, same(field.take_points(points), numbered(SHAPE)[tuple(points)]))
     assert everywhere(comm, bool(made) == apart)
 
 
@@ -90,7 +90,7 @@ def test_one_private_block_is_enough_to_ask_for_messages(comm):
     field, points = shared_field(comm), corners(comm)
     if comm.rank == comm.size - 1:
         field = pencils.PencilArray(field.pencil, field.local.copy())
-    assert everywhere(comm, same(field.take(points), numbered(SHAPE)[tuple(points)]))
+    assert everywhere(comm, same(field.take_points(points), numbered(SHAPE)[tuple(points)]))
 
 
 def test_ranks_may_pass_other_outputs_than_before(comm):
@@ -111,7 +111,7 @@ def test_what_was_stored_before_is_read(comm):
     with pencils.PointIndexer(field.pencil, points, check=False) as plan:
         for turn in range(50):
             field.local[...] = turn
-            assert (field.take(points) == turn).all()
+            assert (field.take_points(points) == turn).all()
             field.local[...] = -turn
             assert (plan.take(field) == -turn).all()
 
@@ -124,7 +124,7 @@ def test_a_shared_field_is_reversed_in_place(comm, once):
     with pencils.PointIndexer(field.pencil, mine, check=False) as plan:
         for expected in (numbered((23,))[::-1], numbered((23,))):
             if once:
-                field.take(mine, field.local)
+                field.take_points(mine, field.local)
             else:
                 plan.take(field, field.local)
             assert everywhere(comm, holds(field, np.ascontiguousarray(expected)))
@@ -135,21 +135,21 @@ def test_mistakes_of_one_rank_raise_everywhere(comm, case):
     field = shared_field(comm)
     call, kind, text = case
     for rank in ranks_at_fault(comm):
-        mine = call if comm.rank == rank else lambda u: u.take((0, 0, 0))
+        mine = call if comm.rank == rank else lambda u: u.take_points((0, 0, 0))
         raise_together(comm, kind, named(comm, rank), text, call=lambda mine=mine: mine(field))
-        assert everywhere(comm, field.take((4, 3, 5)) == numbered(SHAPE)[-1, -1, -1])
+        assert everywhere(comm, field.take_points((4, 3, 5)) == numbered(SHAPE)[-1, -1, -1])
 
 
 def test_more_ranks_than_points(comm):
     field = shared_field(comm, (2, 2), splits=[[0, *[0] * (comm.size - 1), 2], "first"], decomp=0)
-    found = field.take(([0, 1], [1, 0]))
+    found = field.take_points(([0, 1], [1, 0]))
     assert everywhere(comm, same(found, numbered((2, 2))[[0, 1], [1, 0]]))
 
 
 def test_tables_go_with_their_communicator():
     comm = COMM.Dup()
     field = shared_field(comm)
-    field.take((0, 0, 0))
+    field.take_points((0, 0, 0))
     comm.Free()
     with pytest.raises(pencils.PencilsError, match="freed"):
-        field.take((0, 0, 0))
+        field.take_points((0, 0, 0))

@@ -131,7 +131,7 @@ def test_a_field_keeps_its_type(comm, operation):
         u = zeros(pencil, dtype=dtype)
         u[...] = before.reshape(5, 4)
         mine = values[6 * comm.rank :][:6]
-        u.put(tuple(every[comm.rank]), mine, reduce=operation)
+        u.put_points(tuple(every[comm.rank]), mine, reduce=operation)
         written = np.concatenate([4 * i + j for i, j in every])
         after = combined(operation, before, written, values).reshape(5, 4)
         good = holds(u, after) if dtype.kind != "c" else np.allclose(u.local, after[u.local_slices])
@@ -189,7 +189,7 @@ def test_what_cannot_be_combined_raises_everywhere(comm, world, operation):
                 lambda mine=mine: indexer.Put(mine, reduce=operation),
                 lambda mine=mine, section=section: indexer.Put(mine, section, reduce=operation),
                 lambda section=section: indexer.Take(section, reduce=operation),
-                lambda u=u: u.put(([0], [1]), np.zeros(1, u.dtype), reduce=operation),
+                lambda u=u: u.put_points(([0], [1]), np.zeros(1, u.dtype), reduce=operation),
             ]
             if alone is not None:
                 view = dap.DistributedView(

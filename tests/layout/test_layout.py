@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiers import examples
 
+from pencils.comm.agree import token
 from pencils.errors import ArgumentError
 from pencils.layout import Box, Layout, build_layout
 from pencils.layout.build import factorizations
 from pencils.layout.integers import as_dims, as_ints
-from pencils.layout.split import RULES
+from pencils.layout.split import RULES, Split
 
 shapes = st.lists(st.integers(0, 6), min_size=1, max_size=4).map(tuple)
 ranks_ = st.integers(1, 64)
@@ -198,29 +199,91 @@ def test_a_process_grid_with_ceil_blocks_avoids_empty_ranks():
     assert all(layout.box(rank).volume for rank in range(4))
 
 
+def rising(kept):
+    return kept if kept.step > 0 else kept[::-1]
+
+
 @given(shapes, ranks_, st.data())
-def test_selected_points_stay_on_their_rank(any_layout, shape, ranks, data):
+def test_points_of_a_section_stay_on_their_rank(any_layout, shape, ranks, data):
     """A rank's box of ``array[ranges]`` is where the points of its own block land in it."""
     layout = any_layout(data.draw, shape, ranks)
     singletons = data.draw(st.sets(st.integers(0, len(shape) - 1), max_size=2))
     layout = layout.with_singletons(singletons)
-    ranges = [range(n)[data.draw(st.slices(n))] for n in layout.shape]
-    ranges = [kept if kept.step > 0 else kept[::-1] for kept in ranges]
-    selected = layout.select(ranges)
-    assert selected.shape == tuple(map(len, ranges))
-    assert selected.size == ranks
+    ranges = [rising(range(n)[data.draw(st.slices(n))]) for n in layout.shape]
+    section = layout.section(ranges)
+    assert section.shape == tuple(map(len, ranges))
+    assert section.size == ranks
     for rank in range(ranks):
-        own, new = layout.box(rank), selected.box(rank)
+        own, new = layout.box(rank), section.box(rank)
         for dim, kept in enumerate(ranges):
             here = [i for i, at in enumerate(kept) if own.start[dim] <= at < own.stop[dim]]
             assert list(range(new.start[dim], new.stop[dim])) == here
-        assert selected.is_first_replica(rank) == layout.is_first_replica(rank)
+        assert section.is_first_replica(rank) == layout.is_first_replica(rank)
+    for dim, (split, base) in enumerate(zip(section.splits, layout.splits, strict=True)):
+        kept = ranges[dim]
+        assert [split.owner(i) for i in range(len(kept))] == [base.owner(at) for at in kept]
+        assert section.periodic[dim] == (layout.periodic[dim] and kept == range(base.points))
+        if not split.replicated:
+            assert split.cuts == (*(split.bounds(p)[0] for p in range(split.parts)), len(kept))
+            explicit = Split.from_bounds(split.cuts)
+            assert split == explicit
+            assert (hash(split), token(split)) == (hash(explicit), token(explicit))
+            assert (split.longest, split.filled) == (explicit.longest, explicit.filled)
 
 
-def test_selecting_everything_keeps_the_cuts():
-    """The whole array is cut as before: no table of bounds replaces a rule."""
-    layout = build_layout((8, 9), 6, decomp=(0, 1))
-    assert layout.select([range(8), range(9)]).splits == layout.splits
+@given(shapes, ranks_, st.data())
+def test_sections_of_sections(any_layout, shape, ranks, data):
+    """A section of a section is one of the whole: the same blocks, the same origins."""
+    layout = any_layout(data.draw, shape, ranks)
+    first = [rising(range(n)[data.draw(st.slices(n))]) for n in layout.shape]
+    second = [rising(range(len(kept))[data.draw(st.slices(len(kept)))]) for kept in first]
+    both = [kept[one.start : one.stop : one.step] for kept, one in zip(first, second, strict=True)]
+    nested, flat = layout.section(first).section(second), layout.section(both)
+    assert nested == flat
+    assert nested.same_blocks(flat)
+    for dim, kept in enumerate(both):
+        origin = nested.origins[dim] if nested.origins else (0, 1)
+        assert not kept or origin == (kept[0], kept.step if len(kept) > 1 else 1)
+        assert nested.splits[dim].base is None or nested.splits[dim].base.base is None
+
+
+def test_sections_of_other_points_have_other_blocks():
+    """Blocks are the same only if they are of the same points of the whole."""
+    layout = build_layout((8, 9), 1)
+    low, high = layout.section([range(7), range(9)]), layout.section([range(1, 8), range(9)])
+    even, odd = (layout.section([range(start, 8, 2), range(9)]) for start in (0, 1))
+    for one, other in ((low, high), (even, odd), (even, build_layout((4, 9), 1))):
+        assert one.splits == other.splits
+        assert one != other
+        assert not one.same_blocks(other)
+        assert not one.shares_blocks(other)
+    assert low == build_layout((7, 9), 1)  # it begins where the whole does
+    assert layout.section([range(8), range(9)]) is layout
+
+
+def test_texts_of_sections_are_short():
+    """They name the whole and the points that are kept, not where blocks begin."""
+    layout = build_layout((16, 12), 4, periodic=True).section([range(1, 15), range(12)])
+    assert "splits=['first of 16[1:15:1]', 'first']" in str(layout)
+    assert "splits=['first of 16[3:4:1]', 'first']" in str(layout.section([range(2, 3), range(12)]))
+    assert "bounds of 6[0:4:2]" in str(
+        build_layout((6,), 2, splits=(0, 1, 6)).section([range(0, 4, 2)])
+    )
+    assert layout.periodic == (False, True)
+
+
+def test_layouts_along_some_dimensions():
+    """Cuts, origins and edges of each dimension come from one of both layouts."""
+    layout = build_layout((8, 9), 4, decomp=(0, 1), periodic=True)
+    inner, outer = (
+        layout.section([range(1, 7), range(9)]),
+        layout.section([range(8), range(0, 9, 2)]),
+    )
+    both = layout.section([range(1, 7), range(0, 9, 2)])
+    assert inner.along([1], outer) == both
+    assert outer.along([0], inner) == both
+    assert layout.along([], inner) == layout
+    assert layout.along([0, 1], inner) == inner
 
 
 @pytest.mark.parametrize("index", [(4, 0), (-1, 0), (0, 6), (0,), (0, 0, 0)])

@@ -69,6 +69,28 @@ def some_ranks(layout):
 
 
 @layouts
+def test_a_section_keeps_no_table(arguments):
+    """It is made, and answers for a rank, by a few calls."""
+    layout = million(arguments)
+    ranges = [range(1, n - 1) for n in layout.shape]
+    section, calls = count_calls(layout.section, ranges)
+    assert calls < 100
+    assert all(split.table == () for split in section.splits)
+    middle = [n // 2 for n in section.shape]
+    rank = section.owner(middle)
+    box, calls = count_calls(section.box, rank)
+    assert calls < 300
+    assert middle in box
+    assert count_calls(
+        layout.section([range(n - 1) for n in layout.shape]).same_blocks, section
+    ) < (
+        False,
+        100,
+    )
+    assert len(str(section)) < 300
+
+
+@layouts
 def test_construction_takes_kilobytes(arguments):
     """A layout keeps no table of ranks, and choosing its grid needs none either."""
     layout, peak = peak_kilobytes(million, arguments)

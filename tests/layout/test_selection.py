@@ -153,7 +153,7 @@ def test_indices_outside_raise_as_in_numpy(key, allowed):
 )
 def test_other_keys_raise_and_name_what_is_allowed(key):
     """Masks, lists, new axes and floats are refused; the text says what global indices are."""
-    with pytest.raises(TypeError, match=r"integers, slices and Ellipsis, not .*u\.local"):
+    with pytest.raises(TypeError, match=r"integers, slices and one Ellipsis, not \w+; \w+"):
         Selection.from_key(key, (3, 4, 5))
 
 

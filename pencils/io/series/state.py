@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field
+from itertools import islice
 from math import prod
 from typing import Any
 
@@ -22,8 +23,8 @@ from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.io.contents import check_groups
 from pencils.io.file_info import COORDINATE, RESERVED, DatasetInfo, Stored, encode
 from pencils.io.options import read_fields
-from pencils.layout import Box, Selection
-from pencils.layout.box import positions
+from pencils.layout import Selection
+from pencils.layout.box import as_slice
 from pencils.pencil import Pencil
 
 # The dataset of times, and the dimension along which everything grows.
@@ -211,39 +212,18 @@ def _read_value(name: str, value: object) -> Stored:
     return stored
 
 
-def take(u: PencilArray, selection: Selection, known: dict[Any, Pencil]) -> PencilArray:
-    """View the selected points of a field where they are. *Collective*.
+def take(u: PencilArray, selection: Selection) -> PencilArray:
+    """View the selected points of a field where they are, without halo.
 
-    Dimensions that were indexed by an integer keep one point; halos are left out. `known` keeps
-    the pencils of selections.
+    Dimensions that were indexed by an integer keep one point.
     """
     lead = len(u.components)
-    if selection == Selection.from_key(..., u.shape):
-        return PencilArray.from_block(u.pencil, u.local, u.singletons)
-    singletons = frozenset(dim for dim in u.singletons if selection.ranges[lead + dim])
-    key = u.pencil, selection, singletons
-    if key not in known:
-        known[key] = _selected_pencil(u.pencil, selection.ranges[lead:], singletons)
-    box = Box((0,) * lead + u.extent.box.start, tuple(u.components) + u.extent.box.stop)
-    whole = Selection(selection.ranges, (False,) * len(selection.ranges))
-    block = u.local[whole.local(box)]
-    block = block[tuple(0 if drop else slice(None) for drop in selection.dropped[:lead])]
-    return PencilArray.from_block(known[key], block, singletons)
-
-
-def _selected_pencil(
-    pencil: Pencil, ranges: tuple[range, ...], singletons: frozenset[int]
-) -> Pencil:
-    """Lay out the selected points so that every rank has those which are in its block."""
-    specs, points = pencil.layout.split_specs, list(pencil.shape)
-    for dim, kept in enumerate(ranges):
-        if dim in singletons:
-            continue
-        split = pencil.layout.splits[dim]
-        first = [positions(kept, *split.bounds(part))[0] for part in range(split.parts)]
-        points[dim] = len(kept)
-        specs[dim] = (0, *first[1:], len(kept))
-    return pencil.with_(shape=points, splits=specs)
+    slices = tuple(map(as_slice, selection.ranges))
+    drops = (
+        one.start if drop else one for one, drop in zip(slices, selection.dropped, strict=True)
+    )
+    part = u[(*islice(drops, lead), *slices[lead:])]
+    return PencilArray.from_block(part.pencil, part.local, part.singletons)
 
 
 def describe_columns(

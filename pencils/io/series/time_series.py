@@ -136,7 +136,6 @@ class TimeSeries(CollectiveBlock):
             self._storage = InFolder(self._comm, real, known, self._grid, options, **way)
         state = self._storage.state
         self._times: list[float] = self._comm.bcast(state and [*map(float, state.times)])
-        self._selections: dict[Any, Pencil] = {}
         self._xdmf = bool(xdmf)
         self._listed = 0  # snapshots in the sidecar
         self._failed = False  # whether the last append was not completed
@@ -193,7 +192,7 @@ class TimeSeries(CollectiveBlock):
             agree(names=sorted([*selected, *values]))
             agree(**{f"fields[{name!r}]": (value,) for name, value in values.items()})
             agree(**{f"fields[{name!r}]": _signature(*pair) for name, pair in selected.items()})
-        taken = {name: take(*pair, self._selections) for name, pair in selected.items()}
+        taken = {name: take(*pair) for name, pair in selected.items()}
         with agreed(self._comm, "append"):
             if self._storage.state is not None:
                 self._compare(*describe_columns(selected, taken, values, self._grid))

@@ -1,0 +1,169 @@
+"""Stencils: views of fields shifted by a few points, and the points that need no ghosts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, TypeVar, cast
+
+from pencils.array.allocation import Key
+from pencils.array.base import Field
+from pencils.array.operands import check_type
+from pencils.errors import ArgumentError, PencilMismatchError
+from pencils.layout import Box
+from pencils.layout import interior as inner_box
+from pencils.layout.integers import as_ints
+from pencils.pencil import Pencil
+from pencils.process import PerProcess
+
+F = TypeVar("F", bound=Field)
+
+_INT = {int}
+_KEPT = 64  # pairs of pencils: those of one program that fields are shifted between
+
+
+def shift(u: F, offsets: Sequence[int], onto: Pencil | None = None) -> F:
+    """View the field moved by `offsets`: point ``i`` of the result is point ``i + offsets``.
+
+    Parameters
+    ----------
+    offsets : sequence of int
+        Steps along each space dimension, at most as far as the halo reaches.
+    onto : Pencil, optional
+        Pencil of the result, one that shares its blocks with that of the field, like
+        ``pen.staggered(0)`` with ``pen``. Default: the pencil of the field. Where it has `m` more
+        points along a dimension, the last ones are read from the halo: a step there is at most
+        its width less `m`.
+
+    Returns
+    -------
+    PencilArray
+        A view without halo; no data are copied, so ghosts must be up to date. A view made
+        before a loop shows later values, too. It may be written, ghosts included: see
+        `accumulate_halo`.
+
+    Raises
+    ------
+    ArgumentError
+        If the halo is too narrow, or the field is trimmed along a dimension that is stepped along;
+        on every rank alike, and on any number of ranks.
+    PencilMismatchError
+        If `onto` does not share its blocks with the pencil of the field.
+
+    Examples
+    --------
+    The difference quotient of a field on the points is a field on the faces between them; at both
+    ends it uses boundary points:
+
+    >>> import numpy as np, pencils
+    >>> pen = pencils.Pencil(4)
+    >>> faces = pen.staggered(0)
+    >>> p = pencils.ones(pen, halo=1)
+    >>> p[...] = np.array([1.0, 4.0, 9.0, 16.0])
+    >>> gradient = p.shift((0,), onto=faces) - p.shift((-1,), onto=faces)
+    >>> gradient.local
+    array([  0.,   3.,   5.,   7., -15.])
+    """
+    plain = type(offsets) is tuple and set(map(type, offsets)) == _INT
+    steps = cast("tuple[int, ...]", offsets) if plain else as_ints("offsets", offsets)
+    key = steps if onto is None else (steps, onto)
+    try:
+        return cast("F", u.shifts[key])
+    except (AttributeError, KeyError, TypeError):  # none yet, another one, or no pencil
+        pass
+    pencil = u.pencil if onto is None else onto
+    index = u.frame.shifted.get(steps) if onto is None else None
+    if index is None:
+        index = _find_shift(u, steps, pencil)
+        if onto is None:
+            u.frame.shifted[steps] = index
+    view = u.from_block(pencil, u.padded[index], u.singletons)
+    if not hasattr(u, "shifts"):
+        u.shifts = {}
+    u.shifts[key] = view
+    return view
+
+
+def _find_shift(u: Field, steps: tuple[int, ...], onto: Pencil) -> Key:
+    """Index of the shifted own block in the padded one."""
+    pencil, halo = u.pencil, u.halo
+    if len(steps) != len(halo):
+        raise ArgumentError(
+            f"offsets={steps} must have one entry for each of {len(halo)} dimensions"
+        )
+    extent, surplus = u.extent, (0,) * len(halo)
+    if onto is not pencil:
+        check_type("onto", onto, Pencil)
+        extent = onto.extent(u.singletons)
+        surplus = _surplus()(pencil, onto, u.singletons)
+    for dim in u.trimmed:
+        if steps[dim] or surplus[dim]:
+            reason = (
+                "the padded blocks, which end with the domain there: the field is trimmed; "
+                "shift u.copy(), which has room for its whole halo"
+            )
+            raise ArgumentError(_refused(dim, steps[dim], surplus[dim], reason))
+    key: list[Any] = [Ellipsis]
+    along = zip(steps, halo, u.halo_room, extent.local_shape, surplus, strict=True)
+    for step, (lo, hi), (start, _), n, more in along:
+        if not -lo <= step <= hi - more:
+            raise ArgumentError(_too_far(len(key) - 1, step, (lo, hi), more))
+        key.append(slice(start + step, start + step + n))
+    return tuple(key)
+
+
+def _find_surplus(pencil: Pencil, onto: Pencil, singletons: frozenset[int]) -> tuple[int, ...]:
+    """How many points a field has more on `onto`, along each dimension.
+
+    It compares global shapes, so that all ranks get the same result.
+    """
+    if not pencil.shares_blocks(onto):
+        raise PencilMismatchError(
+            "a field can be shifted onto pencils that share its blocks only, like those that "
+            f"staggered() makes; transpose() it to others:\n{pencil!r}\n{onto!r}"
+        )
+    shapes = pencil.extent(singletons).shape, onto.extent(singletons).shape
+    return tuple(max(0, many - few) for few, many in zip(*shapes, strict=True))
+
+
+_surplus = PerProcess(lambda: lru_cache(_KEPT)(_find_surplus))  # keeps pencils alive
+
+
+def _refused(dim: int, step: int, more: int, reason: str) -> str:
+    """Explain why a field cannot be shifted along a dimension."""
+    onto = f" onto {more} more {'point' if more == 1 else 'points'}" if more else ""
+    return f"shift by {step} along dimension {dim}{onto} leaves {reason}"
+
+
+def _too_far(dim: int, step: int, width: tuple[int, int], more: int) -> str:
+    first, last = -width[0], width[1] - more
+    allowed = f"use steps {first}..{last}, or " if first <= last else ""
+    reason = f"the halo, which is {width} wide there; {allowed}create the array with a wider halo"
+    return _refused(dim, step, more, reason)
+
+
+def interior(u: Field) -> Key:
+    """Index of `local` for the points whose stencil stays in the own block.
+
+    The stencil is as wide as the halo. These points need no ghosts, so that they can be computed
+    during an exchange; `shells` are the rest. The interior is empty where the block is
+    too thin.
+
+    Examples
+    --------
+    >>> import numpy as np, pencils
+    >>> u = pencils.zeros(pencils.Pencil((6, 8)), halo=[1, (0, 2)])
+    >>> u.interior
+    (Ellipsis, slice(1, 5, None), slice(0, 6, None))
+    >>> new = np.empty(u.local_shape)
+    >>> for part in (u.interior, *u.shells):
+    ...     new[part] = u.shift((1, 0)).local[part]
+    """
+    return (Ellipsis, *inner_box(u.extent.local_shape, u.halo).slices())
+
+
+def shells(u: Field) -> list[Key]:
+    """List indices of `local` for the points outside the `interior`: each once, none empty."""
+    shape = u.extent.local_shape
+    outside = Box.of_shape(shape).without(inner_box(shape, u.halo))
+    return [(Ellipsis, *box.slices()) for box in outside]
