@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pencils.functions import averages, moves, scans, statistics
+from pencils.functions import averages, gradients, moves, scans, statistics
 
 Function = Callable[..., Any]
 
 FUNCTIONS: dict[Function, Function] = {
     **averages.FUNCTIONS,
+    **gradients.FUNCTIONS,
     **moves.FUNCTIONS,
     **scans.FUNCTIONS,
     **statistics.FUNCTIONS,

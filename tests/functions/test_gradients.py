@@ -1,0 +1,145 @@
+"""Gradients against NumPy, bit for bit."""
+
+import numpy as np
+import pytest
+from fields import draw, in_memory_order, spread
+from mpi_helpers import raise_together, random_pencil, ranks_at_fault, same
+
+import pencils
+from pencils.errors import ArgumentError, RankDisagreementError
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+DTYPES = ("f8", "f4", "f2", "g", "c16", "i1", "u4", ">f8", "m8[s]", "M8[s]")
+
+
+def holds(found, expected):
+    """Whether all bits of the own part are those of global data."""
+    return found.dtype == expected.dtype and same(found.local, expected[found.local_slices])
+
+
+def data(shape, dtype):
+    dtype = np.dtype(dtype)
+    return draw(shape, "i8").astype(dtype) if dtype.kind in "mM" else draw(shape, dtype)
+
+
+def spacings(points):
+    """Numbers of several types, and coordinates: equidistant, only partly so, and not at all."""
+    partly = np.arange(points) * 0.5
+    partly[points // 2 :] += 1
+    free = np.random.default_rng(1).random(points).cumsum() + 0.1
+    yield from (0.3, np.float64(0.7), partly, free.astype("f4"))
+    yield from (np.arange(points) * 0.25, (np.arange(points) ** 2 + 1).tolist())
+
+
+def axes_with(shape, points):
+    return [axis for axis, extent in enumerate(shape) if extent >= points]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("order", [1, 2])
+def test_each_axis(pencil, dtype, order):
+    whole = data(pencil.shape, dtype)
+    u = spread(pencil, whole, halo=1)
+    for axis in axes_with(pencil.shape, order + 1):
+        for spacing in spacings(pencil.shape[axis]):
+            if np.dtype(dtype).kind in "mM" and not isinstance(spacing, float):
+                continue
+            given = {"axis": axis, "edge_order": order}
+            found = np.gradient(u, spacing, **given)
+            assert found.pencil is pencil
+            assert in_memory_order(found)
+            assert holds(found, np.gradient(whole, spacing, **given)), (axis, spacing)
+
+
+def test_several_axes(pencil):
+    whole = draw(pencil.shape)
+    u = spread(pencil, whole)
+    axes = axes_with(pencil.shape, 2)
+    steps = [0.5 + axis for axis in axes]
+    expected = np.gradient(whole, *steps, axis=axes)
+    found = np.gradient(u, *steps, axis=axes)
+    if len(axes) == 1:
+        found, expected = [found], [expected]
+    assert isinstance(found, tuple if len(axes) > 1 else list)
+    assert all(map(holds, found, expected))
+    if len(axes) == pencil.ndim:
+        found, expected = np.gradient(u), np.gradient(whole)
+        if len(axes) == 1:
+            found, expected = [found], [expected]
+        assert all(map(holds, found, expected))
+
+
+def test_components_and_singletons(pencil):
+    vector = draw((3, *pencil.shape))
+    u = spread(pencil, vector)
+    assert holds(np.gradient(u, axis=0), np.gradient(vector, axis=0))
+    dims = axes_with(pencil.shape, 2)
+    found = np.gradient(u, axis=[1 + dim for dim in dims])
+    for dim, each in zip(dims, found if len(dims) > 1 else [found], strict=True):
+        assert holds(each, np.gradient(vector, axis=1 + dim))
+    for dim in dims:
+        shape = tuple(1 if d != dim else n for d, n in enumerate(pencil.shape))
+        line = draw(shape)
+        u = spread(pencil, line, dims=dim)
+        found = np.gradient(u, axis=dim)
+        assert found.singletons == u.singletons
+        assert holds(found, np.gradient(line, axis=dim))
+
+
+def test_random_layouts(comm):
+    rng = np.random.default_rng(11)
+    for _ in range(10):
+        shape = tuple(rng.integers(3, 9, rng.integers(1, 4)).tolist())
+        pencil = random_pencil(rng, comm, shape)
+        whole = draw(shape)
+        u = spread(pencil, whole)
+        spacing = [rng.random(extent).cumsum() for extent in shape]
+        for order in (1, 2):
+            found = np.gradient(u, *spacing, edge_order=order)
+            expected = np.gradient(whole, *spacing, edge_order=order)
+            if len(shape) == 1:
+                found, expected = [found], [expected]
+            assert all(map(holds, found, expected))
+
+
+def test_fields_without_points_elsewhere(comm):
+    pencil = pencils.Pencil((0, 3), comm)
+    found = np.gradient(pencils.zeros(pencil), axis=1)
+    assert found.shape == (0, 3)
+
+
+def test_refused(comm):
+    pencil = pencils.Pencil((2, 5), comm)
+    u = pencils.ones(pencil)
+
+    def refused(kind, *texts, call):
+        raise_together(comm, kind, *texts, call=call)
+
+    refused(ArgumentError, "edge_order", call=lambda: np.gradient(u, edge_order=3))
+    refused(ArgumentError, "at least 3", call=lambda: np.gradient(u, edge_order=2))
+    refused(ArgumentError, "axis", call=lambda: np.gradient(u, axis=2))
+    refused(ArgumentError, "axis", call=lambda: np.gradient(u, axis=()))
+    refused(TypeError, "spacings", call=lambda: np.gradient(u, 1.0, 2.0, 3.0))
+    refused(ArgumentError, "coordinates", call=lambda: np.gradient(u, np.arange(3.0), axis=1))
+    refused(TypeError, "NumPy array", call=lambda: np.gradient(u, u.mean(axis=0), axis=1))
+    with pytest.raises(TypeError):
+        np.gradient(u > 0)
+    assert holds(np.gradient(u, axis=0), np.zeros((2, 5)))
+
+
+@pytest.mark.parallel([2, 3, 4, 6])
+def test_a_rank_that_is_wrong(comm):
+    u = pencils.ones(pencils.Pencil((4, 5), comm))
+    for rank in ranks_at_fault(comm):
+        here = int(comm.rank == rank)
+        for call in (
+            lambda n=here: np.gradient(u, axis=n),
+            lambda n=here: np.gradient(u, 1.0 + n, axis=0),
+            lambda n=here: np.gradient(u, axis=0, edge_order=1 + n),
+        ):
+            raise_together(comm, RankDisagreementError, "rank 0 has", call=call)
+        raise_together(
+            comm, ArgumentError, f"rank {rank}: ", call=lambda n=9 * here: np.gradient(u, axis=n)
+        )
+    assert holds(np.gradient(u, axis=0), np.zeros((4, 5)))
