@@ -205,6 +205,9 @@ def _set_part(u: Field, key: object, value: object) -> None:
         if target.size and same_view(part, target):
             return  # the second half of ``u[key] += 1``, which has written
         check_writeable(u)
+    elif type(value) in _REAL and target.dtype.kind in "fc":
+        check_writeable(u)
+        part = value
     else:
         check_writeable(u)
         selection = Selection.from_key(key, u.shape)
