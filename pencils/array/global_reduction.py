@@ -103,14 +103,17 @@ class Reduction:
         extents = enumerate(self.field.local_shape)
         return tuple(1 if axis in self.axes else extent for axis, extent in extents)
 
-    def finish(self, block: Array) -> Any:
-        """Return a reduced block with all axes kept as the scalar or the field of the user."""
+    def finish(self, block: Array, front: int = 0) -> Any:
+        """Return a reduced block with all axes kept as the scalar or the field of the user.
+
+        `front` is the number of new axes in front of it.
+        """
         u = self.field
         lead = len(u.components)
         if self.whole and not self.keepdims:
             return block.reshape(-1)[0]
         if not self.keepdims:
-            block = block.squeeze(tuple(axis for axis in self.axes if axis < lead))
+            block = block.squeeze(tuple(front + axis for axis in self.axes if axis < lead))
         singletons = u.singletons | {axis - lead for axis in self.axes if axis >= lead}
         frame = frame_of(u.pencil, frozenset(singletons))
         return u.in_frame(u.pencil, frame, frame.ordered(block))

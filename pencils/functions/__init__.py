@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pencils.functions import averages, gradients, moves, scans, statistics
+from pencils.functions import (
+    averages,
+    gradients,
+    moves,
+    order_statistics,
+    scans,
+    statistics,
+)
 
 Function = Callable[..., Any]
 
@@ -17,6 +24,7 @@ FUNCTIONS: dict[Function, Function] = {
     **averages.FUNCTIONS,
     **gradients.FUNCTIONS,
     **moves.FUNCTIONS,
+    **order_statistics.FUNCTIONS,
     **scans.FUNCTIONS,
     **statistics.FUNCTIONS,
 }

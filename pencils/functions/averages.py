@@ -11,11 +11,10 @@ import numpy as np
 from pencils.array import reductions
 from pencils.array.allocation import Array
 from pencils.array.base import Field
-from pencils.array.global_reduction import Axis, Reduction, own_part, reduce_field
-from pencils.array.operands import plain_array, signature
+from pencils.array.global_reduction import Axis, Reduction, reduce_field
+from pencils.array.operands import signature
 from pencils.comm.agree import agreed
-from pencils.errors import ArgumentError
-from pencils.functions.arguments import any_of, check_given, facts_of
+from pencils.functions.arguments import any_of, check_given, facts_of, weights_part
 from pencils.layout.integers import as_dims
 
 
@@ -69,7 +68,7 @@ def average(
     with agreed(a.pencil.topology.comm, "average") as agree:
         agree(**signature(a), weights=facts_of(weights), returned=bool(returned))
         Reduction.of("average", a, axis, None, keepdims)
-        part = _weights_part(weights, a, axis)
+        part = weights_part(weights, a, None if axis is None else as_dims("axis", axis, a.ndim))
         result = np.result_type(a.dtype, part.dtype, *(["f8"] if a.dtype.kind in "biu" else []))
 
     def products(block: Array) -> Array:
@@ -96,29 +95,6 @@ def _plain_average(a: Field, axis: Axis, returned: bool, keepdims: bool) -> Any:
     weight = mean.blank()
     weight.fill(count)
     return mean, weight
-
-
-def _weights_part(weights: Any, a: Field, axis: Axis) -> Array:
-    """Own part of weights."""
-    if isinstance(weights, Field):
-        return own_part(weights, a)
-    array = plain_array(weights)
-    if array.shape != a.shape:
-        if axis is None:
-            raise TypeError(
-                f"weights of shape {array.shape} for a field of shape {a.shape}: give axis=, or "
-                "weights of the same shape"
-            )
-        axes = as_dims("axis", axis, a.ndim)
-        along = tuple(a.shape[i] for i in axes)
-        if array.shape != along:
-            raise ArgumentError(
-                f"weights of shape {array.shape} must have the shape {a.shape} of the field, or "
-                f"that along axis={axis}, {along}"
-            )
-        turned = array.transpose(np.argsort(axes))
-        array = turned.reshape([n if i in axes else 1 for i, n in enumerate(a.shape)])
-    return own_part(array, a)
 
 
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {np.average: average}

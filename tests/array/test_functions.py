@@ -177,7 +177,6 @@ def test_real_can_be_set(pencil):
 
 
 UNLISTED = {
-    "numpy.median": np.median,
     "numpy.sort": np.sort,
     "numpy.argsort": np.argsort,
     "numpy.concatenate": lambda u: np.concatenate([u, u]),
@@ -188,11 +187,8 @@ UNLISTED = {
     "numpy.transpose": np.transpose,
     "numpy.squeeze": np.squeeze,
     "numpy.nonzero": np.nonzero,
-    "numpy.unique": np.unique,
-    "numpy.histogram": np.histogram,
     "numpy.tensordot": lambda u: np.tensordot(u, u),
     "numpy.linalg.det": np.linalg.det,
-    "numpy.percentile": lambda u: np.percentile(u, 50),
     "numpy.broadcast_to": lambda u: np.broadcast_to(u, (1, *u.shape)),
     "numpy.take": lambda u: np.take(u, 0),
     "numpy.searchsorted": lambda u: np.searchsorted(np.ones(3), u),

@@ -1,0 +1,349 @@
+"""Medians and quantiles over all ranks, with the signatures of NumPy. All are *Collective*."""
+
+# ruff: noqa: ARG001 - `overwrite_input` is NumPy's, and without effect
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pencils.array.allocation import Array
+from pencils.array.base import Field
+from pencils.array.global_reduction import Axis, Reduction
+from pencils.array.operands import signature
+from pencils.comm.agree import agreed
+from pencils.comm.reduce import reducer
+from pencils.errors import ArgumentError
+from pencils.functions.arguments import check_given, facts_of, own_values, warn, weights_part
+from pencils.functions.axes import Line
+from pencils.functions.quantile_methods import places
+from pencils.functions.selection import select, word_sizes
+
+
+class _Question(NamedTuple):
+    """What is asked about values.
+
+    Attributes
+    ----------
+    name : str
+        What the user called.
+    of : callable
+        The function of NumPy, with all arguments but the array, `axis`, `keepdims` and `weights`.
+    skips : bool
+        Whether NaN is left out.
+    q : array or None
+        The quantiles; None for a median.
+    method : str
+        The method of the quantiles.
+    weak : bool
+        Whether the quantile is a number of Python, which leaves the type of the values.
+    """
+
+    name: str
+    of: Callable[..., Any]
+    skips: bool
+    q: Array | None = None
+    method: str = "linear"
+    weak: bool = False
+
+
+def median(
+    a: Field,
+    axis: Axis = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    keepdims: bool = False,
+) -> Any:
+    """Median over all ranks, as `numpy.median`. *Collective*, by a few reductions of counts.
+
+    Along all axes the ranks count digits of the values to find those in the middle; along others,
+    which must not be cut between processes, each rank takes the medians of its own block.
+
+    Parameters
+    ----------
+    a : PencilArray
+        The field; replicas of singleton dimensions count once. A NaN anywhere makes the result NaN.
+    axis : int or tuple of int, optional
+        Axes of the global shape, default all.
+    out : None
+        Not supported.
+    overwrite_input : bool, optional
+        Without effect.
+    keepdims : bool, optional
+        Whether reduced component axes stay with extent 1; axes of space always do.
+
+    Returns
+    -------
+    scalar or PencilArray
+        A NumPy scalar, the same on every rank, if `axis` is not given; else a field.
+
+    Raises
+    ------
+    ArgumentError
+        If some but not all axes are reduced, and one of them is cut between processes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pencils
+    >>> u = pencils.from_function(pencils.Pencil((5, 3)), lambda i, j: i**2 + 0.0 * j)
+    >>> np.median(u), np.percentile(u, [25, 90])
+    (np.float64(4.0), array([ 1., 16.]))
+    """
+    return _answer(_Question("median", np.median, skips=False), a, axis, out, keepdims)
+
+
+def nanmedian(
+    a: Field,
+    axis: Axis = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    keepdims: bool = False,
+) -> Any:
+    """Median over all ranks of what is not NaN; else like `median`. *Collective*.
+
+    All ranks warn if a result is NaN because there is nothing else.
+    """
+    return _answer(_Question("nanmedian", np.nanmedian, skips=True), a, axis, out, keepdims)
+
+
+def quantile(
+    a: Field,
+    q: Any,
+    axis: Axis = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+) -> Any:
+    """Quantiles over all ranks, as `numpy.quantile`. *Collective*, by reductions of counts.
+
+    Parameters
+    ----------
+    a, axis, out, overwrite_input, keepdims
+        As in `median`.
+    q : float or array_like
+        Quantiles between 0 and 1. The axes of an array come first in the result: as components of
+        a field.
+    method : str, optional
+        Any method of NumPy.
+    weights : PencilArray or array_like, optional
+        Weights for the method ``"inverted_cdf"``, if `axis` is given and not all axes.
+
+    Returns
+    -------
+    scalar, array or PencilArray
+        NumPy scalars or arrays, the same on every rank, if `axis` is not given; else a field.
+    """
+    return _quantile("quantile", np.quantile, 1, a, q, axis, out, method, keepdims, weights)
+
+
+def percentile(
+    a: Field,
+    q: Any,
+    axis: Axis = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+) -> Any:
+    """Percentiles over all ranks: like `quantile`, with `q` between 0 and 100. *Collective*."""
+    return _quantile("percentile", np.percentile, 100, a, q, axis, out, method, keepdims, weights)
+
+
+def nanquantile(
+    a: Field,
+    q: Any,
+    axis: Axis = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+) -> Any:
+    """Quantiles over all ranks of what is not NaN; else like `quantile`. *Collective*."""
+    return _quantile("nanquantile", np.nanquantile, 1, a, q, axis, out, method, keepdims, weights)
+
+
+def nanpercentile(
+    a: Field,
+    q: Any,
+    axis: Axis = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+) -> Any:
+    """Percentiles over all ranks of what is not NaN; else like `percentile`. *Collective*."""
+    function = np.nanpercentile
+    return _quantile("nanpercentile", function, 100, a, q, axis, out, method, keepdims, weights)
+
+
+def _quantile(
+    name: str,
+    function: Callable[..., Any],
+    whole: int,
+    a: Field,
+    q: Any,
+    axis: Axis,
+    out: None,
+    method: str,
+    keepdims: bool,
+    weights: Any,
+) -> Any:
+    check_given(name, a, q, out, weights)
+    with agreed(a.pencil.topology.comm, name) as agree:
+        if isinstance(q, Field):
+            raise TypeError(f"{name}: q must be numbers that all ranks have, not a PencilArray")
+        agree(**signature(a), q=q, method=method)
+        # NumPy checks what it checks before it reads values.
+        function(np.zeros(2, a.dtype), q, method=method)
+        fractions = np.asarray(q) if whole == 1 else np.true_divide(q, whole)
+    of, weak = partial(function, q=q, method=method), type(q) in {int, float}
+    asked = _Question(name, of, name.startswith("nan"), np.asarray(fractions), method, weak)
+    return _answer(asked, a, axis, out, keepdims, weights)
+
+
+def _answer(
+    asked: _Question, a: Field, axis: Axis, out: None, keepdims: bool, weights: Any = None
+) -> Any:
+    """Reduce a field to medians or quantiles. *Collective*."""
+    name = asked.name
+    check_given(name, a, out)
+    values = None
+    with agreed(a.pencil.topology.comm, name) as agree:
+        agree(**signature(a), weights=None if weights is None else facts_of(weights))
+        task = Reduction.of(name, a, axis, out, keepdims)
+        agree(axis=task.axes, keepdims=task.keepdims, whole=task.whole)
+        word_sizes(a.dtype)
+        asked.of(np.zeros(2, a.dtype))
+        if len(task.axes) == a.ndim:
+            if weights is not None:
+                raise TypeError(
+                    f"{name} over all axes takes no weights; a histogram does: "
+                    "numpy.histogram(u, bins, weights=weights)"
+                )
+            values, missing = _known(a)
+            reduce = reducer(np.array([values.size, missing]), np.add)
+        else:
+            block = _own(asked, task, weights)
+            agree.flag(up=_without_values(asked, task))
+    if values is not None:
+        count, missing = reduce(a.pencil.topology.comm).tolist()
+        result = _of_all(asked, a, values, count, missing)
+        if task.whole and not task.keepdims:
+            return result
+        front = np.ndim(result)
+        return task.finish(np.reshape(result, np.shape(result) + (1,) * a.ndim), front)
+    if agree.flagged:
+        warn("All-NaN slice encountered" if a.size else "Mean of empty slice", up=_depth(asked))
+    return task.finish(block, block.ndim - a.ndim)
+
+
+def _depth(asked: _Question) -> int:
+    """Count the calls between the function that replaces NumPy's and `_answer`."""
+    return 1 if asked.q is None else 2
+
+
+def _own(asked: _Question, task: Reduction, weights: Any) -> Array:
+    """Reduce the own block along axes that are whole; all axes kept."""
+    a = task.field
+    cut = [axis for axis in task.axes if Line.of(a, axis).is_cut]
+    if cut:
+        lead = len(a.components)
+        others = [axis - lead for axis in range(lead, a.ndim) if axis not in task.axes]
+        decomp = f"decomp={others[0]}" if others else "other decomp="
+        raise ArgumentError(
+            f"{asked.name} along axis {cut[0]}, which is cut between processes; move the field to "
+            f"a pencil in which it is whole: pencils.transpose(u, u.pencil.with_({decomp})); "
+            "without axis= all values are taken together"
+        )
+    options: dict[str, Any] = {"axis": task.axes, "keepdims": True}
+    if weights is not None:
+        options["weights"] = weights_part(weights, a, task.axes)
+    empty = 0 in [n for axis, n in enumerate(a.local_shape) if axis not in task.axes]
+    block = a.local
+    if empty:  # which some functions of NumPy do not take; only type and shape are needed
+        few = [min(1, n) if axis in task.axes else 1 for axis, n in enumerate(a.shape)]
+        block = np.zeros(few, a.dtype)
+        options.pop("weights", None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # only some ranks would warn
+        result = np.asarray(asked.of(block, **options))
+    front = result.ndim - a.ndim
+    return np.empty(result.shape[:front] + task.partial_shape, result.dtype) if empty else result
+
+
+def _without_values(asked: _Question, task: Reduction) -> bool:
+    """Whether some own result is that of no values at all, of which NumPy warns."""
+    a = task.field
+    if task.count == 0:
+        return asked.skips or asked.q is None
+    if not asked.skips or a.dtype.kind not in "fcmM":
+        return False
+    return bool(np.isnan(a.local).all(axis=task.axes).any())
+
+
+def _known(a: Field) -> tuple[Array, int]:
+    """Own values that are not NaN, and how many are."""
+    values = own_values(a, a.local)
+    values = values.astype(a.dtype.newbyteorder("="), copy=False)
+    if a.dtype.kind not in "fcmM":
+        return values, 0
+    nan = np.isnan(values)
+    missing = int(np.count_nonzero(nan))
+    return (values[~nan] if missing else values), missing
+
+
+def _of_all(asked: _Question, a: Field, values: Array, count: int, missing: int) -> Any:
+    """Find the answer about all values of all ranks. *Collective*.
+
+    Where it depends on few values, NumPy makes it of these.
+    """
+    if count == 0 or (missing and not asked.skips) or (asked.q is not None and asked.q.size == 0):
+        nothing = "NaT" if a.dtype.kind in "mM" else np.nan
+        size = 1 if count + missing else 0
+        unknown = np.zeros(size) if a.dtype.kind in "biu" else np.full(size, nothing)
+        return asked.of(unknown.astype(a.dtype))
+    comm = a.pencil.topology.comm
+    if asked.q is None:
+        middle = np.arange((count - 1) // 2, count // 2 + 1)
+        return asked.of(select(comm, asked.name, values, middle, count))
+    at = places(asked.method, count, asked.q)
+    wanted = np.unique([at.lower, at.upper])
+    found = select(comm, asked.name, values, wanted, count)
+    lower = found[np.searchsorted(wanted, at.lower)]
+    upper = found[np.searchsorted(wanted, at.upper)]
+    if at.distance is None:
+        return lower.astype(a.dtype) if lower.ndim else lower[()]
+    if at.distance.dtype.kind == "i" and not asked.weak:  # as of integers q: none or all the way
+        kind = np.result_type(a.dtype, at.distance.dtype)
+        return np.where(at.distance == 0, lower, upper).astype(kind)[()]
+    if asked.q.ndim == 0:
+        between = float(at.distance) if asked.weak else at.distance
+        return np.quantile(np.array([lower, upper], a.dtype), between)
+    pairs = np.array([lower.ravel(), upper.ravel()], a.dtype).T
+    steps = at.distance.reshape(-1, 1)
+    parts = [np.quantile(pair, step) for pair, step in zip(pairs, steps, strict=True)]
+    return np.concatenate(parts).reshape(asked.q.shape)
+
+
+FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    np.median: median,
+    np.nanmedian: nanmedian,
+    np.quantile: quantile,
+    np.nanquantile: nanquantile,
+    np.percentile: percentile,
+    np.nanpercentile: nanpercentile,
+}

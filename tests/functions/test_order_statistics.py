@@ -1,0 +1,248 @@
+"""Medians and quantiles are those of NumPy over the global array."""
+
+import functools
+
+import numpy as np
+import pytest
+from agreement import assert_agrees, identical, kept, outcome
+from fields import draw, lay, spread
+from mpi_helpers import collectives, everywhere, raise_together, ranks_at_fault
+
+import pencils
+from pencils.errors import ArgumentError, RankDisagreementError
+from pencils.functions.order_statistics import places
+from pencils.functions.selection import select
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+METHODS = [
+    *("inverted_cdf", "averaged_inverted_cdf", "closest_observation", "interpolated_inverted_cdf"),
+    *("hazen", "weibull", "linear", "median_unbiased", "normal_unbiased"),
+    *("lower", "higher", "midpoint", "nearest"),
+]
+DTYPES = ["?", "i1", "u2", "i8", "u8", "f2", "f4", "f8", "g", ">f8", ">i2", "c8", "m8[s]", "M8[D]"]
+
+
+@pytest.fixture(params=["few", "plane", "thin", "pencils", "four"])
+def pencil(request, comm):
+    """Fewer layouts than elsewhere: here every line is many collectives."""
+    return lay(comm, request.param)
+
+
+def assert_same_outcome(call, u, a):
+    """Check that a function of a field gives or raises what NumPy does."""
+    expected, _, error = outcome(lambda: call(a))
+    result, _, raised = outcome(lambda: call(u))
+    assert isinstance(raised, type(error)), (error, raised)
+    if error is None:
+        assert_agrees(result, expected)
+        assert isinstance(result, type(expected))
+        assert identical(u.pencil.comm, result)
+
+
+def times(shape, dtype):
+    return draw(shape, "i4").astype(dtype) if np.dtype(dtype).kind in "mM" else draw(shape, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_whole_field(pencil, dtype):
+    a = times((2, *pencil.shape), dtype)
+    u = spread(pencil, a, halo=1)
+    assert_same_outcome(np.median, u, a)
+    assert_same_outcome(np.nanmedian, u, a)
+    for q in (0.25, [0, 0.5, 1], np.float64(0.75)):
+        assert_same_outcome(lambda x, q=q: np.quantile(x, q), u, a)
+        assert_same_outcome(lambda x, q=q: np.quantile(x, q, method="higher"), u, a)
+    assert_same_outcome(lambda x: np.percentile(x, [[25], [50]]), u, a)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_methods(pencil, method):
+    for dtype in ("f8", "i4"):
+        a = draw((3, *pencil.shape), dtype)
+        u = spread(pencil, a)
+        for q in ([0, 0.21, 0.5, 0.83, 0.999, 1], 0, 1, 0.37, [0, 1], []):
+            assert_same_outcome(lambda x, q=q: np.quantile(x, q, method=method), u, a)
+
+
+def test_nan(pencil):
+    a = draw((2, *pencil.shape))
+    a.reshape(-1)[::3] = np.nan
+    u = spread(pencil, a)
+    for function in (np.median, np.nanmedian):
+        assert_same_outcome(function, u, a)
+    for q in (0.25, [0.5, 0.75]):
+        for function in (np.quantile, np.nanquantile):
+            assert_same_outcome(lambda x, f=function, q=q: f(x, q), u, a)
+    b = np.full(a.shape, np.nan)
+    v = spread(pencil, b)
+    for call in (np.median, np.nanmedian, lambda x: np.nanpercentile(x, [10, 20])):
+        expected, texts, _ = outcome(lambda: call(b))  # noqa: B023
+        result, found, _ = outcome(lambda: call(v))  # noqa: B023
+        assert_agrees(result, expected)
+        assert found == texts
+
+
+def test_not_a_time(pencil):
+    a = times(pencil.shape, "m8[s]")
+    a.reshape(-1)[0] = "NaT"
+    u = spread(pencil, a)
+    assert np.isnat(np.median(u))
+    assert np.isnat(np.quantile(u, 0.5))
+    assert_same_outcome(np.nanmedian, u, a)
+
+
+def test_special_values(pencil):
+    for values in ([np.inf], [-np.inf, np.inf], [-0.0, 0.0], [1e-310, -1e-310], [1e300]):
+        a = np.resize(values, pencil.shape)
+        u = spread(pencil, a)
+        for call in (np.median, lambda x: np.quantile(x, [0.0, 0.4, 1.0])):
+            expected, _, _ = outcome(lambda: call(a))  # noqa: B023
+            result, _, _ = outcome(lambda: call(u))  # noqa: B023
+            assert_agrees(result, expected)
+
+
+def test_axes(pencil):
+    a = draw((3, 2, *pencil.shape))
+    u = spread(pencil, a)
+    every = tuple(range(a.ndim))
+    whole = [2 + d for d, parts in enumerate(pencil.process_shape) if parts == 1]
+    for axis in (0, (0, 1), (1,), every, *whole, *([(1, whole[-1])] if whole else [])):
+        for function in (np.median, np.nanmedian):
+            assert_agrees(function(u, axis), kept(a, axis, pencil.ndim, function))
+        for q, front in ((0.3, 0), ([0.3, 0.6], 1), ([[0.3], [0.6]], 2)):
+            expected = kept(a, axis, pencil.ndim, np.quantile, q, front=front)
+            assert_agrees(np.quantile(u, q, axis), expected)
+    for axis in (None, 0, every):
+        expected = np.percentile(a, [20, 30], axis=axis, keepdims=True)
+        assert_agrees(np.percentile(u, [20, 30], axis=axis, keepdims=True), expected)
+        assert_agrees(np.median(u, axis, keepdims=True), np.median(a, axis, keepdims=True))
+
+
+def test_axes_that_are_cut(comm, pencil):
+    u = spread(pencil, draw((2, *pencil.shape)))
+    cut = [1 + d for d, parts in enumerate(pencil.process_shape) if parts > 1]
+    for axis in cut:
+        raise_together(comm, ArgumentError, "transpose", call=functools.partial(np.median, u, axis))
+
+
+def test_transposed_fields(comm):
+    pencil = pencils.Pencil((6, 5, 4), comm)
+    a = draw(pencil.shape)
+    u = pencils.transpose(spread(pencil, a), pencil.with_(decomp=1))
+    assert_agrees(np.median(u, axis=0), np.median(a, axis=0, keepdims=True))
+
+
+def test_nan_along_axes(pencil):
+    a = draw((3, *pencil.shape))
+    a[0].reshape(-1)[::2] = np.nan
+    a[:, ..., -1] = np.nan
+    u = spread(pencil, a)
+    for call in (np.median, np.nanmedian, lambda x, axis: np.nanquantile(x, 0.3, axis)):
+        expected, texts, _ = outcome(lambda: kept(a, 0, pencil.ndim, call_on(call)))  # noqa: B023
+        result, found, _ = outcome(lambda: call(u, axis=0))  # noqa: B023
+        assert_agrees(result, expected)
+        assert found == texts
+
+
+def call_on(call):
+    def with_axes(a, axis, keepdims):
+        assert keepdims
+        return np.expand_dims(call(a, axis=axis), axis)
+
+    return with_axes
+
+
+def test_replicas_count_once(comm):
+    pencil = lay(comm, "pencils")
+    a = draw((2, pencil.shape[0], 1, 1))
+    u = spread(pencil, a, dims=0)
+    assert_same_outcome(np.median, u, a)
+    assert_agrees(np.median(u, axis=2), np.median(a, axis=2, keepdims=True))
+
+
+def test_fields_without_points(comm):
+    a = np.zeros((4, 0, 3))
+    u = pencils.zeros(pencils.Pencil(a.shape, comm))
+    for call in (np.median, np.nanmedian, lambda x: np.nanquantile(x, 0.5)):
+        expected, texts, _ = outcome(lambda: call(a))  # noqa: B023
+        result, found, _ = outcome(lambda: call(u))  # noqa: B023
+        assert_agrees(result, expected)
+        assert found == texts
+    raise_together(comm, IndexError, "", call=lambda: np.quantile(u, 0.5))
+
+
+def test_weights(comm, pencil):
+    a, weights = draw((4, *pencil.shape)), np.abs(draw((4, *pencil.shape), "i4", 1)) + 1
+    u = spread(pencil, a)
+    options = {"method": "inverted_cdf", "axis": 0}
+    expected = np.quantile(a, [0.3, 0.8], weights=weights, **options)
+    for given in (weights, spread(pencil, weights)):
+        assert_agrees(np.quantile(u, [0.3, 0.8], weights=given, **options), expected)
+    call = functools.partial(np.quantile, u, 0.5, weights=weights, method="inverted_cdf")
+    raise_together(comm, TypeError, "takes no weights", call=call)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "g", "i4"])
+def test_selection_of_many_values(comm, dtype):
+    n = 1 << 20
+    a = (np.random.default_rng(3).normal(size=n) * 1000).astype(dtype)
+    if dtype == "g":
+        a += np.longdouble(2) ** -60 * np.arange(n)
+        a[:3] *= np.longdouble(10) ** 400
+    u = spread(pencils.Pencil((n,), comm), a)
+    in_order = np.sort(a)
+    positions = np.array([0, 5, n // 3, n // 3 + 1, n - 1])
+    with collectives() as calls:
+        found = select(pencils.Pencil((n,), comm).topology.comm, "test", u.local, positions, n)
+    np.testing.assert_array_equal(found, in_order[positions])
+    assert len(calls) <= 2 * 6
+    assert np.median(u) == np.median(a)
+
+
+def test_collectives_do_not_depend_on_the_data(comm):
+    pencil = pencils.Pencil((64 * comm.size,), comm)
+    alone = pencil.with_(shape=(3,))
+    for u in (pencils.ones(pencil), pencils.random.normal(pencil, seed=1), pencils.ones(alone)):
+        np.median(u)  # makes communicators
+        with collectives() as calls:
+            np.median(u)
+        assert everywhere(comm, len(calls) <= 2 + 2 * 8 + 2)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_places_are_those_of_numpy(method):
+    for n in (1, 2, 7):
+        a = np.arange(n, dtype=float) ** 2
+        for q in np.linspace(0, 1, 21):
+            at = places(method, n, np.asarray(q))
+            t = 0 if at.distance is None else at.distance
+            mine = a[at.lower] + (a[at.upper] - a[at.lower]) * t
+            np.testing.assert_allclose(mine, np.quantile(a, q, method=method), rtol=1e-12)
+
+
+BAD = {
+    "median axis": (lambda u: np.median(u, axis=7), ArgumentError, "axis=(7,)"),
+    "median out": (lambda u: np.median(u, out=u), TypeError, "takes no out="),
+    "quantile q": (lambda u: np.quantile(u, 1.5), ValueError, "[0, 1]"),
+    "quantile field": (lambda u: np.quantile(u, u), TypeError, "not a PencilArray"),
+    "percentile q": (lambda u: np.percentile(u, [5, 101]), ValueError, "[0, 100]"),
+    "nanquantile method": (lambda u: np.nanquantile(u, 0.5, method="best"), ValueError, "best"),
+    "quantile type": (lambda u: np.quantile(u * 1j, 0.5), TypeError, "real"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_mistake_on_one_rank_raises_on_all(comm, name):
+    call, kind, text = BAD[name]
+    u = pencils.ones(pencils.Pencil((4, 3), comm))
+    function = getattr(np, name.split()[0])
+    good = function if "median" in name else functools.partial(function, q=0.5)
+    raise_together(comm, kind, text, call=lambda: call(u))
+    if comm.size == 1:
+        return
+    for rank in ranks_at_fault(comm):
+        mine = (lambda: call(u)) if comm.rank == rank else (lambda: good(u))
+        _, _, error = outcome(mine)
+        assert everywhere(comm, isinstance(error, kind | RankDisagreementError)), error
+    assert np.median(u) == 1
