@@ -27,6 +27,10 @@ class TypeDisagreementError(RankDisagreementError, TypeError):
     """Ranks passed data of different element types to the same collective call."""
 
 
+class MissingAttributeError(PencilsError, AttributeError, TypeError):
+    """An attribute of NumPy arrays that fields do not have; the text names what to write."""
+
+
 class NotLocalError(PencilsError, IndexError):
     """A single element was asked for on a rank that does not own it."""
 

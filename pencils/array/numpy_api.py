@@ -22,7 +22,6 @@ from pencils.array.frame import frame_of
 from pencils.array.global_reduction import UFUNCS, reduce_field
 from pencils.array.operands import check_fits, common_pencil, everywhere, local_part
 from pencils.comm.agree import agreed
-from pencils.errors import ArgumentError
 
 if TYPE_CHECKING:
     from pencils.pencil import Pencil
@@ -83,11 +82,10 @@ def apply_ufunc(
     if method == "reduce" and ufunc in _REDUCING_UFUNCS and isinstance(inputs[0], Field):
         axis = kwargs.pop("axis", 0)
         return reduce_field(_REDUCING_UFUNCS[ufunc], inputs[0], axis, **kwargs)
-    replacement = None if method == "__call__" else verbs.find_function(getattr(ufunc, method))
-    if replacement is not None:
-        return replacement(*inputs, **kwargs)
-    name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
-    raise TypeError(_not_defined(f"numpy.{name}"))
+    replacement = verbs.find_function(ufunc if method == "__call__" else getattr(ufunc, method))
+    if replacement is None:
+        raise TypeError(verbs.explain_method(ufunc.__name__, method))
+    return replacement(*inputs, **kwargs)
 
 
 def elementwise(func: Function, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -127,21 +125,22 @@ def elementwise(func: Function, inputs: Sequence[Any], kwargs: dict[str, Any]) -
         for target in targets:
             target.mark_written()
     if not isinstance(result, tuple):
-        return _wrap(result, outs[0], pencil, singletons, fields[0])
+        return as_field(result, outs[0], pencil, singletons, fields[0])
     outs = outs if targets else (None,) * len(result)
     return tuple(
-        _wrap(part, target, pencil, singletons, fields[0])
+        as_field(part, target, pencil, singletons, fields[0])
         for part, target in zip(result, outs, strict=True)
     )
 
 
-def _wrap(
+def as_field(
     result: Any,
     out: Field | None,
     pencil: Pencil,
     singletons: frozenset[int],
     like: Field,
 ) -> Field:
+    """Return `out`, or a field like another one of a new own block."""
     if out is not None:
         return out
     frame = frame_of(pencil, singletons)
@@ -152,13 +151,6 @@ def _wrap(
             "compute it from u.local"
         )
     return type(like).in_frame(pencil, frame, block)
-
-
-def _not_defined(name: str) -> str:
-    return (
-        f"{name} has no global meaning for a PencilArray here; apply it to u.local for the own "
-        "block, or to gather(u)"
-    )
 
 
 # Functions.
@@ -174,7 +166,7 @@ def apply_function(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
         return getattr(reductions, REDUCTIONS[func])(*args, **kwargs)
     replacement = _FUNCTIONS.get(func) or verbs.find_function(func)
     if replacement is None:
-        raise TypeError(_not_defined(f"{func.__module__}.{func.__name__}"))
+        raise TypeError(verbs.explain_function(f"{func.__module__}.{func.__name__}"))
     return replacement(*args, **kwargs)
 
 
@@ -197,8 +189,8 @@ def _parameters(function: Function) -> tuple[str, ...]:
 def _where(condition: Any, *choices: Any) -> Any:
     if not choices:
         raise TypeError(
-            "numpy.where of a PencilArray needs the two values to choose from; for positions take "
-            "numpy.nonzero(u.local) and add the starts of u.local_slices"
+            "numpy.where of a PencilArray needs the two values to choose from; write "
+            "pencils.own_points(mask) for the global indices of own points"
         )
     return elementwise(np.where, (condition, *choices), {})
 
@@ -236,46 +228,6 @@ def _copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -
         dst.mark_written()
 
 
-def _stack(arrays: Sequence[Any], axis: int = 0) -> Field:
-    fields = [array for array in arrays if isinstance(array, Field)]
-    pencil = common_pencil(fields)
-    cuts = [local_part(array, pencil) for array in arrays]
-    blocks = np.broadcast_arrays(*(part for part, _ in cuts))
-    lead = blocks[0].ndim - pencil.ndim
-    if not 0 <= axis <= lead:
-        raise ArgumentError(
-            f"numpy.stack along axis {axis}: new axes are components and come first, 0..{lead}"
-        )
-    singletons = frozenset.intersection(*(along for _, along in cuts))
-    return _wrap(np.stack(blocks, axis), None, pencil, singletons, fields[0])
-
-
-def _einsum(subscripts: str, *operands: Any, **kwargs: Any) -> Any:
-    _check_subscripts(subscripts, operands)
-
-    def contract(*parts: Any, **options: Any) -> Any:
-        return np.einsum(subscripts, *parts, **options)
-
-    return elementwise(contract, operands, kwargs)
-
-
-def _check_subscripts(subscripts: object, operands: Sequence[Any]) -> None:
-    """Check that indices name component axes only: space must not be summed over one block."""
-    text = subscripts.replace(" ", "") if isinstance(subscripts, str) else ""
-    terms = text.replace("->", ",").split(",")
-    if "->" not in text or not all(term.endswith("...") for term in terms):
-        raise ArgumentError(
-            f"numpy.einsum({subscripts!r}): indices name component axes, and every term ends with "
-            "... for space, like 'i...,i...->...'"
-        )
-    for term, operand in zip(terms, operands, strict=False):
-        if isinstance(operand, Field) and len(term) - len("...") != len(operand.components):
-            raise ArgumentError(
-                f"numpy.einsum({subscripts!r}): term {term!r} must name the component axes "
-                f"{operand.components} of its field, one letter for each"
-            )
-
-
 def _full_like(a: Field, fill_value: object, dtype: DTypeLike | None = None) -> Field:
     like = a.blank(dtype)
     like.fill(fill_value)
@@ -304,6 +256,4 @@ _FUNCTIONS: dict[Function, Function] = QUERIES | {
     np.linalg.norm: _norm,
     np.result_type: _result_type,
     np.copyto: _copyto,
-    np.stack: _stack,
-    np.einsum: _einsum,
 }

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import numpy as np
 
-from pencils.array import indexing, numpy_api, reductions, single, stencils, verbs
+from pencils.array import indexing, methods, numpy_api, reductions, single, stencils, verbs
 from pencils.array.allocation import HaloLike, as_dtype, as_halo, as_singletons, padded_shape
 from pencils.array.direct import compute
 from pencils.array.frame import frame_of
@@ -79,9 +79,19 @@ class PencilArray(Operators):
     interior = property(stencils.interior)
     shells = property(stencils.shells)
 
-    def conj(self) -> PencilArray:
-        """Complex conjugate."""
-        return cast("PencilArray", np.conjugate(self))
+    # Methods of NumPy arrays.
+
+    nbytes = property(methods.nbytes)
+    itemsize = property(methods.itemsize)
+    conj = conjugate = methods.conj
+    clip = methods.clip
+    round = methods.round
+    sort = methods.sort
+    argsort = methods.argsort
+    cumsum = methods.cumsum
+    cumprod = methods.cumprod
+    __getattr__ = methods.missing
+    __dlpack__ = __dlpack_device__ = methods.dlpack
 
     # Global indices.
 
@@ -157,6 +167,7 @@ class PencilArray(Operators):
     mean = reductions.mean
     var = reductions.var
     std = reductions.std
+    ptp = reductions.ptp
     any = reductions.any
     all = reductions.all
     argmin = reductions.argmin

@@ -320,3 +320,24 @@ def find_function(function: Callable[..., Any]) -> Callable[..., Any] | None:
     from pencils.functions import FUNCTIONS
 
     return FUNCTIONS.get(function)
+
+
+def explain_function(name: str) -> str:
+    """Return the text of the error for a function of NumPy that takes no field."""
+    from pencils.functions import refused
+
+    return refused.explain_function(name)
+
+
+def explain_method(ufunc: str, method: str) -> str:
+    """Return the text of the error for a ufunc, or a method of one, that takes no field."""
+    from pencils.functions import refused
+
+    return refused.explain_method(ufunc, method)
+
+
+def explain_attribute(name: str) -> str | None:
+    """Return the text of the error for an attribute of NumPy arrays; None for other names."""
+    from pencils.functions import refused
+
+    return refused.explain_attribute(name)

@@ -11,7 +11,10 @@ from typing import Any
 
 from pencils.functions import (
     averages,
+    components,
+    elementwise,
     gradients,
+    lines,
     moves,
     order_statistics,
     scans,
@@ -22,7 +25,10 @@ Function = Callable[..., Any]
 
 FUNCTIONS: dict[Function, Function] = {
     **averages.FUNCTIONS,
+    **components.FUNCTIONS,
+    **elementwise.FUNCTIONS,
     **gradients.FUNCTIONS,
+    **lines.FUNCTIONS,
     **moves.FUNCTIONS,
     **order_statistics.FUNCTIONS,
     **scans.FUNCTIONS,

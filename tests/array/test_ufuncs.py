@@ -293,9 +293,8 @@ def test_what_is_not_elementwise_is_refused(pencil):
         (lambda: u @ u, "numpy.matmul"),
         (lambda: np.ones(2) @ u, "numpy.matmul"),
     ):
-        with pytest.raises(TypeError, match=name) as caught:
+        with pytest.raises(TypeError, match=f"{name} does not take a PencilArray"):
             call()
-        assert "u.local" in str(caught.value)
 
 
 def test_python_objects_are_refused(pencil):

@@ -1,0 +1,314 @@
+"""NumPy functions along component axes: local, since each rank has all components of its points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from pencils.array.allocation import Array
+from pencils.array.base import Field
+from pencils.array.numpy_api import as_field, elementwise
+from pencils.array.operands import common_pencil, local_part, plain_array
+from pencils.errors import ArgumentError
+from pencils.layout.integers import as_dim
+from pencils.pencil import Pencil
+
+Function = Callable[..., Any]
+
+
+# Several fields as one.
+
+
+def stack(
+    arrays: Sequence[Any],
+    axis: int = 0,
+    out: None = None,
+    *,
+    dtype: DTypeLike | None = None,
+    casting: Any = "same_kind",
+) -> Field:
+    """Join fields along a new component axis, as `numpy.stack`; never communicates.
+
+    Parameters
+    ----------
+    arrays : sequence of PencilArray or array_like
+        Fields with the same components, and replicated NumPy arrays.
+    axis : int, optional
+        Number of the new axis among the component axes.
+    out : None
+        Not supported.
+    dtype, casting
+        As in `numpy.stack`.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = pencils.ones(pencils.Pencil((4, 6)))
+    >>> np.stack([u, 2 * u]).shape
+    (2, 4, 6)
+    """
+    pencil, blocks, singletons = _aligned("stack", arrays, out)
+    blocks = list(np.broadcast_arrays(*blocks))
+    lead = blocks[0].ndim - pencil.ndim
+    number = as_dim("axis", axis, blocks[0].ndim + 1)
+    if number > lead:
+        raise ArgumentError(
+            f"numpy.stack along axis {axis}: new axes are components and come first, 0..{lead}"
+        )
+    joined = np.stack(blocks, number, dtype=dtype, casting=casting)
+    return as_field(joined, None, pencil, singletons, _first_field(arrays))
+
+
+def concatenate(
+    arrays: Sequence[Any],
+    axis: int | None = 0,
+    out: None = None,
+    *,
+    dtype: DTypeLike | None = None,
+    casting: Any = "same_kind",
+) -> Field:
+    """Join fields along a component axis, as `numpy.concatenate`; never communicates.
+
+    Parameters
+    ----------
+    arrays : sequence of PencilArray or array_like
+        Fields with as many component axes, and replicated NumPy arrays.
+    axis : int, optional
+        The component axis.
+    out : None
+        Not supported.
+    dtype, casting
+        As in `numpy.concatenate`.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> velocity = pencils.ones(pencils.Pencil((4, 6)), components=2)
+    >>> np.concatenate([velocity, velocity[:1]]).shape
+    (3, 4, 6)
+    """
+    pencil, blocks, singletons = _aligned("concatenate", arrays, out)
+    if axis is None:
+        raise TypeError("numpy.concatenate with axis=None flattens; give a component axis")
+    ndim = blocks[0].ndim
+    number = as_dim("axis", axis, ndim)
+    if number >= ndim - pencil.ndim:
+        raise TypeError(
+            f"numpy.concatenate along axis {axis} of space: assign to sections of a larger field, "
+            "w[:n] = pencils.transpose(u, w[:n].pencil); component axes come first, and "
+            "numpy.stack makes one"
+        )
+    space = np.broadcast_shapes(*(block.shape[-pencil.ndim :] for block in blocks))
+    whole = [np.broadcast_to(x, (*x.shape[: x.ndim - pencil.ndim], *space)) for x in blocks]
+    joined = np.concatenate(whole, number, dtype=dtype, casting=casting)
+    return as_field(joined, None, pencil, singletons, _first_field(arrays))
+
+
+def unstack(x: Any, /, *, axis: int = 0) -> tuple[Field, ...]:
+    """List the fields along a component axis, as `numpy.unstack`; never communicates."""
+    number = component_axis("unstack", x, axis)
+    lead = (slice(None),) * number
+    return tuple(
+        x.in_frame(x.pencil, x.frame, x.padded[(*lead, i)]) for i in range(x.shape[number])
+    )
+
+
+def _aligned(
+    name: str, arrays: Sequence[Any], out: object
+) -> tuple[Pencil, list[Array], frozenset[int]]:
+    """Local parts of operands, and the dimensions along which all are singletons."""
+    if out is not None:
+        raise TypeError(f"numpy.{name} of PencilArrays takes no out=; use what it returns")
+    pencil = common_pencil([array for array in arrays if isinstance(array, Field)])
+    cuts = [local_part(array, pencil) for array in arrays]
+    singletons = frozenset.intersection(*(along for _, along in cuts))
+    blocks = [np.asarray(part) for part, _ in cuts]
+    if name == "concatenate" and any(block.ndim != blocks[0].ndim for block in blocks):
+        shapes = ", ".join(str(np.shape(array)) for array in arrays)
+        raise ArgumentError(
+            f"numpy.concatenate of shapes {shapes}: all must have as many axes; "
+            "numpy.stack makes a component axis"
+        )
+    return pencil, blocks, singletons
+
+
+def _first_field(arrays: Sequence[Any]) -> Field:
+    return next(array for array in arrays if isinstance(array, Field))
+
+
+def component_axis(name: str, u: Any, axis: object) -> int:
+    """Return the number of a component axis of a field, or raise."""
+    if not isinstance(u, Field):
+        raise TypeError(f"numpy.{name}: give the PencilArray first, without a keyword")
+    number = as_dim("axis", axis, u.ndim)
+    if number >= len(u.components):
+        raise TypeError(
+            f"numpy.{name} along axis {axis} of space; give the number of a component axis: "
+            f"the field of shape {u.shape} has {len(u.components)}, which come first"
+        )
+    return number
+
+
+# Products of components.
+
+
+def cross(
+    a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
+) -> Field:
+    """Cross product of vectors of components, as `numpy.cross`; never communicates.
+
+    Parameters
+    ----------
+    a, b : PencilArray or array_like
+        Fields, replicated NumPy arrays, or constant vectors like ``[0, 0, 1]``.
+    axisa, axisb, axisc : int, optional
+        Component axes of the vectors of `a`, of `b` and of the result. The defaults of NumPy are
+        axes of space for fields: give `axis`, or all of them.
+    axis : int, optional
+        All three.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> velocity = pencils.ones(pencils.Pencil((4, 6)), components=3)
+    >>> np.cross([0, 0, 1], velocity, axis=0).sum(axis=(1, 2)).local[:, 0, 0]
+    array([-24.,  24.,   0.])
+    """
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    pencil = common_pencil([x for x in (a, b) if isinstance(x, Field)])
+    one, first = _vectors("cross", a, axisa, pencil)
+    other, second = _vectors("cross", b, axisb, pencil)
+    flat = np.shape(one)[first] == np.shape(other)[second] == 2  # noqa: PLR2004 - no vectors result
+    lead = max(np.ndim(one), np.ndim(other)) - pencil.ndim
+    last = 0 if flat else as_dim("axisc", axisc, lead + pencil.ndim)
+    if not flat and last >= lead:
+        raise TypeError(
+            f"numpy.cross: axisc={axisc} is an axis of space; give axis=, a component axis of all"
+        )
+
+    def product(left: Array, right: Array) -> Array:
+        return np.asarray(np.cross(left, right, axisa=first, axisb=second, axisc=last))
+
+    return elementwise(product, (one, other), {})  # type: ignore[no-any-return]
+
+
+def linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Field:
+    """Cross product of vectors with three components, as `numpy.linalg.cross`."""
+    for x in (x1, x2):
+        extent = np.shape(x)[as_dim("axis", axis, np.ndim(x))]
+        if extent != 3:  # noqa: PLR2004 - of space
+            raise ArgumentError(
+                f"numpy.linalg.cross: axis {axis} of shape {np.shape(x)} must have 3 components"
+            )
+    return cross(x1, x2, axis=axis)
+
+
+def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, **options: Any) -> Any:
+    """Scalar product of vectors of components, as `numpy.vecdot`; never communicates."""
+    pencil = common_pencil([x for x in (x1, x2) if isinstance(x, Field)])
+    one, first = _vectors("vecdot", x1, axis, pencil)
+    other, second = _vectors("vecdot", x2, axis, pencil)
+    axes: Any = [(first,), (second,), ()]
+
+    def product(left: Array, right: Array, **further: Any) -> Any:
+        return np.vecdot(left, right, axes=axes, **further)
+
+    return elementwise(product, (one, other), {"out": out, **options})
+
+
+def _vectors(name: str, operand: Any, axis: object, pencil: Pencil) -> tuple[Any, int]:
+    """Return an operand, with as many axes as a field, and the axis of its vectors."""
+    if isinstance(operand, Field):
+        return operand, component_axis(name, operand, axis)
+    array = plain_array(operand)
+    array = np.moveaxis(array, as_dim("axis", axis, array.ndim), 0)
+    return _with_space(array, 1, pencil), 0
+
+
+def _with_space(array: Array, lead: int, pencil: Pencil) -> Array:
+    """Insert axes of extent 1 after the first `lead` axes, if the array lacks axes of space."""
+    missing = max(0, lead + pencil.ndim - array.ndim)
+    return array.reshape(*array.shape[:lead], *(1,) * missing, *array.shape[lead:])
+
+
+def einsum(subscripts: Any, *operands: Any, **options: Any) -> Any:
+    """Sum products along component axes, as `numpy.einsum`; never communicates.
+
+    Parameters
+    ----------
+    subscripts : str
+        Terms for all operands, and for the result after ``->``. Letters name component axes;
+        ``...`` at the end stands for space.
+    *operands : PencilArray or array_like
+        Fields, and NumPy arrays that all ranks have. The term of an array without ``...`` names
+        all of its axes: it is the same at all points.
+    **options
+        As in `numpy.einsum`; `out` is a field.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> velocity = pencils.ones(pencils.Pencil((4, 6)), components=2)
+    >>> turned = np.einsum("ij,j...->i...", [[0, -1], [1, 0]], velocity)
+    >>> turned.shape, turned.local[:, 0, 0]
+    ((2, 4, 6), array([-1.,  1.]))
+    """
+    text = subscripts.replace(" ", "") if isinstance(subscripts, str) else ""
+    head, arrow, result = text.partition("->")
+    terms = head.split(",")
+    if not arrow or not result.endswith("...") or len(terms) != len(operands):
+        raise ArgumentError(
+            f"numpy.einsum({subscripts!r}): indices name component axes, there is one term for "
+            "each operand, and fields and the result end with ... for space, like "
+            "'i...,i...->...' or 'ij,j...->i...'"
+        )
+    pencil = common_pencil([x for x in operands if isinstance(x, Field)])
+    pairs = [_term(subscripts, *pair, pencil) for pair in zip(terms, operands, strict=True)]
+    spread = [place for place, term in enumerate(terms) if term.endswith("...")]
+
+    def contract(*parts: Any, **further: Any) -> Any:
+        given = list(pairs)
+        for place, part in zip(spread, parts, strict=True):
+            given[place] = part
+        return np.einsum(subscripts, *given, **further)
+
+    return elementwise(contract, [pairs[place] for place in spread], options)
+
+
+def _term(subscripts: str, term: str, operand: Any, pencil: Pencil) -> Any:
+    """Return an operand of `einsum` if its term is right: space is not summed over one block."""
+    letters = len(term.removesuffix("..."))
+    if isinstance(operand, Field):
+        if not term.endswith("...") or letters != len(operand.components):
+            raise ArgumentError(
+                f"numpy.einsum({subscripts!r}): term {term!r} must name the component axes "
+                f"{operand.components} of its field, one letter for each, and end with ... for "
+                "space"
+            )
+        return operand
+    array = plain_array(operand)
+    if term.endswith("...") and letters <= array.ndim <= letters + pencil.ndim:
+        return _with_space(array, letters, pencil)
+    if letters != array.ndim:
+        raise ArgumentError(
+            f"numpy.einsum({subscripts!r}): term {term!r} does not fit an array of shape "
+            f"{array.shape}"
+        )
+    return array
+
+
+FUNCTIONS: dict[Function, Function] = {
+    np.stack: stack,
+    np.concatenate: concatenate,
+    np.cross: cross,
+    np.linalg.cross: linalg_cross,
+    np.vecdot: vecdot,
+    np.linalg.vecdot: vecdot,
+    np.einsum: einsum,
+}
+if hasattr(np, "unstack"):  # NumPy 2.1
+    FUNCTIONS[np.unstack] = unstack

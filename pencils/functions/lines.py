@@ -1,0 +1,206 @@
+"""NumPy functions of lines: along an axis that is whole on each rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pencils.array.allocation import Array
+from pencils.array.base import Field
+from pencils.array.frame import frame_of
+from pencils.array.numpy_api import as_field
+from pencils.array.operands import signature
+from pencils.comm.agree import agreed
+from pencils.comm.reduce import combine
+from pencils.errors import ArgumentError
+from pencils.layout.integers import as_dim
+
+Function = Callable[..., Any]
+
+
+def whole_axis(name: str, u: Field, axis: object) -> int:
+    """Return the number of an axis that is whole on each rank, or raise.
+
+    It is a component axis, a singleton, or a dimension that is not decomposed: the same on any
+    number of ranks.
+    """
+    number = as_dim("axis", axis, u.ndim)
+    lead = len(u.components)
+    cut = {lead + dim for dim in u.pencil.decomp if dim not in u.singletons}
+    if number not in cut:
+        return number
+    whole = [each for each in range(u.ndim) if each not in cut]
+    raise ArgumentError(
+        f"numpy.{name} along axis {axis}, which is decomposed, so that no rank has whole lines; "
+        f"whole are axes {whole}. Move the field to a pencil that is not decomposed along "
+        f"dimension {number - lead}: pencils.transpose(u, u.pencil.with_(decomp=...))"
+    )
+
+
+def sort(
+    a: Any,
+    axis: int | None = -1,
+    kind: Any = None,
+    order: Any = None,
+    *,
+    stable: bool | None = None,
+) -> Field:
+    """Sort along an axis that is whole on each rank, as `numpy.sort`; never communicates.
+
+    Parameters
+    ----------
+    a : PencilArray
+        The field.
+    axis : int, optional
+        A component axis, or a dimension of space that is not decomposed.
+    kind, order, stable
+        As in `numpy.sort`.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = pencils.from_function(pencils.Pencil((2, 3)), lambda i, j: i - j)
+    >>> np.sort(u).local
+    array([[-2, -1,  0],
+           [-1,  0,  1]])
+    """
+    number = _axis_to_sort("sort", a, axis)
+    return _like(a, np.sort(a.local, number, kind, order, stable=stable))
+
+
+def argsort(
+    a: Any,
+    axis: int | None = -1,
+    kind: Any = None,
+    order: Any = None,
+    *,
+    stable: bool | None = None,
+) -> Field:
+    """Find positions that sort along an axis that is whole on each rank, as `numpy.argsort`.
+
+    Parameters are those of `sort`; positions count from 0 along the axis.
+    """
+    number = _axis_to_sort("argsort", a, axis)
+    return _like(a, np.argsort(a.local, number, kind, order, stable=stable))
+
+
+def _axis_to_sort(name: str, a: Any, axis: object) -> int:
+    if not isinstance(a, Field):
+        raise TypeError(f"numpy.{name}: give the PencilArray first, without a keyword")
+    if axis is None:
+        raise TypeError(
+            f"numpy.{name} with axis=None would sort the values of all ranks; give one axis, or "
+            "write numpy.quantile(u, q) or numpy.unique(u)"
+        )
+    return whole_axis(name, a, axis)
+
+
+def _like(a: Field, block: Array) -> Field:
+    return as_field(block, None, a.pencil, a.singletons, a)
+
+
+class _Kind(NamedTuple):
+    """Element type and components along the axis of what a function of a line returns."""
+
+    dtype: np.dtype[Any]
+    extents: tuple[int, ...]
+
+
+def apply_along_axis(
+    func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any
+) -> Field:
+    """Apply a function to lines along an axis, as `numpy.apply_along_axis`. *Collective*.
+
+    The lines must be whole on each rank. Ranks agree on the type of what the function returns:
+    nothing else is communicated.
+
+    Parameters
+    ----------
+    func1d : callable
+        Function of a NumPy array with one axis; it must not communicate. Along space it returns as
+        many values, or one; then the dimension becomes a singleton. Along a component axis it
+        returns any number of values.
+    axis : int
+        A component axis, or a dimension of space that is not decomposed.
+    arr : PencilArray
+        The field.
+    *args, **kwargs
+        Further arguments of the function.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = pencils.from_function(pencils.Pencil((2, 3)), lambda i, j: i - j)
+    >>> np.apply_along_axis(np.median, 1, u).local
+    array([[-1.],
+           [ 0.]])
+    """
+    name = "apply_along_axis"
+    with agreed(arr.pencil.topology.comm, name) as agree:
+        agree(**signature(arr))
+        number = whole_axis(name, arr, axis)
+        agree(axis=number)
+        if _lines(arr.shape, number) == 0:
+            raise ArgumentError(f"numpy.{name} of a field of shape {arr.shape}: it has no lines")
+        block = None
+        if _lines(arr.local_shape, number):
+            block = np.asarray(np.apply_along_axis(func1d, number, arr.local, *args, **kwargs))
+        mine = None if block is None else _kind_of(block, arr, number)
+    kind = combine(arr.pencil.topology.comm, mine, _common)
+    assert kind is not None
+    return _joined(arr, number, block, kind)
+
+
+def _lines(shape: tuple[int, ...], axis: int) -> int:
+    return prod(shape[:axis]) * prod(shape[axis + 1 :])
+
+
+def _kind_of(block: Array, arr: Field, number: int) -> _Kind:
+    """Check what a function has returned, by the extents that replace the axis."""
+    more = block.ndim - (arr.ndim - 1)
+    extents = block.shape[number : number + more]
+    if number >= len(arr.components) and extents not in {(), (1,), (arr.shape[number],)}:
+        raise ArgumentError(
+            f"numpy.apply_along_axis: the function returns shape {extents} for a line of "
+            f"{arr.shape[number]} points of space; it must return as many values, or one"
+        )
+    if block.dtype.hasobject:
+        raise TypeError("numpy.apply_along_axis: the function must return numbers, not objects")
+    return _Kind(block.dtype, extents)
+
+
+def _common(one: _Kind | None, other: _Kind | None) -> _Kind | None:
+    if one is None or other is None:
+        return one or other
+    if one.extents != other.extents:
+        raise ArgumentError(
+            f"numpy.apply_along_axis: the function returns shapes {one.extents} and "
+            f"{other.extents} on different ranks; they must be equal"
+        )
+    return _Kind(np.result_type(one.dtype, other.dtype), one.extents)
+
+
+def _joined(arr: Field, number: int, block: Array | None, kind: _Kind) -> Field:
+    """Return the results of own lines as a field; there are none in an empty block."""
+    dim = number - len(arr.components)
+    extents, singletons = kind.extents, arr.singletons
+    if dim >= 0:
+        if extents != (arr.shape[number],):
+            singletons = singletons | {dim}
+        extents = extents or (1,)
+    shape = (*arr.local_shape[:number], *extents, *arr.local_shape[number + 1 :])
+    if block is None:
+        block = np.empty(shape, kind.dtype)
+    frame = frame_of(arr.pencil, singletons)
+    ordered = frame.ordered(block.reshape(shape).astype(kind.dtype, copy=False))
+    return arr.in_frame(arr.pencil, frame, ordered)
+
+
+FUNCTIONS: dict[Function, Function] = {
+    np.sort: sort,
+    np.argsort: argsort,
+    np.apply_along_axis: apply_along_axis,
+}

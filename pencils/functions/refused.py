@@ -1,0 +1,188 @@
+"""What to write instead of functions and attributes of NumPy that fields do not have.
+
+Such functions would compute something of one block only, or results whose points belong to no rank.
+Each text completes the sentence "numpy.reshape does not take a PencilArray: ...".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+_AXES = (
+    "axes keep their numbers; write pencils.Pencil(..., order=) for another memory order, "
+    "pencils.transpose(u, pencil) for other blocks, numpy.einsum('ij...->ji...', u) for component "
+    "axes"
+)
+_JOIN = (
+    "write numpy.stack or numpy.concatenate along component axes; along space, assign to sections "
+    "of a larger field: w[:n] = pencils.transpose(u, w[:n].pencil)"
+)
+_POSITIONS = (
+    "the number of points differs between ranks; write pencils.own_points(mask) for the global "
+    "indices of own points, numpy.where(mask, x, y) to choose values, numpy.count_nonzero(mask) to "
+    "count"
+)
+_SHAPE = (
+    "blocks cannot be given another shape; write u.local for the own block, pencils.gather(u) for "
+    "the global array on one rank"
+)
+_SORT = (
+    "write numpy.sort(u, axis) or numpy.argsort(u, axis) along an axis that is whole on each rank, "
+    "numpy.median or numpy.quantile for the values of all ranks"
+)
+_MATRICES = (
+    "the last two axes are space; write numpy.einsum('ij...,j...->i...', a, u) for matrices of "
+    "components, numpy.vdot(u, v) for the sum over all points"
+)
+_LINEAR = (
+    "its matrices are the last two axes, which are space; for matrices of components, pass "
+    "numpy.moveaxis(u.local, (0, 1), (-2, -1)), and make a field of the result with PencilArray"
+)
+_SAVE = 'write pencils.save("u.h5", {"u": u}), which all ranks call'
+_POINTS = "write u.take_points((i, j, k)) for points of any rank, u[1:-1] for ranges"
+_PUT = "write u.put_points((i, j, k), values) for points of any rank, u[1:-1] = values for ranges"
+_MASK = "write u[mask] = value, or numpy.copyto(u, values, where=mask)"
+_BROADCAST = "fields broadcast in expressions; write u + pencils.zeros(pencil)"
+_REPEAT = "assign to sections of a larger field: w[:n] = pencils.transpose(u, w[:n].pencil)"
+_DIAGONAL = (
+    "write numpy.einsum('ii...->i...', u) for component axes, u.take_points((i, i)) for points on "
+    "a diagonal of space"
+)
+_VALUES = (
+    "its element type depends on the values, which differ between ranks; convert first: "
+    "numpy.sqrt(u.astype(complex))"
+)
+_SETS = "write numpy.unique(u) first, whose result is a NumPy array on all ranks"
+_OWN = "write u.local for the own block, and make a field of the result with PencilArray"
+_LIKE = "write pencils.zeros(u.pencil) or numpy.zeros_like(u), pencils.partition(u.pencil, data)"
+_POLYNOMIAL = (
+    "coefficients are replicated NumPy arrays; numpy.polyval(p, u) takes a field of points"
+)
+
+# Names of functions of NumPy and of methods of its arrays, by what to write.
+_INSTEAD: Mapping[str, str] = {
+    _SHAPE: "reshape ravel resize flatten",
+    _AXES: "transpose swapaxes moveaxis rollaxis permute_dims T mT matrix_transpose "
+    "linalg.matrix_transpose",
+    "dimensions of space never vanish, and singletons broadcast; u.component(0) drops a component "
+    "axis": "squeeze",
+    "singletons broadcast; write numpy.stack([u]) for a component axis of extent 1": "expand_dims "
+    "atleast_1d atleast_2d atleast_3d",
+    _BROADCAST: "broadcast_to broadcast_arrays",
+    _REPEAT: "tile repeat",
+    _JOIN: "append insert delete vstack hstack dstack column_stack row_stack block",
+    "write sections, u[:n] and u[n:], or u.unstack() for components": "split array_split hsplit "
+    "vsplit dsplit",
+    "make the field with halo=, and fill it by u.exchange_halo() and u.fill_boundary(mode)": "pad",
+    "write numpy.flip(u, axis), and pencils.transpose(u, pencil) for other blocks": "fliplr flipud "
+    "rot90",
+    _POINTS: "take take_along_axis",
+    _PUT: "put put_along_axis",
+    _MASK: "place putmask fill_diagonal",
+    f"{_POSITIONS}, u.local[mask.local] for own values": "nonzero argwhere flatnonzero extract "
+    "compress trim_zeros",
+    "write numpy.select([u == 0, u == 1], [x, y])": "choose",
+    _DIAGONAL: "diag diagonal diagflat trace linalg.diagonal linalg.trace",
+    "write u * numpy.tri(*u.shape[-2:]), or its transpose": "tril triu",
+    "it needs the shape only: pass numpy.empty(u.shape[-2:])": "tril_indices_from "
+    "triu_indices_from diag_indices_from",
+    _SORT: "sort_complex lexsort partition argpartition msort",
+    "write a stencil of u.shift() after u.exchange_halo(), or a product of transforms of "
+    "pencils.fft.PencilFFT": "convolve correlate lib.stride_tricks.sliding_window_view",
+    "write numpy.vdot(u - u.mean(), v - v.mean()) / u.size": "cov corrcoef",
+    "write numpy.vdot(u, v) for the sum over all points, numpy.einsum('i...,i...->...', u, v) for "
+    "products of components, u * v for those of points": "dot inner linalg.multi_dot",
+    "write u * v: extents of 1 broadcast against each other": "outer kron linalg.outer",
+    _MATRICES: "matmul matvec vecmat tensordot linalg.matmul linalg.tensordot",
+    "write pencils.localgrid(pencil, (x, y, z)) for coordinates on each rank": "meshgrid ix_",
+    "write numpy.diff(u, axis=axis)": "ediff1d",
+    "pass all axes to the reduction: u.sum(axis=(0, 1))": "apply_over_axes",
+    "write numpy.apply_along_axis(numpy.unwrap, axis, u) along an axis that is whole on each "
+    "rank": "unwrap",
+    "its element type depends on all values; write u.real": "real_if_close",
+    _VALUES: "lib.scimath",
+    "write numpy.isin(u, values)": "in1d",
+    "write numpy.array_equal(u, v)": "array_equiv",
+    "write repr(u), or pass u.local": "array_repr array_str array2string",
+    _SAVE: "save savez savez_compressed savetxt tofile dump dumps",
+    "pass u.dtype": "common_type min_scalar_type can_cast",
+    "pass u.padded": "shares_memory may_share_memory byte_bounds",
+    _SETS: "union1d intersect1d setdiff1d setxor1d",
+    "write numpy.unique(u, return_counts=True)": "unique_all unique_counts unique_inverse "
+    "unique_values",
+    "write numpy.histogram(u, bins)[1]": "histogram_bin_edges",
+    "write numpy.trapezoid(u, axis=axis)": "trapz",
+    _POLYNOMIAL: "poly polyadd polyder polydiv polyfit polyint polymul polysub roots vander "
+    "polynomial.polynomial",
+    _OWN: "packbits unpackbits unravel_index ravel_multi_index datetime_as_string busday_count "
+    "busday_offset is_busday einsum_path strings char lib.recfunctions",
+    f"like= makes no fields; {_LIKE}": "arange array asanyarray asarray ascontiguousarray "
+    "asfortranarray empty eye frombuffer fromfile fromfunction fromiter fromstring full genfromtxt "
+    "identity loadtxt ones require tri zeros",
+    "write pencils.fft.PencilFFT(u.pencil), which transforms dimensions that are decomposed, too; "
+    "numpy.roll(u, shift, axis) shifts frequencies": "fft",
+    "write u.norm(ord), or numpy.sqrt((u * u).sum(axis=0)) for the length of vectors": "linalg."
+    "vector_norm linalg.matrix_norm",
+    _LINEAR: "linalg",
+}
+# Methods of ufuncs.
+_METHODS: Mapping[str, str] = {
+    "write numpy.add(u, value, out=u, where=mask) for a mask, "
+    "u.put_points((i, j, k), values, reduce=pencils.ReduceOp.SUM) for points of any rank": "at",
+    "write numpy.cumsum(u, axis) for sums, numpy.cumprod(u, axis) for products": "accumulate",
+    "write u * v, or another operator: extents of 1 broadcast against each other": "outer",
+    "reduce sections: u[:n].sum(axis=0) and u[n:].sum(axis=0)": "reduceat",
+    "reductions are those of numpy.add, multiply, minimum, maximum, logical_and and "
+    "logical_or, of a field": "reduce",
+}
+# Attributes of NumPy arrays whose texts are not those of a function.
+_ATTRIBUTES: Mapping[str, str] = {
+    "write u.local for the memory of the own block, u.padded with its halo": "data base ctypes "
+    "flags flat strides device to_device setflags",
+    "write u.local.tolist() for the own block, pencils.gather(u).tolist() for all on one "
+    "rank": "tolist",
+    "write u.local.tobytes() for the own block": "tobytes tostring",
+    "write PencilArray(u.pencil, u.local.view(dtype)) for other elements in the same memory, "
+    "u.astype(dtype) for converted ones": "view getfield byteswap newbyteorder",
+    "write u.real, u.imag or u.local[name][...] = values for a part of each element": "setfield",
+    "write u[i, j, k] = value": "itemset",
+    "write numpy.searchsorted(edges, u), with edges that all ranks have": "searchsorted",
+}
+
+
+def _by_name(texts: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for text, names in texts.items() for name in names.split()}
+
+
+_OF_FUNCTIONS = _by_name(_INSTEAD)
+_OF_METHODS = _by_name(_METHODS)
+_OF_ATTRIBUTES = {
+    name: text for name, text in _OF_FUNCTIONS.items() if hasattr(np.ndarray, name)
+} | _by_name(_ATTRIBUTES)
+
+
+def explain_function(name: str) -> str:
+    """Return the text of the error for a function of NumPy, like "numpy.fft.fft"."""
+    key = name.removeprefix("numpy.")
+    text = _OF_FUNCTIONS.get(key) or _OF_FUNCTIONS.get(key.rpartition(".")[0])
+    if text is None:
+        return (
+            f"{name} has no global meaning for a PencilArray here; apply it to u.local for the own "
+            "block, or to gather(u)"
+        )
+    return f"{name} does not take a PencilArray: {text}"
+
+
+def explain_method(ufunc: str, method: str) -> str:
+    """Return the text of the error for a ufunc, or one of its methods, that takes no field."""
+    if method == "__call__":
+        return explain_function(f"numpy.{ufunc}")
+    return f"numpy.{ufunc}.{method} does not take a PencilArray: {_OF_METHODS[method]}"
+
+
+def explain_attribute(name: str) -> str | None:
+    """Return the text of the error for an attribute of NumPy arrays; None for other names."""
+    text = _OF_ATTRIBUTES.get(name)
+    return None if text is None else f"a PencilArray has no attribute {name!r}: {text}"

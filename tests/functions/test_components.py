@@ -1,0 +1,211 @@
+"""NumPy functions along component axes, against NumPy on the global array."""
+
+import numpy as np
+import pytest
+from fields import assert_holds, draw, in_memory_order, lay, spread
+
+import pencils
+from pencils.errors import ArgumentError, PencilMismatchError
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+
+def test_stack(pencil):
+    a, b = draw(pencil.shape), draw(pencil.shape, seed=1)
+    u, v = spread(pencil, a), spread(pencil, b)
+    assert_holds(np.stack([u, v]), np.stack([a, b]))
+    assert_holds(np.stack([u, b, v], axis=0), np.stack([a, b, b]))
+    w = np.stack([u, v, u])
+    assert in_memory_order(w)
+    assert_holds(np.stack([w, w], axis=1), np.stack([np.stack([a, b, a])] * 2, axis=1))
+    for axis in (1, -1):
+        with pytest.raises(ArgumentError, match="new axes are components"):
+            np.stack([u, v], axis=axis)
+
+
+def test_stack_of_singletons(comm):
+    pencil = lay(comm, "pencils")
+    x, y = draw((*pencil.shape[:1], 1, 1)), draw((1, pencil.shape[1], 1))
+    u, v = spread(pencil, x, dims=0), spread(pencil, y, dims=1)
+    assert_holds(np.stack([u, v]), np.stack(np.broadcast_arrays(x, y)))
+
+
+def test_einsum(pencil):
+    t, v = draw((2, 3, *pencil.shape)), draw((3, *pencil.shape), seed=1)
+    tensor, vector = spread(pencil, t), spread(pencil, v)
+    for text, fields, arrays in (
+        ("ij...,j...->i...", (tensor, vector), (t, v)),
+        ("i..., i... -> ...", (vector, vector), (v, v)),
+        ("ij...->ji...", (tensor,), (t,)),
+        ("ij...,j...->i...", (tensor, v), (t, v)),
+    ):
+        result = np.einsum(text, *fields)
+        assert_holds(result, np.einsum(text, *arrays), rtol=1e-13)
+        assert in_memory_order(result)
+    out = pencils.empty(pencil)
+    assert np.einsum("i...,i...->...", vector, vector, out=out) is out
+    for text in ("ij,j->i", "i...,i...", "i..."):
+        with pytest.raises(ArgumentError, match="indices name component axes"):
+            np.einsum(text, *[vector] * (1 + text.count(",")))
+    with pytest.raises(ArgumentError, match="one letter for each"):
+        np.einsum("i...->...", spread(pencil, v[0]))
+    with pytest.raises(ArgumentError, match="indices name component axes"):
+        np.einsum(vector, [0, ...], [...])
+
+
+def test_stack_converts(pencil):
+    a = draw(pencil.shape, "f4")
+    u = spread(pencil, a, halo=1)
+    assert_holds(np.stack([u, u], dtype="f8"), np.stack([a, a], dtype="f8"))
+    assert_holds(np.stack([u, a], axis=-1 - pencil.ndim), np.stack([a, a]))
+    with pytest.raises(TypeError, match="Cannot cast"):
+        np.stack([u, u], dtype="i4")
+    with pytest.raises(TypeError, match="takes no out="):
+        np.stack([u, u], out=np.stack([u, u]))
+
+
+def test_einsum_with_constants(pencil):
+    matrix, vector = draw((2, 3)), draw((3,))
+    t, v = draw((2, 3, *pencil.shape)), draw((3, *pencil.shape), "f4", seed=1)
+    tensor, field = spread(pencil, t), spread(pencil, v, halo=1)
+    row = draw((3, pencil.shape[-1]))
+    for text, fields, arrays in (
+        ("ij,j...->i...", (matrix, field), (matrix, v)),
+        ("ij...,j->i...", (tensor, vector), (t, vector)),
+        ("ij, j..., i -> ...", (matrix, field, [1, 2]), (matrix, v, [1, 2])),
+        ("ij,ij...->...", (matrix.tolist(), tensor), (matrix, t)),
+        (",j...->j...", (2.5, field), (2.5, v)),
+        ("j...,j...->...", (vector, field), (vector.reshape(3, *(1,) * pencil.ndim), v)),
+        ("j...,ij...->i...", (row, tensor), (row, t)),
+    ):
+        result = np.einsum(text, *fields)
+        assert_holds(result, np.einsum(text, *arrays), rtol=1e-6)
+        assert in_memory_order(result)
+    for text, operands in (
+        ("ij,j->i", (matrix, field)),
+        ("ij,j...->i", (matrix, field)),
+        ("ij,j...", (matrix, field)),
+        ("ij->j...", (matrix, field)),
+    ):
+        with pytest.raises(ArgumentError, match=r"for space"):
+            np.einsum(text, *operands)
+    for text, operands in (
+        ("i,j...->i...", (matrix, field)),
+        ("ijk...,j...->i...", (vector, field)),
+    ):
+        with pytest.raises(ArgumentError, match="does not fit an array of shape"):
+            np.einsum(text, *operands)
+    with pytest.raises(ValueError, match=r"einsum|dimension|broadcast"):
+        np.einsum("ij,i...->j...", matrix, field)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "?", ">i2", "c16", "M8[s]"])
+def test_concatenate(pencil, dtype):
+    a, b = draw((2, *pencil.shape), dtype), draw((1, *pencil.shape), dtype, seed=1)
+    u, v = spread(pencil, a, halo=1), spread(pencil, b)
+    for one in (np.concatenate([u, v]), np.concatenate((u, b), axis=-1 - pencil.ndim)):
+        assert_holds(one, np.concatenate([a, b]))
+        assert in_memory_order(one)
+    w, c = np.stack([u, u]), np.stack([a, a])
+    assert_holds(np.concatenate([w, w], 1), np.concatenate([c, c], 1))
+
+
+def test_concatenate_singletons(comm):
+    pencil = lay(comm, "pencils")
+    x, y = draw((2, pencil.shape[0], 1, 1)), draw((3, 1, pencil.shape[1], 1))
+    u, v = spread(pencil, x, dims=0), spread(pencil, y, dims=1)
+    shape = (*pencil.shape[:2], 1)
+    wide = [np.broadcast_to(z, (len(z), *shape)) for z in (x, y)]
+    assert_holds(np.concatenate([u, v]), np.concatenate(wide))
+    assert np.concatenate([u, u]).singletons == u.singletons
+
+
+def test_what_is_not_concatenated(pencil):
+    u = pencils.ones(pencil, components=2)
+    for axis in (1, -1, pencil.ndim):
+        with pytest.raises(TypeError, match="sections of a larger field"):
+            np.concatenate([u, u], axis=axis)
+    with pytest.raises(TypeError, match="flattens"):
+        np.concatenate([u, u], axis=None)
+    with pytest.raises(TypeError, match="takes no out="):
+        np.concatenate([u, u], out=u)
+    with pytest.raises(ArgumentError, match="names a dimension outside"):
+        np.concatenate([u, u], axis=9)
+    with pytest.raises(ArgumentError, match="as many axes"):
+        np.concatenate([u, pencils.ones(pencil)])
+    other = pencils.ones(pencil.with_(shape=[n + 1 for n in pencil.shape]), components=2)
+    with pytest.raises(PencilMismatchError):
+        np.concatenate([u, other])
+
+
+@pytest.mark.skipif(not hasattr(np, "unstack"), reason="NumPy 2.1 has it")
+def test_unstack(pencil):
+    a = draw((3, 2, *pencil.shape))
+    u = spread(pencil, a, halo=1)
+    for axis in (0, 1):
+        found = np.unstack(u, axis=axis)
+        assert found[0].halo == u.halo
+        for one, other in zip(found, np.unstack(a, axis=axis), strict=True):
+            assert_holds(one, other)
+    with pytest.raises(TypeError, match="component axis"):
+        np.unstack(u, axis=2)
+
+
+def test_cross(pencil):
+    a, b = draw((3, *pencil.shape)), draw((3, *pencil.shape), seed=1)
+    u, v = spread(pencil, a, halo=1), spread(pencil, b)
+    for one, other in ((u, v), (u, b), (a, v)):
+        result = np.cross(one, other, axis=0)
+        assert_holds(result, np.cross(a, b, axis=0), rtol=1e-13)
+        assert in_memory_order(result)
+        assert_holds(np.linalg.cross(one, other, axis=0), np.cross(a, b, axis=0), rtol=1e-13)
+    up = np.array([0, 0, 1])
+    assert_holds(np.cross(up, u, axis=0), np.cross(up, a, 0, 0, 0), rtol=1e-13)
+    assert_holds(np.cross(u, [1, 2, 3], 0, -1, 0), np.cross(a, [1, 2, 3], 0, -1, 0), rtol=1e-13)
+    pair, data = np.stack([u, v]), np.stack([a, b])
+    assert_holds(np.cross(pair, u, 1, 0, 0), np.cross(data, a, 1, 0, 0), rtol=1e-13)
+    assert_holds(np.cross(pair, u, 1, 0, 1), np.cross(data, a, 1, 0, 1), rtol=1e-13)
+    last = np.moveaxis(b, 0, -1)
+    assert_holds(np.cross(u, last, 0, -1, 0), np.cross(a, last, 0, -1, 0), rtol=1e-13)
+
+
+@pytest.mark.filterwarnings("ignore:Arrays of 2-dimensional vectors:DeprecationWarning")
+def test_cross_of_planar_vectors(pencil):
+    a, b = draw((2, *pencil.shape)), draw((2, *pencil.shape), seed=1)
+    u, v = spread(pencil, a), spread(pencil, b)
+    assert_holds(np.cross(u, v, 0, 0), np.cross(a, b, 0, 0), rtol=1e-13)
+    assert_holds(np.cross(u, [0, 0, 1], axis=0), np.cross(a, [0, 0, 1], 0, 0, 0), rtol=1e-13)
+
+
+def test_what_is_not_crossed(pencil):
+    u = pencils.ones(pencil, components=3)
+    with pytest.raises(TypeError, match="along axis -1 of space"):
+        np.cross(u, u)
+    with pytest.raises(TypeError, match="axisc=-1 is an axis of space"):
+        np.cross(u, u, 0, 0)
+    with pytest.raises(ArgumentError, match="outside"):
+        np.cross(u, u, axis=7)
+    with pytest.raises(ValueError, match=r"dimensions|3 components"):
+        np.linalg.cross(pencils.ones(pencil, components=2), u, axis=0)
+    with pytest.raises(ValueError, match="incompatible"):
+        np.cross(pencils.ones(pencil, components=4), u, axis=0)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16", "i4"])
+def test_vecdot(pencil, dtype):
+    a, b = draw((3, *pencil.shape), dtype), draw((3, *pencil.shape), dtype, seed=1)
+    u, v = spread(pencil, a, halo=1), spread(pencil, b)
+    expected = (np.conj(a) * b).sum(0, dtype=a.dtype)
+    for one, other in ((u, v), (u, b), (a, v)):
+        assert_holds(np.vecdot(one, other, axis=0), expected, rtol=1e-13)
+    assert_holds(np.linalg.vecdot(u, v, axis=0), expected, rtol=1e-13)
+    assert_holds(
+        np.vecdot(u, a[:, *(0,) * pencil.ndim], axis=0),
+        np.vecdot(a, a[:, *(0,) * pencil.ndim].reshape(3, *(1,) * pencil.ndim), axis=0),
+        rtol=1e-13,
+    )
+    out = pencils.empty(pencil, dtype=dtype)
+    assert np.vecdot(u, v, out, axis=0) is out
+    assert_holds(out, expected, rtol=1e-13)
+    with pytest.raises(TypeError, match="of space"):
+        np.vecdot(u, v)

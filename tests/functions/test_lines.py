@@ -1,0 +1,136 @@
+"""NumPy functions of whole lines, against NumPy on the global array."""
+
+import numpy as np
+import pytest
+from fields import assert_holds, draw, in_memory_order, spread
+from mpi_helpers import raise_together, ranks_at_fault
+
+import pencils
+from pencils.errors import ArgumentError, RankDisagreementError
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+
+def whole(pencil, lead):
+    """Axes that are whole on each rank, those of components included."""
+    dims = [dim for dim in range(pencil.ndim) if dim not in pencil.decomp]
+    return [*range(lead), *(lead + dim for dim in dims)]
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "?", ">i2", "u1", "c16", "m8[s]"])
+def test_sort(pencil, dtype):
+    a = draw((3, *pencil.shape), "i4" if dtype == "m8[s]" else dtype).astype(dtype)
+    if a.dtype.kind == "f":
+        a.reshape(-1)[::5] = np.nan
+    u = spread(pencil, a, halo=1)
+    for axis in whole(pencil, 1):
+        result = np.sort(u, axis)
+        assert_holds(result, np.sort(a, axis))
+        assert in_memory_order(result)
+        order = np.argsort(u, axis=axis, kind="stable")
+        assert_holds(order, np.argsort(a, axis=axis, kind="stable"))
+        assert_holds(u.argsort(axis, stable=True), np.argsort(a, axis, stable=True))
+        v = u.copy()
+        assert v.sort(axis) is None
+        assert_holds(v, np.sort(a, axis))
+        assert_holds(np.sort(u, axis - a.ndim), np.sort(a, axis))
+
+
+def test_axes_that_are_not_whole(pencil):
+    u = pencils.ones(pencil, components=2)
+    for dim in pencil.decomp:
+        calls = (
+            lambda u, axis: u.sort(axis),
+            lambda u, axis: u.argsort(axis),
+            np.sort,
+            np.argsort,
+            lambda u, axis: np.apply_along_axis(np.sum, axis, u),
+        )
+        for call in calls:
+            with pytest.raises(ArgumentError, match=r"pencils\.transpose"):
+                call(u, 1 + dim)
+    for call in (np.sort, np.argsort):
+        with pytest.raises(TypeError, match="give one axis"):
+            call(u, axis=None)
+        with pytest.raises(ArgumentError, match="outside"):
+            call(u, axis=9)
+        with pytest.raises(ValueError, match=r"kind|sort"):
+            call(u, axis=0, kind="bogo")
+
+
+def test_singletons_are_whole(pencil):
+    u = spread(pencil, draw(pencil.shape)).mean(axis=0)
+    assert_holds(np.sort(u, 0), pencils.gather(u, root=None))
+    assert np.sort(u, 0).singletons == u.singletons
+
+
+@pytest.mark.parametrize("dtype", ["f8", "i4", "c8"])
+def test_apply_along_axis(pencil, dtype):
+    a = draw((3, *pencil.shape), dtype)
+    u = spread(pencil, a, halo=1)
+    for axis in whole(pencil, 1):
+        flat = np.apply_along_axis(np.ptp, axis, a) if dtype != "c8" else None
+        if flat is not None:
+            result = np.apply_along_axis(np.ptp, axis, u)
+            assert_holds(result, flat if axis == 0 else np.expand_dims(flat, axis))
+            assert in_memory_order(result)
+        for function in (np.cumsum, lambda line: line[::-1].astype("f4")):
+            with np.errstate(all="ignore"):
+                expected = np.apply_along_axis(function, axis, a.real)
+                assert_holds(np.apply_along_axis(function, axis, u.real), expected, rtol=1e-6)
+        assert_holds(
+            np.apply_along_axis(np.clip, axis, u.real, 0, a_max=1),
+            np.apply_along_axis(np.clip, axis, a.real, 0, a_max=1),
+        )
+    two = lambda line: np.outer(line, line[:2])  # noqa: E731
+    assert_holds(np.apply_along_axis(two, 0, u), np.apply_along_axis(two, 0, a))
+
+
+def test_what_is_not_applied(pencil):
+    u = pencils.ones(pencil, components=2)
+    for axis in whole(pencil, 1)[1:]:
+        with pytest.raises(ArgumentError, match="as many values, or one"):
+            np.apply_along_axis(lambda line: np.ones(line.size + 1), axis, u)
+    with pytest.raises(TypeError, match="not objects"):
+        np.apply_along_axis(lambda line: np.array([{}, line], object), 0, u)
+    with pytest.raises(ArgumentError, match="it has no lines"):
+        np.apply_along_axis(
+            np.sum, 0, pencils.ones(pencil.with_(shape=(0,) * pencil.ndim), components=2)
+        )
+
+
+@pytest.mark.parallel([2, 3, 4, 6])
+def test_functions_that_differ_between_ranks(comm):
+    pencil = pencils.Pencil((comm.size, 3), comm)
+    u = pencils.ones(pencil)
+    mixed = np.apply_along_axis(lambda line: line * (1 if comm.rank else 1j), 1, u)
+    assert mixed.dtype == complex
+    for bad in ranks_at_fault(comm):
+        here = comm.rank == bad
+
+        def fail(line, here=here):
+            return line / 0 if here else line
+
+        with np.errstate(all="raise"):
+            raise_together(
+                comm,
+                FloatingPointError,
+                f"rank {bad}",
+                call=lambda: np.apply_along_axis(fail, 1, u),
+            )
+        raise_together(
+            comm,
+            ArgumentError,
+            "different ranks",
+            call=lambda here=here: np.apply_along_axis(
+                lambda line: line[:1] if here else line, 1, u
+            ),
+        )
+        raise_together(
+            comm,
+            RankDisagreementError,
+            call=lambda here=here: np.apply_along_axis(
+                np.sum, 1, u.component() if not here else np.stack([u])
+            ),
+        )
+    assert np.apply_along_axis(np.sum, 1, u).shape == (comm.size, 1)
