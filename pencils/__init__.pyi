@@ -7,6 +7,7 @@ from pencils import fft as fft
 from pencils import graph as graph
 from pencils import io as io
 from pencils import random as random
+from pencils import testing as testing
 from pencils.array.creation import empty as empty
 from pencils.array.creation import empty_like as empty_like
 from pencils.array.creation import from_function as from_function
