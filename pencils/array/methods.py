@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Field)
 
 # Slots that may not be set: this is found often, and has to be quick.
-_SLOTS = frozenset({"_kept_halo", "shifts"})
+_SLOTS = frozenset({"_kept_halo", "base", "shifts"})
 # What type checkers know of functions of NumPy is about arrays.
 _np: Any = np
 

@@ -76,8 +76,6 @@ _INSTEAD: Mapping[str, str] = {
     "write sections, u[:n] and u[n:], or u.unstack() for components": "split array_split hsplit "
     "vsplit dsplit",
     "make the field with halo=, and fill it by u.exchange_halo() and u.fill_boundary(mode)": "pad",
-    "write numpy.flip(u, axis), and pencils.transpose(u, pencil) for other blocks": "fliplr flipud "
-    "rot90",
     _POINTS: "take take_along_axis",
     _PUT: "put put_along_axis",
     _MASK: "place putmask fill_diagonal",
@@ -139,7 +137,7 @@ _METHODS: Mapping[str, str] = {
 }
 # Attributes of NumPy arrays whose texts are not those of a function.
 _ATTRIBUTES: Mapping[str, str] = {
-    "write u.local for the memory of the own block, u.padded with its halo": "data base ctypes "
+    "write u.local for the memory of the own block, u.padded with its halo": "data ctypes "
     "flags flat strides device to_device setflags",
     "write u.local.tolist() for the own block, pencils.gather(u).tolist() for all on one "
     "rank": "tolist",
