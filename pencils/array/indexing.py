@@ -207,7 +207,7 @@ def _set_part(u: Field, key: object, value: object) -> None:
         check_writeable(u)
     elif type(value) in _REAL and target.dtype.kind in "fc":
         check_writeable(u)
-        part = value
+        part = np.asarray(value)
     else:
         check_writeable(u)
         selection = Selection.from_key(key, u.shape)
