@@ -16,8 +16,8 @@
 #                  repetitions, programs where the same calls did; on 1 process, on 2, 3, 4 and 6
 #                  processes (process grids of two dimensions, several nodes of several ranks),
 #                  and on 2, 4, 6 and 16 simulated ranks
-#   make campaign  random programs, schedules and faults on simulated ranks for BUDGET minutes each;
-#                  tests make a few of them
+#   make campaign  random programs, expressions, schedules and faults on simulated ranks for
+#                  BUDGET minutes each; tests make a few of them
 #   .ci/run        besides `make test`: all on 1 process, transposes and exchanges inside mpiexec on
 #                  4 ranks, other libraries of MPI and HDF5, no MPI library, no compiler, style,
 #                  documentation, packages
@@ -85,8 +85,8 @@ test-mpi: $(VENV)/.test ## run the tests inside mpiexec, on each of RANKS ranks
 	@set -e; for n in $(RANKS); do echo "== $$n ranks"; \
 	  $(MPIEXEC) -n $$n $(BIN)/python -m mpi4py $(pytest); done
 
-campaign: $(VENV)/.test ## random schedules, programs, faults on simulated ranks, BUDGET minutes each
-	@set -e; for kind in schedules programs faults; do echo "== $$kind"; \
+campaign: $(VENV)/.test ## random programs, expressions, faults on simulated ranks, BUDGET minutes each
+	@set -e; for kind in schedules programs expressions faults; do echo "== $$kind"; \
 	  $(BIN)/python -W ignore tests/campaigns/$$kind.py --runs 1000000 --minutes $(BUDGET) $(ARGS); done
 
 lint: $(VENV)/.test $(VENV)/.lint ## check style, types, spelling and the project's form

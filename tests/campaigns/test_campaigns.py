@@ -1,9 +1,11 @@
 """Campaigns with a small budget; `make campaign` runs them with a large one."""
 
+import expressions
 import faults
 import programs
 import pytest
 import schedules
+import tiers
 from running import Report
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -26,6 +28,14 @@ def test_programs(start):
     numbers = range(start, start + 8)
     report = programs.run_campaign(numbers, Report("", 0, quiet=True), shortens=False)
     check(report, programs=8, steps=100)
+
+
+@pytest.mark.parametrize("start", range(0, 400, 100))
+def test_expressions(start):
+    """A failure prints the seed of its expressions."""
+    seeds = range(start, start + (30 if tiers.ALL else 3))
+    report = expressions.run_campaign(seeds, Report("", 0, quiet=True))
+    check(report, expressions=40 * len(seeds), values=20 * len(seeds))
 
 
 NO_MEMORY = ["fft_dealiased 3/2", "fft_onto_itself", "load_damaged", "tune method"]
