@@ -12,6 +12,7 @@ from typing import Any
 from pencils.functions import (
     averages,
     components,
+    differences,
     elementwise,
     gradients,
     lines,
@@ -26,6 +27,7 @@ Function = Callable[..., Any]
 FUNCTIONS: dict[Function, Function] = {
     **averages.FUNCTIONS,
     **components.FUNCTIONS,
+    **differences.FUNCTIONS,
     **elementwise.FUNCTIONS,
     **gradients.FUNCTIONS,
     **lines.FUNCTIONS,

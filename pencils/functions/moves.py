@@ -6,13 +6,11 @@ Each point is sent once, in one exchange, to the rank that has its new place.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from pencils.array.base import Field
-from pencils.array.operands import topology_among
-from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
 from pencils.functions.axes import one_axis
 from pencils.functions.carry import Mappings, carry
@@ -122,14 +120,6 @@ def flipud(m: Field) -> Field:
     return flip(m, 0)
 
 
-def _rot90(m: Field, *_: Any, **__: Any) -> NoReturn:
-    with agreed(topology_among(m).comm, "rot90"):
-        raise TypeError(
-            "numpy.rot90 of a PencilArray would exchange two dimensions of the pencil; take "
-            "numpy.flip(u, axis), or a pencil with another order="
-        )
-
-
 def _moved(call: str, u: Field, plan: Callable[[Agreement], list[Mappings]]) -> Field:
     (block,) = carry(call, u, plan)
     return u.in_frame(u.pencil, u.frame.bare, block)
@@ -140,5 +130,4 @@ FUNCTIONS: dict[Function, Function] = {
     np.flip: flip,
     np.fliplr: fliplr,
     np.flipud: flipud,
-    np.rot90: _rot90,
 }

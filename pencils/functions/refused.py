@@ -96,6 +96,7 @@ _INSTEAD: Mapping[str, str] = {
     _MATRICES: "matmul matvec vecmat tensordot linalg.matmul linalg.tensordot",
     "write pencils.localgrid(pencil, (x, y, z)) for coordinates on each rank": "meshgrid ix_",
     "write numpy.diff(u, axis=axis)": "ediff1d",
+    "dimensions cannot be exchanged; numpy.flip(u, axis) reverses their points": "rot90",
     "pass all axes to the reduction: u.sum(axis=(0, 1))": "apply_over_axes",
     "write numpy.apply_along_axis(numpy.unwrap, axis, u) along an axis that is whole on each "
     "rank": "unwrap",

@@ -59,6 +59,7 @@ CALLS = {
     "numpy.linalg.matmul": (lambda u: np.linalg.matmul(u, u), "numpy.einsum"),
     "numpy.linalg.vector_norm": (np.linalg.vector_norm, "u.norm"),
     "numpy.ediff1d": (np.ediff1d, "numpy.diff"),
+    "numpy.rot90": (np.rot90, "numpy.flip"),
     "numpy.trace": (np.trace, "numpy.einsum"),
     "numpy.diagonal": (np.diagonal, "u.take_points"),
     "numpy.tril": (np.tril, "numpy.tri"),
@@ -103,8 +104,7 @@ LATER = {
     for name in (
         *("nansum", "nanprod", "nanmin", "nanmax", "nanmean", "nanvar", "nanstd", "average"),
         *("median", "percentile", "quantile", "nanmedian", "nanpercentile", "nanquantile"),
-        *("histogram", "histogram2d", "histogramdd", "bincount", "unique", "cumsum", "cumprod"),
-        *("cumulative_sum", "cumulative_prod", "diff", "gradient", "trapezoid", "roll", "flip"),
+        *("histogram", "histogram2d", "histogramdd", "bincount", "unique"),
     )
 }
 

@@ -1,0 +1,139 @@
+"""Differences and integrals along an axis against NumPy."""
+
+import numpy as np
+import pytest
+from fields import assert_holds, draw, in_memory_order, spread
+from mpi_helpers import everywhere, raise_together, random_pencil, ranks_at_fault, same
+
+import pencils
+from pencils.errors import ArgumentError, RankDisagreementError
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+DTYPES = ("f8", "f4", "f2", "g", "c16", "i1", "u4", "?", ">f8", "m8[s]", "M8[s]")
+
+
+def data(shape, dtype):
+    dtype = np.dtype(dtype)
+    return draw(shape, "i8").astype(dtype) if dtype.kind in "mM" else draw(shape, dtype)
+
+
+def along(ndim, axis, key):
+    return tuple(key if each == axis % ndim else slice(None) for each in range(ndim))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_differences(pencil, dtype):
+    whole = data(pencil.shape, dtype)
+    u = spread(pencil, whole, halo=1)
+    for axis in range(-1, pencil.ndim):
+        for n in (0, 1, 2, 4):
+            found, expected = np.diff(u, n, axis), np.diff(whole, n, axis)
+            points = max(0, pencil.shape[axis] - n)
+            assert found.pencil == u[along(pencil.ndim, axis, slice(points))].pencil
+            assert found.shape == expected.shape
+            assert found.dtype == expected.dtype
+            assert same(found.local, expected[found.local_slices])
+            assert in_memory_order(found)
+
+
+def test_differences_mix_with_sections(pencil):
+    whole = draw(pencil.shape)
+    u = spread(pencil, whole)
+    found = np.diff(u, axis=0) / u[:-1] + u[:-1].mean(axis=0)
+    expected = np.diff(whole, axis=0) / whole[:-1]
+    if len(expected):
+        assert_holds(found, expected + whole[:-1].mean(axis=0, keepdims=True), rtol=1e-12)
+
+
+def test_differences_of_components_and_singletons(pencil):
+    vector = draw((3, *pencil.shape))
+    u = spread(pencil, vector)
+    assert_holds(np.diff(u, axis=0), np.diff(vector, axis=0))
+    assert np.diff(u, axis=0).pencil is pencil
+    assert_holds(np.diff(u, axis=1), np.diff(vector, axis=1))
+    line = draw((*pencil.shape[:1], *[1] * (pencil.ndim - 1)))
+    u = spread(pencil, line, dims=0)
+    assert_holds(np.diff(u, axis=0), np.diff(line, axis=0))
+    if pencil.ndim > 1:
+        with pytest.raises(ArgumentError, match="replicated"):
+            np.diff(u)
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:-1])
+def test_integrals(pencil, dtype):
+    whole = data(pencil.shape, dtype)
+    u = spread(pencil, whole, halo=1)
+    kind = np.trapezoid(whole.reshape(-1)).dtype
+    rtol = 20 * float(np.finfo(kind).eps) if kind.kind in "fc" else 0
+    for axis in range(-1, pencil.ndim):
+        x = np.random.default_rng(3).random(pencil.shape[axis]).cumsum()
+        for given in ({}, {"dx": 0.5}, {"dx": np.float64(2)}, {"x": x}, {"x": x.tolist()}):
+            expected = np.expand_dims(np.trapezoid(whole, axis=axis, **given), axis)
+            found = np.trapezoid(u, axis=axis, **given)
+            assert found.singletons == {axis % pencil.ndim}
+            assert_holds(found, expected, rtol=rtol)
+
+
+def test_integrals_of_components_and_singletons(pencil):
+    vector = draw((3, *pencil.shape))
+    u = spread(pencil, vector)
+    assert_holds(np.trapezoid(u, axis=0), np.trapezoid(vector, axis=0), rtol=1e-12)
+    expected = np.expand_dims(np.trapezoid(vector, axis=1), 1)
+    assert_holds(np.trapezoid(u, axis=1), expected, rtol=1e-12)
+    line = draw((*pencil.shape[:1], *[1] * (pencil.ndim - 1)))
+    u = spread(pencil, line, dims=0)
+    for axis in range(pencil.ndim):
+        expected = np.expand_dims(np.trapezoid(line, axis=axis), axis)
+        assert_holds(np.trapezoid(u, axis=axis), expected, rtol=1e-12)
+
+
+def test_random_layouts(comm):
+    rng = np.random.default_rng(13)
+    for _ in range(10):
+        shape = tuple(rng.integers(0, 8, rng.integers(1, 4)).tolist())
+        pencil = random_pencil(rng, comm, shape)
+        whole = draw(shape)
+        u = spread(pencil, whole)
+        for axis in range(len(shape)):
+            for n in (1, 3):
+                assert_holds(np.diff(u, n, axis), np.diff(whole, n, axis))
+            expected = np.expand_dims(np.trapezoid(whole, axis=axis), axis)
+            assert_holds(np.trapezoid(u, axis=axis), expected, rtol=1e-12)
+
+
+def test_refused(comm):
+    u = pencils.ones(pencils.Pencil((4, 5), comm))
+
+    def refused(kind, *texts, call):
+        raise_together(comm, kind, *texts, call=call)
+
+    refused(ArgumentError, "axis", call=lambda: np.diff(u, axis=2))
+    refused(ArgumentError, "n=-1", call=lambda: np.diff(u, -1))
+    refused(TypeError, "prepend", call=lambda: np.diff(u, prepend=0))
+    refused(TypeError, "append", call=lambda: np.diff(u, append=u))
+    refused(ArgumentError, "axis", call=lambda: np.trapezoid(u, axis=2))
+    refused(ArgumentError, "coordinates", call=lambda: np.trapezoid(u, np.arange(4.0)))
+    refused(ArgumentError, "coordinates", call=lambda: np.trapezoid(u, np.ones((4, 5))))
+    refused(ArgumentError, "dx", call=lambda: np.trapezoid(u, dx=np.ones(4)))
+    refused(TypeError, "NumPy array", call=lambda: np.trapezoid(u, u))
+    with pytest.raises(TypeError):
+        np.trapezoid(u.astype("M8[s]"))
+    assert_holds(np.diff(u), np.zeros((4, 4)))
+
+
+@pytest.mark.parallel([2, 3, 4, 6])
+def test_a_rank_that_is_wrong(comm):
+    u = pencils.ones(pencils.Pencil((4, 5), comm))
+    for rank in ranks_at_fault(comm):
+        here = int(comm.rank == rank)
+        for call in (
+            lambda n=here: np.diff(u, 1 + n),
+            lambda n=here: np.diff(u, axis=n),
+            lambda n=here: np.trapezoid(u, axis=n),
+            lambda n=here: np.trapezoid(u, dx=1.0 + n),
+        ):
+            raise_together(comm, RankDisagreementError, "rank 0 has", call=call)
+        for call in (lambda n=9 * here: np.diff(u, axis=n), lambda n=-here: np.diff(u, n)):
+            raise_together(comm, ArgumentError, f"rank {rank}: ", call=call)
+    assert everywhere(comm, np.trapezoid(u, axis=0).local[0, 0] == 3)
