@@ -20,6 +20,7 @@ from pencils.array.operands import (
     local_part,
     plain_array,
 )
+from pencils.array.signatures import Indices, Mask, Operand
 from pencils.comm.memory import same_view
 from pencils.errors import ArgumentError
 from pencils.layout import Selection, box
@@ -48,7 +49,7 @@ class Section(NamedTuple):
     cut: bool  # whether points of space are left out
 
 
-def get_section(u: F, key: object) -> F:
+def get_section(u: F, key: Indices) -> F:
     """Return ``u[key]``: a field of some points or components of `u`, a view.
 
     The dimensions of space that are cut have no halo, and are not periodic.
@@ -150,7 +151,7 @@ def is_mask(key: object) -> bool:
 # Assignments.
 
 
-def set_section(u: Field, key: object, value: object) -> None:
+def set_section(u: Field, key: Indices | Mask, value: Operand) -> None:
     """Assign to ``u[key]`` on each rank where it owns part of it.
 
     Mistakes raise on every rank alike, also where nothing is owned.
@@ -197,7 +198,7 @@ def _set_all(u: Field, value: Any) -> bool:
     return True
 
 
-def _set_part(u: Field, key: object, value: object) -> None:
+def _set_part(u: Field, key: Any, value: Any) -> None:
     section = get_section(u, key)
     target = section.local
     if isinstance(value, Field):

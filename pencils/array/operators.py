@@ -8,32 +8,20 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
 from pencils.array.base import Field, checks
 from pencils.array.direct import LEAST, NUMBERS, Direct, wrap
 from pencils.array.numpy_api import elementwise
+from pencils.array.signatures import Binary, Operand, Unary
 
-F = TypeVar("F", bound=Field)
 Operation = Callable[[Any, Any], Any]
 
 _MISSING = object()
 _divmod: Any = np.divmod
 _matmul: Any = np.matmul
-
-
-class Binary(Protocol):
-    """A method that takes another operand and returns a field: what type checkers see of it."""
-
-    def __get__(self, u: F, kind: type[F]) -> Callable[[Any], F]: ...
-
-
-class Unary(Protocol):
-    """A method without other operands."""
-
-    def __get__(self, u: F, kind: type[F]) -> Callable[[], F]: ...
 
 
 def _takes_no_part(other: object) -> bool:
@@ -109,7 +97,7 @@ def _on_elements(operation: Operation) -> Operation:
 # NumPy may compute ``block**number`` for these without `numpy.power`, which is faster, and differs
 # where values are infinite. So must blocks of all sizes.
 _SIMPLE = (-1, 0, 0.5, 1, 2)
-_POWERS = {0.5: Direct(np.sqrt), 2: Direct(np.square)}
+_POWERS: dict[complex, Direct] = {0.5: Direct(np.sqrt), 2: Direct(np.square)}
 
 
 class Operators(Field):
@@ -170,27 +158,27 @@ class Operators(Field):
 
     _power = _forward(operator.pow, np.power, _on_elements(operator.pow))
 
-    def __pow__(self, other: Any) -> Self:
-        kind = type(other)
+    def __pow__(self, other: Operand) -> Self:
+        kind: Any = type(other)
         if kind not in NUMBERS or other not in _SIMPLE:
             return self._power(other)
         if kind in {int, float} and other in _POWERS and self.dtype.kind in "fc":
             return _POWERS[other].unary(self)
         return wrap(self, self._frame.bare, self._local**other)
 
-    def __divmod__(self, other: Any) -> Any:
+    def __divmod__(self, other: Operand) -> tuple[Self, Self]:
         return NotImplemented if _takes_no_part(other) else _divmod(self, other)
 
-    def __rdivmod__(self, other: Any) -> Any:
+    def __rdivmod__(self, other: Operand) -> tuple[Self, Self]:
         return NotImplemented if _takes_no_part(other) else _divmod(other, self)
 
-    # Without meaning for fields: the ufunc raises.
+    if not TYPE_CHECKING:  # without meaning for fields: the ufunc raises
 
-    def __matmul__(self, other: Any) -> Any:
-        return NotImplemented if _takes_no_part(other) else _matmul(self, other)
+        def __matmul__(self, other: Any) -> Any:
+            return NotImplemented if _takes_no_part(other) else _matmul(self, other)
 
-    def __rmatmul__(self, other: Any) -> Any:
-        return NotImplemented if _takes_no_part(other) else _matmul(other, self)
+        def __rmatmul__(self, other: Any) -> Any:
+            return NotImplemented if _takes_no_part(other) else _matmul(other, self)
 
-    def __imatmul__(self, other: Any) -> Self:
-        return cast("Self", _matmul(self, other, out=(self,)))
+        def __imatmul__(self, other: Any) -> Self:
+            return _matmul(self, other, out=(self,))

@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, cast
 
 import numpy as np
 
-from pencils.array import indexing, methods, numpy_api, reductions, single, stencils, verbs
-from pencils.array.allocation import HaloLike, as_dtype, as_halo, as_singletons, padded_shape
+from pencils.array import (
+    indexing,
+    methods,
+    numpy_api,
+    reductions,
+    signatures,
+    single,
+    stencils,
+    verbs,
+)
+from pencils.array.allocation import (
+    Array,
+    HaloLike,
+    Key,
+    as_dtype,
+    as_halo,
+    as_singletons,
+    padded_shape,
+)
 from pencils.array.direct import compute
 from pencils.array.frame import frame_of
 from pencils.array.operands import check_type
 from pencils.array.operators import Operators
+from pencils.array.signatures import Element
 from pencils.errors import ArgumentError
 from pencils.pencil import Pencil
 
 
-class PencilArray(Operators):
+class PencilArray(Operators, Generic[Element]):
     """A field on the grid of a pencil, of which this rank stores its own block.
 
     ``u.shape`` is the global shape; ``u.local`` is the own block, a NumPy array. NumPy ufuncs work
@@ -76,13 +94,13 @@ class PencilArray(Operators):
         self._set(pencil, frame_of(pencil, singletons, widths), data)
 
     shift = stencils.shift
-    interior = property(stencils.interior)
-    shells = property(stencils.shells)
+    interior = cast("signatures.Reading[Key]", property(stencils.interior))
+    shells = cast("signatures.Reading[list[Key]]", property(stencils.shells))
 
     # Methods of NumPy arrays.
 
-    nbytes = property(methods.nbytes)
-    itemsize = property(methods.itemsize)
+    nbytes = cast("signatures.Reading[int]", property(methods.nbytes))
+    itemsize = cast("signatures.Reading[int]", property(methods.itemsize))
     conj = conjugate = methods.conj
     clip = methods.clip
     round = methods.round
@@ -90,8 +108,10 @@ class PencilArray(Operators):
     argsort = methods.argsort
     cumsum = methods.cumsum
     cumprod = methods.cumprod
-    __getattr__ = methods.missing
-    __dlpack__ = __dlpack_device__ = methods.dlpack
+
+    if not TYPE_CHECKING:  # a checker rejects what has no such attribute
+        __getattr__ = methods.missing
+        __dlpack__ = __dlpack_device__ = methods.dlpack
 
     # Global indices.
 
@@ -103,18 +123,22 @@ class PencilArray(Operators):
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __iter__(self) -> NoReturn:
-        raise TypeError(
-            "a PencilArray is not iterable: its planes are on different ranks. Loop over "
-            "u.unstack() for components, over u.local for the own block"
-        )
+    if not TYPE_CHECKING:  # a checker rejects what has no such method
+
+        def __iter__(self) -> NoReturn:
+            raise TypeError(
+                "a PencilArray is not iterable: its planes are on different ranks. Loop over "
+                "u.unstack() for components, over u.local for the own block"
+            )
+
+        __float__ = __int__ = __complex__ = single.refuse_number
 
     take_points = verbs.take_points
     put_points = verbs.put_points
 
     # NumPy.
 
-    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
+    def __array__(self, dtype: object = None, copy: object = None) -> Array:  # as NumPy's stubs ask
         raise TypeError(
             "a PencilArray is not converted to a NumPy array implicitly: use u.local for the own "
             "block, or gather(u) for the global array"
@@ -145,10 +169,6 @@ class PencilArray(Operators):
             "point, u.item(): they are collective"
         )
 
-    __float__ = single.refuse_number
-    __int__ = single.refuse_number
-    __complex__ = single.refuse_number
-
     def __reduce__(self) -> NoReturn:
         raise TypeError("a PencilArray cannot be pickled: save() it, or send u.local")
 
@@ -160,18 +180,18 @@ class PencilArray(Operators):
 
     # Reductions: collective, and global.
 
-    sum = reductions.sum
-    prod = reductions.prod
-    min = reductions.min
-    max = reductions.max
-    mean = reductions.mean
-    var = reductions.var
-    std = reductions.std
-    ptp = reductions.ptp
-    any = reductions.any
-    all = reductions.all
-    argmin = reductions.argmin
-    argmax = reductions.argmax
+    sum = cast("signatures.Total[PencilArray]", reductions.sum)
+    prod = cast("signatures.Total[PencilArray]", reductions.prod)
+    min = cast("signatures.Extreme[PencilArray]", reductions.min)
+    max = cast("signatures.Extreme[PencilArray]", reductions.max)
+    mean = cast("signatures.Mean[PencilArray]", reductions.mean)
+    var = cast("signatures.Spread[PencilArray]", reductions.var)
+    std = cast("signatures.Spread[PencilArray]", reductions.std)
+    ptp = cast("signatures.Range[PencilArray]", reductions.ptp)
+    any = cast("signatures.Truth[PencilArray]", reductions.any)
+    all = cast("signatures.Truth[PencilArray]", reductions.all)
+    argmin = cast("signatures.Position[PencilArray]", reductions.argmin)
+    argmax = cast("signatures.Position[PencilArray]", reductions.argmax)
     norm = reductions.norm
     vdot = reductions.vdot
 
