@@ -21,7 +21,6 @@ from pencils.array.direct import room_for
 from pencils.array.frame import frame_of
 from pencils.array.global_reduction import UFUNCS, reduce_field
 from pencils.array.operands import check_fits, common_pencil, everywhere, local_part
-from pencils.comm.agree import agreed
 
 if TYPE_CHECKING:
     from pencils.pencil import Pencil
@@ -202,16 +201,6 @@ def _nan_to_num(x: Any, copy: bool = True, *args: Any, **kwargs: Any) -> Any:
     return result
 
 
-def _norm(x: Field, ord: Any = None, axis: Any = None) -> Any:
-    with agreed(x.pencil.topology.comm, "numpy.linalg.norm"):
-        if axis is not None or (ord is not None and x.ndim > 1):
-            raise TypeError(
-                "numpy.linalg.norm with axis= or ord= is about matrices; u.norm(ord) takes a field "
-                "as one long vector"
-            )
-    return reductions.norm(x, ord)
-
-
 def _result_type(*operands: Any) -> np.dtype[Any]:
     return np.result_type(*(x.dtype if isinstance(x, Field) else x for x in operands))
 
@@ -253,7 +242,6 @@ _FUNCTIONS: dict[Function, Function] = QUERIES | {
     np.full_like: _full_like,
     np.where: _where,
     np.nan_to_num: _nan_to_num,
-    np.linalg.norm: _norm,
     np.result_type: _result_type,
     np.copyto: _copyto,
 }

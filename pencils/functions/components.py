@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from pencils.array import reductions
 from pencils.array.allocation import Array
 from pencils.array.base import Field
 from pencils.array.numpy_api import as_field, elementwise
-from pencils.array.operands import common_pencil, local_part, plain_array
+from pencils.array.operands import common_pencil, local_part, plain_array, signature
+from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
-from pencils.layout.integers import as_dim
+from pencils.layout.integers import as_dim, as_ints
 from pencils.pencil import Pencil
 
 Function = Callable[..., Any]
@@ -207,6 +209,48 @@ def linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Field:
     return cross(x1, x2, axis=axis)
 
 
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    """Norm of a whole field, or of its vectors of components, as `numpy.linalg.norm`. *Collective*.
+
+    Parameters
+    ----------
+    x : PencilArray
+        The field.
+    ord : float or str, optional
+        Order, as in `numpy.linalg.norm`. Without `axis` that of a vector: see `PencilArray.norm`.
+    axis : int or tuple of int, optional
+        Component axis of the vectors, or two of matrices; default: the field is one long vector.
+    keepdims : bool, optional
+        Whether component axes stay with extent 1.
+
+    Returns
+    -------
+    scalar or PencilArray
+        The same number on every rank, or a field of one norm for each point.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> velocity = pencils.ones(pencils.Pencil((4, 6)), components=2)
+    >>> np.linalg.norm(velocity, axis=0).max()
+    np.float64(1.4142135623730951)
+    """
+    with agreed(x.pencil.topology.comm, "numpy.linalg.norm") as agree:
+        agree(**signature(x), axis=axis, keepdims=bool(keepdims))
+        if axis is None and (keepdims or (ord is not None and x.ndim > 1)):
+            raise TypeError(
+                "numpy.linalg.norm with ord= or keepdims= is about matrices; u.norm(ord) takes a "
+                "field as one long vector, and axis= its vectors of components"
+            )
+        if axis is not None:
+            agree(ord=ord)
+            axes = tuple(component_axis("linalg.norm", x, each) for each in as_ints("axis", axis))
+            block = np.linalg.norm(x.local, ord, axes, keepdims)
+    if axis is None:
+        return reductions.norm(x, ord)
+    return as_field(block, None, x.pencil, x.singletons, x)
+
+
 def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, **options: Any) -> Any:
     """Scalar product of vectors of components, as `numpy.vecdot`; never communicates."""
     pencil = common_pencil([x for x in (x1, x2) if isinstance(x, Field)])
@@ -306,6 +350,7 @@ FUNCTIONS: dict[Function, Function] = {
     np.concatenate: concatenate,
     np.cross: cross,
     np.linalg.cross: linalg_cross,
+    np.linalg.norm: norm,
     np.vecdot: vecdot,
     np.linalg.vecdot: vecdot,
     np.einsum: einsum,

@@ -108,6 +108,8 @@ _INSTEAD: Mapping[str, str] = {
     _SAVE: "save savez savez_compressed savetxt tofile dump dumps",
     "pass u.dtype": "common_type min_scalar_type can_cast",
     "pass u.padded": "shares_memory may_share_memory byte_bounds",
+    "ends are numbers; write u + s * (v - u) for s in numpy.linspace(0, 1, n)": "linspace logspace "
+    "geomspace",
     _SETS: "union1d intersect1d setdiff1d setxor1d",
     "write numpy.unique(u, return_counts=True)": "unique_all unique_counts unique_inverse "
     "unique_values",
@@ -122,7 +124,7 @@ _INSTEAD: Mapping[str, str] = {
     "identity loadtxt ones require tri zeros",
     "write pencils.fft.PencilFFT(u.pencil), which transforms dimensions that are decomposed, too; "
     "numpy.roll(u, shift, axis) shifts frequencies": "fft",
-    "write u.norm(ord), or numpy.sqrt((u * u).sum(axis=0)) for the length of vectors": "linalg."
+    "write u.norm(ord), or numpy.linalg.norm(u, axis=0) for vectors of components": "linalg."
     "vector_norm linalg.matrix_norm",
     _LINEAR: "linalg",
 }

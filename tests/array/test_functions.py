@@ -131,10 +131,3 @@ def test_real_can_be_set(pencil):
     u.real.local[...] = 2
     u.imag[...] = 3
     assert_holds(u, np.full(pencil.shape, 2 + 3j))
-
-
-def test_norm_of_matrices_is_refused(pencil):
-    u = pencils.ones(pencil, components=2)
-    for options in ({"ord": np.inf}, {"axis": 0}, {"ord": "fro"}):
-        with pytest.raises(TypeError, match=r"u\.norm"):
-            np.linalg.norm(u, **options)

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from fields import assert_holds, draw, in_memory_order, lay, spread
+from mpi_helpers import raise_together, ranks_at_fault
 
 import pencils
-from pencils.errors import ArgumentError, PencilMismatchError
+from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -209,3 +210,48 @@ def test_vecdot(pencil, dtype):
     assert_holds(out, expected, rtol=1e-13)
     with pytest.raises(TypeError, match="of space"):
         np.vecdot(u, v)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "c16", "i2"])
+def test_norm_of_vectors(pencil, dtype):
+    a = draw((3, 2, *pencil.shape), dtype)
+    u = spread(pencil, a, halo=1)
+    for order in (None, 1, 2, np.inf, -np.inf, 0, 3):
+        for axis in (0, 1):
+            result = np.linalg.norm(u, order, axis)
+            assert_holds(result, np.linalg.norm(a, order, axis), rtol=1e-6)
+            assert in_memory_order(result)
+    kept = np.linalg.norm(u, axis=1, keepdims=True)
+    assert_holds(kept, np.linalg.norm(a, axis=1, keepdims=True), rtol=1e-6)
+    for order in (None, "fro", 1, np.inf):
+        expected = np.linalg.norm(a, order, (0, 1))
+        assert_holds(np.linalg.norm(u, order, (0, 1)), expected, rtol=1e-6)
+
+
+def test_norm_of_matrices_is_refused(pencil):
+    u = pencils.ones(pencil, components=2)
+    for options in ({"ord": np.inf}, {"keepdims": True}, {"ord": "fro"}):
+        with pytest.raises(TypeError, match=r"u\.norm"):
+            np.linalg.norm(u, **options)
+    with pytest.raises(TypeError, match="of space"):
+        np.linalg.norm(u, axis=1)
+    with pytest.raises(ArgumentError, match="outside"):
+        np.linalg.norm(u, axis=9)
+    with pytest.raises(ValueError, match="order"):
+        np.linalg.norm(u, "fro", 0)
+
+
+@pytest.mark.parallel([2, 3, 4, 6])
+def test_norms_that_differ_between_ranks(comm):
+    u = pencils.ones(lay(comm, "pencils"), components=2)
+    for bad in ranks_at_fault(comm):
+        here = comm.rank == bad
+        for name, (value, other) in {"axis": (0, None), "ord": (2, 1)}.items():
+            options = {"axis": 0, name: value if here else other}
+            raise_together(
+                comm,
+                RankDisagreementError,
+                name,
+                call=lambda options=options: np.linalg.norm(u, **options),
+            )
+    assert np.linalg.norm(u, axis=0).shape == u.shape[1:]
