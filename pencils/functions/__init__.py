@@ -12,12 +12,15 @@ from typing import Any
 from pencils.functions import (
     averages,
     components,
+    counts,
     differences,
     elementwise,
     gradients,
+    histograms,
     lines,
     moves,
     order_statistics,
+    refused,
     scans,
     statistics,
 )
@@ -27,12 +30,15 @@ Function = Callable[..., Any]
 FUNCTIONS: dict[Function, Function] = {
     **averages.FUNCTIONS,
     **components.FUNCTIONS,
+    **counts.FUNCTIONS,
     **differences.FUNCTIONS,
     **elementwise.FUNCTIONS,
     **gradients.FUNCTIONS,
+    **histograms.FUNCTIONS,
     **lines.FUNCTIONS,
     **moves.FUNCTIONS,
     **order_statistics.FUNCTIONS,
+    **refused.FUNCTIONS,
     **scans.FUNCTIONS,
     **statistics.FUNCTIONS,
 }

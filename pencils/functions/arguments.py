@@ -65,6 +65,16 @@ def weights_part(weights: Any, a: Field, axes: tuple[int, ...] | None) -> Array:
     return own_part(array, a)
 
 
+def own_weights(weights: Any, u: Field) -> Array:
+    """Own part of weights of each point of a field."""
+    array = weights if isinstance(weights, Field) else plain_array(weights)
+    if array.shape != u.shape and not isinstance(array, Field):
+        raise ArgumentError(
+            f"weights of shape {array.shape} must have the shape {u.shape} of the field"
+        )
+    return own_part(array, u)
+
+
 def any_of(u: Field, flags: Array | np.generic) -> bool:
     """Whether any flag is set, on any rank of a field. *Collective*."""
     return u.pencil.topology.any_of([bool(flags.any())])[0]

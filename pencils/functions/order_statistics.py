@@ -24,7 +24,7 @@ from pencils.functions.quantile_methods import places
 from pencils.functions.selection import select, word_sizes
 
 
-class _Question(NamedTuple):
+class Question(NamedTuple):
     """What is asked about values.
 
     Attributes
@@ -94,7 +94,7 @@ def median(
     >>> np.median(u), np.percentile(u, [25, 90])
     (np.float64(4.0), array([ 1., 16.]))
     """
-    return _answer(_Question("median", np.median, skips=False), a, axis, out, keepdims)
+    return _answer(Question("median", np.median, skips=False), a, axis, out, keepdims)
 
 
 def nanmedian(
@@ -108,7 +108,7 @@ def nanmedian(
 
     All ranks warn if a result is NaN because there is nothing else.
     """
-    return _answer(_Question("nanmedian", np.nanmedian, skips=True), a, axis, out, keepdims)
+    return _answer(Question("nanmedian", np.nanmedian, skips=True), a, axis, out, keepdims)
 
 
 def quantile(
@@ -211,12 +211,12 @@ def _quantile(
         function(np.zeros(2, a.dtype), q, method=method)
         fractions = np.asarray(q) if whole == 1 else np.true_divide(q, whole)
     of, weak = partial(function, q=q, method=method), type(q) in {int, float}
-    asked = _Question(name, of, name.startswith("nan"), np.asarray(fractions), method, weak)
+    asked = Question(name, of, name.startswith("nan"), np.asarray(fractions), method, weak)
     return _answer(asked, a, axis, out, keepdims, weights)
 
 
 def _answer(
-    asked: _Question, a: Field, axis: Axis, out: None, keepdims: bool, weights: Any = None
+    asked: Question, a: Field, axis: Axis, out: None, keepdims: bool, weights: Any = None
 ) -> Any:
     """Reduce a field to medians or quantiles. *Collective*."""
     name = asked.name
@@ -241,7 +241,7 @@ def _answer(
             agree.flag(up=_without_values(asked, task))
     if values is not None:
         count, missing = reduce(a.pencil.topology.comm).tolist()
-        result = _of_all(asked, a, values, count, missing)
+        result = of_all_values(asked, a, values, count, missing)
         if task.whole and not task.keepdims:
             return result
         front = np.ndim(result)
@@ -251,12 +251,12 @@ def _answer(
     return task.finish(block, block.ndim - a.ndim)
 
 
-def _depth(asked: _Question) -> int:
+def _depth(asked: Question) -> int:
     """Count the calls between the function that replaces NumPy's and `_answer`."""
     return 1 if asked.q is None else 2
 
 
-def _own(asked: _Question, task: Reduction, weights: Any) -> Array:
+def _own(asked: Question, task: Reduction, weights: Any) -> Array:
     """Reduce the own block along axes that are whole; all axes kept."""
     a = task.field
     cut = [axis for axis in task.axes if Line.of(a, axis).is_cut]
@@ -285,7 +285,7 @@ def _own(asked: _Question, task: Reduction, weights: Any) -> Array:
     return np.empty(result.shape[:front] + task.partial_shape, result.dtype) if empty else result
 
 
-def _without_values(asked: _Question, task: Reduction) -> bool:
+def _without_values(asked: Question, task: Reduction) -> bool:
     """Whether some own result is that of no values at all, of which NumPy warns."""
     a = task.field
     if task.count == 0:
@@ -306,7 +306,7 @@ def _known(a: Field) -> tuple[Array, int]:
     return (values[~nan] if missing else values), missing
 
 
-def _of_all(asked: _Question, a: Field, values: Array, count: int, missing: int) -> Any:
+def of_all_values(asked: Question, a: Field, values: Array, count: int, missing: int) -> Any:
     """Find the answer about all values of all ranks. *Collective*.
 
     Where it depends on few values, NumPy makes it of these.

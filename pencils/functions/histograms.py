@@ -1,0 +1,254 @@
+"""Histograms of fields over all ranks, with the signatures of NumPy. All are *Collective*.
+
+The ranks agree on edges, each counts its own values by the function of NumPy, and the counts are
+added up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from pencils.array import reductions
+from pencils.array.allocation import Array
+from pencils.array.base import Field
+from pencils.array.global_reduction import own_part
+from pencils.array.operands import plain_array, signature, topology_among
+from pencils.comm.agree import agreed
+from pencils.comm.reduce import reducer
+from pencils.errors import ArgumentError
+from pencils.functions.arguments import check_given, facts_of, own_values, own_weights, warn
+from pencils.functions.bin_estimators import check_estimator, number_of_bins
+
+
+def histogram(
+    a: Field,
+    bins: Any = 10,
+    range: Any = None,
+    density: bool | None = None,
+    weights: Any = None,
+) -> tuple[Array, Array]:
+    """Histogram of all values of all ranks, as `numpy.histogram`. *Collective*, by reductions.
+
+    Parameters
+    ----------
+    a : PencilArray
+        The field; replicas of singleton dimensions count once.
+    bins : int, sequence of numbers or str, optional
+        Number of bins of equal width, edges that all ranks have, or the name of an estimator of
+        NumPy; all but ``"stone"`` are there.
+    range : (float, float), optional
+        Range of the bins, default from the smallest to the largest value.
+    density : bool, optional
+        Whether to return the density of probability instead of counts.
+    weights : PencilArray or array_like, optional
+        A field that broadcasts to `a`, or global data of the same shape that all ranks have.
+
+    Returns
+    -------
+    counts, edges : array
+        NumPy arrays, the same on every rank.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pencils
+    >>> u = pencils.from_function(pencils.Pencil((4, 3)), lambda i, j: 1.0 * i * j)
+    >>> np.histogram(u, bins=3)
+    (array([8, 2, 2]), array([0., 2., 4., 6.]))
+    """
+    edges, own_bins, own_range, numbers = _bins("histogram", a, bins, range, weights)
+    with agreed(a.pencil.topology.comm, "histogram") as agree:
+        agree(density=bool(density))
+        values = own_values(numbers, numbers.local)
+        part = None if weights is None else own_values(numbers, own_weights(weights, a))
+        counts, _ = np.histogram(values, own_bins, own_range, weights=part)
+        reduce = reducer(counts, np.add)
+    total = reduce(a.pencil.topology.comm).astype(counts.dtype, copy=False)
+    _warn_of_booleans(a)
+    if not density:
+        return total, edges
+    return total / np.diff(edges).astype(float) / total.sum(), edges
+
+
+def histogram_bin_edges(a: Field, bins: Any = 10, range: Any = None, weights: Any = None) -> Array:
+    """Return the edges of `histogram`, with the same parameters. *Collective*."""
+    edges = _bins("histogram_bin_edges", a, bins, range, weights)[0]
+    _warn_of_booleans(a)
+    return edges
+
+
+def _warn_of_booleans(a: Field) -> None:
+    if a.dtype.kind == "b":
+        warn(f"Converting input from bool to {np.uint8} for compatibility.", up=1)
+
+
+def _bins(
+    name: str, a: Field, bins: Any, range: Any, weights: Any
+) -> tuple[Array, Any, Any, Field]:
+    """Find the edges of a histogram. *Collective*.
+
+    Returns
+    -------
+    edges, bins, range, numbers
+        The edges, what gives them without the values of all ranks, and the field, with booleans
+        as integers.
+    """
+    check_given(name, a, bins, weights)
+    with agreed(a.pencil.topology.comm, name) as agree:
+        _check_plain(name, bins)
+        agree(**signature(a), bins=bins, range=range)
+        agree(weights=None if weights is None else facts_of(weights))
+        _check_real(name, a)
+        numbers = a
+        if a.dtype.kind == "b":
+            numbers = a.in_frame(a.pencil, a.frame, a.padded.view(np.uint8))
+        nothing = np.empty(0, numbers.dtype)
+        if isinstance(bins, str):
+            check_estimator(name, bins, weights)
+        np.histogram_bin_edges(nothing, 1 if isinstance(bins, str) else bins, range)
+    if not isinstance(bins, str) and np.ndim(bins):
+        edges = np.asarray(bins)
+        return edges, edges, None, numbers
+    limits: Any
+    if isinstance(bins, str):
+        bins, limits = number_of_bins(name, numbers, bins, range)
+    else:
+        limits = _limits(numbers) if range is None else range
+    return np.histogram_bin_edges(nothing, bins, limits), bins, limits, numbers
+
+
+def _limits(a: Field) -> tuple[Any, Any] | None:
+    """Least and greatest value, if there are any. *Collective*."""
+    return (reductions.min(a), reductions.max(a)) if a.size else None
+
+
+def _check_plain(name: str, bins: Any) -> None:
+    several = isinstance(bins, list | tuple)
+    if isinstance(bins, Field) or (several and any(isinstance(one, Field) for one in bins)):
+        raise TypeError(f"{name}: bins must be numbers or arrays that all ranks have, not fields")
+
+
+def _check_real(name: str, a: Any) -> None:
+    if np.result_type(a.dtype).kind == "c":
+        raise TypeError(f"{name} of complex numbers: take u.real, u.imag or numpy.abs(u)")
+
+
+def histogram2d(
+    x: Field,
+    y: Field,
+    bins: Any = 10,
+    range: Any = None,
+    density: bool | None = None,
+    weights: Any = None,
+) -> tuple[Array, Array, Array]:
+    """Histogram of pairs of values of two fields; else like `histogramdd`. *Collective*.
+
+    Returns
+    -------
+    counts, x_edges, y_edges : array
+        NumPy arrays, the same on every rank.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pencils
+    >>> x, y = pencils.localgrid(pencils.Pencil((4, 3)), [range(4), range(3)])
+    >>> np.histogram2d(x, y, bins=2)[0]
+    array([[2., 4.],
+           [2., 4.]])
+    """
+    with suppress(TypeError):  # a number has no length
+        bins = bins if len(bins) in {1, 2} else [bins, bins]
+    counts, edges = _histogram("histogram2d", [x, y], bins, range, density, weights)
+    return counts, edges[0], edges[1]
+
+
+def histogramdd(
+    sample: Sequence[Field],
+    bins: Any = 10,
+    range: Any = None,
+    density: bool | None = None,
+    weights: Any = None,
+) -> tuple[Array, list[Array]]:
+    """Histogram of tuples of values of several fields, as `numpy.histogramdd`. *Collective*.
+
+    Parameters
+    ----------
+    sample : sequence of PencilArray
+        The fields, which broadcast to the shape of one of them. Those of a vector are
+        ``velocity.unstack()``.
+    bins : int or sequence, optional
+        Number of bins, or a number or edges for each field.
+    range : sequence of (float, float), optional
+        Range for each field, or None for that of its values.
+    density, weights
+        As in `histogram`.
+
+    Returns
+    -------
+    counts : array
+        NumPy array with one axis for each field, the same on every rank.
+    edges : list of array
+        The edges along each axis.
+    """
+    return _histogram("histogramdd", sample, bins, range, density, weights)
+
+
+def _histogram(
+    name: str, sample: Any, bins: Any, range: Any, density: bool | None, weights: Any
+) -> tuple[Array, list[Array]]:
+    comm = topology_among(sample, weights).comm
+    with agreed(comm, name) as agree:
+        _check_plain(name, bins)
+        columns, whole = _columns(name, sample)
+        agree(sample=[facts_of(column) for column in columns], bins=bins, range=range)
+        agree(weights=None if weights is None else facts_of(weights), density=bool(density))
+        dtype = np.result_type(*(column.dtype for column in columns))
+        nothing = np.empty((0, len(columns)), dtype)
+        np.histogramdd(nothing, bins, range)  # NumPy checks arguments
+    several = isinstance(bins, list | tuple) or np.ndim(bins) > 0
+    every = bins if several else [bins] * len(columns)
+    limits: list[Any] = [None] * len(columns) if range is None else list(range)
+    for n, column in enumerate(columns):
+        if limits[n] is None and np.ndim(every[n]) == 0 and whole.size:
+            limits[n] = [dtype.type(reduce(column)) for reduce in (np.min, np.max)]
+    _, edges = np.histogramdd(nothing, bins, limits)
+    with agreed(comm, name):
+        values = [own_values(whole, own_part(column, whole)) for column in columns]
+        part = None if weights is None else own_values(whole, own_weights(weights, whole))
+        counts, _ = np.histogramdd(np.array(values, dtype).T, edges, weights=part)
+        reduce = reducer(counts, np.add)
+    total = reduce(comm)
+    if density:
+        weight = total.sum()
+        for width in np.ix_(*map(np.diff, edges)):
+            total = total / width
+        total /= weight
+    return total, list(edges)
+
+
+def _columns(name: str, sample: Any) -> tuple[list[Any], Field]:
+    """Check the fields of a sample, and find one that has the shape of all of them."""
+    if isinstance(sample, Field):
+        raise TypeError(f"{name} takes a sequence of fields; of a vector, velocity.unstack()")
+    columns = [one if isinstance(one, Field) else plain_array(one) for one in sample]
+    for column in columns:
+        _check_real(name, column)
+    shapes = [tuple(column.shape) for column in columns]
+    shape = np.broadcast_shapes(*shapes)
+    for column in sorted(columns, key=lambda one: len(getattr(one, "singletons", ()))):
+        if isinstance(column, Field) and column.shape == shape:
+            return columns, column
+    raise ArgumentError(f"{name}: one field must have the shape {shape} to which all broadcast")
+
+
+FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    np.histogram: histogram,
+    np.histogram_bin_edges: histogram_bin_edges,
+    np.histogram2d: histogram2d,
+    np.histogramdd: histogramdd,
+}
