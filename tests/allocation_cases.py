@@ -518,6 +518,27 @@ def deposit(here):
     return call, [v]
 
 
+# ---- along an axis ----
+
+
+@each(
+    {
+        "cumsum": lambda u: np.cumsum(u, 0),
+        "nancumprod": lambda u: np.nancumprod(u, 0),
+        "roll": lambda u: np.roll(u, (1, 2), (0, 2)),
+        "flip": lambda u: np.flip(u, 0),
+        "gradient": np.gradient,
+        "gradient of coordinates": lambda u: np.gradient(u, np.arange(36) ** 2, axis=0),
+        "diff": lambda u: np.diff(u, axis=0),
+        "second diff": lambda u: np.diff(u, 2, 0),
+        "trapezoid": lambda u: np.trapezoid(u, axis=0),
+    }
+)
+def along(here, value):
+    u = here.field()
+    return lambda: value(u), [u]
+
+
 # ---- one value of many ----
 
 

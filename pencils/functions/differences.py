@@ -11,6 +11,7 @@ from pencils.array.allocation import Array
 from pencils.array.base import Field
 from pencils.array.frame import frame_of
 from pencils.array.global_reduction import NO_VALUE, reduce_field
+from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
 from pencils.functions.axes import one_axis
 from pencils.functions.carry import Mappings, carry
@@ -82,13 +83,8 @@ def diff(
 
     (around,) = carry("diff", a, plan)
     planes = Planes(a, position, Window(0, times), around)
-    block = np.moveaxis(out.local, position, 0)
-    end = planes.start + len(block)
-    inner = min(end, max(planes.start, planes.stop - times))
-    for first, last in ((planes.start, inner), (inner, end)):
-        if first < last:
-            part = block[first - planes.start : last - planes.start]
-            _differences(planes.between(first, last + times), times, part)
+    with agreed(a.pencil.topology.comm, "diff"):  # one rank may have no memory
+        _fill(np.moveaxis(out.local, position, 0), planes, times)
     return out
 
 
@@ -114,12 +110,18 @@ def _shorter(u: Field, axis: int, n: int) -> Field:
     return u.in_frame(pencil, frame, frame.make(frame.shape_of(tuple(components), dtype), dtype))
 
 
-def _differences(planes: Array, n: int, out: Array) -> None:
-    if n == 1 and out.dtype == planes.dtype and out.dtype.isnative:
-        combine = np.not_equal if out.dtype.kind == "b" else np.subtract
-        combine(planes[1:], planes[:-1], out=out)
-    else:
-        out[...] = np.diff(planes, n, axis=0)
+def _fill(out: Array, planes: Planes, n: int) -> None:
+    """Compute differences, axis first: of own planes, then of those behind them, too."""
+    start, end = planes.start, planes.start + len(out)
+    inner = min(end, max(start, planes.stop - n))
+    for first, last in ((start, inner), (inner, end)):
+        if first < last:
+            near, part = planes.between(first, last + n), out[first - start : last - start]
+            if n == 1 and out.dtype == near.dtype and out.dtype.isnative:
+                combine = np.not_equal if out.dtype.kind == "b" else np.subtract
+                combine(near[1:], near[:-1], out=part)
+            else:
+                part[...] = np.diff(near, n, axis=0)
 
 
 def trapezoid(y: Field, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Field:
