@@ -74,7 +74,7 @@ class Program:
     def take(self) -> None:
         rank = MPI.COMM_WORLD.rank
         numbers = np.array([rank, 7919 * rank]) % self.values.size
-        found = self.here["u"].take(np.unravel_index(numbers, self.shape))
+        found = self.here["u"].take_points(np.unravel_index(numbers, self.shape))
         assert found.tolist() == numbers.tolist()
 
     def save(self) -> None:
