@@ -365,3 +365,47 @@ def test_planes_for_all_ranks(pencil):
         line[:, 1:] = line[:, :-1]
     assert everywhere(comm, held((2 * u[:, 3]).replicate(), 2 * data[:, 3:4]))
     assert everywhere(comm, held(u.replicate(), data))
+
+
+# Keys that differ between ranks.
+
+VERBS = {
+    "sum": lambda u, _: u.sum(),
+    "mean": lambda u, _: u.mean(axis=0),
+    "norm": lambda u, _: u.norm(),
+    "allclose": lambda u, _: np.allclose(u, u),
+    "item": lambda u, _: u.item(0, 0, 0),
+    "replicate": lambda u, _: u[:1].replicate(),
+    "transpose": lambda u, _: pencils.transpose(u, u.pencil.with_(decomp=1)),
+    "transpose_onto": pencils.transpose,
+    "exchange_halo": lambda u, _: u.exchange_halo(),
+    "take_points": lambda u, _: u.take_points(([1], [1], [1])),
+    "put_points": lambda u, _: u.put_points(([1], [1], [1]), 0.5),
+    "gather": lambda u, _: pencils.gather(u),
+    "gather_everywhere": lambda u, _: pencils.gather(u, root=None),
+    "partition": lambda u, _: pencils.partition(
+        u.pencil, np.zeros(u.shape) if u.pencil.rank == 0 else None, root=0
+    ),
+    "cumsum": lambda u, _: np.cumsum(u, axis=0),
+    "flip": lambda u, _: np.flip(u, 0),
+    "diff": lambda u, _: np.diff(u, axis=0),
+    "median": lambda u, _: np.median(u),
+}
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_keys_that_differ_are_found_by_the_next_collective(comm, name):
+    """Also where the same call was made before, with either key."""
+    pencil = pencils.Pencil(SHAPE, comm, decomp=0, periodic=True)
+    u, call = spread(pencil, data_of(), halo=1), VERBS[name]
+    low, high = u[:-2], u[2:]
+    across = low.pencil.with_(decomp=1)
+    for known in (False, True):
+        if comm.size > 1:
+            wrong = high if comm.rank == comm.size - 1 else low
+            with pytest.raises(RankDisagreementError):
+                call(wrong, across)
+        if not known:
+            for part in (low, high, low, high):
+                call(part, across)
+    call(low, across)
