@@ -4,8 +4,8 @@
     python tests/campaigns/expressions.py --seed 17
 
 The expressions of one seed are computed with fields on 1 to 6 simulated ranks, and with NumPy on
-the global arrays, where dimensions of space never vanish. Each gives what NumPy gives on every number
-of ranks, or raises the same error on every number of ranks, one included.
+the global arrays, where dimensions of space never vanish. Each gives what NumPy gives on every
+number of ranks, or raises the same error on every number of ranks, one included.
 """
 
 # ruff: noqa: ARG004, ARG005 - all kinds of operations have methods with the same parameters
