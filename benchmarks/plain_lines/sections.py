@@ -21,10 +21,10 @@ def assignment(n, comm):
     here = slice(1 if comm.rank == 0 else 0, -1 if comm.rank == comm.size - 1 else None)
 
     def by_hand():
-        block[here] = -1.0 * block[here]
+        block[here] = -block[here]
 
     def plainly():
-        u[1:-1] = -1.0 * u[1:-1]
+        u[1:-1] = -u[1:-1]
 
     return Calls(by_hand, plainly)
 
@@ -39,9 +39,7 @@ LINES = [
     Line("u[3]", "-", partial(cut, 3), limit=15e-6),
     Line("layout of a section, 10^6 ranks", "-", layout, limit=10e-3),
     *(
-        Line(
-            f"u[1:-1] = -1.0 * u[1:-1], {n}^3", "the same on blocks", partial(assignment, n), 1 / 1.3
-        )
+        Line(f"u[1:-1] = -u[1:-1], {n}^3", "the same on blocks", partial(assignment, n), 1 / 1.3)
         for n in (64, 128)
     ),
 ]
