@@ -20,7 +20,6 @@ from pencils.functions import (
     lines,
     moves,
     order_statistics,
-    refused,
     scans,
     statistics,
 )
@@ -38,7 +37,6 @@ FUNCTIONS: dict[Function, Function] = {
     **lines.FUNCTIONS,
     **moves.FUNCTIONS,
     **order_statistics.FUNCTIONS,
-    **refused.FUNCTIONS,
     **scans.FUNCTIONS,
     **statistics.FUNCTIONS,
 }
