@@ -166,6 +166,5 @@ FUNCTIONS: dict[Function, Function] = {
     np.piecewise: piecewise,
     np.polyval: polyval,
     np.fix: fix,
+    np.astype: astype,
 }
-if hasattr(np, "astype"):  # NumPy 2.1
-    FUNCTIONS[np.astype] = astype

@@ -101,7 +101,7 @@ _INSTEAD: Mapping[str, str] = {
     "write numpy.apply_along_axis(numpy.unwrap, axis, u) along an axis that is whole on each "
     "rank": "unwrap",
     "its element type depends on all values; write u.real": "real_if_close",
-    _VALUES: "lib.scimath",
+    _VALUES: "lib.scimath lib._scimath_impl",
     "write numpy.isin(u, values)": "in1d",
     "write numpy.array_equal(u, v)": "array_equiv",
     "write repr(u), or pass u.local": "array_repr array_str array2string",

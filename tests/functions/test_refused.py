@@ -66,7 +66,7 @@ CALLS = {
     "numpy.apply_over_axes": (lambda u: np.apply_over_axes(np.sum, u, 0), "axis="),
     "numpy.unwrap": (np.unwrap, "numpy.apply_along_axis"),
     "numpy.real_if_close": (np.real_if_close, "u.real"),
-    "numpy.lib.scimath.sqrt": (np.emath.sqrt, "astype"),
+    "numpy.lib._?scimath.*.sqrt": (np.emath.sqrt, "astype"),
     "numpy.save": (lambda u: np.save("never.npy", u), "pencils.save"),
     "numpy.array": (lambda u: np.array([1.0], like=u), "pencils.partition"),
     "numpy.union1d": (lambda u: np.union1d(u, u), "numpy.unique"),
