@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import NoneType
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -22,6 +22,18 @@ from pencils.layout.integers import as_dims, as_rank
 from pencils.pencil import keep
 
 
+@overload
+def gather(
+    u: PencilArray, root: None, *, key: Any = ..., dims: Sequence[int] | int | None = None
+) -> Array: ...
+@overload
+def gather(
+    u: PencilArray,
+    root: int | None = 0,
+    *,
+    key: Any = ...,
+    dims: Sequence[int] | int | None = None,
+) -> Array | None: ...
 def gather(
     u: PencilArray,
     root: int | None = 0,

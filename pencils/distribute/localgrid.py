@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -60,7 +60,11 @@ class LocalGrid:
             )
         return self._fields[self.names.index(name)]
 
-    def __getitem__(self, key: int | tuple[int, ...]) -> Any:
+    @overload
+    def __getitem__(self, key: int) -> PencilArray: ...
+    @overload
+    def __getitem__(self, key: tuple[int, ...]) -> tuple[Any, ...]: ...
+    def __getitem__(self, key: int | tuple[int, ...]) -> PencilArray | tuple[Any, ...]:
         """Return the coordinate along one dimension, or with ``(i, j, k)`` those of one point."""
         return self.coords(key) if isinstance(key, tuple) else self._fields[key]
 

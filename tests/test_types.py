@@ -1,0 +1,82 @@
+"""Type checkers see of the package what is true when a program runs."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import typing
+from pathlib import Path
+from types import UnionType
+
+import numpy as np
+import pytest
+
+PROGRAM = Path(__file__).with_name("typed_usage.py")
+
+
+@pytest.fixture
+def typed_usage(monkeypatch):
+    """Return the program as a module, in which `assert_type` looks at the value."""
+    monkeypatch.setattr(typing, "assert_type", assert_instance)
+    spec = importlib.util.spec_from_file_location("typed_usage", PROGRAM)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def assert_instance(value, kind):
+    assert is_instance(value, kind), f"a {type(value).__name__} is no {kind}"
+
+
+def is_instance(value, kind):
+    """Whether a value is of a type, as far as its parts can be looked at."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if kind is typing.Any:
+        return True
+    if origin in {typing.Union, UnionType}:
+        return any(is_instance(value, one) for one in args)
+    if origin is np.ndarray:
+        return type(value) is np.ndarray
+    if origin in {tuple, list} and isinstance(value, origin):
+        each = args if origin is tuple and args[-1] is not ... else args[:1] * len(value)
+        return len(value) == len(each) and all(map(is_instance, value, each))
+    return isinstance(value, origin or kind)
+
+
+def check(path, cache):
+    """Run mypy as a user does, in the folder of a file; return what it finds."""
+    command = [sys.executable, "-m", "mypy", "--strict", "--warn-unreachable", "--config-file="]
+    options = ["--hide-error-context", "--no-error-summary", "--cache-dir", str(cache)]
+    environment = {k: v for k, v in os.environ.items() if k not in {"MYPYPATH", "PYTHONPATH"}}
+    done = subprocess.run(
+        [*command, *options, path.name],
+        cwd=path.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout + done.stderr
+
+
+def test_a_program_has_the_types_that_mypy_is_to_find(tmp_path, pytestconfig):
+    pytest.importorskip("mypy")
+    path = Path(shutil.copy(PROGRAM, tmp_path))
+    found = check(path, pytestconfig.cache.mkdir("mypy"))
+    assert not found, f"{found}\nIf mypy finds no package, install it again: pip install -e ."
+
+
+def test_a_program_has_these_types_when_it_runs(typed_usage):
+    mistakes = typed_usage.main()
+    assert mistakes
+    for mistake in mistakes:
+        with pytest.raises((TypeError, ValueError, AttributeError)):
+            mistake()
+
+
+def test_assert_type_looks_at_values_when_the_program_runs(typed_usage):
+    with pytest.raises(AssertionError, match="is no"):
+        typed_usage.assert_type(np.zeros(3), typed_usage.pencils.PencilArray)
+    with pytest.raises(AssertionError, match="is no"):
+        typed_usage.assert_type([1.0], list[int])
