@@ -230,7 +230,11 @@ def check_writeable(u: Field) -> None:
 
 def _field_part(value: Field, section: Field) -> Array:
     """Own block of a field that is assigned to a section."""
-    if value.frame.bare is not section.frame.bare:
+    part = value.local
+    if value.frame.bare is section.frame.bare:
+        if part.shape == section.local.shape:
+            return part
+    else:
         pencil = common_pencil([section, value])
         check_fits(value.singletons, section, pencil)
     given, selected = value.components, section.components
@@ -238,7 +242,7 @@ def _field_part(value: Field, section: Field) -> Array:
     pairs = zip(given[max(0, surplus) :], selected[max(0, -surplus) :], strict=True)
     if surplus > 0 or any(n not in (1, full) for n, full in pairs):
         raise ArgumentError(f"components {given} do not broadcast to the selected ones, {selected}")
-    return value.local
+    return part
 
 
 def _values_part(array: Array, section: Field, shape: tuple[int, ...], dropped: Key) -> Array:

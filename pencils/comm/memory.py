@@ -59,7 +59,7 @@ def same_view(one: Array, other: Array) -> bool:
         one.shape == other.shape
         and one.strides == other.strides
         and one.dtype == other.dtype
-        and one.__array_interface__["data"] == other.__array_interface__["data"]
+        and address(one) == address(other)
     )
 
 
