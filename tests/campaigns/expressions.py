@@ -63,6 +63,27 @@ FUNCTIONS = {
     "roll": lambda u, axis, lead: np.roll(u, 2, axis),
     "diff": lambda u, axis, lead: np.diff(u, axis=axis),
     "nanmax": lambda u, axis, lead: np.nanmax(u, axis=axis, keepdims=axis >= lead),
+    "nansum": lambda u, axis, lead: np.nansum(u, axis=axis, keepdims=axis >= lead),
+    "average": lambda u, axis, lead: np.average(u, axis=axis, keepdims=axis >= lead),
+    "gradient": lambda u, axis, lead: np.gradient(u, axis=axis),
+    "sort": lambda u, axis, lead: np.sort(u, axis=axis),
+    "clip": lambda u, axis, lead: np.clip(u, -2, axis),
+    "isin": lambda u, axis, lead: np.isin(u, [1, axis]),
+    "astype": lambda u, axis, lead: u.astype("f4"),
+}
+# Functions that give a number, or a NumPy array on all ranks.
+FINAL = {
+    "item": lambda u, index: u.item(*index),
+    "sum": lambda u, index: u.sum(),
+    "std": lambda u, index: u.std(),
+    "median": lambda u, index: np.median(u),
+    "quantile": lambda u, index: np.quantile(u, [0.1, 0.5], method="higher"),
+    "unique": lambda u, index: np.unique(u),
+    "histogram": lambda u, index: np.histogram(u, bins=4)[0],
+    "bincount": lambda u, index: np.bincount(np.abs(u).astype(int).ravel()),
+    "argmin": lambda u, index: u.argmin(),
+    "array_equal": lambda u, index: np.array_equal(u, u),
+    "size": lambda u, index: np.size(u),
 }
 
 
@@ -77,6 +98,14 @@ def grow(rng, leaves, depth):
     kind = rng.choice(KINDS)
     args = kind.draw(rng, node, value, leaves)
     return (kind, node, args), attempted(kind.whole, value, args)
+
+
+def finished(rng, node, value):
+    """Let a function follow, in every third case, that gives no field."""
+    if rng.random() < 2 / 3 or not isinstance(value, Whole):
+        return node, value
+    args = Final.draw(rng, node, value, {})
+    return (Final, node, args), attempted(Final.whole, value, args)
 
 
 def alike(rng, node, leaves):
@@ -343,20 +372,25 @@ class Replicate:
         return u.replicate()
 
 
-class Item:
-    """One point, as a number."""
+class Final:
+    """A function that gives no field."""
 
     @staticmethod
     def draw(rng, node, value, leaves):
-        return tuple(rng.randint(-n, max(0, n - 1)) for n in value.array.shape)
+        index = tuple(rng.randint(-n, max(0, n - 1)) for n in value.array.shape)
+        return rng.choice(list(FINAL)), index
 
     @staticmethod
-    def whole(value, index):
-        return value.array[index].item()
+    def whole(value, args):
+        name, index = args
+        return value.array[index].item() if name == "item" else FINAL[name](value.array, index)
 
     @staticmethod
-    def field(u, index, fields):
-        return u.item(*index)
+    def field(u, args, fields):
+        name, index = args
+        if name == "bincount":
+            return np.bincount(np.abs(u).astype(int))
+        return FINAL[name](u, index)
 
 
 KINDS = [
@@ -371,7 +405,6 @@ KINDS = [
     Function,
     Replicate,
 ]
-LAST = [*KINDS, Reduce, Item]
 
 
 # Programs: what is computed for a seed.
@@ -451,7 +484,7 @@ def run_seed(seed):
     rng = dice("expressions", seed)
     arguments = draw_layout(rng)
     leaves = draw_leaves(rng, arguments["shape"])
-    nodes = [grow(rng, leaves, rng.randint(1, DEPTH)) for _ in range(EXPRESSIONS)]
+    nodes = [finished(rng, *grow(rng, leaves, rng.randint(1, DEPTH))) for _ in range(EXPRESSIONS)]
     results = []
     for ranks in RANKS:
         with simulated(ranks, seed=seed) as simulation:
