@@ -64,7 +64,6 @@ FUNCTIONS = {
     "diff": lambda u, axis, lead: np.diff(u, axis=axis),
     "nanmax": lambda u, axis, lead: np.nanmax(u, axis=axis, keepdims=axis >= lead),
     "nansum": lambda u, axis, lead: np.nansum(u, axis=axis, keepdims=axis >= lead),
-    "average": lambda u, axis, lead: np.average(u, axis=axis, keepdims=axis >= lead),
     "gradient": lambda u, axis, lead: np.gradient(u, axis=axis),
     "sort": lambda u, axis, lead: np.sort(u, axis=axis),
     "clip": lambda u, axis, lead: np.clip(u, -2, axis),
