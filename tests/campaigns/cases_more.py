@@ -31,6 +31,7 @@ PARTS |= {"halves", "alone", "graph_ring", "graph_of_fields"}
         "initial": lambda u: u.sum(axis=0, initial=3.0, keepdims=True),
         "where": lambda u: np.sum(u, axis=1, where=u > 300, keepdims=True),
         "array_equal": lambda u: np.array_equal(u, u),
+        "lines": lambda u: np.apply_along_axis(np.sort, 1, u),
     }
 )
 def reduction(w, value):
@@ -73,6 +74,25 @@ def rounded_reduction(w, value):
 
 
 # ---- mistakes ----
+
+
+@case
+def assertion(w):
+    u = w.field()
+    wrong = w.data.copy()
+    wrong[-1, 0, -1] += 1
+    index = (w.data.shape[0] - 1, 0, w.data.shape[2] - 1)
+
+    def call():
+        pencils.testing.assert_equal(u, w.data)
+        owner = u.pencil.owner(index)
+        w.raises(
+            AssertionError,
+            lambda: pencils.testing.assert_allclose(u, wrong, rtol=1e-12),
+            f"global index {index} on rank {owner}",
+        )
+
+    return call
 
 
 @case
