@@ -111,9 +111,7 @@ _INSTEAD: Mapping[str, str] = {
     "ends are numbers; write u + s * (v - u) for s in numpy.linspace(0, 1, n)": "linspace logspace "
     "geomspace",
     _SETS: "union1d intersect1d setdiff1d setxor1d",
-    "write numpy.unique(u, return_counts=True)": "unique_all unique_counts unique_inverse "
-    "unique_values",
-    "write numpy.histogram(u, bins)[1]": "histogram_bin_edges",
+    "write numpy.unique(u, return_counts=True)": "unique_all unique_inverse",
     "write numpy.trapezoid(u, axis=axis)": "trapz",
     _POLYNOMIAL: "poly polyadd polyder polydiv polyfit polyint polymul polysub roots vander "
     "polynomial.polynomial",
