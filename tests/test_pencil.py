@@ -286,3 +286,41 @@ def test_equal_arguments_may_look_different(comm):
         splits="first" if odd else ["first", None, "first"],
     )
     assert everywhere(comm, pen == Pencil(SHAPE, comm))
+
+
+def test_sections(comm):
+    """A section is a pencil of some of the points, made without communication."""
+    pen = Pencil((8, 6), comm, periodic=True, order=(1, 0))
+    inner = pen.section(np.s_[1:-1])
+    assert (inner.shape, inner.periodic, inner.order) == ((6, 6), (False, True), (1, 0))
+    assert inner is pen.section((slice(1, 7), ...))
+    assert pen.section(...) is pen
+    assert pen.section(3).shape == (1, 6)
+    assert inner.section(slice(1, None)) == pen.section(slice(2, -1))
+    assert hash(inner.section(slice(1, None))) == hash(pen.section(slice(2, -1)))
+    assert "section:    [1:7, 0:6] of the whole" in str(inner)
+    assert "first of 8[1:7:1]" in repr(inner)
+    assert [inner.owner((i, 0)) for i in range(6)] == [pen.owner((i + 1, 0)) for i in range(6)]
+    for key in (9, (1, 2, 3), (..., ...)):
+        with pytest.raises(IndexError):
+            pen.section(key)
+    for key in (None, [1], 1.0):
+        with pytest.raises(TypeError, match="global indices are"):
+            pen.section(key)
+    with pytest.raises(ArgumentError, match=r"np\.flip\(u, 0\)"):
+        pen.section(slice(None, None, -1))
+    assert pen.section(np.s_[:, ::-1]).shape == (8, 6)
+
+
+def test_other_pencils_of_sections(comm):
+    """They know which points they have: until the shape changes."""
+    pen = Pencil((8, 6), comm, periodic=True)
+    inner, high = pen.section(np.s_[1:-1]), pen.section(np.s_[2:])
+    for one in (inner.with_(order=(1, 0)), inner.with_(periodic=False)):
+        assert one.same_blocks(inner)
+        assert not one.same_blocks(high)
+    assert inner.with_(decomp=1) != high.with_(decomp=1)
+    assert inner.with_(shape=(6, 6)) == high.with_(shape=(6, 6))
+    assert inner.staggered(0).shape == (7, 6)
+    assert inner.staggered(0).shares_blocks(inner)
+    assert not inner.staggered(0).shares_blocks(high)

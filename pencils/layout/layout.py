@@ -267,7 +267,7 @@ class Layout:
         return f"{self.shape}, decomp={self.decomp}, grid={self.grid.shape}{extras}"
 
     def describe(self, rank: int) -> str:
-        """Describe the layout, and the block of `rank`, in five lines."""
+        """Describe the layout, and the block of `rank`, in five lines; six for a section."""
         box = self.box(rank)
         owned = ", ".join(f"{lo}:{hi}" for lo, hi in zip(box.start, box.stop, strict=True))
         along = " and ".join(
@@ -276,9 +276,14 @@ class Layout:
         )
         wrapped = [f"dimension {dim}" for dim, wraps in enumerate(self.periodic) if wraps]
         processes = "1 process" if self.size == 1 else f"{self.size} processes"
+        points = [
+            f"{start}:{start + n * step}:{step}".removesuffix(":1")
+            for (start, step), n in zip(self.origins, self.shape, strict=False)
+        ]
         return "\n".join(
             (
                 f"Pencil of {' x '.join(map(str, self.shape))} points on {processes}",
+                *([f"  section:    [{', '.join(points)}] of the whole"] if points else []),
                 f"  decomposed: {along}",
                 f"  periodic:   {', '.join(wrapped) or 'nowhere'}",
                 f"  in memory:  dimensions {self.order}, slowest first",
