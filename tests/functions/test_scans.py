@@ -67,6 +67,18 @@ def test_types_that_are_asked_for(pencil, wanted):
         assert_holds(np.cumprod(u, axis, bool), np.cumprod(whole, axis, bool))
 
 
+@pytest.mark.parametrize("dtype", ["f8", "f2", "i1", "?"])
+def test_large_planes(comm, dtype):
+    pencil = pencils.Pencil((5, 24, 18), comm, decomp=1, order=(0, 2, 1))
+    whole = draw(pencil.shape, dtype)
+    u = spread(pencil, whole)
+    for axis in (0, 2):
+        assert_holds(np.cumsum(u, axis), np.cumsum(whole, axis))
+        assert_holds(np.cumsum(u, axis, bool), np.cumsum(whole, axis, bool))
+    expected = np.cumprod(whole[..., ::3], 1, "f8")
+    assert_holds(np.cumprod(u[..., ::3], 1, "f8"), expected, rtol=1e-12)
+
+
 def test_running_sums_of_positive_numbers_rise(comm):
     pencil = pencils.Pencil((257,), comm)
     whole = np.random.default_rng(5).random(257) * 10.0 ** np.arange(257)[::-1] * 1e-200
