@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from pencils.array.base import Field, checks
 from pencils.array.direct import LEAST, NUMBERS, Direct, wrap
 from pencils.array.numpy_api import elementwise
-from pencils.array.signatures import Binary, Operand, Unary
+from pencils.array.signatures import F, Operand
 
 Operation = Callable[[Any, Any], Any]
 
@@ -29,7 +29,9 @@ def _takes_no_part(other: object) -> bool:
     return getattr(other, "__array_ufunc__", _MISSING) is None
 
 
-def _forward(operation: Operation, ufunc: Any, checked: Operation | None = None) -> Binary:
+def _forward(
+    operation: Operation, ufunc: Any, checked: Operation | None = None
+) -> Callable[[F, Operand], F]:
     """Make the method for ``u + v``; `checked` takes the operands that are to be checked."""
     on_blocks, elsewhere = Direct(ufunc, operation), checked or ufunc
 
@@ -46,10 +48,10 @@ def _forward(operation: Operation, ufunc: Any, checked: Operation | None = None)
             return wrap(self, frame, operation(block, operand))
         return on_blocks.binary(self, block, operand)
 
-    return cast("Binary", method)
+    return method
 
 
-def _reflected(operation: Operation, ufunc: Any) -> Binary:
+def _reflected(operation: Operation, ufunc: Any) -> Callable[[F, Operand], F]:
     """Make the method for ``2 + u``."""
     on_blocks = Direct(ufunc, operation)
 
@@ -58,10 +60,10 @@ def _reflected(operation: Operation, ufunc: Any) -> Binary:
             return on_blocks.binary(self, other, self._local)
         return NotImplemented if _takes_no_part(other) else ufunc(other, self)
 
-    return cast("Binary", method)
+    return method
 
 
-def _in_place(operation: Operation, ufunc: Any) -> Binary:
+def _in_place(operation: Operation, ufunc: Any) -> Callable[[F, Operand], F]:
     """Make the method for ``u += v``."""
 
     def method(self: Any, other: Any) -> Any:
@@ -76,17 +78,17 @@ def _in_place(operation: Operation, ufunc: Any) -> Binary:
             self.mark_written()
         return self
 
-    return cast("Binary", method)
+    return method
 
 
-def _unary(ufunc: Any) -> Unary:
+def _unary(ufunc: Any) -> Callable[[F], F]:
     """Make the method for ``-u``."""
     on_blocks = Direct(ufunc)
 
     def method(self: Any) -> Any:
         return on_blocks.unary(self)
 
-    return cast("Unary", method)
+    return method
 
 
 def _on_elements(operation: Operation) -> Operation:
@@ -120,9 +122,14 @@ class Operators(Field):
     __le__ = _forward(operator.le, np.less_equal)
     __gt__ = _forward(operator.gt, np.greater)
     __ge__ = _forward(operator.ge, np.greater_equal)
-    # Comparisons of records are not ufuncs.
-    __eq__ = _forward(operator.eq, np.equal, _on_elements(operator.eq))  # type: ignore[assignment]
-    __ne__ = _forward(operator.ne, np.not_equal, _on_elements(operator.ne))  # type: ignore[assignment]
+    if TYPE_CHECKING:  # otherwise these return what those of `object` do
+
+        def __eq__(self, other: Operand) -> Self: ...  # type: ignore[override]
+        def __ne__(self, other: Operand) -> Self: ...  # type: ignore[override]
+
+    else:  # comparisons of records are not ufuncs
+        __eq__ = _forward(operator.eq, np.equal, _on_elements(operator.eq))
+        __ne__ = _forward(operator.ne, np.not_equal, _on_elements(operator.ne))
     __hash__ = None  # type: ignore[assignment]
 
     __radd__ = _reflected(operator.add, np.add)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsIndex, TypeVar, overload
 
@@ -29,18 +29,6 @@ Axes = SupportsIndex | Sequence[SupportsIndex]
 Index = SupportsIndex | slice | EllipsisType
 Indices = Index | tuple[Index, ...]
 Mask = Field | np.ndarray[Any, np.dtype[np.bool]] | Sequence[Any]
-
-
-class Binary(Protocol):
-    """A method that takes another operand and returns a field."""
-
-    def __get__(self, u: F, kind: type[F]) -> Callable[[Operand], F]: ...
-
-
-class Unary(Protocol):
-    """A method without other operands."""
-
-    def __get__(self, u: F, kind: type[F]) -> Callable[[], F]: ...
 
 
 class Reading(Protocol[T_co]):
