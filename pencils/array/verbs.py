@@ -189,7 +189,7 @@ def fill_boundary(
 # Points by their global coordinates.
 
 
-def take_points(u: PencilArray, coords: Sequence[Any], out: Any = None) -> Array:
+def take_points(u: PencilArray, coords: Sequence[Any] | Array, out: Array | None = None) -> Array:
     """Read any points, on any rank: ``global_array[..., i, j, k]``. *Collective*.
 
     `PointIndexer` is the plan for repeated calls with the same points.
@@ -224,7 +224,7 @@ def take_points(u: PencilArray, coords: Sequence[Any], out: Any = None) -> Array
 
 
 def put_points(
-    u: PencilArray, coords: Sequence[Any], values: Any, *, reduce: ReduceOp | None = None
+    u: PencilArray, coords: Sequence[Any] | Array, values: Any, *, reduce: ReduceOp | None = None
 ) -> None:
     """Write to any points, on any rank. *Collective*.
 

@@ -11,6 +11,7 @@ import numpy as np
 from pencils.array.allocation import Array, as_singletons
 from pencils.array.operands import check_type, signature, topology_among
 from pencils.array.pencil_array import PencilArray
+from pencils.array.signatures import Indices
 from pencils.comm import pool
 from pencils.comm.agree import Row, agreed
 from pencils.comm.stream import Room, SlabStream, bcast_array, copy_now
@@ -24,21 +25,21 @@ from pencils.pencil import keep
 
 @overload
 def gather(
-    u: PencilArray, root: None, *, key: Any = ..., dims: Sequence[int] | int | None = None
+    u: PencilArray, root: None, *, key: Indices = ..., dims: Sequence[int] | int | None = None
 ) -> Array: ...
 @overload
 def gather(
     u: PencilArray,
     root: int | None = 0,
     *,
-    key: Any = ...,
+    key: Indices = ...,
     dims: Sequence[int] | int | None = None,
 ) -> Array | None: ...
 def gather(
     u: PencilArray,
     root: int | None = 0,
     *,
-    key: Any = ...,
+    key: Indices = ...,
     dims: Sequence[int] | int | None = None,
 ) -> Array | None:
     """Collect a field, or a part of it, into one NumPy array; the inverse of `partition`.

@@ -163,7 +163,7 @@ def as_coords(
 
 
 def _few_coords(
-    coords: Sequence[Any], shape: tuple[int, ...]
+    coords: Sequence[Any] | Array, shape: tuple[int, ...]
 ) -> tuple[tuple[int, ...], list[Ints]] | None:
     """Check coordinates of a few points together; None if they are others, or wrong."""
     first = coords[0]

@@ -34,7 +34,11 @@ _SPARSE = 8
 
 
 def interpolate(
-    u: PencilArray, points: Sequence[Any], *, out: Any = None, fill_value: complex | None = None
+    u: PencilArray,
+    points: Sequence[Any] | Array,
+    *,
+    out: Array | None = None,
+    fill_value: complex | None = None,
 ) -> Array:
     """Interpolate a field multilinearly between its points, on any rank. *Collective*.
 
@@ -131,7 +135,7 @@ class Interpolation(Plan[Any]):
     def __init__(
         self,
         pencil: Pencil,
-        points: Sequence[Any],
+        points: Sequence[Any] | Array,
         *,
         dims: Sequence[int] | int | None = None,
         fill_value: complex | None = None,
@@ -162,7 +166,7 @@ class Interpolation(Plan[Any]):
         self._indexer.plan_take()  # while memory is allocated for all later calls
         self._sums: Array = np.empty(0)
 
-    def __call__(self, u: PencilArray, out: Any = None) -> Array:
+    def __call__(self, u: PencilArray, out: Array | None = None) -> Array:
         """Interpolate a field. *Collective*.
 
         Parameters

@@ -34,7 +34,7 @@ _FEW = 64  # points that cost less to move than to find out whether they are sor
 _STRIDES = 2  # words of a slot that tells where a block is, before its strides: window and offset
 
 
-def take_once(u: PencilArray, coords: Sequence[Any], out: Any = None) -> Array:
+def take_once(u: PencilArray, coords: Sequence[Any] | Array, out: Array | None = None) -> Array:
     """Read points of a field; see `PointIndexer.take`. *Collective*."""
     call = _Take(u, coords, out)
     if call.run():
@@ -44,7 +44,7 @@ def take_once(u: PencilArray, coords: Sequence[Any], out: Any = None) -> Array:
 
 
 def put_once(
-    u: PencilArray, coords: Sequence[Any], values: Any, reduce: ReduceOp | None = None
+    u: PencilArray, coords: Sequence[Any] | Array, values: Any, reduce: ReduceOp | None = None
 ) -> None:
     """Write to points of a field; see `PointIndexer.put`. *Collective*."""
     if not _Put(u, coords, values, reduce).run():
@@ -109,7 +109,7 @@ class _Call(ABC):
 
     name: str
 
-    def __init__(self, u: PencilArray, coords: Sequence[Any]) -> None:
+    def __init__(self, u: PencilArray, coords: Sequence[Any] | Array) -> None:
         self._u = u
         self._coords = coords
         self._kind = kind = _kind_of(u)
@@ -195,7 +195,7 @@ class _Call(ABC):
 class _Take(_Call):
     name = "PencilArray.take_points"
 
-    def __init__(self, u: PencilArray, coords: Sequence[Any], out: Any) -> None:
+    def __init__(self, u: PencilArray, coords: Sequence[Any] | Array, out: Any) -> None:
         super().__init__(u, coords)
         self._out = out
         self._shared = compiled() is not None and self._topology.is_shared(u.padded)
@@ -273,7 +273,9 @@ class _Take(_Call):
 class _Put(_Call):
     name = "PencilArray.put_points"
 
-    def __init__(self, u: PencilArray, coords: Sequence[Any], values: Any, reduce: object) -> None:
+    def __init__(
+        self, u: PencilArray, coords: Sequence[Any] | Array, values: Any, reduce: object
+    ) -> None:
         super().__init__(u, coords)
         self._values = values
         self._reduce = reduce

@@ -75,7 +75,7 @@ class PointIndexer(Plan[Request[Any]]):
     def __init__(
         self,
         pencil: Pencil,
-        coords: Sequence[Any],
+        coords: Sequence[Any] | Array,
         *,
         dims: Sequence[int] | int | None = None,
         check: bool = True,
@@ -96,7 +96,7 @@ class PointIndexer(Plan[Request[Any]]):
         self._nearest: GatherScatter | None = None
         self._replicas: GatherScatter | None = None
 
-    def take(self, u: PencilArray, out: Any = None) -> Array:
+    def take(self, u: PencilArray, out: Array | None = None) -> Array:
         """Read the points of a field: ``global_array[..., i, j, k]``. *Collective*.
 
         Parameters
@@ -125,7 +125,7 @@ class PointIndexer(Plan[Request[Any]]):
         taken: Array = found.run()
         return taken
 
-    def take_start(self, u: PencilArray, out: Any = None) -> Handle[Array]:
+    def take_start(self, u: PencilArray, out: Array | None = None) -> Handle[Array]:
         """Start a `take`; `wait` of the handle returns the array. *Collective*.
 
         Neither the field nor the array may be changed before.
