@@ -83,7 +83,8 @@ _INSTEAD: Mapping[str, str] = {
     "compress trim_zeros",
     "write numpy.select([u == 0, u == 1], [x, y])": "choose",
     _DIAGONAL: "diag diagonal diagflat trace linalg.diagonal linalg.trace",
-    "write u * numpy.tri(*u.shape[-2:]), or its transpose": "tril triu",
+    "write numpy.where(numpy.tri(*u.shape[-2:]), u, 0)": "tril",
+    "write numpy.where(numpy.tri(*u.shape[-2:], k=-1), 0, u)": "triu",
     "it needs the shape only: pass numpy.empty(u.shape[-2:])": "tril_indices_from "
     "triu_indices_from diag_indices_from",
     _SORT: "sort_complex lexsort partition argpartition msort",

@@ -63,6 +63,7 @@ CALLS = {
     "numpy.trace": (np.trace, "numpy.einsum"),
     "numpy.diagonal": (np.diagonal, "u.take_points"),
     "numpy.tril": (np.tril, "numpy.tri"),
+    "numpy.triu": (np.triu, "numpy.tri"),
     "numpy.apply_over_axes": (lambda u: np.apply_over_axes(np.sum, u, 0), "axis="),
     "numpy.unwrap": (np.unwrap, "numpy.apply_along_axis"),
     "numpy.real_if_close": (np.real_if_close, "u.real"),
@@ -147,3 +148,79 @@ def test_memory_is_not_exported(comm):
     for call in (u.__dlpack__, u.__dlpack_device__, lambda: np.from_dlpack(u)):
         with pytest.raises(BufferError, match=r"u\.local"):
             call()
+
+
+def lengthened(u):
+    w = pencils.zeros(u.pencil.with_(shape=(2 * u.shape[0], *u.shape[1:])))
+    n = u.shape[0]
+    for part in (np.s_[:n], np.s_[n:]):
+        w[part] = pencils.transpose(u, w[part].pencil)
+    return w
+
+
+def determinants(u):
+    tensor = np.stack([np.stack([u, 2 * u]), np.stack([u + 1, u])])
+    block = np.linalg.det(np.moveaxis(tensor.local, (0, 1), (-2, -1)))
+    return pencils.PencilArray(u.pencil, block)
+
+
+def added(u):
+    v = u.copy()
+    np.add(v, 5, out=v, where=u > 0)
+    return v
+
+
+def spread_out(u):
+    v = u.copy()
+    v[v > 0] = 7
+    return v
+
+
+SUGGESTED = {
+    "append": (lengthened, lambda a: np.concatenate([a, a])),
+    "broadcast_to": (
+        lambda u: u.mean(axis=0) + pencils.zeros(u.pencil),
+        lambda a: np.broadcast_to(a.mean(0, keepdims=True), a.shape),
+    ),
+    "at": (added, lambda a: a + 5 * (a > 0)),
+    "choose": (
+        lambda u: np.select([u > 1, u > 0], [u, 2]),
+        lambda a: np.select([a > 1, a > 0], [a, 2]),
+    ),
+    "cov": (
+        lambda u: np.vdot(u - u.mean(), u - u.mean()) / u.size,
+        np.var,
+    ),
+    "linalg.det": (determinants, lambda a: a * a - 2 * a * (a + 1)),
+    "linspace": (lambda u: u + 0.5 * (2 * u - u), lambda a: np.linspace(a, 2 * a, 3)[1]),
+    "outer": (
+        lambda u: u.mean(axis=1) * np.arange(5.0),
+        lambda a: np.outer(a.mean(axis=1), np.arange(5.0)),
+    ),
+    "place": (spread_out, lambda a: np.where(a > 0, 7, a)),
+    "tril": (lambda u: np.where(np.tri(*u.shape[-2:]), u, 0), np.tril),
+    "triu": (lambda u: np.where(np.tri(*u.shape[-2:], k=-1), 0, u), np.triu),
+    "unwrap": (
+        lambda u: np.apply_along_axis(np.unwrap, 1, 5 * u),
+        lambda a: np.unwrap(5 * a, axis=1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SUGGESTED)
+def test_what_texts_name_works(comm, name):
+    pen = pencils.Pencil((7, 5), comm)
+    u = pencils.random.normal(pen, seed=3)
+    found, expected = (
+        call(a) for call, a in zip(SUGGESTED[name], (u, pencils.gather(u, root=None)), strict=True)
+    )
+    if isinstance(found, pencils.PencilArray):
+        pencils.testing.assert_allclose(found, expected, atol=1e-12)
+    else:
+        np.testing.assert_allclose(found, expected)
+
+
+def test_points_on_a_diagonal(comm):
+    u = pencils.random.normal(pencils.Pencil((5, 5), comm), seed=3)
+    i = np.arange(5)
+    np.testing.assert_array_equal(u.take_points((i, i)), np.diag(pencils.gather(u, root=None)))
