@@ -6,6 +6,7 @@ The only file that imports layers above its own: inside functions, when a method
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from pencils.array.allocation import Array
@@ -315,6 +316,7 @@ def from_distarray(
 # NumPy functions.
 
 
+@lru_cache(maxsize=512)  # an import in a function takes time, too
 def find_function(function: Callable[..., Any]) -> Callable[..., Any] | None:
     """Return what replaces a function of NumPy for fields, if there is anything."""
     from pencils.functions import FUNCTIONS

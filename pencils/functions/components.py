@@ -55,7 +55,7 @@ def stack(
     pencil, blocks, singletons = _aligned("stack", arrays, out)
     blocks = list(np.broadcast_arrays(*blocks))
     lead = blocks[0].ndim - pencil.ndim
-    number = as_dim("axis", axis, blocks[0].ndim + 1)
+    number = 0 if axis == 0 else as_dim("axis", axis, blocks[0].ndim + 1)
     if number > lead:
         raise ArgumentError(
             f"numpy.stack along axis {axis}: new axes are components and come first, 0..{lead}"
