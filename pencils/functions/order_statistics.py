@@ -39,8 +39,8 @@ class Question(NamedTuple):
         The quantiles; None for a median.
     method : str
         The method of the quantiles.
-    weak : bool
-        Whether the quantile is a number of Python, which leaves the type of the values.
+    scalar : type or None
+        That of the quantile if it is one number: some leave the type of the values.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Question(NamedTuple):
     skips: bool
     q: Array | None = None
     method: str = "linear"
-    weak: bool = False
+    scalar: type | None = None
 
 
 def median(
@@ -210,8 +210,9 @@ def _quantile(
         # NumPy checks what it checks before it reads values.
         function(np.zeros(2, a.dtype), q, method=method)
         fractions = np.asarray(q) if whole == 1 else np.true_divide(q, whole)
-    of, weak = partial(function, q=q, method=method), type(q) in {int, float}
-    asked = Question(name, of, name.startswith("nan"), np.asarray(fractions), method, weak)
+    scalar = type(q) if isinstance(q, np.floating) else float if type(q) in {int, float} else None
+    of = partial(function, q=q, method=method)
+    asked = Question(name, of, name.startswith("nan"), np.asarray(fractions), method, scalar)
     return _answer(asked, a, axis, out, keepdims, weights)
 
 
@@ -327,11 +328,13 @@ def of_all_values(asked: Question, a: Field, values: Array, count: int, missing:
     upper = found[np.searchsorted(wanted, at.upper)]
     if at.distance is None:
         return lower.astype(a.dtype) if lower.ndim else lower[()]
-    if at.distance.dtype.kind == "i" and not asked.weak:  # as of integers q: none or all the way
+    if (
+        at.distance.dtype.kind == "i" and asked.scalar is None
+    ):  # as of integers q: none or all the way
         kind = np.result_type(a.dtype, at.distance.dtype)
         return np.where(at.distance == 0, lower, upper).astype(kind)[()]
     if asked.q.ndim == 0:
-        between = float(at.distance) if asked.weak else at.distance
+        between = asked.scalar(at.distance) if asked.scalar else at.distance
         return np.quantile(np.array([lower, upper], a.dtype), between)
     pairs = np.array([lower.ravel(), upper.ravel()], a.dtype).T
     steps = at.distance.reshape(-1, 1)

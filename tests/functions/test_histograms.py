@@ -85,10 +85,13 @@ def test_weighted_histograms(pencil, kind):
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i4", "?"])
 def test_estimators(comm, dtype):
-    a = (draw((9, 8, 7)) ** 2).astype(dtype)
+    a = (np.random.default_rng(0).random((9, 8, 7)) * 30).astype(dtype)
     u = spread(pencils.Pencil(a.shape, comm), a)
     for bins in ("auto", "doane", "fd", "rice", "scott", "sqrt", "sturges"):
         for limits in (None, (1, 5)):
+            old = np.lib.NumpyVersion(np.__version__) < "2.4.0"
+            if old and limits and a.dtype.kind != "f":
+                continue  # which has bins of integers that are narrower than 1
             call = functools.partial(np.histogram_bin_edges, bins=bins, range=limits)
             assert_same(lambda x, call=call: call(x), u, a, rtol=1e-6)
     few = pencils.ones(pencils.Pencil((2,), comm))

@@ -50,7 +50,7 @@ def test_the_whole_field(pencil, dtype):
     u = spread(pencil, a, halo=1)
     assert_same_outcome(np.median, u, a)
     assert_same_outcome(np.nanmedian, u, a)
-    for q in (0.25, [0, 0.5, 1], np.float64(0.75)):
+    for q in (0.25, [0, 0.5, 1], np.float64(0.75), np.float32(0.5), np.array(0.5), np.int8(1)):
         assert_same_outcome(lambda x, q=q: np.quantile(x, q), u, a)
         assert_same_outcome(lambda x, q=q: np.quantile(x, q, method="higher"), u, a)
     assert_same_outcome(lambda x: np.percentile(x, [[25], [50]]), u, a)
@@ -62,6 +62,9 @@ def test_methods(pencil, method):
         a = draw((3, *pencil.shape), dtype)
         u = spread(pencil, a)
         for q in ([0, 0.21, 0.5, 0.83, 0.999, 1], 0, 1, 0.37, [0, 1], []):
+            old = np.lib.NumpyVersion(np.__version__) < "2.4.0"
+            if old and np.asarray(q).dtype.kind == "i" and method != "linear":
+                continue  # its results have other types
             assert_same_outcome(lambda x, q=q: np.quantile(x, q, method=method), u, a)
 
 
