@@ -4,10 +4,11 @@ It is checked in mypy's strict mode, and run, where `assert_type` looks at the v
 
 What NumPy's stubs do not permit, as they know arrays and array-likes only:
 
-- ``np.sin(u)``, ``array * u``, ``u + np.sin(u)``, ``np.clip(u, 0, 1)`` are `Any`. A function that
-  returns such an expression names it first: `no-any-return` is part of the strict mode.
+- ``np.sin(u)``, ``array * u``, ``u + np.sin(u)`` are `Any`. A function that returns such an
+  expression names it first: `no-any-return` is part of the strict mode.
 - ``np.maximum(u, v)`` is ``ndarray | Any``; ``np.where(u > 0, u, 0)``, ``np.roll(u, 1, 0)``,
-  ``np.zeros_like(u)`` and ``array < u`` are arrays. `cast` says what they are.
+  ``np.zeros_like(u)`` and ``array < u`` are arrays. They need `cast`, or ``u.clip(0)``,
+  ``pencils.zeros_like(u)``, ``u > array``.
 - ``out=u`` of a ufunc, and ``np.copyto(u, v)``, are errors.
 - ``np.asarray(u)`` is none, though it raises.
 """
@@ -70,7 +71,7 @@ def functions(u: pencils.PencilArray, v: pencils.PencilArray) -> None:
     assert_type(u + np.isfinite(u), Any)
     assert_type(waves - root, pencils.PencilArray)
     pencils.gather(np.abs(u))
-    bounded: pencils.PencilArray = np.clip(u, 0, 1)
+    bounded = u.clip(0, 1)
     total: float = np.sum(bounded)
     profile: pencils.PencilArray = np.mean(u, axis=0)
     scalar: float = np.vdot(u, v) + total
