@@ -1,7 +1,7 @@
 """Values at given positions in the order of all values of all ranks, found by counting.
 
 Values are read as unsigned integers of the same order, digit by digit. In each round the ranks add
-up how often each digit occurs, which tells the digit of the wanted value; only values with this
+up how often each digit occurs, which gives the digit of the wanted value; only values with this
 digit go to the next round. Values stay where they are, but for those that are found.
 """
 

@@ -36,7 +36,7 @@ def assert_agrees(result, expected, *, rtol=0.0):
 
 
 def bits_of(value):
-    """All that tells a result from others; some bytes of long doubles mean nothing."""
+    """Return the bytes of a result; some of those of long doubles mean nothing."""
     if isinstance(value, list | tuple):
         return [bits_of(one) for one in value]
     value = np.asarray(value)
