@@ -16,7 +16,7 @@ pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 DTYPES = ["?", "i1", "u2", "i8", "u8", "f2", "f4", "f8", "g", ">f8", ">i2"]
 
 
-@pytest.fixture(params=["few", "plane", "thin", "pencils", "four"])
+@pytest.fixture(params=["few", "plane", "four"])
 def pencil(request, comm):
     """Fewer layouts than elsewhere: here every line is many collectives."""
     return lay(comm, request.param)
@@ -56,7 +56,7 @@ def test_values_on_edges(pencil):
     a = np.resize(np.linspace(0, 1, 11), pencil.shape)
     for b in (a, a.astype("f4"), np.full(pencil.shape, 0.1), a / 3 + 7):
         u = spread(pencil, b)
-        for bins in (3, 10, 49, np.linspace(0, 1, 11), [0.1, 0.3, 0.7]):
+        for bins in (10, 49, np.linspace(0, 1, 11)):
             assert_same(lambda x, bins=bins: np.histogram(x, bins), u, b)
             assert_same(lambda x, bins=bins: np.histogram(x, bins, (0.1, 0.8)), u, b)
 
@@ -83,7 +83,7 @@ def test_weighted_histograms(pencil, kind):
         assert_agrees(call(u, 4, weights=np.abs(weights))[0], expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", ["f8", "f4", "i4", "?"])
+@pytest.mark.parametrize("dtype", ["f8", "i4", "?"])
 def test_estimators(comm, dtype):
     a = (np.random.default_rng(0).random((9, 8, 7)) * 30).astype(dtype)
     u = spread(pencils.Pencil(a.shape, comm), a)

@@ -23,7 +23,7 @@ METHODS = [
 DTYPES = ["?", "i1", "u2", "i8", "u8", "f2", "f4", "f8", "g", ">f8", ">i2", "c8", "m8[s]", "M8[D]"]
 
 
-@pytest.fixture(params=["few", "plane", "thin", "pencils", "four"])
+@pytest.fixture(params=["few", "thin", "pencils"])
 def pencil(request, comm):
     """Fewer layouts than elsewhere: here every line is many collectives."""
     return lay(comm, request.param)
@@ -52,7 +52,7 @@ def test_the_whole_field(pencil, dtype):
     assert_same_outcome(np.nanmedian, u, a)
     for q in (0.25, [0, 0.5, 1], np.float64(0.75), np.float32(0.5), np.array(0.5), np.int8(1)):
         assert_same_outcome(lambda x, q=q: np.quantile(x, q), u, a)
-        assert_same_outcome(lambda x, q=q: np.quantile(x, q, method="higher"), u, a)
+    assert_same_outcome(lambda x: np.quantile(x, 0.25, method="higher"), u, a)
     assert_same_outcome(lambda x: np.percentile(x, [[25], [50]]), u, a)
 
 
@@ -217,7 +217,7 @@ def test_collectives_do_not_depend_on_the_data(comm):
 def test_places_are_those_of_numpy(method):
     for n in (1, 2, 7):
         a = np.arange(n, dtype=float) ** 2
-        for q in np.linspace(0, 1, 21):
+        for q in np.linspace(0, 1, 13):
             at = places(method, n, np.asarray(q))
             t = 0 if at.distance is None else at.distance
             mine = a[at.lower] + (a[at.upper] - a[at.lower]) * t

@@ -20,7 +20,7 @@ DTYPES = ["?", "i1", "u8", "f2", "f4", "f8", "g", ">f8", "c8", "c16"]
 TOLERANCE = {"f2": 2e-2, "f4": 1e-4, "c8": 1e-4}
 
 
-@pytest.fixture(params=["few", "plane", "thin", "pencils", "four"])
+@pytest.fixture(params=["few", "thin", "pencils", "four"])
 def pencil(request, comm):
     """Fewer layouts than elsewhere: here every line is a collective."""
     return lay(comm, request.param)
