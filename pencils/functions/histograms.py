@@ -16,10 +16,10 @@ from pencils.array import reductions
 from pencils.array.allocation import Array
 from pencils.array.base import Field
 from pencils.array.global_reduction import own_part
+from pencils.array.numpy_api import elementwise
 from pencils.array.operands import plain_array, signature, topology_among
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import reducer
-from pencils.errors import ArgumentError
 from pencils.functions.arguments import check_given, facts_of, own_values, own_weights, warn
 from pencils.functions.bin_estimators import check_estimator, number_of_bins
 
@@ -157,9 +157,9 @@ def histogram2d(
     >>> import numpy as np
     >>> import pencils
     >>> x, y = pencils.localgrid(pencils.Pencil((4, 3)), [range(4), range(3)])
-    >>> np.histogram2d(x, x * y, bins=2)[0]
-    array([[6., 0.],
-           [3., 3.]])
+    >>> np.histogram2d(x, y, bins=2)[0]
+    array([[2., 4.],
+           [2., 4.]])
     """
     with suppress(TypeError):  # a number has no length
         bins = bins if len(bins) in {1, 2} else [bins, bins]
@@ -179,7 +179,7 @@ def histogramdd(
     Parameters
     ----------
     sample : sequence of PencilArray
-        The fields, which broadcast to the shape of one of them. Those of a vector are
+        The fields, which broadcast against each other. Those of a vector are
         ``velocity.unstack()``.
     bins : int or sequence, optional
         Number of bins, or a number or edges for each field.
@@ -232,18 +232,19 @@ def _histogram(
 
 
 def _columns(name: str, sample: Any) -> tuple[list[Any], Field]:
-    """Check the fields of a sample, and find one that has the shape of all of them."""
+    """Check the fields of a sample, and make one, without values, to which all broadcast."""
     if isinstance(sample, Field):
         raise TypeError(f"{name} takes a sequence of fields; of a vector, velocity.unstack()")
     columns = [one if isinstance(one, Field) else plain_array(one) for one in sample]
     for column in columns:
         _check_real(name, column)
-    shapes = [tuple(column.shape) for column in columns]
-    shape = np.broadcast_shapes(*shapes)
-    for column in sorted(columns, key=lambda one: len(getattr(one, "singletons", ()))):
-        if isinstance(column, Field) and column.shape == shape:
-            return columns, column
-    raise ArgumentError(f"{name}: one field must have the shape {shape} to which all broadcast")
+    if not any(isinstance(column, Field) for column in columns):
+        raise TypeError(f"{name}: one of the sample must be a PencilArray, as its weights are")
+    return columns, elementwise(_blank, columns, {})
+
+
+def _blank(*blocks: Array) -> Array:
+    return np.empty(np.broadcast_shapes(*map(np.shape, blocks)), bool)
 
 
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {

@@ -245,6 +245,19 @@ def test_a_mistake_on_one_rank_raises_on_all(comm, name):
     assert np.histogram(u, 1)[0] == u.size
 
 
+def test_coordinates(comm):
+    pencil = lay(comm, "pencils")
+    grid = pencils.localgrid(pencil, [np.arange(n) ** 2 for n in pencil.shape])
+    x, y, z = np.meshgrid(*(np.arange(n) ** 2 for n in pencil.shape), indexing="ij")
+    expected = np.histogramdd([x.ravel(), y.ravel(), z.ravel()], 3)[0]
+    assert_agrees(np.histogramdd(list(grid), 3)[0], expected)
+    expected = np.histogram2d(x[..., 0].ravel(), y[..., 0].ravel(), 3)[0]
+    assert_agrees(np.histogram2d(grid[0], grid[1], 3)[0], expected)
+    u = pencils.ones(pencil)
+    call = functools.partial(np.histogramdd, [np.ones(pencil.shape)], weights=u)
+    raise_together(comm, TypeError, "one of the sample", call=call)
+
+
 def test_weights_on_another_pencil(comm):
     u = pencils.ones(pencils.Pencil((4, 3), comm))
     other = pencils.ones(pencils.Pencil((4, 5), comm))
