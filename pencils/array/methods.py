@@ -21,24 +21,23 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Field)
 
-# Slots that may not be set: this is found often, and has to be quick.
-_SLOTS = frozenset({"_kept_halo", "base", "shifts"})
 # What type checkers know of functions of NumPy is about arrays.
 _np: Any = np
 
 
-def missing(u: Field, name: str) -> NoReturn:
-    """Raise the error for an attribute that fields do not have.
+class Missing:
+    """An attribute of NumPy arrays that fields do not have: the error names what to write."""
 
-    For attributes of NumPy arrays it is a TypeError, too, and names what to write instead.
-    """
-    if name in _SLOTS:
-        raise AttributeError(name)
-    # Names of protocols, which libraries look for, are not in the table.
-    text = None if name.startswith("_") else verbs.explain_attribute(name)
-    if text is not None:
-        raise MissingAttributeError(text, name=name, obj=u)
-    raise AttributeError(f"{type(u).__name__!r} object has no attribute {name!r}", name=name, obj=u)
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, u: Field | None, kind: type | None = None) -> Missing:
+        if u is None:
+            return self
+        name = self._name
+        raise MissingAttributeError(verbs.explain_attribute(name), name=name, obj=u)
 
 
 def nbytes(u: Field) -> int:

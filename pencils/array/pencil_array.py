@@ -110,7 +110,6 @@ class PencilArray(Operators, Generic[Element]):
     cumprod = methods.cumprod
 
     if not TYPE_CHECKING:  # a checker rejects what has no such attribute
-        __getattr__ = methods.missing
         __dlpack__ = __dlpack_device__ = methods.dlpack
 
     # Global indices.
@@ -201,3 +200,9 @@ class PencilArray(Operators, Generic[Element]):
     start_halo_exchange = verbs.start_halo_exchange
     accumulate_halo = verbs.accumulate_halo
     fill_boundary = verbs.fill_boundary
+
+
+# With `__getattr__`, Python would find all attributes more slowly.
+for _name in set(dir(np.ndarray)) - set(dir(PencilArray)):
+    if not _name.startswith("_"):
+        setattr(PencilArray, _name, methods.Missing(_name))

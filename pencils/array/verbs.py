@@ -338,8 +338,8 @@ def explain_method(ufunc: str, method: str) -> str:
     return refused.explain_method(ufunc, method)
 
 
-def explain_attribute(name: str) -> str | None:
-    """Return the text of the error for an attribute of NumPy arrays; None for other names."""
+def explain_attribute(name: str) -> str:
+    """Return the text of the error for an attribute of NumPy arrays that fields do not have."""
     from pencils.functions import refused
 
     return refused.explain_attribute(name)

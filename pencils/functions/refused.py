@@ -182,7 +182,7 @@ def explain_method(ufunc: str, method: str) -> str:
     return f"numpy.{ufunc}.{method} does not take a PencilArray: {_OF_METHODS[method]}"
 
 
-def explain_attribute(name: str) -> str | None:
-    """Return the text of the error for an attribute of NumPy arrays; None for other names."""
-    text = _OF_ATTRIBUTES.get(name)
-    return None if text is None else f"a PencilArray has no attribute {name!r}: {text}"
+def explain_attribute(name: str) -> str:
+    """Return the text of the error for an attribute of NumPy arrays that fields do not have."""
+    text = _OF_ATTRIBUTES.get(name, _OWN)
+    return f"a PencilArray has no attribute {name!r}: {text}"
