@@ -249,7 +249,10 @@ class Pencil:
         mine, theirs = self._layout, other._layout
         if (mine.grid, mine.decomp) != (theirs.grid, theirs.decomp) or not self.same_ranks(other):
             return None
-        return self.sibling(mine.along(dims, theirs), self._whole or other._whole)
+        whole = None
+        if self._whole or other._whole:
+            whole = (self._whole or mine).along(dims, other._whole or theirs)
+        return self.sibling(mine.along(dims, theirs), whole)
 
     def uncut(self, dims: frozenset[int]) -> Pencil:
         """Return the pencil that has all points of the whole along `dims`; local."""

@@ -166,6 +166,28 @@ def test_a_write_to_a_section_makes_ghosts_of_the_field_old(comm, write):
         assert everywhere(comm, np.isnan(both.component(1).padded).any())
 
 
+PARTS = [
+    lambda part: part.component(1),
+    lambda part: part.unstack()[1],
+    lambda part: part[1],
+    lambda part: part[1:][...][0],
+    lambda part: part[:, 1:2].component(1).imag,
+    lambda part: part.real[1],
+]
+
+
+@pytest.mark.parametrize("take", PARTS, ids=range(len(PARTS)))
+def test_a_write_to_a_part_of_a_section_makes_ghosts_of_the_field_old(comm, take):
+    pencil = pencils.Pencil(SHAPE, comm, periodic=True)
+    u = spread(pencil, data_of((2, *SHAPE)).astype(complex), halo=1)
+    u.exchange_halo()
+    with pencils.debug.ghosts():
+        take(u[:, 1:-1])[...] = 1.0
+    unset = np.isnan(u.padded[1])
+    assert everywhere(comm, unset.sum() == unset.size - u.local[1].size)
+    assert everywhere(comm, not np.isnan(u.padded[0]).any())
+
+
 @every_key
 def test_points(pencil, key):
     data, comm = data_of(), pencil.comm
@@ -365,6 +387,15 @@ def test_planes_for_all_ranks(pencil):
         line[:, 1:] = line[:, :-1]
     assert everywhere(comm, held((2 * u[:, 3]).replicate(), 2 * data[:, 3:4]))
     assert everywhere(comm, held(u.replicate(), data))
+
+
+def test_planes_of_products_have_all_points_of_each_factor(comm):
+    long, wide = (pencils.Pencil(shape, comm) for shape in ((7, 5), (7, 9)))
+    x, y = pencils.ones(long, dims=0), pencils.ones(wide, dims=1)
+    for product in (x[2:] * y[:, 1:], y[:, 1:] * x[2:], x[2:] * y, x * y[:, 1:]):
+        plane = product[:, 3].replicate()
+        assert plane.pencil.shape == (product.shape[0], 9)
+        assert product[0].replicate().pencil.shape == (7, product.shape[1])
 
 
 # Keys that differ between ranks.

@@ -214,12 +214,12 @@ class Field:
     @property
     def real(self) -> Self:
         """Real part, a view."""
-        return self._map_block(lambda block: block.real)
+        return self.map_block(lambda block: block.real)
 
     @property
     def imag(self) -> Self:
         """Imaginary part, a view."""
-        return self._map_block(lambda block: block.imag)
+        return self.map_block(lambda block: block.imag)
 
     def component(self, *index: int) -> Self:
         """One component as a field of its own, a view with the same halo.
@@ -281,10 +281,14 @@ class Field:
 
     def part_of_components(self, key: Key) -> Self:
         """View what a key of NumPy selects of the component axes; for the library."""
-        return self._map_block(lambda block: block[key])
+        return self.map_block(lambda block: block[key])
 
-    def _map_block(self, view: Callable[[Array], Array]) -> Self:
-        return self.in_frame(self._pencil, self._frame, view(self._padded))
+    def map_block(self, view: Callable[[Array], Array]) -> Self:
+        """View what a function takes of the block, on the same points; for the library."""
+        part = self.in_frame(self._pencil, self._frame, view(self._padded))
+        if hasattr(self, "base"):
+            part.base = self.base.map_block(view)
+        return part
 
     def _room_in(self, blank: Field) -> Array:
         """View the part of a field like this one, not trimmed, that this field stores, too."""

@@ -64,9 +64,10 @@ def get_section(u: F, key: Indices) -> F:
         If a step along a decomposed dimension is negative.
     """
     found = _find(u, key)
+    if not found.cut:
+        return u.part_of_components(found.inside)
     part = u.in_frame(found.pencil, found.frame, u.padded[found.inside])
-    if found.cut:
-        part.base = u if found.components is None else u.part_of_components(found.components)
+    part.base = u if found.components is None else u.part_of_components(found.components)
     return part
 
 
