@@ -32,6 +32,7 @@ HEIGHT = {
     "plot": 60,
     "testing": 60,
     "interop": 65,
+    "mypy_plugin": 65,
     "notebook": 65,
     "__init__": 70,  # `from pencils import Pencil`: the public names
     "demo": 80,
@@ -57,6 +58,7 @@ OWNERS = {
     "mpi4py_fft": {"fft", "interop"},
     "petsc4py": {"interop"},
     "matplotlib": {"plot"},
+    "mypy": {"mypy_plugin"},
 }
 LAZY_OWNER = "__main__"  # `python -m pencils info` looks at all of them, inside functions
 

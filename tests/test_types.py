@@ -13,13 +13,21 @@ import numpy as np
 import pytest
 
 PROGRAM = Path(__file__).with_name("typed_usage.py")
+WITH_PLUGIN = Path(__file__).with_name("typed_usage_with_plugin.py")
+CONFIGURATION = """[mypy]
+plugins = pencils.mypy_plugin
+"""
 
 
 @pytest.fixture
 def typed_usage(monkeypatch):
-    """Return the program as a module, in which `assert_type` looks at the value."""
+    return loaded(PROGRAM, monkeypatch)
+
+
+def loaded(path, monkeypatch):
+    """Return a program as a module, in which `assert_type` looks at the value."""
     monkeypatch.setattr(typing, "assert_type", assert_instance)
-    spec = importlib.util.spec_from_file_location("typed_usage", PROGRAM)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -44,9 +52,10 @@ def is_instance(value, kind):
     return isinstance(value, origin or kind)
 
 
-def check(path, cache):
+def check(path, cache, configuration=""):
     """Run mypy as a user does, in the folder of a file; return what it finds."""
-    command = [sys.executable, "-m", "mypy", "--strict", "--warn-unreachable", "--config-file="]
+    command = [sys.executable, "-m", "mypy", "--strict", "--warn-unreachable"]
+    command += [f"--config-file={configuration}"]
     options = ["--hide-error-context", "--no-error-summary", "--cache-dir", str(cache)]
     environment = {k: v for k, v in os.environ.items() if k not in {"MYPYPATH", "PYTHONPATH"}}
     done = subprocess.run(
@@ -65,6 +74,16 @@ def test_a_program_has_the_types_that_mypy_is_to_find(tmp_path, pytestconfig):
     path = Path(shutil.copy(PROGRAM, tmp_path))
     found = check(path, pytestconfig.cache.mkdir("mypy"))
     assert not found, f"{found}\nIf mypy finds no package, install it again: pip install -e ."
+
+
+def test_the_plugin_knows_what_functions_of_numpy_give(tmp_path, pytestconfig, monkeypatch):
+    pytest.importorskip("mypy")
+    path = Path(shutil.copy(WITH_PLUGIN, tmp_path))
+    (tmp_path / "mypy.ini").write_text(CONFIGURATION)
+    found = check(path, pytestconfig.cache.mkdir("mypy_plugin"), "mypy.ini")
+    assert not found, found
+    assert "no-any-return" in check(path, pytestconfig.cache.mkdir("mypy"))
+    loaded(WITH_PLUGIN, monkeypatch).main()
 
 
 def test_a_program_has_these_types_when_it_runs(typed_usage):
