@@ -230,6 +230,19 @@ def test_files(pencil, key, mpi_tmp_path):
     assert everywhere(comm, held(base, expected))
 
 
+def test_planes_are_written_where_they_are(pencil, mpi_tmp_path):
+    data, comm = data_of((2, *SHAPE)), pencil.comm
+    u = spread(pencil, data)
+    pencils.save(mpi_tmp_path / "u.h5", {"u": u})
+    with pencils.open(mpi_tmp_path / "u.h5", "r+", comm=comm) as file:
+        for key in (np.s_[:, 3], np.s_[:, :, -1, 2:], np.s_[:, 4, 5, 4]):
+            file["u"].write(-u[key], key)
+            data[key] = -abs(data[key])
+        with pytest.raises(ArgumentError, match="does not fill"):
+            file["u"].write(u[:, 3], np.s_[:, :, 3])
+    assert everywhere(comm, held(pencils.load(mpi_tmp_path / "u.h5", pencil)["u"], data))
+
+
 def test_series_of_sections(comm, mpi_tmp_path):
     pencil = pencils.Pencil(SHAPE, comm, decomp=(0, 1))
     data = data_of()

@@ -6,6 +6,7 @@ import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -174,7 +175,8 @@ class StoredField:
         u : PencilArray
             The values, on the processes that have opened the file.
         key : int, slice, Ellipsis or tuple of these, optional
-            Global indices, as in NumPy; the selection has the shape of `u`. Rows that are
+            Global indices, as in NumPy; the selection has the shape of `u`, in which dimensions
+            with an integer may have extent 1, as in sections: ``write(u[3], 3)``. Rows that are
             selected in whole are written in one piece, elements that are not neighbours one by one.
 
         Raises
@@ -204,6 +206,8 @@ class StoredField:
     def _check(self, u: PencilArray, key: object) -> Selection:
         check_type("u", u, PencilArray)
         selection = Selection.from_key(key, self.shape)
+        if u.ndim == len(self.shape):  # as sections, it has all axes
+            selection = replace(selection, dropped=(False,) * u.ndim)
         name, path = self.dataset.name, self._file.path
         if not u.pencil.same_ranks(self._file.ranks):
             raise PencilMismatchError(
