@@ -59,6 +59,12 @@ class Line(NamedTuple):
         return [part for part, (start, stop) in enumerate(bounds) if start < stop]
 
 
+def decomposed_axes(u: Field) -> set[int]:
+    """Axes along which no rank has whole lines: the same on any number of ranks, one included."""
+    lead = len(u.components)
+    return {lead + dim for dim in u.pencil.decomp if dim not in u.singletons}
+
+
 def along(u: Field, axis: int) -> MPI.Intracomm:
     """Communicator of the ranks along a decomposed axis; their ranks are the parts.
 

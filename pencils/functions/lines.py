@@ -16,6 +16,7 @@ from pencils.array.operands import signature
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import combine
 from pencils.errors import ArgumentError
+from pencils.functions.axes import decomposed_axes
 from pencils.layout.integers import as_dim
 
 Function = Callable[..., Any]
@@ -29,7 +30,7 @@ def whole_axis(name: str, u: Field, axis: object) -> int:
     """
     number = as_dim("axis", axis, u.ndim)
     lead = len(u.components)
-    cut = {lead + dim for dim in u.pencil.decomp if dim not in u.singletons}
+    cut = decomposed_axes(u)
     if number not in cut:
         return number
     whole = [each for each in range(u.ndim) if each not in cut]

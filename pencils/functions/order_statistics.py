@@ -19,7 +19,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.reduce import reducer
 from pencils.errors import ArgumentError
 from pencils.functions.arguments import check_given, facts_of, own_values, warn, weights_part
-from pencils.functions.axes import Line
+from pencils.functions.axes import decomposed_axes
 from pencils.functions.quantile_methods import places
 from pencils.functions.selection import select, word_sizes
 
@@ -61,7 +61,7 @@ def median(
     """Median over all ranks, as `numpy.median`. *Collective*, by a few reductions of counts.
 
     Along all axes the ranks count digits of the values to find those in the middle; along others,
-    which must not be cut between processes, each rank takes the medians of its own block.
+    which must not be decomposed, each rank takes the medians of its own block.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def median(
     Raises
     ------
     ArgumentError
-        If some but not all axes are reduced, and one of them is cut between processes.
+        If some but not all axes are reduced, and one of them is decomposed.
 
     Examples
     --------
@@ -260,15 +260,15 @@ def _depth(asked: Question) -> int:
 def _own(asked: Question, task: Reduction, weights: Any) -> Array:
     """Reduce the own block along axes that are whole; all axes kept."""
     a = task.field
-    cut = [axis for axis in task.axes if Line.of(a, axis).is_cut]
+    cut = sorted(decomposed_axes(a).intersection(task.axes))
     if cut:
         lead = len(a.components)
         others = [axis - lead for axis in range(lead, a.ndim) if axis not in task.axes]
         decomp = f"decomp={others[0]}" if others else "other decomp="
         raise ArgumentError(
-            f"{asked.name} along axis {cut[0]}, which is cut between processes; move the field to "
-            f"a pencil in which it is whole: pencils.transpose(u, u.pencil.with_({decomp})); "
-            "without axis= all values are taken together"
+            f"{asked.name} along axis {cut[0]}, which is decomposed; move the field to a pencil in "
+            f"which it is whole: pencils.transpose(u, u.pencil.with_({decomp})); without axis= all "
+            "values are taken together"
         )
     options: dict[str, Any] = {"axis": task.axes, "keepdims": True}
     if weights is not None:

@@ -109,7 +109,7 @@ def test_axes(pencil):
     a = draw((3, 2, *pencil.shape))
     u = spread(pencil, a)
     every = tuple(range(a.ndim))
-    whole = [2 + d for d, parts in enumerate(pencil.process_shape) if parts == 1]
+    whole = [2 + d for d in range(pencil.ndim) if d not in pencil.decomp]
     for axis in (0, (0, 1), (1,), every, *whole, *([(1, whole[-1])] if whole else [])):
         for function in (np.median, np.nanmedian):
             assert_agrees(function(u, axis), kept(a, axis, pencil.ndim, function))
@@ -124,7 +124,7 @@ def test_axes(pencil):
 
 def test_axes_that_are_cut(comm, pencil):
     u = spread(pencil, draw((2, *pencil.shape)))
-    cut = [1 + d for d, parts in enumerate(pencil.process_shape) if parts > 1]
+    cut = [1 + d for d in pencil.decomp]
     for axis in cut:
         raise_together(comm, ArgumentError, "transpose", call=functools.partial(np.median, u, axis))
 
