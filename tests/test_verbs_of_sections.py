@@ -453,3 +453,22 @@ def test_keys_that_differ_are_found_by_the_next_collective(comm, name):
             for part in (low, high, low, high):
                 call(part, across)
     call(low, across)
+
+
+def test_plans_of_other_sections_are_told_apart(comm):
+    early, late = (
+        pencils.Pencil(
+            SHAPE, comm, decomp=0, splits=[(0, *[cut] * (comm.size - 1), 7), "first", "first"]
+        ).section(np.s_[1:6])
+        for cut in (2, 5)
+    )
+    with (
+        pencils.Transposition(early, early.with_(decomp=1)) as one,
+        pencils.Transposition(late, late.with_(decomp=1)) as other,
+    ):
+        if comm.size > 1:
+            mine, part = (one, early) if comm.rank == 0 else (other, late)
+            with pytest.raises(RankDisagreementError):
+                mine(pencils.ones(part))
+        one(pencils.ones(early))
+        other(pencils.ones(late))

@@ -257,13 +257,19 @@ class Layout:
         )
 
     def __str__(self) -> str:
-        """Arguments of `build_layout` for this layout, without those that are the default."""
+        """Arguments of `build_layout` for this layout, without those that are the default.
+
+        Plans tell each other apart by it: other layouts have other texts.
+        """
         extras = f", periodic={self.periodic}" if any(self.periodic) else ""
         if self.order != tuple(range(self.ndim)):
             extras += f", order={self.order}"
         if any(split.rule != "first" for split in self.splits):
             texts = [split.table if split.rule == "bounds" else str(split) for split in self.splits]
             extras += f", splits={texts}"
+        known = ((s.kept.start, s.kept.step) if s.kept else _WHOLE for s in self.splits)
+        if self.origins != _origins(known):  # transposed, for instance
+            extras += f", origins={self.origins}"
         return f"{self.shape}, decomp={self.decomp}, grid={self.grid.shape}{extras}"
 
     def describe(self, rank: int) -> str:

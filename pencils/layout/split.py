@@ -242,7 +242,8 @@ class Split:
         """Return the rule, the bounds, or the rule and the points that are kept."""
         if self.base is not None:
             kept = self.kept
-            return f"{self.base.rule} of {self.base.points}[{kept.start}:{kept.stop}:{kept.step}]"
+            whole = f"{self.base.rule} of {self.base.points}" if self.base.is_formula else self.base
+            return f"{whole}[{kept.start}:{kept.stop}:{kept.step}]"
         return str(self.table) if self.rule == "bounds" else self.rule
 
     def cut(self, part: int) -> int:

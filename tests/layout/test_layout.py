@@ -12,7 +12,7 @@ from tiers import examples
 from pencils.comm.agree import token
 from pencils.errors import ArgumentError
 from pencils.layout import Box, Layout, build_layout
-from pencils.layout.build import factorizations
+from pencils.layout.build import change_layout, factorizations
 from pencils.layout.integers import as_dims, as_ints
 from pencils.layout.split import RULES, Split
 
@@ -266,10 +266,19 @@ def test_texts_of_sections_are_short():
     layout = build_layout((16, 12), 4, periodic=True).section([range(1, 15), range(12)])
     assert "splits=['first of 16[1:15:1]', 'first']" in str(layout)
     assert "splits=['first of 16[3:4:1]', 'first']" in str(layout.section([range(2, 3), range(12)]))
-    assert "bounds of 6[0:4:2]" in str(
+    assert "(0, 1, 6)[0:4:2]" in str(
         build_layout((6,), 2, splits=(0, 1, 6)).section([range(0, 4, 2)])
     )
     assert layout.periodic == (False, True)
+
+
+def test_other_sections_have_other_texts():
+    """Plans tell each other apart by their texts."""
+    early, late = (build_layout((9,), 2, splits=(0, cut, 9)) for cut in (3, 6))
+    ranges = [range(7)], [range(2, 9)], [range(0, 9, 2)], [range(3, 4)], [range(5, 5)]
+    found = [layout.section(part) for layout in (early, late) for part in ranges]
+    found += [change_layout(layout, grid=2) for layout in found]
+    assert all(one == other for one in found for other in found if str(one) == str(other))
 
 
 def test_layouts_along_some_dimensions():
