@@ -147,7 +147,8 @@ class SharedPool:
         if memory is None:
             if self._node.rank == 0:
                 msg = f"no room for {wanted} bytes in {_folder()}; using private memory instead"
-                warnings.warn(msg, RuntimeWarning, stacklevel=4)
+                with suppress(RuntimeWarning):  # as an error on one rank, others would wait for it
+                    warnings.warn(msg, RuntimeWarning, stacklevel=4)
             return None
         self._windows.append(_Window(memory, self._node, capacity))
         return len(self._windows) - 1

@@ -22,6 +22,7 @@ from pencils.functions import (
     order_statistics,
     scans,
     statistics,
+    tensors,
 )
 
 Function = Callable[..., Any]
@@ -39,4 +40,5 @@ FUNCTIONS: dict[Function, Function] = {
     **order_statistics.FUNCTIONS,
     **scans.FUNCTIONS,
     **statistics.FUNCTIONS,
+    **tensors.FUNCTIONS,
 }

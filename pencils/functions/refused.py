@@ -32,7 +32,7 @@ _SORT = (
     "write numpy.sort(u, axis) or numpy.argsort(u, axis) along an axis that is whole on each rank, "
     "numpy.median or numpy.quantile for the values of all ranks"
 )
-_MATRICES = (
+MATRICES = (
     "the last two axes are space; write numpy.einsum('ij...,j...->i...', a, u) for matrices of "
     "components, numpy.vdot(u, v) for the sum over all points"
 )
@@ -94,7 +94,7 @@ _INSTEAD: Mapping[str, str] = {
     "write numpy.vdot(u, v) for the sum over all points, numpy.einsum('i...,i...->...', u, v) for "
     "products of components, u * v for those of points": "dot inner linalg.multi_dot",
     "write u * v: extents of 1 broadcast against each other": "outer kron linalg.outer",
-    _MATRICES: "matmul matvec vecmat tensordot linalg.matmul linalg.tensordot",
+    MATRICES: "matmul matvec vecmat linalg.matmul linalg.tensordot",
     "write pencils.localgrid(pencil, (x, y, z)) for coordinates on each rank": "meshgrid ix_",
     "write numpy.diff(u, axis=axis)": "ediff1d",
     "dimensions cannot be exchanged; numpy.flip(u, axis) reverses their points": "rot90",
@@ -143,11 +143,10 @@ _ATTRIBUTES: Mapping[str, str] = {
     "flags flat strides device to_device setflags",
     "write u.local.tolist() for the own block, pencils.gather(u).tolist() for all on one "
     "rank": "tolist",
-    "write u.local.tobytes() for the own block": "tobytes tostring",
+    "write u.local.tobytes() for the own block": "tobytes",
     "write PencilArray(u.pencil, u.local.view(dtype)) for other elements in the same memory, "
-    "u.astype(dtype) for converted ones": "view getfield byteswap newbyteorder",
+    "u.astype(dtype) for converted ones": "view getfield byteswap",
     "write u.real, u.imag or u.local[name][...] = values for a part of each element": "setfield",
-    "write u[i, j, k] = value": "itemset",
     "write numpy.searchsorted(edges, u), with edges that all ranks have": "searchsorted",
 }
 

@@ -123,7 +123,6 @@ def test_every_attribute_of_arrays_is_there_or_has_a_text(comm):
         ("tofile", "pencils.save"),
         ("nonzero", "pencils.own_points"),
         ("searchsorted", "numpy.searchsorted"),
-        ("itemset", "u[i, j, k] = value"),
         ("data", "u.local"),
         ("dot", "numpy.vdot"),
     ],
