@@ -196,13 +196,13 @@ def test_ranks_that_differ_raise(comm):
     cases = [
         ("call", lambda: u.take_points(at) if last else u.put_points(at, 1)),
         ("reduce", lambda: u.put_points(at, 1, reduce=ReduceOp.SUM if last else None)),
-        ("components", lambda: (pencils.ones(u.pencil, components=2) if last else u).take(at)),
-        ("singleton", lambda: (pencils.ones(u.pencil, dims=(0, 1)) if last else u).take(at)),
+        ("components", lambda: (pencils.ones(u.pencil, components=2) if last else u).take_points(at)),
+        ("singleton", lambda: (pencils.ones(u.pencil, dims=(0, 1)) if last else u).take_points(at)),
     ]
     for _, call in cases if comm.size > 1 else []:
         raise_together(comm, RankDisagreementError, call=call)
     if comm.size > 1:
-        call = lambda: (other if last else u).put(at, 1)  # noqa: E731
+        call = lambda: (other if last else u).put_points(at, 1)  # noqa: E731
         raise_together(comm, pencils.errors.TypeDisagreementError, call=call)
     assert everywhere(comm, u.take_points(at) == 0)
 
