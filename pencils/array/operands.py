@@ -197,11 +197,16 @@ def _hint(pencil: Pencil, other: Pencil, fixed: frozenset[int]) -> str:
         return "their global shapes differ; " + _hint_of_shapes(pencil, other, differing)
     if pencil.layout.origins == other.layout.origins:
         return "transpose() one of them to the pencil of the other"
-    return (
-        "they are sections of different points: for neighbours write "
-        "(u.shift((1, 0, 0)) - u)[:-1] after an exchange of halos; transpose(u[:-1], "
-        "u[1:].pencil) moves points to others"
-    )
+    both = (one.layout.origins or [(0, 1)] * one.ndim for one in (pencil, other))
+    moved = {dim for dim, (one, two) in enumerate(zip(*both, strict=True)) if one != two} - fixed
+    if all(pencil.shape[dim] == 1 for dim in moved):
+        cure = "u[3].replicate() gives one plane to all ranks"
+    else:
+        cure = (
+            "for neighbours write (u.shift((1, 0, 0)) - u)[:-1] after an exchange of halos; "
+            "transpose(u[:-1], u[1:].pencil) moves points to others"
+        )
+    return f"they are sections of different points: {cure}"
 
 
 def _hint_of_shapes(pencil: Pencil, other: Pencil, differing: list[int]) -> str:
@@ -211,7 +216,10 @@ def _hint_of_shapes(pencil: Pencil, other: Pencil, differing: list[int]) -> str:
             "ranks, as in u - u[3].replicate()"
         )
     if pencil.shares_blocks(other):
-        return "they share their blocks: take u.shift(..., onto=pencil) of one"
+        return (
+            "take the same section of both; they share their blocks, so u.shift(..., onto=pencil) "
+            "can move one"
+        )
     return "transpose() cannot help; take the same section of both"
 
 

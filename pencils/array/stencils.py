@@ -139,6 +139,8 @@ def _too_far(dim: int, step: int, width: tuple[int, int], more: int) -> str:
     first, last = -width[0], width[1] - more
     allowed = f"use steps {first}..{last}, or " if first <= last else ""
     reason = f"the halo, which is {width} wide there; {allowed}create the array with a wider halo"
+    if not any(width):
+        reason += "; sections have none where they are cut: shift first, u.shift(...)[1:-1]"
     return _refused(dim, step, more, reason)
 
 
