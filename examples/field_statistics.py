@@ -30,6 +30,14 @@ assert np.isclose(variance, profile.var() + (fluctuation**2).mean())
 assert abs(fluctuation.mean()) < 1e-12
 assert abs(intensity.mean() - 0.1) < 1e-3
 
+# Counts and quantiles of all points, without gathering them.
+counts, edges = np.histogram(fluctuation, bins=20)
+low, middle, high = np.quantile(fluctuation, [0.25, 0.5, 0.75])
+assert counts.sum() == u.size
+assert edges[0] == fluctuation.min()
+assert abs(middle) < 1e-3
+assert abs((high - low) - 0.1349) < 1e-3  # of a normal distribution
+
 whole = pencils.gather(u)
 if whole is not None:  # on process 0
     assert np.isclose(whole.mean(), mean)

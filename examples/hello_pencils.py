@@ -24,6 +24,9 @@ total = u.sum()
 mean = total / u.size
 u[0] = 1.0  # the plane i = 0, on all processes that own points of it
 assert np.all(u[0] == 1.0)
+inner = u[1:-1, 1:-1, 1:-1]  # a slice is a field, too, and means the same on all processes
+assert inner.shape == (63, 15, 19)
+assert inner.max() < u.max()
 
 # ... and its memory is local: `u.local` is a NumPy array, the block of this process.
 whole = xs[:, None, None] + 2 * ys[:, None] + zs**2
