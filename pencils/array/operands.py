@@ -195,10 +195,10 @@ def _hint(pencil: Pencil, other: Pencil, fixed: frozenset[int]) -> str:
     differing = [dim for dim, (n, m) in pairs if n != m and dim not in fixed]
     if differing:
         return "their global shapes differ; " + _hint_of_shapes(pencil, other, differing)
-    if pencil.layout.origins == other.layout.origins:
-        return "transpose() one of them to the pencil of the other"
     both = (one.layout.origins or [(0, 1)] * one.ndim for one in (pencil, other))
     moved = {dim for dim, (one, two) in enumerate(zip(*both, strict=True)) if one != two} - fixed
+    if not moved:
+        return "transpose() one of them to the pencil of the other"
     if all(pencil.shape[dim] == 1 for dim in moved):
         cure = "u[3].replicate() gives one plane to all ranks"
     else:
