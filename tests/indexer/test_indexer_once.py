@@ -193,11 +193,12 @@ def test_mistakes_between_calls_change_nothing(fresh):
 def test_ranks_that_differ_raise(comm):
     u, other = pencils.zeros(Pencil(SHAPE, comm)), pencils.zeros(Pencil(SHAPE, comm), dtype=int)
     at, last = (0, 0, 0), comm.rank == comm.size - 1
+    vectors, plane = pencils.ones(u.pencil, components=2), pencils.ones(u.pencil, dims=(0, 1))
     cases = [
         ("call", lambda: u.take_points(at) if last else u.put_points(at, 1)),
         ("reduce", lambda: u.put_points(at, 1, reduce=ReduceOp.SUM if last else None)),
-        ("components", lambda: (pencils.ones(u.pencil, components=2) if last else u).take_points(at)),
-        ("singleton", lambda: (pencils.ones(u.pencil, dims=(0, 1)) if last else u).take_points(at)),
+        ("components", lambda: (vectors if last else u).take_points(at)),
+        ("singleton", lambda: (plane if last else u).take_points(at)),
     ]
     for _, call in cases if comm.size > 1 else []:
         raise_together(comm, RankDisagreementError, call=call)
