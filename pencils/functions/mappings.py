@@ -77,7 +77,7 @@ def _rolled(line: Line, shift: int) -> Iterator[Piece]:
     shift %= points
     low, high = start + shift, stop + shift
     for first, last in ((low, min(high, points)), (max(low, points) - points, high - points)):
-        for part, lo, hi in _overlaps(line.split, first, last):
+        for part, lo, hi in line.split.overlaps(first, last):
             here = (lo - shift) % points - start
             yield Piece(part, here, lo - line.split.bounds(part)[0], hi - lo)
 
@@ -98,7 +98,7 @@ class Flipped:
         low = points - stop
         return [
             Piece(part, lo - low, lo - line.split.bounds(part)[0], hi - lo)
-            for part, lo, hi in _overlaps(line.split, low, points - start)
+            for part, lo, hi in line.split.overlaps(low, points - start)
         ]
 
     def recvs(self, line: Line) -> list[Piece]:
@@ -107,7 +107,7 @@ class Flipped:
         start, stop = line.bounds
         found = [
             Piece(part, points - hi - start, line.split.bounds(part)[1] - hi, hi - lo)
-            for part, lo, hi in _overlaps(line.split, points - stop, points - start)
+            for part, lo, hi in line.split.overlaps(points - stop, points - start)
         ]
         return found[::-1]
 
@@ -138,13 +138,13 @@ class Window:
         split = line.split
         start, stop = line.bounds
         found = []
-        for part, *_ in _overlaps(split, max(0, start - self.after), start) if stop > start else ():
+        for part, *_ in split.overlaps(max(0, start - self.after), start) if stop > start else ():
             end = split.bounds(part)[1]
             before, _ = self.sides(split, part)
             count = min(stop, end + self.after) - start
             found.append(Piece(part, 0, before + start - end, count))
         last = min(split.points, stop + self.before)
-        for part, *_ in _overlaps(split, stop, last) if stop > start else ():
+        for part, *_ in split.overlaps(stop, last) if stop > start else ():
             begin = split.bounds(part)[0]
             before, _ = self.sides(split, part)
             low = max(start, begin - self.before)
@@ -161,11 +161,6 @@ class Window:
             (start - before, start, before - start),
             (stop, stop + after, before - stop),
         ):
-            for part, lo, hi in _overlaps(split, first, last):
+            for part, lo, hi in split.overlaps(first, last):
                 found.append(Piece(part, lo + shift, lo - split.bounds(part)[0], hi - lo))
         return found
-
-
-def _overlaps(split: Split, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-    if start < stop:
-        yield from split.overlaps(start, stop)

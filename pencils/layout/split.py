@@ -190,6 +190,8 @@ class Split:
         Empty blocks are skipped, so the cost follows the number of blocks found. `only` restricts
         the search to one block.
         """
+        if start >= stop:
+            return
         if only is not None:
             lo, hi = self.bounds(only)
             lo, hi = max(lo, start), min(hi, stop)
@@ -197,8 +199,7 @@ class Split:
                 yield only, lo, hi
             return
         if self.rule == "replicated":
-            if start < stop:
-                yield from ((part, start, stop) for part in range(self.parts))
+            yield from ((part, start, stop) for part in range(self.parts))
             return
         part = self.owner(start)
         while start < stop:

@@ -1,5 +1,7 @@
 """Any layout of a given shape over a given number of ranks, for hypothesis tests."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import strategies as st
 
@@ -31,21 +33,28 @@ def any_split(draw, points, parts):
 
 @pytest.fixture(scope="session")
 def any_layout():
-    """Draw a layout: ``any_layout(data.draw, shape, ranks)``."""
+    """Draw a layout, which may be a section: ``any_layout(data.draw, shape, ranks)``."""
 
     def build(draw, shape, ranks):
         dims = range(len(shape))
+        most = draw(st.sampled_from([0, 0, 3]))  # points left out between two, and at the ends
+        first, step, behind = (
+            draw(st.tuples(*[st.integers(few, few + most) for _ in dims])) for few in (0, 1, 0)
+        )
+        kept = [range(lo, lo + n * by, by) for lo, by, n in zip(first, step, shape, strict=True)]
+        whole = [one.stop + more for one, more in zip(kept, behind, strict=True)]
         decomp = draw(st.permutations(dims))[: draw(st.integers(1, len(shape)))]
         grid = any_grid(draw, ranks, len(decomp))
         parts = dict(zip(decomp, grid, strict=True))
-        return build_layout(
-            shape,
+        periodic = draw(st.tuples(*[st.booleans() for _ in dims]))
+        layout = build_layout(
+            whole,
             ranks,
             decomp=decomp,
             grid=grid,
-            periodic=draw(st.tuples(*[st.booleans() for _ in dims])),
             order=draw(st.permutations(dims)),
-            splits=[any_split(draw, n, parts.get(dim, 1)) for dim, n in enumerate(shape)],
+            splits=[any_split(draw, n, parts.get(dim, 1)) for dim, n in enumerate(whole)],
         )
+        return replace(layout.section(kept), periodic=periodic)
 
     return build

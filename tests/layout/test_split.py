@@ -19,8 +19,10 @@ def splits(draw):
     kind = draw(st.sampled_from(["first", "last", "floor", "ceil", "bounds"]))
     if kind == "bounds":
         inner = draw(st.lists(st.integers(0, 20), max_size=12))
-        return Split.from_bounds([0, *sorted(inner), 20])
-    return Split(draw(points), draw(parts), kind)
+        whole = Split.from_bounds([0, *sorted(inner), 20])
+    else:
+        whole = Split(draw(points), draw(parts), kind)
+    return whole.section(range(whole.points)[draw(points) : draw(points) : draw(st.integers(1, 9))])
 
 
 def blocks(split):
