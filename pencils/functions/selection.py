@@ -170,7 +170,7 @@ def _words(values: Array) -> list[Array]:
     unsigned = np.dtype(f"u{size}").type
     bits: Array = values.view(unsigned)
     top = unsigned(1 << (_BYTE * size - 1))
-    if kind in "bu":
+    if kind in {"b", "u"}:
         return [bits]
     if kind != "f":
         return [bits ^ top]
