@@ -200,7 +200,8 @@ def reduce_field(
     else:
         total = reduce(task.comm)
     if start is not NO_VALUE:
-        ufunc(total, start, out=total)
+        with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
+            ufunc(total, start, out=total)
     return task.finish(total.transpose(np.argsort(axes)))
 
 
@@ -348,7 +349,8 @@ def _chooser(better: np.ufunc) -> Callable[[Candidates, Candidates], Candidates]
         (a, i), (b, j) = one, other
         a_nan, b_nan = np.not_equal(a, a), np.not_equal(b, b)
         tie = np.equal(a, b) | (a_nan & b_nan)
-        second = np.where(tie, j < i, (better(b, a) & ~a_nan) | (b_nan & ~a_nan))
+        with np.errstate(invalid="ignore"):  # complex NaN; only some ranks might take it for errors
+            second = np.where(tie, j < i, (better(b, a) & ~a_nan) | (b_nan & ~a_nan))
         return np.where(second, b, a), np.where(second, j, i)
 
     return choose

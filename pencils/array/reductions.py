@@ -7,6 +7,7 @@ vanish as in NumPy; without `axis` the result is a NumPy scalar, the same on eve
 
 from __future__ import annotations
 
+import warnings
 from contextlib import suppress
 from typing import Any
 
@@ -139,7 +140,9 @@ def count_nonzero(u: Field, axis: Axis = None, *, keepdims: bool = False) -> Any
 
 def ptp(u: Field, axis: Axis = None, out: None = None, keepdims: bool = False) -> Any:
     """Return maximum minus minimum over all ranks, as `numpy.ptp`. *Collective*."""
-    return max(u, axis, out, keepdims) - min(u, axis, out, keepdims)
+    greatest, least = max(u, axis, out, keepdims), min(u, axis, out, keepdims)
+    with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
+        return greatest - least
 
 
 def mean(
@@ -152,7 +155,9 @@ def mean(
     where: Any = True,
 ) -> Any:
     """Mean over all ranks, as `numpy.mean`; parameters as in `sum`. *Collective*."""
-    return _mean("mean", u, axis, dtype, out, keepdims, where)
+    result, count = _mean("mean", u, axis, dtype, out, keepdims, where)
+    _warn_if_empty(u, count, "Mean of empty slice.")
+    return result
 
 
 def var(
@@ -171,15 +176,17 @@ def var(
     first, so that large means do not cost digits.
     """
     accumulate = _mean_dtype(u.dtype) if dtype is None else dtype
-    center = _mean("var", u, axis, accumulate, out, True, where)
+    center, _ = _mean("var", u, axis, accumulate, out, True, where)
 
     def squares(block: Array) -> Array:
         return _square_modulus(block - center.local)
 
     real, same = _real(np.dtype(accumulate)), {"ddof": ddof}
     total = reduce_field("var", u, axis, real, None, keepdims, where=where, of=squares, same=same)
-    result = _divided(total, np.maximum(_count(u, axis, keepdims, where) - ddof, 0))
-    return _as_returned(result, u.dtype, accumulate, dtype)
+    left = np.maximum(_count(u, axis, keepdims, where) - ddof, 0)
+    result = _divided(total, left, u.dtype, accumulate, dtype)
+    _warn_if_empty(u, left, "Degrees of freedom <= 0 for slice.")
+    return result
 
 
 def std(
@@ -352,14 +359,15 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> bool:
 
 def _mean(
     name: str, u: Field, axis: Axis, dtype: DTypeLike | None, out: None, keepdims: bool, where: Any
-) -> Any:
+) -> tuple[Any, Any]:
+    """Return means, and the number of elements behind each. *Collective*."""
     accumulate = _mean_dtype(u.dtype) if dtype is None else dtype
     if dtype is None and where is True:
         total = reduce_plainly(name, u, axis, out, keepdims, dtype=accumulate)
     else:
         total = reduce_field(name, u, axis, accumulate, out, keepdims, where=where)
-    result = _divided(total, _count(u, axis, keepdims, where))
-    return _as_returned(result, u.dtype, accumulate, dtype)
+    count = _count(u, axis, keepdims, where)
+    return _divided(total, count, u.dtype, accumulate, dtype), count
 
 
 def _count(u: Field, axis: Axis, keepdims: bool, where: Any) -> Any:
@@ -373,10 +381,31 @@ def _count(u: Field, axis: Axis, keepdims: bool, where: Any) -> Any:
     return reduce_field("count", u, axis, np.intp, None, keepdims, of=mask)
 
 
-def _divided(total: Any, count: Any) -> Any:
-    """Divide, in place if the type stays: an allocation could fail on one rank only."""
+def _divided(
+    total: Any, count: Any, dtype: np.dtype[Any], accumulated: DTypeLike, wanted: DTypeLike | None
+) -> Any:
+    """Divide, and convert to the type in which NumPy returns a mean, or the real part of it.
+
+    Division is in place if the type stays: an allocation could fail on one rank only. Nothing
+    warns: only some ranks might take warnings for errors.
+    """
     in_place = isinstance(total, Field) and total.dtype.kind in "fc" and np.ndim(count) == 0
-    return np.divide(total, count, out=total) if in_place else total / count
+    half = wanted is None and dtype == np.float16
+    final = np.dtype(np.float16 if half else accumulated).newbyteorder("=")
+    with np.errstate(all="ignore"):
+        result = np.divide(total, count, out=total) if in_place else total / count
+        final = final if result.dtype.kind == "c" else _real(final)
+        return result.astype(final) if result.dtype != final else result
+
+
+def _warn_if_empty(u: Field, count: Any, text: str) -> None:
+    """Warn on all ranks if there is no element behind some result. *Collective* for a field."""
+    if isinstance(count, Field):
+        empty = u.pencil.topology.any_of([bool((count.local == 0).any())])[0]
+    else:
+        empty = count == 0
+    if empty:
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
 def _is_true(block: Array) -> Array:
@@ -399,16 +428,6 @@ def _mean_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     if dtype.kind in "biu":
         return np.dtype(float)
     return np.dtype(np.float32) if dtype == np.float16 else dtype.newbyteorder("=")
-
-
-def _as_returned(
-    result: Any, dtype: np.dtype[Any], accumulated: DTypeLike, wanted: DTypeLike | None
-) -> Any:
-    """Convert to the type in which NumPy returns a mean; a variance has its real part."""
-    half = wanted is None and dtype == np.float16
-    final = np.dtype(np.float16 if half else accumulated).newbyteorder("=")
-    final = final if result.dtype.kind == "c" else _real(final)
-    return result.astype(final) if result.dtype != final else result
 
 
 def _signature(operand: Any) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -56,7 +57,7 @@ def reducer(array: Array, ufunc: np.ufunc) -> Callable[[MPI.Intracomm], Array]:
 def _combination(array: Array, ufunc: np.ufunc) -> Callable[[MPI.Intracomm], Array]:
     name, chars = _NATIVE.get(ufunc, ("", ""))
     if array.dtype.char not in chars:
-        return lambda comm: np.asarray(combine(comm, array, ufunc))
+        return lambda comm: np.asarray(combine(comm, array, partial(_quietly, ufunc)))
     total, op = np.array(array, order="C"), getattr(MPI, name)
 
     def reduce(comm: MPI.Intracomm) -> Array:
@@ -64,6 +65,12 @@ def _combination(array: Array, ufunc: np.ufunc) -> Callable[[MPI.Intracomm], Arr
         return total
 
     return reduce
+
+
+def _quietly(ufunc: np.ufunc, one: Array, other: Array) -> Array:
+    """Combine two arrays without warnings: only some ranks might take them for errors."""
+    with np.errstate(all="ignore"):
+        return np.asarray(ufunc(one, other))
 
 
 def fold(rows: Array, ufunc: np.ufunc) -> Array:

@@ -69,7 +69,8 @@ def average(
         agree(**signature(a), weights=facts_of(weights), returned=bool(returned))
         Reduction.of("average", a, axis, None, keepdims)
         part = weights_part(weights, a, None if axis is None else as_dims("axis", axis, a.ndim))
-        result = np.result_type(a.dtype, part.dtype, *(["f8"] if a.dtype.kind in "biu" else []))
+        # As in NumPy, times have no weighted average.
+        result = np.result_type(a.dtype, part.dtype, *([] if a.dtype.kind in "fc" else ["f8"]))
 
     def products(block: Array) -> Array:
         return np.multiply(block, part, dtype=result)
@@ -81,7 +82,8 @@ def average(
         raise ZeroDivisionError("average: weights sum to zero, can't be normalized")
     total = reduce_field("average", a, axis, of=products, **options)
     target: Any = total if isinstance(total, Field) else None
-    mean = np.divide(total, weight, out=target)
+    with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
+        mean = np.divide(total, weight, out=target)
     return (mean, weight) if returned else mean
 
 

@@ -41,6 +41,8 @@ def number_of_bins(
     inside: Any = True
     count = a.size
     if range is not None:
+        if range[0] == range[1]:
+            range = range[0] - 0.5, range[1] + 0.5
         inside = (a >= range[0]) & (a <= range[1])
         count = int(reductions.count_nonzero(inside))
     if count == 0:

@@ -324,7 +324,7 @@ def _nan_variance(
     wanted = np.empty(0, kind).real.dtype if dtype is None else dtype
     total = reduce_field(name, a, axis, wanted, None, True, where=where, of=squares)
     left = count.local - ddof
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
         result: Array = divide(total.local, left, out=total.local, casting="unsafe")
     np.copyto(result, np.nan, where=left <= 0)
     if any_of(a, left <= 0):
@@ -338,7 +338,7 @@ def _mean_and_count(
     """Means without NaN, and numbers of elements behind them, all axes kept. *Collective*."""
     count = _count(name, a, axis, where)
     total = reduce_field(name, a, axis, dtype, None, True, where=where, of=_filling(a, 0))
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
         divide(total.local, count.local, out=total.local, casting="unsafe")
     return total, count
 

@@ -298,8 +298,40 @@ def test_fields_without_points(comm):
         )
     with pytest.raises(ArgumentError, match="initial="):
         u.min(axis=1)
-    with np.errstate(invalid="ignore"):
+    with pytest.warns(RuntimeWarning, match="Mean of empty slice"):
         assert np.isnan(u.mean())
+    with pytest.warns(RuntimeWarning, match="Degrees of freedom"):
+        assert np.isnan(u.std(axis=1).local).all()
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_no_rank_alone_raises_where_nothing_is_averaged(comm, dtype):
+    pencil = pencils.Pencil((6, 6), comm, decomp=(0, 1))
+    whole, mask = draw(pencil.shape, dtype), np.arange(6) > 0
+    whole = whole.astype(whole.dtype.newbyteorder("="))
+    u = spread(pencil, whole)
+    with np.errstate(all="raise"):
+        with pytest.warns(RuntimeWarning, match="Mean of empty slice"):
+            mean = u.mean(axis=0, where=mask)
+        for name in ("var", "std"):
+            with pytest.warns(RuntimeWarning, match="Degrees of freedom") as caught:
+                spread_of = getattr(u, name)(axis=0, where=spread(pencil, np.tile(mask, (6, 1))))
+            assert everywhere(comm, len(caught) == 1)
+            assert_holds(np.isnan(spread_of), ~mask[np.newaxis])
+    expected = whole[:, 1:].mean(axis=0, keepdims=True)
+    assert_holds(mean[:, 1:], expected, rtol=1e-6 if whole.dtype.itemsize < 8 else 1e-12)
+    assert_holds(np.isnan(mean), ~mask[np.newaxis])
+
+
+def test_no_rank_alone_raises_where_results_are_infinite(comm):
+    pencil = pencils.Pencil((2, 8), comm, decomp=1)
+    u = spread(pencil, np.full((2, 8), np.inf))
+    with np.errstate(all="raise"):
+        assert np.isnan(np.ptp(u, axis=0).local).all()
+        v = pencils.zeros(pencil, dtype="f2")
+        v[0, -1] = 40000
+        total = v.sum(axis=0, initial=60000)
+    assert_holds(np.isinf(total), np.arange(8)[np.newaxis] == 7)
 
 
 def test_norm(pencil):

@@ -302,3 +302,11 @@ def test_weights_that_cannot_be_used(comm):
     other = pencils.ones(pencils.Pencil((4, 5), comm))
     call = functools.partial(np.average, u, weights=other)
     raise_together(comm, PencilMismatchError, "cannot be mixed", call=call)
+
+
+def test_times_have_no_weighted_average(comm):
+    u = pencils.ones(pencils.Pencil((1, 3), comm, decomp=0), dtype="m8[s]", components=2)
+    for weights in ([1, 2], [0.5, 1]):
+        call = functools.partial(np.average, u, axis=0, weights=weights)
+        assert everywhere(comm, isinstance(outcome(call)[2], TypeError))
+    assert int(np.sum(u).astype(int)) == u.size
