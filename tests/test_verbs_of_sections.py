@@ -1,5 +1,6 @@
 """Sections go everywhere a field goes: each verb with a view of some points, against NumPy."""
 
+import h5py
 import numpy as np
 import pytest
 from mpi_helpers import NODES, everywhere, on_nodes, raise_together, same, spread
@@ -241,6 +242,26 @@ def test_planes_are_written_where_they_are(pencil, mpi_tmp_path):
         with pytest.raises(ArgumentError, match="does not fill"):
             file["u"].write(u[:, 3], np.s_[:, :, 3])
     assert everywhere(comm, held(pencils.load(mpi_tmp_path / "u.h5", pencil)["u"], data))
+
+
+def test_coordinates_are_those_of_the_points(comm, mpi_tmp_path):
+    """As many points of another part have other coordinates."""
+    pencil = pencils.Pencil(SHAPE, comm, decomp=0)
+    u = spread(pencil, data_of())
+    low, high = u[:-1], u[1:]
+    x = np.linspace(0, 1, 7)
+    axes = (x[1:], np.arange(6.0), np.arange(5.0))
+    grid = pencils.localgrid(high.pencil, axes, names=("x", "y", "z"))
+    pencils.save(mpi_tmp_path / "u.h5", {"low": low, "high": high, "thin": high[0]}, grid=grid)
+    with pencils.TimeSeries(mpi_tmp_path / "s.h5", "w", grid=grid) as series:
+        series.append(0.0, {"low": low, "high": high})
+    for name, lead in (("u.h5", 0), ("s.h5", 1)):
+        with h5py.File(mpi_tmp_path / name) as file:
+            found = {key: list(file[key].dims[lead].keys()) for key in ("low", "high")}
+            assert everywhere(comm, found["high"] == ["x"])
+            assert everywhere(comm, found["low"] != ["x"])
+            assert everywhere(comm, list(file["low"].dims[lead + 1].keys()) == ["y"])
+        comm.barrier()
 
 
 def test_series_of_sections(comm, mpi_tmp_path):

@@ -307,7 +307,8 @@ def check_halo(specs: Sequence[HaloSpec]) -> None:
         what = "the field has no halo" if len(specs) == 1 else "none of the fields has a halo"
         raise ArgumentError(
             f"{what}, so that there are no ghosts; make it with one, as in zeros(pencil, halo=1), "
-            "or leave out this call"
+            "or leave out this call. A section has none along dimensions that it cuts: exchange "
+            "the halo of the whole field"
         )
 
 

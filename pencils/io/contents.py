@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from pencils.array.allocation import Widths
@@ -16,6 +17,7 @@ from pencils.io.chunks import Chunking
 from pencils.io.file_info import COORDINATE, DatasetInfo, Stored, encode
 from pencils.io.options import read_fields
 from pencils.io.slabs import boundary_widths, widened, with_boundary
+from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -47,14 +49,18 @@ class Contents:
         """Names for the axes of all datasets, if there is a grid."""
         if self.grid is None:
             return {}
-        grid = self.grid.names, self.grid.pencil.shape
+        names, extents = self.grid.names, self.grid.pencil.shape
         values = [
             DatasetInfo(name, value.data.shape, value.data.dtype)
             for name, value in self.values.items()
             if value.kind != COORDINATE
         ]
-        everything = [*self.entries, *values]
-        return {entry.name: label_axes(entry, *grid) for entry in everything if entry.nbytes}
+        known = {name: known_extents(self.grid.pencil, u.pencil) for name, u in self.fields.items()}
+        return {
+            entry.name: label_axes(entry, names, known.get(entry.name, extents))
+            for entry in [*self.entries, *values]
+            if entry.nbytes
+        }
 
     @property
     def facts(self) -> dict[str, object]:
@@ -168,6 +174,13 @@ def whole_grid(comm: MPI.Intracomm, call: str, grid: Any) -> LocalGrid | None:
                 f"one pencil, each along its dimension: {shapes}, as of x, y, z = localgrid(...)"
             )
     return localgrid(pencil, [gather(u, root=None, dims=dim) for dim, u in enumerate(grid)])
+
+
+def known_extents(grid: Pencil, pencil: Pencil) -> tuple[int, ...]:
+    """Extents of a grid; -1 along dimensions where a pencil has other points of the whole."""
+    mine, others = (each.layout.origins or ((0, 1),) * each.ndim for each in (grid, pencil))
+    same = [one == other for one, other in zip_longest(mine, others)]
+    return tuple(n if same[dim] else -1 for dim, n in enumerate(grid.shape))
 
 
 def label_axes(entry: DatasetInfo, names: Sequence[str], extents: Sequence[int]) -> tuple[str, ...]:

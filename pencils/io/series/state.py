@@ -20,7 +20,7 @@ from pencils.array.allocation import Array
 from pencils.array.pencil_array import PencilArray
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, PencilMismatchError
-from pencils.io.contents import check_groups
+from pencils.io.contents import check_groups, known_extents
 from pencils.io.file_info import COORDINATE, RESERVED, DatasetInfo, Stored, encode
 from pencils.io.options import read_fields
 from pencils.layout import Selection
@@ -273,11 +273,12 @@ def _describe_field(
         _SELECTED: _selection_text(selection),
     }
     known = grid if grid is not None and len(grid.names) == u.pencil.ndim else None
+    extents = () if known is None else known_extents(known.pencil, u.pencil)
     for axis, (kept, drop) in enumerate(zip(selection.ranges, dropped, strict=True)):
         dim = axis - lead
         if dim < 0:
             labels += [] if drop else [f"component{axis}_{len(kept)}"]
-        elif known is None or u.shape[axis] != known.pencil.shape[dim]:
+        elif known is None or u.shape[axis] != extents[dim]:
             along = f"dim{dim}" if known is None else known.names[dim]
             labels += [] if drop else [f"{along}_{len(kept)}"]
         elif drop:
