@@ -161,6 +161,7 @@ _FORMS: dict[type, Callable[[Any], Plain]] = {
     str: str.__str__,
     np.bool_: int,
     int: int.__int__,
+    np.timedelta64: lambda value: _array(np.asarray(value), "scalar"),  # an integer for NumPy
     np.integer: int,
     float: _float,
     np.longdouble: _long,

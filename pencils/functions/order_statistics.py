@@ -282,6 +282,8 @@ def _own(asked: Question, task: Reduction, weights: Any) -> Array:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # only some ranks would warn
         result = np.asarray(asked.of(block, **options))
+    # NumPy leaves other byte orders for some values only, which differ between ranks.
+    result = result.astype(result.dtype.newbyteorder("="), copy=False)
     front = result.ndim - a.ndim
     return np.empty(result.shape[:front] + task.partial_shape, result.dtype) if empty else result
 

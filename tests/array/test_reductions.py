@@ -323,6 +323,13 @@ def test_no_rank_alone_raises_where_nothing_is_averaged(comm, dtype):
     assert_holds(np.isnan(mean), ~mask[np.newaxis])
 
 
+def test_initial_times(comm):
+    u = pencils.full(pencils.Pencil((4, 3), comm), 5, dtype="m8[s]")
+    assert u.min(initial=np.timedelta64(3, "s")) == np.timedelta64(3, "s")
+    assert u.sum(initial=3) == np.timedelta64(63, "s")
+    assert u.astype("M8[s]").max(initial=np.datetime64(3, "s")) == np.datetime64(5, "s")
+
+
 def test_no_rank_alone_raises_where_results_are_infinite(comm):
     pencil = pencils.Pencil((2, 8), comm, decomp=1)
     u = spread(pencil, np.full((2, 8), np.inf))

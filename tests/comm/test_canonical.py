@@ -91,6 +91,8 @@ EQUAL = [
     (gappy(0), gappy(255)),
     (gappy(0)[0], gappy(255)[1]),
     (np.datetime64("2020-01-01"),),
+    (np.timedelta64(3, "s"),),
+    (np.timedelta64(3, "D"),),
     (np.array([1, "a", None], object),),
     (np.add,),
     (np.sum,),

@@ -249,3 +249,12 @@ def test_a_mistake_on_one_rank_raises_on_all(comm, name):
         _, _, error = outcome(mine)
         assert everywhere(comm, isinstance(error, kind | RankDisagreementError)), error
     assert np.median(u) == 1
+
+
+def test_all_ranks_have_native_types(comm):
+    pencil = pencils.Pencil((4, 6), comm, decomp=1)
+    a = draw((4, 6), ">f4")
+    a[0, 0] = np.nan  # NumPy keeps other byte orders for some values only
+    found = np.nanquantile(spread(pencil, a), np.float32([0.1, 0.9]), axis=0)
+    assert everywhere(comm, found.dtype == np.dtype("f4"))
+    assert_agrees(np.isfinite(found).sum(), np.int64(12))
