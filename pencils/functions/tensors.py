@@ -15,7 +15,10 @@ from pencils.functions.components import component_axis, einsum
 from pencils.functions.refused import MATRICES
 from pencils.layout.integers import as_dims, as_int
 
-_REFUSED = "numpy.{} takes a constant tensor and a field, over component axes: " + MATRICES
+_REFUSED = (
+    "numpy.{} does not take a PencilArray here, only beside a constant tensor and over component "
+    f"axes: {MATRICES}"
+)
 
 
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Field:
