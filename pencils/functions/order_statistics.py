@@ -271,21 +271,16 @@ def _own(asked: Question, task: Reduction, weights: Any) -> Array:
             "values are taken together"
         )
     options: dict[str, Any] = {"axis": task.axes, "keepdims": True}
-    if weights is not None:
-        options["weights"] = weights_part(weights, a, task.axes)
-    empty = 0 in [n for axis, n in enumerate(a.local_shape) if axis not in task.axes]
-    block = a.local
-    if empty:  # which some functions of NumPy do not take; only type and shape are needed
-        few = [min(1, n) if axis in task.axes else 1 for axis, n in enumerate(a.shape)]
-        block = np.zeros(few, a.dtype)
-        options.pop("weights", None)
+    few = [min(1, n) if axis in task.axes else 1 for axis, n in enumerate(a.shape)]
+    more = {} if weights is None else {"weights": weights_part(weights, a, task.axes)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # only some ranks would warn
-        result = np.asarray(asked.of(block, **options))
-    # NumPy leaves other byte orders for some values only, which differ between ranks.
-    result = result.astype(result.dtype.newbyteorder("="), copy=False)
-    front = result.ndim - a.ndim
-    return np.empty(result.shape[:front] + task.partial_shape, result.dtype) if empty else result
+        # Some functions of NumPy take no empty blocks, or give values with NaN another type.
+        one = np.asarray(asked.of(np.zeros(few, a.dtype), **options))
+        kind = one.dtype.newbyteorder("=")
+        if 0 in [n for axis, n in enumerate(a.local_shape) if axis not in task.axes]:
+            return np.empty(one.shape[: one.ndim - a.ndim] + task.partial_shape, kind)
+        return np.asarray(asked.of(a.local, **options, **more)).astype(kind, copy=False)
 
 
 def _without_values(asked: Question, task: Reduction) -> bool:
