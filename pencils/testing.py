@@ -73,8 +73,10 @@ def assert_allclose(
     def differ(left: Array, right: Array) -> Array:
         return ~np.isclose(left, right, rtol=rtol, atol=atol, equal_nan=equal_nan)
 
-    limits = {"rtol": float(rtol), "atol": float(atol), "equal_nan": bool(equal_nan)}
-    said = f"differ by more than rtol={rtol}, atol={atol}"
+    def limits() -> dict[str, object]:
+        return {"rtol": float(rtol), "atol": float(atol), "equal_nan": bool(equal_nan)}
+
+    said = "differ by more than rtol={rtol:g}, atol={atol:g}"
     _check("assert_allclose", (actual, desired), differ, limits, said, err_msg)
 
 
@@ -99,7 +101,7 @@ def assert_equal(actual: Any, desired: Any, err_msg: str = "") -> None:
     >>> u = pencils.from_function(pencils.Pencil(4), lambda i: i)
     >>> pencils.testing.assert_equal(u, np.arange(4))
     """
-    _check("assert_equal", (actual, desired), _unequal, {}, "differ", err_msg)
+    _check("assert_equal", (actual, desired), _unequal, dict, "differ", err_msg)
 
 
 def _unequal(left: Array, right: Array) -> Array:
@@ -133,7 +135,7 @@ def _check(
     name: str,
     operands: tuple[Any, Any],
     differ: Callable[[Array, Array], Array],
-    facts: Mapping[str, object],
+    limits: Callable[[], Mapping[str, object]],
     said: str,
     err_msg: str,
 ) -> None:
@@ -142,7 +144,8 @@ def _check(
         fields = [one for one in operands if isinstance(one, Field)]
         if not fields:
             raise TypeError(f"{name}: actual or desired must be a PencilArray")
-        agree(actual=_facts(operands[0]), desired=_facts(operands[1]), **facts)
+        known = limits()
+        agree(actual=_facts(operands[0]), desired=_facts(operands[1]), **known)
         left, right, extent = _blocks(name, operands, fields)
         unequal = differ(left, right)
         if not extent.layout.is_first_replica(fields[0].pencil.rank):
@@ -152,7 +155,7 @@ def _check(
         return
     with agreed(comm, name):  # memory may be short
         mine = _describe(left, right, unequal, extent, (fields[0].pencil.rank, str(err_msg)))
-    raise AssertionError(_text(combine(comm, mine, _join), said))
+    raise AssertionError(_text(combine(comm, mine, _join), said.format(**known)))
 
 
 def _facts(operand: Any) -> object:

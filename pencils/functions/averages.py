@@ -88,8 +88,11 @@ def average(
 
 
 def _plain_average(a: Field, axis: Axis, returned: bool, keepdims: bool) -> Any:
+    with agreed(a.pencil.topology.comm, "average") as agree:
+        pair = bool(returned)
+        agree(**signature(a), weights=None, returned=pair)
     mean = reductions.mean(a, axis, keepdims=keepdims)
-    if not returned:
+    if not pair:
         return mean
     count = prod(a.shape) / max(1, prod(mean.shape))
     if not isinstance(mean, Field):

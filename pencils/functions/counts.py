@@ -105,9 +105,9 @@ def unique(
     """
     given = {"return_index": return_index, "return_inverse": return_inverse, "axis": axis}
     refused = [key for key, value in given.items() if value is not None and value is not False]
-    counted, equal = bool(return_counts), bool(equal_nan)
-    values, counts = _distinct("unique", ar, counted=counted, equal_nan=equal, refused=refused)
-    return (values, counts) if return_counts else values
+    options: dict[str, Any] = {"counted": return_counts, "equal_nan": equal_nan}
+    values, counts = _distinct("unique", ar, refused=refused, **options)
+    return values if counts is None else (values, counts)
 
 
 def unique_values(x: Field) -> Array:
@@ -124,10 +124,11 @@ def unique_counts(x: Field) -> Any:
 
 
 def _distinct(
-    name: str, u: Field, *, counted: bool, equal_nan: bool, refused: list[str] | None = None
+    name: str, u: Field, *, counted: Any, equal_nan: Any, refused: list[str] | None = None
 ) -> _Distinct:
     comm = u.pencil.topology.comm
     with agreed(comm, name) as agree:
+        counted, equal_nan = bool(counted), bool(equal_nan)
         agree(**signature(u), counted=counted, equal_nan=equal_nan)
         if refused:
             raise TypeError(

@@ -161,7 +161,7 @@ def histogram2d(
     array([[2., 4.],
            [2., 4.]])
     """
-    with suppress(TypeError):  # a number has no length
+    with suppress(Exception):  # a number has no length; others are checked on all ranks
         bins = bins if len(bins) in {1, 2} else [bins, bins]
     counts, edges = _histogram("histogram2d", [x, y], bins, range, density, weights)
     return counts, edges[0], edges[1]

@@ -211,6 +211,7 @@ BAD = {
     "histogram edges": (lambda u: np.histogram(u, [2, 1]), ValueError, "increase"),
     "histogram text": (lambda u: np.histogram(u, "best"), ArgumentError, "best"),
     "histogram field": (lambda u: np.histogram(u, u), TypeError, "bins must be numbers"),
+    "unique counts": (lambda u: np.unique(u, return_counts=np.ones(2)), ValueError, "truth"),
     "histogram range": (lambda u: np.histogram(u, range=(2, 1)), ValueError, "larger"),
     "histogram weights": (lambda u: np.histogram(u, weights=[1, 2]), ArgumentError, "shape"),
     "histogram complex": (lambda u: np.histogram(u * 1j), TypeError, "u.real"),

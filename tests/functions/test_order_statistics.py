@@ -215,6 +215,8 @@ def test_collectives_do_not_depend_on_the_data(comm):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_places_are_those_of_numpy(method):
+    if method == "closest_observation" and np.lib.NumpyVersion(np.__version__) < "2.1.0":
+        pytest.skip("NumPy chooses other values at ties since 2.1")
     for n in (1, 2, 7):
         a = np.arange(n, dtype=float) ** 2
         for q in np.linspace(0, 1, 13):

@@ -260,6 +260,7 @@ BAD = {
     "nanstd ddof": (lambda u: np.nanstd(u, ddof=1, correction=1), ArgumentError, "give one"),
     "nanvar mean": (lambda u: np.nanvar(u, mean=np.ones(7)), ArgumentError, "global"),
     "average weights": (lambda u: np.average(u, weights=[1, 2]), TypeError, "give axis="),
+    "average returned": (lambda u: np.average(u, returned=np.ones(2)), ValueError, "truth value"),
     "average axis": (lambda u: np.average(u, 0, [1, 2]), ArgumentError, "along axes (0,)"),
 }
 

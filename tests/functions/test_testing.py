@@ -154,6 +154,8 @@ def test_one_rank_that_differs(comm):
         here = comm.rank == bad
         with pytest.raises(RankDisagreementError, match="rtol"):
             assert_allclose(u, u, rtol=0.1 if here else 0.2)
+        with pytest.raises((ValueError, RankDisagreementError)):
+            assert_allclose(u, u, rtol="much" if here else 0.2)
         data = np.zeros(u.shape)
         if here:
             data += 1
