@@ -22,6 +22,7 @@ from pencils.array.global_reduction import (
     Reduction,
     arg_extremum,
     mask_part,
+    own_part,
     reduce_field,
     reduce_plainly,
 )
@@ -169,17 +170,27 @@ def var(
     keepdims: bool = False,
     *,
     where: Any = True,
+    mean: Any = NO_VALUE,
+    correction: Any = NO_VALUE,
 ) -> Any:
     """Variance over all ranks, as `numpy.var`. *Collective*.
 
-    Parameters as in `sum`; the divisor is the number of elements minus `ddof`. The mean is taken
-    first, so that large means do not cost digits.
+    Parameters as in `sum`; the divisor is the number of elements minus `ddof`, or `correction`. The
+    mean is taken first, so that large means do not cost digits; it may be given as `mean`, with the
+    reduced axes kept.
     """
+    center: Any = None
+    if mean is not NO_VALUE or correction is not NO_VALUE:
+        with agreed(u.pencil.topology.comm, "var") as agree:
+            agree(**signature(u), mean=mean is not NO_VALUE)
+            ddof = corrected("var", ddof, correction)
+            center = None if mean is NO_VALUE else own_part(mean, u)
     accumulate = _mean_dtype(u.dtype) if dtype is None else dtype
-    center, _ = _mean("var", u, axis, accumulate, out, True, where)
+    if center is None:
+        center = _mean("var", u, axis, accumulate, out, True, where)[0].local
 
     def squares(block: Array) -> Array:
-        return _square_modulus(block - center.local)
+        return _square_modulus(block - center)
 
     real, same = _real(np.dtype(accumulate)), {"ddof": ddof}
     total = reduce_field("var", u, axis, real, None, keepdims, where=where, of=squares, same=same)
@@ -198,9 +209,12 @@ def std(
     keepdims: bool = False,
     *,
     where: Any = True,
+    mean: Any = NO_VALUE,
+    correction: Any = NO_VALUE,
 ) -> Any:
     """Return the square root of `var`, with the same parameters. *Collective*."""
-    square: Any = var(u, axis, dtype, out, ddof, keepdims, where=where)
+    options: dict[str, Any] = {"where": where, "mean": mean, "correction": correction}
+    square: Any = var(u, axis, dtype, out, ddof, keepdims, **options)
     out_square: Any = square if isinstance(square, Field) else None
     return np.sqrt(square, out=out_square)
 
@@ -355,6 +369,15 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> bool:
             equal = np.array_equal(*_blocks(a1, a2), equal_nan=equal_nan)
         agree.flag(up=not equal)
     return not agree.flagged
+
+
+def corrected(name: str, ddof: float, correction: Any) -> float:
+    """Return what is subtracted from the number of elements: one of both names may be given."""
+    if correction is NO_VALUE:
+        return ddof
+    if ddof != 0:
+        raise ArgumentError(f"{name}: ddof={ddof} and correction= mean the same; give one")
+    return correction  # type: ignore[no-any-return]
 
 
 def _mean(

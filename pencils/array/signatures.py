@@ -166,6 +166,8 @@ class Spread(Protocol[T_co]):
         keepdims: Literal[False] = False,
         *,
         where: Operand = True,
+        mean: Operand = ...,
+        correction: float = ...,
     ) -> Any: ...
     @overload
     def __call__(
@@ -177,6 +179,8 @@ class Spread(Protocol[T_co]):
         keepdims: bool = False,
         *,
         where: Operand = True,
+        mean: Operand = ...,
+        correction: float = ...,
     ) -> T_co: ...
     @overload
     def __call__(self, axis: None = None, *, keepdims: Literal[True], **options: Any) -> T_co: ...

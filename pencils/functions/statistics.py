@@ -297,10 +297,7 @@ def _nan_variance(
     with agreed(a.pencil.topology.comm, name) as agree:
         given = {"mean": mean, "correction": correction}
         agree(**signature(a), given=[key for key, value in given.items() if value is not NO_VALUE])
-        if correction is not NO_VALUE:
-            if ddof != 0:
-                raise ArgumentError(f"{name}: ddof={ddof} and correction= mean the same; give one")
-            ddof = correction
+        ddof = reductions.corrected(name, ddof, correction)
         agree(ddof=ddof)
         if inexact:
             _check_inexact(dtype)

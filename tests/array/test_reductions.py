@@ -323,6 +323,25 @@ def test_no_rank_alone_raises_where_nothing_is_averaged(comm, dtype):
     assert_holds(np.isnan(mean), ~mask[np.newaxis])
 
 
+def test_divisors_and_means_that_are_given(comm, pencil):
+    a = draw((3, *pencil.shape))
+    u, center = spread(pencil, a), np.arange(a.size / 3).reshape(1, *pencil.shape)
+    for name in ("var", "std"):
+        of_field = getattr(u, name)
+        of_array = functools.partial(getattr(np, name), a)
+        np.testing.assert_allclose(of_field(correction=0.5), of_array(correction=0.5), rtol=1e-12)
+        expected = of_array(axis=0, mean=center, correction=1)
+        for mean in (center, spread(pencil, center), spread(pencil, center[0])):
+            assert_holds(of_field(axis=0, mean=mean, correction=1), expected, rtol=1e-12)
+    call = functools.partial(u.var, ddof=1, correction=1)
+    raise_together(comm, ArgumentError, "give one", call=call)
+    for rank in ranks_at_fault(comm):
+        with pytest.raises((ArgumentError, RankDisagreementError)):
+            u.std(ddof=1, correction=1) if comm.rank == rank else u.std()
+        with pytest.raises((ArgumentError, RankDisagreementError)):
+            u.std(mean=np.ones(99) if comm.rank == rank else center)
+
+
 def test_initial_times(comm):
     u = pencils.full(pencils.Pencil((4, 3), comm), 5, dtype="m8[s]")
     assert u.min(initial=np.timedelta64(3, "s")) == np.timedelta64(3, "s")
