@@ -12,7 +12,8 @@ MOST = 2**63 - 1  # the largest count of NumPy, MPI and HDF5
 
 def to_int(value: object) -> int | None:
     """Return an integer as a Python int; None for anything else."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    # Booleans of NumPy 2.0 have __index__, with a warning.
+    if type(value).__name__ == "bool" or not hasattr(value, "__index__"):
         return None
     try:
         return index(value)
