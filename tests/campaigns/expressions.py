@@ -64,6 +64,12 @@ FUNCTIONS = {
     "diff": lambda u, axis, lead: np.diff(u, axis=axis),
     "nanmax": lambda u, axis, lead: np.nanmax(u, axis=axis, keepdims=axis >= lead),
     "nansum": lambda u, axis, lead: np.nansum(u, axis=axis, keepdims=axis >= lead),
+    "var": lambda u, axis, lead: np.var(u, axis=axis, keepdims=axis >= lead, correction=1),
+    "nanstd": lambda u, axis, lead: np.nanstd(u, axis=axis, keepdims=axis >= lead),
+    "average": lambda u, axis, lead: np.average(
+        u, axis, weights=np.arange(1, u.shape[axis] + 1), keepdims=axis >= lead
+    ),
+    "nancumsum": lambda u, axis, lead: np.nancumsum(u, axis=axis),
     "gradient": lambda u, axis, lead: np.gradient(u, axis=axis),
     "sort": lambda u, axis, lead: np.sort(u, axis=axis),
     "clip": lambda u, axis, lead: np.clip(u, -2, axis),
@@ -76,6 +82,9 @@ FINAL = {
     "sum": lambda u, index: u.sum(),
     "std": lambda u, index: u.std(),
     "median": lambda u, index: np.median(u),
+    "nanmedian": lambda u, index: np.nanmedian(u),
+    "nanquantile": lambda u, index: np.nanquantile(u, 0.3),
+    "count_nonzero": lambda u, index: np.count_nonzero(u),
     "quantile": lambda u, index: np.quantile(u, [0.1, 0.5], method="higher"),
     "unique": lambda u, index: np.unique(u),
     "histogram": lambda u, index: np.histogram(u, bins=4)[0],
