@@ -17,7 +17,7 @@ from pencils.layout.integers import as_dims, as_ints, as_rank
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
 
-# What `keep` keeps for a pencil, of any kind.
+# What `keep_in` keeps in a dictionary.
 _MOST_KEPT = 64
 
 
@@ -266,9 +266,7 @@ class Pencil:
         found = self._parts.get(key)
         if found is None:
             found = make()
-            if len(self._parts) >= _MOST_KEPT:
-                self._parts.clear()
-            self._parts[key] = found
+            keep_in(self._parts, key, found)
         return found
 
     def sibling(self, layout: Layout, whole: Layout | None = None) -> Pencil:
@@ -485,7 +483,12 @@ class Pencil:
 
 
 def keep(pencil: Pencil, key: object, value: object) -> None:
-    """Keep in `pencil.kept` what a verb has prepared; if there is too much, drop all before it."""
-    if len(pencil.kept) >= _MOST_KEPT:
-        pencil.kept.clear()
-    pencil.kept[key] = value
+    """Keep in `pencil.kept` what a verb has prepared."""
+    keep_in(pencil.kept, key, value)
+
+
+def keep_in(kept: dict[Any, Any], key: object, value: object) -> None:
+    """Keep a value in a dictionary; if there are too many, drop all before it."""
+    if len(kept) >= _MOST_KEPT:
+        kept.clear()
+    kept[key] = value

@@ -221,6 +221,11 @@ def own_part(operand: Any, u: Field) -> Array:
     return np.broadcast_to(part, u.local_shape)
 
 
+def any_of(u: Field, flags: Array | np.generic) -> bool:
+    """Whether any flag is set, on any rank of a field. *Collective*."""
+    return u.pencil.topology.any_of([bool(flags.any())])[0]
+
+
 @cache
 def _result_dtype(
     ufunc: np.ufunc, dtype: np.dtype[Any], wanted: np.dtype[Any] | None

@@ -24,14 +24,13 @@ from pencils.array.signatures import Indices, Mask, Operand
 from pencils.comm.memory import same_view
 from pencils.errors import ArgumentError
 from pencils.layout import Selection, box
-from pencils.pencil import Pencil
+from pencils.pencil import Pencil, keep_in
 
 F = TypeVar("F", bound=Field)
 
 _WHOLE = slice(None)
 _REAL = {int, float}  # numbers that any float can take, or that raise
 _BOUNDS = {int, type(None)}
-_MOST_KEPT = 64
 _MASKED = (
     "u[mask] would be a list of values of all ranks; reduce with where=mask, as in "
     "u.sum(where=mask), write with u[mask] = value or np.add(u, v, out=u, where=mask), or take "
@@ -81,9 +80,7 @@ def _find(u: Field, key: object) -> Section:
     found: Section | None = kept.get(name)
     if found is None:
         found = _make(u, key)
-        if len(kept) >= _MOST_KEPT:
-            kept.clear()
-        kept[name] = found
+        keep_in(kept, name, found)
     return found
 
 
@@ -293,9 +290,14 @@ def _set_where(u: Field, mask: Any, value: object) -> None:
             )
     elif mask.dtype != bool:
         raise TypeError(f"a field of {mask.dtype} is no mask; write u[v > 0] for one of booleans")
-    pencil = common_pencil([one for one in (u, mask, value) if isinstance(one, Field)])
-    where, along = local_part(mask, pencil)
+    copy_where(u, value, mask, "unsafe")
+
+
+def copy_where(u: Field, value: Any, mask: Any, casting: Any) -> None:
+    """Copy a number, global data or a field to where a mask is true, as `numpy.copyto`."""
+    pencil = common_pencil([one for one in (u, value, mask) if isinstance(one, Field)])
     part, singletons = local_part(value, pencil)
+    where, along = local_part(mask, pencil)
     check_fits(singletons & along, u, pencil)
-    np.copyto(u.local, part, casting="unsafe", where=where)
+    np.copyto(u.local, part, casting=casting, where=where)
     u.mark_written()

@@ -20,6 +20,7 @@ from pencils.array.base import Field, checks
 from pencils.array.direct import room_for
 from pencils.array.frame import frame_of
 from pencils.array.global_reduction import UFUNCS, reduce_field
+from pencils.array.indexing import copy_where
 from pencils.array.operands import check_fits, common_pencil, everywhere, local_part
 
 if TYPE_CHECKING:
@@ -208,13 +209,7 @@ def _result_type(*operands: Any) -> np.dtype[Any]:
 def _copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
     if not isinstance(dst, Field):
         raise TypeError("numpy.copyto to a NumPy array: copy u.local to its local part instead")
-    pencil = common_pencil([x for x in (dst, src, where) if isinstance(x, Field)])
-    values, singletons = local_part(src, pencil)
-    mask, along = local_part(where, pencil)
-    check_fits(singletons & along, dst, pencil)
-    np.copyto(dst.local, values, casting=casting, where=mask)
-    if checks.on:
-        dst.mark_written()
+    copy_where(dst, src, where, casting)
 
 
 def _full_like(a: Field, fill_value: object, dtype: DTypeLike | None = None) -> Field:

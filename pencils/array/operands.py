@@ -195,7 +195,7 @@ def _hint(pencil: Pencil, other: Pencil, fixed: frozenset[int]) -> str:
     differing = [dim for dim, (n, m) in pairs if n != m and dim not in fixed]
     if differing:
         return "their global shapes differ; " + _hint_of_shapes(pencil, other, differing)
-    both = (one.layout.origins or [(0, 1)] * one.ndim for one in (pencil, other))
+    both = pencil.layout.all_origins, other.layout.all_origins
     moved = {dim for dim, (one, two) in enumerate(zip(*both, strict=True)) if one != two} - fixed
     if not moved:
         return "transpose() one of them to the pencil of the other"

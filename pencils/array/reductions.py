@@ -20,6 +20,7 @@ from pencils.array.global_reduction import (
     NO_VALUE,
     Axis,
     Reduction,
+    any_of,
     arg_extremum,
     mask_part,
     own_part,
@@ -423,10 +424,7 @@ def _divided(
 
 def _warn_if_empty(u: Field, count: Any, text: str) -> None:
     """Warn on all ranks if there is no element behind some result. *Collective* for a field."""
-    if isinstance(count, Field):
-        empty = u.pencil.topology.any_of([bool((count.local == 0).any())])[0]
-    else:
-        empty = count == 0
+    empty = any_of(u, count.local == 0) if isinstance(count, Field) else count == 0
     if empty:
         warnings.warn(text, RuntimeWarning, stacklevel=3)
 

@@ -14,6 +14,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.stream import bcast_array
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_ints
+from pencils.layout.layout import ProcessGrid
 
 F = TypeVar("F", bound=Field)
 
@@ -131,10 +132,9 @@ def replicate(u: F) -> F:
             block[...] = u.local
     if axes and pencil.size > 1:
         row = pencil.topology.along(layout.grid, axes)
-        coords = layout.grid.coords(owner)
-        root = 0
-        for axis in axes:
-            root = root * layout.grid.shape[axis] + coords[axis]
+        shape, coords = layout.grid.shape, layout.grid.coords(owner)
+        along = ProcessGrid(tuple(shape[axis] for axis in axes))
+        root = along.rank([coords[axis] for axis in axes])
         bcast_array(row, block.transpose(frame.axes(len(u.components))[0]), root)
     return u.in_frame(target, frame, block)
 

@@ -75,11 +75,6 @@ def own_weights(weights: Any, u: Field) -> Array:
     return own_part(array, u)
 
 
-def any_of(u: Field, flags: Array | np.generic) -> bool:
-    """Whether any flag is set, on any rank of a field. *Collective*."""
-    return u.pencil.topology.any_of([bool(flags.any())])[0]
-
-
 def warn(text: str, up: int = 0) -> None:
     """Warn the caller of a NumPy function. All ranks must do so, after they have communicated.
 

@@ -11,10 +11,10 @@ import numpy as np
 from pencils.array import reductions
 from pencils.array.allocation import Array
 from pencils.array.base import Field
-from pencils.array.global_reduction import Axis, Reduction, reduce_field
+from pencils.array.global_reduction import Axis, Reduction, any_of, reduce_field
 from pencils.array.operands import signature
 from pencils.comm.agree import agreed
-from pencils.functions.arguments import any_of, check_given, facts_of, weights_part
+from pencils.functions.arguments import check_given, facts_of, weights_part
 from pencils.layout.integers import as_dims
 
 

@@ -15,6 +15,7 @@ from pencils.array.global_reduction import (
     NO_VALUE,
     Axis,
     Reduction,
+    any_of,
     arg_extremum,
     own_part,
     reduce_field,
@@ -22,7 +23,7 @@ from pencils.array.global_reduction import (
 from pencils.array.operands import signature
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
-from pencils.functions.arguments import any_of, check_given, warn
+from pencils.functions.arguments import check_given, warn
 
 divide: Any = np.divide
 _ALL_NAN = "All-NaN slice encountered"

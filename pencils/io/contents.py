@@ -178,8 +178,8 @@ def whole_grid(comm: MPI.Intracomm, call: str, grid: Any) -> LocalGrid | None:
 
 def known_extents(grid: Pencil, pencil: Pencil) -> tuple[int, ...]:
     """Extents of a grid; -1 along dimensions where a pencil has other points of the whole."""
-    mine, others = (each.layout.origins or ((0, 1),) * each.ndim for each in (grid, pencil))
-    same = [one == other for one, other in zip_longest(mine, others)]
+    both = grid.layout.all_origins, pencil.layout.all_origins
+    same = [one == other for one, other in zip_longest(*both)]
     return tuple(n if same[dim] else -1 for dim, n in enumerate(grid.shape))
 
 

@@ -103,6 +103,11 @@ class Layout:
         return self.grid.size
 
     @property
+    def all_origins(self) -> tuple[tuple[int, int], ...]:
+        """The origin of each dimension, for the whole, too."""
+        return self.origins or (_WHOLE,) * self.ndim
+
+    @property
     def process_shape(self) -> tuple[int, ...]:
         """Processes along each dimension; 1 where it is not decomposed."""
         return tuple(split.parts for split in self.splits)
@@ -230,12 +235,11 @@ class Layout:
         whole = [kept == range(n) for kept, n in zip(ranges, self.shape, strict=True)]
         if all(whole):
             return self
-        bases = self.origins or (_WHOLE,) * self.ndim
         return replace(
             self,
             splits=tuple(map(Split.section, self.splits, ranges)),
             periodic=tuple(map(and_, self.periodic, whole)),
-            origins=_origins(map(_moved, bases, ranges)),
+            origins=_origins(map(_moved, self.all_origins, ranges)),
         )
 
     def along(self, dims: Collection[int], other: Layout) -> Layout:
@@ -248,12 +252,11 @@ class Layout:
             pairs = enumerate(zip(mine, others, strict=True))
             return tuple(theirs if dim in dims else own for dim, (own, theirs) in pairs)
 
-        whole = (_WHOLE,) * self.ndim
         return replace(
             self,
             splits=joined(self.splits, other.splits),
             periodic=joined(self.periodic, other.periodic),
-            origins=_origins(joined(self.origins or whole, other.origins or whole)),
+            origins=_origins(joined(self.all_origins, other.all_origins)),
         )
 
     def __str__(self) -> str:
