@@ -286,7 +286,7 @@ def einsum(subscripts: Any, *operands: Any, **options: Any) -> Any:
     ----------
     subscripts : str
         Terms for all operands, and for the result after ``->``. Letters name component axes;
-        ``...`` at the end stands for space.
+        ``...`` at the end means space.
     *operands : PencilArray or array_like
         Fields, and NumPy arrays that all ranks have. The term of an array without ``...`` names
         all of its axes: it is the same at all points.

@@ -262,7 +262,7 @@ class Layout:
     def __str__(self) -> str:
         """Arguments of `build_layout` for this layout, without those that are the default.
 
-        Plans tell each other apart by it: other layouts have other texts.
+        Plans for different layouts are distinguished by it: other layouts have other texts.
         """
         extras = f", periodic={self.periodic}" if any(self.periodic) else ""
         if self.order != tuple(range(self.ndim)):
