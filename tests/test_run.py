@@ -217,7 +217,7 @@ def test_ranks_of_other_hosts_connect_and_those_that_cannot_do_without(mpirun, t
     (tmp_path / "app.py").write_text(textwrap.dedent(text))
     ran = mpirun(2, "-m", "mpi4py", "app.py", cwd=tmp_path, timeout=60)
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.split() == ["left"] * 2
+    assert ran.stdout.count("left") == 2  # lines of two processes may mix
 
 
 SHOW = """
