@@ -12,7 +12,8 @@ from pencils.comm.topology import Topology, congruent, topology_of
 from pencils.errors import ArgumentError, NotLocalError
 from pencils.layout import Box, Extent, Layout, Selection, build_layout
 from pencils.layout.build import SplitSpec, change_layout
-from pencils.layout.integers import as_dims, as_ints, as_rank
+from pencils.layout.integers import as_dim, as_dims, as_ints, as_rank
+from pencils.layout.whole import whole_layout
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -99,7 +100,7 @@ class Pencil:
         self._topology = topology
         self._layout = layout
         self._whole = whole  # the layout of which this one is a section
-        self._parts: dict[object, Pencil] = {}  # sections
+        self._parts: dict[object, Pencil] = {}  # sections, and pencils of whole lines
         self._shape = layout.shape
         self._box = layout.box(topology.comm.rank)
         self._hash = hash(layout)
@@ -260,6 +261,47 @@ class Pencil:
         if whole is None or not dims:
             return self
         return self._part(dims, lambda: self.sibling(self._layout.along(dims, whole), whole))
+
+    def whole(self, axis: int) -> Pencil:
+        """Return the pencil on which lines along an axis are whole: on one process each.
+
+        The processes along `axis` cut another dimension instead, so that only these exchange data
+        in a transpose. If there are several dimensions to choose from, those are preferred that
+        leave no process without points, blocks of equal size, and long runs in memory. If all
+        dimensions are decomposed, another one is cut by more processes; if there is no other, the
+        first process has all points. Periodicity, memory order and split rules are kept.
+
+        A dimension counts as whole if it is not decomposed, or if explicit bounds give all its
+        points to one process: whatever the number of processes, so that programs do the same on one
+        as on many. Nothing is communicated.
+
+        Parameters
+        ----------
+        axis : int
+            Dimension of the grid, in ``[-ndim, ndim)``.
+
+        Returns
+        -------
+        Pencil
+            The pencil: this one if lines are whole on it, else the same object at every call. That
+            of a section is cut anew, and knows the points of the section.
+
+        Raises
+        ------
+        ArgumentError, TypeError
+            If there is no such dimension.
+
+        Examples
+        --------
+        >>> pen = Pencil((64, 48, 32))
+        >>> pen.decomp, pen.whole(0).decomp, pen.whole(1).decomp, pen.whole(2) is pen
+        ((0, 1), (2, 1), (0, 2), True)
+        """
+        dim = as_dim("axis", axis, self.ndim)
+        layout = whole_layout(self._layout, dim)
+        if layout is self._layout:
+            return self
+        return self._part(("whole", dim), lambda: self.sibling(layout))
 
     def _part(self, key: object, make: Callable[[], Pencil]) -> Pencil:
         """Return the pencil that is kept for a key, or make it."""

@@ -155,7 +155,7 @@ class Split:
         >>> [longer.bounds(part) for part in range(6)]
         [(0, 1), (1, 2), (2, 3), (3, 5), (5, 5), (5, 5)]
         """
-        if self.parts == 1:  # any rule means the same
+        if self.parts == 1 and self.rule != "bounds":  # any rule means the same
             return Split(self.points + extra, 1, self.rule if self.is_formula else "first")
         last = self.owner(self.points - 1) if self.points else 0
         return Split.from_bounds([cut + extra * (p > last) for p, cut in enumerate(self.cuts)])
