@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-
 Array = NDArray[Any]
 
 # Bytes of a buffer, so that it stays in the second-level cache; and the fewest and most lines.

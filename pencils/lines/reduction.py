@@ -1,0 +1,234 @@
+"""Systems along lines that are cut in blocks, reduced to the points beside the cuts.
+
+The method is SPIKE: E. Polizzi and A. Sameh, Parallel Computing 32 (2006) 177-194. Each block finds
+the *tips* of its own solution, its first and last points, as weighted sums of what is given there.
+The tips of all blocks determine the points beside the cuts, by a small matrix that is the same for
+all lines; then each block solves for all of its points. Nothing is written in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pencils.comm.line_program import LineProgram, Rows, prepare_lines
+from pencils.lines.elimination import (
+    Coefficients,
+    Pivot,
+    RightSide,
+    Row,
+    SingularError,
+    eliminate,
+    solution,
+)
+from pencils.lines.system import System, multiplied, plain_right, solve_directly
+
+Array = NDArray[Any]
+
+# Weights that are left out, relative to the largest ones.
+_NEGLIGIBLE = 1e-17
+# Residual of a random line, relative to the sizes of its terms, up to which blocks are trusted.
+_TRUSTED = 1e-13
+# Unknowns beside cuts for which the inverse is computed on each rank.
+_MOST_UNKNOWNS = 1024
+
+
+class Block(NamedTuple):
+    """The equations of one block.
+
+    Given points are numbered ``0 .. points - 1`` in the block; `reach` points before it follow, and
+    `reach` points after it. Unknowns outside are the `width` ones before the block, and the `width`
+    ones after it.
+
+    Attributes
+    ----------
+    pivots : list of Pivot
+        Factors of the own part of the matrix.
+    outside : list of dict
+        Entries of the unknowns outside, ``0 .. 2 * width - 1``, in each equation.
+    right : list of list of (int, float)
+        Right side of each equation.
+    tips : ndarray, shape (2 * width, points)
+        Weights of right sides in the tips: the first `width` points and the last ones.
+    """
+
+    pivots: Sequence[Pivot]
+    outside: Sequence[Row]
+    right: Sequence[RightSide]
+    tips: Array
+
+    @property
+    def points(self) -> int:
+        """Number of equations."""
+        return len(self.pivots)
+
+
+class Reduction:
+    """A system along lines that are cut, reduced to the tips of its blocks.
+
+    Parameters
+    ----------
+    system : System
+        Equations whose entries are numbers.
+    cuts : sequence of int
+        First point of each block, and the end of the last one.
+    width, reach : int
+        How far unknowns and given points of an equation may be away from its own point.
+
+    Raises
+    ------
+    SingularError
+        If a pivot of a block vanishes, or the matrix of all tips is singular.
+
+    Attributes
+    ----------
+    blocks : list of Block
+        The blocks.
+    weights : ndarray, shape (blocks, 2 * width, blocks * 2 * width)
+        Weights of all tips in the unknowns outside each block.
+    near : bool
+        Whether only tips of a block and its neighbours matter, and these beside the common cut.
+    """
+
+    def __init__(self, system: System, cuts: Sequence[int], width: int, reach: int) -> None:
+        self.width, self.reach = width, reach
+        self.cuts = cuts
+        self.blocks = [_block(system, *ends, width, reach) for ends in pairwise(cuts)]
+        self.weights = self._weights()
+        self.near = self._is_near()
+
+    @classmethod
+    def of(cls, system: System, cuts: Sequence[int], width: int, reach: int) -> Reduction | None:
+        """Return the reduction if it is possible and accurate, else None."""
+        blocks = [stop - start for start, stop in pairwise(cuts)]
+        if min(blocks) <= max(2 * width, reach) or 2 * width * len(blocks) > _MOST_UNKNOWNS:
+            return None
+        try:
+            found = cls(system, cuts, width, reach)
+        except (SingularError, np.linalg.LinAlgError):
+            return None
+        return found if found.residual(system) <= _TRUSTED else None
+
+    def _weights(self) -> Array:
+        """Invert the matrix of all tips, and take the rows of unknowns outside each block."""
+        wide, blocks = 2 * self.width, len(self.blocks)
+        dtype = np.result_type(*(block.tips for block in self.blocks))
+        matrix = np.eye(wide * blocks, dtype=dtype)
+        outside = [self._outside(number) for number in range(blocks)]
+        known: list[Array] = []
+        for number, block in enumerate(self.blocks):
+            coupling = np.zeros((block.points, wide), matrix.dtype)
+            for equation, row in enumerate(block.outside):
+                for unknown, entry in row.items():
+                    coupling[equation, unknown] = entry
+            effect = block.tips @ coupling
+            rows = slice(wide * number, wide * (number + 1))
+            for unknown, place in enumerate(outside[number]):
+                matrix[rows, place] += effect[:, unknown]
+            known.append((coupling != 0).any(0))
+        inverse = np.linalg.inv(matrix)
+        pairs = zip(outside, known, strict=True)
+        return np.array([inverse[places] * used[:, np.newaxis] for places, used in pairs])
+
+    def _outside(self, number: int) -> list[int]:
+        """Numbers, among all tips, of the unknowns outside a block."""
+        width, blocks = self.width, len(self.blocks)
+        before = (number - 1) % blocks * 2 * width + width
+        after = (number + 1) % blocks * 2 * width
+        return [*range(before, before + width), *range(after, after + width)]
+
+    def _is_near(self) -> bool:
+        wide = 2 * self.width
+        for number, weights in enumerate(self.weights):
+            far = np.abs(weights)
+            far[:, self._outside(number)] = 0
+            far[:, number * wide : (number + 1) * wide] = 0
+            if far.max(initial=0) > _NEGLIGIBLE * max(1.0, np.abs(weights).max()):
+                return False
+        return True
+
+    def near_weights(self, number: int) -> Array:
+        """Weights, in the unknowns outside a block, of its own tips and of those beside its cuts.
+
+        Two neighbours are one and the same if there are two blocks, of which each has both tips.
+        """
+        wide, outside = 2 * self.width, self._outside(number)
+        columns = [*range(number * wide, (number + 1) * wide), *outside]
+        return self.weights[number][:, columns]
+
+    def residual(self, system: System) -> float:
+        """Solve a random line by blocks; return its residual relative to the sizes of all terms."""
+        points, wide = system.points, 2 * self.width
+        given = np.random.default_rng(1).standard_normal((points, 1)).astype(self.weights.dtype)
+        sides = np.zeros_like(given)
+        for equation, side in enumerate(system.right):
+            for point, weight in side:
+                sides[equation] += weight * given[point]
+        tips = [
+            block.tips @ sides[start:stop]
+            for block, (start, stop) in zip(self.blocks, pairwise(self.cuts), strict=True)
+        ]
+        outside = self.weights.reshape(-1, wide * len(tips)) @ np.concatenate(tips)
+        solved = []
+        for number, block in enumerate(self.blocks):
+            start, stop = self.cuts[number : number + 2]
+            beside = outside[number * wide : (number + 1) * wide]
+            known = multiplied(block.outside, beside)[0]
+            own = sides[start:stop] - known
+            right = [[(equation, 1.0)] for equation in range(stop - start)]
+            steps = solution(block.pivots, right, stop - start, Coefficients())
+            program = LineProgram(2 * (stop - start), steps)
+            x = np.empty_like(own)
+            prepare_lines(program, [Rows(0, own)], [Rows(stop - start, x)], 0)()
+            solved.append(x)
+        product, size = multiplied(system.matrix, np.concatenate(solved))
+        bound = size.max() + np.abs(sides)
+        return float((np.abs(product - sides) / bound).max(initial=0))
+
+
+def _block(system: System, start: int, stop: int, width: int, reach: int) -> Block:
+    """Return the equations of the points ``start .. stop - 1``."""
+    points = stop - start
+    matrix: list[Row] = [{} for _ in range(points)]
+    outside: list[Row] = [{} for _ in range(points)]
+    right: list[RightSide] = []
+    for equation in range(points):
+        for column, entry in system.matrix[start + equation].items():
+            place = _place(column, start, stop, width, system.points)
+            if place < points:
+                matrix[equation][place] = entry
+            else:
+                outside[equation][place - points] = entry
+        side = system.right[start + equation]
+        right.append(
+            [(_place(point, start, stop, reach, system.points), weight) for point, weight in side]
+        )
+    transposed: list[Row] = [{} for _ in range(points)]
+    for equation, row in enumerate(matrix):
+        for column, entry in row.items():
+            transposed[column][equation] = entry
+    ends = np.zeros((points, 2 * width), _type_of(matrix))
+    for tip in range(width):
+        ends[tip, tip] = ends[points - width + tip, width + tip] = 1
+    tips = solve_directly(System(transposed, plain_right(points)), ends).T
+    tips[np.abs(tips) < _NEGLIGIBLE * np.abs(tips).max(1, keepdims=True)] = 0
+    return Block(eliminate(matrix), outside, right, tips)
+
+
+def _type_of(matrix: Sequence[Row]) -> np.dtype[Any]:
+    numbers = [entry for row in matrix for entry in row.values()]
+    return np.result_type(float, np.array(numbers).dtype)
+
+
+def _place(column: int, start: int, stop: int, around: int, points: int) -> int:
+    """Place of a point, relative to a block and its surroundings."""
+    if start <= column < stop:
+        return column - start
+    before = (start - column) % points
+    if before <= around:
+        return stop - start + around - before
+    return stop - start + around + (column - stop) % points
