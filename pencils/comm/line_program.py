@@ -7,16 +7,21 @@ same program is executed for all lines: they differ by data, and by coefficients
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pencils.comm import line_program_numpy
+from pencils.comm.pack import compiled
+
 Array = NDArray[Any]
 
-# Bytes of a buffer, so that it stays in the second-level cache; and the fewest and most lines.
+# Bytes of a buffer, so that it stays in the second-level cache; and the fewest and most lines that
+# are treated at once.
 BUFFER_BYTES = 2**17
 FEWEST_LINES, MOST_LINES = 8, 64
 
@@ -47,6 +52,11 @@ class LineProgram:
         Row and coefficient of each term.
     weights : ndarray of float64 or complex128
         Weight of each term; real if all are.
+
+    Raises
+    ------
+    ValueError
+        If a step has a row that the buffer does not have.
     """
 
     def __init__(self, rows: int, steps: Iterable[Step]) -> None:
@@ -59,6 +69,23 @@ class LineProgram:
         self.coefficients_of = np.array([term.coefficient for term in terms], np.int64)
         weights = np.array([term.weight for term in terms], np.complex128)
         self.weights = weights if weights.imag.any() else weights.real.copy()
+        used = np.concatenate([self.targets, self.rows_of])
+        if len(used) and (used.min() < 0 or used.max() >= rows):
+            raise ValueError(f"steps have rows from 0 to {rows - 1}")
+        if self.coefficients_of.min(initial=-1) < -1:
+            raise ValueError("coefficients are counted from 0, and -1 means none")
+
+    @property
+    def data(self) -> line_program_numpy.Program:
+        """Everything, as the compiled kernels take it."""
+        return (
+            self.rows,
+            self.targets,
+            self.ends,
+            self.rows_of,
+            self.coefficients_of,
+            self.weights,
+        )
 
 
 class Rows(NamedTuple):
@@ -100,44 +127,13 @@ def prepare_lines(
         If the arrays do not fit each other or the program.
     """
     _check(program, sources, targets, axis, coefficients)
-    return lambda: _run(program, sources, targets, axis, coefficients)
-
-
-def strips(
-    lines: Sequence[int], rows: int, itemsize: int
-) -> Iterator[tuple[tuple[slice, ...], slice]]:
-    """Divide lines in strips that are treated at once.
-
-    Parameters
-    ----------
-    lines : sequence of int
-        Extents of the axes that number the lines.
-    rows, itemsize : int
-        Rows of the buffer, and bytes of an element.
-
-    Yields
-    ------
-    tuple of slice, slice
-        Where a strip lies along these axes, and the numbers of its lines in C order.
-    """
-    most = min(max(BUFFER_BYTES // max(1, rows * itemsize), FEWEST_LINES), MOST_LINES)
-    inner, cut = 1, len(lines)
-    while cut > 0 and inner * lines[cut - 1] <= most:
-        cut -= 1
-        inner *= lines[cut]
-    whole = (slice(None),) * (len(lines) - cut)
-    if cut == 0:
-        yield whole, slice(0, inner)
-        return
-    step = max(1, most // max(1, inner))
-    number = 0
-    for outer in np.ndindex(*lines[: cut - 1]):
-        for start in range(0, lines[cut - 1], step):
-            stop = min(start + step, lines[cut - 1])
-            count = (stop - start) * inner
-            here = (*(slice(i, i + 1) for i in outer), slice(start, stop), *whole)
-            yield here, slice(number, number + count)
-            number += count
+    kernels, dtype = compiled(), targets[0].array.dtype
+    if kernels is None or dtype.char not in "fdFD" or not dtype.isnative:
+        return partial(line_program_numpy.run, program.data, sources, targets, axis, coefficients)
+    prepared: Callable[[], None] = kernels.Lines(
+        program.data, sources, targets, axis, coefficients, BUFFER_BYTES, FEWEST_LINES, MOST_LINES
+    )
+    return prepared
 
 
 def _check(
@@ -147,6 +143,8 @@ def _check(
     axis: int,
     coefficients: Array | None,
 ) -> None:
+    if not targets:
+        raise ValueError("there is no target")
     first = targets[0].array
     lines = first.shape[:axis] + first.shape[axis + 1 :]
     for begin, array in (*sources, *targets):
@@ -158,51 +156,14 @@ def _check(
             raise ValueError(f"rows {begin}:{begin + array.shape[axis]} of {program.rows}")
     if program.weights.dtype.kind == "c" and first.dtype.kind != "c":
         raise ValueError(f"complex weights, but elements of {first.dtype}")
-    wanted = program.coefficients_of.max(initial=-1) + 1
-    if wanted and (coefficients is None or coefficients.shape != (wanted, prod(lines))):
-        raise ValueError(f"the program takes coefficients of shape {(wanted, prod(lines))}")
-
-
-def _run(
-    program: LineProgram,
-    sources: Sequence[Rows],
-    targets: Sequence[Rows],
-    axis: int,
-    coefficients: Array | None,
-) -> None:
-    """Execute a program with NumPy, on more lines at once."""
-    first = targets[0].array
-    lines = first.shape[:axis] + first.shape[axis + 1 :]
-    inputs = [(begin, np.moveaxis(array, axis, 0)) for begin, array in sources]
-    outputs = [(begin, np.moveaxis(array, axis, 0)) for begin, array in targets]
-    with np.errstate(all="ignore"):
-        for here, numbers in strips(lines, program.rows, first.itemsize):
-            shape = first[(*here[:axis], slice(0, 1), *here[axis:])].shape
-            extents = shape[:axis] + shape[axis + 1 :]
-            buffer = np.empty((program.rows, *extents), first.dtype)
-            for begin, array in inputs:
-                buffer[begin : begin + len(array)] = array[:, *here]
-            factors = None
-            if coefficients is not None:
-                factors = coefficients[:, numbers].reshape(-1, *extents)
-            _execute(program, buffer, factors)
-            for begin, array in outputs:
-                array[:, *here] = buffer[begin : begin + len(array)]
-
-
-def _execute(program: LineProgram, buffer: Array, factors: Array | None) -> None:
-    rows, weights = program.rows_of.tolist(), program.weights.tolist()
-    numbers = program.coefficients_of.tolist()
-    begin = 0
-    for target, end in zip(program.targets.tolist(), program.ends.tolist(), strict=True):
-        total: Any = 0
-        for row, weight, number in zip(
-            rows[begin:end], weights[begin:end], numbers[begin:end], strict=True
-        ):
-            term = buffer[row] if weight == 1 else weight * buffer[row]
-            if number >= 0:
-                assert factors is not None
-                term = term * factors[number]
-            total = total + term
-        buffer[target] = total
-        begin = end
+    wanted, count = program.coefficients_of.max(initial=-1) + 1, prod(lines)
+    if coefficients is None:
+        if wanted:
+            raise ValueError(f"the program takes coefficients of shape {(wanted, count)}")
+        return
+    if len(coefficients) < wanted or coefficients.shape[1:] != (count,):
+        raise ValueError(
+            f"coefficients of shape {coefficients.shape}, but the program takes {(wanted, count)}"
+        )
+    if coefficients.dtype != first.dtype or not coefficients.flags.c_contiguous:
+        raise ValueError(f"coefficients are contiguous, and of {first.dtype} as the arrays are")

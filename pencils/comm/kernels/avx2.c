@@ -6,9 +6,11 @@
 #define WIDTH 32
 #define COPY copy_avx2
 #define SUM sum_avx2
+#define ADD add_avx2
 #define STREAM(to, value) _mm256_stream_si256((__m256i *)(to), (__m256i)(value))
 #include "engine.h"
 #include "checksum_engine.h"
+#include "sums_engine.h"
 #else
 typedef int nothing_here;
 #endif

@@ -6,9 +6,11 @@
 #define WIDTH 64
 #define COPY copy_avx512
 #define SUM sum_avx512
+#define ADD add_avx512
 #define STREAM(to, value) _mm512_stream_si512((__m512i *)(to), (__m512i)(value))
 #include "engine.h"
 #include "checksum_engine.h"
+#include "sums_engine.h"
 #else
 typedef int nothing_here;
 #endif

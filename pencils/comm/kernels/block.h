@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include "checksum_rows.h"
+#include "sums.h"
 
 enum {
     MOST_AXES = 64,  /* as in NumPy and in the buffer protocol */
@@ -50,6 +51,7 @@ typedef struct {
     const char *name;
     Copier *copy;
     Summer *sum;
+    Adder *add;
 } Level;
 
 /* What this processor can run, best first; the last is "portable". */

@@ -4,6 +4,7 @@
 
 Copier copy_portable, copy_avx2, copy_avx512;
 Summer sum_portable, sum_avx2, sum_avx512;
+Adder add_portable, add_avx2, add_avx512;
 
 int levels_available(Level *levels)
 {
@@ -12,11 +13,11 @@ int levels_available(Level *levels)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
         && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        levels[count++] = (Level){"avx512", copy_avx512, sum_avx512};
+        levels[count++] = (Level){"avx512", copy_avx512, sum_avx512, add_avx512};
     if (__builtin_cpu_supports("avx2"))
-        levels[count++] = (Level){"avx2", copy_avx2, sum_avx2};
+        levels[count++] = (Level){"avx2", copy_avx2, sum_avx2, add_avx2};
 #endif
-    levels[count++] = (Level){"portable", copy_portable, sum_portable};
+    levels[count++] = (Level){"portable", copy_portable, sum_portable, add_portable};
     return count;
 }
 

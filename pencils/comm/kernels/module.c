@@ -5,6 +5,7 @@
 
 #include "block.h"
 #include "checksum.h"
+#include "lines_module.h"
 #include "machine.h"
 #include "pool.h"
 #include "rows_module.h"
@@ -271,6 +272,7 @@ static PyObject *use(PyObject *Py_UNUSED(module), PyObject *name)
         if (PyUnicode_CompareWithASCIIString(name, levels[i].name) == 0) {
             current = levels[i].copy;
             use_summer(levels[i].sum);
+            use_for_lines(levels[i].copy, levels[i].add);
             Py_RETURN_NONE;
         }
     PyErr_Format(PyExc_ValueError, "this processor cannot run %R", name);
@@ -292,7 +294,7 @@ static PyMethodDef functions[] = {
      "part of so many bytes."},
     {"address", address, METH_O, "address(array): where its first element is."},
     {"available", available, METH_NOARGS, "Names of what this processor can run, best first."},
-    {"use", use, METH_O, "use(name): copy and sum up by these instructions from now on."},
+    {"use", use, METH_O, "use(name): copy, add and sum up by these instructions from now on."},
     {"stream_from", stream, METH_O,
      "stream_from(bytes): write past the cache from this size on; returns the one before."},
     {"move", (PyCFunction)(void (*)(void))rows_move, METH_FASTCALL,
@@ -321,9 +323,12 @@ static int set_up(PyObject *module)
     nlevels = levels_available(levels);
     current = levels[0].copy;
     use_summer(levels[0].sum);
+    use_for_lines(levels[0].copy, levels[0].add);
     PyObject *type = PyType_FromSpec(&copies_spec);
     int status = type ? PyModule_AddObjectRef(module, "Copies", type) : -1;
     Py_XDECREF(type);
+    if (status == 0)
+        status = lines_set_up(module);
     return status < 0 ? status : pool_set_up(module);
 }
 

@@ -5,6 +5,7 @@
 #define WIDTH 16
 #define COPY copy_portable
 #define SUM sum_portable
+#define ADD add_portable
 #if X86
 #define STREAM(to, value) _mm_stream_si128((__m128i *)(to), (__m128i)(value))
 #else
@@ -12,3 +13,4 @@
 #endif
 #include "engine.h"
 #include "checksum_engine.h"
+#include "sums_engine.h"

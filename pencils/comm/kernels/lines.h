@@ -1,0 +1,59 @@
+/* Line programs: weighted sums of rows, executed for all lines of arrays along one axis. Plain C:
+   knows nothing of Python. */
+#ifndef PENCILS_LINES_H
+#define PENCILS_LINES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "block.h"
+#include "sums.h"
+
+/* What is executed, as in pencils/comm/line_program.py. A weight has one or two numbers. */
+typedef struct {
+    int64_t rows, nsteps, nterms;
+    const int64_t *targets, *ends;      /* for each step */
+    const int64_t *rows_of, *factors_of; /* for each term */
+    const double *weights;
+    int complex_weights;
+} Program;
+
+/* An array whose points along the lines are consecutive rows, and how it is copied: blocks for
+   strips of most lines, and for those of fewer lines that remain. */
+typedef struct {
+    char *first;
+    ptrdiff_t begin, count, step;
+    ptrdiff_t strides[MOST_AXES + 1]; /* of the axes that number the lines */
+    Axis *axes;
+    Block blocks[2];
+} Segment;
+
+typedef struct {
+    Program program;
+    Element element;
+    int nsources, nsegments, naxes;
+    Segment *segments; /* sources, then targets */
+    ptrdiff_t extents[MOST_AXES + 1];
+    const char *factors; /* coefficients: rows, `factor_step` bytes apart */
+    int64_t nfactors;
+    ptrdiff_t factor_step;
+    ptrdiff_t bytes, fewest, most; /* of a buffer; lines of a strip */
+    /* What follows is found by `lines_prepare`. */
+    int cut;               /* strips are parts of the axis before this one */
+    ptrdiff_t inner, step; /* lines for each of its points, and points in a strip */
+    ptrdiff_t pitch;       /* bytes from row to row of the buffer */
+    char *memory, *buffer;
+    char **bases;
+    Sums sums;
+} Lines;
+
+typedef enum { PREPARED, NO_MEMORY, BAD_ENDS, BAD_ROW, BAD_FACTOR } Prepared;
+
+/* Check the program, divide the lines in strips, and allocate memory; `lines_free` in any case. */
+Prepared lines_prepare(Lines *lines);
+
+void lines_run(const Lines *lines, Copier *copy, Adder *add);
+
+void lines_free(Lines *lines);
+
+#endif

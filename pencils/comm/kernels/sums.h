@@ -1,0 +1,41 @@
+/* Weighted sums of rows in memory. */
+#ifndef PENCILS_SUMS_H
+#define PENCILS_SUMS_H
+
+#include <stddef.h>
+
+typedef enum { FLOAT, DOUBLE, COMPLEX_FLOAT, COMPLEX_DOUBLE } Element;
+
+/* A row begins so many bytes after one of the bases, which differ from strip to strip. */
+typedef struct {
+    ptrdiff_t base, offset;
+} Place;
+
+typedef struct {
+    Place row, factor; /* the factor has a number for each element of the row */
+    double weight[2];
+} Term;
+
+/* Whether weights are real, and there are factors; and the most terms of a sum. Complex rows with
+   real weights are added as real ones. */
+typedef enum { REAL_SUM, REAL_FACTORS, COMPLEX_SUM, COMPLEX_FACTORS } SumKind;
+enum { MOST_TERMS = 8, MOST_FACTORS = 4 };
+
+/* The target, which may be one of the rows, becomes the sum of the next so many terms. */
+typedef struct {
+    Place target;
+    SumKind kind;
+    int count;
+} Sum;
+
+typedef struct {
+    Element element;
+    ptrdiff_t count;
+    Sum *sums;
+    Term *terms;
+} Sums;
+
+/* Compute one sum after the other, of rows of so many elements. */
+typedef void Adder(const Sums *sums, char *const *bases, ptrdiff_t width);
+
+#endif

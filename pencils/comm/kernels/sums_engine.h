@@ -1,0 +1,62 @@
+/* Weighted sums of rows, compiled once for each instruction set. Whoever includes this defines
+   TARGET, the attribute of every function here, WIDTH, the bytes of a vector, and ADD, the name of
+   the one function that comes out. */
+#include "sums.h"
+
+#include <string.h>
+#include "machine.h"
+
+#define SUM_INLINE static inline ALWAYS_INLINE TARGET
+
+/* Numbers of lanes, for each lane of a vector: with real and imaginary parts exchanged, with the
+   real part twice, and with the imaginary part twice. */
+#define OTHER_2 1, 0
+#define OTHER_4 OTHER_2, 3, 2
+#define OTHER_8 OTHER_4, 5, 4, 7, 6
+#define OTHER_16 OTHER_8, 9, 8, 11, 10, 13, 12, 15, 14
+#define FIRST_2 0, 0
+#define FIRST_4 FIRST_2, 2, 2
+#define FIRST_8 FIRST_4, 4, 4, 6, 6
+#define FIRST_16 FIRST_8, 8, 8, 10, 10, 12, 12, 14, 14
+#define SECOND_2 1, 1
+#define SECOND_4 SECOND_2, 3, 3
+#define SECOND_8 SECOND_4, 5, 5, 7, 7
+#define SECOND_16 SECOND_8, 9, 9, 11, 11, 13, 13, 15, 15
+
+#define REAL float
+#define NAMED(name) name##_float
+#if WIDTH == 64
+#define PAIRED(lanes) lanes##_16
+#elif WIDTH == 32
+#define PAIRED(lanes) lanes##_8
+#else
+#define PAIRED(lanes) lanes##_4
+#endif
+#include "sums_of.h"
+#undef REAL
+#undef NAMED
+#undef PAIRED
+
+#define REAL double
+#define NAMED(name) name##_double
+#if WIDTH == 64
+#define PAIRED(lanes) lanes##_8
+#elif WIDTH == 32
+#define PAIRED(lanes) lanes##_4
+#else
+#define PAIRED(lanes) lanes##_2
+#endif
+#include "sums_of.h"
+#undef REAL
+#undef NAMED
+#undef PAIRED
+
+TARGET void ADD(const Sums *sums, char *const *bases, ptrdiff_t width)
+{
+    switch (sums->element) {
+    case FLOAT: add_all_float(sums, bases, width * (ptrdiff_t)sizeof(float)); break;
+    case DOUBLE: add_all_double(sums, bases, width * (ptrdiff_t)sizeof(double)); break;
+    case COMPLEX_FLOAT: add_all_float(sums, bases, width * 2 * (ptrdiff_t)sizeof(float)); break;
+    default: add_all_double(sums, bases, width * 2 * (ptrdiff_t)sizeof(double));
+    }
+}

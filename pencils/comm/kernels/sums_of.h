@@ -1,0 +1,169 @@
+/* Weighted sums of rows of one type, for sums_engine.h, which defines REAL, the type of a number,
+   NAMED, which adds the type to a name, and PAIRED, which adds the lanes of a vector to a name. */
+
+#if HAVE_VECTORS
+typedef REAL NAMED(Vector) __attribute__((vector_size(WIDTH), aligned(4), may_alias));
+#else
+typedef REAL NAMED(Vector);
+#endif
+
+/* ---- terms at one place of all rows: of whole vectors, and of the numbers that remain ---- */
+
+SUM_INLINE NAMED(Vector) NAMED(vector_at)(const char *row, ptrdiff_t at)
+{
+    return *(const NAMED(Vector) *)(row + at);
+}
+
+SUM_INLINE REAL NAMED(number_at)(const char *row, ptrdiff_t at)
+{
+    return *(const REAL *)(row + at);
+}
+
+/* Where the rows of all terms begin. */
+typedef struct {
+    const char *rows[MOST_TERMS], *factors[MOST_TERMS];
+    REAL real[MOST_TERMS], imag[MOST_TERMS];
+} NAMED(Terms);
+
+SUM_INLINE void NAMED(find)(NAMED(Terms) *found, const Term *terms, char *const *bases, int count,
+                            int factors, int imag)
+{
+    UNROLL for (int i = 0; i < count; i++) {
+        found->rows[i] = bases[terms[i].row.base] + terms[i].row.offset;
+        found->real[i] = (REAL)terms[i].weight[0];
+        if (imag)
+            found->imag[i] = (REAL)terms[i].weight[1];
+        if (factors)
+            found->factors[i] = bases[terms[i].factor.base] + terms[i].factor.offset;
+    }
+}
+
+/* ---- real weights ---- */
+
+#define REAL_TERM(load, i)                                                                    \
+    (factors ? found.real[i] * load(found.rows[i], at) * load(found.factors[i], at)           \
+             : found.real[i] * load(found.rows[i], at))
+
+SUM_INLINE void NAMED(add_real)(char *to, const Term *terms, char *const *bases, ptrdiff_t bytes,
+                                int count, int factors)
+{
+    NAMED(Terms) found;
+    ptrdiff_t at = 0, step = sizeof(NAMED(Vector));
+    NAMED(find)(&found, terms, bases, count, factors, 0);
+    for (; at + step <= bytes; at += step) {
+        NAMED(Vector) sum = REAL_TERM(NAMED(vector_at), 0);
+        UNROLL for (int i = 1; i < count; i++)
+            sum += REAL_TERM(NAMED(vector_at), i);
+        *(NAMED(Vector) *)(to + at) = sum;
+    }
+    for (; at < bytes; at += (ptrdiff_t)sizeof(REAL)) {
+        REAL sum = REAL_TERM(NAMED(number_at), 0);
+        UNROLL for (int i = 1; i < count; i++)
+            sum += REAL_TERM(NAMED(number_at), i);
+        *(REAL *)(to + at) = sum;
+    }
+}
+#undef REAL_TERM
+
+/* ---- complex weights: real and imaginary parts alternate ---- */
+
+typedef struct {
+    REAL real, imag;
+} NAMED(Pair);
+
+SUM_INLINE NAMED(Pair) NAMED(pair_at)(const char *row, ptrdiff_t at)
+{
+    const REAL *parts = (const REAL *)(row + at);
+    return (NAMED(Pair)){parts[0], parts[1]};
+}
+
+SUM_INLINE NAMED(Pair) NAMED(multiply)(NAMED(Pair) a, NAMED(Pair) b)
+{
+    return (NAMED(Pair)){a.real * b.real - a.imag * b.imag, a.imag * b.real + a.real * b.imag};
+}
+
+SUM_INLINE NAMED(Pair) NAMED(pair_term)(const NAMED(Terms) *found, int i, ptrdiff_t at,
+                                        int factors)
+{
+    NAMED(Pair) weight = {found->real[i], found->imag[i]};
+    NAMED(Pair) term = NAMED(multiply)(NAMED(pair_at)(found->rows[i], at), weight);
+    return factors ? NAMED(multiply)(term, NAMED(pair_at)(found->factors[i], at)) : term;
+}
+
+#if HAVE_VECTORS
+SUM_INLINE NAMED(Vector) NAMED(vector_term)(const NAMED(Terms) *found, int i, ptrdiff_t at,
+                                            int factors, NAMED(Vector) signs)
+{
+    NAMED(Vector) row = NAMED(vector_at)(found->rows[i], at);
+    NAMED(Vector) other = __builtin_shufflevector(row, row, PAIRED(OTHER));
+    NAMED(Vector) term = found->real[i] * row + found->imag[i] * signs * other;
+    if (!factors)
+        return term;
+    NAMED(Vector) factor = NAMED(vector_at)(found->factors[i], at);
+    other = __builtin_shufflevector(term, term, PAIRED(OTHER));
+    return __builtin_shufflevector(factor, factor, PAIRED(FIRST)) * term
+           + __builtin_shufflevector(factor, factor, PAIRED(SECOND)) * signs * other;
+}
+#endif
+
+SUM_INLINE void NAMED(add_complex)(char *to, const Term *terms, char *const *bases,
+                                   ptrdiff_t bytes, int count, int factors)
+{
+    NAMED(Terms) found;
+    ptrdiff_t at = 0;
+    NAMED(find)(&found, terms, bases, count, factors, 1);
+#if HAVE_VECTORS
+    NAMED(Vector) signs;
+    for (int i = 0; i < (int)(sizeof signs / sizeof(REAL)); i++)
+        signs[i] = (REAL)(i % 2 ? 1 : -1);
+    for (; at + (ptrdiff_t)sizeof signs <= bytes; at += (ptrdiff_t)sizeof signs) {
+        NAMED(Vector) sum = NAMED(vector_term)(&found, 0, at, factors, signs);
+        UNROLL for (int i = 1; i < count; i++)
+            sum += NAMED(vector_term)(&found, i, at, factors, signs);
+        *(NAMED(Vector) *)(to + at) = sum;
+    }
+#endif
+    for (; at < bytes; at += 2 * (ptrdiff_t)sizeof(REAL)) {
+        NAMED(Pair) sum = NAMED(pair_term)(&found, 0, at, factors);
+        UNROLL for (int i = 1; i < count; i++) {
+            NAMED(Pair) term = NAMED(pair_term)(&found, i, at, factors);
+            sum.real += term.real;
+            sum.imag += term.imag;
+        }
+        *(NAMED(Pair) *)(to + at) = sum;
+    }
+}
+
+/* ---- all sums ---- */
+
+#define ADD_REAL(count, factors) NAMED(add_real)(to, terms, bases, bytes, count, factors)
+#define ADD_COMPLEX(count, factors) NAMED(add_complex)(to, terms, bases, bytes, count, factors)
+#define FACTORS_CASES(kind, add, factors)                     \
+    case 16 * kind + 1: add(1, factors); break;               \
+    case 16 * kind + 2: add(2, factors); break;               \
+    case 16 * kind + 3: add(3, factors); break;               \
+    case 16 * kind + 4: add(4, factors); break;
+
+static TARGET void NAMED(add_all)(const Sums *sums, char *const *bases, ptrdiff_t bytes)
+{
+    const Term *terms = sums->terms;
+    for (const Sum *sum = sums->sums; sum < sums->sums + sums->count; sum++) {
+        char *to = bases[sum->target.base] + sum->target.offset;
+        switch (16 * sum->kind + sum->count) {
+            FACTORS_CASES(REAL_SUM, ADD_REAL, 0)
+        case 5: ADD_REAL(5, 0); break;
+        case 6: ADD_REAL(6, 0); break;
+        case 7: ADD_REAL(7, 0); break;
+        case 8: ADD_REAL(8, 0); break;
+            FACTORS_CASES(REAL_FACTORS, ADD_REAL, 1)
+            FACTORS_CASES(COMPLEX_SUM, ADD_COMPLEX, 0)
+            FACTORS_CASES(COMPLEX_FACTORS, ADD_COMPLEX, 1)
+        default: memset(to, 0, (size_t)bytes);
+        }
+        terms += sum->count;
+    }
+}
+
+#undef ADD_REAL
+#undef ADD_COMPLEX
+#undef FACTORS_CASES
