@@ -23,6 +23,7 @@ from pencils.distribute.gather import gather as gather
 from pencils.distribute.localgrid import localgrid as localgrid
 from pencils.distribute.partition import partition as partition
 from pencils.errors import PencilsError as PencilsError
+from pencils.functions.along import along as along
 from pencils.functions.points import own_points as own_points
 from pencils.halo import HaloExchange as HaloExchange
 from pencils.indexer import GlobalIndexer as GlobalIndexer

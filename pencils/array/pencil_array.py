@@ -132,6 +132,7 @@ class PencilArray(Operators, Generic[Element]):
 
         __float__ = __int__ = __complex__ = single.refuse_number
 
+    whole = verbs.whole
     take_points = verbs.take_points
     put_points = verbs.put_points
 

@@ -187,6 +187,50 @@ def fill_boundary(
     boundary.fill_boundary(u, mode, value=value, axis=axis, side=side, reflect_type=reflect_type)
 
 
+# Lines along an axis.
+
+
+def whole(u: PencilArray, axis: int) -> PencilArray:
+    """Return the field where lines along an axis are whole: on one process each. *Collective*.
+
+    There functions of NumPy and SciPy can go along the axis of ``u.local``, and NumPy functions of
+    lines, such as `numpy.sort`, take the field. ``pencils.transpose(v, u.pencil)`` moves a result
+    back; `pencils.along` does both.
+
+    Parameters
+    ----------
+    axis : int
+        An axis of ``u.shape``, components first, in ``[-u.ndim, u.ndim)``.
+
+    Returns
+    -------
+    PencilArray
+        The field on ``u.pencil.whole(dim)``, where ``dim`` is the dimension of the axis; see
+        `Pencil.whole`. If this is the pencil of the field, and for axes of components, it is the
+        field itself, else a new one without halo.
+
+    Raises
+    ------
+    ArgumentError, TypeError, RankDisagreementError
+        On every rank, if there is no such axis on any, or ranks pass different ones.
+
+    Examples
+    --------
+    >>> import numpy as np, pencils
+    >>> u = pencils.from_function(pencils.Pencil((4, 6)), lambda i, j: (i + j) % 4)
+    >>> u.whole(0).pencil.decomp, u.whole(1) is u
+    ((1,), True)
+    >>> np.sort(u.whole(0), axis=0)[:, :3].local
+    array([[0, 0, 0],
+           [1, 1, 1],
+           [2, 2, 2],
+           [3, 3, 3]])
+    """
+    from pencils.transposition.whole import whole
+
+    return whole(u, axis)
+
+
 # Points by their global coordinates.
 
 

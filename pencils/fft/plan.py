@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pencils.array.base import checks
-from pencils.array.operands import check_out, check_source, topology_among
+from pencils.array.operands import check_out, check_source, check_type, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.distribute.localgrid import LocalGrid, localgrid
@@ -199,14 +199,19 @@ class PencilFFT(Plan[PreparedSteps]):
         """
         return self._transform("backward", (self._spectral, self._physical), u_hat, out)
 
-    def wavenumbers(self, lengths: float | Sequence[float] | None = None) -> LocalGrid:
-        """Wave numbers of the entries of `output_pencil`, each a field along one dimension.
+    def wavenumbers(
+        self, lengths: float | Sequence[float] | None = None, *, pencil: Pencil | None = None
+    ) -> LocalGrid:
+        """Wave numbers of the waves, each a field along one dimension.
 
         Parameters
         ----------
         lengths : float or sequence of float, optional
             Length of the domain along each dimension: one period for Fourier axes, the interval
             for cosine and sine ones. Default: 2 pi, for which those of Fourier axes are integers.
+        pencil : Pencil, optional
+            The pencil of these fields, of the shape of `output_pencil`: that on which waves are
+            transposed or solved for. Default: `output_pencil`.
 
         Returns
         -------
@@ -216,9 +221,17 @@ class PencilFFT(Plan[PreparedSteps]):
         Raises
         ------
         ArgumentError, TypeError
-            If there is not one positive length for all dimensions or for each.
+            If there is not one positive length for all dimensions or for each, or the pencil has
+            another shape than waves.
         """
+        place = self.output_pencil if pencil is None else pencil
+        check_type("pencil", place, Pencil)
         shape = self.output_pencil.shape
+        if place.shape != shape:
+            raise ArgumentError(
+                f"pencil has shape {place.shape}, but waves have shape {shape}; pass "
+                "plan.output_pencil.whole(axis), or another pencil of this shape"
+            )
         read = _read_lengths(2 * PI if lengths is None else lengths, len(shape))
         real = self._wanted.real
         axes = [np.zeros(n, real) for n in shape]
@@ -226,7 +239,7 @@ class PencilFFT(Plan[PreparedSteps]):
             axes[line.axis] = line.wavenumbers(read[line.axis]).astype(real)
         letters = "xyzw" if len(shape) <= len("xyzw") else map(str, range(len(shape)))
         names = [f"k{letter}" for letter, _ in zip(letters, shape, strict=False)]
-        return localgrid(self.output_pencil, axes, names=names)
+        return localgrid(place, axes, names=names)
 
     def _release(self) -> None:
         self._forward.free()

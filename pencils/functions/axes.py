@@ -8,6 +8,7 @@ from pencils.array.base import Field
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_dim
 from pencils.layout.split import Split
+from pencils.layout.whole import is_whole
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -60,9 +61,18 @@ class Line(NamedTuple):
 
 
 def decomposed_axes(u: Field) -> set[int]:
-    """Axes along which no rank has whole lines: the same on any number of ranks, one included."""
+    """Axes that are decomposed: the same on any number of ranks, one included."""
     lead = len(u.components)
     return {lead + dim for dim in u.pencil.decomp if dim not in u.singletons}
+
+
+def axes_of_cut_lines(u: Field) -> set[int]:
+    """Axes along which no rank has whole lines, as `Pencil.whole` understands it.
+
+    They are decomposed, without explicit bounds that give all points to one rank.
+    """
+    lead, layout = len(u.components), u.pencil.layout
+    return {axis for axis in decomposed_axes(u) if not is_whole(layout, axis - lead)}
 
 
 def along(u: Field, axis: int) -> MPI.Intracomm:

@@ -15,8 +15,9 @@ from pencils.array.numpy_api import as_field
 from pencils.array.operands import signature
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import combine
+from pencils.comm.stream import bcast_array
 from pencils.errors import ArgumentError
-from pencils.functions.axes import decomposed_axes
+from pencils.functions.axes import Line, along, axes_of_cut_lines
 from pencils.layout.integers import as_dim
 
 Function = Callable[..., Any]
@@ -25,19 +26,18 @@ Function = Callable[..., Any]
 def whole_axis(name: str, u: Field, axis: object) -> int:
     """Return the number of an axis that is whole on each rank, or raise.
 
-    It is a component axis, a singleton, or a dimension that is not decomposed: the same on any
-    number of ranks.
+    It is a component axis, a singleton, or a dimension that is whole as for `Pencil.whole`: the
+    same on any number of ranks.
     """
     number = as_dim("axis", axis, u.ndim)
-    lead = len(u.components)
-    cut = decomposed_axes(u)
+    cut = axes_of_cut_lines(u)
     if number not in cut:
         return number
     whole = [each for each in range(u.ndim) if each not in cut]
     raise ArgumentError(
         f"numpy.{name} along axis {axis}, which is decomposed, so that no rank has whole lines; "
-        f"whole are axes {whole}. Move the field to a pencil that is not decomposed along "
-        f"dimension {number - lead}: pencils.transpose(u, u.pencil.with_(decomp=...))"
+        f"whole are axes {whole}. Pass u.whole({number}): the field where lines along this axis "
+        "are whole"
     )
 
 
@@ -56,7 +56,8 @@ def sort(
     a : PencilArray
         The field.
     axis : int, optional
-        A component axis, or a dimension of space that is not decomposed.
+        A component axis, or a dimension of space that is not decomposed; ``a.whole(axis)`` is a
+        field for which it is not.
     kind, order, stable
         As in `numpy.sort`.
 
@@ -125,7 +126,8 @@ def apply_along_axis(
         many values, or one; then the dimension becomes a singleton. Along a component axis it
         returns any number of values.
     axis : int
-        A component axis, or a dimension of space that is not decomposed.
+        A component axis, or a dimension of space that is not decomposed; ``arr.whole(axis)`` is
+        a field for which it is not.
     arr : PencilArray
         The field.
     *args, **kwargs
@@ -147,7 +149,8 @@ def apply_along_axis(
         if _lines(arr.shape, number) == 0:
             raise ArgumentError(f"numpy.{name} of a field of shape {arr.shape}: it has no lines")
         block = None
-        if _lines(arr.local_shape, number):
+        # By explicit bounds, one rank may have all points of the lines.
+        if _lines(arr.local_shape, number) and arr.local_shape[number] == arr.shape[number]:
             block = np.asarray(np.apply_along_axis(func1d, number, arr.local, *args, **kwargs))
         mine = None if block is None else _kind_of(block, arr, number)
     kind = combine(arr.pencil.topology.comm, mine, _common)
@@ -185,18 +188,24 @@ def _common(one: _Kind | None, other: _Kind | None) -> _Kind | None:
 
 
 def _joined(arr: Field, number: int, block: Array | None, kind: _Kind) -> Field:
-    """Return the results of own lines as a field; there are none in an empty block."""
-    dim = number - len(arr.components)
+    """Return the results of own lines as a field; there are none in an empty block. *Collective*.
+
+    What is left of lines that only one rank along the axis has is replicated there.
+    """
+    lead, line = len(arr.components), Line.of(arr, number)
     extents, singletons = kind.extents, arr.singletons
-    if dim >= 0:
-        if extents != (arr.shape[number],):
-            singletons = singletons | {dim}
-        extents = extents or (1,)
+    reduced = number >= lead and extents != (arr.shape[number],)
+    if reduced:
+        singletons, extents = singletons | {number - lead}, (1,)
+    elif number >= lead:
+        extents = (arr.local_shape[number],)
     shape = (*arr.local_shape[:number], *extents, *arr.local_shape[number + 1 :])
     if block is None:
         block = np.empty(shape, kind.dtype)
     frame = frame_of(arr.pencil, singletons)
     ordered = frame.ordered(block.reshape(shape).astype(kind.dtype, copy=False))
+    if reduced and line.is_cut and line.filled:
+        bcast_array(along(arr, number), ordered.transpose(frame.axes(lead)[0]), line.filled[0])
     return arr.in_frame(arr.pencil, frame, ordered)
 
 

@@ -265,10 +265,12 @@ def _own(asked: Question, task: Reduction, weights: Any) -> Array:
         lead = len(a.components)
         others = [axis - lead for axis in range(lead, a.ndim) if axis not in task.axes]
         decomp = f"decomp={others[0]}" if others else "other decomp="
+        cure = f"pencils.transpose(u, u.pencil.with_({decomp}))"
+        if len(task.axes) == 1 and a.pencil.ndim > 1:
+            cure = f"u.whole({cut[0]})"
         raise ArgumentError(
-            f"{asked.name} along axis {cut[0]}, which is decomposed; move the field to a pencil in "
-            f"which it is whole: pencils.transpose(u, u.pencil.with_({decomp})); without axis= all "
-            "values are taken together"
+            f"{asked.name} along axis {cut[0]}, which is decomposed; pass a field on a pencil in "
+            f"which it is whole: {cure}; without axis= all values are taken together"
         )
     options: dict[str, Any] = {"axis": task.axes, "keepdims": True}
     few = [min(1, n) if axis in task.axes else 1 for axis, n in enumerate(a.shape)]

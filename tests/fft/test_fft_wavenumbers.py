@@ -31,6 +31,25 @@ def test_derivatives_of_periodic_functions(comm, dtype):
             assert np.allclose(plan.backward(1j * wave * u_hat), slope)
 
 
+def test_on_another_pencil(comm):
+    pen = pencils.Pencil((6, 5, 8), comm, decomp=(0, 1))
+    with PencilFFT(pen, float, axes=(0, 2), transforms={2: "dct2"}) as plan:
+        numbers = [2 * np.pi / 3 * np.fft.fftfreq(6, 1 / 6), np.zeros(5), np.pi / 2 * np.arange(8)]
+        numbers[0] = numbers[0][:4]  # real
+        waves = plan.output_pencil
+        assert waves.shape == (4, 5, 8)
+        for other in (waves, waves.whole(1), waves.with_(decomp=(2, 0), order=(1, 0, 2))):
+            grid = plan.wavenumbers((3.0, 1.0, 2.0), pencil=other)
+            assert grid.pencil is other
+            for k, number, slices in zip(grid, numbers, other.local_slices, strict=True):
+                np.testing.assert_allclose(k.local.ravel(), np.abs(number[slices]), atol=1e-14)
+        for wrong in (pen, pencils.Pencil((5, 8), comm)):
+            with pytest.raises(ArgumentError, match="waves have shape"):
+                plan.wavenumbers(pencil=wrong)
+        with pytest.raises(TypeError, match="pencil must be a Pencil"):
+            plan.wavenumbers(pencil=(4, 5, 8))
+
+
 @pytest.mark.parametrize(
     ("name", "first", "shift", "function"),
     [

@@ -47,7 +47,7 @@ def test_axes_that_are_not_whole(pencil):
             lambda u, axis: np.apply_along_axis(np.sum, axis, u),
         )
         for call in calls:
-            with pytest.raises(ArgumentError, match=r"pencils\.transpose"):
+            with pytest.raises(ArgumentError, match=r"u\.whole\("):
                 call(u, 1 + dim)
     for call in (np.sort, np.argsort):
         with pytest.raises(TypeError, match="give one axis"):
