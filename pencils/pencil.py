@@ -13,7 +13,7 @@ from pencils.errors import ArgumentError, NotLocalError
 from pencils.layout import Box, Extent, Layout, Selection, build_layout
 from pencils.layout.build import SplitSpec, change_layout
 from pencils.layout.integers import as_dim, as_dims, as_ints, as_rank
-from pencils.layout.whole import whole_layout
+from pencils.layout.whole import is_whole, whole_layout
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
@@ -298,10 +298,10 @@ class Pencil:
         ((0, 1), (2, 1), (0, 2), True)
         """
         dim = as_dim("axis", axis, self.ndim)
-        layout = whole_layout(self._layout, dim)
-        if layout is self._layout:
+        layout = self._layout
+        if is_whole(layout, dim):
             return self
-        return self._part(("whole", dim), lambda: self.sibling(layout))
+        return self._part(("whole", dim), lambda: self.sibling(whole_layout(layout, dim)))
 
     def _part(self, key: object, make: Callable[[], Pencil]) -> Pencil:
         """Return the pencil that is kept for a key, or make it."""

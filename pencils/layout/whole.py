@@ -29,9 +29,10 @@ def is_whole(layout: Layout, dim: int) -> bool:
     >>> is_whole(layout, 0), is_whole(layout, 1)
     (False, True)
     """
-    split = layout.splits[dim]
-    explicit = (split.base or split).rule == "bounds"
-    return dim not in layout.decomp or (explicit and (split.base or split).filled <= 1)
+    if dim not in layout.decomp:
+        return True
+    split = layout.splits[dim].base or layout.splits[dim]
+    return split.rule == "bounds" and split.filled <= 1
 
 
 def whole_layout(layout: Layout, dim: int) -> Layout:
