@@ -43,6 +43,7 @@ from pencils.pencil import Pencil as Pencil
 from pencils.simulation import simulate as simulate
 from pencils.transposition.alias import alias as alias
 from pencils.transposition.kept import transpose as transpose
+from pencils.lines.solver import LineSolver as LineSolver
 from pencils.transposition.plan import Transposition as Transposition
 from pencils.transposition.tune import tune as tune
 

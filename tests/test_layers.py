@@ -28,6 +28,7 @@ HEIGHT = {
     "functions": 55,
     "graph": 60,
     "io": 60,
+    "lines": 60,
     "fft": 60,
     "plot": 60,
     "testing": 60,

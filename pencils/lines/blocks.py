@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm.line_program import LineProgram, Rows, Step, Term, prepare_lines
-from pencils.lines.elimination import Coefficients, interchanged, solution
+from pencils.lines.elimination import Coefficients, RightSide, interchanged, solution
 from pencils.lines.reduction import Reduction
 
 Array = NDArray[Any]
@@ -42,8 +42,9 @@ class BlockPrograms:
         Points whose weights vanish are not read.
         """
         used = np.flatnonzero(np.any(self._weights, axis=0))
-        sources, columns, first = [], [], 0
-        at = 0
+        sources: list[Rows] = []
+        columns: list[int] = []
+        first = at = 0
         for array in given:
             points = array.shape[axis]
             for start, stop in _ranges(used[(used >= at) & (used < at + points)] - at):
@@ -84,7 +85,7 @@ class BlockPrograms:
         known = first if near else first - wide
         steps = list(self._beside(first - 2 * wide, known)) if near else []
         rows = known + wide
-        right = [
+        right: list[RightSide] = [
             [*side, *((known + unknown, -entry) for unknown, entry in outside.items())]
             for side, outside in zip(block.right, block.outside, strict=True)
         ]

@@ -94,23 +94,20 @@ def eliminate(matrix: Sequence[Mapping[int, Entry]], *, pin: bool = False) -> li
         for other in columns[unknown]:
             factor = rows[other].pop(unknown)
             above[other][unknown] = factor
-            _subtract(rows, columns, other, factor * inverse, row, _NEGLIGIBLE * scales[other])
+            _subtract(rows[other], factor * inverse, row, _NEGLIGIBLE * scales[other])
+            for column in row:
+                (columns[column].add if column in rows[other] else columns[column].discard)(other)
     return pivots
 
 
-def _subtract(
-    rows: list[Row], columns: list[set[int]], other: int, factor: Entry, row: Row, least: Any
-) -> None:
+def _subtract(target: Row, factor: Entry, row: Row, least: Any) -> None:
     """Subtract a multiple of a row from another one; entries that vanish are left out."""
-    target = rows[other]
     for column, entry in row.items():
         value = target.get(column, 0.0) - factor * entry
         if np.ndim(value) or abs(value) > np.min(least):
             target[column] = value
-            columns[column].add(other)
-        elif column in target:
-            del target[column]
-            columns[column].discard(other)
+        else:
+            target.pop(column, None)
 
 
 def _choose(rows: Sequence[Row], scales: Sequence[Any], candidates: set[int], unknown: int) -> int:
@@ -159,7 +156,7 @@ class Coefficients:
     def term(self, row: int, *factors: Entry) -> Term:
         """Return a row times all factors: numbers, and at most two arrays."""
         weight: Any = 1.0
-        arrays = []
+        arrays: list[Any] = []
         for factor in factors:
             if np.ndim(factor):
                 arrays.append(factor)

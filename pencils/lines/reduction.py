@@ -57,7 +57,7 @@ class Block(NamedTuple):
     """
 
     pivots: Sequence[Pivot]
-    outside: Sequence[Row]
+    outside: Sequence[dict[int, complex]]
     right: Sequence[RightSide]
     tips: Array
 

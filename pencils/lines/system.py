@@ -79,10 +79,35 @@ class WholeLines:
         points = system.points
         apart = interchanged(self.pivots) or not system.is_plain
         self._base = points if apart else 0
+        self._dtype = dtype
         coefficients = Coefficients()
         steps = solution(self.pivots, system.right, self._base, coefficients)
         self._program = LineProgram(self._base + points, steps)
         self._coefficients = coefficients.table(dtype)
+
+    @property
+    def pins_last(self) -> bool:
+        """Whether the last unknown is set to 0, in all lines."""
+        last = self.pivots[-1].inverse if self.pivots else 1.0
+        return not np.ndim(last) and last == 0
+
+    def unstable_line(self, system: System, most: float) -> int | None:
+        """Solve random lines, and return the number of one whose residual is large, if any.
+
+        The residual is relative to the sizes of its terms. The last equation does not count in
+        lines whose last unknown is set to 0.
+        """
+        lines = 1 if self._coefficients is None else self._coefficients.shape[1]
+        kind = np.dtype(complex if self._dtype.kind == "c" else float)
+        given = np.random.default_rng(1).standard_normal((system.points, lines)).astype(kind)
+        solved = np.empty_like(given)
+        self.prepare([given], [solved], 0)()
+        product, size = multiplied(system.matrix, solved)
+        residual = np.abs(product - given) / (size.max(0, initial=1e-300) + np.abs(given))
+        if self.pivots:
+            residual[-1] *= self.pivots[-1].inverse != 0
+        bad = ~(residual.max(0, initial=0) <= most)
+        return int(bad.argmax()) if bad.any() else None
 
     def prepare(
         self, sources: Sequence[Array], targets: Sequence[Array], axis: int

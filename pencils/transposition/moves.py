@@ -19,6 +19,7 @@ from pencils.array.operands import FieldSpec
 from pencils.comm.exchange import Exchange, Handle
 from pencils.comm.memory import borrowed, place
 from pencils.comm.methods.pull import Pull
+from pencils.comm.pack import no_op
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
 from pencils.transposition.sides import PlanOptions, Side, find_pull, make_exchange
@@ -50,8 +51,13 @@ class Move(Protocol):
     def run_open(self) -> MPI.Intracomm | None:
         """Run, but return the ranks that may still read sources, if any. *Collective*."""
 
-    def start(self, result: T, sources: object, *, agreed: bool) -> Handle[T]:
-        """Start to move the data; the handle keeps the fields `sources`. *Collective*."""
+    def start(
+        self, result: T, sources: object, *, agreed: bool, after: Callable[[], None] = no_op
+    ) -> Handle[T]:
+        """Start to move the data; the handle keeps the fields `sources`. *Collective*.
+
+        `after` is called when the data have come.
+        """
 
 
 class MoveByPull:
@@ -80,12 +86,20 @@ class MoveByPull:
         """Run; afterwards nobody reads the sources. *Collective*."""
         self.run()
 
-    def start(self, result: T, sources: object, *, agreed: bool) -> Handle[T]:  # noqa: ARG002
+    def start(
+        self,
+        result: T,
+        sources: object,  # noqa: ARG002
+        *,
+        agreed: bool,
+        after: Callable[[], None] = no_op,
+    ) -> Handle[T]:
         """Move the data: there is nothing to wait for. *Collective*."""
         if agreed:
             self.finish()
         else:
             self.run()
+        after()
         return Handle.completed(result)
 
 
@@ -104,9 +118,16 @@ class MoveByExchange:
     def pack(self) -> None:
         """Do nothing: sources are packed while they are sent."""
 
-    def start(self, result: T, sources: object, *, agreed: bool) -> Handle[T]:  # noqa: ARG002
+    def start(
+        self,
+        result: T,
+        sources: object,
+        *,
+        agreed: bool,  # noqa: ARG002
+        after: Callable[[], None] = no_op,
+    ) -> Handle[T]:
         """Start the exchange. *Collective*."""
-        return self._start(result, partial(_let_go, sources))
+        return self._start(result, partial(_let_go, sources, after))
 
 
 class Moves:
@@ -171,5 +192,6 @@ class Moves:
             self._exchange.free()
 
 
-def _let_go(_: object) -> None:
-    """Do nothing: what it is called with lives until then."""
+def _let_go(_: object, after: Callable[[], None]) -> None:
+    """Call `after`; the other object lives until then."""
+    after()

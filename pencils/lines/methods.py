@@ -1,0 +1,112 @@
+"""Lines that are whole on their rank, or after a transpose."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ClassVar, TypeVar
+
+from pencils.array.pencil_array import PencilArray
+from pencils.comm.exchange import AUTO, Handle
+from pencils.comm.pack import no_op
+from pencils.comm.shared_memory import Buffers
+from pencils.lines.system import WholeLines
+from pencils.lines.task import Bound, Lines
+from pencils.transposition.moves import Move
+from pencils.transposition.plan import Transposition
+
+T = TypeVar("T")
+Solve = Callable[[], None]
+
+
+class LineMethod(ABC):
+    """How the lines of a plan are solved. Making one is *Collective*."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def bind(self, b: PencilArray, out: PencilArray) -> Bound:
+        """Prepare to solve lines of `b`; local."""
+
+    def free(self) -> None:  # noqa: B027 - some methods own nothing
+        """Release memory and MPI objects."""
+
+
+class AtOnce:
+    """A solve that is complete when it was started."""
+
+    def __init__(self, run: Solve) -> None:
+        self.run = run
+
+    def reserve(self) -> None:
+        """Do nothing: all memory is there."""
+
+    def start(self, result: T) -> Handle[T]:
+        """Solve; there is nothing to wait for."""
+        self.run()
+        return Handle.completed(result)
+
+
+class Local(LineMethod):
+    """Each rank solves its lines, which are whole."""
+
+    name = "local"
+
+    def __init__(self, lines: Lines, solver: WholeLines) -> None:
+        self._lines = lines
+        self._solver = solver
+
+    def bind(self, b: PencilArray, out: PencilArray) -> Bound:
+        """Prepare to solve lines; ranks without points do nothing."""
+        block, target = self._lines.block(b), self._lines.block(out)
+        if not block.size:
+            return AtOnce(no_op)
+        return AtOnce(self._solver.prepare([block], [target], self._lines.axis))
+
+
+class Transposed(LineMethod):
+    """Fields move to a pencil on which lines are whole, and back."""
+
+    name = "transposed"
+
+    def __init__(self, lines: Lines, whole: Lines, solver: WholeLines) -> None:
+        self._lines, self._whole = lines, whole
+        here, there, spec = lines.pencil, whole.pencil, lines.spec
+        buffers = Buffers()
+        self._there = Transposition.for_spec(here, there, spec, AUTO, buffers=buffers)
+        self._back = Transposition.for_spec(there, here, spec, AUTO, buffers=buffers)
+        self._work = PencilArray.allocated(there, *spec, shared=True)
+        self._solve = Local(whole, solver).bind(self._work, self._work)
+
+    def bind(self, b: PencilArray, out: PencilArray) -> Bound:
+        """Prepare the transposes."""
+        there = self._there.prepared_one(b, self._work)
+        back = self._back.prepared_one(self._work, out)
+        return _BoundTransposed(there, self._solve, back)
+
+    def free(self) -> None:
+        """Free the transposes."""
+        self._there.free()
+        self._back.free()
+
+
+class _BoundTransposed:
+    def __init__(self, there: Move, solve: Bound, back: Move) -> None:
+        self._there = there
+        self._solve = solve
+        self._back = back
+
+    def reserve(self) -> None:
+        self._there.reserve()
+        self._back.reserve()
+
+    def run(self) -> None:
+        self._there.run()
+        self._finish()
+
+    def start(self, result: T) -> Handle[T]:
+        return self._there.start(result, self, agreed=False, after=self._finish)
+
+    def _finish(self) -> None:
+        self._solve.run()
+        self._back.run()

@@ -1,0 +1,260 @@
+"""The base of plans that solve systems along lines: which method, and how it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from pencils.array.base import Field
+from pencils.array.operands import check_out, check_source
+from pencils.array.pencil_array import PencilArray
+from pencils.comm.agree import agreed
+from pencils.comm.exchange import Handle
+from pencils.comm.memory import same_view
+from pencils.errors import ArgumentError
+from pencils.lines.elimination import SingularError
+from pencils.lines.methods import LineMethod, Local, Transposed
+from pencils.lines.reduced import Reduced
+from pencils.lines.reduction import Reduction
+from pencils.lines.shared import Shared
+from pencils.lines.system import System, WholeLines
+from pencils.lines.task import Bound, Lines
+from pencils.plan import Plan
+from pencils.transposition.kept import transpose
+
+AUTO = "auto"
+METHODS = (AUTO, Local.name, Shared.name, Reduced.name, Transposed.name)
+
+# Largest residual of a random line that a solution without interchanges of rows may have, relative
+# to the sizes of its terms.
+_UNSTABLE = 1e-8
+
+
+class Equations(Protocol):
+    """Equations along lines, the same on all ranks or different for each line.
+
+    Attributes
+    ----------
+    periodic : bool
+        Whether the lines close to rings.
+    width, reach : int
+        How far unknowns and given points of an equation may be away from its own point.
+    fields : sequence of Field
+        What differs between lines.
+    """
+
+    periodic: bool
+    width: int
+    reach: int
+
+    @property
+    def fields(self) -> Sequence[Field]: ...
+
+    def system(self, lines: Lines, moved: Mapping[int, Field]) -> System:
+        """Return the equations of own lines; `moved` are the fields on their pencil, by identity."""
+
+
+class LinePlan(Plan[Bound]):
+    """Base class of plans for fields along one dimension. Making one is *Collective*.
+
+    Parameters
+    ----------
+    lines : Lines
+        The lines.
+    equations : Equations
+        What is solved.
+    method : str
+        One of `METHODS`, as all ranks have agreed.
+    pin : bool
+        Whether the last point is set to 0 where the equations determine it up to a constant.
+    check : bool
+        Whether all ranks agree on every call.
+
+    Attributes
+    ----------
+    method : str
+        The method in use; "shared or ..." if that depends on the fields of a call.
+    """
+
+    def __init__(
+        self, lines: Lines, equations: Equations, method: str, *, pin: bool, check: bool
+    ) -> None:
+        self._lines, self._equations = lines, equations
+        self._shared: Shared | None = None
+        self._use_shared = False
+        self._other: LineMethod | None = None
+        topology = lines.pencil.topology
+        whole = lines if lines.are_whole else lines.on(lines.pencil.whole(lines.dim))
+        moved = {id(u): transpose(u, whole.pencil) for u in equations.fields}
+        with agreed(topology.comm, type(self).__name__):
+            system = equations.system(whole, moved)
+            solver = _solver(whole, system, pin=pin)
+        self._make_other: Callable[[], LineMethod]
+        if lines.are_whole:
+            self._other = Local(lines, solver)
+            self.method = Local.name
+        else:
+            self._choose(method, whole, system, solver)
+        super().__init__(topology, check=check)
+
+    def _choose(self, method: str, whole: Lines, system: System, solver: WholeLines) -> None:
+        """Choose between the methods for lines that are cut. *Collective*."""
+        lines, equations = self._lines, self._equations
+        if method in {AUTO, Shared.name}:
+            self._shared = Shared.among(lines, whole, solver)
+        self._use_shared = self._shared is not None
+        reduction = None
+        if method in {AUTO, Reduced.name} and not equations.fields:
+            if solver.pins_last:
+                system = system.pinned()
+            cuts = [lines.split.bounds(part)[0] for part in range(lines.split.parts)]
+            found = Reduction.of(system, [*cuts, system.points], equations.width, equations.reach)
+            # All ranks compute the same; their processors may differ.
+            reduction = None if lines.pencil.topology.any_of([found is None])[0] else found
+        possible = {
+            Shared.name: self._shared is not None,
+            Reduced.name: reduction is not None,
+            Transposed.name: True,
+            AUTO: True,
+        }
+        if not possible.get(method):
+            raise ArgumentError(f"method {method!r} {_WHY_NOT[method]}; use method='auto'")
+        if reduction is not None:
+            wraps, known = equations.periodic, reduction
+            self._make_other = lambda: Reduced(lines, known, wraps=wraps)
+            self.method = Reduced.name
+        else:
+            self._make_other = lambda: Transposed(lines, whole, solver)
+            self.method = Transposed.name
+        if self._shared is not None:
+            self.method = Shared.name if method == Shared.name else f"shared or {self.method}"
+        else:
+            self._other = self._make_other()
+        self._only_shared = method == Shared.name
+
+    def _run(self, b: PencilArray, out: PencilArray | None) -> PencilArray:
+        bound, target = self._prepared("__call__", b, out)
+        bound.run()
+        return target
+
+    def _start(self, b: PencilArray, out: PencilArray | None) -> Handle[PencilArray]:
+        bound, target = self._prepared("start", b, out)
+        return bound.start(target)
+
+    def _prepared(self, call: str, b: Any, out: Any) -> tuple[Bound, PencilArray]:
+        """Check and prepare a call. *Collective* if the plan checks."""
+        while True:
+            with self._agreement(call) as agree:
+                self._check_open()
+                target = self._checked(b, out)
+                private = not self._reaches(b, target)
+                agree.flag(up=private)
+                method = self._shared if self._use_shared and not private else self._other
+                found = None if method is None else self._bound(method, b, target)
+                agree.defer(up=found is None)
+            if self._shared is not None and agree.flagged == self._use_shared:
+                self._use_shared = not agree.flagged
+            elif agree.deferred:
+                self._other = self._make_other()
+            else:
+                assert found is not None
+                return found, target
+
+    def _reaches(self, b: PencilArray, out: PencilArray) -> bool:
+        """Whether other ranks reach both fields; raise if they must."""
+        if self._shared is None or (self._shared.reaches(b) and self._shared.reaches(out)):
+            return self._shared is not None
+        if self._only_shared:
+            raise ArgumentError(
+                "method 'shared' takes fields in shared memory, like zeros(pencil, shared=True), "
+                "for b and for out"
+            )
+        return False
+
+    def _checked(self, b: Any, out: Any) -> PencilArray:
+        """Check the fields of a call; return the one to fill."""
+        pencil, spec = self._lines.pencil, self._lines.spec
+        check_source(b, pencil, spec, "b")
+        check_out(out, pencil, spec)
+        if out is None:
+            return PencilArray.allocated(pencil, *spec)
+        if not same_view(b.local, out.local) and np.may_share_memory(b.local, out.local):
+            raise ArgumentError("out shares memory with b, but is not b itself; pass out=b")
+        return cast("PencilArray", out)
+
+    def _bound(self, method: LineMethod, b: PencilArray, out: PencilArray) -> Bound:
+        key = id(b), id(out), method.name
+        found = self._found(key)
+        if found is None:
+            found = method.bind(b, out)
+            self._remember(key, found, [b, out], [out.local])
+        found.reserve()
+        return found
+
+    def _describe(self) -> str:
+        lines, equations = self._lines, self._equations
+        dtype, components, singletons = lines.spec
+        text = f"<{type(self).__name__} of {dtype}"
+        text += f", components={components}" if components else ""
+        text += f", singleton along {sorted(singletons)}" if singletons else ""
+        text += f" along dimension {lines.dim}, {equations}, by method {self.method!r}"
+        return f"{text}\n  on {lines.pencil!r}>"
+
+    def _release(self) -> None:
+        for method in (self._shared, self._other):
+            if method is not None:
+                method.free()
+        self._shared = self._other = None
+
+
+_WHY_NOT = {
+    Local.name: "takes lines that are whole on each rank",
+    Shared.name: (
+        "takes a dimension whose processes are on one node, no singletons, and a pencil whole() "
+        "that differs in this dimension only"
+    ),
+    Reduced.name: (
+        "takes equations that are the same for all lines, and blocks of more than twice as many "
+        "points as there are diagonals below the main one, with well conditioned matrices"
+    ),
+}
+
+
+def _solver(lines: Lines, system: System, *, pin: bool) -> WholeLines:
+    """Make the solver of whole lines, and check it; local."""
+    try:
+        solver = WholeLines(system, lines.spec.dtype, pin=pin)
+    except SingularError as error:
+        hint = "" if pin else "; singular='pin' sets the last point to 0 where only it is free"
+        raise ArgumentError(
+            f"the matrix is singular: the pivot of row {error.row} vanishes"
+            f"{_place(lines, error.line)}{hint}"
+        ) from None
+    bad = solver.unstable_line(system, _UNSTABLE)
+    if bad is not None:
+        raise ArgumentError(
+            f"elimination without interchanges of rows is not stable{_place(lines, bad)}: with "
+            "diagonals that are fields, the main one must be large enough"
+        )
+    return solver
+
+
+def _place(lines: Lines, line: int | None) -> str:
+    """Describe where a line lies, by global indices; nothing if all lines are alike."""
+    if line is None:
+        return ""
+    at = [
+        int(i)
+        for i in np.unravel_index(
+            line, lines.shape(1)[: lines.axis] + lines.shape(1)[lines.axis + 1 :]
+        )
+    ]
+    at.insert(lines.axis, -1)
+    lead, order = len(lines.spec.components), lines.pencil.order
+    names = [str(i) for i in at[:lead]]
+    start = lines.extent.box.start
+    by_dim = dict(zip(order, at[lead:], strict=True))
+    names += [":" if dim == lines.dim else str(by_dim[dim] + start[dim]) for dim in sorted(by_dim)]
+    return f" in line [{', '.join(names)}]"

@@ -1,0 +1,267 @@
+"""Lines that are cut, solved by blocks: see `pencils.lines.reduction`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from pencils.array.allocation import Array
+from pencils.array.pencil_array import PencilArray
+from pencils.comm.exchange import Exchange, Handle, PreparedExchange
+from pencils.comm.pack import MessageBlock, MessageSpec, no_op
+from pencils.comm.shared_memory import Buffers
+from pencils.lines.blocks import BlockPrograms
+from pencils.lines.methods import LineMethod, Solve
+from pencils.lines.reduction import Reduction
+from pencils.lines.task import Bound, Lines
+
+T = TypeVar("T")
+
+
+class Reduced(LineMethod):
+    """Blocks exchange their tips, and solve for their points when they know those beside them."""
+
+    name = "reduced"
+
+    def __init__(self, lines: Lines, reduction: Reduction, *, wraps: bool) -> None:
+        self.topology = lines.pencil.topology
+        self._lines = lines
+        self._programs = BlockPrograms(reduction, lines.part)
+        buffers, wide = Buffers(), 2 * reduction.width
+        self._tips = np.zeros(lines.shape(wide), lines.spec.dtype)
+        self._halo: Neighbors | None = None
+        self._exchanges: list[Neighbors | AllTips] = []
+        points = [block.points for block in reduction.blocks]
+        if reduction.reach:
+            self._halo = Neighbors(lines, reduction.reach, points, buffers, wraps=wraps)
+            self._exchanges.append(self._halo)
+        self.between: Between
+        if reduction.near:
+            tips = [wide] * len(points)
+            near = Neighbors(lines, reduction.width, tips, buffers, wraps=wraps)
+            self._beside = [self._tips, *near.ends]
+            self.between = near.prepare(self._tips)
+            self._exchanges.append(near)
+        else:
+            every = AllTips(lines, reduction, self._tips, buffers)
+            self._beside = [every.beside]
+            self.between = every
+            self._exchanges.append(every)
+
+    def bind(self, b: PencilArray, out: PencilArray) -> Bound:
+        """Prepare to compute tips, and to solve for the points of the own block."""
+        block, target, axis = self._lines.block(b), self._lines.block(out), self._lines.axis
+        given, halo = [block], None
+        if self._halo is not None:
+            given, halo = [block, *self._halo.ends], self._halo.prepare(block)
+        tips = self._programs.tips(given, self._tips, axis)
+        solve = self._programs.solution(given, self._beside, target, axis)
+        return BoundReduced(self, halo, tips, solve)
+
+    def free(self) -> None:
+        """Free the exchanges."""
+        for exchange in self._exchanges:
+            exchange.free()
+
+
+class BoundReduced:
+    """A solve of given blocks: tips, an exchange of tips, and the solution."""
+
+    def __init__(
+        self, method: Reduced, halo: PreparedExchange | None, tips: Solve, solve: Solve
+    ) -> None:
+        self._topology = method.topology
+        self._between = method.between
+        self._halo = halo
+        self._tips = tips
+        self._solve = solve
+
+    def reserve(self) -> None:
+        """Allocate what the exchanges need."""
+        if self._halo is not None:
+            self._halo.reserve()
+        self._between.reserve()
+
+    def run(self) -> None:
+        """Solve. *Collective*."""
+        self._begin()
+        self._between.run()
+        self._solve()
+
+    def start(self, result: T) -> Handle[T]:
+        """Send the tips; the block is solved when those of the others have come. *Collective*."""
+        self._begin()
+        return self._between.start(result, self._solve)
+
+    def _begin(self) -> None:
+        self._topology.complete()  # an older solve may use the tips
+        if self._halo is not None:
+            self._halo.run()
+        self._tips()
+
+
+class Between(Protocol):
+    """An exchange of tips, with methods of `PreparedExchange`."""
+
+    def reserve(self) -> None:
+        """Allocate what the next call needs; local."""
+
+    def run(self) -> None:
+        """Exchange. *Collective*."""
+
+    def start(self, result: T, after: Solve = ...) -> Handle[T]:
+        """Start to exchange; waiting calls `after` last. *Collective*."""
+
+
+class Neighbors:
+    """The points beside both ends of a block, from the ranks that have them.
+
+    Making one is *Collective*.
+
+    Parameters
+    ----------
+    lines : Lines
+        The lines.
+    width : int
+        Number of points on each side.
+    points : sequence of int
+        Points along the lines in the arrays of each part.
+    buffers : Buffers
+        Buffers of the plan.
+    wraps : bool
+        Whether the last part is beside the first one.
+
+    Attributes
+    ----------
+    ends : list of ndarray
+        Points before and after the block, axes in memory order; zeros where lines end.
+    """
+
+    def __init__(
+        self, lines: Lines, width: int, points: Sequence[int], buffers: Buffers, *, wraps: bool
+    ) -> None:
+        self._lines, self._width, self._points, self._wraps = lines, width, points, wraps
+        self.ends = [np.zeros(lines.shape(width), lines.spec.dtype) for _ in range(2)]
+        specs = [self._spec(1), self._spec(-1)]
+        axes = self.ends[0].ndim
+        self._exchange = Exchange(lines.pencil.topology, specs, axes=axes, buffers=buffers)
+
+    def prepare(self, block: Array) -> PreparedExchange:
+        """Prepare to send the ends of a block, and to fill `ends`; local."""
+        return self._exchange.prepare([block, block], self.ends, disjoint=True)
+
+    def free(self) -> None:
+        """Free the exchange."""
+        self._exchange.free()
+
+    def _spec(self, step: int) -> MessageSpec:
+        """Messages to the part that is one step further, and from the one before."""
+        lines, width, shape = self._lines, self._width, self.ends[0].shape
+        starts = [n - width if step > 0 else 0 for n in self._points]
+        sends, recvs = [], []
+        target, source = self._part(lines.part + step), self._part(lines.part - step)
+        if target is not None:
+            key = _key(shape, {lines.axis: (starts[lines.part], width)})
+            sends.append(MessageBlock(lines.peer(target), key, (0,) * len(shape)))
+        if source is not None:
+            start = tuple(starts[source] * (axis == lines.axis) for axis in range(len(shape)))
+            recvs.append(MessageBlock(lines.peer(source), _key(shape, {}), start))
+        return MessageSpec(_filled(sends), _filled(recvs), (), lines.spec.dtype)
+
+    def _part(self, part: int) -> int | None:
+        parts = len(self._points)
+        if self._wraps:
+            return part % parts
+        return part if 0 <= part < parts else None
+
+
+class AllTips:
+    """The points beside a block, computed from the tips of all blocks.
+
+    Each rank gets the tips of all blocks for some of the lines, and sends the results back: no rank
+    holds more than twice the tips of one block. Making one is *Collective*.
+
+    Attributes
+    ----------
+    beside : ndarray
+        Points before and after the own block, axes in memory order.
+    """
+
+    def __init__(self, lines: Lines, reduction: Reduction, tips: Array, buffers: Buffers) -> None:
+        wide, parts, dtype = 2 * reduction.width, len(reduction.blocks), lines.spec.dtype
+        self.beside = np.zeros_like(tips)
+        self._matrix = reduction.weights.reshape(wide * parts, wide * parts).astype(dtype)
+        # With one more axis there is always one by which lines can be divided.
+        axis, shape = lines.axis + 1, (1, *tips.shape)
+        share = max((n, -each) for each, n in enumerate(shape) if each != axis)[1] * -1
+        cuts = [part * shape[share] // parts for part in range(parts + 1)]
+        first, stop = cuts[lines.part : lines.part + 2]
+        mine = [*shape[:axis], *shape[axis + 1 :]]
+        mine[share - (share > axis)] = stop - first
+        self._all, self._found = (np.zeros((wide * parts, *mine), dtype) for _ in range(2))
+        gather, spread = [], []
+        for part in range(parts):
+            peer = lines.peer(part)
+            lo, count = cuts[part], cuts[part + 1] - cuts[part]
+            here = _key(shape, {share: (lo, count)})
+            there = _start(shape, {axis: lines.part * wide})
+            block = _key(shape, {axis: (part * wide, wide), share: (0, stop - first)})
+            start = _start(shape, {share: first})
+            gather.append((MessageBlock(peer, here, there), MessageBlock(peer, block, start)))
+            spread.append((MessageBlock(peer, block, start), MessageBlock(peer, here, there)))
+        views = [np.moveaxis(array, 0, axis) for array in (self._all, self._found)]
+        pairs = [(gather, tips[np.newaxis], views[0]), (spread, views[1], self.beside[np.newaxis])]
+        self._exchanges, self._prepared = [], []
+        for blocks, source, target in pairs:
+            sends, recvs = zip(*blocks, strict=True)
+            spec = MessageSpec(_filled(sends), _filled(recvs), (), dtype)
+            topology = lines.pencil.topology
+            exchange = Exchange(topology, [spec], axes=len(shape), buffers=buffers)
+            self._exchanges.append(exchange)
+            self._prepared.append(exchange.prepare([source], [target]))
+
+    def reserve(self) -> None:
+        """Allocate what the exchanges need; local."""
+        for prepared in self._prepared:
+            prepared.reserve()
+
+    def run(self) -> None:
+        """Exchange and compute. *Collective*."""
+        self._prepared[0].run()
+        self._finish()
+
+    def start(self, result: T, after: Solve = no_op) -> Handle[T]:
+        """Start; waiting computes, sends the results back, and calls `after`. *Collective*."""
+
+        def finish() -> None:
+            self._finish()
+            after()
+
+        return self._prepared[0].start(result, finish)
+
+    def free(self) -> None:
+        """Free the exchanges."""
+        for exchange in self._exchanges:
+            exchange.free()
+
+    def _finish(self) -> None:
+        rows = len(self._matrix)
+        np.matmul(self._matrix, self._all.reshape(rows, -1), out=self._found.reshape(rows, -1))
+        self._prepared[1].move()
+
+
+def _key(shape: Sequence[int], parts: Mapping[int, tuple[int, int]]) -> tuple[slice, ...]:
+    """Index of a box: along some axes from a start on so many points, whole along the others."""
+    bounds = (parts.get(axis, (0, n)) for axis, n in enumerate(shape))
+    return tuple(slice(start, start + count) for start, count in bounds)
+
+
+def _start(shape: Sequence[int], starts: Mapping[int, int]) -> tuple[int, ...]:
+    return tuple(starts.get(axis, 0) for axis in range(len(shape)))
+
+
+def _filled(blocks: Sequence[MessageBlock]) -> list[MessageBlock]:
+    """Leave out blocks without points."""
+    return [block for block in blocks if all(part.start < part.stop for part in block.key)]
