@@ -9,15 +9,15 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from pencils.array.allocation import Array
-from pencils.array.base import Field
 from pencils.array.operands import FieldSpec, check_source, signature
+from pencils.array.pencil_array import PencilArray
 from pencils.errors import ArgumentError
 from pencils.lines.elimination import Row
 from pencils.lines.system import System, plain_right
 from pencils.lines.task import Lines
 
 # A number for all points, or one for each point of a line, or one for each point of the grid.
-Diagonal: TypeAlias = "complex | Array | Field"
+Diagonal: TypeAlias = "complex | Array | PencilArray"
 
 _NUMBERS = "iufc"
 
@@ -31,7 +31,7 @@ class Diagonals:
         The lines on which the matrix works.
     given : sequence
         An odd number of diagonals, the lowest first.
-    shift : number or Field, optional
+    shift : number or PencilArray, optional
         Added to the main diagonal; fields are singletons along the lines.
     periodic : bool
         Whether lines close to rings.
@@ -41,10 +41,11 @@ class Diagonals:
         self.reach = 0
         self.points = lines.pencil.shape[lines.dim]
         self.periodic = periodic
-        if isinstance(given, str | bytes | Field) or not isinstance(given, Sequence | np.ndarray):
-            raise TypeError(
-                f"diagonals must be a sequence like (lower, main, upper), not {type(given).__name__}"
-            )
+        if isinstance(given, str | bytes | PencilArray) or not isinstance(
+            given, Sequence | np.ndarray
+        ):
+            kind = type(given).__name__
+            raise TypeError(f"diagonals must be a sequence like (lower, main, upper), not {kind}")
         if len(given) % 2 == 0:
             raise ArgumentError(
                 f"diagonals has {len(given)} entries; it must be an odd number: as many below the "
@@ -59,15 +60,15 @@ class Diagonals:
             self.shift = self._checked_shift(shift, lines)
 
     @property
-    def fields(self) -> list[Field]:
+    def fields(self) -> list[PencilArray]:
         """Diagonals that differ between lines."""
-        return [each for each in (*self.values, self.shift) if isinstance(each, Field)]
+        return [each for each in (*self.values, self.shift) if isinstance(each, PencilArray)]
 
     @property
     def signature(self) -> dict[str, object]:
         """What all ranks must agree on."""
         every = [
-            signature(each) if isinstance(each, Field) else each
+            signature(each) if isinstance(each, PencilArray) else each
             for each in (*self.values, self.shift)
         ]
         return {"diagonals": every, "periodic": self.periodic}
@@ -76,11 +77,11 @@ class Diagonals:
         """Describe the matrix: others have other texts, unless they differ in fields only."""
         digest = blake2b(digest_size=4)
         for each in (*self.values, self.shift):
-            digest.update(b"field" if isinstance(each, Field) else np.asarray(each).tobytes())
+            digest.update(b"field" if isinstance(each, PencilArray) else np.asarray(each).tobytes())
         rings = "periodic, " if self.periodic else ""
         return f"{rings}{len(self.values)} diagonals {digest.hexdigest()}"
 
-    def system(self, lines: Lines, moved: Mapping[int, Field]) -> System:
+    def system(self, lines: Lines, moved: Mapping[int, PencilArray]) -> System:
         """Return the equations of the own lines; `moved` has the fields where lines are whole.
 
         Their keys are the identities of the diagonals.
@@ -105,14 +106,15 @@ class Diagonals:
 
     def _checked(self, name: str, value: Any, lines: Lines) -> Diagonal:
         """Check a diagonal."""
-        if isinstance(value, Field):
+        if isinstance(value, PencilArray):
             check_source(value, lines.pencil, FieldSpec(value.dtype, (), value.singletons), name)
             self._check_dtype(name, value.dtype, lines)
             return value
         array = np.asarray(value)
         self._check_dtype(name, array.dtype, lines)
         if array.ndim == 0:
-            return array[()].item()
+            number: complex = array[()].item()
+            return number
         if array.shape != (self.points,):
             raise ArgumentError(
                 f"{name} has shape {array.shape}; it must be a number, {self.points} numbers along "
@@ -121,13 +123,13 @@ class Diagonals:
         return array.astype(complex if array.dtype.kind == "c" else float)
 
     def _checked_shift(self, value: Any, lines: Lines) -> Diagonal:
-        if np.ndim(value) and not isinstance(value, Field):
+        if np.ndim(value) and not isinstance(value, PencilArray):
             raise ArgumentError(
                 f"shift has shape {np.shape(value)}; it must be a number or a PencilArray; add one "
                 "number for each point to the main diagonal"
             )
         checked = self._checked("shift", value, lines)
-        if isinstance(checked, Field) and lines.dim not in checked.singletons:
+        if isinstance(checked, PencilArray) and lines.dim not in checked.singletons:
             raise ArgumentError(
                 f"shift varies along dimension {lines.dim}; it must be a singleton there. Pass the "
                 "sum of it and the main diagonal as diagonal"
@@ -140,18 +142,18 @@ class Diagonals:
         if dtype.kind == "c" and lines.spec.dtype.kind != "c":
             raise TypeError(f"{name} is complex, but the fields are of {lines.spec.dtype}")
 
-    def _along(self, value: Diagonal, lines: Lines, moved: Mapping[int, Field]) -> Any:
+    def _along(self, value: Diagonal, lines: Lines, moved: Mapping[int, PencilArray]) -> Any:
         """Return a function of the equation: the entry, or the entries of all own lines."""
-        if isinstance(value, Field):
+        if isinstance(value, PencilArray):
             rows = of_lines(lines, moved[id(value)])
             return lambda equation: rows[equation if len(rows) > 1 else 0]
         if np.ndim(value):
             numbers = np.asarray(value).tolist()
             return lambda equation: numbers[equation]
-        return lambda equation: value
+        return lambda _: value
 
 
-def of_lines(lines: Lines, field: Field) -> Array:
+def of_lines(lines: Lines, field: PencilArray) -> Array:
     """Values of a field as rows of all own lines, in C order of the memory; one row for all points.
 
     The field lies on the pencil of the lines, has no components and perhaps singletons.

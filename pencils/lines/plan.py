@@ -7,7 +7,6 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from pencils.array.base import Field
 from pencils.array.operands import check_out, check_source
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
@@ -41,8 +40,6 @@ class Equations(Protocol):
         Whether the lines close to rings.
     width, reach : int
         How far unknowns and given points of an equation may be away from its own point.
-    fields : sequence of Field
-        What differs between lines.
     """
 
     periodic: bool
@@ -50,10 +47,11 @@ class Equations(Protocol):
     reach: int
 
     @property
-    def fields(self) -> Sequence[Field]: ...
+    def fields(self) -> Sequence[PencilArray]:
+        """What differs between lines."""
 
-    def system(self, lines: Lines, moved: Mapping[int, Field]) -> System:
-        """Return the equations of own lines; `moved` are the fields on their pencil, by identity."""
+    def system(self, lines: Lines, moved: Mapping[int, PencilArray]) -> System:
+        """Return the equations of own lines; `moved` has the fields there, by identity."""
 
 
 class LinePlan(Plan[Bound]):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,7 +158,8 @@ class Reduction:
         """
         wide, outside = 2 * self.width, self._outside(number)
         columns = [*range(number * wide, (number + 1) * wide), *outside]
-        return self.weights[number][:, columns]
+        weights: Array = self.weights[number][:, columns]
+        return weights
 
     def residual(self, system: System) -> float:
         """Solve a random line by blocks; return its residual relative to the sizes of all terms."""
@@ -194,7 +195,7 @@ def _block(system: System, start: int, stop: int, width: int, reach: int) -> Blo
     """Return the equations of the points ``start .. stop - 1``."""
     points = stop - start
     matrix: list[Row] = [{} for _ in range(points)]
-    outside: list[Row] = [{} for _ in range(points)]
+    outside: list[dict[int, complex]] = [{} for _ in range(points)]
     right: list[RightSide] = []
     for equation in range(points):
         for column, entry in system.matrix[start + equation].items():
@@ -202,7 +203,7 @@ def _block(system: System, start: int, stop: int, width: int, reach: int) -> Blo
             if place < points:
                 matrix[equation][place] = entry
             else:
-                outside[equation][place - points] = entry
+                outside[equation][place - points] = cast("complex", entry)
         side = system.right[start + equation]
         right.append(
             [(_place(point, start, stop, reach, system.points), weight) for point, weight in side]

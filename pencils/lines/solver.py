@@ -155,9 +155,7 @@ def lines_of(pencil: Any, axis: Any, dtype: Any, components: Any, dims: Any) -> 
     dim = as_dim("axis", axis, pencil.ndim)
     spec = FieldSpec(as_dtype(dtype), as_components(components), as_singletons(pencil.ndim, dims))
     if spec.dtype.char not in "fdFD":
-        raise TypeError(
-            f"dtype {spec.dtype} cannot be solved for; use float32, float64, complex64 or complex128"
-        )
+        raise TypeError(f"dtype {spec.dtype} is none of float32, float64, complex64 and complex128")
     if dim in spec.singletons:
         raise ArgumentError(f"the fields do not vary along axis {dim}; name it in dims=")
     return Lines(pencil, dim, spec)
