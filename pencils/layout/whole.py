@@ -39,7 +39,7 @@ def whole_layout(layout: Layout, dim: int) -> Layout:
     """Return a layout whose lines along a dimension are whole; the same one if they are.
 
     The axis of the process grid that cuts `dim` cuts another dimension instead, one that is not
-    decomposed. Where all are decomposed, one of them is cut by more processes; if there is no
+    cut. Where all are decomposed, one of them is cut by more processes; if there is no
     other, the first process has all points. Of several ways the one is taken that leaves the fewest
     ranks without points, and then the cheapest: with small blocks, and long runs in memory.
 
@@ -48,6 +48,8 @@ def whole_layout(layout: Layout, dim: int) -> Layout:
     >>> from pencils.layout import build_layout
     >>> str(whole_layout(build_layout((8, 8, 8), 6), 0))
     '(8, 8, 8), decomp=(2, 1), grid=(3, 2)'
+    >>> str(whole_layout(build_layout((8, 8, 8), 2), 0))
+    '(8, 8, 8), decomp=(1, 2), grid=(2, 1)'
     """
     if is_whole(layout, dim):
         return layout
@@ -62,7 +64,10 @@ def _ways(layout: Layout, dim: int) -> Iterator[_Cut]:
     axis, grid = layout.decomp.index(dim), layout.grid.shape
     whole = [other for other in layout.order if other not in layout.decomp]
     for other in whole:
-        yield (*layout.decomp[:axis], other, *layout.decomp[axis + 1 :]), grid
+        yield _replaced(layout.decomp, {axis: other}), grid
+        for idle, processes in enumerate(grid):  # its dimension is decomposed in name only
+            if processes == 1 and idle != axis:
+                yield _replaced(layout.decomp, {axis: layout.decomp[idle], idle: other}), grid
     if whole:
         return
     decomp = (*layout.decomp[:axis], *layout.decomp[axis + 1 :])
@@ -72,6 +77,10 @@ def _ways(layout: Layout, dim: int) -> Iterator[_Cut]:
     for shared in sorted(range(len(fewer)), key=lambda other: (other != axis - 1, other)):
         merged = fewer[shared] * grid[axis]
         yield decomp, (*fewer[:shared], merged, *fewer[shared + 1 :])
+
+
+def _replaced(decomp: tuple[int, ...], dims: dict[int, int]) -> tuple[int, ...]:
+    return tuple(dims.get(axis, dim) for axis, dim in enumerate(decomp))
 
 
 def _recut(layout: Layout, decomp: tuple[int, ...], grid: tuple[int, ...]) -> Layout:
@@ -89,5 +98,5 @@ def _recut(layout: Layout, decomp: tuple[int, ...], grid: tuple[int, ...]) -> La
 def _cost(layout: Layout) -> tuple[int, float]:
     """Return what to keep small: ranks without points, and the time of a transpose."""
     largest = prod(split.longest for split in layout.splits)
-    short = layout.order[-1] in layout.decomp
+    short = layout.splits[layout.order[-1]].parts > 1
     return -prod(split.filled for split in layout.splits), largest * (_SHORT_RUNS if short else 1)

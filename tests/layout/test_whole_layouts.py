@@ -85,19 +85,13 @@ def test_no_other_layout_leaves_fewer_ranks_without_points(shape, ranks, options
     for axis, dim in enumerate(layout.decomp):
         others = [other for other in range(ndim) if other not in layout.decomp]
         if others:
+            rules = [
+                layout.split_specs[d] if d in layout.decomp and d != dim else layout.split_rules[d]
+                for d in range(ndim)
+            ]
             ways = [
-                change_layout(
-                    layout,
-                    decomp=[*layout.decomp[:axis], other, *layout.decomp[axis + 1 :]],
-                    grid=layout.grid.shape,
-                    splits=[
-                        layout.split_specs[d]
-                        if d in layout.decomp and d != dim
-                        else layout.split_rules[d]
-                        for d in range(ndim)
-                    ],
-                )
-                for other in others
+                change_layout(layout, decomp=decomp, grid=layout.grid.shape, splits=rules)
+                for decomp in decompositions(layout, axis, others)
             ]
             found = whole_layout(layout, dim)
             assert filled(found) == max(map(filled, ways))
@@ -113,6 +107,19 @@ def test_no_other_layout_leaves_fewer_ranks_without_points(shape, ranks, options
             assert filled(whole_layout(layout, dim)) == max(map(filled, ways))
 
 
+def decompositions(layout, axis, others):
+    """List those without the dimension of an axis of the grid; idle axes may be moved."""
+    for other in others:
+        decomp = list(layout.decomp)
+        decomp[axis] = other
+        yield decomp
+        for idle in range(len(decomp)):
+            if idle != axis and layout.grid.shape[idle] == 1:
+                swapped = list(decomp)
+                swapped[axis], swapped[idle] = swapped[idle], swapped[axis]
+                yield swapped
+
+
 def filled(layout):
     return sum(0 not in layout.box(rank).shape for rank in range(layout.size))
 
@@ -123,6 +130,12 @@ def test_long_runs_in_memory_stay():
             layout = build_layout((16, 16, 16), 4, decomp=dim, order=order)
             (cut,) = whole_layout(layout, dim).decomp
             assert {cut, dim} == set(order[:2])
+
+
+def test_dimensions_with_one_process_may_be_cut():
+    layout = build_layout((16, 16, 16), 2)
+    whole = whole_layout(layout, 0)
+    assert (whole.decomp, whole.grid.shape) == ((1, 2), (2, 1))
 
 
 def test_blocks_of_equal_size_matter_more():
