@@ -83,6 +83,9 @@ def functions(u: pencils.PencilArray, v: pencils.PencilArray) -> None:
     largest = cast("pencils.PencilArray", np.maximum(positive, v))
     assert_type(largest.max(), Any)
     np.add(u, 0, out=u)  # type: ignore[call-overload, unused-ignore]
+    assert_type(u.whole(0).pencil, pencils.Pencil)
+    assert_type(pencils.along(np.sort, u, 0), pencils.PencilArray)
+    assert_type(pencils.along(lambda block, axis: block + axis, u, 0, out=v), pencils.PencilArray)
 
 
 def reductions(u: pencils.PencilArray, velocity: pencils.PencilArray) -> None:
