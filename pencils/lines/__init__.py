@@ -1,0 +1,1 @@
+"""Systems of equations, sums and differences along lines of points, wherever these are cut."""

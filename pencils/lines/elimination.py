@@ -127,11 +127,11 @@ def _choose(rows: Sequence[Row], scales: Sequence[Any], candidates: set[int], un
 
 
 def _scale(row: Row) -> Any:
-    """Return the largest entry of a row, of each line if they differ."""
+    """Return the largest entry of a row, of each line if they differ; 1 for zeros."""
     largest: Any = 0.0
     for entry in row.values():
         largest = np.maximum(largest, np.abs(entry))
-    return largest
+    return largest + (largest == 0)
 
 
 def _inverse(pivot: Entry, least: Any, number: int, *, pin: bool) -> Entry:

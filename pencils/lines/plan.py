@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -81,7 +81,7 @@ class LinePlan(Plan[Bound]):
     ) -> None:
         self._lines, self._equations = lines, equations
         self._shared: Shared | None = None
-        self._use_shared = False
+        self._use_shared = self._only_shared = False
         self._other: LineMethod | None = None
         topology = lines.pencil.topology
         whole = lines if lines.are_whole else lines.on(lines.pencil.whole(lines.dim))
@@ -143,44 +143,52 @@ class LinePlan(Plan[Bound]):
 
     def _prepared(self, call: str, b: Any, out: Any) -> tuple[Bound, PencilArray]:
         """Check and prepare a call. *Collective* if the plan checks."""
+        lines, target = self._lines, out
         while True:
             with self._agreement(call) as agree:
                 self._check_open()
-                target = self._checked(b, out)
-                private = not self._reaches(b, target)
-                agree.flag(up=private)
-                method = self._shared if self._use_shared and not private else self._other
-                found = None if method is None else self._bound(method, b, target)
+                self._check_fields(b, target)
+                shared = self._are_shared(b, target)
+                agree.flag(up=not shared)
+                method = self._shared if self._use_shared and shared else self._other
+                found = None
+                if target is None and method is not self._shared:
+                    target = PencilArray.allocated(lines.pencil, *lines.spec)
+                if target is not None and method is not None:
+                    found = self._bound(method, b, target)
                 agree.defer(up=found is None)
             if self._shared is not None and agree.flagged == self._use_shared:
                 self._use_shared = not agree.flagged
-            elif agree.deferred:
-                self._other = self._make_other()
-            else:
-                assert found is not None
+                target = out
+            elif found is not None and not agree.deferred:
+                assert target is not None
                 return found, target
+            elif self._use_shared:
+                new = PencilArray.allocated(lines.pencil, *lines.spec, shared=True)
+                target = new if target is None else target
+            else:
+                self._other = self._make_other()
 
-    def _reaches(self, b: PencilArray, out: PencilArray) -> bool:
-        """Whether other ranks reach both fields; raise if they must."""
-        if self._shared is None or (self._shared.reaches(b) and self._shared.reaches(out)):
-            return self._shared is not None
+    def _check_fields(self, b: Any, out: Any) -> None:
+        """Check the fields of a call."""
+        check_source(b, self._lines.pencil, self._lines.spec, "b")
+        check_out(out, self._lines.pencil, self._lines.spec)
+        apart = out is None or same_view(b.local, out.local)
+        if not apart and np.may_share_memory(b.local, out.local):
+            raise ArgumentError("out shares memory with b, but is not b itself; pass out=b")
+
+    def _are_shared(self, *fields: PencilArray | None) -> bool:
+        """Whether other ranks of the node reach all fields; raise if they must."""
+        if self._shared is None:
+            return False
+        if all(u is None or self._shared.reaches(u) for u in fields):
+            return True
         if self._only_shared:
             raise ArgumentError(
                 "method 'shared' takes fields in shared memory, like zeros(pencil, shared=True), "
                 "for b and for out"
             )
         return False
-
-    def _checked(self, b: Any, out: Any) -> PencilArray:
-        """Check the fields of a call; return the one to fill."""
-        pencil, spec = self._lines.pencil, self._lines.spec
-        check_source(b, pencil, spec, "b")
-        check_out(out, pencil, spec)
-        if out is None:
-            return PencilArray.allocated(pencil, *spec)
-        if not same_view(b.local, out.local) and np.may_share_memory(b.local, out.local):
-            raise ArgumentError("out shares memory with b, but is not b itself; pass out=b")
-        return cast("PencilArray", out)
 
     def _bound(self, method: LineMethod, b: PencilArray, out: PencilArray) -> Bound:
         key = id(b), id(out), method.name

@@ -125,12 +125,14 @@ class _SharedSolve:
             table.writer = self
             table.rows[group.comm.rank] = self._mine
         synchronize(group.comm)
-        seen = table.rows.tobytes()
-        if seen != self._seen:
-            self._solve = self._method.prepare(table)
-            self._seen = seen
-        self._solve()
-        synchronize(group.comm)
+        try:
+            seen = table.rows.tobytes()
+            if seen != self._seen:
+                self._solve = self._method.prepare(table)
+                self._seen = seen
+            self._solve()
+        finally:  # the other ranks go on, even if this one has no memory
+            synchronize(group.comm)
 
 
 def _is_inside(whole: Lines, lines: Lines) -> bool:

@@ -1,0 +1,47 @@
+"""The oracle of line solvers: dense systems solved by LAPACK, one line after the other."""
+
+import numpy as np
+
+
+def matrix_of(diagonals, points, *, periodic=False):
+    """Build the dense matrix of diagonals that are aligned with rows, the lowest first."""
+    width = len(diagonals) // 2
+    kind = np.result_type(float, *(np.asarray(each).dtype for each in diagonals))
+    matrix = np.zeros((points, points), kind)
+    for offset, diagonal in zip(range(-width, width + 1), diagonals, strict=True):
+        values = np.broadcast_to(diagonal, (points,))
+        for row in range(points):
+            column = row + offset
+            if periodic:
+                matrix[row, column % points] += values[row]
+            elif 0 <= column < points:
+                matrix[row, column] += values[row]
+    return matrix
+
+
+def solved(diagonals, b, axis, *, periodic=False):
+    """Solve along an axis of a global array; diagonals are numbers, 1-D, or arrays like `b`."""
+    points = b.shape[axis]
+    lines = np.moveaxis(b, axis, 0).reshape(points, -1)
+    full = []
+    for each in diagonals:
+        array = np.asarray(each)
+        if array.ndim == 1 and b.ndim > 1:
+            array = array.reshape([-1 if n == axis else 1 for n in range(b.ndim)])
+        full.append(np.moveaxis(np.broadcast_to(array, b.shape), axis, 0).reshape(points, -1))
+    kind = np.result_type(b, *(np.asarray(each).dtype for each in diagonals))
+    x = np.empty(lines.shape, kind)
+    for line in range(lines.shape[1]):
+        matrix = matrix_of([each[:, line] for each in full], points, periodic=periodic)
+        x[:, line] = np.linalg.solve(matrix, lines[:, line])
+    others = b.shape[:axis] + b.shape[axis + 1 :]
+    return np.moveaxis(x.reshape(points, *others), 0, axis)
+
+
+def diagonals_of(rng, points, width, *, dominant=3.0, kind=float):
+    """Draw well conditioned diagonals."""
+    found = [rng.uniform(-1, 1, points).astype(kind) for _ in range(2 * width + 1)]
+    if kind is complex:
+        found = [each + 1j * rng.uniform(-1, 1, points) for each in found]
+    found[width] += dominant * width
+    return found
