@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from fields import assert_holds, draw, in_memory_order, pencil, spread
-from mpi_helpers import everywhere, raise_together, ranks_at_fault
+from mpi_helpers import everywhere, raise_together, random_pencil, ranks_at_fault
 
 import pencils
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
@@ -128,6 +128,21 @@ def test_staggered_pencils(pencil):
             assert_holds(spread(faces, a).whole(axis), a)
         whole = pencil.whole(dim).staggered(dim)
         assert whole.whole(dim) is whole
+
+
+def test_any_pencil(comm):
+    rng = np.random.default_rng(5)
+    for _ in range(12):
+        shape = rng.integers(0, 7, rng.integers(1, 5)).tolist()
+        pen = random_pencil(rng, comm, shape)
+        a = draw((2, *shape))
+        u = spread(pen, a)
+        for axis in range(a.ndim):
+            v = u.whole(axis)
+            assert_holds(v, a)
+            assert has_whole_lines(v, axis)
+            assert_holds(np.argsort(v, axis), np.argsort(a, axis))
+            assert_holds(pencils.along(np.cumsum, u, axis), np.cumsum(a, axis))
 
 
 def test_mistakes_in_whole(comm):
