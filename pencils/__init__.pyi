@@ -38,12 +38,12 @@ from pencils.io import load as load
 from pencils.io import open as open  # noqa: A004
 from pencils.io import save as save
 from pencils.io import verify as verify
+from pencils.lines.solver import LineSolver as LineSolver
 from pencils.notebook import load_ipython_extension as load_ipython_extension
 from pencils.pencil import Pencil as Pencil
 from pencils.simulation import simulate as simulate
 from pencils.transposition.alias import alias as alias
 from pencils.transposition.kept import transpose as transpose
-from pencils.lines.solver import LineSolver as LineSolver
 from pencils.transposition.plan import Transposition as Transposition
 from pencils.transposition.tune import tune as tune
 
