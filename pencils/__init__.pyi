@@ -38,6 +38,8 @@ from pencils.io import load as load
 from pencils.io import open as open  # noqa: A004
 from pencils.io import save as save
 from pencils.io import verify as verify
+from pencils.lines.derivative import CompactDerivative as CompactDerivative
+from pencils.lines.derivative import derivative as derivative
 from pencils.lines.solver import LineSolver as LineSolver
 from pencils.notebook import load_ipython_extension as load_ipython_extension
 from pencils.pencil import Pencil as Pencil

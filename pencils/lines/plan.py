@@ -22,6 +22,7 @@ from pencils.lines.system import System, WholeLines
 from pencils.lines.task import Bound, Lines
 from pencils.plan import Plan
 from pencils.transposition.kept import transpose
+from pencils.transposition.plan import unset_ghosts
 
 AUTO = "auto"
 METHODS = (AUTO, Local.name, Shared.name, Reduced.name, Transposed.name)
@@ -75,6 +76,8 @@ class LinePlan(Plan[Bound]):
     method : str
         The method in use; "shared or ..." if that depends on the fields of a call.
     """
+
+    source_name = "b"  # of the given field, as users call it
 
     def __init__(
         self, lines: Lines, equations: Equations, method: str, *, pin: bool, check: bool
@@ -134,11 +137,13 @@ class LinePlan(Plan[Bound]):
 
     def _run(self, b: PencilArray, out: PencilArray | None) -> PencilArray:
         bound, target = self._prepared("__call__", b, out)
+        unset_ghosts([target])
         bound.run()
         return target
 
     def _start(self, b: PencilArray, out: PencilArray | None) -> Handle[PencilArray]:
         bound, target = self._prepared("start", b, out)
+        unset_ghosts([target])
         return bound.start(target)
 
     def _prepared(self, call: str, b: Any, out: Any) -> tuple[Bound, PencilArray]:
@@ -171,11 +176,14 @@ class LinePlan(Plan[Bound]):
 
     def _check_fields(self, b: Any, out: Any) -> None:
         """Check the fields of a call."""
-        check_source(b, self._lines.pencil, self._lines.spec, "b")
+        check_source(b, self._lines.pencil, self._lines.spec, self.source_name)
         check_out(out, self._lines.pencil, self._lines.spec)
         apart = out is None or same_view(b.local, out.local)
         if not apart and np.may_share_memory(b.local, out.local):
-            raise ArgumentError("out shares memory with b, but is not b itself; pass out=b")
+            name = self.source_name
+            raise ArgumentError(
+                f"out shares memory with {name}, but is not {name} itself; pass out={name}"
+            )
 
     def _are_shared(self, *fields: PencilArray | None) -> bool:
         """Whether other ranks of the node reach all fields; raise if they must."""
@@ -186,7 +194,7 @@ class LinePlan(Plan[Bound]):
         if self._only_shared:
             raise ArgumentError(
                 "method 'shared' takes fields in shared memory, like zeros(pencil, shared=True), "
-                "for b and for out"
+                f"for {self.source_name} and for out"
             )
         return False
 

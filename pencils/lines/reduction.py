@@ -105,7 +105,8 @@ class Reduction:
     def of(cls, system: System, cuts: Sequence[int], width: int, reach: int) -> Reduction | None:
         """Return the reduction if it is possible and accurate, else None."""
         blocks = [stop - start for start, stop in pairwise(cuts)]
-        if min(blocks) <= max(2 * width, reach) or 2 * width * len(blocks) > _MOST_UNKNOWNS:
+        # Else a given point beside one end of a block could be taken for one beside the other end.
+        if min(blocks) <= max(2 * width, 2 * reach - 1) or 2 * width * len(blocks) > _MOST_UNKNOWNS:
             return None
         try:
             found = cls(system, cuts, width, reach)
@@ -165,10 +166,7 @@ class Reduction:
         """Solve a random line by blocks; return its residual relative to the sizes of all terms."""
         points, wide = system.points, 2 * self.width
         given = np.random.default_rng(1).standard_normal((points, 1)).astype(self.weights.dtype)
-        sides = np.zeros_like(given)
-        for equation, side in enumerate(system.right):
-            for point, weight in side:
-                sides[equation] += weight * given[point]
+        sides = system.right_sides(given)
         tips = [
             block.tips @ sides[start:stop]
             for block, (start, stop) in zip(self.blocks, pairwise(self.cuts), strict=True)

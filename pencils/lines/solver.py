@@ -153,9 +153,17 @@ def lines_of(pencil: Any, axis: Any, dtype: Any, components: Any, dims: Any) -> 
     """Check what lines there are."""
     check_type("pencil", pencil, Pencil)
     dim = as_dim("axis", axis, pencil.ndim)
-    spec = FieldSpec(as_dtype(dtype), as_components(components), as_singletons(pencil.ndim, dims))
+    singletons = as_singletons(pencil.ndim, dims)
+    return as_lines(pencil, dim, FieldSpec(as_dtype(dtype), as_components(components), singletons))
+
+
+def as_lines(pencil: Pencil, dim: int, spec: FieldSpec) -> Lines:
+    """Check whether fields can have systems of equations along a dimension."""
     if spec.dtype.char not in "fdFD":
-        raise TypeError(f"dtype {spec.dtype} is none of float32, float64, complex64 and complex128")
+        raise TypeError(
+            f"dtype {spec.dtype} is none of float32, float64, complex64 and complex128; "
+            "u.astype(float) is a field that fits"
+        )
     if dim in spec.singletons:
         raise ArgumentError(f"the fields do not vary along axis {dim}; name it in dims=")
     return Lines(pencil, dim, spec)

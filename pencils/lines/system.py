@@ -45,6 +45,16 @@ class System(NamedTuple):
         """Whether the right side of each equation is the given point of the same number."""
         return all(side == [(number, 1.0)] for number, side in enumerate(self.right))
 
+    def right_sides(self, given: Array) -> Array:
+        """Compute the right sides for given points, an array of shape ``(points, lines)``."""
+        if self.is_plain:
+            return given
+        sides = np.zeros_like(given)
+        for number, side in enumerate(self.right):
+            for point, weight in side:
+                sides[number] += weight * given[point]
+        return sides
+
     def pinned(self) -> System:
         """Return the system whose last unknown is 0, instead of the last equation."""
         last = self.points - 1
@@ -103,7 +113,8 @@ class WholeLines:
         solved = np.empty_like(given)
         self.prepare([given], [solved], 0)()
         product, size = multiplied(system.matrix, solved)
-        residual = np.abs(product - given) / (size.max(0, initial=1e-300) + np.abs(given))
+        sides = system.right_sides(given)
+        residual = np.abs(product - sides) / (size.max(0, initial=1e-300) + np.abs(sides))
         if self.pivots:
             residual[-1] *= self.pivots[-1].inverse != 0
         bad = ~(residual.max(0, initial=0) <= most)
