@@ -94,9 +94,10 @@ class Table:
                 continue
             ratio = compared(found[name], [found[one] for one in per], best=best)
             aim = "" if goal is None else f"{'>=' if least else '<='} {goal:.2f}"
+            shown = 1e3 * (min if best else median)(found[name])
             good = goal is None or (ratio >= goal if least else ratio <= goal)
             print_on_root(
-                f"  {name:44}{1e3 * (min if best else median)(found[name]):9.2f}{ratio:8.2f}{aim:>9}"
+                f"  {name:44}{shown:9.2f}{ratio:8.2f}{aim:>9}"
                 f"{'' if good else ' miss':6} {' + '.join(per)}"
             )
 

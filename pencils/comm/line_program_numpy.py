@@ -48,7 +48,7 @@ def _execute(program: Program, buffer: Array, factors: Array | None) -> None:
     targets, ends, rows, numbers, weights = (part.tolist() for part in program[1:])
     begin = 0
     for target, end in zip(targets, ends, strict=True):
-        total: Any = 0
+        total: Any = None  # 0 would lose the sign of -0.0
         for row, weight, number in zip(
             rows[begin:end], weights[begin:end], numbers[begin:end], strict=True
         ):
@@ -56,8 +56,8 @@ def _execute(program: Program, buffer: Array, factors: Array | None) -> None:
             if number >= 0:
                 assert factors is not None
                 term = term * factors[number]
-            total = total + term
-        buffer[target] = total
+            total = term if total is None else total + term
+        buffer[target] = 0 if total is None else total
         begin = end
 
 

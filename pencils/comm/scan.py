@@ -16,18 +16,19 @@ Array = NDArray[Any]
 
 def scanner(
     array: Array, ufunc: np.ufunc, ranks: Sequence[int], rank: int, size: int
-) -> Callable[[MPI.Intracomm], Array | None]:
+) -> Callable[[MPI.Intracomm], None]:
     """Allocate what a scan needs; local. Call the result once, with the communicator.
 
-    The call returns what `ufunc` makes of the arrays of all `ranks` before this one, from the first
-    to the last one; None on the first of `ranks`, and on those that are not among them. Arrays have
-    equal shape and dtype on all ranks. Each rank scans its share of the elements, so that nothing
-    is larger than an array, and results do not depend on the MPI library.
+    The call fills `array` with what `ufunc` makes of those of all `ranks` before this one, from the
+    first to the last one; on the first of `ranks`, and on those that are not among them, its values
+    mean nothing then. Arrays have equal shape and dtype on all ranks. Each rank scans its share of
+    the elements, so that nothing is larger than an array, and results do not depend on the MPI
+    library.
 
     Parameters
     ----------
     array : ndarray
-        What this rank contributes.
+        What this rank contributes; contiguous.
     ufunc : ufunc
         Combines two arrays, and keeps their type.
     ranks : sequence of int
@@ -35,18 +36,17 @@ def scanner(
     rank, size : int
         Rank in the communicator, and its size.
     """
-    mine = np.array(array, order="C")
-    cuts = [number * mine.size // size for number in range(size + 1)]
-    nbytes = [(hi - lo) * mine.itemsize for lo, hi in pairwise(cuts)]
-    here: Any = [_bytes(mine), (nbytes, [cut * mine.itemsize for cut in cuts[:-1]]), MPI.BYTE]
+    cuts = [number * array.size // size for number in range(size + 1)]
+    nbytes = [(hi - lo) * array.itemsize for lo, hi in pairwise(cuts)]
+    here: Any = [_bytes(array), (nbytes, [cut * array.itemsize for cut in cuts[:-1]]), MPI.BYTE]
     share = nbytes[rank]
     places = [share] * size, [share * number for number in range(size)]
-    arrived, before = np.zeros((2, size, share // mine.itemsize), mine.dtype)
-    idle = mine.size == 0 or len(ranks) < 2  # noqa: PLR2004
+    arrived, before = np.zeros((2, size, share // array.itemsize), array.dtype)
+    idle = array.size == 0 or len(ranks) < 2  # noqa: PLR2004
 
-    def scan(comm: MPI.Intracomm) -> Array | None:
+    def scan(comm: MPI.Intracomm) -> None:
         if idle:
-            return None
+            return
         comm.Alltoallv(here, [_bytes(arrived), places, MPI.BYTE])
         first, *others = ranks
         before[others[0]] = arrived[first]
@@ -54,7 +54,6 @@ def scanner(
             for one, other in pairwise(others):
                 ufunc(before[one], arrived[one], out=before[other])
         comm.Alltoallv([_bytes(before), places, MPI.BYTE], here)
-        return mine if rank in others else None
 
     return scan
 

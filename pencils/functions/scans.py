@@ -1,20 +1,20 @@
 """Running sums and products along one axis, with the signatures of NumPy. All are *Collective*.
 
-Each rank scans its own block. Along an axis that is cut, the ranks of a row share the work: each
-gets its part of the last planes of all blocks, scans these, and sends back to every rank what
-comes before its block.
+Along an axis that is cut, each rank first reduces its own block to a plane. The ranks of a row
+share what follows: each gets its part of the planes of all blocks, scans these, and sends back to
+every rank what comes before its block. So the own block is read twice, and written once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array.allocation import Array, as_dtype
+from pencils.array.allocation import Array, as_dtype, memory_axes
 from pencils.array.base import Field
 from pencils.array.operands import check_field, signature, topology_among
 from pencils.comm.agree import agreed
@@ -22,10 +22,12 @@ from pencils.comm.reduce import selectable
 from pencils.comm.scan import scanner
 from pencils.errors import ArgumentError
 from pencils.functions.axes import Line, along, one_axis
+from pencils.functions.passes import Run, prepare_running_sums, suits
 
 Function = Callable[..., Any]
 
 _MANY = 128  # elements of a plane: fewer are added one by one as fast
+_CACHED = 2**18  # bytes that stay in the second-level cache
 
 
 def cumsum(
@@ -33,8 +35,8 @@ def cumsum(
 ) -> Field:
     """Add up all elements up to each one along an axis, as `numpy.cumsum`. *Collective*.
 
-    It takes one pass over the own block, and, if the axis is cut, another one, and two messages of
-    the size of one plane to the ranks along the axis.
+    It takes one pass over the own block; if the axis is cut, it also reads the block once more, and
+    sends two messages of the size of one plane to the ranks along the axis.
 
     Parameters
     ----------
@@ -151,29 +153,70 @@ def _scan(
         result = _result_dtype(ufunc, u.dtype, wanted)
         frame = u.frame.bare
         block = frame.make(frame.shape_of(u.components, result), result)
-        _accumulate(ufunc, _known(u.local, missing), position, block)
         line = Line.of(u, position)
-        scan = None
+        order = memory_axes(u.pencil.order, len(u.components))
+        values, sums = _known(u.local, missing).transpose(order), block.transpose(order)
+        along_memory, before = order.index(position), None
         if line.is_cut:
-            scan = scanner(_last(block, position), ufunc, line.filled, line.part, line.split.parts)
-    if scan is not None:
-        before = scan(along(u, position))
-        if before is not None:
-            with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
-                ufunc(before, block, out=block)
+            counts = line.part in line.filled[:-1]
+            plane = _plane(ufunc, values, along_memory, result, counts=counts)
+            scan = scanner(plane, ufunc, line.filled, line.part, line.split.parts)
+            before = plane if line.part in line.filled[1:] else None
+        runs = _prepare(ufunc, values, sums, along_memory, before)
+    if line.is_cut:
+        scan(along(u, position))
+    with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
+        for run in runs:
+            run()
     return u.in_frame(u.pencil, frame, block)
 
 
-def _accumulate(ufunc: np.ufunc, values: Array, axis: int, out: Array) -> None:
-    """Do what ``ufunc.accumulate`` does, along axes that are not fastest in memory faster."""
-    kind = selectable(out.dtype)
-    planes, sums = np.moveaxis(values, axis, 0), np.moveaxis(out, axis, 0)
-    if out.strides[axis] <= out.itemsize or sums[:1].size < _MANY:
-        ufunc.accumulate(values, axis, kind, out)
-        return
-    sums[:1] = planes[:1]
-    for before, plane, total in zip(sums, planes[1:], sums[1:], strict=False):
-        ufunc(before, plane, out=total, dtype=kind, casting="unsafe")
+def _plane(
+    ufunc: np.ufunc, values: Array, axis: int, dtype: np.dtype[Any], *, counts: bool
+) -> Array:
+    """Reduce the own block to a plane; return zeros if nobody needs it."""
+    shape = list(values.shape)
+    shape[axis] = 1
+    plane = np.zeros(shape, dtype)
+    if counts:
+        kind = selectable(dtype)
+        with np.errstate(all="ignore"):  # with an initial 0, the sum of -0.0 would be 0.0
+            ufunc.reduce(values, axis, kind, plane, keepdims=True, initial=None)
+    return plane
+
+
+def _prepare(
+    ufunc: np.ufunc, values: Array, sums: Array, axis: int, before: Array | None
+) -> Sequence[Run]:
+    """Prepare to scan the own block; `before` comes before it, read when the results are called."""
+    if ufunc is np.add and suits(sums.dtype, values.dtype):
+        return prepare_running_sums(values, sums, axis, before)
+    scan = _by_plane if sums.strides[axis] > sums.itemsize else _by_line
+    if values[(*(slice(None),) * axis, slice(0, 1))].size < _MANY:
+        scan = _by_line
+    return [partial(scan, ufunc, values, sums, axis, before)]
+
+
+def _by_plane(ufunc: np.ufunc, values: Array, sums: Array, axis: int, before: Array | None) -> None:
+    """Combine long planes, one after the other."""
+    planes, totals = np.moveaxis(values, axis, 0), np.moveaxis(sums, axis, 0)
+    last = None if before is None else np.moveaxis(before, axis, 0)[0]
+    for plane, total in zip(planes, totals, strict=True):
+        if last is None:
+            total[...] = plane
+        else:
+            ufunc(last, plane, out=total, dtype=selectable(sums.dtype), casting="unsafe")
+        last = total
+
+
+def _by_line(ufunc: np.ufunc, values: Array, sums: Array, axis: int, before: Array | None) -> None:
+    """Do what ``ufunc.accumulate`` does, for as many lines at once as stay in the cache."""
+    step = max(1, _CACHED // max(1, sums[:1].nbytes)) if axis else max(1, len(sums))
+    for start in range(0, len(sums), step):
+        key = slice(start, start + step)
+        ufunc.accumulate(values[key], axis, selectable(sums.dtype), sums[key])
+        if before is not None:
+            ufunc(before[key if axis else slice(None)], sums[key], out=sums[key])
 
 
 def _result_dtype(
@@ -184,15 +227,6 @@ def _result_dtype(
     if wanted is not None and wanted.kind != result.kind:
         raise TypeError(f"{ufunc.__name__} of elements of dtype {dtype} does not give {wanted}")
     return result
-
-
-def _last(block: Array, axis: int) -> Array:
-    """Return the last plane of a block; zeros if it has none."""
-    if block.shape[axis]:
-        return block.take([-1], axis)
-    shape = list(block.shape)
-    shape[axis] = 1
-    return np.zeros(shape, block.dtype)
 
 
 def _known(block: Array, missing: int | None) -> Array:
