@@ -125,6 +125,54 @@ def test_programs_are_executed_for_every_line(name, data, seed):
         )
 
 
+@pytest.fixture(name="stream_from", params=[0, 2**62], ids=["past the cache", "through the cache"])
+def _stream_from(request):
+    """Have targets written past the cache, or not."""
+    before = pack._kernels and pack._kernels.stream_from(request.param)
+    yield
+    if pack._kernels:
+        pack._kernels.stream_from(before)
+
+
+@implementations
+@pytest.mark.usefixtures("stream_from")
+@given(data=st.data(), seed=st.integers(0, 999))
+def test_rows_are_read_and_written_where_they_lie(name, data, seed):
+    """Long rows are not copied, also if targets overlap with sources, at the same rows or not."""
+    draw, rng = data.draw, np.random.default_rng(seed)
+    dtype, rows = draw(st.sampled_from(DTYPES)), draw(st.integers(1, 12))
+    axis, count = draw(st.integers(0, 1)), draw(st.sampled_from([64, 67, 200, 1029]))
+    shape = (3, count)
+    memory = random_numbers(rng, (20, 3, count + 3), dtype)
+    outside = random_numbers(rng, (20, 3, count + 3), dtype)
+
+    first = draw(st.integers(0, 3))  # the same lines are at the same place
+
+    def part(whole, begin, end, ahead):
+        """Return rows of the memory, so many rows ahead of where they usually are."""
+        found = whole[begin + ahead : end + ahead, :, first : first + count]
+        return Rows(begin, np.moveaxis(found, 0, axis))
+
+    ahead = st.sampled_from([0, 0, 1, 2, 8])
+    sources = [part(outside, 0, rows, 0)]
+    sources += [part(memory, *piece, draw(ahead)) for piece in pieces(draw, rows)]
+    written, by = draw(st.sampled_from([memory, memory.copy()])), draw(ahead)
+    targets = [part(written, *piece, by) for piece in pieces(draw, rows)]
+    targets = targets or [part(written, 0, rows, by)]
+    coefficients = random_numbers(rng, (2, 3 * count), dtype) if draw(st.booleans()) else None
+    program = draw(programs(rows, 2 if coefficients is not None else 0, dtype))
+    buffer = np.zeros((rows, *shape), dtype)
+    for begin, array in sources:
+        buffer[begin : begin + array.shape[axis]] = np.moveaxis(array, axis, 0)
+    buffer = expected_rows(program, buffer.reshape(rows, -1), coefficients).reshape(rows, *shape)
+    with pack.using(name):
+        prepare_lines(program, sources, targets, axis, coefficients)()
+    scale = np.abs(buffer).max(initial=1) * (1e-4 if dtype in ("f4", "c8") else 1e-12)
+    for begin, array in targets:
+        wanted = buffer[begin : begin + array.shape[axis]]
+        np.testing.assert_allclose(np.moveaxis(array, axis, 0), wanted, atol=scale, rtol=0)
+
+
 def steps_of(program):
     """Return the steps of a program."""
     found, begin = [], 0

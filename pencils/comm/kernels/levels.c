@@ -12,9 +12,10 @@ int levels_available(Level *levels)
 #if X86 && HAVE_VECTORS
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
-        && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")
+        && __builtin_cpu_supports("fma"))
         levels[count++] = (Level){"avx512", copy_avx512, sum_avx512, add_avx512};
-    if (__builtin_cpu_supports("avx2"))
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         levels[count++] = (Level){"avx2", copy_avx2, sum_avx2, add_avx2};
 #endif
     levels[count++] = (Level){"portable", copy_portable, sum_portable, add_portable};

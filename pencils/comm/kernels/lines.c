@@ -1,23 +1,18 @@
-/* Programs brought to sums of rows of a buffer, and their execution on strips of lines. */
+/* Lines divided in strips, on which a program is executed. */
 #include "lines.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-enum { BUFFER, FACTORS, BASES };
-
-/* ---- the program ---- */
+enum {
+    IN_PLACE = 4,   /* times more bytes for buffers if rows are read and written in place */
+    LONGEST = 4096 /* bytes of a row then */
+};
 
 static ptrdiff_t least(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
 static ptrdiff_t most(ptrdiff_t a, ptrdiff_t b) { return a > b ? a : b; }
 static ptrdiff_t up_to_line(ptrdiff_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
-static int is_complex(Element element) { return element >= COMPLEX_FLOAT; }
 
-static ptrdiff_t size_of(Element element)
-{
-    static const ptrdiff_t sizes[] = {4, 8, 8, 16};
-    return sizes[element];
-}
+/* ---- the program ---- */
 
 static Prepared check(const Lines *lines)
 {
@@ -42,73 +37,6 @@ static Prepared check(const Lines *lines)
             return BAD_ROW;
     }
     return begin == program->nterms ? PREPARED : BAD_ENDS;
-}
-
-static Place row_at(const Lines *lines, int64_t row) { return (Place){BUFFER, row * lines->pitch}; }
-
-/* After the rows come one for parts of long sums, and one of ones for terms without factors. */
-static Place part_row(const Lines *lines) { return row_at(lines, lines->program.rows); }
-static Place row_of_ones(const Lines *lines) { return row_at(lines, lines->program.rows + 1); }
-
-static Term term_at(const Lines *lines, int64_t i)
-{
-    const Program *program = &lines->program;
-    const double *weight = &program->weights[i << program->complex_weights];
-    int64_t number = program->factors_of[i];
-    return (Term){row_at(lines, program->rows_of[i]),
-                  number < 0 ? row_of_ones(lines) : (Place){FACTORS, number * lines->factor_step},
-                  {weight[0], program->complex_weights ? weight[1] : 0}};
-}
-
-static SumKind kind_of(const Lines *lines, int64_t begin, int64_t end)
-{
-    int factors = 0, imag = 0;
-    for (int64_t i = begin; i < end; i++) {
-        factors |= lines->program.factors_of[i] >= 0;
-        imag |= lines->program.complex_weights && lines->program.weights[2 * i + 1] != 0;
-    }
-    if (is_complex(lines->element) && (imag || factors))
-        return factors ? COMPLEX_FACTORS : COMPLEX_SUM;
-    return factors ? REAL_FACTORS : REAL_SUM;
-}
-
-static void add_sum(Lines *lines, Term **term, Place target, SumKind kind, const Term *first)
-{
-    Sum *sum = &lines->sums.sums[lines->sums.count++];
-    *sum = (Sum){target, kind, (int)(*term - first)};
-}
-
-/* Divide a step in sums that are short enough; all but the last one collect what was added so far,
-   since the target may be one of the terms that come later. */
-static void add_step(Lines *lines, Term **term, int64_t target, int64_t begin, int64_t end)
-{
-    SumKind kind = kind_of(lines, begin, end);
-    int longest = kind == REAL_SUM ? MOST_TERMS : MOST_FACTORS;
-    Term *first = *term;
-    for (int64_t i = begin; i < end; i++) {
-        if (*term - first == longest) {
-            add_sum(lines, term, part_row(lines), kind, first);
-            first = *term;
-            *(*term)++ = (Term){part_row(lines), row_of_ones(lines), {1, 0}};
-        }
-        *(*term)++ = term_at(lines, i);
-    }
-    add_sum(lines, term, row_at(lines, target), kind, first);
-}
-
-static Prepared add_steps(Lines *lines)
-{
-    const Program *program = &lines->program;
-    lines->sums.element = lines->element;
-    /* Each sum but the last of a step has at least three new terms. */
-    lines->sums.sums = malloc((size_t)(program->nsteps + program->nterms + 1) * sizeof(Sum));
-    lines->sums.terms = malloc((size_t)(2 * program->nterms + 1) * sizeof(Term));
-    if (!lines->sums.sums || !lines->sums.terms)
-        return NO_MEMORY;
-    Term *term = lines->sums.terms;
-    for (int64_t i = 0; i < program->nsteps; i++)
-        add_step(lines, &term, program->targets[i], i ? program->ends[i - 1] : 0, program->ends[i]);
-    return PREPARED;
 }
 
 /* ---- the lines ---- */
@@ -147,14 +75,91 @@ static void merge(Lines *lines)
         }
 }
 
+/* ---- segments that are read and written where they lie ---- */
+
+typedef struct {
+    uintptr_t first, end;
+} Range;
+
+static Range range_of(const Lines *lines, const Segment *segment)
+{
+    uintptr_t first = (uintptr_t)segment->first, end = first + size_of(lines->element);
+    for (int i = -1; i < lines->naxes; i++) {
+        ptrdiff_t last = (i < 0 ? segment->count : lines->extents[i]) - 1;
+        ptrdiff_t way = last * (i < 0 ? segment->step : segment->strides[i]);
+        if (last < 0)
+            return (Range){0, 0};
+        *(way < 0 ? &first : &end) += way;
+    }
+    return (Range){first, end};
+}
+
+static int apart(const Lines *lines, const Segment *a, const Segment *b)
+{
+    Range one = range_of(lines, a), other = range_of(lines, b);
+    return one.end <= other.first || other.end <= one.first;
+}
+
+/* Whether each row has the same place in both. */
+static int alike(const Lines *lines, const Segment *a, const Segment *b)
+{
+    if (a->step != b->step || a->step == 0
+        || a->first - a->begin * a->step != b->first - b->begin * b->step)
+        return 0;
+    for (int i = 0; i < lines->naxes; i++)
+        if (a->strides[i] != b->strides[i])
+            return 0;
+    return 1;
+}
+
+/* Decide which segments stay in place: their lines lie side by side, and no row is written where
+   another one may be read later. */
+static void choose_in_place(Lines *lines)
+{
+    ptrdiff_t size = size_of(lines->element), last = lines->naxes - 1;
+    int many = lines->extents[last] * size >= LONG_RUN, overlap = 0;
+    Segment *segments = lines->segments, *targets = segments + lines->nsources;
+    int ntargets = lines->nsegments - lines->nsources;
+    for (int i = 0; i < ntargets; i++)
+        for (int j = 0; j < i; j++)
+            overlap |= targets[i].begin < targets[j].begin + targets[j].count
+                       && targets[j].begin < targets[i].begin + targets[i].count;
+    for (int i = 0; i < lines->nsegments; i++) {
+        segments[i].in_place = many && segments[i].strides[last] == size;
+        if (i >= lines->nsources && (overlap || segments[i].step == 0))
+            segments[i].in_place = 0;
+    }
+    for (int i = 0; i < lines->nsources; i++)
+        for (int j = 0; j < ntargets; j++)
+            if (targets[j].in_place && !apart(lines, &segments[i], &targets[j])) {
+                lines->stream = 0;
+                segments[i].in_place &= alike(lines, &segments[i], &targets[j]);
+            }
+}
+
+/* Lines that are treated at once. Rows in place are better long, but the buffer has to stay in the
+   cache; blocks that are copied need the cache for themselves, too. */
+static ptrdiff_t lines_of_strip(const Lines *lines, int in_place)
+{
+    ptrdiff_t size = size_of(lines->element), row = most(1, lines->slots - 2) * size;
+    ptrdiff_t wanted = most((in_place ? IN_PLACE * lines->bytes : lines->bytes) / row, lines->fewest);
+    if (!in_place)
+        return least(wanted, lines->most);
+    wanted = least(wanted, LONGEST / size);
+    return wanted > LINE / size ? wanted - wanted % (LINE / size) : wanted;
+}
+
 /* Choose strips: axes from `cut` on are whole. */
 static void divide(Lines *lines)
 {
-    ptrdiff_t row = most(1, lines->program.rows) * size_of(lines->element);
-    ptrdiff_t wanted = least(most(lines->bytes / row, lines->fewest), lines->most);
+    int in_place = 0;
+    for (int i = 0; i < lines->nsegments; i++)
+        in_place |= lines->segments[i].in_place;
+    ptrdiff_t wanted = lines_of_strip(lines, in_place);
     lines->inner = 1;
     lines->cut = lines->naxes;
-    while (lines->cut > 1 && lines->inner * lines->extents[lines->cut - 1] <= wanted)
+    while (!in_place && lines->cut > 1
+           && lines->inner * lines->extents[lines->cut - 1] <= wanted)
         lines->inner *= lines->extents[--lines->cut];
     lines->step = most(1, wanted / most(1, lines->inner));
     lines->step = most(1, least(lines->step, lines->extents[lines->cut - 1]));
@@ -182,12 +187,14 @@ static void prepare_block(const Lines *lines, Segment *segment, int rest, int is
 
 static Prepared prepare_blocks(Lines *lines)
 {
+    lines->copied = 0;
     for (int i = 0; i < lines->nsegments; i++) {
         Segment *segment = &lines->segments[i];
+        lines->copied |= !segment->in_place;
         segment->axes = malloc(2 * (size_t)(lines->naxes + 1) * sizeof(Axis));
         if (!segment->axes)
             return NO_MEMORY;
-        for (int rest = 0; rest < 2; rest++)
+        for (int rest = 0; !segment->in_place && rest < 2; rest++)
             prepare_block(lines, segment, rest, i >= lines->nsources);
     }
     return PREPARED;
@@ -195,7 +202,7 @@ static Prepared prepare_blocks(Lines *lines)
 
 static void fill_with_ones(const Lines *lines)
 {
-    char *row = lines->buffer + row_of_ones(lines).offset;
+    char *row = lines->buffer + (lines->slots - 1) * lines->pitch;
     ptrdiff_t size = size_of(lines->element);
     for (ptrdiff_t at = 0; at + size <= lines->pitch; at += size) {
         if (lines->element == FLOAT || lines->element == COMPLEX_FLOAT)
@@ -207,11 +214,11 @@ static void fill_with_ones(const Lines *lines)
 
 static Prepared allocate(Lines *lines)
 {
-    size_t rows = (size_t)lines->program.rows + 2, pitch = (size_t)most(LINE, lines->pitch);
+    size_t rows = (size_t)lines->slots, pitch = (size_t)most(LINE, lines->pitch);
     if (rows > (PTRDIFF_MAX - 2 * LINE) / pitch)
         return NO_MEMORY;
     lines->memory = calloc(rows * pitch + LINE, 1);
-    lines->bases = malloc(BASES * sizeof *lines->bases);
+    lines->bases = calloc(SEGMENTS + (size_t)lines->nsegments, sizeof *lines->bases);
     if (!lines->memory || !lines->bases)
         return NO_MEMORY;
     lines->buffer = lines->memory + (LINE - (uintptr_t)lines->memory % LINE) % LINE;
@@ -226,11 +233,14 @@ Prepared lines_prepare(Lines *lines)
     if (status != PREPARED)
         return status;
     merge(lines);
+    choose_in_place(lines);
+    status = lines_translate(lines);
+    if (status != PREPARED)
+        return status;
     divide(lines);
+    lines_place(lines);
     status = allocate(lines);
-    if (status == PREPARED)
-        status = prepare_blocks(lines);
-    return status == PREPARED ? add_steps(lines) : status;
+    return status == PREPARED ? prepare_blocks(lines) : status;
 }
 
 void lines_free(Lines *lines)
@@ -241,68 +251,73 @@ void lines_free(Lines *lines)
     free(lines->bases);
     free(lines->sums.sums);
     free(lines->sums.terms);
+    free(lines->sums.fetches);
     lines->memory = NULL;
     lines->bases = NULL;
     lines->sums.sums = NULL;
     lines->sums.terms = NULL;
+    lines->sums.fetches = NULL;
 }
 
 /* ---- execution ---- */
 
-/* Where a strip begins: a point of all axes that are not whole. */
-typedef struct {
-    ptrdiff_t at[MOST_AXES + 1];
-    ptrdiff_t number; /* of its first line */
-} Strip;
-
-static ptrdiff_t place_of(const Lines *lines, const Segment *segment, const Strip *strip)
-{
-    ptrdiff_t place = 0;
-    for (int i = 0; i < lines->cut; i++)
-        place += strip->at[i] * segment->strides[i];
-    return place;
-}
-
-static void copy_segment(const Lines *lines, const Segment *segment, const Strip *strip, int rest,
-                         int is_target, Copier *copy)
+static void copy_segment(const Segment *segment, char *first, int rest, int is_target,
+                         Copier *copy)
 {
     Block block = segment->blocks[rest];
-    ptrdiff_t place = place_of(lines, segment, strip);
+    if (segment->in_place)
+        return;
     if (is_target)
-        block.target += place;
+        block.target += first - segment->first;
     else
-        block.source += place;
+        block.source += first - segment->first;
     copy(&block, 0);
 }
 
-static void run_strip(const Lines *lines, const Strip *strip, ptrdiff_t points, Copier *copy,
-                      Adder *add)
+static void run_strip(const Lines *lines, ptrdiff_t points, Copier *copy, Adder *add)
 {
+    char *const *first = &lines->bases[SEGMENTS];
     int rest = points != lines->step;
-    for (int i = 0; i < lines->nsources; i++)
-        copy_segment(lines, &lines->segments[i], strip, rest, 0, copy);
-    if (lines->factors)
-        lines->bases[FACTORS] = (char *)lines->factors + strip->number * size_of(lines->element);
+    for (int i = 0; i < lines->nsources && lines->copied; i++)
+        copy_segment(&lines->segments[i], first[i], rest, 0, copy);
     add(&lines->sums, lines->bases, points * lines->inner);
-    for (int i = lines->nsources; i < lines->nsegments; i++)
-        copy_segment(lines, &lines->segments[i], strip, rest, 1, copy);
+    for (int i = lines->nsources; i < lines->nsegments && lines->copied; i++)
+        copy_segment(&lines->segments[i], first[i], rest, 1, copy);
+}
+
+/* Execute the program on a row of strips, of which the first begins at a point of the axes. */
+static void run_strips(const Lines *lines, const ptrdiff_t *at, Copier *copy, Adder *add)
+{
+    int last = lines->cut - 1;
+    char **first = &lines->bases[SEGMENTS];
+    for (int i = 0; i < lines->nsegments; i++) {
+        first[i] = lines->segments[i].first;
+        for (int axis = 0; axis < last; axis++)
+            first[i] += at[axis] * lines->segments[i].strides[axis];
+    }
+    for (ptrdiff_t done = 0, points; done < lines->extents[last]; done += points) {
+        points = least(lines->step, lines->extents[last] - done);
+        run_strip(lines, points, copy, add);
+        for (int i = 0; i < lines->nsegments; i++)
+            first[i] += points * lines->segments[i].strides[last];
+        if (lines->factors)
+            lines->bases[FACTORS] += points * lines->inner * size_of(lines->element);
+    }
 }
 
 void lines_run(const Lines *lines, Copier *copy, Adder *add)
 {
-    Strip strip = {{0}, 0};
-    int last = lines->cut - 1, axis = last;
+    ptrdiff_t at[MOST_AXES + 1] = {0};
+    int axis = 0;
     for (int i = 0; i < lines->naxes; i++)
         if (lines->extents[i] == 0)
             return;
+    lines->bases[FACTORS] = (char *)lines->factors;
     while (axis >= 0) {
-        for (ptrdiff_t points; strip.at[last] < lines->extents[last]; strip.at[last] += points) {
-            points = least(lines->step, lines->extents[last] - strip.at[last]);
-            run_strip(lines, &strip, points, copy, add);
-            strip.number += points * lines->inner;
-        }
-        strip.at[last] = 0;
-        for (axis = last - 1; axis >= 0 && ++strip.at[axis] == lines->extents[axis]; axis--)
-            strip.at[axis] = 0;
+        run_strips(lines, at, copy, add);
+        for (axis = lines->cut - 2; axis >= 0 && ++at[axis] == lines->extents[axis]; axis--)
+            at[axis] = 0;
     }
+    if (lines->stream)
+        streams_finish();
 }

@@ -7,26 +7,30 @@
 #include <stdint.h>
 
 #include "block.h"
-#include "sums.h"
 
 /* What is executed, as in pencils/comm/line_program.py. A weight has one or two numbers. */
 typedef struct {
     int64_t rows, nsteps, nterms;
-    const int64_t *targets, *ends;      /* for each step */
+    const int64_t *targets, *ends;       /* for each step */
     const int64_t *rows_of, *factors_of; /* for each term */
     const double *weights;
     int complex_weights;
 } Program;
 
-/* An array whose points along the lines are consecutive rows, and how it is copied: blocks for
-   strips of most lines, and for those of fewer lines that remain. */
+/* An array whose points along the lines are consecutive rows. They are read or written where they
+   lie if they are contiguous there; else blocks are copied, for strips of most lines and for those
+   of fewer lines that remain. */
 typedef struct {
     char *first;
     ptrdiff_t begin, count, step;
     ptrdiff_t strides[MOST_AXES + 1]; /* of the axes that number the lines */
+    int in_place;
     Axis *axes;
     Block blocks[2];
 } Segment;
+
+/* Where rows lie: places are bytes after one of these bases, which move from strip to strip. */
+enum { BUFFER, FACTORS, SEGMENTS };
 
 typedef struct {
     Program program;
@@ -38,7 +42,10 @@ typedef struct {
     int64_t nfactors;
     ptrdiff_t factor_step;
     ptrdiff_t bytes, fewest, most; /* of a buffer; lines of a strip */
+    int stream;                    /* write targets past the cache if they are not sources */
     /* What follows is found by `lines_prepare`. */
+    int64_t slots;         /* rows of the buffer */
+    int copied;            /* whether segments are copied */
     int cut;               /* strips are parts of the axis before this one */
     ptrdiff_t inner, step; /* lines for each of its points, and points in a strip */
     ptrdiff_t pitch;       /* bytes from row to row of the buffer */
@@ -55,5 +62,15 @@ Prepared lines_prepare(Lines *lines);
 void lines_run(const Lines *lines, Copier *copy, Adder *add);
 
 void lines_free(Lines *lines);
+
+/* Translate a checked program to sums, whose places in the buffer are numbers of slots at first;
+   the last two are for parts of long sums, and for ones. */
+Prepared lines_translate(Lines *lines);
+
+/* Make bytes of slots, and decide when rows are fetched. */
+void lines_place(Lines *lines);
+
+/* Bytes of an element. */
+ptrdiff_t size_of(Element element);
 
 #endif

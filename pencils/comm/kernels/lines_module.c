@@ -12,6 +12,7 @@ enum {
 
 static Copier *copier;
 static Adder *adder;
+static Py_ssize_t stream_from;
 
 void use_for_lines(Copier *copy, Adder *add)
 {
@@ -19,13 +20,15 @@ void use_for_lines(Copier *copy, Adder *add)
     adder = add;
 }
 
+void stream_lines_from(Py_ssize_t bytes) { stream_from = bytes; }
+
 typedef struct {
     PyObject_HEAD
     PyObject *weakrefs;
     Lines lines;
     Copier *copy;
     Adder *add;
-    Py_ssize_t bytes;
+    Py_ssize_t bytes, written;
     int busy;
     Py_ssize_t nviews;
     Py_buffer *views; /* of lists of the program, of segments, and of coefficients */
@@ -143,6 +146,7 @@ static int read_segment(Prepared_lines *self, PyObject *pair, int axis, int is_t
     segment->step = view->strides[axis];
     lines->nsegments++;
     self->bytes += view->len;
+    self->written += is_target ? view->len : 0;
     return 0;
 }
 
@@ -205,6 +209,7 @@ static int fill(Prepared_lines *self, PyObject *program, PyObject *sources, PyOb
         return -1;
     if (self->lines.program.complex_weights && self->lines.element < COMPLEX_FLOAT)
         return fail("weights are complex, but elements are real");
+    self->lines.stream = self->written >= stream_from;
     return prepare(self);
 }
 

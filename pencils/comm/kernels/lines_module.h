@@ -10,6 +10,9 @@
 /* Copy and add by these instructions in what is prepared from now on. */
 void use_for_lines(Copier *copy, Adder *add);
 
+/* Write targets of so many bytes past the cache. */
+void stream_lines_from(Py_ssize_t bytes);
+
 /* Add the type `Lines` to a module. */
 int lines_set_up(PyObject *module);
 

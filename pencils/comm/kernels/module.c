@@ -285,6 +285,7 @@ static PyObject *stream(PyObject *Py_UNUSED(module), PyObject *bytes)
     if (given == -1 && PyErr_Occurred())
         return NULL;
     stream_from = given;
+    stream_lines_from(given);
     return PyLong_FromSsize_t(before);
 }
 
@@ -329,6 +330,7 @@ static int set_up(PyObject *module)
     Py_XDECREF(type);
     if (status == 0)
         status = lines_set_up(module);
+    stream_lines_from(stream_from);
     return status < 0 ? status : pool_set_up(module);
 }
 

@@ -21,18 +21,21 @@ typedef struct {
 typedef enum { REAL_SUM, REAL_FACTORS, COMPLEX_SUM, COMPLEX_FACTORS } SumKind;
 enum { MOST_TERMS = 8, MOST_FACTORS = 4 };
 
-/* The target, which may be one of the rows, becomes the sum of the next so many terms. */
+/* The target, which may be one of the rows, becomes the sum of the next so many terms. Then it is
+   copied past the cache if there is a base for the copy. Before, so many rows have been fetched. */
 typedef struct {
-    Place target;
+    Place target, copy;
     SumKind kind;
     int count;
+    ptrdiff_t fetched;
 } Sum;
 
 typedef struct {
     Element element;
-    ptrdiff_t count;
+    ptrdiff_t count, nterms, nfetches;
     Sum *sums;
     Term *terms;
+    Place *fetches;
 } Sums;
 
 /* Compute one sum after the other, of rows of so many elements. */

@@ -23,7 +23,27 @@
 #define SECOND_8 SECOND_4, 5, 5, 7, 7
 #define SECOND_16 SECOND_8, 9, 9, 11, 11, 13, 13, 15, 15
 
+#if HAVE_VECTORS && defined(FUSED) && WIDTH == 64
+#define FUSED_FLOAT(a, b, c) _mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c))
+#define FUSED_DOUBLE(a, b, c) _mm512_fmadd_pd((__m512d)(a), (__m512d)(b), (__m512d)(c))
+#elif HAVE_VECTORS && defined(FUSED)
+#define FUSED_FLOAT(a, b, c) _mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c))
+#define FUSED_DOUBLE(a, b, c) _mm256_fmadd_pd((__m256d)(a), (__m256d)(b), (__m256d)(c))
+#else
+#define FUSED_FLOAT(a, b, c) ((a) * (b) + (c))
+#define FUSED_DOUBLE(a, b, c) ((a) * (b) + (c))
+#endif
+#ifdef FUSED
+#define NUMBER_FUSED_FLOAT(a, b, c) __builtin_fmaf(a, b, c)
+#define NUMBER_FUSED_DOUBLE(a, b, c) __builtin_fma(a, b, c)
+#else
+#define NUMBER_FUSED_FLOAT(a, b, c) ((a) * (b) + (c))
+#define NUMBER_FUSED_DOUBLE(a, b, c) ((a) * (b) + (c))
+#endif
+
 #define REAL float
+#define VECTOR_MULTIPLY_ADD FUSED_FLOAT
+#define NUMBER_MULTIPLY_ADD NUMBER_FUSED_FLOAT
 #define NAMED(name) name##_float
 #if WIDTH == 64
 #define PAIRED(lanes) lanes##_16
@@ -36,8 +56,12 @@
 #undef REAL
 #undef NAMED
 #undef PAIRED
+#undef VECTOR_MULTIPLY_ADD
+#undef NUMBER_MULTIPLY_ADD
 
 #define REAL double
+#define VECTOR_MULTIPLY_ADD FUSED_DOUBLE
+#define NUMBER_MULTIPLY_ADD NUMBER_FUSED_DOUBLE
 #define NAMED(name) name##_double
 #if WIDTH == 64
 #define PAIRED(lanes) lanes##_8
@@ -50,6 +74,8 @@
 #undef REAL
 #undef NAMED
 #undef PAIRED
+#undef VECTOR_MULTIPLY_ADD
+#undef NUMBER_MULTIPLY_ADD
 
 TARGET void ADD(const Sums *sums, char *const *bases, ptrdiff_t width)
 {

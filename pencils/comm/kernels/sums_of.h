@@ -7,6 +7,17 @@ typedef REAL NAMED(Vector) __attribute__((vector_size(WIDTH), aligned(4), may_al
 typedef REAL NAMED(Vector);
 #endif
 
+/* Each number of `a` times that of `b`, plus that of `c`: rounded once where processors can. */
+SUM_INLINE NAMED(Vector) NAMED(multiply_add)(NAMED(Vector) a, NAMED(Vector) b, NAMED(Vector) c)
+{
+    return (NAMED(Vector))VECTOR_MULTIPLY_ADD(a, b, c);
+}
+
+SUM_INLINE NAMED(Vector) NAMED(all)(REAL number)
+{
+    return number - (NAMED(Vector)){0};
+}
+
 /* ---- terms at one place of all rows: of whole vectors, and of the numbers that remain ---- */
 
 SUM_INLINE NAMED(Vector) NAMED(vector_at)(const char *row, ptrdiff_t at)
@@ -40,9 +51,11 @@ SUM_INLINE void NAMED(find)(NAMED(Terms) *found, const Term *terms, char *const 
 
 /* ---- real weights ---- */
 
-#define REAL_TERM(load, i)                                                                    \
-    (factors ? found.real[i] * load(found.rows[i], at) * load(found.factors[i], at)           \
-             : found.real[i] * load(found.rows[i], at))
+/* A row, or the product with its factors. */
+#define ROW_AT(type, load)                                                                    \
+    type row = load(found.rows[i], at);                                                       \
+    if (factors)                                                                              \
+        row *= load(found.factors[i], at)
 
 SUM_INLINE void NAMED(add_real)(char *to, const Term *terms, char *const *bases, ptrdiff_t bytes,
                                 int count, int factors)
@@ -51,19 +64,23 @@ SUM_INLINE void NAMED(add_real)(char *to, const Term *terms, char *const *bases,
     ptrdiff_t at = 0, step = sizeof(NAMED(Vector));
     NAMED(find)(&found, terms, bases, count, factors, 0);
     for (; at + step <= bytes; at += step) {
-        NAMED(Vector) sum = REAL_TERM(NAMED(vector_at), 0);
-        UNROLL for (int i = 1; i < count; i++)
-            sum += REAL_TERM(NAMED(vector_at), i);
+        NAMED(Vector) sum = NAMED(all)(0);
+        UNROLL for (int i = 0; i < count; i++) {
+            ROW_AT(NAMED(Vector), NAMED(vector_at));
+            sum = NAMED(multiply_add)(NAMED(all)(found.real[i]), row, sum);
+        }
         *(NAMED(Vector) *)(to + at) = sum;
     }
     for (; at < bytes; at += (ptrdiff_t)sizeof(REAL)) {
-        REAL sum = REAL_TERM(NAMED(number_at), 0);
-        UNROLL for (int i = 1; i < count; i++)
-            sum += REAL_TERM(NAMED(number_at), i);
+        REAL sum = 0;
+        UNROLL for (int i = 0; i < count; i++) {
+            ROW_AT(REAL, NAMED(number_at));
+            sum = NUMBER_MULTIPLY_ADD(found.real[i], row, sum);
+        }
         *(REAL *)(to + at) = sum;
     }
 }
-#undef REAL_TERM
+#undef ROW_AT
 
 /* ---- complex weights: real and imaginary parts alternate ---- */
 
@@ -147,8 +164,12 @@ SUM_INLINE void NAMED(add_complex)(char *to, const Term *terms, char *const *bas
 static TARGET void NAMED(add_all)(const Sums *sums, char *const *bases, ptrdiff_t bytes)
 {
     const Term *terms = sums->terms;
+    const Place *fetch = sums->fetches;
     for (const Sum *sum = sums->sums; sum < sums->sums + sums->count; sum++) {
         char *to = bases[sum->target.base] + sum->target.offset;
+        for (; fetch < sums->fetches + sum->fetched; fetch++)
+            for (ptrdiff_t at = 0; at < bytes; at += LINE)
+                PREFETCH(bases[fetch->base] + fetch->offset + at);
         switch (16 * sum->kind + sum->count) {
             FACTORS_CASES(REAL_SUM, ADD_REAL, 0)
         case 5: ADD_REAL(5, 0); break;
@@ -161,6 +182,8 @@ static TARGET void NAMED(add_all)(const Sums *sums, char *const *bases, ptrdiff_
         default: memset(to, 0, (size_t)bytes);
         }
         terms += sum->count;
+        if (sum->copy.base >= 0)
+            stream_run(bases[sum->copy.base] + sum->copy.offset, to, bytes, to);
     }
 }
 
