@@ -18,6 +18,7 @@ from pencils.array.creation import ones_like as ones_like
 from pencils.array.creation import zeros as zeros
 from pencils.array.creation import zeros_like as zeros_like
 from pencils.array.pencil_array import PencilArray as PencilArray
+from pencils.array.stencils import stencil as stencil
 from pencils.comm.pool import memory as memory
 from pencils.distribute.gather import gather as gather
 from pencils.distribute.localgrid import localgrid as localgrid

@@ -1,14 +1,18 @@
-"""Stencils: views of fields shifted by a few points, and the points that need no ghosts."""
+"""Stencils: fields shifted by a few points, sums of them, and the points that need no ghosts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
-from pencils.array.allocation import Key
-from pencils.array.base import Field
-from pencils.array.operands import check_type
+import numpy as np
+
+from pencils.array.allocation import Array, Key
+from pencils.array.base import Field, checks
+from pencils.array.frame import frame_of
+from pencils.array.operands import FieldSpec, check_field, check_out, check_type
+from pencils.comm.weighted_sum import weighted_sum
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout import Box
 from pencils.layout import interior as inner_box
@@ -17,6 +21,8 @@ from pencils.pencil import Pencil
 from pencils.process import PerProcess
 
 F = TypeVar("F", bound=Field)
+
+Number: TypeAlias = "complex | np.number[Any]"
 
 _INT = {int}
 _KEPT = 64  # pairs of pencils: those of one program that fields are shifted between
@@ -142,6 +148,122 @@ def _too_far(dim: int, step: int, width: tuple[int, int], more: int) -> str:
     if not any(width):
         reason += "; sections have none where they are cut: shift first, u.shift(...)[1:-1]"
     return _refused(dim, step, more, reason)
+
+
+def stencil(
+    u: F,
+    weights: Mapping[tuple[int, ...], Number],
+    *,
+    onto: Pencil | None = None,
+    out: F | None = None,
+) -> F:
+    """Add up a field at points around each point, with weights; never communicates.
+
+    It is the sum of ``weight * u.shift(offsets)``, computed in one pass: each value is read from
+    memory and written once, where sums of shifted fields read and write all intermediate results.
+
+    Parameters
+    ----------
+    u : PencilArray
+        The field. Its halo reaches as far as the offsets, and its ghosts must be up to date.
+    weights : dict of number
+        By offsets: one for each space dimension, as for `PencilArray.shift`.
+    onto : Pencil, optional
+        Pencil of the result, one that shares its blocks with that of `u`, as for `shift`.
+    out : PencilArray, optional
+        Field to fill, with the components and singletons of `u`, which shares no memory with it.
+        Its type is one to which NumPy casts results by the rule "same_kind". Default: a new field
+        without halo.
+
+    Returns
+    -------
+    PencilArray
+        `out`. Boundary points, outside the domain, count as what the halo holds.
+
+    Raises
+    ------
+    ArgumentError
+        If the halo is too narrow, or `out` shares memory with `u`.
+    PencilMismatchError, TypeError
+        If an argument does not fit.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> pen = pencils.Pencil((8, 6), periodic=True)
+    >>> u = pencils.from_function(pen, lambda i, j: 1.0 * i * i + j, halo=1)
+    >>> u.exchange_halo()
+    >>> star = {(0, 0): -4, (1, 0): 1, (-1, 0): 1, (0, 1): 1, (0, -1): 1}
+    >>> pencils.stencil(u, star)[1:-1, 1:-1].max()
+    np.float64(2.0)
+    """
+    check_field("u", u)
+    factors = _as_weights(weights)
+    views = [shift(u, offsets, onto) for offsets in weights]
+    pencil = u.pencil if onto is None else onto
+    if out is None:
+        is_sum, kind = _is_sum(u.dtype, factors), u.dtype
+        if not is_sum:
+            with np.errstate(all="ignore"):
+                kind = _plain_sum([np.zeros(1, u.dtype)] * len(factors), factors).dtype
+        frame = frame_of(pencil, u.singletons)
+        out = u.in_frame(pencil, frame, frame.make(frame.shape_of(u.components, kind), kind))
+    else:
+        check_field("out", out)
+        check_out(out, pencil, FieldSpec(out.dtype, u.components, u.singletons))
+        if np.may_share_memory(out.local, u.padded):
+            raise ArgumentError(
+                "out shares memory with u, whose points are still read when others are written; "
+                "pass another field as out"
+            )
+        is_sum = out.dtype == u.dtype and _is_sum(u.dtype, factors)
+    axes = out.frame.axes(len(out.components))[0]
+    target, *sources = (each.local.transpose(axes) for each in (out, *views))
+    if is_sum:
+        weighted_sum(target, sources, factors)
+    else:
+        np.copyto(target, _plain_sum(sources, factors), casting="same_kind")
+    if checks.on:
+        out.mark_written()
+    return out
+
+
+def _as_weights(weights: Any) -> list[Any]:
+    """Check weights, and return them without their offsets."""
+    if not isinstance(weights, Mapping) or not weights:
+        raise TypeError(
+            f"weights must be a dict of numbers by offsets, like {{(0, 1): 0.5, (0, -1): -0.5}}, "
+            f"not {weights!r}"
+        )
+    for offsets, weight in weights.items():
+        if not _is_number(weight):
+            raise TypeError(
+                f"the weight of {offsets!r} must be a number, not {type(weight).__name__}; for "
+                "weights that vary, multiply fields: u.shift(offsets) * weight"
+            )
+    return list(weights.values())
+
+
+def _is_number(weight: Any) -> bool:
+    if type(weight) in {int, float, complex}:
+        return True
+    if isinstance(weight, Field):
+        return False
+    array = np.asarray(weight)
+    return array.ndim == 0 and array.dtype.kind in "biufc"
+
+
+def _is_sum(dtype: np.dtype[Any], factors: Sequence[Any]) -> bool:
+    """Whether `weighted_sum` adds up such elements: it keeps their type."""
+    return dtype.char in "fdFD" and dtype.isnative and np.result_type(dtype, *factors) == dtype
+
+
+def _plain_sum(sources: Sequence[Array], factors: Sequence[Any]) -> Array:
+    """Add up arrays of any type by NumPy."""
+    total: Array = sources[0] * factors[0]
+    for source, factor in zip(sources[1:], factors[1:], strict=True):
+        total = total + source * factor
+    return total
 
 
 def interior(u: Field) -> Key:
