@@ -1,4 +1,4 @@
-"""Gradients with the formulas of `numpy.gradient`, to the last bit. *Collective*."""
+"""Gradients with the formulas of `numpy.gradient`. *Collective*."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from pencils.array.allocation import Array
 from pencils.array.base import Field
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
+from pencils.functions import difference_weights as weights
 from pencils.functions.axes import Line
 from pencils.functions.carry import Mappings, carry
 from pencils.functions.mappings import Window
+from pencils.functions.passes import prepare_formulas, suits
 from pencils.functions.planes import Planes
 from pencils.layout.integers import as_dims, as_int
 from pencils.plan import Agreement
 
 Function = Callable[..., Any]
-Spacing = Any  # a number, or the distances of neighbours along one axis
+Spacing = weights.Spacing
 
 
 def gradient(
@@ -48,7 +50,8 @@ def gradient(
     Returns
     -------
     PencilArray or tuple of PencilArray
-        New fields on the same pencil, without halo; a tuple for several axes.
+        New fields on the same pencil, without halo; a tuple for several axes. Floats are equal to
+        those of NumPy up to rounding, elements of other types exactly.
 
     Raises
     ------
@@ -130,7 +133,9 @@ class _Task:
         every = zip(self.axes, self.windows, around, self.spacing, self._outs, strict=True)
         for axis, window, planes, spacing, out in every:
             block = np.moveaxis(out.local, axis, 0)
-            _fill(block, Planes(self.field, axis, window, planes), spacing, self.order)
+            given = Planes(self.field, axis, window, planes)
+            fill = _fill_in_one_pass if _is_plain(self.field, out, spacing) else _fill
+            fill(block, given, spacing, self.order)
         return tuple(self._outs)
 
 
@@ -164,6 +169,21 @@ def _spacing(given: Any, axis: int, points: int) -> Spacing:
         distances = distances.astype(float)
     steps = np.diff(distances)
     return steps[0] if (steps == steps[0]).all() else steps
+
+
+def _is_plain(u: Field, out: Field, spacing: Spacing) -> bool:
+    """Whether a gradient is one of floats with real distances, which is the fast case."""
+    return suits(u.dtype, out.dtype) and np.asarray(spacing).dtype.kind in "iuf"
+
+
+def _fill_in_one_pass(out: Array, planes: Planes, spacing: Spacing, order: int) -> None:
+    """Compute the gradient at own points; axes come first."""
+    own = range(planes.start, planes.stop)
+    if out.size:
+        given = [(first, planes.in_memory_order(part)) for first, part in planes.parts]
+        formulas = weights.formulas(own, planes.points, spacing, order)
+        for run in prepare_formulas(given, planes.in_memory_order(out), own.start, formulas):
+            run()
 
 
 def _fill(out: Array, planes: Planes, spacing: Spacing, order: int) -> None:
@@ -216,10 +236,7 @@ def _central(out: Array, near: Array, step: Any) -> None:
 
 def _central_between(out: Array, near: Array, steps: tuple[Array, Array]) -> None:
     """Compute central differences of planes at any distances."""
-    dx1, dx2 = (step.reshape(-1, *[1] * (out.ndim - 1)) for step in steps)
-    a = -(dx2) / (dx1 * (dx1 + dx2))
-    b = (dx2 - dx1) / (dx1 * dx2)
-    c = dx1 / (dx2 * (dx1 + dx2))
+    a, b, c = weights.central(*(step.reshape(-1, *[1] * (out.ndim - 1)) for step in steps))
     if out.dtype.kind not in "fc":
         out[...] = a * near[:-2] + b * near[1:-1] + c * near[2:]
         return
@@ -234,31 +251,17 @@ def _central_between(out: Array, near: Array, steps: tuple[Array, Array]) -> Non
 
 def _low_end(f: Array, dx: Spacing, order: int) -> Any:
     """Compute the one-sided difference at the first plane."""
-    uniform = np.ndim(dx) == 0
     if order == 1:
-        return (f[1] - f[0]) / (dx if uniform else dx[0])
-    if uniform:
-        a, b, c = -1.5 / dx, 2.0 / dx, -0.5 / dx
-    else:
-        dx1, dx2 = dx[0], dx[1]
-        a = -(2.0 * dx1 + dx2) / (dx1 * (dx1 + dx2))
-        b = (dx1 + dx2) / (dx1 * dx2)
-        c = -dx1 / (dx2 * (dx1 + dx2))
+        return (f[1] - f[0]) / weights.step(dx, 0)
+    a, b, c = weights.low_end(dx)
     return a * f[0] + b * f[1] + c * f[2]
 
 
 def _high_end(f: Array, dx: Spacing, order: int) -> Any:
     """Compute the one-sided difference at the last plane."""
-    uniform = np.ndim(dx) == 0
     if order == 1:
-        return (f[-1] - f[-2]) / (dx if uniform else dx[-1])
-    if uniform:
-        a, b, c = 0.5 / dx, -2.0 / dx, 1.5 / dx
-    else:
-        dx1, dx2 = dx[-2], dx[-1]
-        a = (dx2) / (dx1 * (dx1 + dx2))
-        b = -(dx2 + dx1) / (dx1 * dx2)
-        c = (2.0 * dx2 + dx1) / (dx2 * (dx1 + dx2))
+        return (f[-1] - f[-2]) / weights.step(dx, -1)
+    a, b, c = weights.high_end(dx)
     return a * f[-3] + b * f[-2] + c * f[-1]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -68,3 +68,65 @@ def prepare_running_sums(
 @lru_cache(maxsize=64)
 def _running_sums(rows: int) -> LineProgram:
     return LineProgram(rows, [Step(row, [Term(row - 1), Term(row)]) for row in range(1, rows)])
+
+
+class Formula(NamedTuple):
+    """A sum of weighted planes, by their index, times a factor.
+
+    Two factors instead of one round a difference of equal numbers to 0.
+    """
+
+    terms: tuple[tuple[int, float], ...]
+    factor: float = 1.0
+
+
+def prepare_formulas(
+    given: Sequence[tuple[int, Array]],
+    out: Array,
+    start: int,
+    formulas: Sequence[Formula],
+) -> Sequence[Run]:
+    """Prepare to compute planes, one by each formula; call the results in any order.
+
+    Parameters
+    ----------
+    given : sequence of (int, ndarray)
+        Consecutive planes in several arrays, axis first, and the index of the first one of each.
+    out : ndarray
+        Where the planes are written, axis first; it shares no memory with those given.
+    start : int
+        Index of the first one.
+    formulas : sequence of Formula
+        One for each plane of `out`.
+    """
+    runs = []
+    for first, last in pieces(len(formulas)):
+        piece = formulas[first:last]
+        used = [point for formula in piece for point, _ in formula.terms]
+        low, stop = min(used), max(used) + 1
+        sources = []
+        for begin, array in given:
+            lo, hi = max(low, begin), min(stop, begin + len(array))
+            if lo < hi:
+                sources.append(Rows(lo - low, array[lo - begin : hi - begin]))
+        target = Rows(stop - low, out[first:last])
+        # The same for all pieces but those at the ends, if the formulas are.
+        offset = start + first
+        moved = tuple(
+            Formula(tuple((point - offset, weight) for point, weight in terms), factor)
+            for terms, factor in piece
+        )
+        program = _of_formulas(moved, offset - low, stop - low)
+        runs.append(prepare_lines(program, sources, [target], 0))
+    return runs
+
+
+@lru_cache(maxsize=64)
+def _of_formulas(formulas: Sequence[Formula], own: int, given: int) -> LineProgram:
+    """Make a program; the first own point is in row `own`, and the first result in row `given`."""
+    steps = []
+    for row, (terms, factor) in enumerate(formulas, given):
+        steps.append(Step(row, [Term(own + point, weight) for point, weight in terms]))
+        if factor != 1:
+            steps.append(Step(row, [Term(row, factor)]))
+    return LineProgram(given + len(formulas), steps)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array.allocation import Array
+from pencils.array.allocation import Array, memory_axes
 from pencils.array.base import Field
 from pencils.functions.axes import Line
 from pencils.functions.mappings import Window
@@ -25,6 +25,13 @@ class Planes:
         Which planes of neighbours there are.
     around : ndarray
         These planes, those before the own block first.
+
+    Attributes
+    ----------
+    start, stop, points : int
+        First own index and the one after the last, and the number of all.
+    parts : list of (int, ndarray)
+        The first index of planes before the own block, of own ones and of those behind, and them.
     """
 
     def __init__(self, u: Field, axis: int, window: Window, around: Array) -> None:
@@ -34,17 +41,24 @@ class Planes:
         before, _ = window.sides(line.split, line.part)
         own = np.moveaxis(u.local, axis, 0)
         planes = np.moveaxis(around, axis, 0)
-        self._parts = [
+        self.parts = [
             (self.start - before, planes[:before]),
             (self.start, own),
             (self.stop, planes[before:]),
         ]
+        others = [each for each in range(u.ndim) if each != axis]
+        ordered = memory_axes(u.pencil.order, len(u.components))
+        self._order = [0, *(1 + others.index(each) for each in ordered if each != axis)]
 
     def between(self, first: int, last: int) -> Array:
         """Return the planes ``first`` to ``last - 1``: a view if all of them are own planes."""
         if self.start <= first <= last <= self.stop:
-            return self._parts[1][1][first - self.start : last - self.start]
+            return self.parts[1][1][first - self.start : last - self.start]
         cut: list[Any] = [
-            part[max(0, first - start) : max(0, last - start)] for start, part in self._parts
+            part[max(0, first - start) : max(0, last - start)] for start, part in self.parts
         ]
         return np.concatenate(cut)
+
+    def in_memory_order(self, planes: Array) -> Array:
+        """View planes with their other axes in the order of memory."""
+        return planes.transpose(self._order)
