@@ -79,6 +79,21 @@ def test_large_planes(comm, dtype):
     assert_holds(np.cumprod(u[..., ::3], 1, "f8"), expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", ["f4", "c16", "i4"])
+def test_long_lines(comm, dtype):
+    for axis, order in ((0, (0, 1, 2)), (1, (1, 2, 0)), (2, (2, 0, 1)), (2, (0, 1, 2))):
+        shape = [12, 13, 11]
+        shape[axis] = 150 * comm.size + 7
+        pencil = pencils.Pencil(shape, comm, decomp=axis, order=order)
+        whole = np.abs(draw(shape, dtype)).astype(dtype)
+        u = spread(pencil, whole, halo=1)
+        expected = np.cumsum(whole, axis)
+        assert_holds(np.cumsum(u, axis), expected, rtol=close(expected.dtype))
+        ones = np.where(whole > 1, 1 + whole / 1000, 1).astype(dtype)
+        found, expected = np.cumprod(spread(pencil, ones), axis), np.cumprod(ones, axis)
+        assert_holds(found, expected, rtol=2 * close(expected.dtype))
+
+
 def test_running_sums_of_positive_numbers_rise(comm):
     pencil = pencils.Pencil((257,), comm)
     whole = np.random.default_rng(5).random(257) * 10.0 ** np.arange(257)[::-1] * 1e-200
