@@ -13,6 +13,8 @@ from pencils.lines.elimination import Coefficients, RightSide, interchanged, sol
 from pencils.lines.reduction import Reduction
 
 Array = NDArray[Any]
+# A program, and which points of each array it uses.
+_Tips = tuple[LineProgram, list[list[tuple[int, int]]]]
 
 
 class BlockPrograms:
@@ -35,30 +37,39 @@ class BlockPrograms:
         self._part = part
         self._wide = 2 * reduction.width
         self._weights = self._given_weights()
+        # The programs, when they are known: all arrays of one plan have the same points.
+        self._tips: _Tips | None = None
+        self._solution: tuple[LineProgram, int] | None = None
 
     def tips(self, given: Sequence[Array], tips: Array, axis: int) -> Callable[[], None]:
         """Prepare to compute the tips of the block: `width` first points and as many last ones.
 
         Points whose weights vanish are not read.
         """
-        used = np.flatnonzero(np.any(self._weights, axis=0))
-        sources: list[Rows] = []
-        columns: list[int] = []
-        first = at = 0
-        for array in given:
-            points = array.shape[axis]
-            for start, stop in _ranges(used[(used >= at) & (used < at + points)] - at):
+        if self._tips is None:
+            self._tips = self._tips_program([array.shape[axis] for array in given])
+        program, used = self._tips
+        sources, first = [], 0
+        for array, ranges in zip(given, used, strict=True):
+            for start, stop in ranges:
                 part = array[(*(slice(None),) * axis, slice(start, stop))]
                 sources.append(Rows(first, part))
-                columns += range(at + start, at + stop)
                 first += stop - start
-            at += points
-        steps = [
-            Step(first + tip, [Term(row, weights[column]) for row, column in enumerate(columns)])
-            for tip, weights in enumerate(self._weights.tolist())
-        ]
-        program = LineProgram(first + self._wide, steps)
         return prepare_lines(program, sources, [Rows(first, tips)], axis)
+
+    def _tips_program(self, points: Sequence[int]) -> _Tips:
+        """Make the program that computes tips, and find which points of the arrays it uses."""
+        used = np.flatnonzero(np.any(self._weights, axis=0))
+        ranges, at = [], 0
+        for count in points:
+            ranges.append(_ranges(used[(used >= at) & (used < at + count)] - at))
+            at += count
+        first = len(used)
+        steps = [
+            Step(first + tip, [Term(row, weight) for row, weight in enumerate(weights)])
+            for tip, weights in enumerate(self._weights[:, used].tolist())
+        ]
+        return LineProgram(first + self._wide, steps), ranges
 
     def solution(
         self, given: Sequence[Array], beside: Sequence[Array], out: Array, axis: int
@@ -77,23 +88,29 @@ class BlockPrograms:
         axis : int
             Axis of the lines.
         """
-        block, wide, near = self._block, self._wide, len(beside) > 1
-        sources, first = [], 0
+        sources, rows = [], 0
         for array in (*given, *beside):
-            sources.append(Rows(first, array))
-            first += array.shape[axis]
-        known = first if near else first - wide
-        steps = list(self._beside(first - 2 * wide, known)) if near else []
-        rows = known + wide
+            sources.append(Rows(rows, array))
+            rows += array.shape[axis]
+        if self._solution is None:
+            self._solution = self._solution_program(
+                rows, near=len(beside) > 1, several=len(given) > 1
+            )
+        program, base = self._solution
+        return prepare_lines(program, sources, [Rows(base, out)], axis)
+
+    def _solution_program(self, rows: int, *, near: bool, several: bool) -> tuple[LineProgram, int]:
+        """Make the program that solves for all points; they are in rows after the returned one."""
+        block, wide = self._block, self._wide
+        known = rows if near else rows - wide
+        steps = list(self._beside(rows - 2 * wide, known)) if near else []
         right: list[RightSide] = [
             [*side, *((known + unknown, -entry) for unknown, entry in outside.items())]
             for side, outside in zip(block.right, block.outside, strict=True)
         ]
-        apart = interchanged(block.pivots) or len(given) > 1
-        base = rows if apart else 0
+        base = known + wide if interchanged(block.pivots) or several else 0
         steps += solution(block.pivots, right, base, Coefficients())
-        program = LineProgram(max(rows, base + block.points), steps)
-        return prepare_lines(program, sources, [Rows(base, out)], axis)
+        return LineProgram(max(known + wide, base + block.points), steps), base
 
     def _beside(self, tips: int, target: int) -> Iterator[Step]:
         """Yield steps that compute the unknowns outside from own tips and those of neighbours."""

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from pencils.array.allocation import Array
-from pencils.array.operands import FieldSpec, check_out, check_type, topology_among
+from pencils.array.operands import FieldSpec, check_type, topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import agreed
+from pencils.comm.agree import Row, agreed
 from pencils.comm.exchange import Handle
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_dim, as_int
@@ -21,7 +21,7 @@ from pencils.lines.plan import AUTO, METHODS, LinePlan
 from pencils.lines.solver import as_lines, lines_of
 from pencils.lines.system import System
 from pencils.lines.task import Lines
-from pencils.pencil import Pencil
+from pencils.pencil import Pencil, keep
 from pencils.plan import kept_plan
 
 # A number, or the coordinates of all points along a line.
@@ -209,16 +209,32 @@ def derivative(
     >>> bool(abs(error).max() < 1e-9)
     True
     """
-    with agreed(topology_among(u, out).comm, "derivative") as agree:
+    with _agreement(u, out) as agree:
         check_type("u", u, PencilArray)
         lines = as_lines(u.pencil, _dim_of(u, axis), FieldSpec.of(u))
         differences = Differences(lines, order, derivative, spacing, periodic)
-        check_out(out, u.pencil, lines.spec)
-        agree(pencil=u.pencil, axis=lines.dim, **lines.spec.signature, **differences.signature)
-    key = "derivative", *lines, str(differences)
-    plan = kept_plan(u.pencil.topology, key, lambda: CompactDerivative.kept(lines, differences))
+        scheme = str(differences)
+        agree(axis=lines.dim, scheme=scheme)
+    plan = kept_plan(
+        u.pencil.topology,
+        ("derivative", *lines, scheme),
+        lambda: CompactDerivative.kept(lines, differences),
+    )
     result: PencilArray = plan(u, out)
     return result
+
+
+def _agreement(u: Any, out: Any) -> agreed:
+    """Return the context in which the ranks agree on a call; it is prepared once for each kind."""
+    if type(u) is not PencilArray:
+        return agreed(topology_among(u, out).comm, "derivative")
+    pencil, spec = u.pencil, FieldSpec.of(u)
+    key = "derivative", spec
+    row: Row | None = pencil.kept.get(key)
+    if row is None or pencil.topology.freed:
+        row = Row(pencil.topology.comm, "derivative", pencil=pencil, **spec.signature)
+        keep(pencil, key, row)
+    return row.block()
 
 
 def _dim_of(u: PencilArray, axis: int) -> int:
@@ -275,8 +291,9 @@ class Differences:
 
     def __str__(self) -> str:
         """Describe the scheme: others have other texts."""
-        digest = blake2b(np.asarray(self.spacing).tobytes(), digest_size=8).hexdigest()
-        spacing = f"{self.spacing}" if np.ndim(self.spacing) == 0 else f"coordinates {digest}"
+        spacing: object = self.spacing
+        if isinstance(spacing, np.ndarray):
+            spacing = "coordinates " + blake2b(spacing.tobytes(), digest_size=8).hexdigest()
         rings = "periodic, " if self.periodic else ""
         return f"{rings}derivative={self.derivative}, order={self.order}, spacing={spacing}"
 

@@ -293,6 +293,8 @@ def test_bad_arguments_raise_on_all_ranks(comm, name):
     if changed.get("out") == "f4":
         changed["out"] = zeros(pencil, dtype="f4", components=2)
     for ranks in ("all", "one"):
+        if ranks == "one" and name in {"integers", "few on a ring"}:
+            continue  # ranks disagree on the field
         mine = good | changed if ranks == "all" or comm.rank == comm.size - 1 else good
         raise_together(comm, kind, *texts, call=lambda mine=mine: derivative(**mine))
     assert near(derivative(**good), np.zeros((2, *SHAPE)))
