@@ -15,6 +15,7 @@ from pencils import (
     GlobalMultiIndexer,
     HaloExchange,
     Interpolation,
+    LineSolver,
     Pencil,
     ReduceOp,
     Transposition,
@@ -227,6 +228,64 @@ def transposition_reversed(here):
             return back(u)
 
     return call, [u]
+
+
+# ---- lines ----
+
+LINES = {
+    "local": {"axis": 2},
+    "shared": {"shared": True},
+    "reduced": {"method": "reduced"},
+    "near": {"method": "reduced", "main": 9},
+    "transposed": {"method": "transposed"},
+    "fields": {"method": "transposed", "main": "field"},
+}
+
+
+def _line_solver(here, *, axis=0, main=2, method="auto", shared=False):
+    pen = here.pen.with_(decomp=0)
+    diagonal = pencils.full(pen, 4.0) if main == "field" else main
+    options = {"axis": axis, "diagonals": (1, diagonal, 1), "method": method}
+    return partial(LineSolver, pen, **options), here.field(pen, shared=shared)
+
+
+@each(LINES)
+def line_solver(here, value):
+    make, b = _line_solver(here, **value)
+    plan, out = make(), b.copy()
+    return lambda: plan(b, out), [b, out]
+
+
+@each(LINES)
+def line_solver_new_out(here, value):
+    make, b = _line_solver(here, **value)
+    plan = make()
+    return lambda: plan(b), [b]
+
+
+@each(LINES)
+def line_solver_start_twice(here, value):
+    make, b = _line_solver(here, **value)
+    plan, begun = make(), []
+
+    def call():
+        while begun:  # what a failure left behind
+            begun.pop().wait()
+        begun.extend(plan.start(b) for _ in range(2))
+        return [begun.pop().wait() for _ in range(2)]
+
+    return call, [b]
+
+
+@each(LINES)
+def make_line_solver(here, value):
+    make, b = _line_solver(here, **value)
+
+    def call():
+        with make() as plan:
+            return plan(b)
+
+    return call, [b]
 
 
 # ---- ghosts ----

@@ -13,8 +13,6 @@ from pencils.lines.elimination import Coefficients, RightSide, interchanged, sol
 from pencils.lines.reduction import Reduction
 
 Array = NDArray[Any]
-# A program, and which points of each array it uses.
-_Tips = tuple[LineProgram, list[list[tuple[int, int]]]]
 
 
 class BlockPrograms:
@@ -36,40 +34,24 @@ class BlockPrograms:
         self._block = reduction.blocks[part]
         self._part = part
         self._wide = 2 * reduction.width
-        self._weights = self._given_weights()
-        # The programs, when they are known: all arrays of one plan have the same points.
-        self._tips: _Tips | None = None
-        self._solution: tuple[LineProgram, int] | None = None
+        self._apart = interchanged(self._block.pivots) or reduction.reach > 0
+        weights = self._given_weights()
+        self._used = self._used_points(weights)
+        self._tips = self._tips_program(weights)
+        self._solution = self._solution_program()
 
     def tips(self, given: Sequence[Array], tips: Array, axis: int) -> Callable[[], None]:
         """Prepare to compute the tips of the block: `width` first points and as many last ones.
 
         Points whose weights vanish are not read.
         """
-        if self._tips is None:
-            self._tips = self._tips_program([array.shape[axis] for array in given])
-        program, used = self._tips
         sources, first = [], 0
-        for array, ranges in zip(given, used, strict=True):
+        for array, ranges in zip(given, self._used, strict=True):
             for start, stop in ranges:
                 part = array[(*(slice(None),) * axis, slice(start, stop))]
                 sources.append(Rows(first, part))
                 first += stop - start
-        return prepare_lines(program, sources, [Rows(first, tips)], axis)
-
-    def _tips_program(self, points: Sequence[int]) -> _Tips:
-        """Make the program that computes tips, and find which points of the arrays it uses."""
-        used = np.flatnonzero(np.any(self._weights, axis=0))
-        ranges, at = [], 0
-        for count in points:
-            ranges.append(_ranges(used[(used >= at) & (used < at + count)] - at))
-            at += count
-        first = len(used)
-        steps = [
-            Step(first + tip, [Term(row, weight) for row, weight in enumerate(weights)])
-            for tip, weights in enumerate(self._weights[:, used].tolist())
-        ]
-        return LineProgram(first + self._wide, steps), ranges
+        return prepare_lines(self._tips, sources, [Rows(first, tips)], axis)
 
     def solution(
         self, given: Sequence[Array], beside: Sequence[Array], out: Array, axis: int
@@ -88,29 +70,48 @@ class BlockPrograms:
         axis : int
             Axis of the lines.
         """
-        sources, rows = [], 0
+        sources, first = [], 0
         for array in (*given, *beside):
-            sources.append(Rows(rows, array))
-            rows += array.shape[axis]
-        if self._solution is None:
-            self._solution = self._solution_program(
-                rows, near=len(beside) > 1, several=len(given) > 1
-            )
-        program, base = self._solution
-        return prepare_lines(program, sources, [Rows(base, out)], axis)
+            sources.append(Rows(first, array))
+            first += array.shape[axis]
+        base = self._solution.rows - self._block.points if self._apart else 0
+        return prepare_lines(self._solution, sources, [Rows(base, out)], axis)
 
-    def _solution_program(self, rows: int, *, near: bool, several: bool) -> tuple[LineProgram, int]:
-        """Make the program that solves for all points; they are in rows after the returned one."""
-        block, wide = self._block, self._wide
-        known = rows if near else rows - wide
-        steps = list(self._beside(rows - 2 * wide, known)) if near else []
+    def _used_points(self, weights: Array) -> list[list[tuple[int, int]]]:
+        """List ranges of points on which the tips depend, for each of the arrays given."""
+        block, reach = self._block, self._reduction.reach
+        ends = [block.points, block.points + reach, block.points + 2 * reach]
+        used = np.any(weights, axis=0)
+        arrays = np.split(used, ends[:-1]) if reach else [used]
+        return [_ranges(np.flatnonzero(each)) for each in arrays]
+
+    def _tips_program(self, weights: Array) -> LineProgram:
+        """Return the program whose buffer has the points in use, and then the tips."""
+        weights = weights[:, np.any(weights, axis=0)]
+        first = weights.shape[1]
+        steps = [
+            Step(first + tip, list(map(Term, range(first), row)))
+            for tip, row in enumerate(weights.tolist())
+        ]
+        return LineProgram(first + self._wide, steps)
+
+    def _solution_program(self) -> LineProgram:
+        """Return the program whose buffer has what is given, unknowns beside, and own ones.
+
+        Own unknowns take the place of given points, unless these are needed later.
+        """
+        block, reduction = self._block, self._reduction
+        known, steps = block.points + 2 * reduction.reach, []
+        if reduction.near:
+            tips, known = known, known + 2 * self._wide
+            steps = list(self._beside(tips, known))
         right: list[RightSide] = [
             [*side, *((known + unknown, -entry) for unknown, entry in outside.items())]
             for side, outside in zip(block.right, block.outside, strict=True)
         ]
-        base = known + wide if interchanged(block.pivots) or several else 0
-        steps += solution(block.pivots, right, base, Coefficients())
-        return LineProgram(max(known + wide, base + block.points), steps), base
+        rows = known + self._wide
+        steps += solution(block.pivots, right, rows if self._apart else 0, Coefficients())
+        return LineProgram(rows + block.points if self._apart else rows, steps)
 
     def _beside(self, tips: int, target: int) -> Iterator[Step]:
         """Yield steps that compute the unknowns outside from own tips and those of neighbours."""

@@ -46,15 +46,15 @@ class Diagonals:
         ):
             kind = type(given).__name__
             raise TypeError(f"diagonals must be a sequence like (lower, main, upper), not {kind}")
-        if len(given) % 2 == 0:
-            raise ArgumentError(
-                f"diagonals has {len(given)} entries; it must be an odd number: as many below the "
-                "main diagonal as above it, like (lower, main, upper)"
-            )
-        self.width = len(given) // 2
         self.values = [
             self._checked(f"diagonals[{number}]", each, lines) for number, each in enumerate(given)
         ]
+        if len(self.values) % 2 == 0:
+            raise ArgumentError(
+                f"diagonals has {len(self.values)} entries; it must be an odd number: as many "
+                "below the main diagonal as above it, like (lower, main, upper)"
+            )
+        self.width = len(self.values) // 2
         self.shift: Diagonal | None = None
         if shift is not None:
             self.shift = self._checked_shift(shift, lines)
@@ -77,7 +77,8 @@ class Diagonals:
         """Describe the matrix: others have other texts, unless they differ in fields only."""
         digest = blake2b(digest_size=4)
         for each in (*self.values, self.shift):
-            digest.update(b"field" if isinstance(each, PencilArray) else np.asarray(each).tobytes())
+            known = each is None or isinstance(each, PencilArray)
+            digest.update(type(each).__name__.encode() if known else np.asarray(each).tobytes())
         rings = "periodic, " if self.periodic else ""
         return f"{rings}{len(self.values)} diagonals {digest.hexdigest()}"
 
@@ -109,18 +110,24 @@ class Diagonals:
         if isinstance(value, PencilArray):
             check_source(value, lines.pencil, FieldSpec(value.dtype, (), value.singletons), name)
             self._check_dtype(name, value.dtype, lines)
+            beyond = sorted(lines.spec.singletons - value.singletons)
+            if beyond:
+                raise ArgumentError(
+                    f"{name} varies along dimensions {beyond}, along which the fields are "
+                    "singletons; name these in dims="
+                )
             return value
         array = np.asarray(value)
         self._check_dtype(name, array.dtype, lines)
+        kind = complex if array.dtype.kind == "c" else float
         if array.ndim == 0:
-            number: complex = array[()].item()
-            return number
+            return kind(array[()])
         if array.shape != (self.points,):
             raise ArgumentError(
                 f"{name} has shape {array.shape}; it must be a number, {self.points} numbers along "
                 f"dimension {lines.dim}, aligned with rows, or a PencilArray"
             )
-        return array.astype(complex if array.dtype.kind == "c" else float)
+        return array.astype(kind)
 
     def _checked_shift(self, value: Any, lines: Lines) -> Diagonal:
         if np.ndim(value) and not isinstance(value, PencilArray):

@@ -75,7 +75,8 @@ def eliminate(matrix: Sequence[Mapping[int, Entry]], *, pin: bool = False) -> li
     """
     rows: list[Row] = [dict(row) for row in matrix]
     points = len(rows)
-    scales = [_scale(row) for row in rows]
+    differ = any(np.ndim(entry) for row in rows for entry in row.values())
+    scales = [scale_of(row) for row in rows]
     above: list[Row] = [{} for _ in rows]  # factors of unknowns that were eliminated, by row
     columns: list[set[int]] = [set() for _ in rows]
     for number, row in enumerate(rows):
@@ -83,7 +84,7 @@ def eliminate(matrix: Sequence[Mapping[int, Entry]], *, pin: bool = False) -> li
             columns[column].add(number)
     pivots = []
     for unknown in range(points):
-        number = _choose(rows, scales, columns[unknown], unknown)
+        number = unknown if differ else _choose(rows, scales, columns[unknown], unknown)
         row = rows[number]
         last = unknown == points - 1
         least = _EPS * scales[number] * (4 * points if last else 1)
@@ -104,20 +105,15 @@ def _subtract(target: Row, factor: Entry, row: Row, least: Any) -> None:
     """Subtract a multiple of a row from another one; entries that vanish are left out."""
     for column, entry in row.items():
         value = target.get(column, 0.0) - factor * entry
-        if np.ndim(value) or abs(value) > np.min(least):
+        if np.ndim(value) or np.ndim(least) or abs(value) > least:
             target[column] = value
         else:
             target.pop(column, None)
 
 
 def _choose(rows: Sequence[Row], scales: Sequence[Any], candidates: set[int], unknown: int) -> int:
-    """Return the row from which an unknown is found."""
-    sizes = {}
-    for number in candidates:
-        entry = rows[number][unknown]
-        if np.ndim(entry):
-            return unknown
-        sizes[number] = abs(entry) / scales[number]
+    """Return the row from which an unknown is found, where all entries are numbers."""
+    sizes = {number: abs(rows[number][unknown]) / scales[number] for number in candidates}
     if not sizes:
         return unknown
     largest = max(sorted(sizes), key=sizes.__getitem__)
@@ -126,7 +122,7 @@ def _choose(rows: Sequence[Row], scales: Sequence[Any], candidates: set[int], un
     return largest
 
 
-def _scale(row: Row) -> Any:
+def scale_of(row: Mapping[int, Entry]) -> Any:
     """Return the largest entry of a row, of each line if they differ; 1 for zeros."""
     largest: Any = 0.0
     for entry in row.values():

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
 from pencils.array.pencil_array import PencilArray
+from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO, Handle
 from pencils.comm.pack import no_op
 from pencils.comm.shared_memory import Buffers
+from pencils.comm.topology import Topology
 from pencils.lines.system import WholeLines
 from pencils.lines.task import Bound, Lines
 from pencils.transposition.moves import Move
@@ -41,7 +43,7 @@ class AtOnce:
     def reserve(self) -> None:
         """Do nothing: all memory is there."""
 
-    def start(self, result: T) -> Handle[T]:
+    def start(self, result: T, source: object) -> Handle[T]:  # noqa: ARG002
         """Solve; there is nothing to wait for."""
         self.run()
         return Handle.completed(result)
@@ -70,19 +72,20 @@ class Transposed(LineMethod):
     name = "transposed"
 
     def __init__(self, lines: Lines, whole: Lines, solver: WholeLines) -> None:
-        self._lines, self._whole = lines, whole
+        self._topology = lines.pencil.topology
         here, there, spec = lines.pencil, whole.pencil, lines.spec
         buffers = Buffers()
         self._there = Transposition.for_spec(here, there, spec, AUTO, buffers=buffers)
         self._back = Transposition.for_spec(there, here, spec, AUTO, buffers=buffers)
         self._work = PencilArray.allocated(there, *spec, shared=True)
-        self._solve = Local(whole, solver).bind(self._work, self._work)
+        with agreed(self._topology.comm, "LineSolver"):
+            self._solve = Local(whole, solver).bind(self._work, self._work)
 
     def bind(self, b: PencilArray, out: PencilArray) -> Bound:
         """Prepare the transposes."""
         there = self._there.prepared_one(b, self._work)
         back = self._back.prepared_one(self._work, out)
-        return _BoundTransposed(there, self._solve, back)
+        return _BoundTransposed(self._topology, there, self._solve, back)
 
     def free(self) -> None:
         """Free the transposes."""
@@ -91,7 +94,8 @@ class Transposed(LineMethod):
 
 
 class _BoundTransposed:
-    def __init__(self, there: Move, solve: Bound, back: Move) -> None:
+    def __init__(self, topology: Topology, there: Move, solve: Bound, back: Move) -> None:
+        self._topology = topology
         self._there = there
         self._solve = solve
         self._back = back
@@ -104,8 +108,9 @@ class _BoundTransposed:
         self._there.run()
         self._finish()
 
-    def start(self, result: T) -> Handle[T]:
-        return self._there.start(result, self, agreed=False, after=self._finish)
+    def start(self, result: T, source: object) -> Handle[T]:
+        self._topology.complete()  # an older solve may use the lines that arrive
+        return self._there.start(result, source, agreed=False, after=self._finish)
 
     def _finish(self) -> None:
         self._solve.run()

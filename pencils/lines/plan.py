@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,10 +27,6 @@ from pencils.transposition.plan import unset_ghosts
 
 AUTO = "auto"
 METHODS = (AUTO, Local.name, Shared.name, Reduced.name, Transposed.name)
-
-# Largest residual of a random line that a solution without interchanges of rows may have, relative
-# to the sizes of its terms.
-_UNSTABLE = 1e-8
 
 
 class Equations(Protocol):
@@ -98,7 +95,7 @@ class LinePlan(Plan[Bound]):
             self.method = Local.name
         else:
             self._choose(method, whole, system, solver)
-        super().__init__(topology, check=check)
+        super().__init__(topology, check=check or self._some_have_nothing)
 
     def _choose(self, method: str, whole: Lines, system: System, solver: WholeLines) -> None:
         """Choose between the methods for lines that are cut. *Collective*."""
@@ -107,13 +104,12 @@ class LinePlan(Plan[Bound]):
             self._shared = Shared.among(lines, whole, solver)
         self._use_shared = self._shared is not None
         reduction = None
-        if method in {AUTO, Reduced.name} and not equations.fields:
-            if solver.pins_last:
-                system = system.pinned()
-            cuts = [lines.split.bounds(part)[0] for part in range(lines.split.parts)]
-            found = Reduction.of(system, [*cuts, system.points], equations.width, equations.reach)
+        with agreed(lines.pencil.topology.comm, type(self).__name__) as agree:
+            if method in {AUTO, Reduced.name}:
+                reduction = self._reduction(system, solver)
             # All ranks compute the same; their processors may differ.
-            reduction = None if lines.pencil.topology.any_of([found is None])[0] else found
+            agree.flag(up=reduction is None)
+        reduction = None if agree.flagged else reduction
         possible = {
             Shared.name: self._shared is not None,
             Reduced.name: reduction is not None,
@@ -135,6 +131,22 @@ class LinePlan(Plan[Bound]):
             self._other = self._make_other()
         self._only_shared = method == Shared.name
 
+    @property
+    def _some_have_nothing(self) -> bool:
+        """Whether some ranks have no points, and so cannot tell whether fields are shared."""
+        layout = self._lines.pencil.layout
+        return self._shared is not None and prod(s.filled for s in layout.splits) < layout.size
+
+    def _reduction(self, system: System, solver: WholeLines) -> Reduction | None:
+        """Reduce the system, if it is the same for all lines and all methods find one solution."""
+        split, equations = self._lines.split, self._equations
+        if equations.fields or solver.left_out not in {None, system.points - 1}:
+            return None
+        if solver.left_out is not None:
+            system = system.pinned()
+        cuts = [split.bounds(part)[0] for part in range(split.parts)]
+        return Reduction.of(system, [*cuts, system.points], equations.width, equations.reach)
+
     def _run(self, b: PencilArray, out: PencilArray | None) -> PencilArray:
         bound, target = self._prepared("__call__", b, out)
         unset_ghosts([target])
@@ -144,7 +156,7 @@ class LinePlan(Plan[Bound]):
     def _start(self, b: PencilArray, out: PencilArray | None) -> Handle[PencilArray]:
         bound, target = self._prepared("start", b, out)
         unset_ghosts([target])
-        return bound.start(target)
+        return bound.start(target, b)
 
     def _prepared(self, call: str, b: Any, out: Any) -> tuple[Bound, PencilArray]:
         """Check and prepare a call. *Collective* if the plan checks."""
@@ -236,8 +248,15 @@ _WHY_NOT = {
 }
 
 
+@np.errstate(all="ignore")
 def _solver(lines: Lines, system: System, *, pin: bool) -> WholeLines:
     """Make the solver of whole lines, and check it; local."""
+    infinite = system.infinite()
+    if infinite is not None:
+        row, line = infinite
+        raise ArgumentError(
+            f"the matrix has entries that are not finite in row {row}{_place(lines, line)}"
+        )
     try:
         solver = WholeLines(system, lines.spec.dtype, pin=pin)
     except SingularError as error:
@@ -246,7 +265,9 @@ def _solver(lines: Lines, system: System, *, pin: bool) -> WholeLines:
             f"the matrix is singular: the pivot of row {error.row} vanishes"
             f"{_place(lines, error.line)}{hint}"
         ) from None
-    bad = solver.unstable_line(system, _UNSTABLE)
+    bad = solver.unstable_line(system)
+    if bad is not None and not solver.lines_differ:
+        raise ArgumentError("elimination is not accurate: entries are of too different sizes")
     if bad is not None:
         raise ArgumentError(
             f"elimination without interchanges of rows is not stable{_place(lines, bad)}: with "

@@ -9,6 +9,7 @@ import numpy as np
 
 from pencils.array.allocation import Array
 from pencils.array.pencil_array import PencilArray
+from pencils.comm.agree import agreed
 from pencils.comm.exchange import Exchange, Handle, PreparedExchange
 from pencils.comm.pack import MessageBlock, MessageSpec, no_op
 from pencils.comm.shared_memory import Buffers
@@ -28,27 +29,26 @@ class Reduced(LineMethod):
     def __init__(self, lines: Lines, reduction: Reduction, *, wraps: bool) -> None:
         self.topology = lines.pencil.topology
         self._lines = lines
-        self._programs = BlockPrograms(reduction, lines.part)
-        buffers, wide = Buffers(), 2 * reduction.width
-        self._tips = np.zeros(lines.shape(wide), lines.spec.dtype)
         self._halo: Neighbors | None = None
-        self._exchanges: list[Neighbors | AllTips] = []
         points = [block.points for block in reduction.blocks]
-        if reduction.reach:
-            self._halo = Neighbors(lines, reduction.reach, points, buffers, wraps=wraps)
-            self._exchanges.append(self._halo)
-        self.between: Between
-        if reduction.near:
-            tips = [wide] * len(points)
-            near = Neighbors(lines, reduction.width, tips, buffers, wraps=wraps)
-            self._beside = [self._tips, *near.ends]
-            self.between = near.prepare(self._tips)
-            self._exchanges.append(near)
-        else:
-            every = AllTips(lines, reduction, self._tips, buffers)
-            self._beside = [every.beside]
-            self.between = every
-            self._exchanges.append(every)
+        wide = 2 * reduction.width
+        with agreed(self.topology.comm, "LineSolver"):  # all ranks have the memory, or none goes on
+            self._programs = BlockPrograms(reduction, lines.part)
+            self._tips = np.zeros(lines.shape(wide), lines.spec.dtype)
+            if reduction.reach:
+                self._halo = Neighbors(lines, reduction.reach, points, wraps=wraps)
+            tips: Neighbors | AllTips
+            if reduction.near:
+                tips = Neighbors(lines, reduction.width, [wide] * len(points), wraps=wraps)
+                self._beside = [self._tips, *tips.ends]
+            else:
+                tips = AllTips(lines, reduction, self._tips)
+                self._beside = [tips.beside]
+        self._exchanges = [tips] if self._halo is None else [self._halo, tips]
+        buffers = Buffers()
+        for exchange in self._exchanges:
+            exchange.connect(buffers)
+        self.between: Between = tips.prepare(self._tips) if isinstance(tips, Neighbors) else tips
 
     def bind(self, b: PencilArray, out: PencilArray) -> Bound:
         """Prepare to compute tips, and to solve for the points of the own block."""
@@ -90,7 +90,7 @@ class BoundReduced:
         self._between.run()
         self._solve()
 
-    def start(self, result: T) -> Handle[T]:
+    def start(self, result: T, source: object) -> Handle[T]:  # noqa: ARG002 - kept by the solve
         """Send the tips; the block is solved when those of the others have come. *Collective*."""
         self._begin()
         return self._between.start(result, self._solve)
@@ -118,8 +118,6 @@ class Between(Protocol):
 class Neighbors:
     """The points beside both ends of a block, from the ranks that have them.
 
-    Making one is *Collective*.
-
     Parameters
     ----------
     lines : Lines
@@ -128,8 +126,6 @@ class Neighbors:
         Number of points on each side.
     points : sequence of int
         Points along the lines in the arrays of each part.
-    buffers : Buffers
-        Buffers of the plan.
     wraps : bool
         Whether the last part is beside the first one.
 
@@ -139,14 +135,16 @@ class Neighbors:
         Points before and after the block, axes in memory order; zeros where lines end.
     """
 
-    def __init__(
-        self, lines: Lines, width: int, points: Sequence[int], buffers: Buffers, *, wraps: bool
-    ) -> None:
+    def __init__(self, lines: Lines, width: int, points: Sequence[int], *, wraps: bool) -> None:
         self._lines, self._width, self._points, self._wraps = lines, width, points, wraps
         self.ends = [np.zeros(lines.shape(width), lines.spec.dtype) for _ in range(2)]
+        self._exchange: Exchange
+
+    def connect(self, buffers: Buffers) -> None:
+        """Make the exchange, which uses buffers of the plan. *Collective*."""
         specs = [self._spec(1), self._spec(-1)]
         axes = self.ends[0].ndim
-        self._exchange = Exchange(lines.pencil.topology, specs, axes=axes, buffers=buffers)
+        self._exchange = Exchange(self._lines.pencil.topology, specs, axes=axes, buffers=buffers)
 
     def prepare(self, block: Array) -> PreparedExchange:
         """Prepare to send the ends of a block, and to fill `ends`; local."""
@@ -181,7 +179,7 @@ class AllTips:
     """The points beside a block, computed from the tips of all blocks.
 
     Each rank gets the tips of all blocks for some of the lines, and sends the results back: no rank
-    holds more than twice the tips of one block. Making one is *Collective*.
+    holds more than twice the tips of one block.
 
     Attributes
     ----------
@@ -189,7 +187,7 @@ class AllTips:
         Points before and after the own block, axes in memory order.
     """
 
-    def __init__(self, lines: Lines, reduction: Reduction, tips: Array, buffers: Buffers) -> None:
+    def __init__(self, lines: Lines, reduction: Reduction, tips: Array) -> None:
         wide, parts, dtype = 2 * reduction.width, len(reduction.blocks), lines.spec.dtype
         self.beside = np.zeros_like(tips)
         self._matrix = reduction.weights.reshape(wide * parts, wide * parts).astype(dtype)
@@ -212,13 +210,20 @@ class AllTips:
             gather.append((MessageBlock(peer, here, there), MessageBlock(peer, block, start)))
             spread.append((MessageBlock(peer, block, start), MessageBlock(peer, here, there)))
         views = [np.moveaxis(array, 0, axis) for array in (self._all, self._found)]
-        pairs = [(gather, tips[np.newaxis], views[0]), (spread, views[1], self.beside[np.newaxis])]
-        self._exchanges, self._prepared = [], []
-        for blocks, source, target in pairs:
+        self._topology = lines.pencil.topology
+        self._moves = [
+            (gather, tips[np.newaxis], views[0]),
+            (spread, views[1], self.beside[np.newaxis]),
+        ]
+        self._exchanges: list[Exchange] = []
+        self._prepared: list[PreparedExchange] = []
+
+    def connect(self, buffers: Buffers) -> None:
+        """Make the exchanges, which use buffers of the plan. *Collective*."""
+        for blocks, source, target in self._moves:
             sends, recvs = zip(*blocks, strict=True)
-            spec = MessageSpec(_filled(sends), _filled(recvs), (), dtype)
-            topology = lines.pencil.topology
-            exchange = Exchange(topology, [spec], axes=len(shape), buffers=buffers)
+            spec = MessageSpec(_filled(sends), _filled(recvs), (), source.dtype)
+            exchange = Exchange(self._topology, [spec], axes=source.ndim, buffers=buffers)
             self._exchanges.append(exchange)
             self._prepared.append(exchange.prepare([source], [target]))
 
@@ -248,7 +253,8 @@ class AllTips:
 
     def _finish(self) -> None:
         rows = len(self._matrix)
-        np.matmul(self._matrix, self._all.reshape(rows, -1), out=self._found.reshape(rows, -1))
+        with np.errstate(all="ignore"):  # a warning that is an error would be one of this rank only
+            np.matmul(self._matrix, self._all.reshape(rows, -1), out=self._found.reshape(rows, -1))
         self._prepared[1].move()
 
 

@@ -23,6 +23,7 @@ from pencils.lines.elimination import (
     Row,
     SingularError,
     eliminate,
+    scale_of,
     solution,
 )
 from pencils.lines.system import System, multiplied, plain_right, solve_directly
@@ -102,6 +103,7 @@ class Reduction:
         self.near = self._is_near()
 
     @classmethod
+    @np.errstate(all="ignore")
     def of(cls, system: System, cuts: Sequence[int], width: int, reach: int) -> Reduction | None:
         """Return the reduction if it is possible and accurate, else None."""
         blocks = [stop - start for start, stop in pairwise(cuts)]
@@ -148,7 +150,7 @@ class Reduction:
             far = np.abs(weights)
             far[:, self._outside(number)] = 0
             far[:, number * wide : (number + 1) * wide] = 0
-            if far.max(initial=0) > _NEGLIGIBLE * max(1.0, np.abs(weights).max()):
+            if far.max(initial=0) > _NEGLIGIBLE * max(1.0, np.abs(weights).max(initial=0)):
                 return False
         return True
 
@@ -163,30 +165,26 @@ class Reduction:
         return weights
 
     def residual(self, system: System) -> float:
-        """Solve a random line by blocks; return its residual relative to the sizes of all terms."""
-        points, wide = system.points, 2 * self.width
-        given = np.random.default_rng(1).standard_normal((points, 1)).astype(self.weights.dtype)
-        sides = system.right_sides(given)
+        """Solve a random line by blocks, and return its largest residual."""
+        wide = 2 * self.width
+        sides = system.right_sides(system.random(1, self.weights.dtype))
         tips = [
             block.tips @ sides[start:stop]
             for block, (start, stop) in zip(self.blocks, pairwise(self.cuts), strict=True)
         ]
-        outside = self.weights.reshape(-1, wide * len(tips)) @ np.concatenate(tips)
+        outside = np.concatenate(self.weights) @ np.concatenate(tips)
         solved = []
         for number, block in enumerate(self.blocks):
             start, stop = self.cuts[number : number + 2]
             beside = outside[number * wide : (number + 1) * wide]
-            known = multiplied(block.outside, beside)[0]
-            own = sides[start:stop] - known
+            own = sides[start:stop] - multiplied(block.outside, beside)
             right = [[(equation, 1.0)] for equation in range(stop - start)]
             steps = solution(block.pivots, right, stop - start, Coefficients())
             program = LineProgram(2 * (stop - start), steps)
             x = np.empty_like(own)
             prepare_lines(program, [Rows(0, own)], [Rows(stop - start, x)], 0)()
             solved.append(x)
-        product, size = multiplied(system.matrix, np.concatenate(solved))
-        bound = size.max() + np.abs(sides)
-        return float((np.abs(product - sides) / bound).max(initial=0))
+        return float(system.residuals(np.concatenate(solved), sides).max(initial=0))
 
 
 def _block(system: System, start: int, stop: int, width: int, reach: int) -> Block:
@@ -214,7 +212,9 @@ def _block(system: System, start: int, stop: int, width: int, reach: int) -> Blo
     for tip in range(width):
         ends[tip, tip] = ends[points - width + tip, width + tip] = 1
     tips = solve_directly(System(transposed, plain_right(points)), ends).T
-    tips[np.abs(tips) < _NEGLIGIBLE * np.abs(tips).max(1, keepdims=True)] = 0
+    # Equations may be of very different size: what counts is what they contribute.
+    sizes = np.abs(tips) * [float(scale_of(row)) for row in system.matrix[start:stop]]
+    tips[sizes < _NEGLIGIBLE * sizes.max(1, keepdims=True)] = 0
     return Block(eliminate(matrix), outside, right, tips)
 
 

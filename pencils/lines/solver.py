@@ -58,8 +58,8 @@ class LineSolver(LinePlan):
         ("local"), whatever is asked for.
     singular : {"raise", "pin"}, optional
         What to do with matrices whose last pivot vanishes, as with derivatives given at both ends:
-        raise, or set the last point of such lines to 0, so that all equations but the last one are
-        fulfilled.
+        raise, or set the last point of such lines to 0, so that all equations but one are
+        fulfilled: the last one, unless rows are interchanged.
     check : bool, optional
         Whether all ranks agree on the arguments of every call.
 

@@ -15,6 +15,7 @@ from pencils.lines.elimination import (
     RightSide,
     eliminate,
     interchanged,
+    scale_of,
     solution,
 )
 
@@ -54,6 +55,34 @@ class System(NamedTuple):
             for point, weight in side:
                 sides[number] += weight * given[point]
         return sides
+
+    def residuals(self, x: Array, sides: Array) -> Array:
+        """How much each equation is violated by `x`, an array of shape ``(points, lines)``.
+
+        This is relative to the largest entry of the equation times the largest unknown of the line,
+        so that it does not matter by what equations are multiplied.
+        """
+        product = multiplied(self.matrix, x)
+        largest = np.abs(x).max(0, initial=1e-300)
+        bound = np.array([scale_of(row) * largest for row in self.matrix])
+        residuals: Array = np.abs(product - sides) / (bound + np.abs(sides))
+        return residuals
+
+    def random(self, lines: int, dtype: np.dtype[Any]) -> Array:
+        """Draw given points, the same on all ranks, of the sizes that the equations have."""
+        drawn = np.random.default_rng(1).standard_normal((self.points, lines))
+        for number, row in enumerate(self.matrix):
+            drawn[number] *= scale_of(row)
+        return drawn.astype(dtype)
+
+    def infinite(self) -> tuple[int, int | None] | None:
+        """Return an equation with entries that are not finite, and its line if lines differ."""
+        for number, row in enumerate(self.matrix):
+            for entry in row.values():
+                bad = ~np.isfinite(entry)
+                if bad.any():
+                    return number, int(bad.argmax()) if bad.ndim else None
+        return None
 
     def pinned(self) -> System:
         """Return the system whose last unknown is 0, instead of the last equation."""
@@ -96,28 +125,38 @@ class WholeLines:
         self._coefficients = coefficients.table(dtype)
 
     @property
-    def pins_last(self) -> bool:
-        """Whether the last unknown is set to 0, in all lines."""
-        last = self.pivots[-1].inverse if self.pivots else 1.0
-        return not np.ndim(last) and last == 0
+    def lines_differ(self) -> bool:
+        """Whether lines have matrices of their own."""
+        return self._coefficients is not None
 
-    def unstable_line(self, system: System, most: float) -> int | None:
+    @property
+    def left_out(self) -> int | None:
+        """The equation that is left out, if the last unknown is set to 0 in all lines.
+
+        It is the last equation, unless rows were interchanged.
+        """
+        last = self.pivots[-1] if self.pivots else None
+        gone = last is not None and not np.ndim(last.inverse) and last.inverse == 0
+        return last.row if last is not None and gone else None
+
+    def unstable_line(self, system: System) -> int | None:
         """Solve random lines, and return the number of one whose residual is large, if any.
 
-        The residual is relative to the sizes of its terms. The last equation does not count in
-        lines whose last unknown is set to 0.
+        An equation that is left out, since the last unknown is set to 0, does not count.
         """
-        lines = 1 if self._coefficients is None else self._coefficients.shape[1]
-        kind = np.dtype(complex if self._dtype.kind == "c" else float)
-        given = np.random.default_rng(1).standard_normal((system.points, lines)).astype(kind)
+        lines = 1
+        kind: np.dtype[Any] = np.dtype(complex if self._dtype.kind == "c" else float)
+        if self._coefficients is not None:
+            lines, kind = self._coefficients.shape[1], self._coefficients.dtype
+        given = system.random(lines, kind)
         solved = np.empty_like(given)
         self.prepare([given], [solved], 0)()
-        product, size = multiplied(system.matrix, solved)
-        sides = system.right_sides(given)
-        residual = np.abs(product - sides) / (size.max(0, initial=1e-300) + np.abs(sides))
+        residuals = system.residuals(solved, system.right_sides(given))
         if self.pivots:
-            residual[-1] *= self.pivots[-1].inverse != 0
-        bad = ~(residual.max(0, initial=0) <= most)
+            last = self.pivots[-1]
+            residuals[last.row] *= last.inverse != 0
+        # With half of the digits lost, something is wrong, however ill conditioned systems are.
+        bad = ~(residuals.max(0, initial=0) <= np.sqrt(np.finfo(kind).eps))
         return int(bad.argmax()) if bad.any() else None
 
     def prepare(
@@ -148,13 +187,10 @@ def solve_directly(system: System, given: Array, *, pin: bool = False) -> Array:
     return solved
 
 
-def multiplied(rows: Sequence[Mapping[int, Entry]], x: Array) -> tuple[Array, Array]:
-    """Multiply rows of a matrix with points of lines; and do the same with absolute values."""
+def multiplied(rows: Sequence[Mapping[int, Entry]], x: Array) -> Array:
+    """Multiply rows of a matrix with points of lines, an array of shape ``(points, lines)``."""
     product = np.zeros((len(rows), *x.shape[1:]), np.result_type(x, float))
-    bound = np.zeros((len(rows), *x.shape[1:]))
     for number, row in enumerate(rows):
         for column, entry in row.items():
-            term = entry * x[column]
-            product[number] += term
-            bound[number] += np.abs(term)
-    return product, bound
+            product[number] += entry * x[column]
+    return product

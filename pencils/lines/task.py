@@ -86,5 +86,5 @@ class Bound(Protocol):
     def run(self) -> None:
         """Solve."""
 
-    def start(self, result: T) -> Handle[T]:
-        """Start to solve; waiting returns `result`."""
+    def start(self, result: T, source: object) -> Handle[T]:
+        """Start to solve; waiting returns `result`. The handle keeps the field `source`."""

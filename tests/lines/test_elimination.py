@@ -95,12 +95,12 @@ def test_the_last_point_is_pinned_where_only_a_constant_is_free(points, periodic
     with pytest.raises(SingularError):
         eliminate(rows_of(matrix))
     solver = WholeLines(plain(matrix), np.dtype(float), pin=True)
-    assert solver.pins_last
+    assert solver.left_out == points - 1
     known = np.random.default_rng(1).standard_normal((points, 2))
     x = np.empty_like(known)
     solver.prepare([matrix @ known], [x], 0)()
     assert np.allclose(x, known - known[-1], rtol=0, atol=1e-9)
-    assert not WholeLines(plain(np.eye(points)), np.dtype(float), pin=True).pins_last
+    assert WholeLines(plain(np.eye(points)), np.dtype(float), pin=True).left_out is None
 
 
 cut_systems = (st.integers(0, 99), st.integers(2, 5), st.integers(1, 2), st.integers(0, 2))
