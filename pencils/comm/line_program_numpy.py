@@ -38,7 +38,7 @@ def run(
                 buffer[begin : begin + len(array)] = array[:, *here]
             factors = None
             if coefficients is not None:
-                factors = coefficients[:, numbers].reshape(-1, *extents)
+                factors = coefficients[:, numbers].reshape(len(coefficients), *extents)
             _execute(program, buffer, factors)
             for begin, array in outputs:
                 array[:, *here] = buffer[begin : begin + len(array)]

@@ -99,7 +99,7 @@ static Place place_of(State *state, int64_t row)
 
 static void fetch(State *state, Place place)
 {
-    state->lines->sums.fetches[state->lines->sums.nfetches++] = place;
+    state->lines->sums.fetches[state->lines->sums.nfetches++] = (Fetch){place, 0};
 }
 
 static Term term_at(State *state, int64_t i)
@@ -207,7 +207,7 @@ static Prepared allocate(State *state)
     /* Each sum but the last of a step has at least three new terms. */
     lines->sums.sums = malloc(((size_t)lines->program.nsteps + terms + rows + 1) * sizeof(Sum));
     lines->sums.terms = malloc((2 * terms + rows + 1) * sizeof(Term));
-    lines->sums.fetches = malloc((2 * terms + 1) * sizeof(Place));
+    lines->sums.fetches = malloc((2 * terms + 1) * sizeof(Fetch));
     state->rows = malloc((rows + 1) * sizeof(Row));
     state->free = malloc((rows + 1) * sizeof(int64_t));
     state->factors = calloc((size_t)lines->nfactors + 1, 1);
@@ -251,22 +251,65 @@ static void to_bytes(const Lines *lines, Place *place)
     place->offset *= lines->pitch;
 }
 
-void lines_place(Lines *lines)
+/* Fetch rows in place shortly before they are needed. */
+static void fetch_rows(Lines *lines)
 {
     Sums *sums = &lines->sums;
     ptrdiff_t row = lines->step * lines->inner * size_of(lines->element);
     ptrdiff_t ahead = row > 0 ? (AHEAD + row - 1) / row : 0;
     if (ahead >= sums->nfetches) /* too late for all of them */
         sums->nfetches = 0;
+    for (ptrdiff_t i = 0; i < sums->nfetches; i++)
+        sums->fetches[i].bytes = row;
     for (ptrdiff_t i = 0; i < sums->count; i++) {
         Sum *sum = &sums->sums[i];
-        to_bytes(lines, &sum->target);
-        sum->fetched += ahead;
-        if (sum->fetched > sums->nfetches)
-            sum->fetched = sums->nfetches;
+        sum->fetched = sum->fetched + ahead < sums->nfetches ? sum->fetched + ahead
+                                                             : sums->nfetches;
     }
+}
+
+/* Lines that lie one after the other in memory, and are copied: fetch those of the next strip, some
+   before each sum. */
+static Prepared fetch_lines(Lines *lines, int number)
+{
+    const Segment *segment = &lines->segments[number];
+    ptrdiff_t size = size_of(lines->element), bytes = segment->count * size;
+    ptrdiff_t stride = segment->strides[lines->cut - 1];
+    ptrdiff_t pieces = (bytes + PIECE - 1) / PIECE, count = lines->step * pieces, done = 0;
+    Sums *sums = &lines->sums;
+    if (segment->in_place || segment->step != size || lines->inner != 1 || sums->count == 0)
+        return PREPARED;
+    Fetch *both = malloc((size_t)(sums->nfetches + count + 1) * sizeof(Fetch)), *next = both;
+    if (!both)
+        return NO_MEMORY;
+    for (ptrdiff_t i = 0, before = 0; i < sums->count; i++) {
+        for (; before < sums->sums[i].fetched; before++)
+            *next++ = sums->fetches[before];
+        for (; done < count * (i + 1) / sums->count; done++) {
+            ptrdiff_t begin = done % pieces * PIECE;
+            Place place = {SEGMENTS + number, (lines->step + done / pieces) * stride + begin};
+            *next++ = (Fetch){place, bytes - begin < PIECE ? bytes - begin : PIECE};
+        }
+        sums->sums[i].fetched = next - both;
+    }
+    sums->nfetches = next - both;
+    free(sums->fetches);
+    sums->fetches = both;
+    return PREPARED;
+}
+
+Prepared lines_place(Lines *lines)
+{
+    Sums *sums = &lines->sums;
+    for (ptrdiff_t i = 0; i < sums->count; i++)
+        to_bytes(lines, &sums->sums[i].target);
     for (ptrdiff_t i = 0; i < sums->nterms; i++) {
         to_bytes(lines, &sums->terms[i].row);
         to_bytes(lines, &sums->terms[i].factor);
     }
+    fetch_rows(lines);
+    Prepared status = PREPARED;
+    for (int i = 0; i < lines->nsources && status == PREPARED; i++)
+        status = fetch_lines(lines, i);
+    return status;
 }

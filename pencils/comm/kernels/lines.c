@@ -131,9 +131,10 @@ static void choose_in_place(Lines *lines)
     }
     for (int i = 0; i < lines->nsources; i++)
         for (int j = 0; j < ntargets; j++)
-            if (targets[j].in_place && !apart(lines, &segments[i], &targets[j])) {
+            if (!apart(lines, &segments[i], &targets[j])) {
                 lines->stream = 0;
-                segments[i].in_place &= alike(lines, &segments[i], &targets[j]);
+                if (targets[j].in_place)
+                    segments[i].in_place &= alike(lines, &segments[i], &targets[j]);
             }
 }
 
@@ -238,8 +239,9 @@ Prepared lines_prepare(Lines *lines)
     if (status != PREPARED)
         return status;
     divide(lines);
-    lines_place(lines);
-    status = allocate(lines);
+    status = lines_place(lines);
+    if (status == PREPARED)
+        status = allocate(lines);
     return status == PREPARED ? prepare_blocks(lines) : status;
 }
 
@@ -262,7 +264,7 @@ void lines_free(Lines *lines)
 /* ---- execution ---- */
 
 static void copy_segment(const Segment *segment, char *first, int rest, int is_target,
-                         Copier *copy)
+                         Copier *copy, int stream)
 {
     Block block = segment->blocks[rest];
     if (segment->in_place)
@@ -271,7 +273,7 @@ static void copy_segment(const Segment *segment, char *first, int rest, int is_t
         block.target += first - segment->first;
     else
         block.source += first - segment->first;
-    copy(&block, 0);
+    copy(&block, stream);
 }
 
 static void run_strip(const Lines *lines, ptrdiff_t points, Copier *copy, Adder *add)
@@ -279,10 +281,10 @@ static void run_strip(const Lines *lines, ptrdiff_t points, Copier *copy, Adder 
     char *const *first = &lines->bases[SEGMENTS];
     int rest = points != lines->step;
     for (int i = 0; i < lines->nsources && lines->copied; i++)
-        copy_segment(&lines->segments[i], first[i], rest, 0, copy);
+        copy_segment(&lines->segments[i], first[i], rest, 0, copy, 0);
     add(&lines->sums, lines->bases, points * lines->inner);
     for (int i = lines->nsources; i < lines->nsegments && lines->copied; i++)
-        copy_segment(&lines->segments[i], first[i], rest, 1, copy);
+        copy_segment(&lines->segments[i], first[i], rest, 1, copy, lines->stream);
 }
 
 /* Execute the program on a row of strips, of which the first begins at a point of the axes. */

@@ -68,7 +68,7 @@ void lines_free(Lines *lines);
 Prepared lines_translate(Lines *lines);
 
 /* Make bytes of slots, and decide when rows are fetched. */
-void lines_place(Lines *lines);
+Prepared lines_place(Lines *lines);
 
 /* Bytes of an element. */
 ptrdiff_t size_of(Element element);

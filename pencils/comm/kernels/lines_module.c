@@ -1,6 +1,7 @@
 /* Prepared line programs for Python: arrays that export the buffer protocol. */
 #include "lines_module.h"
 
+#include <string.h>
 #include <structmember.h>
 #include "lines.h"
 #include "machine.h"

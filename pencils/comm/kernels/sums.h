@@ -30,12 +30,18 @@ typedef struct {
     ptrdiff_t fetched;
 } Sum;
 
+/* So many bytes are fetched from memory before they are needed. */
+typedef struct {
+    Place place;
+    ptrdiff_t bytes;
+} Fetch;
+
 typedef struct {
     Element element;
     ptrdiff_t count, nterms, nfetches;
     Sum *sums;
     Term *terms;
-    Place *fetches;
+    Fetch *fetches;
 } Sums;
 
 /* Compute one sum after the other, of rows of so many elements. */

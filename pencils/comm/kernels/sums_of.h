@@ -64,10 +64,11 @@ SUM_INLINE void NAMED(add_real)(char *to, const Term *terms, char *const *bases,
     ptrdiff_t at = 0, step = sizeof(NAMED(Vector));
     NAMED(find)(&found, terms, bases, count, factors, 0);
     for (; at + step <= bytes; at += step) {
-        NAMED(Vector) sum = NAMED(all)(0);
+        NAMED(Vector) sum = {0};
         UNROLL for (int i = 0; i < count; i++) {
             ROW_AT(NAMED(Vector), NAMED(vector_at));
-            sum = NAMED(multiply_add)(NAMED(all)(found.real[i]), row, sum);
+            sum = i ? NAMED(multiply_add)(NAMED(all)(found.real[i]), row, sum)
+                    : (NAMED(Vector))(found.real[0] * row); /* which may be -0.0 */
         }
         *(NAMED(Vector) *)(to + at) = sum;
     }
@@ -75,7 +76,7 @@ SUM_INLINE void NAMED(add_real)(char *to, const Term *terms, char *const *bases,
         REAL sum = 0;
         UNROLL for (int i = 0; i < count; i++) {
             ROW_AT(REAL, NAMED(number_at));
-            sum = NUMBER_MULTIPLY_ADD(found.real[i], row, sum);
+            sum = i ? NUMBER_MULTIPLY_ADD(found.real[i], row, sum) : found.real[0] * row;
         }
         *(REAL *)(to + at) = sum;
     }
@@ -164,12 +165,12 @@ SUM_INLINE void NAMED(add_complex)(char *to, const Term *terms, char *const *bas
 static TARGET void NAMED(add_all)(const Sums *sums, char *const *bases, ptrdiff_t bytes)
 {
     const Term *terms = sums->terms;
-    const Place *fetch = sums->fetches;
+    const Fetch *fetch = sums->fetches;
     for (const Sum *sum = sums->sums; sum < sums->sums + sums->count; sum++) {
         char *to = bases[sum->target.base] + sum->target.offset;
         for (; fetch < sums->fetches + sum->fetched; fetch++)
-            for (ptrdiff_t at = 0; at < bytes; at += LINE)
-                PREFETCH(bases[fetch->base] + fetch->offset + at);
+            for (ptrdiff_t at = 0; at < fetch->bytes; at += LINE)
+                PREFETCH(bases[fetch->place.base] + fetch->place.offset + at);
         switch (16 * sum->kind + sum->count) {
             FACTORS_CASES(REAL_SUM, ADD_REAL, 0)
         case 5: ADD_REAL(5, 0); break;
