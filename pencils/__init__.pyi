@@ -39,6 +39,7 @@ from pencils.io import load as load
 from pencils.io import open as open  # noqa: A004
 from pencils.io import save as save
 from pencils.io import verify as verify
+from pencils.lines.banded import solve_banded as solve_banded
 from pencils.lines.derivative import CompactDerivative as CompactDerivative
 from pencils.lines.derivative import derivative as derivative
 from pencils.lines.solver import LineSolver as LineSolver

@@ -12,16 +12,16 @@ from numpy.typing import ArrayLike, DTypeLike
 from pencils.array.allocation import Array
 from pencils.array.operands import FieldSpec, check_type, topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import Row, agreed
+from pencils.comm.agree import agreed
 from pencils.comm.exchange import Handle
 from pencils.errors import ArgumentError
-from pencils.layout.integers import as_dim, as_int
+from pencils.layout.integers import as_int
 from pencils.lines.compact import SCHEMES, equations
 from pencils.lines.plan import AUTO, METHODS, LinePlan
-from pencils.lines.solver import as_lines, lines_of
+from pencils.lines.solver import as_lines, dim_of, lines_of, verb_agreement
 from pencils.lines.system import System
 from pencils.lines.task import Lines
-from pencils.pencil import Pencil, keep
+from pencils.pencil import Pencil
 from pencils.plan import kept_plan
 
 # A number, or the coordinates of all points along a line.
@@ -209,9 +209,9 @@ def derivative(
     >>> bool(abs(error).max() < 1e-9)
     True
     """
-    with _agreement(u, out) as agree:
+    with verb_agreement("derivative", u, out) as agree:
         check_type("u", u, PencilArray)
-        lines = as_lines(u.pencil, _dim_of(u, axis), FieldSpec.of(u))
+        lines = as_lines(u.pencil, dim_of(u, axis), FieldSpec.of(u))
         differences = Differences(lines, order, derivative, spacing, periodic)
         scheme = str(differences)
         agree(axis=lines.dim, scheme=scheme)
@@ -222,31 +222,6 @@ def derivative(
     )
     result: PencilArray = plan(u, out)
     return result
-
-
-def _agreement(u: Any, out: Any) -> agreed:
-    """Return the context in which the ranks agree on a call; it is prepared once for each kind."""
-    if type(u) is not PencilArray:
-        return agreed(topology_among(u, out).comm, "derivative")
-    pencil, spec = u.pencil, FieldSpec.of(u)
-    key = "derivative", spec
-    row: Row | None = pencil.kept.get(key)
-    if row is None or pencil.topology.freed:
-        row = Row(pencil.topology.comm, "derivative", pencil=pencil, **spec.signature)
-        keep(pencil, key, row)
-    return row.block()
-
-
-def _dim_of(u: PencilArray, axis: int) -> int:
-    """Return the dimension that an axis of a field is."""
-    number = as_dim("axis", axis, u.ndim)
-    lead = len(u.components)
-    if number < lead:
-        raise ArgumentError(
-            f"axis {number} of shape {u.shape} numbers components; axes of space are {lead} to "
-            f"{u.ndim - 1}"
-        )
-    return number - lead
 
 
 class Differences:

@@ -145,7 +145,8 @@ class LinePlan(Plan[Bound]):
         if solver.left_out is not None:
             system = system.pinned()
         cuts = [split.bounds(part)[0] for part in range(split.parts)]
-        return Reduction.of(system, [*cuts, system.points], equations.width, equations.reach)
+        width = max(1, equations.width)  # blocks of one diagonal, too, have tips
+        return Reduction.of(system, [*cuts, system.points], width, equations.reach)
 
     def _run(self, b: PencilArray, out: PencilArray | None) -> PencilArray:
         bound, target = self._prepared("__call__", b, out)

@@ -10,14 +10,14 @@ from numpy.typing import DTypeLike
 from pencils.array.allocation import as_components, as_dtype, as_singletons
 from pencils.array.operands import FieldSpec, check_type, topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import agreed
+from pencils.comm.agree import Row, agreed
 from pencils.comm.exchange import Handle
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_dim
 from pencils.lines.diagonals import Diagonal, Diagonals
 from pencils.lines.plan import AUTO, METHODS, LinePlan
 from pencils.lines.task import Lines
-from pencils.pencil import Pencil
+from pencils.pencil import Pencil, keep
 
 
 class LineSolver(LinePlan):
@@ -167,3 +167,28 @@ def as_lines(pencil: Pencil, dim: int, spec: FieldSpec) -> Lines:
     if dim in spec.singletons:
         raise ArgumentError(f"the fields do not vary along axis {dim}; name it in dims=")
     return Lines(pencil, dim, spec)
+
+
+def dim_of(u: PencilArray, axis: int) -> int:
+    """Return the dimension that an axis of a field is."""
+    number = as_dim("axis", axis, u.ndim)
+    lead = len(u.components)
+    if number < lead:
+        raise ArgumentError(
+            f"axis {number} of shape {u.shape} numbers components; axes of space are {lead} to "
+            f"{u.ndim - 1}"
+        )
+    return number - lead
+
+
+def verb_agreement(name: str, u: Any, out: Any) -> agreed:
+    """Return the context in which the ranks agree on a verb; it is prepared once for each kind."""
+    if type(u) is not PencilArray:
+        return agreed(topology_among(u, out).comm, name)
+    pencil, spec = u.pencil, FieldSpec.of(u)
+    key = name, spec
+    row: Row | None = pencil.kept.get(key)
+    if row is None or pencil.topology.freed:
+        row = Row(pencil.topology.comm, name, pencil=pencil, **spec.signature)
+        keep(pencil, key, row)
+    return row.block()

@@ -401,3 +401,12 @@ def test_a_field_of_another_pencil_as_diagonal(comm):
             "diagonals[1] lies on",
             call=lambda: LineSolver(pencil, 0, (1, other, 1)),
         )
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_diagonal(comm, method):
+    data = np.random.default_rng(1).standard_normal((40, 3))
+    b = spread(Pencil(data.shape, comm, decomp=0), data)
+    with make(b.pencil, 0, [np.arange(1, 41)], method) as solve:
+        if solve.method != "shared":
+            assert near(solve(b), data / np.arange(1, 41)[:, np.newaxis])

@@ -1,0 +1,168 @@
+"""solve_banded on fields that are cut in any way, compared with SciPy and dense systems."""
+
+import numpy as np
+import pytest
+from mpi_helpers import everywhere, raise_together, random_pencil, ranks_at_fault, spread
+from tiers import up_to
+
+import pencils
+from pencils import Pencil, solve_banded
+from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
+from pencils.plan import MOST_PLANS, kept_plans
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+COUNTS = [(1, 1), (2, 2), (0, 1), (1, 0), (0, 0), (1, 2), (3, 1)]
+
+
+def bands(rng, counts, points, kind=float):
+    """Draw a well conditioned matrix; what lies outside is NaN, except in corners."""
+    ab = rng.uniform(-1, 1, (sum(counts) + 1, points)).astype(kind)
+    ab[counts[1]] += 2 + 2 * sum(counts)
+    return ab if kind is float else ab + 1j * rng.uniform(-1, 1, ab.shape)
+
+
+def dense(counts, ab, *, periodic):
+    points = ab.shape[1]
+    matrix = np.zeros((points, points), ab.dtype)
+    for k in range(len(ab)):
+        for j in range(points):
+            i = j + k - counts[1]
+            if periodic or 0 <= i < points:
+                matrix[i % points, j] += ab[k, j]
+    return matrix
+
+
+def solved(matrix, data, axis):
+    lines = np.moveaxis(data, axis, 0)
+    found = np.linalg.solve(matrix, lines.reshape(len(matrix), -1)).reshape(lines.shape)
+    return np.moveaxis(found, 0, axis)
+
+
+def near(field, expected, tolerance=1e-12):
+    error = np.abs(field.local - expected[field.local_slices]).max(initial=0)
+    return everywhere(field.pencil.comm, error <= tolerance * np.abs(expected).max(initial=1))
+
+
+@pytest.mark.parametrize("periodic", [False, True])
+@pytest.mark.parametrize("counts", COUNTS)
+def test_any_pencil(comm, counts, periodic):
+    rng = np.random.default_rng(sum(counts))
+    for ndim in (1, 2, 3):
+        for _ in range(up_to(4, 2)):
+            shape = rng.integers(1, 8, ndim).tolist()
+            axis = int(rng.integers(ndim))
+            shape[axis] = int(rng.integers(sum(counts) + 1, 30))
+            pencil = random_pencil(rng, comm, shape)
+            data = rng.standard_normal((2, *shape))
+            ab = bands(rng, counts, shape[axis])
+            expected = solved(dense(counts, ab, periodic=periodic), data, axis + 1)
+            b = spread(pencil, data)
+            found = solve_banded(counts, ab, b, axis=axis + 1, periodic=periodic)
+            assert found.pencil is pencil
+            assert near(found, expected)
+            assert near(b, data)
+            given = {"axis": axis - ndim, "periodic": periodic, "out": b}
+            assert solve_banded(counts, ab.tolist(), b, **given) is b
+            assert near(b, expected)
+
+
+@pytest.mark.parametrize("counts", COUNTS)
+def test_as_scipy_does(comm, counts):
+    linalg = pytest.importorskip("scipy.linalg")
+    rng = np.random.default_rng(7)
+    data = rng.standard_normal((40, 6))
+    ab = bands(rng, counts, 40)
+    b = spread(Pencil(data.shape, comm, decomp=0), data)
+    expected = linalg.solve_banded(counts, ab, data)
+    assert near(solve_banded(counts, ab, b, axis=0), expected)
+    for k, j in np.ndindex(*ab.shape):
+        if not 0 <= j + k - counts[1] < 40:
+            ab[k, j] = np.nan  # not read, as in SciPy
+    assert near(solve_banded(counts, ab, b, axis=0), expected)
+
+
+@pytest.mark.parametrize("dtype", ["<f4", "<c8", "<c16"])
+def test_types(comm, dtype):
+    rng = np.random.default_rng(3)
+    kind = complex if np.dtype(dtype).kind == "c" else float
+    data = (rng.standard_normal((17, 3)) + (1j if kind is complex else 0)).astype(dtype)
+    ab = bands(rng, (1, 1), 17, kind)
+    b = spread(Pencil(data.shape, comm, decomp=0), data)
+    found = solve_banded((1, 1), ab, b, axis=0)
+    assert found.dtype == dtype
+    matrix = dense((1, 1), ab, periodic=False)
+    assert near(found, solved(matrix, data, 0), 1e-12 if dtype == "<c16" else 1e-5)
+
+
+def test_plans_are_kept_by_matrix(comm):
+    rng = np.random.default_rng(4)
+    pencil = Pencil((12, 3), comm, decomp=0)
+    b = pencils.ones(pencil)
+    plans = kept_plans(pencil.topology)
+    ab = bands(rng, (1, 1), 12)
+    for _ in range(3):
+        solve_banded((1, 1), ab, b, axis=0)
+        last = next(reversed(plans.values()))
+        assert "1 + 1 + 1 diagonals" in repr(last)
+        solve_banded((1, 1), ab.copy(), pencils.zeros(pencil), axis=0)
+        assert next(reversed(plans.values())) is last
+    ab[1, 5] += 1
+    for changed in (ab, ab + 0.1):
+        found = solve_banded((1, 1), changed, b, axis=0)
+        assert next(reversed(plans.values())) is not last
+        assert near(found, solved(dense((1, 1), changed, periodic=False), np.ones((12, 3)), 0))
+    for number in range(MOST_PLANS + 2):
+        solve_banded((0, 0), np.full((1, 12), 1.0 + number), b, axis=0)
+    assert len(plans) <= MOST_PLANS
+
+
+def test_refused(comm):
+    pencil = Pencil((8, 5), comm)
+    b = pencils.ones(pencil)
+    ab = np.ones((3, 8))
+    ab[1] = 4
+
+    def refused(kind, *texts, **given):
+        given = {"l_and_u": (1, 1), "ab": ab, "b": b, "axis": 0, **given}
+        raise_together(comm, kind, *texts, call=lambda: solve_banded(**given))
+
+    refused(TypeError, "must be a pair", l_and_u=3)
+    refused(TypeError, "must be a pair", l_and_u=(1, 1, 1))
+    refused(ArgumentError, "l_and_u[0]", l_and_u=(-1, 1))
+    refused(ArgumentError, "shape (3, 8)", "(4, 8)", l_and_u=(2, 1))
+    refused(ArgumentError, "(3, 5)", axis=1)
+    refused(ArgumentError, "axis", axis=2)
+    refused(TypeError, "PencilArray", ab=b)
+    refused(TypeError, "numbers", ab=[["a"] * 8] * 3)
+    refused(TypeError, "b.astype(complex)", ab=ab * 1j)
+    refused(ArgumentError, "finite", ab=ab * np.inf)
+    refused(ArgumentError, "singular", "row 7", ab=ab * (np.arange(8) < 7))
+    refused(TypeError, "astype(float)", b=b.astype(int))
+    refused(TypeError, "PencilArray", b=b.local)
+    refused(PencilMismatchError, "out", out=pencils.ones(Pencil((8, 4), comm)))
+    refused(ArgumentError, "out", out=b.astype("f4"))
+    assert near(solve_banded((1, 1), ab, 4 * b, axis=0, periodic=True), np.full((8, 5), 2 / 3))
+
+
+@pytest.mark.parallel([2, 3, 4, 6])
+def test_a_rank_that_is_wrong(comm):
+    b = pencils.ones(Pencil((6, 4), comm))
+    ab = np.ones((3, 6))
+    ab[1] = 4
+    for rank in ranks_at_fault(comm):
+        here = comm.rank == rank
+
+        def call(given=ab, axis=0, *, periodic=False):
+            solve_banded((1, 1), given, b, axis=axis, periodic=periodic)
+
+        for wrong in (
+            lambda n=here: call(ab + 0.5 * n),
+            lambda n=here: call(periodic=bool(n)),
+        ):
+            raise_together(comm, RankDisagreementError, "rank 0 has", call=wrong)
+        raise_together(comm, ArgumentError, f"rank {rank}: ", call=lambda n=here: call(axis=9 * n))
+        raise_together(
+            comm, ArgumentError, f"rank {rank}: ", call=lambda n=here: call(ab[:, n * 2 :])
+        )
+    call(ab)
