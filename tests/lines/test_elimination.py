@@ -138,7 +138,7 @@ def test_blocks_solve_what_whole_lines_do(  # noqa: PLR0917
     seed, blocks, width, reach, periodic, dominant, kind
 ):
     rng = np.random.default_rng(seed)
-    lengths = rng.integers(max(2 * width, reach) + 1, 40, blocks)
+    lengths = rng.integers(max(2 * width, 2 * reach - 1) + 1, 40, blocks)
     cuts = [0, *np.cumsum(lengths).tolist()]
     points = cuts[-1]
     options = {"periodic": periodic, "kind": kind}
