@@ -26,6 +26,7 @@ from pencils import (
     GlobalMultiIndexer,
     HaloExchange,
     Interpolation,
+    LineSolver,
     Pencil,
     PencilArray,
     ReduceOp,
@@ -87,6 +88,8 @@ def here(comm):
     readonly.local.flags.writeable = False
     freed = Transposition(pen, across)
     freed.free()
+    lines_freed = LineSolver(pen, 0, (1, 4, 1))
+    lines_freed.free()
     h, h_other = pencils.ones(pen, halo=1), pencils.ones(pen, dtype="i4", halo=2)
     h_readonly = pencils.ones(pen, halo=1)
     h_readonly.padded.flags.writeable = False
@@ -154,6 +157,17 @@ def here(comm):
         readonly=readonly,
         thin=thin,
         thin_across=thin.with_(decomp=0),
+        lines=LineSolver(pen, 0, (1, 4, 1)),
+        lines_other=LineSolver(pen, 0, (1, 5, 1)),
+        lines_freed=lines_freed,
+        diagonal_fields=(1, 4 * u, 1),
+        diagonal_across=(1, pencils.ones(across), 1),
+        diagonal_larger=(1, pencils.ones(larger), 1),
+        diagonal_vector=(1, pencils.ones(pen, components=3), 1),
+        diagonal_alone=(1, pencils.ones(alone), 1),
+        diagonal_gone=(1, weakref.proxy(Mute()), 1),
+        diagonal_nan=(1, pencils.full(pen, np.nan), 1),
+        rows=pencils.ones(pen, dims=(1, 2)),
         plan=Transposition(pen, across),
         other_plan=Transposition(across, pen),
         freed=freed,
@@ -257,7 +271,7 @@ def here(comm):
     yield known
     for plan in (known.plan, known.other_plan, known.halo_plan, known.halo_other_plan):
         plan.free()
-    for plan in (known.fft, known.fft_other):
+    for plan in (known.fft, known.fft_other, known.lines, known.lines_other):
         plan.free()
     for plan in (indexer, single, lists, cloud):
         plan.free()
@@ -341,6 +355,11 @@ def turn_around(plan):
 
 def make_plan(source, target, **rest):
     with Transposition(source, target, **rest):
+        pass
+
+
+def make_lines(pencil, axis, diagonals, **rest):
+    with LineSolver(pencil, axis, diagonals, **rest):
         pass
 
 
@@ -512,6 +531,9 @@ CALLS = {
     "batch": (call_many, {"plan": The("plan"), "us": The("us"), "outs": The("outs")}),
     "buffers": (make_work, {"plan": The("plan")}),
     "reversed": (turn_around, {"plan": The("plan")}),
+    "LineSolver": (make_lines, {"pencil": The("pen"), "axis": 0, "diagonals": (1, 4, 1)}),
+    "lines": (call_plan, {"plan": The("lines"), "u": The("u")}),
+    "lines.start": (start_and_wait, {"plan": The("lines"), "u": The("u")}),
     "PencilFFT": (make_fft, {"pen": The("pen")}),
     "fft.forward": (calling("forward", "u"), {"plan": The("fft"), "u": The("u")}),
     "fft.backward": (calling("backward", "u"), {"plan": The("fft"), "u": The("u_hat")}),
@@ -591,6 +613,13 @@ UNTELLABLE = [
     ("vdot", "other", The("gone")),
     ("norm", "ord", The("gone")),
     ("PencilFFT", "output", The("gone")),
+    *(("LineSolver", argument, The("gone")) for argument in ("pencil", "diagonals", "shift")),
+    ("LineSolver", "diagonals", The("diagonal_gone")),
+    *(
+        (name, argument, The("gone"))
+        for name in ("lines", "lines.start")
+        for argument in ("u", "out")
+    ),
     ("Pencil", "comm", The("mute")),
 ]
 
@@ -640,6 +669,31 @@ WRONG = [
     ("batch", "us", None, 3, The("data"), The("us_short"), The("outs_none"), The("u"), []),
     ("batch", "outs", 3, The("outs_one"), The("outs_readonly"), The("us_three"), [None, 3], []),
     *((name, "plan", The("freed")) for name in ("start", "batch", "buffers", "reversed")),
+    ("LineSolver", "pencil", None, "x", The("u")),
+    ("LineSolver", "axis", *BAD_AXES, None, (0, 1)),
+    ("LineSolver", "diagonals", None, 3, "abc", (), (1, 2), (1, "x", 1), (1, None, 1), OBJECT),
+    ("LineSolver", "diagonals", (1, 2j, 1), (1, np.ones(5), 1), (1, [[1], [1, 2]], 1), The("u")),
+    ("LineSolver", "diagonals", (0, 0, 0), (1, np.nan, 1), The("diagonal_nan"), {0: 1}),
+    ("LineSolver", "diagonals", *(The(f"diagonal_{n}") for n in ("across", "larger", "vector"))),
+    ("LineSolver", "diagonals", The("diagonal_alone")),
+    ("LineSolver", "shift", np.ones(6), "x", 1j, np.nan, OBJECT, The("u"), The("u_larger")),
+    ("LineSolver", "periodic", np.ones(2)),
+    ("LineSolver", "dtype", *NO_DTYPE, int, "f2", OBJECT),
+    ("LineSolver", "components", *NO_NUMBERS),
+    ("LineSolver", "dims", *NO_DIMS, (1, 2)),
+    ("LineSolver", "method", "nonsense", 3, None, [], np.ones(2)),
+    ("LineSolver", "singular", "nonsense", 3, None, []),
+    ("LineSolver", "check", np.ones(2)),
+    *((name, "plan", The("lines_freed")) for name in ("lines", "lines.start")),
+    *(
+        row
+        for name in ("lines", "lines.start")
+        for row in (
+            (name, "u", None, "x", *map(The, ("data", "pen", "u_larger", "short", "vector"))),
+            (name, "u", The("plane"), The("u_alone")),
+            (name, "out", 3, "x", *map(The, ("data", "u_readonly", "u_larger", "short"))),
+        )
+    ),
     ("PencilFFT", "pen", None, "x", The("u")),
     ("PencilFFT", "dtype", *NO_DTYPE, int, "f2", np.dtype("f8").newbyteorder(), OBJECT),
     ("PencilFFT", "axes", *NO_DIMS),
@@ -889,6 +943,20 @@ DIFFERENT = [
     ("Transposition", "method", "messages", "hybrid", "alltoallw"),
     ("Transposition", "max_buffer_bytes", 100, 10**9),
     ("Transposition", "check", False),
+    ("LineSolver", "pencil", The("across"), The("larger")),
+    ("LineSolver", "axis", 1),
+    ("LineSolver", "diagonals", (1, 5, 1), (1, np.full(6, 4.0), 1), (0, 1, 4, 1, 0), (4,)),
+    ("LineSolver", "diagonals", The("diagonal_fields")),
+    ("LineSolver", "shift", 1.0, The("rows")),
+    ("LineSolver", "periodic", True),
+    ("LineSolver", "dtype", "f4", complex),
+    ("LineSolver", "components", 3),
+    ("LineSolver", "dims", (0, 1)),
+    ("LineSolver", "method", "transposed", "shared"),
+    ("LineSolver", "singular", "pin"),
+    ("LineSolver", "check", False),
+    *((name, "plan", The("lines_other")) for name in ("lines", "lines.start")),
+    *((name, "u", The("u_across")) for name in ("lines", "lines.start")),
     ("plan", "u", The("u_across")),
     *((name, "plan", The("other_plan")) for name in ("plan", "start", "batch", "reversed")),
     ("start", "u", The("u_across")),
@@ -1173,7 +1241,12 @@ def test_an_object_that_cannot_be_asked_raises_everywhere(here, case):
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize(
     ("name", "argument"),
-    [*((name, "corners") for name in (*HALO_VERBS, *HALO_GROUPS)), ("HaloExchange", "check")],
+    [
+        *((name, "corners") for name in (*HALO_VERBS, *HALO_GROUPS)),
+        ("HaloExchange", "check"),
+        ("LineSolver", "check"),
+        ("LineSolver", "periodic"),
+    ],
 )
 def test_a_flag_is_not_asked_after_the_agreement(here, name, argument, times):
     """A rank that asked again would raise alone."""

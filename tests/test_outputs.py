@@ -30,7 +30,13 @@ def points(comm, check):
     return plan, u.local, lambda: plan.put(u, values)
 
 
-@pytest.mark.parametrize("make", [transposition, halo, points])
+def lines(comm, check):
+    u = pencils.ones(pencils.Pencil(SHAPE, comm))
+    plan = pencils.LineSolver(u.pencil, 0, (1, 4, 1), check=check)
+    return plan, u.local, lambda: plan(u, u)
+
+
+@pytest.mark.parametrize("make", [transposition, halo, points, lines])
 @pytest.mark.parametrize("check", [True, False], ids=["checked", "unchecked"])
 def test_an_output_that_becomes_read_only_is_refused(comm, make, check):
     plan, block, call = make(comm, check)

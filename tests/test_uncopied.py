@@ -13,6 +13,7 @@ from pencils import (
     GlobalMultiIndexer,
     HaloExchange,
     Interpolation,
+    LineSolver,
     Pencil,
     PointIndexer,
     Transposition,
@@ -25,6 +26,10 @@ pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 def transposition(pen, _):
     return Transposition(pen, pen.with_(decomp=1))
+
+
+def lines(pen, _):
+    return LineSolver(pen, 0, (1, 4, 1))
 
 
 def handle(pen, _):
@@ -87,6 +92,7 @@ def saving(pen, folder):
 
 MAKERS = [
     transposition,
+    lines,
     handle,
     halo_exchange,
     transform,

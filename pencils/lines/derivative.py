@@ -114,8 +114,9 @@ class CompactDerivative(LinePlan):
                 raise ArgumentError(f"method {method!r} is none of {', '.join(METHODS)}")
             differences = Differences(lines, order, derivative, spacing, periodic)
             agree(pencil=pencil, axis=lines.dim, **lines.spec.signature, **differences.signature)
-            agree(method=method, check=bool(check))
-        super().__init__(lines, differences, method, pin=False, check=bool(check))
+            check = bool(check)
+            agree(method=method, check=check)
+        super().__init__(lines, differences, method, pin=False, check=check)
 
     @classmethod
     def kept(cls, lines: Lines, differences: Differences) -> CompactDerivative:

@@ -75,7 +75,7 @@ def eliminate(matrix: Sequence[Mapping[int, Entry]], *, pin: bool = False) -> li
     """
     rows: list[Row] = [dict(row) for row in matrix]
     points = len(rows)
-    differ = any(np.ndim(entry) for row in rows for entry in row.values())
+    differ = any(_differs(entry) for row in rows for entry in row.values())
     scales = [scale_of(row) for row in rows]
     above: list[Row] = [{} for _ in rows]  # factors of unknowns that were eliminated, by row
     columns: list[set[int]] = [set() for _ in rows]
@@ -105,7 +105,7 @@ def _subtract(target: Row, factor: Entry, row: Row, least: Any) -> None:
     """Subtract a multiple of a row from another one; entries that vanish are left out."""
     for column, entry in row.items():
         value = target.get(column, 0.0) - factor * entry
-        if np.ndim(value) or np.ndim(least) or abs(value) > least:
+        if _differs(value) or _differs(least) or abs(value) > least:
             target[column] = value
         else:
             target.pop(column, None)
@@ -124,21 +124,33 @@ def _choose(rows: Sequence[Row], scales: Sequence[Any], candidates: set[int], un
 
 def scale_of(row: Mapping[int, Entry]) -> Any:
     """Return the largest entry of a row, of each line if they differ; 1 for zeros."""
+    if not any(map(_differs, row.values())):
+        sizes: list[float] = [abs(entry) for entry in row.values()]
+        return max(sizes, default=0.0) or 1.0
     largest: Any = 0.0
     for entry in row.values():
         largest = np.maximum(largest, np.abs(entry))
     return largest + (largest == 0)
 
 
+def _differs(entry: object) -> bool:
+    """Whether there is a value for each line; much faster than to ask NumPy."""
+    return isinstance(entry, np.ndarray)
+
+
 def _inverse(pivot: Entry, least: Any, number: int, *, pin: bool) -> Entry:
     """Return the inverse of a pivot; 0 where it vanishes, if the unknown is to be pinned."""
+    if not _differs(pivot) and not _differs(least):
+        if abs(pivot) > least:
+            return 1.0 / pivot
+        if not pin:
+            raise SingularError(number, None)
+        return 0.0
     gone = np.abs(pivot) <= least
     if not np.any(gone):
         return 1.0 / pivot
     if not pin:
-        raise SingularError(number, int(np.argmax(gone)) if np.ndim(gone) else None)
-    if not np.ndim(gone):
-        return 0.0
+        raise SingularError(number, int(np.argmax(gone)))
     return np.where(gone, 0.0, 1.0 / np.where(gone, 1.0, pivot))
 
 
@@ -154,7 +166,7 @@ class Coefficients:
         weight: Any = 1.0
         arrays: list[Any] = []
         for factor in factors:
-            if np.ndim(factor):
+            if _differs(factor):
                 arrays.append(factor)
             else:
                 weight = weight * factor

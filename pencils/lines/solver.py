@@ -113,10 +113,10 @@ class LineSolver(LinePlan):
             if singular not in {"raise", "pin"}:
                 raise ArgumentError(f"singular={singular!r} must be 'raise' or 'pin'")
             equations = Diagonals(lines, diagonals, shift, periodic=bool(periodic))
-            options = {"method": method, "singular": singular, "check": bool(check)}
+            check, pin = bool(check), singular == "pin"
             agree(pencil=pencil, axis=lines.dim, **lines.spec.signature, **equations.signature)
-            agree(**options)
-        super().__init__(lines, equations, method, pin=singular == "pin", check=bool(check))
+            agree(method=method, singular=singular, check=check)
+        super().__init__(lines, equations, method, pin=pin, check=check)
 
     def __call__(self, b: PencilArray, out: PencilArray | None = None) -> PencilArray:
         """Solve for one right side in each line. *Collective*.

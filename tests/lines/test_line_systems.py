@@ -252,3 +252,23 @@ def test_nodes_and_no_checks(comm):
     data = np.random.default_rng(8).standard_normal(SHAPE)
     for solve in possible(pencil, 0, (1, 4, 1), check=False):
         assert near(solve(shared_field(pencil, data)), solved((1, 4, 1), data, 0))
+
+
+def test_plans_come_and_go(comm):
+    """Also those that are neither freed nor used: nothing of MPI is left."""
+    private = comm.Dup()
+    pencil = Pencil(SHAPE, private, decomp=0)
+    topology = pencil.topology
+    b = shared_field(pencil, np.ones(SHAPE))
+    expected = solved((1, 4, 1), np.ones(SHAPE), 0)
+    held = None
+    for number in range(up_to(400, 100)):
+        for solve in possible(pencil, 0, (1, 4, 1)):
+            if number % 3:
+                assert near(solve(b), expected)
+            if number % 2:
+                solve.free()
+        if number == 50:
+            held = topology.communicators, topology.shared.windows
+    assert (topology.communicators, topology.shared.windows) == held
+    private.Free()
