@@ -288,6 +288,20 @@ def make_line_solver(here, value):
     return call, [b]
 
 
+@each(_methods("reduced", "transposed"))
+def line_solver_of_numpy(here, value):
+    make, b = _line_solver(here, **value)
+    out = b.copy()
+    with using("numpy"):
+        plan = make()
+
+    def call():
+        with using("numpy"):
+            return plan(b, out)
+
+    return call, [b, out]
+
+
 # ---- ghosts ----
 
 

@@ -8,7 +8,6 @@ same program is executed for all lines: they differ by data, and by coefficients
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -129,7 +128,7 @@ def prepare_lines(
     _check(program, sources, targets, axis, coefficients)
     kernels, dtype = compiled(), targets[0].array.dtype
     if kernels is None or dtype.char not in "fdFD" or not dtype.isnative:
-        return partial(line_program_numpy.run, program.data, sources, targets, axis, coefficients)
+        return line_program_numpy.prepare(program.data, sources, targets, axis, coefficients)
     prepared: Callable[[], None] = kernels.Lines(
         program.data, sources, targets, axis, coefficients, BUFFER_BYTES, FEWEST_LINES, MOST_LINES
     )

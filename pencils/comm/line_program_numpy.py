@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,31 +18,34 @@ BUFFER_BYTES = 2**17
 FEWEST_LINES, MOST_LINES = 8, 64
 
 
-def run(
+def prepare(
     program: Program,
     sources: Sequence[tuple[int, Array]],
     targets: Sequence[tuple[int, Array]],
     axis: int,
     coefficients: Array | None,
-) -> None:
-    """Execute a program as `pencils.comm.line_program.prepare_lines` says."""
+) -> Callable[[], None]:
+    """Do what `pencils.comm.line_program.prepare_lines` says; all memory is there before a call."""
     first = targets[0][1]
     lines = first.shape[:axis] + first.shape[axis + 1 :]
     inputs = [(begin, np.moveaxis(array, axis, 0)) for begin, array in sources]
     outputs = [(begin, np.moveaxis(array, axis, 0)) for begin, array in targets]
-    with np.errstate(all="ignore"):
-        for here, numbers in strips(lines, program[0], first.itemsize):
-            shape = first[(*here[:axis], slice(0, 1), *here[axis:])].shape
-            extents = shape[:axis] + shape[axis + 1 :]
-            buffer = np.empty((program[0], *extents), first.dtype)
-            for begin, array in inputs:
-                buffer[begin : begin + len(array)] = array[:, *here]
-            factors = None
-            if coefficients is not None:
-                factors = coefficients[:, numbers].reshape(len(coefficients), *extents)
-            _execute(program, buffer, factors)
-            for begin, array in outputs:
-                array[:, *here] = buffer[begin : begin + len(array)]
+    rows = program[0]
+    room = np.empty(rows * min(prod(lines), most_lines(rows, first.itemsize)), first.dtype)
+
+    def run() -> None:
+        with np.errstate(all="ignore"):
+            for here, numbers in strips(lines, rows, first.itemsize):
+                extents = outputs[0][1][(slice(0, 1), *here)].shape[1:]
+                buffer = room[: rows * prod(extents)].reshape(rows, *extents)
+                for begin, array in inputs:
+                    buffer[begin : begin + len(array)] = array[:, *here]
+                factors = None if coefficients is None else coefficients[:, numbers]
+                _execute(program, buffer, factors)
+                for begin, array in outputs:
+                    array[:, *here] = buffer[begin : begin + len(array)]
+
+    return run
 
 
 def _execute(program: Program, buffer: Array, factors: Array | None) -> None:
@@ -55,10 +59,15 @@ def _execute(program: Program, buffer: Array, factors: Array | None) -> None:
             term = buffer[row] if weight == 1 else weight * buffer[row]
             if number >= 0:
                 assert factors is not None
-                term = term * factors[number]
+                term = term * factors[number].reshape(term.shape)
             total = term if total is None else total + term
         buffer[target] = 0 if total is None else total
         begin = end
+
+
+def most_lines(rows: int, itemsize: int) -> int:
+    """Return how many lines are treated at once, if there are so many."""
+    return min(max(BUFFER_BYTES // max(1, rows * itemsize), FEWEST_LINES), MOST_LINES)
 
 
 def strips(
@@ -78,7 +87,7 @@ def strips(
     tuple of slice, slice
         Where a strip lies along these axes, and the numbers of its lines in C order.
     """
-    most = min(max(BUFFER_BYTES // max(1, rows * itemsize), FEWEST_LINES), MOST_LINES)
+    most = most_lines(rows, itemsize)
     inner, cut = 1, len(lines)
     while cut > 0 and inner * lines[cut - 1] <= most:
         cut -= 1

@@ -125,7 +125,7 @@ def _choose(rows: Sequence[Row], scales: Sequence[Any], candidates: set[int], un
 def scale_of(row: Mapping[int, Entry]) -> Any:
     """Return the largest entry of a row, of each line if they differ; 1 for zeros."""
     if not any(map(_differs, row.values())):
-        sizes: list[float] = [abs(entry) for entry in row.values()]
+        sizes: list[Any] = [abs(entry) for entry in row.values()]
         return max(sizes, default=0.0) or 1.0
     largest: Any = 0.0
     for entry in row.values():
