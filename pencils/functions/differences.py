@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from pencils.array.allocation import Array
+from pencils.array.allocation import Array, memory_axes
 from pencils.array.base import Field
 from pencils.array.frame import frame_of
 from pencils.array.global_reduction import NO_VALUE, reduce_field
+from pencils.array.operands import check_field, signature, topology_among
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
-from pencils.functions.axes import one_axis
+from pencils.functions.axes import Line, one_axis
 from pencils.functions.carry import Mappings, carry
 from pencils.functions.mappings import Window
+from pencils.functions.passes import Formula, add_weighted, prepare_formulas, suits
 from pencils.functions.planes import Planes
 from pencils.layout.integers import as_int
 from pencils.plan import Agreement
@@ -84,7 +87,8 @@ def diff(
     (around,) = carry("diff", a, plan)
     planes = Planes(a, position, Window(0, times), around)
     with agreed(a.pencil.topology.comm, "diff"):  # one rank may have no memory
-        _fill(np.moveaxis(out.local, position, 0), planes, times)
+        fill = _fill_in_one_pass if times == 1 and suits(a.dtype, out.dtype) else _fill
+        fill(np.moveaxis(out.local, position, 0), planes, times)
     return out
 
 
@@ -110,6 +114,18 @@ def _shorter(u: Field, axis: int, n: int) -> Field:
     return u.in_frame(pencil, frame, frame.make(frame.shape_of(tuple(components), dtype), dtype))
 
 
+def _fill_in_one_pass(out: Array, planes: Planes, _n: int) -> None:
+    """Compute differences of floats; axes come first."""
+    if out.size:
+        start = planes.start
+        given = [(first, planes.in_memory_order(part)) for first, part in planes.parts]
+        target = planes.in_memory_order(out)
+        points = range(start, start + len(out))
+        formulas = [Formula(((point + 1, 1.0), (point, -1.0))) for point in points]
+        for run in prepare_formulas(given, target, start, formulas):
+            run()
+
+
 def _fill(out: Array, planes: Planes, n: int) -> None:
     """Compute differences, axis first: of own planes, then of those behind them, too."""
     start, end = planes.start, planes.start + len(out)
@@ -127,7 +143,8 @@ def _fill(out: Array, planes: Planes, n: int) -> None:
 def trapezoid(y: Field, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Field:
     """Integral along an axis by the trapezoidal rule, as `numpy.trapezoid`. *Collective*.
 
-    Each rank gets one plane of the next one, if the axis is cut, and a reduction follows.
+    A reduction of own points that are weighted. For other types than floats, each rank first gets
+    one plane of the next one, if the axis is cut.
 
     Parameters
     ----------
@@ -158,33 +175,49 @@ def trapezoid(y: Field, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Field:
     >>> np.trapezoid(u, axis=0).local
     array([[ 4.5,  7.5, 10.5]])
     """
-    position = 0
-    steps: Any = None
-    dtype = np.dtype(float)
-
-    def plan(agree: Agreement) -> list[Mappings]:
-        nonlocal position, steps, dtype
+    with agreed(topology_among(y).comm, "trapezoid") as agree:
+        check_field("y", y)
+        agree(**signature(y))
         position = one_axis("trapezoid", y, axis)
         steps = _steps(x, dx, y.shape[position])
         agree(axis=position, steps=steps)
         dtype = _areas(np.zeros(2, y.dtype), _part(steps, 0, 1)).sum(axis=0).dtype
-        return [{position: Window(0, 1)}]
-
-    (around,) = carry("trapezoid", y, plan)
-    planes = Planes(y, position, Window(0, 1), around)
-
-    def areas(block: Array) -> Array:
-        start, stop = planes.start, min(planes.stop, planes.points - 1)
-        inner = min(stop, planes.stop - 1)
-        found = np.empty((stop - start, *np.moveaxis(block, position, 0).shape[1:]), dtype)
-        for first, last in ((start, inner), (inner, stop)):
-            if first < last:
-                near = planes.between(first, last + 1)
-                found[first - start : last - start] = _areas(near, _part(steps, first, last))
-        return np.moveaxis(found, 0, position)
-
-    total: Field = reduce_field("trapezoid", y, position, dtype, ufunc=np.add, of=areas)
+    of: Callable[[Array], Array]
+    if y.shape[position] > 1 and suits(y.dtype, dtype) and np.asarray(steps).dtype.kind in "iuf":
+        of = partial(_weighted, y, position, steps)
+    else:
+        window = Window(0, 1)
+        (around,) = carry("trapezoid", y, lambda _: [{position: window}])
+        of = partial(_all_areas, Planes(y, position, window, around), position, steps, dtype)
+    total: Field = reduce_field("trapezoid", y, position, dtype, ufunc=np.add, of=of)
     return total
+
+
+def _weighted(y: Field, axis: int, steps: Any, block: Array) -> Array:
+    """Return the integral over own points, in one pass; it needs no other ones."""
+    line = Line.of(y, axis)
+    halves = np.zeros(line.split.points + 1)
+    halves[1:-1] = np.multiply(steps, 0.5)
+    weights = (halves[:-1] + halves[1:])[slice(*line.bounds)].tolist()
+    order = memory_axes(y.pencil.order, len(y.components))
+    given = block.transpose(order)
+    shape = list(given.shape)
+    shape[order.index(axis)] = 1
+    total = np.zeros(shape, y.dtype)
+    add_weighted(given, weights, order.index(axis), total)
+    return total.transpose(np.argsort(order))
+
+
+def _all_areas(planes: Planes, axis: int, steps: Any, dtype: np.dtype[Any], block: Array) -> Array:
+    """Return the areas behind own points."""
+    start, stop = planes.start, min(planes.stop, planes.points - 1)
+    inner = min(stop, planes.stop - 1)
+    found = np.empty((stop - start, *np.moveaxis(block, axis, 0).shape[1:]), dtype)
+    for first, last in ((start, inner), (inner, stop)):
+        if first < last:
+            near = planes.between(first, last + 1)
+            found[first - start : last - start] = _areas(near, _part(steps, first, last))
+    return np.moveaxis(found, 0, axis)
 
 
 def _steps(x: Any, dx: Any, points: int) -> Any:

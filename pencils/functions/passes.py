@@ -1,4 +1,4 @@
-"""Running sums and weighted sums along an axis of local arrays, in one pass, by line programs.
+"""Running and weighted sums along an axis of local arrays, in one pass, by line programs.
 
 Lines are treated in pieces, so that those of many lines stay in the cache. Axes of the arrays are
 in the order of memory.
@@ -68,6 +68,16 @@ def prepare_running_sums(
 @lru_cache(maxsize=64)
 def _running_sums(rows: int) -> LineProgram:
     return LineProgram(rows, [Step(row, [Term(row - 1), Term(row)]) for row in range(1, rows)])
+
+
+def add_weighted(values: Array, weights: Sequence[float], axis: int, total: Array) -> None:
+    """Add the planes of an array along an axis, each times its weight, to the plane `total`."""
+    for start, stop in pieces(values.shape[axis]):
+        given = part(values, axis, start, stop)
+        terms = [Term(row, weight) for row, weight in enumerate(weights[start:stop], 1)]
+        program = LineProgram(1 + stop - start, [Step(0, [Term(0), *terms])])
+        sums = Rows(0, total)
+        prepare_lines(program, [sums, Rows(1, given)], [sums], axis)()
 
 
 class Formula(NamedTuple):

@@ -28,6 +28,7 @@ Function = Callable[..., Any]
 
 _MANY = 128  # elements of a plane: fewer are added one by one as fast
 _CACHED = 2**18  # bytes that stay in the second-level cache
+_PART_OF_PLANE = 2**16  # bytes of a sum, enough for a call of NumPy
 
 
 def cumsum(
@@ -198,15 +199,20 @@ def _prepare(
 
 
 def _by_plane(ufunc: np.ufunc, values: Array, sums: Array, axis: int, before: Array | None) -> None:
-    """Combine long planes, one after the other."""
+    """Combine planes, one after the other: so much of them at once as stays in the cache."""
     planes, totals = np.moveaxis(values, axis, 0), np.moveaxis(sums, axis, 0)
-    last = None if before is None else np.moveaxis(before, axis, 0)[0]
-    for plane, total in zip(planes, totals, strict=True):
-        if last is None:
-            total[...] = plane
-        else:
-            ufunc(last, plane, out=total, dtype=selectable(sums.dtype), casting="unsafe")
-        last = total
+    firsts = None if before is None else np.moveaxis(before, axis, 0)[0]
+    kind = selectable(sums.dtype)
+    step = max(1, _PART_OF_PLANE // max(1, totals[0, :1].nbytes))
+    for start in range(0, totals.shape[1], step):
+        key = slice(start, start + step)
+        last = None if firsts is None else firsts[key]
+        for plane, total in zip(planes[:, key], totals[:, key], strict=True):
+            if last is None:
+                total[...] = plane
+            else:
+                ufunc(last, plane, out=total, dtype=kind, casting="unsafe")
+            last = total
 
 
 def _by_line(ufunc: np.ufunc, values: Array, sums: Array, axis: int, before: Array | None) -> None:

@@ -88,6 +88,22 @@ def test_integrals_of_components_and_singletons(pencil):
         assert_holds(np.trapezoid(u, axis=axis), expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c16"])
+def test_long_lines(comm, dtype):
+    for axis, order in ((0, (0, 1, 2)), (1, (2, 0, 1)), (2, (0, 1, 2)), (2, (2, 1, 0))):
+        shape = [3, 4, 5]
+        shape[axis] = 150 * comm.size + 7
+        pencil = pencils.Pencil(shape, comm, decomp=axis, order=order)
+        whole = draw(shape, dtype) + np.dtype(dtype).type(9)
+        u = spread(pencil, whole, halo=1)
+        assert_holds(np.diff(u, axis=axis), np.diff(whole, axis=axis))
+        for given in ({"dx": 0.3}, {"x": np.arange(shape[axis]) ** 1.5}):
+            if dtype == "f8" or "dx" in given:
+                expected = np.expand_dims(np.trapezoid(whole, axis=axis, **given), axis)
+                rtol = 100 * float(np.finfo(dtype).eps)
+                assert_holds(np.trapezoid(u, axis=axis, **given), expected, rtol=rtol)
+
+
 def test_random_layouts(comm):
     rng = np.random.default_rng(13)
     for _ in range(10):

@@ -31,7 +31,8 @@ def test_functions_of_sections(pencil, key):
         for order in (1, 2):
             if points > order:
                 given = {"axis": axis, "edge_order": order}
-                assert_holds(np.gradient(u, **given), np.gradient(part, **given))
+                expected = np.gradient(part, **given)
+                assert_holds(np.gradient(u, **given), expected, rtol=1e-13)
     if u.size:
         v = np.flip(np.roll(u, 1, 0)) + u
         assert_holds(v, np.flip(np.roll(part, 1, 0)) + part)
