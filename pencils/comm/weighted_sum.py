@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm.line_program import LineProgram, Rows, Step, Term, prepare_lines
+from pencils.comm.pack import compiled
 
 Array = NDArray[Any]
 
@@ -39,18 +40,16 @@ def weighted_sum(target: Array, sources: Sequence[Array], weights: Sequence[comp
     >>> slopes
     array([4., 6.])
     """
-    prepare_weighted_sum(target, sources, weights)()
-
-
-def prepare_weighted_sum(
-    target: Array, sources: Sequence[Array], weights: Sequence[complex]
-) -> Callable[[], None]:
-    """Return a function that adds up the sources, as they are then; see `weighted_sum`."""
-    if not target.flags.writeable:
-        raise ValueError("the target is read-only")
+    kernels = compiled()
+    real = all(type(weight) is not complex or not weight.imag for weight in weights)
+    pairs = len(sources) == len(weights) > 0
+    if kernels is not None and pairs and real and target.dtype.isnative and target.ndim:
+        numbers = [float(weight.real) for weight in weights]
+        if kernels.weighted_sum(target, *sources, *numbers):
+            return
+    # The sources are rows of lines that have as many points, and the target is one more.
     count = len(sources)
     terms = [Term(row, weight) for row, weight in zip(range(count), weights, strict=True)]
-    # The sources are rows of lines that have as many points, and the target is one more.
     program = LineProgram(count + 1, [Step(count, terms)])
     rows = [Rows(row, source[np.newaxis]) for row, source in enumerate(sources)]
-    return prepare_lines(program, rows, [Rows(count, target[np.newaxis])], 0)
+    prepare_lines(program, rows, [Rows(count, target[np.newaxis])], 0)()

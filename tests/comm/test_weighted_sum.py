@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from test_line_program import DTYPES, random_numbers, strided
 
 from pencils.comm import pack
-from pencils.comm.weighted_sum import prepare_weighted_sum, weighted_sum
+from pencils.comm.weighted_sum import weighted_sum
 
 implementations = pytest.mark.parametrize("name", pack.available())
 
@@ -42,10 +42,12 @@ def test_shifted_views_of_a_block_are_added(name, dtype):
     weights = rng.uniform(-1, 1, 27).tolist()
     expected = sum(w * u.astype("c16") for w, u in zip(weights, views, strict=True))
     target = np.full((9, 21, 135), 7, dtype)
-    with pack.using(name):
-        add = prepare_weighted_sum(target[1:-1, 1:-1, 1:-1], views, weights)
-    for _ in range(2):
-        add()
+    for least in (8 << 20, 0):  # bytes from which targets are written past the cache
+        with pack.using(name):
+            before = pack.compiled() and pack.compiled().stream_from(least)
+            weighted_sum(target[1:-1, 1:-1, 1:-1], views, weights)
+            if pack.compiled():
+                pack.compiled().stream_from(before)
         np.testing.assert_allclose(target[1:-1, 1:-1, 1:-1], expected, atol=1e-5)
     target[1:-1, 1:-1, 1:-1] = 7
     assert (target == 7).all()

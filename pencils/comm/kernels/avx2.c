@@ -7,6 +7,7 @@
 #define COPY copy_avx2
 #define SUM sum_avx2
 #define ADD add_avx2
+#define WEIGH_ALL weigh_avx2
 #define FUSED
 #define STREAM(to, value) _mm256_stream_si256((__m256i *)(to), (__m256i)(value))
 #include "engine.h"

@@ -7,6 +7,7 @@
 #define COPY copy_avx512
 #define SUM sum_avx512
 #define ADD add_avx512
+#define WEIGH_ALL weigh_avx512
 #define FUSED
 #define STREAM(to, value) _mm512_stream_si512((__m512i *)(to), (__m512i)(value))
 #include "engine.h"

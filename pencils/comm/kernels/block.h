@@ -52,6 +52,7 @@ typedef struct {
     Copier *copy;
     Summer *sum;
     Adder *add;
+    Weigher *weigh;
 } Level;
 
 /* What this processor can run, best first; the last is "portable". */

@@ -9,6 +9,7 @@
 #include "machine.h"
 #include "pool.h"
 #include "rows_module.h"
+#include "weighted.h"
 
 enum { WORTH_UNLOCKING = 32768 }; /* bytes; copying fewer takes no longer than the lock */
 
@@ -273,6 +274,7 @@ static PyObject *use(PyObject *Py_UNUSED(module), PyObject *name)
             current = levels[i].copy;
             use_summer(levels[i].sum);
             use_for_lines(levels[i].copy, levels[i].add);
+            use_for_weights(levels[i].weigh);
             Py_RETURN_NONE;
         }
     PyErr_Format(PyExc_ValueError, "this processor cannot run %R", name);
@@ -286,6 +288,7 @@ static PyObject *stream(PyObject *Py_UNUSED(module), PyObject *bytes)
         return NULL;
     stream_from = given;
     stream_lines_from(given);
+    stream_weighted_from(given);
     return PyLong_FromSsize_t(before);
 }
 
@@ -310,6 +313,9 @@ static PyMethodDef functions[] = {
      "mixed_sum(data, width, first, words=all, count=1, step=0, pitch=0): sum up mixed words of "
      "`width` bytes, from that position on; or rows that are `pitch` bytes apart in the data, and "
      "`step` positions in the array."},
+    {"weighted_sum", (PyCFunction)(void (*)(void))weighted_sum, METH_FASTCALL,
+     "weighted_sum(target, *sources, *weights): set the target to the sum of the sources times their "
+     "weights, and return True; or return False if rows are not contiguous, or types differ."},
     {"pool_block", (PyCFunction)(void (*)(void))pool_block, METH_FASTCALL,
      "pool_block(nbytes, zero): memory that is used again when nobody views it."},
     {"pool_keep", pool_keep, METH_O,
@@ -325,12 +331,14 @@ static int set_up(PyObject *module)
     current = levels[0].copy;
     use_summer(levels[0].sum);
     use_for_lines(levels[0].copy, levels[0].add);
+    use_for_weights(levels[0].weigh);
     PyObject *type = PyType_FromSpec(&copies_spec);
     int status = type ? PyModule_AddObjectRef(module, "Copies", type) : -1;
     Py_XDECREF(type);
     if (status == 0)
         status = lines_set_up(module);
     stream_lines_from(stream_from);
+    stream_weighted_from(stream_from);
     return status < 0 ? status : pool_set_up(module);
 }
 

@@ -6,6 +6,7 @@
 #define COPY copy_portable
 #define SUM sum_portable
 #define ADD add_portable
+#define WEIGH_ALL weigh_portable
 #if X86
 #define STREAM(to, value) _mm_stream_si128((__m128i *)(to), (__m128i)(value))
 #else

@@ -47,4 +47,19 @@ typedef struct {
 /* Compute one sum after the other, of rows of so many elements. */
 typedef void Adder(const Sums *sums, char *const *bases, ptrdiff_t width);
 
+/* One sum of rows with real weights; complex rows are real ones of twice as many numbers. The bytes
+   from `ahead` on are fetched meanwhile, and the target, no row of the sum, is written past the
+   cache if `stream` is set. */
+typedef struct {
+    char *target;
+    const char *const *rows;
+    const double *weights;
+    int count; /* up to MOST_TERMS */
+    ptrdiff_t bytes;
+    const char *ahead;
+    int stream;
+} Weighted;
+
+typedef void Weigher(const Weighted *sum, int is_double);
+
 #endif

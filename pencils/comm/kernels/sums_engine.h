@@ -1,8 +1,9 @@
 /* Weighted sums of rows, compiled once for each instruction set. Whoever includes this defines
-   TARGET, the attribute of every function here, WIDTH, the bytes of a vector, and ADD, the name of
-   the one function that comes out. */
+   TARGET, the attribute of every function here, WIDTH, the bytes of a vector, and ADD and WEIGH_ALL,
+   the names of the two functions that come out. */
 #include "sums.h"
 
+#include <stdint.h>
 #include <string.h>
 #include "machine.h"
 
@@ -39,6 +40,12 @@
 #else
 #define NUMBER_FUSED_FLOAT(a, b, c) ((a) * (b) + (c))
 #define NUMBER_FUSED_DOUBLE(a, b, c) ((a) * (b) + (c))
+#endif
+
+#if HAVE_VECTORS
+#define STREAM_VECTOR(to, value) STREAM(to, value)
+#else
+#define STREAM_VECTOR(to, value) memcpy(to, &(value), sizeof(value))
 #endif
 
 #define REAL float
@@ -85,4 +92,12 @@ TARGET void ADD(const Sums *sums, char *const *bases, ptrdiff_t width)
     case COMPLEX_FLOAT: add_all_float(sums, bases, width * 2 * (ptrdiff_t)sizeof(float)); break;
     default: add_all_double(sums, bases, width * 2 * (ptrdiff_t)sizeof(double));
     }
+}
+
+TARGET void WEIGH_ALL(const Weighted *sum, int is_double)
+{
+    if (is_double)
+        weigh_double(sum);
+    else
+        weigh_float(sum);
 }

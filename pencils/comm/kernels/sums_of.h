@@ -83,6 +83,64 @@ SUM_INLINE void NAMED(add_real)(char *to, const Term *terms, char *const *bases,
 }
 #undef ROW_AT
 
+/* ---- one sum with real weights, fetched ahead ---- */
+
+SUM_INLINE REAL NAMED(weigh_number)(const Weighted *sum, const REAL *weights, ptrdiff_t at,
+                                    int count)
+{
+    REAL value = weights[0] * NAMED(number_at)(sum->rows[0], at);
+    UNROLL for (int i = 1; i < count; i++)
+        value = NUMBER_MULTIPLY_ADD(weights[i], NAMED(number_at)(sum->rows[i], at), value);
+    return value;
+}
+
+SUM_INLINE void NAMED(weigh_rows)(const Weighted *sum, int count, int stream)
+{
+    REAL weights[MOST_TERMS];
+    ptrdiff_t at = 0, step = sizeof(NAMED(Vector)), one = sizeof(REAL);
+    char *to = sum->target;
+    UNROLL for (int i = 0; i < count; i++)
+        weights[i] = (REAL)sum->weights[i];
+    for (; stream && at < sum->bytes && (uintptr_t)(to + at) % step; at += one)
+        *(REAL *)(to + at) = NAMED(weigh_number)(sum, weights, at, count);
+    for (; at + step <= sum->bytes; at += step) {
+        __builtin_prefetch(sum->ahead + at, 0, 3);
+        NAMED(Vector) value = weights[0] * NAMED(vector_at)(sum->rows[0], at);
+        UNROLL for (int i = 1; i < count; i++)
+            value = NAMED(multiply_add)(NAMED(all)(weights[i]),
+                                        NAMED(vector_at)(sum->rows[i], at), value);
+        if (stream)
+            STREAM_VECTOR(to + at, value);
+        else
+            *(NAMED(Vector) *)(to + at) = value;
+    }
+    for (; at < sum->bytes; at += one)
+        *(REAL *)(to + at) = NAMED(weigh_number)(sum, weights, at, count);
+}
+
+#define WEIGH(count)                                          \
+    case count:                                               \
+        if (sum->stream)                                      \
+            NAMED(weigh_rows)(sum, count, 1);                 \
+        else                                                  \
+            NAMED(weigh_rows)(sum, count, 0);                 \
+        break;
+
+static TARGET void NAMED(weigh)(const Weighted *sum)
+{
+    switch (sum->count) {
+        WEIGH(1)
+        WEIGH(2)
+        WEIGH(3)
+        WEIGH(4)
+        WEIGH(5)
+        WEIGH(6)
+        WEIGH(7)
+        WEIGH(8)
+    }
+}
+#undef WEIGH
+
 /* ---- complex weights: real and imaginary parts alternate ---- */
 
 typedef struct {
