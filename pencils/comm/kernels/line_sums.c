@@ -5,8 +5,9 @@
 #include <string.h>
 
 enum {
-    AHEAD = 8192, /* bytes that are fetched before they are needed */
-    PIECE = 512   /* bytes of copied arrays that are fetched together */
+    AHEAD = 8192,       /* bytes that are fetched before they are needed */
+    NEAR_BYTES = 32768, /* of a buffer that stays in the first-level cache */
+    PIECE = 512         /* bytes of copied arrays that are fetched together */
 };
 
 static const Place nowhere = {-1, 0};
@@ -134,7 +135,8 @@ static SumKind kind_of(const Lines *lines, int64_t begin, int64_t end)
 static void add_sum(State *state, Place target, Place copy, SumKind kind, const Term *first)
 {
     Sums *sums = &state->lines->sums;
-    sums->sums[sums->count++] = (Sum){target, copy, kind, (int)(state->term - first),
+    int past = state->lines->stream && kind == REAL_SUM && target.base >= SEGMENTS;
+    sums->sums[sums->count++] = (Sum){target, copy, kind, (int)(state->term - first), past,
                                       sums->nfetches};
 }
 
@@ -162,7 +164,8 @@ static void add_step(State *state, int64_t step)
     Row *row = &state->rows[target];
     Place copy = nowhere;
     int final = row->last_write == step && row->target.base >= SEGMENTS;
-    if (final && !state->lines->stream)
+    int past = kind == REAL_SUM && row->last_read <= step; /* nobody reads it again */
+    if (final && (past || !state->lines->stream))
         row->now = row->target;
     else {
         row->now = slot_place(take_slot(state, target));
@@ -193,10 +196,8 @@ static void add_copies(State *state)
         if (same(place, row->target) || (from && from == address_of(state->lines, row->target)))
             continue;
         Term *first = state->term;
-        int stream = state->lines->stream && row->target.base >= SEGMENTS;
         *state->term++ = (Term){place, row_of_ones, {1, 0}};
-        add_sum(state, stream ? part_row : row->target, stream ? row->target : nowhere, REAL_SUM,
-                first);
+        add_sum(state, row->target, nowhere, REAL_SUM, first);
     }
 }
 
@@ -257,7 +258,7 @@ static void fetch_rows(Lines *lines)
     Sums *sums = &lines->sums;
     ptrdiff_t row = lines->step * lines->inner * size_of(lines->element);
     ptrdiff_t ahead = row > 0 ? (AHEAD + row - 1) / row : 0;
-    if (ahead >= sums->nfetches) /* too late for all of them */
+    if (ahead >= sums->nfetches || sums->count == 1) /* too late for all of them */
         sums->nfetches = 0;
     for (ptrdiff_t i = 0; i < sums->nfetches; i++)
         sums->fetches[i].bytes = row;
@@ -308,6 +309,7 @@ Prepared lines_place(Lines *lines)
         to_bytes(lines, &sums->terms[i].factor);
     }
     fetch_rows(lines);
+    sums->inside = lines->slots * lines->pitch <= NEAR_BYTES && !lines->copied;
     Prepared status = PREPARED;
     for (int i = 0; i < lines->nsources && status == PREPARED; i++)
         status = fetch_lines(lines, i);

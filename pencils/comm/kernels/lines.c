@@ -4,8 +4,9 @@
 #include <stdlib.h>
 
 enum {
-    IN_PLACE = 4,   /* times more bytes for buffers if rows are read and written in place */
-    LONGEST = 4096 /* bytes of a row then */
+    IN_PLACE = 4,  /* times more bytes for buffers if rows are read and written in place */
+    ONCE = 4,      /* times fewer if copied rows are read once: for the first-level cache */
+    LONGEST = 4096 /* bytes of a row in place */
 };
 
 static ptrdiff_t least(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
@@ -138,28 +139,40 @@ static void choose_in_place(Lines *lines)
             }
 }
 
+/* Whether there is little to write, so that rows are read once. */
+static int writes_little(const Lines *lines)
+{
+    ptrdiff_t read = 0, written = 0;
+    for (int i = 0; i < lines->nsegments; i++)
+        *(i < lines->nsources ? &read : &written) += lines->segments[i].count;
+    return written < read / 8;
+}
+
 /* Lines that are treated at once. Rows in place are better long, but the buffer has to stay in the
    cache; blocks that are copied need the cache for themselves, too. */
 static ptrdiff_t lines_of_strip(const Lines *lines, int in_place)
 {
     ptrdiff_t size = size_of(lines->element), row = most(1, lines->slots - 2) * size;
-    ptrdiff_t wanted = most((in_place ? IN_PLACE * lines->bytes : lines->bytes) / row, lines->fewest);
-    if (!in_place)
-        return least(wanted, lines->most);
-    wanted = least(wanted, LONGEST / size);
+    ptrdiff_t bytes = in_place ? IN_PLACE * lines->bytes : lines->bytes;
+    if (!in_place && writes_little(lines))
+        bytes /= ONCE;
+    ptrdiff_t wanted = most(bytes / row, lines->fewest);
+    wanted = least(wanted, in_place ? LONGEST / size : lines->most);
     return wanted > LINE / size ? wanted - wanted % (LINE / size) : wanted;
 }
 
 /* Choose strips: axes from `cut` on are whole. */
 static void divide(Lines *lines)
 {
-    int in_place = 0;
-    for (int i = 0; i < lines->nsegments; i++)
-        in_place |= lines->segments[i].in_place;
-    ptrdiff_t wanted = lines_of_strip(lines, in_place);
+    int some = 0, all = 1;
+    for (int i = 0; i < lines->nsegments; i++) {
+        some |= lines->segments[i].in_place;
+        all &= lines->segments[i].in_place;
+    }
+    ptrdiff_t wanted = lines_of_strip(lines, all);
     lines->inner = 1;
     lines->cut = lines->naxes;
-    while (!in_place && lines->cut > 1
+    while (!some && lines->cut > 1
            && lines->inner * lines->extents[lines->cut - 1] <= wanted)
         lines->inner *= lines->extents[--lines->cut];
     lines->step = most(1, wanted / most(1, lines->inner));
@@ -287,23 +300,30 @@ static void run_strip(const Lines *lines, ptrdiff_t points, Copier *copy, Adder 
         copy_segment(&lines->segments[i], first[i], rest, 1, copy, lines->stream);
 }
 
-/* Execute the program on a row of strips, of which the first begins at a point of the axes. */
+/* Execute the program on rows of strips, of which the first begins at a point of the axes. */
 static void run_strips(const Lines *lines, const ptrdiff_t *at, Copier *copy, Adder *add)
 {
     int last = lines->cut - 1;
+    ptrdiff_t rows = last > 0 ? lines->extents[last - 1] : 1;
     char **first = &lines->bases[SEGMENTS];
     for (int i = 0; i < lines->nsegments; i++) {
         first[i] = lines->segments[i].first;
-        for (int axis = 0; axis < last; axis++)
+        for (int axis = 0; axis < last - 1; axis++)
             first[i] += at[axis] * lines->segments[i].strides[axis];
     }
-    for (ptrdiff_t done = 0, points; done < lines->extents[last]; done += points) {
-        points = least(lines->step, lines->extents[last] - done);
-        run_strip(lines, points, copy, add);
-        for (int i = 0; i < lines->nsegments; i++)
-            first[i] += points * lines->segments[i].strides[last];
-        if (lines->factors)
-            lines->bases[FACTORS] += points * lines->inner * size_of(lines->element);
+    for (ptrdiff_t row = 0; row < rows; row++) {
+        for (ptrdiff_t done = 0, points; done < lines->extents[last]; done += points) {
+            points = least(lines->step, lines->extents[last] - done);
+            run_strip(lines, points, copy, add);
+            for (int i = 0; i < lines->nsegments; i++)
+                first[i] += points * lines->segments[i].strides[last];
+            if (lines->factors)
+                lines->bases[FACTORS] += points * lines->inner * size_of(lines->element);
+        }
+        for (int i = 0; i < lines->nsegments && last > 0; i++) {
+            const ptrdiff_t *strides = &lines->segments[i].strides[last - 1];
+            first[i] += strides[0] - lines->extents[last] * strides[1];
+        }
     }
 }
 
@@ -317,7 +337,7 @@ void lines_run(const Lines *lines, Copier *copy, Adder *add)
     lines->bases[FACTORS] = (char *)lines->factors;
     while (axis >= 0) {
         run_strips(lines, at, copy, add);
-        for (axis = lines->cut - 2; axis >= 0 && ++at[axis] == lines->extents[axis]; axis--)
+        for (axis = lines->cut - 3; axis >= 0 && ++at[axis] == lines->extents[axis]; axis--)
             at[axis] = 0;
     }
     if (lines->stream)

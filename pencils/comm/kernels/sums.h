@@ -22,11 +22,12 @@ typedef enum { REAL_SUM, REAL_FACTORS, COMPLEX_SUM, COMPLEX_FACTORS } SumKind;
 enum { MOST_TERMS = 8, MOST_FACTORS = 4 };
 
 /* The target, which may be one of the rows, becomes the sum of the next so many terms. Then it is
-   copied past the cache if there is a base for the copy. Before, so many rows have been fetched. */
+   copied past the cache if there is a base for the copy; sums with real weights may be written past
+   it at once. Before, so many rows have been fetched. */
 typedef struct {
     Place target, copy;
     SumKind kind;
-    int count;
+    int count, past;
     ptrdiff_t fetched;
 } Sum;
 
@@ -42,6 +43,7 @@ typedef struct {
     Sum *sums;
     Term *terms;
     Fetch *fetches;
+    int inside; /* whether rows are fetched while sums are computed, not before */
 } Sums;
 
 /* Compute one sum after the other, of rows of so many elements. */

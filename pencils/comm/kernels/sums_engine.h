@@ -42,6 +42,20 @@
 #define NUMBER_FUSED_DOUBLE(a, b, c) ((a) * (b) + (c))
 #endif
 
+/* Rows that are fetched while a sum is computed. */
+typedef struct {
+    const char *rows[MOST_TERMS];
+    int count;
+} Ahead;
+
+SUM_INLINE void fetch_ahead(const Ahead *ahead, ptrdiff_t at)
+{
+    if (WIDTH < LINE && at % LINE)
+        return;
+    for (int i = 0; i < ahead->count; i++)
+        PREFETCH(ahead->rows[i] + at);
+}
+
 #if HAVE_VECTORS
 #define STREAM_VECTOR(to, value) STREAM(to, value)
 #else

@@ -53,33 +53,65 @@ SUM_INLINE void NAMED(find)(NAMED(Terms) *found, const Term *terms, char *const 
 
 /* A row, or the product with its factors. */
 #define ROW_AT(type, load)                                                                    \
-    type row = load(found.rows[i], at);                                                       \
+    type row = load(found->rows[i], at);                                                      \
     if (factors)                                                                              \
-        row *= load(found.factors[i], at)
+        row *= load(found->factors[i], at)
 
-SUM_INLINE void NAMED(add_real)(char *to, const Term *terms, char *const *bases, ptrdiff_t bytes,
-                                int count, int factors)
+SUM_INLINE NAMED(Vector) NAMED(vector_sum)(const NAMED(Terms) *found, ptrdiff_t at, int count,
+                                           int factors)
 {
-    NAMED(Terms) found;
-    ptrdiff_t at = 0, step = sizeof(NAMED(Vector));
-    NAMED(find)(&found, terms, bases, count, factors, 0);
-    for (; at + step <= bytes; at += step) {
-        NAMED(Vector) sum = {0};
-        UNROLL for (int i = 0; i < count; i++) {
-            ROW_AT(NAMED(Vector), NAMED(vector_at));
-            sum = i ? NAMED(multiply_add)(NAMED(all)(found.real[i]), row, sum)
-                    : (NAMED(Vector))(found.real[0] * row); /* which may be -0.0 */
-        }
-        *(NAMED(Vector) *)(to + at) = sum;
+    NAMED(Vector) sum = {0};
+    UNROLL for (int i = 0; i < count; i++) {
+        ROW_AT(NAMED(Vector), NAMED(vector_at));
+        sum = i ? NAMED(multiply_add)(NAMED(all)(found->real[i]), row, sum)
+                : (NAMED(Vector))(found->real[0] * row); /* which may be -0.0 */
     }
-    for (; at < bytes; at += (ptrdiff_t)sizeof(REAL)) {
+    return sum;
+}
+
+SUM_INLINE void NAMED(add_numbers)(char *to, const NAMED(Terms) *found, ptrdiff_t at,
+                                   ptrdiff_t end, int count, int factors)
+{
+    for (; at < end; at += (ptrdiff_t)sizeof(REAL)) {
         REAL sum = 0;
         UNROLL for (int i = 0; i < count; i++) {
             ROW_AT(REAL, NAMED(number_at));
-            sum = i ? NUMBER_MULTIPLY_ADD(found.real[i], row, sum) : found.real[0] * row;
+            sum = i ? NUMBER_MULTIPLY_ADD(found->real[i], row, sum) : found->real[0] * row;
         }
         *(REAL *)(to + at) = sum;
     }
+}
+
+/* Bytes before the first vector that can be written past the cache. */
+SUM_INLINE ptrdiff_t NAMED(head)(const char *to, ptrdiff_t bytes)
+{
+    ptrdiff_t head = -(uintptr_t)to & (WIDTH - 1);
+    return head < bytes ? head : bytes;
+}
+
+SUM_INLINE void NAMED(add_real)(char *to, const Term *terms, char *const *bases, ptrdiff_t bytes,
+                                const Ahead *ahead, int count, int factors, int past, int fetches)
+{
+    NAMED(Terms) terms_found, *found = &terms_found;
+    ptrdiff_t at = 0, step = sizeof(NAMED(Vector));
+    NAMED(find)(found, terms, bases, count, factors, 0);
+#if HAVE_VECTORS
+    if (past && (uintptr_t)to % sizeof(REAL) == 0) {
+        at = NAMED(head)(to, bytes);
+        NAMED(add_numbers)(to, found, 0, at, count, factors);
+        for (; at + step <= bytes; at += step) {
+            if (fetches)
+                fetch_ahead(ahead, at);
+            STREAM(to + at, (Wide)NAMED(vector_sum)(found, at, count, factors));
+        }
+    }
+#endif
+    for (; at + step <= bytes; at += step) {
+        if (fetches)
+            fetch_ahead(ahead, at);
+        *(NAMED(Vector) *)(to + at) = NAMED(vector_sum)(found, at, count, factors);
+    }
+    NAMED(add_numbers)(to, found, at, bytes, count, factors);
 }
 #undef ROW_AT
 
@@ -212,7 +244,13 @@ SUM_INLINE void NAMED(add_complex)(char *to, const Term *terms, char *const *bas
 
 /* ---- all sums ---- */
 
-#define ADD_REAL(count, factors) NAMED(add_real)(to, terms, bases, bytes, count, factors)
+#define ADD_REAL(terms_of_sum, has_factors)                                                   \
+    if (ahead.count)                                                                          \
+        NAMED(add_real)(to, terms, bases, bytes, &ahead, terms_of_sum, has_factors,           \
+                        !(has_factors) && sum->past, 1);                                      \
+    else                                                                                      \
+        NAMED(add_real)(to, terms, bases, bytes, &ahead, terms_of_sum, has_factors,           \
+                        !(has_factors) && sum->past, 0)
 #define ADD_COMPLEX(count, factors) NAMED(add_complex)(to, terms, bases, bytes, count, factors)
 #define FACTORS_CASES(kind, add, factors)                     \
     case 16 * kind + 1: add(1, factors); break;               \
@@ -226,9 +264,16 @@ static TARGET void NAMED(add_all)(const Sums *sums, char *const *bases, ptrdiff_
     const Fetch *fetch = sums->fetches;
     for (const Sum *sum = sums->sums; sum < sums->sums + sums->count; sum++) {
         char *to = bases[sum->target.base] + sum->target.offset;
-        for (; fetch < sums->fetches + sum->fetched; fetch++)
-            for (ptrdiff_t at = 0; at < fetch->bytes; at += LINE)
-                PREFETCH(bases[fetch->place.base] + fetch->place.offset + at);
+        Ahead ahead;
+        ahead.count = 0;
+        for (; fetch < sums->fetches + sum->fetched; fetch++) {
+            const char *row = bases[fetch->place.base] + fetch->place.offset;
+            if (sums->inside && sum->kind <= REAL_FACTORS && ahead.count < MOST_TERMS)
+                ahead.rows[ahead.count++] = row;
+            else
+                for (ptrdiff_t at = 0; at < fetch->bytes; at += LINE)
+                    PREFETCH(row + at);
+        }
         switch (16 * sum->kind + sum->count) {
             FACTORS_CASES(REAL_SUM, ADD_REAL, 0)
         case 5: ADD_REAL(5, 0); break;
