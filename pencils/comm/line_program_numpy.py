@@ -25,7 +25,7 @@ def prepare(
     axis: int,
     coefficients: Array | None,
 ) -> Callable[[], None]:
-    """Do what `pencils.comm.line_program.prepare_lines` says; all memory is there before a call."""
+    """Prepare what `line_program.prepare_lines` describes, with all memory that it takes."""
     first = targets[0][1]
     lines = first.shape[:axis] + first.shape[axis + 1 :]
     inputs = [(begin, np.moveaxis(array, axis, 0)) for begin, array in sources]

@@ -175,7 +175,7 @@ def _scan(
 def _plane(
     ufunc: np.ufunc, values: Array, axis: int, dtype: np.dtype[Any], *, counts: bool
 ) -> Array:
-    """Reduce the own block to a plane; return zeros if nobody needs it."""
+    """Reduce the own block to a plane; return zeros if it is not needed."""
     shape = list(values.shape)
     shape[axis] = 1
     plane = np.zeros(shape, dtype)

@@ -178,7 +178,7 @@ def derivative(
     axis : int
         An axis of space of ``u.shape``, components first, in ``[-u.ndim, u.ndim)``.
     order : {4, 6}, optional
-        Order of accuracy of inner points; `CompactDerivative` says what it is at walls.
+        Order of accuracy of inner points; `CompactDerivative` describes it at walls.
     derivative : {1, 2}, optional
         Which derivative.
     spacing : float or array_like, optional
@@ -301,8 +301,8 @@ def _checked(spacing: Any, dim: int, points: int, *, periodic: bool) -> float | 
         )
     if periodic:
         raise ArgumentError(
-            "spacing must be a number where lines are periodic: coordinates do not tell how far "
-            "the first point is from the last one; pass periodic=False for lines with ends"
+            "spacing must be a number where lines are periodic: coordinates do not determine "
+            "how far the first point is from the last one; pass periodic=False for lines with ends"
         )
     steps = np.diff(values)
     if not (np.all(steps > 0) or np.all(steps < 0)):

@@ -133,7 +133,7 @@ class LinePlan(Plan[Bound]):
 
     @property
     def _some_have_nothing(self) -> bool:
-        """Whether some ranks have no points, and so cannot tell whether fields are shared."""
+        """Whether some ranks have no points: there it is not known whether fields are shared."""
         layout = self._lines.pencil.layout
         return self._shared is not None and prod(s.filled for s in layout.splits) < layout.size
 
@@ -281,13 +281,7 @@ def _place(lines: Lines, line: int | None) -> str:
     """Describe where a line lies, by global indices; nothing if all lines are alike."""
     if line is None:
         return ""
-    at = [
-        int(i)
-        for i in np.unravel_index(
-            line, lines.shape(1)[: lines.axis] + lines.shape(1)[lines.axis + 1 :]
-        )
-    ]
-    at.insert(lines.axis, -1)
+    at = [int(i) for i in np.unravel_index(line, lines.shape(1))]
     lead, order = len(lines.spec.components), lines.pencil.order
     names = [str(i) for i in at[:lead]]
     start = lines.extent.box.start

@@ -65,7 +65,7 @@ class Shared(LineMethod):
         return not u.local.size or self._topology.is_shared(u.local)
 
     def bind(self, b: PencilArray, out: PencilArray) -> Bound:
-        """Prepare to tell the other ranks where the blocks are."""
+        """Prepare to publish where the blocks are."""
         return AtOnce(_SharedSolve(self, [self._lines.block(b), self._lines.block(out)]))
 
     def rows(self, blocks: Sequence[Array]) -> Array:
@@ -78,7 +78,7 @@ class Shared(LineMethod):
         return np.array(found, np.int64)
 
     def prepare(self, table: AddressTable) -> Solve:
-        """Prepare to solve own lines where the table says that blocks are."""
+        """Prepare to solve own lines in the blocks that the table lists."""
         if 0 in self._shape:
             return no_op
         sources, targets = (

@@ -56,7 +56,7 @@ static int64_t take_slot(State *state, int64_t row)
     return of->slot;
 }
 
-/* Give the slot of a row back once nobody reads or writes the row any more. */
+/* Give the slot of a row back once the row is neither read nor written any more. */
 static void release_slot(State *state, int64_t row, int64_t step)
 {
     Row *of = &state->rows[row];
@@ -164,7 +164,7 @@ static void add_step(State *state, int64_t step)
     Row *row = &state->rows[target];
     Place copy = nowhere;
     int final = row->last_write == step && row->target.base >= SEGMENTS;
-    int past = kind == REAL_SUM && row->last_read <= step; /* nobody reads it again */
+    int past = kind == REAL_SUM && row->last_read <= step; /* it is not read again */
     if (final && (past || !state->lines->stream))
         row->now = row->target;
     else {

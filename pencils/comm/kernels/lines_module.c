@@ -110,7 +110,7 @@ static int read_program(Prepared_lines *self, PyObject *program)
     return 0;
 }
 
-/* Read one array and where its first row is; the first array tells what all others must be. */
+/* Read one array and where its first row is; all others must be like the first array. */
 static int read_segment(Prepared_lines *self, PyObject *pair, int axis, int is_target)
 {
     Lines *lines = &self->lines;
