@@ -195,12 +195,18 @@ def peer(table, n, axis):
         lines[...] = solve_banded((1, 1), bands, lines.reshape(n, -1)).reshape(lines.shape)
         w.redistribute(out=v)
 
-    name = "mpi4py-fft and solve_banded"
+    def there_and_back():
+        v.redistribute(out=w)
+        w.redistribute(out=v)
+
+    name, moves = "mpi4py-fft and solve_banded", "mpi4py-fft, there and back"
     ours = list(table.cases)
     table.case(name, solve)
+    table.case(moves, there_and_back, per=())
     for case in ours:
         if case.startswith(("S", "D", "T")):
             table.row(name, [case], 3, least=True)
+            table.row(case, [moves, "local, on whole lines"])
 
 
 def varying(n, axis):
