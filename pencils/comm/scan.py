@@ -1,4 +1,4 @@
-"""Exclusive scans over the ranks of a communicator: what is before each of them."""
+"""Scans over the ranks of a communicator: what is before each of them."""
 
 from __future__ import annotations
 
@@ -56,6 +56,43 @@ def scanner(
         comm.Alltoallv([_bytes(before), places, MPI.BYTE], here)
 
     return scan
+
+
+def in_turn(
+    comm: MPI.Intracomm,
+    ranks: Sequence[int],
+    before: Sequence[Array],
+    after: Sequence[Array],
+    work: Callable[[int], None],
+) -> None:
+    """Do the parts of some work, each when the rank before has done it. *Collective*.
+
+    While a rank does a part, the next one does that before it: with many more parts than ranks
+    this takes little longer than the work of one rank.
+
+    Parameters
+    ----------
+    comm : Intracomm
+        A private communicator.
+    ranks : sequence of int
+        The ranks that take part, in their order.
+    before, after : sequence of ndarray
+        For each part, what the rank before sends, and what this one sends to the next; contiguous,
+        and of one size on all ranks.
+    work : callable
+        Does the part of this number: `before` has arrived, and `after` is to be set.
+    """
+    if comm.rank not in ranks:
+        return
+    place = ranks.index(comm.rank)
+    requests = []
+    for number, (arrived, sent) in enumerate(zip(before, after, strict=True)):
+        if place > 0:
+            comm.Recv(_bytes(arrived), ranks[place - 1], number)
+        work(number)
+        if place + 1 < len(ranks):
+            requests.append(comm.Isend(_bytes(sent), ranks[place + 1], number))
+    MPI.Request.Waitall(requests)
 
 
 def _bytes(array: Array) -> Array:

@@ -1,14 +1,17 @@
 """Running sums and products along one axis, with the signatures of NumPy. All are *Collective*.
 
-Along an axis that is cut, each rank first reduces its own block to a plane. The ranks of a row
-share what follows: each gets its part of the planes of all blocks, scans these, and sends back to
-every rank what comes before its block. So the own block is read twice, and written once.
+Along an axis that is cut, large blocks are scanned in parts: a rank scans its part when it has the
+last plane of that part from the rank before. Where the ranks of a row are too many for this, each
+first reduces its own block to a plane. They share what follows: each gets its part of the planes of
+all blocks, scans these, and sends back to every rank what comes before its block.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,13 +22,18 @@ from pencils.array.base import Field
 from pencils.array.operands import check_field, signature, topology_among
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import selectable
-from pencils.comm.scan import scanner
+from pencils.comm.scan import in_turn, scanner
 from pencils.errors import ArgumentError
 from pencils.functions.axes import Line, along, one_axis
 from pencils.functions.passes import Run, prepare_running_sums, suits
 
 Function = Callable[..., Any]
+# Scans the own block, given the communicator along the axis if it is cut.
+Scan = Callable[[Any], None]
 
+_PART = 2**19  # bytes of a block that is scanned in turn with those of other ranks
+_MOST_PARTS = 16
+_PARTS_FOR_EACH = 4  # rank that comes before the last one
 _MANY = 128  # elements of a plane: fewer are added one by one as fast
 _CACHED = 2**18  # bytes that stay in the second-level cache
 _PART_OF_PLANE = 2**16  # bytes of a sum, enough for a call of NumPy
@@ -36,8 +44,9 @@ def cumsum(
 ) -> Field:
     """Add up all elements up to each one along an axis, as `numpy.cumsum`. *Collective*.
 
-    It takes one pass over the own block; if the axis is cut, it also reads the block once more, and
-    sends two messages of the size of one plane to the ranks along the axis.
+    It takes one pass over the own block, part by part, if the ranks along the axis are few: each
+    part needs the last plane of the part before it. Else, and for small blocks, it reads the block
+    once more, and sends two messages of the size of one plane to the ranks along the axis.
 
     Parameters
     ----------
@@ -157,19 +166,74 @@ def _scan(
         line = Line.of(u, position)
         order = memory_axes(u.pencil.order, len(u.components))
         values, sums = _known(u.local, missing).transpose(order), block.transpose(order)
-        along_memory, before = order.index(position), None
-        if line.is_cut:
-            counts = line.part in line.filled[:-1]
-            plane = _plane(ufunc, values, along_memory, result, counts=counts)
-            scan = scanner(plane, ufunc, line.filled, line.part, line.split.parts)
-            before = plane if line.part in line.filled[1:] else None
-        runs = _prepare(ufunc, values, sums, along_memory, before)
-    if line.is_cut:
-        scan(along(u, position))
+        scan = _scanned(ufunc, values, sums, order.index(position), line)
+    comm = along(u, position) if line.is_cut else None
     with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
-        for run in runs:
-            run()
+        scan(comm)
     return u.in_frame(u.pencil, frame, block)
+
+
+def _scanned(ufunc: np.ufunc, values: Array, sums: Array, axis: int, line: Line) -> Scan:
+    """Prepare to scan the own block; local. The result takes the communicator along the line.
+
+    Large blocks are scanned in parts, which all ranks do one after the other. Where these are not
+    many more than ranks, each rank reduces its block to a plane first.
+    """
+    if not line.is_cut:
+        runs = _prepare(ufunc, values, sums, axis, None)
+        return lambda _: _run(runs)
+    keys = _parts(sums, axis, line)
+    if len(keys) >= _PARTS_FOR_EACH * (len(line.filled) - 1):
+        return _scanned_in_turn(ufunc, values, sums, axis, line, keys)
+    counts = line.part in line.filled[:-1]
+    plane = _plane(ufunc, values, axis, sums.dtype, counts=counts)
+    combine = scanner(plane, ufunc, line.filled, line.part, line.split.parts)
+    before = plane if line.part in line.filled[1:] else None
+    runs = _prepare(ufunc, values, sums, axis, before)
+
+    def scan(comm: Any) -> None:
+        combine(comm)
+        _run(runs)
+
+    return scan
+
+
+def _scanned_in_turn(
+    ufunc: np.ufunc, values: Array, sums: Array, axis: int, line: Line, keys: Sequence[Any]
+) -> Scan:
+    """Prepare to scan parts of the own block, each when the block before it is done."""
+    last = (*(slice(None),) * axis, slice(-1, None))
+    first = not line.filled or line.part == line.filled[0]
+    shapes = [(*sums[key].shape[:axis], 1, *sums[key].shape[axis + 1 :]) for key in keys]
+    before, after = ([np.empty(shape, sums.dtype) for shape in shapes] for _ in range(2))
+    runs = [
+        _prepare(ufunc, values[key], sums[key], axis, None if first else arrived)
+        for key, arrived in zip(keys, before, strict=True)
+    ]
+
+    def work(number: int) -> None:
+        _run(runs[number])
+        np.copyto(after[number], sums[keys[number]][last])
+
+    return lambda comm: in_turn(comm, line.filled, before, after, work)
+
+
+def _parts(sums: Array, axis: int, line: Line) -> list[tuple[slice, ...]]:
+    """Divide the planes across an axis: the same on all ranks along it."""
+    shape = list(sums.shape)
+    shape[axis] = line.split.longest
+    others = [each for each in range(sums.ndim) if each != axis]
+    largest = max(others, key=lambda each: shape[each], default=None)
+    if largest is None:
+        return []
+    count = min(prod(shape) * sums.itemsize // _PART, _MOST_PARTS, shape[largest])
+    cuts = [number * shape[largest] // count for number in range(count + 1)] if count else []
+    return [(*(slice(None),) * largest, slice(*ends)) for ends in pairwise(cuts)]
+
+
+def _run(runs: Sequence[Run]) -> None:
+    for run in runs:
+        run()
 
 
 def _plane(

@@ -9,6 +9,7 @@ from mpi_helpers import raise_together, ranks_at_fault
 
 import pencils
 from pencils.errors import ArgumentError, RankDisagreementError
+from pencils.functions import scans
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -32,6 +33,22 @@ def test_sums(pencil, dtype):
     for axis in range(-1, pencil.ndim):
         expected = np.cumsum(whole, axis)
         assert_holds(np.cumsum(u, axis), expected, rtol=close(expected.dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["cumsum", "cumprod"])
+def test_parts_that_are_scanned_in_turn(pencil, name, dtype, monkeypatch):
+    if (name, dtype) == ("cumprod", "m8[s]"):
+        return
+    monkeypatch.setattr(scans, "_PART", 1)
+    monkeypatch.setattr(scans, "_PARTS_FOR_EACH", 0)
+    function = SCANS[name]
+    whole = draw((2, *pencil.shape), dtype if dtype != "m8[s]" else "i8").astype(dtype)
+    u = spread(pencil, whole, halo=1)
+    with np.errstate(all="ignore"):
+        for axis in range(whole.ndim):
+            expected = function(whole, axis)
+            assert_holds(function(u, axis=axis), expected, rtol=close(expected.dtype))
 
 
 @pytest.mark.parametrize("name", SCANS)
