@@ -306,7 +306,9 @@ class Scheduler:
         assert first is not None
         self._run(first)
         try:
-            self._main.acquire()
+            # A signal that comes just before the thread waits would not end the wait.
+            while not self._main.acquire(timeout=INTERVAL):
+                pass
         except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt
             with suppress(Exception):
                 error.add_note("\n".join(self._where(self.ranks)))
