@@ -559,7 +559,8 @@ def test_simulate_in_processes_of_mpiexec(mpirun, tmp_path):
         "print(real.allreduce(1))\n"
     )
     done = mpirun(2, program)
-    assert (done.returncode, done.stdout.split()) == (0, ["2", "2"]), done.stderr
+    # Lines of two processes may mix.
+    assert (done.returncode, done.stdout.count("2")) == (0, 2), done.stderr
 
 
 def test_exit_codes_of_programs(tmp_path):
