@@ -90,7 +90,7 @@ class BlockPrograms:
         weights = weights[:, np.any(weights, axis=0)]
         first = weights.shape[1]
         steps = [
-            Step(first + tip, list(map(Term, range(first), row)))
+            Step(first + tip, [Term(point, weight) for point, weight in enumerate(row) if weight])
             for tip, row in enumerate(weights.tolist())
         ]
         return LineProgram(first + self._wide, steps)
@@ -120,12 +120,16 @@ class BlockPrograms:
             yield Step(target + unknown, [Term(tips + n, weight) for n, weight in enumerate(row)])
 
     def _given_weights(self) -> Array:
-        """Weights of given points in the tips."""
+        """Weights of given points in the tips; 0 in tips that no unknown beside a cut depends on.
+
+        At the ends of lines that are no rings, half of the tips are of no use.
+        """
         block, reach = self._block, self._reduction.reach
         weights = np.zeros((self._wide, block.points + 2 * reach), block.tips.dtype)
         for equation, side in enumerate(block.right):
             for point, weight in side:
                 weights[:, point] += weight * block.tips[:, equation]
+        weights[~self._reduction.useful_tips(self._part)] = 0
         return weights
 
 

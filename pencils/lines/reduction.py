@@ -154,6 +154,13 @@ class Reduction:
                 return False
         return True
 
+    def useful_tips(self, number: int) -> Array:
+        """Whether some unknown outside a block depends on each of the tips of block `number`."""
+        wide = 2 * self.width
+        weights = np.abs(self.weights[:, :, number * wide : (number + 1) * wide])
+        useful: Array = weights.max((0, 1)) > _NEGLIGIBLE * np.abs(self.weights).max()
+        return useful
+
     def near_weights(self, number: int) -> Array:
         """Weights, in the unknowns outside a block, of its own tips and of those beside its cuts.
 
