@@ -105,6 +105,8 @@ SUM_INLINE void NAMED(add_real)(char *to, const Term *terms, char *const *bases,
             STREAM(to + at, (Wide)NAMED(vector_sum)(found, at, count, factors));
         }
     }
+#else
+    (void)past;
 #endif
     for (; at + step <= bytes; at += step) {
         if (fetches)
@@ -126,8 +128,9 @@ SUM_INLINE REAL NAMED(weigh_number)(const Weighted *sum, const REAL *weights, pt
     return value;
 }
 
-SUM_INLINE void NAMED(weigh_rows)(const Weighted *sum, int count, int stream)
+SUM_INLINE void NAMED(weigh_rows)(const Weighted *sum, int count)
 {
+    int stream = sum->stream;
     REAL weights[MOST_TERMS];
     ptrdiff_t at = 0, step = sizeof(NAMED(Vector)), one = sizeof(REAL);
     char *to = sum->target;
@@ -151,12 +154,7 @@ SUM_INLINE void NAMED(weigh_rows)(const Weighted *sum, int count, int stream)
 }
 
 #define WEIGH(count)                                          \
-    case count:                                               \
-        if (sum->stream)                                      \
-            NAMED(weigh_rows)(sum, count, 1);                 \
-        else                                                  \
-            NAMED(weigh_rows)(sum, count, 0);                 \
-        break;
+    case count: NAMED(weigh_rows)(sum, count); break;
 
 static TARGET void NAMED(weigh)(const Weighted *sum)
 {
@@ -221,7 +219,7 @@ SUM_INLINE void NAMED(add_complex)(char *to, const Term *terms, char *const *bas
     ptrdiff_t at = 0;
     NAMED(find)(&found, terms, bases, count, factors, 1);
 #if HAVE_VECTORS
-    NAMED(Vector) signs;
+    NAMED(Vector) signs = {0};
     for (int i = 0; i < (int)(sizeof signs / sizeof(REAL)); i++)
         signs[i] = (REAL)(i % 2 ? 1 : -1);
     for (; at + (ptrdiff_t)sizeof signs <= bytes; at += (ptrdiff_t)sizeof signs) {
@@ -244,13 +242,10 @@ SUM_INLINE void NAMED(add_complex)(char *to, const Term *terms, char *const *bas
 
 /* ---- all sums ---- */
 
-#define ADD_REAL(terms_of_sum, has_factors)                                                   \
-    if (ahead.count)                                                                          \
-        NAMED(add_real)(to, terms, bases, bytes, &ahead, terms_of_sum, has_factors,           \
-                        !(has_factors) && sum->past, 1);                                      \
-    else                                                                                      \
-        NAMED(add_real)(to, terms, bases, bytes, &ahead, terms_of_sum, has_factors,           \
-                        !(has_factors) && sum->past, 0)
+#define ADD_REAL(count, factors)                                                              \
+    NAMED(add_real)(to, terms, bases, bytes, NULL, count, factors, !(factors) && sum->past, 0)
+#define ADD_AND_FETCH(count)                                                                  \
+    NAMED(add_real)(to, terms, bases, bytes, &ahead, count, 0, sum->past, 1)
 #define ADD_COMPLEX(count, factors) NAMED(add_complex)(to, terms, bases, bytes, count, factors)
 #define FACTORS_CASES(kind, add, factors)                     \
     case 16 * kind + 1: add(1, factors); break;               \
@@ -268,13 +263,16 @@ static TARGET void NAMED(add_all)(const Sums *sums, char *const *bases, ptrdiff_
         ahead.count = 0;
         for (; fetch < sums->fetches + sum->fetched; fetch++) {
             const char *row = bases[fetch->place.base] + fetch->place.offset;
-            if (sums->inside && sum->kind <= REAL_FACTORS && ahead.count < MOST_TERMS)
+            if (sums->inside && sum->kind == REAL_SUM && sum->count <= MOST_FETCHED)
                 ahead.rows[ahead.count++] = row;
             else
                 for (ptrdiff_t at = 0; at < fetch->bytes; at += LINE)
                     PREFETCH(row + at);
         }
-        switch (16 * sum->kind + sum->count) {
+        switch (16 * (ahead.count ? FETCHES : (int)sum->kind) + sum->count) {
+        case 16 * FETCHES + 1: ADD_AND_FETCH(1); break;
+        case 16 * FETCHES + 2: ADD_AND_FETCH(2); break;
+        case 16 * FETCHES + 3: ADD_AND_FETCH(3); break;
             FACTORS_CASES(REAL_SUM, ADD_REAL, 0)
         case 5: ADD_REAL(5, 0); break;
         case 6: ADD_REAL(6, 0); break;
@@ -292,5 +290,6 @@ static TARGET void NAMED(add_all)(const Sums *sums, char *const *bases, ptrdiff_
 }
 
 #undef ADD_REAL
+#undef ADD_AND_FETCH
 #undef ADD_COMPLEX
 #undef FACTORS_CASES
