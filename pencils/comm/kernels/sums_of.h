@@ -263,7 +263,8 @@ static TARGET void NAMED(add_all)(const Sums *sums, char *const *bases, ptrdiff_
         ahead.count = 0;
         for (; fetch < sums->fetches + sum->fetched; fetch++) {
             const char *row = bases[fetch->place.base] + fetch->place.offset;
-            if (sums->inside && sum->kind == REAL_SUM && sum->count <= MOST_FETCHED)
+            if (sums->inside && sum->kind == REAL_SUM && sum->count <= MOST_FETCHED
+                && ahead.count < MOST_TERMS)
                 ahead.rows[ahead.count++] = row;
             else
                 for (ptrdiff_t at = 0; at < fetch->bytes; at += LINE)
