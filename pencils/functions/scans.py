@@ -183,7 +183,7 @@ def _scanned(ufunc: np.ufunc, values: Array, sums: Array, axis: int, line: Line)
         runs = _prepare(ufunc, values, sums, axis, None)
         return lambda _: _run(runs)
     keys = _parts(sums, axis, line)
-    if len(keys) >= _PARTS_FOR_EACH * (len(line.filled) - 1):
+    if keys and len(keys) >= _PARTS_FOR_EACH * (len(line.filled) - 1):
         return _scanned_in_turn(ufunc, values, sums, axis, line, keys)
     counts = line.part in line.filled[:-1]
     plane = _plane(ufunc, values, axis, sums.dtype, counts=counts)
