@@ -15,14 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm import line_program_numpy
+from pencils.comm.line_program_numpy import BUFFER_BYTES, FEWEST_LINES, MOST_LINES
 from pencils.comm.pack import compiled
 
 Array = NDArray[Any]
-
-# Bytes of a buffer, so that it stays in the second-level cache; and the fewest and most lines that
-# are treated at once.
-BUFFER_BYTES = 2**17
-FEWEST_LINES, MOST_LINES = 8, 64
 
 
 class Term(NamedTuple):

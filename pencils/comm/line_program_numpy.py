@@ -13,7 +13,8 @@ Array = NDArray[Any]
 # Rows, and lists of targets, ends, rows of terms, coefficients of terms, and weights.
 Program = tuple[int, Array, Array, Array, Array, Array]
 
-# Bytes of a buffer, so that it stays in the second-level cache; and the fewest and most lines.
+# Bytes of a buffer, so that it stays in the second-level cache; and the fewest and most lines that
+# are treated at once. They are those of the compiled programs, too.
 BUFFER_BYTES = 2**17
 FEWEST_LINES, MOST_LINES = 8, 64
 

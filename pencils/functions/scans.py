@@ -62,8 +62,8 @@ def cumsum(
     Returns
     -------
     PencilArray
-        A new field on the same pencil, without halo. Sums of floats differ from those of NumPy by
-        rounding, because each block is summed up first; they are the same in every run.
+        A new field on the same pencil, without halo. Sums of floats may differ from those of NumPy
+        by rounding, where whole blocks are summed up first; they are the same in every run.
 
     Raises
     ------

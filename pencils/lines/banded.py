@@ -15,7 +15,6 @@ from pencils.array.pencil_array import PencilArray
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_int
 from pencils.lines.elimination import Row
-from pencils.lines.plan import AUTO, LinePlan
 from pencils.lines.solver import LineSolver, as_lines, dim_of, verb_agreement
 from pencils.lines.system import System, plain_right
 from pencils.lines.task import Lines
@@ -81,16 +80,9 @@ def solve_banded(
         matrix = str(bands)
         agree(axis=lines.dim, matrix=matrix)
     key = "solve_banded", *lines, matrix
-    plan = kept_plan(b.pencil.topology, key, lambda: _KeptSolver(lines, bands))
+    plan = kept_plan(b.pencil.topology, key, lambda: LineSolver.kept(lines, bands))
     result: PencilArray = plan(b, out)
     return result
-
-
-class _KeptSolver(LineSolver):
-    """A solver of equations on which all ranks have agreed. Making it is *Collective*."""
-
-    def __init__(self, lines: Lines, bands: Bands) -> None:
-        LinePlan.__init__(self, lines, bands, AUTO, pin=False, check=True)
 
 
 class Bands:

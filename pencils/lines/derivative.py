@@ -17,7 +17,7 @@ from pencils.comm.exchange import Handle
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_int
 from pencils.lines.compact import SCHEMES, equations
-from pencils.lines.plan import AUTO, METHODS, LinePlan
+from pencils.lines.plan import AUTO, LinePlan, check_method
 from pencils.lines.solver import as_lines, dim_of, lines_of, verb_agreement
 from pencils.lines.system import System
 from pencils.lines.task import Lines
@@ -110,20 +110,12 @@ class CompactDerivative(LinePlan):
     ) -> None:
         with agreed(topology_among(pencil).comm, "CompactDerivative") as agree:
             lines = lines_of(pencil, axis, dtype, components, dims)
-            if method not in METHODS:
-                raise ArgumentError(f"method {method!r} is none of {', '.join(METHODS)}")
+            check_method(method)
             differences = Differences(lines, order, derivative, spacing, periodic)
             agree(pencil=pencil, axis=lines.dim, **lines.spec.signature, **differences.signature)
             check = bool(check)
             agree(method=method, check=check)
         super().__init__(lines, differences, method, pin=False, check=check)
-
-    @classmethod
-    def kept(cls, lines: Lines, differences: Differences) -> CompactDerivative:
-        """Make a plan of arguments on which all ranks have agreed. *Collective*."""
-        plan = cls.__new__(cls)
-        LinePlan.__init__(plan, lines, differences, AUTO, pin=False, check=True)
-        return plan
 
     def __call__(self, u: PencilArray, out: PencilArray | None = None) -> PencilArray:
         """Differentiate a field. *Collective*.

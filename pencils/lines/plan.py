@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -27,6 +27,12 @@ from pencils.transposition.plan import unset_ghosts
 
 AUTO = "auto"
 METHODS = (AUTO, Local.name, Shared.name, Reduced.name, Transposed.name)
+
+
+def check_method(method: object) -> None:
+    """Raise if there is no such method."""
+    if method not in METHODS:
+        raise ArgumentError(f"method {method!r} is none of {', '.join(METHODS)}")
 
 
 class Equations(Protocol):
@@ -96,6 +102,13 @@ class LinePlan(Plan[Bound]):
         else:
             self._choose(method, whole, system, solver)
         super().__init__(topology, check=check or self._some_have_nothing)
+
+    @classmethod
+    def kept(cls, lines: Lines, equations: Equations) -> Self:
+        """Make the plan of a verb, of arguments on which all ranks have agreed. *Collective*."""
+        plan = cls.__new__(cls)
+        LinePlan.__init__(plan, lines, equations, AUTO, pin=False, check=True)
+        return plan
 
     def _choose(self, method: str, whole: Lines, system: System, solver: WholeLines) -> None:
         """Choose between the methods for lines that are cut. *Collective*."""

@@ -164,7 +164,7 @@ class Neighbors:
             key = _key(shape, {lines.axis: (starts[lines.part], width)})
             sends.append(MessageBlock(lines.peer(target), key, (0,) * len(shape)))
         if source is not None:
-            start = tuple(starts[source] * (axis == lines.axis) for axis in range(len(shape)))
+            start = _start(shape, {lines.axis: starts[source]})
             recvs.append(MessageBlock(lines.peer(source), _key(shape, {}), start))
         return MessageSpec(_filled(sends), _filled(recvs), (), lines.spec.dtype)
 
@@ -193,7 +193,8 @@ class AllTips:
         self._matrix = reduction.weights.reshape(wide * parts, wide * parts).astype(dtype)
         # With one more axis there is always one by which lines can be divided.
         axis, shape = lines.axis + 1, (1, *tips.shape)
-        share = max((n, -each) for each, n in enumerate(shape) if each != axis)[1] * -1
+        others = (each for each in range(len(shape)) if each != axis)
+        share = max(others, key=lambda each: shape[each])
         cuts = [part * shape[share] // parts for part in range(parts + 1)]
         first, stop = cuts[lines.part : lines.part + 2]
         mine = [*shape[:axis], *shape[axis + 1 :]]

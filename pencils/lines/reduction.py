@@ -185,7 +185,7 @@ class Reduction:
             start, stop = self.cuts[number : number + 2]
             beside = outside[number * wide : (number + 1) * wide]
             own = sides[start:stop] - multiplied(block.outside, beside)
-            right = [[(equation, 1.0)] for equation in range(stop - start)]
+            right = plain_right(stop - start)
             steps = solution(block.pivots, right, stop - start, Coefficients())
             program = LineProgram(2 * (stop - start), steps)
             x = np.empty_like(own)

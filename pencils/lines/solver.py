@@ -15,7 +15,7 @@ from pencils.comm.exchange import Handle
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_dim
 from pencils.lines.diagonals import Diagonal, Diagonals
-from pencils.lines.plan import AUTO, METHODS, LinePlan
+from pencils.lines.plan import AUTO, LinePlan, check_method
 from pencils.lines.task import Lines
 from pencils.pencil import Pencil, keep
 
@@ -108,8 +108,7 @@ class LineSolver(LinePlan):
     ) -> None:
         with agreed(topology_among(pencil).comm, "LineSolver") as agree:
             lines = lines_of(pencil, axis, dtype, components, dims)
-            if method not in METHODS:
-                raise ArgumentError(f"method {method!r} is none of {', '.join(METHODS)}")
+            check_method(method)
             if singular not in {"raise", "pin"}:
                 raise ArgumentError(f"singular={singular!r} must be 'raise' or 'pin'")
             equations = Diagonals(lines, diagonals, shift, periodic=bool(periodic))

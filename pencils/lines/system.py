@@ -180,10 +180,10 @@ def _consecutive(arrays: Sequence[Array], axis: int, first: int) -> list[Rows]:
     return rows
 
 
-def solve_directly(system: System, given: Array, *, pin: bool = False) -> Array:
+def solve_directly(system: System, given: Array) -> Array:
     """Solve a system for a few lines, given as an array of shape ``(points, lines)``."""
     solved = np.empty_like(given)
-    WholeLines(system, given.dtype, pin=pin).prepare([given], [solved], 0)()
+    WholeLines(system, given.dtype).prepare([given], [solved], 0)()
     return solved
 
 

@@ -22,6 +22,7 @@
 #define ALWAYS_INLINE __attribute__((always_inline))
 #define ALIGNED __attribute__((aligned(64)))
 #define PREFETCH(address) __builtin_prefetch(address, 0, 1) /* into the second level */
+#define PREFETCH_NEAR(address) __builtin_prefetch(address, 0, 3) /* into the first one */
 #define UNROLL _Pragma("GCC unroll 16")
 #define ORDER_MEMORY() __atomic_thread_fence(__ATOMIC_SEQ_CST)
 #else
@@ -30,6 +31,7 @@
 #define ALWAYS_INLINE
 #define ALIGNED
 #define PREFETCH(address) ((void)0)
+#define PREFETCH_NEAR(address) ((void)0)
 #define UNROLL
 #endif
 

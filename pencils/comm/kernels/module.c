@@ -267,14 +267,26 @@ static PyObject *available(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(noth
     return names;
 }
 
+static void use_level(const Level *level)
+{
+    current = level->copy;
+    use_summer(level->sum);
+    use_for_lines(level->copy, level->add);
+    use_for_weights(level->weigh);
+}
+
+static void write_past_cache_from(Py_ssize_t bytes)
+{
+    stream_from = bytes;
+    stream_lines_from(bytes);
+    stream_weighted_from(bytes);
+}
+
 static PyObject *use(PyObject *Py_UNUSED(module), PyObject *name)
 {
     for (int i = 0; i < nlevels; i++)
         if (PyUnicode_CompareWithASCIIString(name, levels[i].name) == 0) {
-            current = levels[i].copy;
-            use_summer(levels[i].sum);
-            use_for_lines(levels[i].copy, levels[i].add);
-            use_for_weights(levels[i].weigh);
+            use_level(&levels[i]);
             Py_RETURN_NONE;
         }
     PyErr_Format(PyExc_ValueError, "this processor cannot run %R", name);
@@ -286,9 +298,7 @@ static PyObject *stream(PyObject *Py_UNUSED(module), PyObject *bytes)
     Py_ssize_t before = stream_from, given = PyLong_AsSsize_t(bytes);
     if (given == -1 && PyErr_Occurred())
         return NULL;
-    stream_from = given;
-    stream_lines_from(given);
-    stream_weighted_from(given);
+    write_past_cache_from(given);
     return PyLong_FromSsize_t(before);
 }
 
@@ -328,17 +338,13 @@ static PyMethodDef functions[] = {
 static int set_up(PyObject *module)
 {
     nlevels = levels_available(levels);
-    current = levels[0].copy;
-    use_summer(levels[0].sum);
-    use_for_lines(levels[0].copy, levels[0].add);
-    use_for_weights(levels[0].weigh);
+    use_level(&levels[0]);
+    write_past_cache_from(stream_from);
     PyObject *type = PyType_FromSpec(&copies_spec);
     int status = type ? PyModule_AddObjectRef(module, "Copies", type) : -1;
     Py_XDECREF(type);
     if (status == 0)
         status = lines_set_up(module);
-    stream_lines_from(stream_from);
-    stream_weighted_from(stream_from);
     return status < 0 ? status : pool_set_up(module);
 }
 

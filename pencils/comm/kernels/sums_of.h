@@ -139,7 +139,7 @@ SUM_INLINE void NAMED(weigh_rows)(const Weighted *sum, int count)
     for (; stream && at < sum->bytes && (uintptr_t)(to + at) % step; at += one)
         *(REAL *)(to + at) = NAMED(weigh_number)(sum, weights, at, count);
     for (; at + step <= sum->bytes; at += step) {
-        __builtin_prefetch(sum->ahead + at, 0, 3);
+        PREFETCH_NEAR(sum->ahead + at);
         NAMED(Vector) value = weights[0] * NAMED(vector_at)(sum->rows[0], at);
         UNROLL for (int i = 1; i < count; i++)
             value = NAMED(multiply_add)(NAMED(all)(weights[i]),
