@@ -13,18 +13,20 @@ from mpi4py import MPI
 
 import pencils
 from pencils import dap
-from pencils.comm.methods import METHODS
+from pencils.comm.methods import METHODS as EVERY_METHOD
+from pencils.comm.methods import Shared
 from pencils.comm.topology import private_class, topology_of
 from pencils.process import PerProcess
+from pencils.simulation.world import active
 
 DTYPES = [
     np.dtype(kind)
     for kind in ("f8", "f4", "f2", "g", "c16", "c8", "i1", "u8", "?", ">f8", ">i2", "S3", "M8[s]")
 ] + [np.dtype([("mass", ">f4"), ("at", "i2", (3,)), ("gone", "?")])]
 
-# The node of each rank, for tests that simulate several nodes.
+# Into which node of several ones tests divide the node of each rank.
 NODES = {
-    "one node": lambda _rank, _size: 0,
+    "real nodes": lambda _rank, _size: 0,
     "even and odd": lambda rank, _size: rank % 2,
     "two halves": lambda rank, size: int(2 * rank >= size),
     "one rank apart": lambda rank, size: int(rank == size - 1),
@@ -32,19 +34,49 @@ NODES = {
 }
 
 
-def ways_of(methods):
-    """Return every method on one node, and the hybrid method on each other distribution of ranks.
+def real_nodes():
+    """Return the lowest rank on the node of each rank. *Collective*, but on simulated ranks."""
+    world = MPI.COMM_WORLD
+    if active() is not None:
+        return [active().nodes.index(node) for node in active().nodes]
+    node = world.Split_type(MPI.COMM_TYPE_SHARED)
+    lowest = node.allreduce(world.rank, op=MPI.MIN)
+    node.Free()
+    return world.allgather(lowest)
 
-    Distributions that are equal for this number of ranks appear once. Without ``--all``, nodes of
-    neighbouring ranks are left out: a special case of nodes whose ranks alternate.
-    """
+
+REAL_NODES = real_nodes()
+ON_ONE_NODE = len(set(REAL_NODES)) == 1
+one_node = pytest.mark.skipif(not ON_ONE_NODE, reason="for ranks that all share memory")
+
+
+def reaching(methods):
+    """Return those of these methods of exchange that reach all ranks."""
+    return [method for method in methods if ON_ONE_NODE or method != Shared.name]
+
+
+METHODS = reaching(EVERY_METHOD)
+
+
+def nodes_of(name):
+    """Return a number for the node of each rank, where nodes are divided as `name` says."""
     size = MPI.COMM_WORLD.size
+    parts = [(real, NODES[name](rank, size)) for rank, real in enumerate(REAL_NODES)]
+    return [parts.index(part) for part in parts]
+
+
+def ways_of(methods):
+    """Return every method on the real nodes, and the hybrid method on each other division of them.
+
+    Divisions that are equal for these ranks appear once. Without ``--all``, nodes of neighbouring
+    ranks are left out: a special case of nodes whose ranks alternate.
+    """
     found = {}
-    for name, number in NODES.items():
-        nodes = [number(rank, size) for rank in range(size)]
-        found.setdefault(tuple(map(nodes.index, nodes)), name)
+    for name in NODES:
+        found.setdefault(tuple(nodes_of(name)), name)
     several = [name for name in found.values() if tiers.ALL or name != "two halves"]
-    return [("one node", method) for method in methods] + [(n, "hybrid") for n in several[1:]]
+    real = [("real nodes", method) for method in reaching(methods)]
+    return real + [(name, "hybrid") for name in several[1:]]
 
 
 def mark_ways(methods):
@@ -53,7 +85,7 @@ def mark_ways(methods):
     The module needs a fixture `comm` that passes its parameter to `on_nodes`.
     """
     ways = ways_of(methods)
-    ids = [method if nodes == "one node" else f"{method} {nodes}" for nodes, method in ways]
+    ids = [method if nodes == "real nodes" else f"{method} {nodes}" for nodes, method in ways]
     return pytest.mark.parametrize(("comm", "method"), ways, indirect=["comm"], ids=ids)
 
 
@@ -61,16 +93,16 @@ ways = mark_ways(METHODS)
 
 
 def on_nodes(nodes):
-    """Return a communicator of all ranks that simulates the nodes of that name.
+    """Return a communicator of all ranks, whose nodes are divided as that name says.
 
     It is kept for other tests. *Collective* the first time.
     """
     world = MPI.COMM_WORLD
-    if nodes == "one node":
+    if nodes == "real nodes":
         return world
     if nodes not in kept_comms():
         kept_comms()[nodes] = private = world.Dup()
-        pretend_nodes(private, NODES[nodes](world.rank, world.size))
+        pretend_nodes(private, nodes_of(nodes)[world.rank])
     return kept_comms()[nodes]
 
 
@@ -78,8 +110,11 @@ kept_comms = PerProcess(dict)  # those of `on_nodes`, by name
 
 
 def pretend_nodes(comm, number):
-    """Simulate nodes on an unused communicator: ranks that pass the same number share a node."""
-    topology_of(comm)._made["node"] = MPI.Intracomm(comm.Split(number, comm.rank))
+    """Divide the nodes of an unused communicator: ranks on a node that pass the same number."""
+    topology = topology_of(comm)
+    whole = topology.node
+    topology._made["node"] = MPI.Intracomm(whole.Split(number, comm.rank))
+    whole.Free()
 
 
 COLLECTIVES = (

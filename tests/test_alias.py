@@ -35,7 +35,7 @@ sharing = pytest.mark.parametrize("shared", [False, True], ids=["private", "shar
 
 @pytest.fixture(name="comm", scope="module")
 def _comm(request):
-    return on_nodes(getattr(request, "param", "one node"))
+    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 def stages(comm):

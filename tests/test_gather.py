@@ -222,7 +222,7 @@ def test_after_the_communicator_was_freed(comm):
 
 
 @pytest.mark.mpiexec("measures the memory of one process")
-@pytest.mark.parametrize("nodes", ["one node", "one rank apart"])
+@pytest.mark.parametrize("nodes", ["real nodes", "one rank apart"])
 def test_a_few_slabs_are_in_memory_beyond_the_result(nodes):
     comm = on_nodes(nodes)
     shape = (128, 128, 256)  # 32 MiB

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from mpi4py import MPI
+from mpi_helpers import METHODS
 
 import pencils
 from pencils.comm.topology import private_class, topology_of
@@ -66,7 +67,7 @@ def make_plans(comm):
     field = pencils.zeros(pencil, halo=1)
     makers = {
         "transpose": lambda: pencils.Transposition(pencil, across),
-        "shared": lambda: pencils.Transposition(pencil, across, method="shared"),
+        "methods": lambda: pencils.Transposition(pencil, across, method=METHODS[0]),
         "halo": lambda: pencils.HaloExchange(field),
         "transform": lambda: PencilFFT(pencil, backend="scipy"),
     }
@@ -76,7 +77,7 @@ def make_plans(comm):
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [("transpose", 4), ("shared", 4), ("halo", 4), ("transform", 14)]
+    ("name", "most"), [("transpose", 4), ("methods", 4), ("halo", 4), ("transform", 14)]
 )
 def test_plans_are_made_in_few_meetings(counted, name, most):
     comm, made = counted

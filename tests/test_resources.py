@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from mpi4py import MPI
-from mpi_helpers import everywhere, holds, numbered, spread
+from mpi_helpers import METHODS, everywhere, holds, numbered, spread
 from tiers import up_to
 
 from pencils import (
@@ -22,7 +22,7 @@ from pencils import (
     transpose,
     zeros,
 )
-from pencils.comm.methods import METHODS, pull
+from pencils.comm.methods import pull
 from pencils.plan import MOST_PLANS, kept_plans
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])

@@ -46,7 +46,7 @@ parts = pytest.mark.parametrize("part", list(PARTS))
 
 @pytest.fixture(name="comm", scope="module")
 def _comm(request):
-    return on_nodes(getattr(request, "param", "one node"))
+    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 @pytest.fixture

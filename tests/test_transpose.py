@@ -8,12 +8,14 @@ import pytest
 from mpi4py import MPI
 from mpi_helpers import (
     DTYPES,
+    METHODS,
     everywhere,
     holds,
     named,
     numbered,
     on_nodes,
     one_after_the_other,
+    one_node,
     other_blocks,
     raise_together,
     random_pencil,
@@ -26,7 +28,6 @@ from tiers import up_to
 
 from pencils import Pencil, PencilArray, Transposition, empty, gather, transpose, zeros
 from pencils.comm import memory
-from pencils.comm.methods import METHODS
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
 from pencils.plan import MOST_PLANS, kept_plans
 
@@ -37,7 +38,7 @@ SHAPE = (7, 6, 5)
 
 @pytest.fixture(name="comm", scope="module")
 def _comm(request):
-    return on_nodes(getattr(request, "param", "one node"))
+    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 @pytest.fixture(name="pair")
@@ -317,6 +318,7 @@ def test_a_plan_that_is_dropped_is_gone_at_once(comm, pair):
         gc.enable()
 
 
+@one_node
 def test_all_turns_meet_in_one_place(pair):
     whole, cut = (
         Transposition(*pair, method="shared", max_buffer_bytes=staging) for staging in (None, 100)
@@ -329,7 +331,7 @@ def test_all_turns_meet_in_one_place(pair):
         plan.free()
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", METHODS)
 def test_freeing_the_communicator_completes_what_is_under_way(comm, pair, method):
     """Nobody else's exchange stumbles over it afterwards."""
     private = comm.Dup()

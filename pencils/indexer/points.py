@@ -200,7 +200,8 @@ class PointIndexer(Plan[Request[Any]]):
         """Check a field against the pencil, and record what ranks agree on."""
         check_place(u, self.pencil, self._singletons)
         check_components(u)
-        agree(dtype=u.dtype, components=u.components)
+        agree(components=u.components)
+        agree.dtype(u.dtype)
 
     def plan_take(self) -> GatherScatter:
         """Return the plan to read points, on the nearest replica. *Collective* at first."""

@@ -8,7 +8,16 @@ from itertools import chain
 import numpy as np
 import pytest
 from mpi4py import MPI
-from mpi_helpers import everywhere, holds, numbered, on_nodes, raise_together, spread, ways
+from mpi_helpers import (
+    everywhere,
+    holds,
+    numbered,
+    on_nodes,
+    raise_together,
+    reaching,
+    spread,
+    ways,
+)
 from tiers import up_to
 
 import pencils
@@ -27,12 +36,12 @@ SHAPE = (12, 10, 8)
 
 @pytest.fixture(name="comm", scope="module")
 def _comm(request):
-    return on_nodes(getattr(request, "param", "one node"))
+    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 @pytest.fixture
 def private(comm):
-    """Ranks that have no window yet, all on one node."""
+    """Ranks that have no window yet."""
     private = comm.Dup()
     yield private
     gc.collect()
@@ -368,7 +377,7 @@ def test_some_ranks_have_shared_sources(comm, method, who):
 # No room.
 
 
-@pytest.mark.parametrize("method", ["auto", "shared", "hybrid"])
+@pytest.mark.parametrize("method", reaching(["auto", "shared", "hybrid"]))
 def test_a_plan_without_any_room_uses_messages(private, method, monkeypatch):
     no_room(monkeypatch)
     pair = pair_on(private)
@@ -387,7 +396,7 @@ def test_a_plan_without_any_room_uses_messages(private, method, monkeypatch):
     plan.free()
 
 
-@pytest.mark.parametrize("method", ["shared", "hybrid"])
+@pytest.mark.parametrize("method", reaching(["shared", "hybrid"]))
 def test_no_room_for_staging(private, method, monkeypatch):
     """What leaves a rank does not fit into the window there is: as messages, again and again."""
     shape = 96 * private.size, 32, 32
@@ -416,7 +425,7 @@ def test_no_room_for_staging(private, method, monkeypatch):
 
 
 @pytest.mark.parallel([2, 3, 4, 6])
-@pytest.mark.parametrize("method", ["shared", "hybrid"])
+@pytest.mark.parametrize("method", reaching(["shared", "hybrid"]))
 def test_room_for_one_block_but_not_for_two(private, method, monkeypatch):
     """The second exchange under way finds none; what the first one said before is not true then."""
     rows = shared_memory.FIRST_WINDOW * 7 // 10 // (8 * 64 * (private.size - 1))
@@ -445,7 +454,7 @@ def test_room_for_one_block_but_not_for_two(private, method, monkeypatch):
     plan.free()
 
 
-@pytest.mark.parametrize("method", ["shared", "hybrid"])
+@pytest.mark.parametrize("method", reaching(["shared", "hybrid"]))
 def test_no_room_for_more_than_one_field_at_a_time(private, method, monkeypatch):
     """The window is full when several arrays, or several exchanges, want to be announced."""
     pair = pair_on(private)

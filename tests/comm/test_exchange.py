@@ -13,6 +13,7 @@ from mpi_helpers import (
     on_nodes,
     one_after_the_other,
     raise_together,
+    reaching,
     same,
     spy_on,
     ways,
@@ -37,7 +38,7 @@ memories = pytest.mark.parametrize("memory", ["private", "shared", "mixed"])
 
 @pytest.fixture(name="comm", scope="module")
 def _comm(request):
-    return on_nodes(getattr(request, "param", "one node"))
+    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 def all_to_all(comm, method, *, dtype=float, lead=(), ranks=None, **rest):
@@ -139,7 +140,7 @@ def test_strides_may_differ_between_ranks_and_from_call_to_call(comm, method):
 
 @pytest.mark.parametrize("method", ["alltoallv", "alltoallw"])
 def test_collectives_over_all_ranks_copy_arrays_that_are_alike(method):
-    comm = on_nodes("one node")
+    comm = on_nodes("real nodes")
     spec = MessageSpec([], [], (), np.dtype(float))
     for specs, rest in (([spec, spec], {}), ([spec], {"unpack": prepare_additions})):
         raise_together(
@@ -151,7 +152,7 @@ def test_collectives_over_all_ranks_copy_arrays_that_are_alike(method):
         )
 
 
-@pytest.mark.parametrize("method", ["shared", "hybrid", "messages"])
+@pytest.mark.parametrize("method", reaching(["shared", "hybrid", "messages"]))
 @memories
 def test_arrays_of_several_kinds_travel_together_and_add_up(comm, method, memory):
     """To the right neighbour go two ints of one array and a complex vector of another."""

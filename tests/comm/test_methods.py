@@ -7,13 +7,22 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mpi_helpers import DTYPES, everywhere, numbered, on_nodes, raise_together, same, spread, ways
+from mpi_helpers import (
+    DTYPES,
+    METHODS,
+    everywhere,
+    numbered,
+    on_nodes,
+    raise_together,
+    same,
+    spread,
+    ways,
+)
 from tiers import examples
 
 import pencils
 from pencils import Pencil, PencilArray, Transposition
 from pencils.comm import memory
-from pencils.comm.methods import METHODS
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
 
@@ -26,7 +35,7 @@ MEMORIES = ["private", "shared", "some shared", "strided", "backwards"]
 
 @pytest.fixture(name="comm", scope="module")
 def _comm(request):
-    return on_nodes(getattr(request, "param", "one node"))
+    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 @dataclass
@@ -247,7 +256,7 @@ def test_shared_memory_does_not_reach_another_node(nodes):
         assert everywhere(comm, holds(plan(spread(rows, values)), values))
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", METHODS)
 def test_the_method_that_was_asked_for_is_in_use(comm, method):
     rows = Pencil((12, 12), comm, decomp=0)
     with Transposition(rows, rows.with_(decomp=1), method=method) as plan:

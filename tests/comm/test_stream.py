@@ -16,7 +16,7 @@ pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 @pytest.fixture(name="comm", scope="module")
 def _comm(request):
-    return on_nodes(getattr(request, "param", "one node"))
+    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 @pytest.fixture(name="topology")

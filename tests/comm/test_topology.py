@@ -6,7 +6,17 @@ from math import prod
 import numpy as np
 import pytest
 from mpi4py import MPI
-from mpi_helpers import NODES, everywhere, holds, numbered, pretend_nodes, raise_together, spread
+from mpi_helpers import (
+    NODES,
+    REAL_NODES,
+    everywhere,
+    holds,
+    nodes_of,
+    numbered,
+    pretend_nodes,
+    raise_together,
+    spread,
+)
 
 import pencils
 from pencils.comm.agree import agreed
@@ -104,9 +114,10 @@ def test_communicators_lent_to_other_libraries(comm):
 def test_ranks_on_this_node(comm):
     private = comm.Dup()
     topology = topology_of(private)
-    assert everywhere(comm, topology.node.size == comm.size)  # the tests run on one machine
-    assert topology.nodes == 1
-    assert everywhere(comm, topology.on_node == {rank: rank for rank in range(comm.size)})
+    here = [rank for rank in range(comm.size) if REAL_NODES[rank] == REAL_NODES[comm.rank]]
+    assert everywhere(comm, topology.node.size == len(here))
+    assert topology.nodes == len(set(REAL_NODES))
+    assert everywhere(comm, topology.on_node == {rank: n for n, rank in enumerate(here)})
     assert topology.node is topology.node
     private.Free()
 
@@ -125,14 +136,13 @@ def test_more_ranks_than_cores(comm, cores, monkeypatch):
 @pytest.mark.parametrize("nodes", list(NODES))
 def test_ranks_on_several_nodes(comm, nodes):
     private = comm.Dup()
-    number = NODES[nodes]
-    pretend_nodes(private, number(comm.rank, comm.size))
+    numbers = nodes_of(nodes)
+    pretend_nodes(private, numbers[comm.rank])
     topology = topology_of(private)
-    mine = number(comm.rank, comm.size)
-    here = [rank for rank in range(comm.size) if number(rank, comm.size) == mine]
+    here = [rank for rank in range(comm.size) if numbers[rank] == numbers[comm.rank]]
     assert everywhere(comm, list(topology.on_node) == here)
     assert everywhere(comm, list(topology.on_node.values()) == list(range(len(here))))
-    assert topology.nodes == len({number(rank, comm.size) for rank in range(comm.size)})
+    assert topology.nodes == len(set(numbers))
     assert everywhere(comm, topology.shared.allocate(8) is not None)
     private.Free()
 

@@ -4,26 +4,24 @@ from math import prod
 
 import numpy as np
 import pytest
-from mpi_helpers import everywhere, mark_ways, numbered, random_pencil, same, spy_on
+from mpi_helpers import everywhere, mark_ways, numbered, random_pencil, reaching, same, spy_on
 
 import pencils
 from pencils import PencilArray
 
-METHODS = ("shared", "hybrid", "messages")
+METHODS = reaching(["shared", "hybrid", "messages"])
 
-# Every method of halos on one node, and the one that knows nodes on several; takes a module's own
+# Every method of halos, and the one that knows nodes on parts of nodes; takes a module's own
 # fixture `comm` that passes its parameter to `on_nodes`.
 ways = mark_ways((*METHODS, "auto"))
 few_ways = pytest.mark.parametrize(
     ("comm", "method"),
     [
-        ("one node", "auto"),
-        ("one node", "shared"),
-        ("one node", "messages"),
+        *(("real nodes", method) for method in reaching(["auto", "shared", "messages"])),
         ("two halves", "hybrid"),
     ],
     indirect=["comm"],
-    ids=["auto", "shared", "messages", "hybrid two halves"],
+    ids=[*reaching(["auto", "shared", "messages"]), "hybrid two halves"],
 )
 routes = pytest.mark.parametrize("route", ["direct", "sweeps"])
 

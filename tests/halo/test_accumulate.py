@@ -28,7 +28,7 @@ NUMBERS = [dtype for dtype in DTYPES if dtype.kind in "iufc"]
 
 @pytest.fixture(name="comm", scope="module")
 def _comm(request):
-    return on_nodes(getattr(request, "param", "one node"))
+    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 def draw_block(rng, field):
@@ -123,7 +123,7 @@ def test_every_type_of_numbers_at_once(comm, method, route, shared):
         check_sums(fields, lambda: plan.accumulate(*fields))
 
 
-@pytest.mark.parametrize("comm", ["one node", "two halves", "three nodes"], indirect=True)
+@pytest.mark.parametrize("comm", ["real nodes", "two halves", "three nodes"], indirect=True)
 @pytest.mark.parametrize("corners", [True, False])
 def test_the_verb_does_the_same(comm, corners):
     rng = np.random.default_rng(11)

@@ -35,7 +35,7 @@ SHAPE = (7, 6, 5)
 
 @pytest.fixture(name="comm", scope="module")
 def _comm(request):
-    return on_nodes(getattr(request, "param", "one node"))
+    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 def go(plan, fields, *, start):
@@ -91,7 +91,7 @@ def test_every_element_type_at_once(comm, method, route):
             check_exchange(fields, lambda p=plan, f=fields: p(*f))
 
 
-@pytest.mark.parametrize("comm", ["one node", "two halves", "three nodes"], indirect=True)
+@pytest.mark.parametrize("comm", ["real nodes", "two halves", "three nodes"], indirect=True)
 @pytest.mark.parametrize("corners", [True, False])
 def test_the_verbs_do_the_same(comm, corners):
     """By plans that are kept."""

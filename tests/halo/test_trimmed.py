@@ -44,7 +44,7 @@ ends = pytest.mark.parametrize("periodic", [False, True])
 
 @pytest.fixture(name="comm", scope="module")
 def _comm(request):
-    return on_nodes(getattr(request, "param", "one node"))
+    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 def slabs(comm, *, periodic=False):
@@ -140,7 +140,7 @@ def test_any_group_on_any_pencil(comm, method, ndim):
             check_exchange(fields, lambda p=plan, f=fields: p.start(*f).wait(), corners=corners)
 
 
-@pytest.mark.parametrize("comm", ["one node", "two halves", "three nodes"], indirect=True)
+@pytest.mark.parametrize("comm", ["real nodes", "two halves", "three nodes"], indirect=True)
 @pytest.mark.parametrize("corners", [True, False])
 def test_the_verbs_do_the_same(comm, corners):
     rng = np.random.default_rng(23)

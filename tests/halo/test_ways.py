@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from halos import check_exchange, fill, has_ghosts, random_field, random_grid, random_shape
 from mpi4py import MPI
-from mpi_helpers import everywhere, on_nodes
+from mpi_helpers import everywhere, on_nodes, one_node
 
 import pencils
 from pencils import HaloExchange, Pencil, PencilArray
@@ -17,7 +17,7 @@ from pencils.plan import fastest_methods, kept_plans, set_fastest
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 
-@pytest.fixture(name="comm", params=["one node", "two halves"], scope="module")
+@pytest.fixture(name="comm", params=["real nodes", "two halves"], scope="module")
 def _comm(request):
     return on_nodes(request.param)
 
@@ -41,11 +41,12 @@ def test_large_contiguous_faces_of_private_fields_travel_by_messages(comm, monke
     check_exchange(fields, lambda: pencils.halo.exchange_halos(fields))
 
 
+@one_node
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("crowded", [False, True])
 def test_the_method_depends_on_where_fields_lie_and_how_faces_run(monkeypatch, crowded):
     """Planes across the slowest axis are one run of memory; other faces are many."""
-    comm = on_nodes("one node")
+    comm = on_nodes("real nodes")
     monkeypatch.setattr(memory, "ALONE", 64)
     monkeypatch.setattr(Topology, "crowded", crowded)
 

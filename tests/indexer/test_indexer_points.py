@@ -25,7 +25,7 @@ from tiers import examples
 
 import pencils
 from pencils import Pencil, ReduceOp
-from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
+from pencils.errors import ArgumentError, PencilMismatchError, TypeDisagreementError
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -244,7 +244,7 @@ def test_fields_that_do_not_fit_the_plan(comm, field):
             raise_together(comm, kind, text, call=call)
         if comm.size > 1:
             u = pencils.ones(pen, dtype="f4") if comm.rank else field
-            raise_together(comm, RankDisagreementError, "dtype", call=lambda: plan.take(u))
+            raise_together(comm, TypeDisagreementError, "types", call=lambda: plan.take(u))
     raise_together(comm, ArgumentError, "freed", call=lambda: plan.take(field))
     raise_together(
         comm, TypeError, "pencil must be a Pencil", call=lambda: pencils.PointIndexer(3, [[0]])

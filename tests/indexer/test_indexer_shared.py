@@ -10,6 +10,7 @@ from mpi_helpers import (
     everywhere,
     holds,
     named,
+    nodes_of,
     numbered,
     on_nodes,
     raise_together,
@@ -78,7 +79,7 @@ def corners(comm):
 def test_ranks_on_one_node_make_no_plan(nodes, monkeypatch):
     comm = on_nodes(nodes)
     field, points = shared_field(comm), corners(comm)
-    apart = len(set(comm.allgather(NODES[nodes](comm.rank, comm.size)))) > 1
+    apart = len(set(nodes_of(nodes))) > 1
     made = []
     make = GatherScatter.__init__
     monkeypatch.setattr(GatherScatter, "__init__", lambda *args: made.append(1) or make(*args))

@@ -31,7 +31,7 @@ ends = pytest.mark.parametrize("periodic", [False, True])
 
 @pytest.fixture(name="comm", scope="module")
 def _comm(request):
-    return on_nodes(getattr(request, "param", "one node"))
+    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 def near(field, expected, tolerance=1e-12):

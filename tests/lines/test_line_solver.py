@@ -29,7 +29,7 @@ KINDS = ["<f4", "<f8", "<c8", "<c16"]
 
 @pytest.fixture(name="comm", scope="module")
 def _comm(request):
-    return on_nodes(getattr(request, "param", "one node"))
+    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 def random_data(rng, shape, dtype=float):

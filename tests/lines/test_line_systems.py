@@ -19,7 +19,7 @@ SHAPE = (24, 9, 5)
 
 @pytest.fixture(name="comm", scope="module")
 def _comm(request):
-    return on_nodes(getattr(request, "param", "one node"))
+    return on_nodes(getattr(request, "param", "real nodes"))
 
 
 def shared_field(pencil, data, **options):
