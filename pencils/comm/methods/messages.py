@@ -109,6 +109,8 @@ class _PreparedMessages(PreparedMethod):
         self._sizes = _buffer_size(recvs), _buffer_size(sends)
         self._latest: tuple[_Requests, _Requests] | None = None
         self._idle = not (recvs or sends)
+        sent = sum(view.nbytes for _, views, _ in sends for view in views)
+        self._sends_first = sent >= memory.ALONE
         self.nbytes = max(self._sizes)
 
     def reserve(self) -> None:
@@ -121,7 +123,12 @@ class _PreparedMessages(PreparedMethod):
             self._buffers.give(requests.buffer)
 
     def start(self) -> Callable[[], None]:
-        """Post all receives, pack and post all sends.
+        """Pack and post all sends, and post all receives.
+
+        Large messages are announced, and sent when the receiver has answered. A connection moves
+        answers after the data that are already on their way. So a rank announces all that it sends
+        before it answers: otherwise both directions take turns. Small messages are sent at once,
+        and need no copy if their receive is posted.
 
         Exchanges that are under way keep their buffers, and with them their requests: no active
         request is started.
@@ -129,11 +136,14 @@ class _PreparedMessages(PreparedMethod):
         if self._idle:
             return no_op
         recvs, sends = self._requests()
-        MPI.Prequest.Startall(recvs.all)
+        if not self._sends_first:
+            MPI.Prequest.Startall(recvs.all)
         for requests, packs in sends.batches:
             for pack in packs:
                 pack()
             MPI.Prequest.Startall(requests)
+        if self._sends_first:
+            MPI.Prequest.Startall(recvs.all)
 
         def complete() -> None:
             for requests, unpacks in recvs.batches:

@@ -1,0 +1,103 @@
+"""Time transposes and halos between hosts against the least time that their links need.
+
+    mpiexec -n 4 python -m mpi4py benchmarks/hosts.py --rate 500 --megabytes 1 10 100
+
+The rate is what the link of each host moves each way, in Mbit/s. The least time is that of the
+bytes that a host must send, or receive, over this link: both directions at once. A sample is the
+time of the slowest rank; the table shows the ratios of the smallest and of the median sample to the
+least time.
+"""
+
+import argparse
+from functools import partial
+from itertools import product
+from statistics import median
+from time import perf_counter
+
+from mpi4py import MPI
+
+import pencils
+
+COMM = MPI.COMM_WORLD
+ITEM = 8  # bytes of a point
+
+
+def print_on_root(*values):
+    if COMM.rank == 0:
+        print(*values, flush=True)
+
+
+def bytes_between_hosts(moved):
+    """Most bytes that a host sends, or receives, if ``moved(source, target)`` points do."""
+    names = COMM.allgather(MPI.Get_processor_name())
+    sent, received = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
+    for source, target in product(range(COMM.size), repeat=2):
+        here, there = names[source], names[target]
+        if here != there:
+            sent[here] += ITEM * moved(source, target)
+            received[there] += ITEM * moved(source, target)
+    return max(*sent.values(), *received.values())
+
+
+def transposition(nbytes):
+    """Return a transpose of which a host sends about `nbytes`, and how many it sends."""
+    rows = COMM.size * round((nbytes * 4 / ITEM) ** 0.5 / COMM.size)
+    source = pencils.Pencil((rows, rows), decomp=0)
+    target = source.with_(decomp=1)
+
+    def moved(rank, peer):
+        return (source.box(rank) & target.box(peer)).volume
+
+    plan = pencils.Transposition(source, target, check=False)
+    return partial(plan, pencils.ones(source), pencils.empty(target)), moved
+
+
+def halo(nbytes):
+    """Return a halo exchange of which a host sends about `nbytes`, and how many it sends."""
+    points = round(nbytes / 2 / ITEM)
+    pencil = pencils.Pencil((2 * COMM.size, points), decomp=0, periodic=True)
+    u = pencils.ones(pencil, halo=[(1, 1), (0, 0)])
+
+    def moved(rank, peer):
+        return points * sum((rank + step) % COMM.size == peer for step in (-1, 1))
+
+    return partial(pencils.HaloExchange(u, check=False), u), moved
+
+
+def slowest(call):
+    COMM.Barrier()
+    start = perf_counter()
+    call()
+    return COMM.allreduce(perf_counter() - start, op=MPI.MAX)
+
+
+VERBS = {"transpose": transposition, "halo": halo}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rate", type=float, default=1000, help="Mbit/s of each link, each way")
+    parser.add_argument("--megabytes", type=float, nargs="*", default=[1, 10], help="of each host")
+    parser.add_argument("--repeat", type=int, default=7, help="samples of each case")
+    options = parser.parse_args()
+    library = MPI.Get_library_version().split(",")[0].splitlines()[0]
+    hosts = len(set(COMM.allgather(MPI.Get_processor_name())))
+    print_on_root(f"{COMM.size} ranks on {hosts} hosts, {options.rate:g} Mbit/s, {library}")
+    if hosts == 1:
+        print_on_root("nothing to measure: all ranks are on one host")
+        return
+    print_on_root(f"{'verb':10} {'MB':>8} {'least ms':>9} {'smallest':>9} {'median':>7}")
+    for megabytes, (verb, make) in product(options.megabytes, VERBS.items()):
+        call, moved = make(1e6 * megabytes)
+        nbytes = bytes_between_hosts(moved)
+        least = nbytes * 8 / (1e6 * options.rate)
+        call()  # allocates
+        ratios = [slowest(call) / least for _ in range(options.repeat)]
+        print_on_root(
+            f"{verb:10} {nbytes / 1e6:8.2f} {1e3 * least:9.2f} "
+            f"{min(ratios):9.2f} {median(ratios):7.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
