@@ -7,7 +7,7 @@ same program is executed for all lines: they differ by data, and by coefficients
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -19,6 +19,9 @@ from pencils.comm.line_program_numpy import BUFFER_BYTES, FEWEST_LINES, MOST_LIN
 from pencils.comm.pack import compiled
 
 Array = NDArray[Any]
+
+
+LONGEST = 128  # points of a piece: with 64 lines of them, a buffer has 64 KiB
 
 
 class Term(NamedTuple):
@@ -96,6 +99,8 @@ def prepare_lines(
     targets: Sequence[Rows],
     axis: int,
     coefficients: Array | None = None,
+    *,
+    besides: int = 0,
 ) -> Callable[[], None]:
     """Return a function that executes a program for all lines along an axis.
 
@@ -115,6 +120,9 @@ def prepare_lines(
     coefficients : ndarray, optional
         Contiguous, one row for each coefficient and one column for each line; lines are counted in
         C order over the other axes.
+    besides : int, optional
+        Bytes that other programs write before these targets are read. If all are too many for the
+        cache, targets are written past it.
 
     Raises
     ------
@@ -126,9 +134,29 @@ def prepare_lines(
     if kernels is None or dtype.char not in "fdFD" or not dtype.isnative:
         return line_program_numpy.prepare(program.data, sources, targets, axis, coefficients)
     prepared: Callable[[], None] = kernels.Lines(
-        program.data, sources, targets, axis, coefficients, BUFFER_BYTES, FEWEST_LINES, MOST_LINES
+        program.data,
+        sources,
+        targets,
+        axis,
+        coefficients,
+        BUFFER_BYTES,
+        FEWEST_LINES,
+        MOST_LINES,
+        besides,
     )
     return prepared
+
+
+def pieces(points: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of points to treat at once, so that many lines stay in the cache."""
+    for start in range(0, points, LONGEST):
+        yield start, min(points, start + LONGEST)
+
+
+def planes(array: Array, axis: int, start: int, stop: int) -> Array:
+    """View some planes of an array."""
+    view: Array = array[(*(slice(None),) * axis, slice(start, stop))]
+    return view
 
 
 def _check(

@@ -1,4 +1,4 @@
-"""Running and weighted sums along an axis of local arrays, in one pass, by line programs.
+"""Weighted sums along an axis of local arrays, in one pass, by line programs.
 
 Lines are treated in pieces, so that those of many lines stay in the cache. Axes of the arrays are
 in the order of memory.
@@ -6,18 +6,24 @@ in the order of memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pencils.array.allocation import Array
-from pencils.comm.line_program import LineProgram, Rows, Step, Term, prepare_lines
+from pencils.comm.line_program import (
+    LineProgram,
+    Rows,
+    Step,
+    Term,
+    pieces,
+    planes,
+    prepare_lines,
+)
 
-Run = Callable[[], None]
-
-LONGEST = 128  # points of a piece: with 64 lines of them, a buffer has 64 KiB
+Run = Callable[[], object]
 
 
 def suits(*dtypes: np.dtype[Any]) -> bool:
@@ -26,54 +32,10 @@ def suits(*dtypes: np.dtype[Any]) -> bool:
     return first.char in "fdFD" and all(each == first and each.isnative for each in dtypes)
 
 
-def pieces(points: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of points that are treated at once."""
-    for start in range(0, points, LONGEST):
-        yield start, min(points, start + LONGEST)
-
-
-def part(array: Array, axis: int, start: int, stop: int) -> Array:
-    """View some planes of an array."""
-    view: Array = array[(*(slice(None),) * axis, slice(start, stop))]
-    return view
-
-
-def prepare_running_sums(
-    values: Array, sums: Array, axis: int, before: Array | None
-) -> Sequence[Run]:
-    """Prepare to add up values along an axis; call the results in their order.
-
-    Parameters
-    ----------
-    values, sums : ndarray
-        What is added up, and where the sums are written; they share no memory.
-    axis : int
-        The axis.
-    before : ndarray, optional
-        A plane of what comes before the first values, read when the result is called.
-    """
-    runs = []
-    for start, stop in pieces(values.shape[axis]):
-        first = before if start == 0 else part(sums, axis, start - 1, start)
-        known = 0 if first is None else 1
-        sources = [Rows(known, part(values, axis, start, stop))]
-        if first is not None:
-            sources.append(Rows(0, first))
-        target = Rows(known, part(sums, axis, start, stop))
-        program = _running_sums(known + stop - start)
-        runs.append(prepare_lines(program, sources, [target], axis))
-    return runs
-
-
-@lru_cache(maxsize=64)
-def _running_sums(rows: int) -> LineProgram:
-    return LineProgram(rows, [Step(row, [Term(row - 1), Term(row)]) for row in range(1, rows)])
-
-
 def add_weighted(values: Array, weights: Sequence[float], axis: int, total: Array) -> None:
     """Add the planes of an array along an axis, each times its weight, to the plane `total`."""
     for start, stop in pieces(values.shape[axis]):
-        given = part(values, axis, start, stop)
+        given = planes(values, axis, start, stop)
         terms = [Term(row, weight) for row, weight in enumerate(weights[start:stop], 1)]
         program = LineProgram(1 + stop - start, [Step(0, [Term(0), *terms])])
         sums = Rows(0, total)

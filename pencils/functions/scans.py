@@ -21,11 +21,13 @@ from pencils.array.allocation import Array, as_dtype, memory_axes
 from pencils.array.base import Field
 from pencils.array.operands import check_field, signature, topology_among
 from pencils.comm.agree import agreed
+from pencils.comm.line_program import planes
 from pencils.comm.reduce import selectable
+from pencils.comm.running_sums import prepare_running_sums
 from pencils.comm.scan import in_turn, scanner
 from pencils.errors import ArgumentError
 from pencils.functions.axes import Line, along, one_axis
-from pencils.functions.passes import Run, prepare_running_sums, suits
+from pencils.functions.passes import Run, suits
 
 Function = Callable[..., Any]
 # Scans the own block, given the communicator along the axis if it is cut.
@@ -180,7 +182,7 @@ def _scanned(ufunc: np.ufunc, values: Array, sums: Array, axis: int, line: Line)
     many more than ranks, each rank reduces its block to a plane first.
     """
     if not line.is_cut:
-        runs = _prepare(ufunc, values, sums, axis, None)
+        runs = _prepare(ufunc, values, sums, axis)
         return lambda _: _run(runs)
     keys = _parts(sums, axis, line)
     if keys and len(keys) >= _PARTS_FOR_EACH * (len(line.filled) - 1):
@@ -189,7 +191,7 @@ def _scanned(ufunc: np.ufunc, values: Array, sums: Array, axis: int, line: Line)
     plane = _plane(ufunc, values, axis, sums.dtype, counts=counts)
     combine = scanner(plane, ufunc, line.filled, line.part, line.split.parts)
     before = plane if line.part in line.filled[1:] else None
-    runs = _prepare(ufunc, values, sums, axis, before)
+    runs = _prepare(ufunc, values, sums, axis, before=before)
 
     def scan(comm: Any) -> None:
         combine(comm)
@@ -202,18 +204,24 @@ def _scanned_in_turn(
     ufunc: np.ufunc, values: Array, sums: Array, axis: int, line: Line, keys: Sequence[Any]
 ) -> Scan:
     """Prepare to scan parts of the own block, each when the block before it is done."""
-    last = (*(slice(None),) * axis, slice(-1, None))
     first = not line.filled or line.part == line.filled[0]
     shapes = [(*sums[key].shape[:axis], 1, *sums[key].shape[axis + 1 :]) for key in keys]
     before, after = ([np.empty(shape, sums.dtype) for shape in shapes] for _ in range(2))
     runs = [
-        _prepare(ufunc, values[key], sums[key], axis, None if first else arrived)
-        for key, arrived in zip(keys, before, strict=True)
+        _prepare(
+            ufunc,
+            values[key],
+            sums[key],
+            axis,
+            before=None if first else before[number],
+            after=after[number],
+            besides=sums.nbytes - sums[key].nbytes,
+        )
+        for number, key in enumerate(keys)
     ]
 
     def work(number: int) -> None:
         _run(runs[number])
-        np.copyto(after[number], sums[keys[number]][last])
 
     return lambda comm: in_turn(comm, line.filled, before, after, work)
 
@@ -251,27 +259,40 @@ def _plane(
 
 
 def _prepare(
-    ufunc: np.ufunc, values: Array, sums: Array, axis: int, before: Array | None
+    ufunc: np.ufunc,
+    values: Array,
+    sums: Array,
+    axis: int,
+    *,
+    before: Array | None = None,
+    after: Array | None = None,
+    besides: int = 0,
 ) -> Sequence[Run]:
-    """Prepare to scan the own block; `before` comes before it, read when the results are called."""
+    """Prepare to scan the own block, or a part of it besides which others are written.
+
+    `before` comes before it, and `after` becomes its last plane, when the results are called.
+    """
     if ufunc is np.add and suits(sums.dtype, values.dtype):
-        return prepare_running_sums(values, sums, axis, before)
+        return prepare_running_sums(values, sums, axis, before=before, after=after, besides=besides)
     scan = _by_plane if sums.strides[axis] > sums.itemsize else _by_line
-    if values[(*(slice(None),) * axis, slice(0, 1))].size < _MANY:
+    if planes(values, axis, 0, 1).size < _MANY:
         scan = _by_line
-    return [partial(scan, ufunc, values, sums, axis, before)]
+    runs: list[Run] = [partial(scan, ufunc, values, sums, axis, before)]
+    if after is not None and sums.size:
+        runs.append(partial(np.copyto, after, planes(sums, axis, -1, sums.shape[axis])))
+    return runs
 
 
 def _by_plane(ufunc: np.ufunc, values: Array, sums: Array, axis: int, before: Array | None) -> None:
     """Combine planes, one after the other: so much of them at once as stays in the cache."""
-    planes, totals = np.moveaxis(values, axis, 0), np.moveaxis(sums, axis, 0)
+    addends, totals = np.moveaxis(values, axis, 0), np.moveaxis(sums, axis, 0)
     firsts = None if before is None else np.moveaxis(before, axis, 0)[0]
     kind = selectable(sums.dtype)
     step = max(1, _PART_OF_PLANE // max(1, totals[0, :1].nbytes))
     for start in range(0, totals.shape[1], step):
         key = slice(start, start + step)
         last = None if firsts is None else firsts[key]
-        for plane, total in zip(planes[:, key], totals[:, key], strict=True):
+        for plane, total in zip(addends[:, key], totals[:, key], strict=True):
             if last is None:
                 total[...] = plane
             else:

@@ -220,11 +220,12 @@ static PyObject *lines_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
 {
     PyObject *program, *sources, *targets, *factors;
     int axis;
-    Py_ssize_t bytes, fewest, most;
+    Py_ssize_t bytes, fewest, most, besides = 0;
     static char *names[] = {"program", "sources", "targets", "axis", "coefficients", "bytes",
-                            "fewest", "most", NULL};
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OOOiOnnn", names, &program, &sources,
-                                     &targets, &axis, &factors, &bytes, &fewest, &most))
+                            "fewest", "most", "besides", NULL};
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OOOiOnnn|n", names, &program, &sources,
+                                     &targets, &axis, &factors, &bytes, &fewest, &most,
+                                     &besides))
         return NULL;
     sources = PySequence_Tuple(sources);
     targets = sources ? PySequence_Tuple(targets) : NULL;
@@ -233,6 +234,7 @@ static PyObject *lines_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
         self->lines.bytes = bytes;
         self->lines.fewest = fewest;
         self->lines.most = most;
+        self->written = besides;
         if (fill(self, program, sources, targets, axis, factors) < 0)
             Py_CLEAR(self);
     }

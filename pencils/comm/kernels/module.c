@@ -9,6 +9,7 @@
 #include "machine.h"
 #include "pool.h"
 #include "rows_module.h"
+#include "running.h"
 #include "weighted.h"
 
 enum { WORTH_UNLOCKING = 32768 }; /* bytes; copying fewer takes no longer than the lock */
@@ -272,6 +273,7 @@ static void use_level(const Level *level)
     current = level->copy;
     use_summer(level->sum);
     use_for_lines(level->copy, level->add);
+    use_for_running(level->copy);
     use_for_weights(level->weigh);
 }
 
@@ -279,6 +281,7 @@ static void write_past_cache_from(Py_ssize_t bytes)
 {
     stream_from = bytes;
     stream_lines_from(bytes);
+    stream_running_from(bytes);
     stream_weighted_from(bytes);
 }
 
@@ -323,6 +326,12 @@ static PyMethodDef functions[] = {
      "mixed_sum(data, width, first, words=all, count=1, step=0, pitch=0): sum up mixed words of "
      "`width` bytes, from that position on; or rows that are `pitch` bytes apart in the data, and "
      "`step` positions in the array."},
+    {"running_sums", (PyCFunction)(void (*)(void))running_sums, METH_FASTCALL,
+     "running_sums(sums, values, before, after, besides): add up values along their last axis, "
+     "after the plane before them, and set the plane after them; the planes may be None. Other "
+     "calls write so many bytes besides, which decides whether these are written past the cache. "
+     "Returns False, and does nothing, if the arrays "
+     "do not fit each other or are not contiguous along their lines."},
     {"weighted_sum", (PyCFunction)(void (*)(void))weighted_sum, METH_FASTCALL,
      "weighted_sum(target, *sources, *weights): set the target to the sum of the sources times their "
      "weights, and return True; or return False if rows are not contiguous, or types differ."},
