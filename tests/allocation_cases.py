@@ -277,6 +277,26 @@ def line_solver_start_twice(here, value):
     return call, [b]
 
 
+@each({"reduced": False, "shared": True})
+def solve_banded(here, value):
+    b = here.field(here.pen.with_(decomp=0), shared=value)
+    ab = np.ones((3, SHAPE[0])) * [[1], [4], [1]]
+    return lambda: pencils.solve_banded((1, 1), ab, b, axis=0), [b]
+
+
+@each({"first": {}, "second": {"derivative": 2}, "along whole lines": {"axis": 2}})
+def derivative(here, value):
+    u = here.field(here.pen.with_(decomp=0))
+    options = {"axis": 0} | value
+    return lambda: pencils.derivative(u, **options), [u]
+
+
+@each({"whole": 2, "cut": 0})
+def along_lines(here, value):
+    u = here.field(here.pen.with_(decomp=0))
+    return lambda: pencils.along(np.flip, u, value), [u]
+
+
 @each(LINES)
 def make_line_solver(here, value):
     make, b = _line_solver(here, **value)

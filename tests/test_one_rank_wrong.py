@@ -22,6 +22,7 @@ from mpi_helpers import everywhere, other_blocks, ranks_at_fault
 
 import pencils
 from pencils import (
+    CompactDerivative,
     GlobalIndexer,
     GlobalMultiIndexer,
     HaloExchange,
@@ -90,6 +91,8 @@ def here(comm):
     freed.free()
     lines_freed = LineSolver(pen, 0, (1, 4, 1))
     lines_freed.free()
+    slope_freed = CompactDerivative(pen, 0)
+    slope_freed.free()
     h, h_other = pencils.ones(pen, halo=1), pencils.ones(pen, dtype="i4", halo=2)
     h_readonly = pencils.ones(pen, halo=1)
     h_readonly.padded.flags.writeable = False
@@ -160,6 +163,9 @@ def here(comm):
         lines=LineSolver(pen, 0, (1, 4, 1)),
         lines_other=LineSolver(pen, 0, (1, 5, 1)),
         lines_freed=lines_freed,
+        slope=CompactDerivative(pen, 0),
+        slope_other=CompactDerivative(pen, 0, order=4),
+        slope_freed=slope_freed,
         diagonal_fields=(1, 4 * u, 1),
         diagonal_across=(1, pencils.ones(across), 1),
         diagonal_larger=(1, pencils.ones(larger), 1),
@@ -273,7 +279,7 @@ def here(comm):
         plan.free()
     for plan in (known.fft, known.fft_other, known.lines, known.lines_other):
         plan.free()
-    for plan in (indexer, single, lists, cloud):
+    for plan in (indexer, single, lists, cloud, known.slope, known.slope_other):
         plan.free()
     known.apart.Free()
 
@@ -361,6 +367,24 @@ def make_plan(source, target, **rest):
 def make_lines(pencil, axis, diagonals, **rest):
     with LineSolver(pencil, axis, diagonals, **rest):
         pass
+
+
+def make_slope(pencil, axis, **rest):
+    with CompactDerivative(pencil, axis, **rest):
+        pass
+
+
+class Function:
+    """A function of blocks for `along`, with a name that is the same in all processes."""
+
+    def __init__(self, name, function):
+        self._name, self._function = name, function
+
+    def __call__(self, block, _axis):
+        return self._function(block)
+
+    def __repr__(self):
+        return self._name
 
 
 def make_halo_plan(fields, **rest):
@@ -512,6 +536,22 @@ def truncate(path, time):
     pencils.TimeSeries(path).truncate(time)
 
 
+LINE_VERBS = {
+    "solve_banded": (
+        pencils.solve_banded,
+        {"l_and_u": (1, 1), "ab": np.array([[1.0] * 6, [4.0] * 6, [1.0] * 6]), "b": The("u")}
+        | {"axis": 0},
+    ),
+    "derivative": (pencils.derivative, {"u": The("u"), "axis": 0}),
+    "along": (
+        pencils.along,
+        {"f": Function("twice", lambda block: 2 * block), "u": The("u"), "axis": 0},
+    ),
+}
+# Which argument is the field, of each of them and of each plan of lines.
+LINE_FIELDS = {"solve_banded": "b", "derivative": "u", "along": "u"}
+LINE_PLANS = {"lines": "lines", "lines.start": "lines", "slope": "slope", "slope.start": "slope"}
+
 CALLS = {
     "Pencil": (Pencil, {"shape": SHAPE, "comm": The("comm")}),
     "with_": (lambda pencil, **rest: pencil.with_(**rest), {"pencil": The("pen")}),
@@ -534,6 +574,10 @@ CALLS = {
     "LineSolver": (make_lines, {"pencil": The("pen"), "axis": 0, "diagonals": (1, 4, 1)}),
     "lines": (call_plan, {"plan": The("lines"), "u": The("u")}),
     "lines.start": (start_and_wait, {"plan": The("lines"), "u": The("u")}),
+    "CompactDerivative": (make_slope, {"pencil": The("pen"), "axis": 0}),
+    "slope": (call_plan, {"plan": The("slope"), "u": The("u")}),
+    "slope.start": (start_and_wait, {"plan": The("slope"), "u": The("u")}),
+    **LINE_VERBS,
     "PencilFFT": (make_fft, {"pen": The("pen")}),
     "fft.forward": (calling("forward", "u"), {"plan": The("fft"), "u": The("u")}),
     "fft.backward": (calling("backward", "u"), {"plan": The("fft"), "u": The("u_hat")}),
@@ -604,6 +648,16 @@ NO_DTYPE = ("nonsense", object)
 NO_NUMBERS = (-1, "x", 1.5)
 NO_DIMS = (9, "x", (0, 0), 1.5)
 
+BAD_FUNCTIONS = [
+    Function("raises", dict),
+    Function("none", lambda block: block[:0].sort()),
+    Function("shorter", lambda block: block[:0]),
+    Function("sum", lambda block: block.sum(0)),
+    Function("in place", lambda block: block.fill(0)),
+    Function("objects", lambda block: block.astype(object)),
+    Function("a field", lambda block: pencils.zeros(Pencil(block.shape, MPI.COMM_SELF))),
+]
+
 # What raises when it is asked for its class, or for its text.
 UNTELLABLE = [
     *(("transpose", argument, The("gone")) for argument in ("u", "pencil", "out")),
@@ -615,11 +669,16 @@ UNTELLABLE = [
     ("PencilFFT", "output", The("gone")),
     *(("LineSolver", argument, The("gone")) for argument in ("pencil", "diagonals", "shift")),
     ("LineSolver", "diagonals", The("diagonal_gone")),
+    *((name, argument, The("gone")) for name in LINE_PLANS for argument in ("u", "out")),
     *(
         (name, argument, The("gone"))
-        for name in ("lines", "lines.start")
-        for argument in ("u", "out")
+        for name, field in LINE_FIELDS.items()
+        for argument in (field, "axis", "out")
     ),
+    *(("CompactDerivative", argument, The("gone")) for argument in ("pencil", "spacing")),
+    *(("solve_banded", argument, The("gone")) for argument in ("l_and_u", "ab")),
+    ("derivative", "spacing", The("gone")),
+    ("along", "f", The("gone")),
     ("Pencil", "comm", The("mute")),
 ]
 
@@ -684,10 +743,40 @@ WRONG = [
     ("LineSolver", "method", "nonsense", 3, None, [], np.ones(2)),
     ("LineSolver", "singular", "nonsense", 3, None, []),
     ("LineSolver", "check", np.ones(2)),
-    *((name, "plan", The("lines_freed")) for name in ("lines", "lines.start")),
+    ("CompactDerivative", "pencil", None, "x", The("u")),
+    ("CompactDerivative", "dtype", *NO_DTYPE, int, "f2", OBJECT),
+    ("CompactDerivative", "components", *NO_NUMBERS),
+    ("CompactDerivative", "dims", *NO_DIMS, (1, 2)),
+    ("CompactDerivative", "method", "nonsense", 3, None, [], np.ones(2)),
+    ("CompactDerivative", "check", np.ones(2)),
     *(
         row
-        for name in ("lines", "lines.start")
+        for name in ("CompactDerivative", "derivative")
+        for row in (
+            (name, "axis", *BAD_AXES, None, (0, 1)),
+            (name, "order", 5, "x", 1.5, None, OBJECT),
+            (name, "derivative", 0, 3, "x", 1.5, None, OBJECT),
+            (name, "spacing", 0, np.nan, "x", 1j, None, OBJECT, np.arange(5.0), np.zeros(6)),
+            (name, "spacing", The("u"), [0, 1, 3, 2, 4, 5], [[1], [1, 2]]),
+            (name, "periodic", np.ones(2)),
+        )
+    ),
+    ("solve_banded", "l_and_u", None, 3, (1,), (1, -1), ("x", 1), (2, 1), OBJECT),
+    ("solve_banded", "ab", None, 3, "x", np.ones((3, 5)), np.zeros((3, 6)), OBJECT, The("u")),
+    ("solve_banded", "ab", np.full((3, 6), np.nan), np.full((3, 6), 2j), [[1], [1, 2]]),
+    ("solve_banded", "axis", *BAD_AXES, None, (0, 1)),
+    ("solve_banded", "periodic", np.ones(2)),
+    ("along", "f", None, 3, OBJECT, *BAD_FUNCTIONS),
+    ("along", "axis", *BAD_AXES, None, (0, 1)),
+    *((name, field, None, "x", The("data"), The("pen")) for name, field in LINE_FIELDS.items()),
+    *(
+        (name, "out", 3, "x", *map(The, ("data", "u_readonly", "u_larger", "vector", "u_alone")))
+        for name in LINE_VERBS
+    ),
+    *((name, "plan", The(f"{plan}_freed")) for name, plan in LINE_PLANS.items()),
+    *(
+        row
+        for name in LINE_PLANS
         for row in (
             (name, "u", None, "x", *map(The, ("data", "pen", "u_larger", "short", "vector"))),
             (name, "u", The("plane"), The("u_alone")),
@@ -955,8 +1044,36 @@ DIFFERENT = [
     ("LineSolver", "method", "transposed", "shared"),
     ("LineSolver", "singular", "pin"),
     ("LineSolver", "check", False),
-    *((name, "plan", The("lines_other")) for name in ("lines", "lines.start")),
-    *((name, "u", The("u_across")) for name in ("lines", "lines.start")),
+    ("CompactDerivative", "pencil", The("across"), The("larger")),
+    ("CompactDerivative", "dtype", "f4", complex),
+    ("CompactDerivative", "components", 3),
+    ("CompactDerivative", "dims", (0, 1)),
+    ("CompactDerivative", "method", "transposed", "shared"),
+    ("CompactDerivative", "check", False),
+    *(
+        (name, argument, value)
+        for name in ("CompactDerivative", "derivative")
+        for argument, value in (
+            ("axis", 1),
+            ("order", 4),
+            ("derivative", 2),
+            ("spacing", 0.5),
+            ("spacing", np.arange(6.0)),
+            ("periodic", True),
+        )
+    ),
+    ("solve_banded", "l_and_u", (2, 0), (0, 2)),
+    ("solve_banded", "ab", np.array([[1.0] * 6, [5.0] * 6, [1.0] * 6])),
+    ("solve_banded", "periodic", True),
+    ("solve_banded", "axis", 1),
+    ("along", "axis", 1, 2),
+    ("along", "out", The("target")),
+    ("along", "f", Function("single", lambda block: block.astype("f4"))),
+    ("along", "f", Function("mask", lambda block: block > 0)),
+    *((name, field, *map(The, ("u_across", "u_larger", "short", "vector")))
+      for name, field in LINE_FIELDS.items()),
+    *((name, "plan", The(f"{plan}_other")) for name, plan in LINE_PLANS.items()),
+    *((name, "u", The("u_across")) for name in LINE_PLANS),
     ("plan", "u", The("u_across")),
     *((name, "plan", The("other_plan")) for name in ("plan", "start", "batch", "reversed")),
     ("start", "u", The("u_across")),
@@ -1120,6 +1237,11 @@ LOCAL = {
     "component": lambda g: g.u.component(3),
     "unstack": lambda g: g.u.unstack(),
     "shift": lambda g: g.u.shift((1, 0, 0)),
+    "stencil of an array": lambda g: pencils.stencil(g.data, {(0, 0, 0): 1.0}),
+    "stencil without weights": lambda g: pencils.stencil(g.h, {}),
+    "stencil with a field as weight": lambda g: pencils.stencil(g.h, {(0, 0, 0): g.u}),
+    "stencil beyond the halo": lambda g: pencils.stencil(g.h, {(2, 0, 0): 1.0}),
+    "stencil in place": lambda g: pencils.stencil(g.h, {(1, 0, 0): 1.0}, out=g.h),
     "shift onto other blocks": lambda g: g.u.shift((0, 0, 0), onto=g.other),
     "astype": lambda g: g.u.astype("nonsense"),
     "fill": lambda g: g.u.fill([1, 2]),
@@ -1246,6 +1368,8 @@ def test_an_object_that_cannot_be_asked_raises_everywhere(here, case):
         ("HaloExchange", "check"),
         ("LineSolver", "check"),
         ("LineSolver", "periodic"),
+        ("CompactDerivative", "check"),
+        *((name, "periodic") for name in ("CompactDerivative", "derivative", "solve_banded")),
     ],
 )
 def test_a_flag_is_not_asked_after_the_agreement(here, name, argument, times):

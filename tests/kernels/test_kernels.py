@@ -16,13 +16,14 @@ CC = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
 
 # Without the tracking of variables they compile in two thirds of the time.
 SANITIZED = ["-O1", "-g", "-fno-var-tracking", "-fsanitize=address,undefined"]
+CHECKED = [*SANITIZED, "-fno-sanitize-recover=all"]
 
 pytestmark = pytest.mark.skipif(CC is None, reason="there is no C compiler")
 
 
-def run(*command):
+def run(*command, cwd=None):
     done = subprocess.run(
-        [*map(str, command)], capture_output=True, text=True, check=False, timeout=100
+        [*map(str, command)], capture_output=True, text=True, check=False, timeout=100, cwd=cwd
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -45,6 +46,22 @@ def test_rows_are_moved_and_points_found(tmp_path, options):
     run(program, 500)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(["-O0", "-g", "-fsanitize=address"], id="address"),  # it compiles fast
+        pytest.param(CHECKED, id="undefined", marks=pytest.mark.thorough),
+    ],
+)
+def test_line_programs_are_executed(tmp_path, options):
+    run(CC, *STRICT, *options, "-c", *KERNELS, cwd=tmp_path)
+    sources = [HERE / "lines_harness.c", SOURCES / "lines.c", SOURCES / "line_sums.c"]
+    objects = tmp_path.glob("*.o")
+    program = tmp_path / "lines"
+    run(CC, *STRICT, *CHECKED, *sources, *objects, "-o", program)
+    run(program, up_to(10000, 1500))
+
+
 def check_every_level(program, cases, threads):
     for level in run(program).split():
         run(program, level, up_to(cases, -(-cases // 4)), threads)
@@ -59,8 +76,8 @@ def test_every_level_copies_right(tmp_path):
     ("options", "cases", "threads"),
     [
         (["-O3", "-DHAVE_VECTORS=0"], 500, 1),
-        ([*SANITIZED, "-fno-sanitize-recover=all"], 500, 1),
-        ([*SANITIZED, "-fno-sanitize-recover=all"], 200, 4),
+        (CHECKED, 500, 1),
+        (CHECKED, 200, 4),
         (["-O1", "-g", "-fsanitize=thread"], 40, 4),
     ],
     ids=["no-vectors", "address", "address-threads", "thread"],
