@@ -25,7 +25,7 @@ from pencils.array.allocation import (
     as_value,
     padded_slices,
 )
-from pencils.array.frame import Frame, frame_of
+from pencils.array.frame import Frame, Kind, frame_of
 from pencils.layout import Box, Extent, ghost_box
 from pencils.layout.integers import as_ints
 from pencils.pencil import Pencil
@@ -50,10 +50,11 @@ class Field:
     """
 
     __slots__ = (
-        *("__weakref__", "_frame", "_kept_halo", "_local", "_padded", "_pencil"),
+        *("__weakref__", "_frame", "_kept_halo", "_kind", "_local", "_padded", "_pencil"),
         *("base", "shifts"),
     )
     _frame: Frame
+    _kind: Kind | None  # if it was found
     _local: Array
     _padded: Array
     _pencil: Pencil
@@ -106,6 +107,7 @@ class Field:
     def _set(self, pencil: Pencil, frame: Frame, padded: Array) -> None:
         self._pencil = pencil
         self._frame = frame
+        self._kind = None
         self._padded = padded
         self._local = padded if frame.inside is None else padded[frame.inside]
 
@@ -113,6 +115,14 @@ class Field:
     def frame(self) -> Frame:
         """What all fields of this kind have in common; for the library."""
         return self._frame
+
+    @property
+    def kind(self) -> Kind:
+        """What fields with such own blocks have in common; for the library."""
+        found = self._kind
+        if found is None:
+            found = self._kind = self._frame.bare.kind_of(self._local)
+        return found
 
     @property
     def pencil(self) -> Pencil:

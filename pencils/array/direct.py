@@ -2,7 +2,8 @@
 
 Fields whose bare frames are the same object have the same own block and the same singleton
 dimensions, and numbers fit any field. All other operands are left to `numpy_api.elementwise`.
-Large results are written to memory of the pool, small ones to what NumPy allocates.
+Large results are written to memory of the pool, small ones to what NumPy allocates. Of which kind
+a result is, is found once for the kinds of operands.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from pencils.array.allocation import Array
 from pencils.array.base import Field, checks
-from pencils.array.frame import Frame
+from pencils.array.frame import Frame, Kind, is_straight
 from pencils.comm import pool
 
 # Types of numbers, with what `numpy.ufunc.resolve_dtypes` takes for them.
@@ -51,39 +52,36 @@ class Direct:
 
     def unary(self, u: F) -> F:
         """Return a field of the values of the function of one field."""
-        frame, block = u._frame.bare, u._local
-        if block.nbytes < LEAST:
-            return wrap(u, frame, self.operation(block))
-        dtype = self.result_type((block.dtype,))
-        if dtype is ELSEWHERE:
-            return wrap(u, frame, self.operation(block))
-        return wrap_ordered(u, frame, self.ufunc(block, frame.make(block.shape, dtype)))
+        return self.apply(u, self, u._local)
 
-    def binary(self, u: F, one: Any, other: Any) -> F:
-        """Return a field like `u` of the values for two operands: its own block, and another one.
+    def apply(self, u: F, key: object, *parts: Any) -> F:
+        """Return a field like `u` of the values for numbers and own blocks, that of `u` included.
 
-        The other one may be a number, or the own block of a field with the same bare frame.
+        The fields of all blocks have the same bare frame. Where `key` is equal, so are the
+        function, the types of numbers, and the kinds of fields.
         """
-        frame, block = u._frame.bare, u._local
-        if block.nbytes < LEAST:
-            return wrap(u, frame, self.operation(one, other))
-        kinds: tuple[Any, Any]
-        if type(other) is not _array:
-            kinds = block.dtype, type(other)
-        elif type(one) is not _array:
-            kinds = type(one), block.dtype
-        elif one.shape == other.shape:
-            kinds = one.dtype, other.dtype
-        else:  # NumPy finds the shape
-            return wrap(u, frame, self.operation(one, other))
-        dtype = self._kinds.get(kinds) or self._resolve(kinds)
-        if dtype is ELSEWHERE:
-            return wrap(u, frame, self.operation(one, other))
-        if frame.permuted:
-            out = frame.make(block.shape, dtype)
+        made = (u._kind or u.kind).results.get(key)
+        if made is None:
+            return self.apply_first(u, key, *parts)
+        if made.small:
+            return wrap_made(u, made, self.operation(*parts))
+        return wrap_made(u, made, self.ufunc(*parts, out=made.new_block()))
+
+    def apply_first(self, u: F, key: object, *parts: Any) -> F:
+        """Do what `apply` does, and keep the kind of the result under `key` if it is known."""
+        kind = u.kind
+        frame, shape = kind.frame, kind.shape
+        arrays = [part for part in parts if isinstance(part, _array)]
+        dtype = self.result_type(tuple([getattr(part, "dtype", type(part)) for part in parts]))
+        if dtype is ELSEWHERE or any(array.shape != shape for array in arrays):
+            return wrap(u, frame, self.operation(*parts))
+        if kind.small:
+            new = wrap(u, frame, self.operation(*parts))
         else:
-            out = _array(block.shape, dtype, pool.new_block(block.size * dtype.itemsize, 0))
-        return wrap_ordered(u, frame, self.ufunc(one, other, out))
+            new = wrap_ordered(u, frame, self.ufunc(*parts, out=frame.make(shape, dtype)))
+        if kind.straight and all(map(is_straight, arrays)):
+            kind.results[key] = new.kind
+        return new
 
     def result_type(self, kinds: tuple[Any, ...]) -> Any:
         """Element type of a result that is to lie in the pool; `ELSEWHERE` for others."""
@@ -105,6 +103,17 @@ def wrap_ordered(u: F, frame: Frame, block: Any) -> F:
     new = _new(type(u))
     new._pencil = u._pencil
     new._frame = frame
+    new._kind = None
+    new._padded = new._local = block
+    return new
+
+
+def wrap_made(u: F, made: Kind, block: Any) -> F:
+    """Make a field like `u` of an own block, which is of this straight kind."""
+    new = _new(type(u))
+    new._pencil = u._pencil
+    new._frame = made.frame
+    new._kind = made
     new._padded = new._local = block
     return new
 
@@ -116,6 +125,7 @@ def wrap(u: F, frame: Frame, block: Any) -> F:
     new = _new(type(u))
     new._pencil = u._pencil
     new._frame = frame
+    new._kind = None
     new._padded = new._local = block
     return new
 
@@ -147,12 +157,15 @@ def compute(
         (out,) = options.get("out", (None,))
         if len(options) > 1 or not isinstance(out, Field) or out._frame.bare is not frame:
             return None
-    parts = []
+    parts: list[Any] = []
+    key: list[Any] = [on_blocks]
     for operand in inputs:
         if isinstance(operand, Field) and operand._frame.bare is frame:
             parts.append(operand._local)
+            key.append(operand._kind or operand.kind)
         elif type(operand) in NUMBERS:
             parts.append(operand)
+            key.append(type(operand))
         else:
             return None
     if out is not None:
@@ -160,7 +173,7 @@ def compute(
         if checks.on:
             out.mark_written()
         return out
-    found: Field = on_blocks.unary(u) if len(parts) == 1 else on_blocks.binary(u, *parts)
+    found: Field = on_blocks.apply(u, tuple(key), *parts)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -12,7 +13,45 @@ from pencils.comm import pool
 from pencils.errors import ArgumentError
 from pencils.layout import halo_room
 from pencils.layout.integers import MOST
-from pencils.pencil import Pencil
+from pencils.pencil import Pencil, keep_in
+
+
+class Kind:
+    """What fields with such own blocks have in common.
+
+    There is one object of each kind for a bare frame.
+
+    Attributes
+    ----------
+    frame : Frame
+        The bare frame.
+    dtype, shape, nbytes
+        Those of own blocks.
+    small : bool
+        Whether NumPy allocates such blocks, not the pool.
+    straight : bool
+        Whether the axes of own blocks follow each other in memory as in C order, from the slowest
+        to the fastest: then what NumPy computes of such blocks is contiguous in that order.
+    results : dict
+        The kinds of results that `pencils.array.direct` has found, by function and other operand.
+    """
+
+    __slots__ = ("dtype", "frame", "nbytes", "results", "shape", "small", "straight")
+
+    def __init__(
+        self, frame: Frame, dtype: np.dtype[Any], shape: tuple[int, ...], *, straight: bool
+    ) -> None:
+        self.frame = frame
+        self.dtype = dtype
+        self.shape = shape
+        self.nbytes = dtype.itemsize * prod(shape)
+        self.small = self.nbytes < pool.LEAST
+        self.straight = straight
+        self.results: dict[object, Kind] = {}
+
+    def new_block(self) -> Array:
+        """Allocate an own block of a straight kind, in memory of the pool."""
+        return np.ndarray(self.shape, self.dtype, pool.new_block(self.nbytes, 0))
 
 
 class Frame:
@@ -31,6 +70,8 @@ class Frame:
         The frame of fields without halo on the same points.
     inside : tuple or None
         Index of the own block in the padded one; None where they are the same.
+    kinds : dict
+        Where `kind_of` has found kinds, by what decides on them.
     permuted : bool
         Whether the memory order is not that of C.
     sections : dict
@@ -47,6 +88,7 @@ class Frame:
         "halo",
         "halo_room",
         "inside",
+        "kinds",
         "order",
         "padded_shape",
         "permuted",
@@ -73,6 +115,7 @@ class Frame:
             self.inside = (Ellipsis, *(slice(lo, lo + n) for n, (lo, _) in along))
         if self.inside is not None or trimmed:
             self.bare = frame_of(pencil, singletons)
+        self.kinds: dict[object, Kind] = {}
         self.sections: dict[object, Any] = {}
         self.shifted: dict[object, Key] = {}
         self.order = pencil.order
@@ -98,6 +141,16 @@ class Frame:
         axes, back = self.axes(len(shape) - len(self.halo))
         return new(tuple([shape[axis] for axis in axes]), dtype).transpose(back)
 
+    def kind_of(self, block: Array) -> Kind:
+        """Return the kind of fields with such an own block; of bare frames only."""
+        straight = not self.permuted and is_straight(block)
+        key = block.dtype, block.shape, straight
+        found = self.kinds.get(key)
+        if found is None:
+            found = Kind(self, block.dtype, block.shape, straight=straight)
+            keep_in(self.kinds, key, found)
+        return found
+
     def shape_of(self, components: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
         """Shape of the padded block of a field.
 
@@ -122,6 +175,14 @@ class Frame:
         axes, back = self.axes(block.ndim - len(self.halo))
         turned = block.transpose(axes)
         return block if turned.flags.c_contiguous else np.ascontiguousarray(turned).transpose(back)
+
+
+def is_straight(block: Array) -> bool:
+    """Whether the axes of a block follow each other in memory as in C order."""
+    if block.flags.c_contiguous:
+        return True
+    steps = block.strides
+    return steps[-1] > 0 and all(one >= other for one, other in pairwise(steps))
 
 
 _NONE: frozenset[int] = frozenset()

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from pencils.array.base import Field, checks
-from pencils.array.direct import LEAST, NUMBERS, Direct, wrap
+from pencils.array.direct import NUMBERS, Direct, wrap
 from pencils.array.numpy_api import elementwise
 from pencils.array.signatures import F, Operand
+from pencils.comm.pool import new_block
 
 Operation = Callable[[Any, Any], Any]
 
 _MISSING = object()
+_array = np.ndarray
+_new = object.__new__
 _divmod: Any = np.divmod
 _matmul: Any = np.matmul
 
@@ -36,17 +39,32 @@ def _forward(
     on_blocks, elsewhere = Direct(ufunc, operation), checked or ufunc
 
     def method(self: Any, other: Any) -> Any:
-        frame, kind = self._frame.bare, type(other)
-        if kind is type(self) and other._frame.bare is frame:
-            operand = other._local
-        elif kind in NUMBERS:
-            operand = other
+        cls, kind = type(self), self._kind or self.kind
+        key: Any = on_blocks
+        if type(other) is cls:
+            operand, fellow = other._local, other._kind or other.kind
+            if fellow is not kind:
+                if fellow.frame is not kind.frame:
+                    return elsewhere(self, other)
+                key = on_blocks, fellow
         else:
-            return NotImplemented if _takes_no_part(other) else elsewhere(self, other)
-        block = self._local
-        if block.nbytes < LEAST:
-            return wrap(self, frame, operation(block, operand))
-        return on_blocks.binary(self, block, operand)
+            operand, key = other, (on_blocks, type(other))
+        made = kind.results.get(key)
+        if made is None:
+            if operand is other and type(other) not in NUMBERS:
+                return NotImplemented if _takes_no_part(other) else elsewhere(self, other)
+            return on_blocks.apply_first(self, key, self._local, operand)
+        if made.small:
+            block = operation(self._local, operand)
+        else:
+            out = _array(made.shape, made.dtype, new_block(made.nbytes, 0))
+            block = ufunc(self._local, operand, out)
+        new = _new(cls)  # as `wrap_made` does: one more call would take long
+        new._pencil = self._pencil
+        new._frame = made.frame
+        new._kind = made
+        new._padded = new._local = block
+        return new
 
     return method
 
@@ -57,7 +75,7 @@ def _reflected(operation: Operation, ufunc: Any) -> Callable[[F, Operand], F]:
 
     def method(self: Any, other: Any) -> Any:
         if type(other) in NUMBERS:
-            return on_blocks.binary(self, other, self._local)
+            return on_blocks.apply(self, (on_blocks, type(other)), other, self._local)
         return NotImplemented if _takes_no_part(other) else ufunc(other, self)
 
     return method

@@ -96,5 +96,4 @@ def keep_reduction(u: Field, call: str, reduction: WholeReduction) -> None:
 
 
 def _key(u: Field, call: str) -> tuple[Any, ...]:
-    block = u._local
-    return call, u._frame.bare, block.dtype, block.shape
+    return call, u._kind or u.kind

@@ -95,8 +95,7 @@ class _Kind:
 
 
 def _kind_of(u: PencilArray) -> _Kind:
-    block = u.local
-    key = "points", u.frame.bare, block.dtype, block.shape
+    key = "points", u.kind
     found: _Kind | None = u.pencil.kept.get(key)
     if found is None:
         found = _Kind(u)

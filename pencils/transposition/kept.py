@@ -70,8 +70,7 @@ def _find_kept(u: Any, pencil: Any) -> _KeptTranspose | None:
 
 
 def _key(u: PencilArray, pencil: Pencil) -> tuple[Any, ...]:
-    block = u.local
-    return "transpose", pencil, u.frame.bare, block.dtype, block.shape
+    return "transpose", pencil, u.kind
 
 
 class _KeptTranspose:

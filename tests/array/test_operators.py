@@ -2,6 +2,7 @@
 
 import operator
 import warnings
+from itertools import product
 
 import numpy as np
 import pytest
@@ -121,6 +122,27 @@ def test_components_broadcast(grid):
         v += u
     with pytest.raises(ValueError, match="broadcast"):
         u + spread(grid, draw((2, *LARGE)))
+
+
+@pytest.mark.parametrize("shape", [(4, 3, 6), LARGE], ids=["small", "large"])
+def test_results_of_blocks_of_any_layout(comm, shape):
+    """The second result of operands of a kind is made like the first, whatever their strides."""
+    grid = pencils.Pencil(shape, comm)
+    a, b = draw(shape, "f8"), draw(shape, "f8", 1)
+    layouts = [
+        lambda whole: spread(grid, whole),
+        lambda whole: spread(grid, whole, halo=(0, 1, 2)),
+        lambda whole: pencils.PencilArray(grid, np.asfortranarray(whole[grid.local_slices])),
+        lambda whole: pencils.PencilArray(grid, whole[grid.local_slices][:, ::-1].copy()[:, ::-1]),
+    ]
+    for one, other in product(layouts, repeat=2):
+        for _ in range(3):
+            u, v = one(a), other(b)
+            assert_alike((u - v, None), (a - b, None))
+            assert_alike((2 - u, None), (2 - a, None))
+            assert_alike((np.subtract(2, v), None), (2 - b, None))
+            assert_alike((np.subtract(v, 2), None), (b - 2, None))
+            assert_alike((-v < u, None), (-b < a, None))
 
 
 def test_singletons(grid):
