@@ -48,6 +48,11 @@ class Pencil:
     splits : str, sequence of int, or one of these per dimension, optional
         How points are distributed over processes: "first" (the default: the first ``N % P`` get one
         more), "last", "floor", "ceil", or explicit bounds ``(0, ..., N)``.
+    placement : {"rank", "node"}, optional
+        Which processes follow each other in the process grid, along its last axis first: those of
+        consecutive ranks in `comm` (the default), or those of one node and then of the next. For
+        "node" the processes get other ranks, unless MPI has numbered them so: `Pencil.comm` is
+        then another communicator, which roots of verbs refer to.
 
     Raises
     ------
@@ -73,6 +78,7 @@ class Pencil:
         periodic: bool | Sequence[bool] = False,
         order: Sequence[int] | None = None,
         splits: SplitSpec | Sequence[SplitSpec] | None = None,
+        placement: str = "rank",
     ) -> None:
         user = as_comm(comm, "Pencil")
         topology = topology_of(user)
@@ -86,7 +92,10 @@ class Pencil:
                 order=order,
                 splits=splits,
             )
-            agree(**layout.signature)
+            agree(**layout.signature, placement=_check_placement(placement))
+        reordered = topology.by_node if placement == "node" else None
+        if reordered is not None:
+            user, topology = reordered, topology_of(reordered)
         self._set(user, topology, layout)
 
     def _set(
@@ -332,7 +341,7 @@ class Pencil:
 
     @property
     def comm(self) -> MPI.Intracomm:
-        """The communicator given by the user."""
+        """The communicator given by the user, or its processes in the order of their nodes."""
         return self._comm
 
     @property
@@ -522,6 +531,12 @@ class Pencil:
 
     def __str__(self) -> str:
         return self._layout.describe(self.rank)
+
+
+def _check_placement(placement: str) -> str:
+    if placement not in ["rank", "node"]:  # a list also accepts values that cannot be hashed
+        raise ArgumentError(f"placement must be 'rank' or 'node', not {placement!r}")
+    return placement
 
 
 def keep(pencil: Pencil, key: object, value: object) -> None:

@@ -64,6 +64,7 @@ from pencils.comm.pack import MessageSpec, Pairs, Unpacker, no_op, prepare_copie
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
+from pencils.layout import Traffic
 
 Array = NDArray[Any]
 T = TypeVar("T")
@@ -134,6 +135,16 @@ class Exchange:
             for key, into in keys
         ]
         return PreparedExchange(self, own, prepared, self._unpack, aliased=aliased)
+
+    def off_node(self) -> Traffic:
+        """Count what all ranks send to other nodes in a call for one array of each spec.
+
+        *Collective*.
+        """
+        counts = np.array([method.off_node() for method in self._methods], np.int64)
+        sent = np.array([counts[:, 0].sum(), counts[:, 1].sum()])
+        self.topology.comm.Allreduce(MPI.IN_PLACE, sent)
+        return Traffic(*sent.tolist())
 
     def free(self) -> None:
         """Complete what was started here, and release MPI objects. *Collective* if anything was."""

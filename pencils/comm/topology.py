@@ -86,6 +86,7 @@ class Topology:
         self.numbers = count()  # equal on all ranks, which draw them in the same order
         self._nodes: int | None = None
         self._crowded: bool | None = None
+        self._scattered: bool | None = None
         self._on_node: dict[int, int] | None = None
         self._shared: SharedPool | None = None
         self.groups: dict[bytes, tuple[MPI.Intracomm, SharedPool]] = {}
@@ -154,6 +155,20 @@ class Topology:
             assert ranks is not None
             self._on_node = {rank: number for number, rank in enumerate(ranks)}
         return self._on_node
+
+    @property
+    def by_node(self) -> MPI.Intracomm | None:
+        """Communicator of all ranks on which those of each node follow each other.
+
+        None if they do here. *Collective* the first time.
+        """
+        if self._scattered is None:
+            ranks = list(self.on_node)
+            self._scattered = self.any_of([ranks[-1] - ranks[0] >= len(ranks)])[0]
+        if not self._scattered:
+            return None
+        # Ranks that pass the same place keep their order.
+        return self._kept("by node", lambda: _split(self.comm, 0, min(self.on_node)))
 
     @property
     def crowded(self) -> bool:

@@ -9,7 +9,14 @@ from pencils.layout.box import Box, Selection
 from pencils.layout.build import build_layout, choose_grid
 from pencils.layout.halo import ghost_box, halo_room, interior
 from pencils.layout.layout import Extent, Layout, ProcessGrid
-from pencils.layout.redistribution import Message, gather, redistribution, scatter
+from pencils.layout.redistribution import (
+    Message,
+    Traffic,
+    gather,
+    off_node,
+    redistribution,
+    scatter,
+)
 from pencils.layout.split import Split
 
 __all__ = [
@@ -20,12 +27,14 @@ __all__ = [
     "ProcessGrid",
     "Selection",
     "Split",
+    "Traffic",
     "build_layout",
     "choose_grid",
     "gather",
     "ghost_box",
     "halo_room",
     "interior",
+    "off_node",
     "redistribution",
     "scatter",
 ]

@@ -6,7 +6,7 @@ follows the number of messages of that rank, not the number of pairs of ranks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -21,6 +21,13 @@ class Message(NamedTuple):
     source: int
     dest: int
     box: Box
+
+
+class Traffic(NamedTuple):
+    """What travels from node to node: the number of messages, and their bytes."""
+
+    messages: int
+    nbytes: int
 
 
 def redistribution(
@@ -69,6 +76,40 @@ def redistribution(
     sends = [] if source_rank is None else list(_sends(source, target, source_rank))
     recvs = [] if target_rank is None else list(_recvs(source, target, target_rank))
     return sends, recvs
+
+
+def off_node(source: Layout, target: Layout, nodes: Sequence[int], itemsize: int = 1) -> Traffic:
+    """Count what all ranks together send to other nodes, to move a field to another layout.
+
+    Parameters
+    ----------
+    source, target : Layout
+        Layouts of equal global shape, over the same ranks.
+    nodes : sequence of int
+        A number for the node of each rank.
+    itemsize : int, optional
+        Bytes of a point.
+
+    Returns
+    -------
+    Traffic
+        One message for each pair of ranks on different nodes, and all bytes.
+
+    Examples
+    --------
+    >>> from pencils.layout.build import build_layout
+    >>> here = build_layout((8, 8, 8), 4, decomp=(0, 1), grid=(2, 2))
+    >>> there = build_layout((8, 8, 8), 4, decomp=(0, 2), grid=(2, 2))
+    >>> off_node(here, there, [0, 0, 1, 1]), off_node(here, there, [0, 1, 0, 1])
+    (Traffic(messages=0, nbytes=0), Traffic(messages=4, nbytes=256))
+    """
+    far = [
+        message.box.volume * itemsize
+        for rank in range(source.size)
+        for message in redistribution(source, target, rank, None)[0]
+        if nodes[message.dest] != nodes[rank]
+    ]
+    return Traffic(len(far), sum(far))
 
 
 def scatter(layout: Layout, root: int) -> Iterator[Message]:

@@ -24,6 +24,7 @@ from pencils.comm.exchange import AUTO, Handle, check_method
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
+from pencils.layout import Traffic
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
 from pencils.plan import Agreement, Plan
@@ -277,6 +278,22 @@ class Transposition(Plan[Move]):
             )
             self._buffer_fields = cast("tuple[PencilArray, PencilArray]", pair)
         return self._buffer_fields
+
+    def off_node(self) -> Traffic:
+        """Count what all ranks send to other nodes in a call. *Collective*.
+
+        `pencils.layout.off_node` predicts it for any layouts and any number of ranks.
+
+        Returns
+        -------
+        Traffic
+            Number of messages, and of bytes, the same on every rank. Blocks of more than 256 KiB
+            count as one message, although they may travel in pieces.
+        """
+        with agreed(self._topology.comm, "Transposition.off_node") as agree:
+            agree(plan=self._text)
+            self._check_open()
+        return Traffic(0, 0) if self.moves.pull is not None else self.moves.exchange().off_node()
 
     def reversed(self) -> Transposition:
         """Return a plan from target to source that shares the memory of this one. *Collective*."""

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from mpi_helpers import (
     DTYPES,
     METHODS,
+    NODES,
     everywhere,
+    nodes_of,
     numbered,
     on_nodes,
     raise_together,
@@ -25,6 +27,7 @@ from pencils import Pencil, PencilArray, Transposition
 from pencils.comm import memory
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
+from pencils.layout import redistribution
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -236,6 +239,26 @@ def test_the_rule_uses_shared_memory_as_far_as_it_reaches(nodes):
         assert f"by {plan.method}" in repr(plan)
         values = numbered(rows.shape)
         assert everywhere(comm, holds(plan(spread(rows, values)), values))
+
+
+@pytest.mark.parametrize("nodes", list(NODES)[1:])
+def test_the_rule_for_grids_in_which_some_rows_are_on_a_node(nodes):
+    """Messages only if no two ranks that exchange points are on one node."""
+    comm = on_nodes(nodes)
+    where = nodes_of(nodes)
+    source = Pencil((6, 7, 8), comm)
+    for decomp in ((0, 2), (2, 1), (1, 0)):
+        target = source.with_(decomp=decomp)
+        pairs = [
+            (where[message.source], where[message.dest])
+            for rank in range(comm.size)
+            for message in redistribution(source.layout, target.layout, rank, None)[0]
+            if message.source != message.dest
+        ]
+        several = "hybrid" if any(one == other for one, other in pairs) else "messages"
+        if len(set(where)) > 1:
+            with Transposition(source, target) as plan:
+                assert plan.method == several
 
 
 @pytest.mark.parallel([2, 3, 4, 6])

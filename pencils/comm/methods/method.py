@@ -12,6 +12,7 @@ from pencils.comm.mpi import MPI
 from pencils.comm.pack import MessageBlock, MessageSpec, PackPlan, Unpacker
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
+from pencils.layout import Traffic
 
 Array = NDArray[Any]
 T = TypeVar("T")
@@ -126,6 +127,21 @@ class Method(ABC):
     ) -> PreparedMethod:
         """Prepare to move ``sources[i]`` to ``targets[i]``; local."""
         return self.prepared(self, sources, targets, aliased=aliased)
+
+    def off_node(self) -> Traffic:
+        """Count what this rank sends to other nodes for one array of each pack plan.
+
+        A large block counts as one message, although MPI may need several. *Collective* the first
+        time.
+        """
+        on_node = self.plan.topology.on_node
+        far = [
+            (peer, nbytes)
+            for sends in self.plan.sends
+            for peer, nbytes in zip(sends.peers, sends.nbytes, strict=True)
+            if nbytes and peer not in on_node
+        ]
+        return Traffic(len({peer for peer, _ in far}), sum(nbytes for _, nbytes in far))
 
     def has_room(self) -> bool:
         """Whether all nodes have the shared memory that is needed. *Collective*."""

@@ -28,6 +28,7 @@ from pencils.comm.shared_group import (
     SharedMemoryGroup,
 )
 from pencils.comm.shared_memory import synchronize
+from pencils.layout import Traffic
 
 
 class _PreparedShared(PreparedMethod):
@@ -261,6 +262,10 @@ class Shared(Method):
         """Set `starts`, unless they are known. *Collective* over the group."""
         if not self.starts:
             self.starts = _starts_at_peers(self.plan, self.group)
+
+    def off_node(self) -> Traffic:
+        """Count what this rank sends to other nodes: messages only go there."""
+        return super().off_node() if self.far is None else self.far.off_node()
 
     def has_room(self) -> bool:
         """Whether there is shared memory on all nodes. *Collective*."""
