@@ -22,8 +22,11 @@ from pencils.comm.line_program import (
     planes,
     prepare_lines,
 )
+from pencils.comm.weighted_sum import Column, prepare_weighted_rows
 
 Run = Callable[[], object]
+
+_FEW = 8  # points at the ends of blocks, with formulas of their own
 
 
 def suits(*dtypes: np.dtype[Any]) -> bool:
@@ -71,6 +74,9 @@ def prepare_formulas(
     formulas : sequence of Formula
         One for each plane of `out`.
     """
+    contiguous = _prepare_rows(given, out, start, formulas)
+    if contiguous is not None:
+        return [contiguous]
     runs = []
     for first, last in pieces(len(formulas)):
         piece = formulas[first:last]
@@ -102,3 +108,34 @@ def _of_formulas(formulas: Sequence[Formula], own: int, given: int) -> LineProgr
         if factor != 1:
             steps.append(Step(row, [Term(row, factor)]))
     return LineProgram(given + len(formulas), steps)
+
+
+def _prepare_rows(
+    given: Sequence[tuple[int, Array]], out: Array, start: int, formulas: Sequence[Formula]
+) -> Run | None:
+    """Prepare the same where points along the axis are contiguous, and most formulas are alike."""
+    points = len(formulas)
+    own = next((each for first, each in given if first == start and len(each) == points), None)
+    if own is None:
+        return None
+    target, source = (np.moveaxis(each, 0, -1) for each in (out, own))
+    middle = points // 2
+    (terms, factor), here = formulas[middle], start + middle
+    if not target.flags.c_contiguous or not np.isfinite(factor) or factor == 0:
+        return None
+    offsets = [(point - here, weight) for point, weight in terms]
+    columns: list[Column] = []
+    for number, each in enumerate(formulas):
+        alike = Formula(tuple((start + number + by, weight) for by, weight in offsets), factor)
+        if each != alike or not all(0 <= number + by < points for by, _ in offsets):
+            scale = each.factor / factor
+            if not np.isfinite(scale) or len(columns) > _FEW:
+                return None
+            found = [(_plane(given, point), weight * scale) for point, weight in each.terms]
+            columns.append(Column(number, found))
+    return prepare_weighted_rows(target, source, offsets, columns, factor)
+
+
+def _plane(given: Sequence[tuple[int, Array]], point: int) -> Array:
+    """Return one of several consecutive planes."""
+    return next(part[point - first] for first, part in given if first <= point < first + len(part))

@@ -335,6 +335,10 @@ static PyMethodDef functions[] = {
     {"weighted_sum", (PyCFunction)(void (*)(void))weighted_sum, METH_FASTCALL,
      "weighted_sum(target, *sources, *weights): set the target to the sum of the sources times their "
      "weights, and return True; or return False if rows are not contiguous, or types differ."},
+    {"weighted_rows", (PyCFunction)(void (*)(void))weighted_rows, METH_FASTCALL,
+     "weighted_rows(target, source, terms, columns): set each element of contiguous rows to the sum "
+     "of neighbours, terms being (factor, offset, weight, ...); but some columns, each (number, "
+     "column, weight, ...), to the sum of other ones times the same factor."},
     {"pool_block", (PyCFunction)(void (*)(void))pool_block, METH_FASTCALL,
      "pool_block(nbytes, zero): memory that is used again when nobody views it."},
     {"pool_keep", pool_keep, METH_O,

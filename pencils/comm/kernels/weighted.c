@@ -18,6 +18,10 @@ void use_for_weights(Weigher *weigh) { weigher = weigh; }
 
 void stream_weighted_from(Py_ssize_t bytes) { stream_from = bytes; }
 
+void weigh_row(const Weighted *sum, int is_double) { weigher(sum, is_double); }
+
+int weights_are_streamed(Py_ssize_t bytes) { return bytes >= stream_from; }
+
 /* Arrays of one shape whose last axis is contiguous; the first one is the target. */
 typedef struct {
     int count; /* of sources */
@@ -114,7 +118,7 @@ static int read_target(Task *task)
     for (int i = 0; i < target->ndim; i++)
         task->shape[i] = target->shape[i];
     task->bytes = target->shape[task->last] * target->itemsize;
-    task->stream = target->len >= stream_from;
+    task->stream = weights_are_streamed(target->len);
     return suits(task, target);
 }
 

@@ -13,6 +13,11 @@ void use_for_weights(Weigher *weigh);
 /* Write targets of so many bytes past the cache. */
 void stream_weighted_from(Py_ssize_t bytes);
 
+/* Compute one sum by them; whether targets of so many bytes are written past the cache. */
+void weigh_row(const Weighted *sum, int is_double);
+int weights_are_streamed(Py_ssize_t bytes);
+
 PyObject *weighted_sum(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *weighted_rows(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 
 #endif
