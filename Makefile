@@ -5,6 +5,7 @@
 #   make test MPI=                               the system's MPI, in .venv-system
 #   make test-mpi RANKS=4 ARGS='-k transpose'    a part of the tests
 #   make test-simulated SIMULATE=64 ARGS='-k transpose --simulate-seed 3'
+#   make test-hosts HOSTS=3 PER_HOST=1           on hosts that root makes of a Linux machine
 #
 # What the tiers leave to each other:
 #
@@ -19,8 +20,8 @@
 #   make campaign  random programs, expressions, schedules and faults on simulated ranks for
 #                  BUDGET minutes each; tests make a few of them
 #   .ci/run        besides `make test`: all on 1 process, transposes and exchanges inside mpiexec on
-#                  4 ranks, other libraries of MPI and HDF5, no MPI library, no compiler, style,
-#                  documentation, packages
+#                  4 ranks, several hosts, other libraries of MPI and HDF5, no MPI library, no
+#                  compiler, style, documentation, packages
 #
 # tests/tiers.py chooses what a run makes; nothing else depends on the tier.
 
@@ -31,6 +32,8 @@ MPIEXEC ?= $(if $(MPI),$(BIN)/)mpiexec
 RANKS ?= 3
 BUDGET ?= 10
 SIMULATE ?= 16 6 4 2
+HOSTS ?= 2
+PER_HOST ?= 2
 ARGS ?=
 
 BIN := $(VENV)/bin
@@ -52,8 +55,8 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM ?= 1
 export OMPI_MCA_osc ?= ^ucx
 endif
 
-.PHONY: help demo test test-all test-one test-mpi test-simulated campaign lint format docs bench
-.PHONY: clean
+.PHONY: help demo test test-all test-one test-mpi test-simulated test-hosts campaign lint
+.PHONY: format docs bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
@@ -84,6 +87,12 @@ simulate-%: $(VENV)/.test
 test-mpi: $(VENV)/.test ## run the tests inside mpiexec, on each of RANKS ranks
 	@set -e; for n in $(RANKS); do echo "== $$n ranks"; \
 	  $(MPIEXEC) -n $$n $(BIN)/python -m mpi4py $(pytest); done
+
+test-hosts: $(VENV)/.test ## run the tests inside mpiexec on HOSTS hosts with PER_HOST ranks each, over TCP
+	@set -e; trap 'tests/hosts.py down' EXIT; tests/hosts.py up $(HOSTS); \
+	  echo "== $(HOSTS) hosts with $(PER_HOST) ranks each"; \
+	  tests/hosts.py run -n $$(($(HOSTS) * $(PER_HOST))) --per-host $(PER_HOST) \
+	  $(BIN)/python -m mpi4py $(pytest)
 
 campaign: $(VENV)/.test ## random programs, expressions, faults on simulated ranks, BUDGET minutes each
 	@set -e; for kind in schedules programs expressions faults; do echo "== $$kind"; \

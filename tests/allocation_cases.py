@@ -8,6 +8,7 @@ import shutil
 from functools import partial
 
 import numpy as np
+from mpi_helpers import reaching
 
 import pencils
 from pencils import (
@@ -138,7 +139,7 @@ def transpose_in_place(here):
 
 
 def _methods(*names):
-    return {name: {"method": name} for name in names}
+    return {name: {"method": name} for name in reaching(names)}
 
 
 @each(

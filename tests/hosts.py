@@ -18,6 +18,7 @@ Another value of PENCILS_HOSTS (default: 83) makes other hosts, with addresses 1
 """
 
 import argparse
+import fcntl
 import os
 import re
 import shlex
@@ -175,6 +176,11 @@ def run(options):
     available = hosts()
     if not available:
         sys.exit("hosts: there are none: hosts.py up 2")
+    lock = os.open(Path(tempfile.gettempdir(), f"{BRIDGE}.lock"), os.O_CREAT | os.O_RDWR)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit("hosts: another job runs there; set PENCILS_HOSTS to a number of your own")
     program = shutil.which(options.command[0])
     if program is None:
         sys.exit(f"hosts: no program {options.command[0]}")

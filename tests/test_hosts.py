@@ -17,7 +17,8 @@ from pencils.comm.topology import topology_of
 comm = MPI.COMM_WORLD
 topology = topology_of(comm)
 comm.Bcast(bytearray(10**6))
-print(comm.rank, topology.node.rank, topology.nodes, MPI.Get_processor_name())
+for place in comm.gather((topology.node.rank, topology.nodes, MPI.Get_processor_name())) or ():
+    print(*place)
 """
 
 
@@ -52,9 +53,9 @@ def test_ranks_of_two_hosts(tmp_path):
     program.write_text(PLACES)
     done = hosts("run", "-n", 4, "--per-host", 2, sys.executable, program)
     assert done.returncode == 0, done.stderr
-    places = sorted(line.split() for line in done.stdout.splitlines())
-    assert [place[:3] for place in places] == [[str(rank), str(rank % 2), "2"] for rank in range(4)]
-    names = [place[3] for place in places]
+    ranks, nodes, names = zip(*map(str.split, done.stdout.splitlines()), strict=True)
+    assert ranks == ("0", "1", "0", "1")
+    assert nodes == ("2",) * 4
     assert names[0] == names[1] != names[2] == names[3]
     sent = [int(line.split()[4]) for line in hosts("bytes").stdout.splitlines()]
     assert 10**6 < max(sent) < 2 * 10**6

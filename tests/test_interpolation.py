@@ -22,7 +22,7 @@ from tiers import examples
 
 import pencils
 from pencils import Interpolation, Pencil, interpolate
-from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
+from pencils.errors import ArgumentError, PencilMismatchError, TypeDisagreementError
 from pencils.indexer.interpolation import _distinct
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -293,5 +293,5 @@ def test_fields_that_do_not_fit_the_plan(comm):
             raise_together(comm, kind, text, call=call)
         if comm.size > 1:
             other = pencils.ones(pen, dtype="c8") if comm.rank else pencils.ones(pen, dtype="c16")
-            raise_together(comm, RankDisagreementError, "dtype", call=lambda: plan(other))
+            raise_together(comm, TypeDisagreementError, "types", call=lambda: plan(other))
     raise_together(comm, ArgumentError, "freed", call=lambda: plan.deposit(u, 1))

@@ -204,6 +204,7 @@ class Direction:
         self._steps = []
         self._fields = []
         self._fixed.clear()
+        self.buffers = Buffers()  # a freed plan that is still referenced keeps no memory
 
 
 def make_directions(

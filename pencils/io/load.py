@@ -22,7 +22,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.io.checksum import checksum, checksum_box
 from pencils.io.chunks import chunk_box, count_chunks, enlarge
-from pencils.io.file_access import from_root
+from pencils.io.common import describe_seen
 from pencils.io.file_info import Access, DatasetInfo, FileInfo
 from pencils.io.options import read_names, read_path
 from pencils.io.readers import format_of, read_targets
@@ -172,7 +172,8 @@ def load(
     >>> state["u"].sum(), state["dt"], state.time, v.sum()
     (np.float64(24.0), 0.1, 0.5, np.float64(24.0))
     """
-    comm = topology_among(*_pencils(template), *_pencils(into)).comm
+    topology = topology_among(*_pencils(template), *_pencils(into))
+    comm = topology.comm
     with agreed(comm, "load") as agree:
         given, wanted = read_path(path), read_names(names)
         new_dtype = None if dtype is None else as_dtype(dtype)
@@ -180,9 +181,10 @@ def load(
         agree(path=given, names=wanted, dtype=new_dtype, **access._asdict())
         targets = read_targets(template, into, wanted, halo, comm.size)
         agree(template=targets)
-    file = from_root(
-        comm,
-        lambda: format_of(given).describe(os.path.realpath(given), wanted, targets.names, access),
+    file = describe_seen(
+        topology,
+        given,
+        lambda real: format_of(given).describe(real, wanted, targets.names, access),
     )
     contents = read_contents(comm, file, targets, new_dtype)
     return Checkpoint(given, contents, file.attrs, step=file.step, time=file.time)
@@ -233,14 +235,14 @@ def verify(
     ...     pencils.verify(f"{folder}/run.h5")
     ['dt', 'u']
     """
-    private = Pencil(1, comm).topology.comm
+    topology = Pencil(1, comm).topology
+    private = topology.comm
     with agreed(private, "verify") as agree:
         given = read_path(path)
         access = Access(edited=bool(edited), external=bool(external))
         agree(path=given, edited=access.edited, external=access.external)
-    file = from_root(
-        private,
-        lambda: format_of(given).describe_summed(os.path.realpath(given), access),
+    file = describe_seen(
+        topology, given, lambda real: format_of(given).describe_summed(real, access)
     )
     compare(private, "verify", file, _sum_shares(private, file))
     return [dataset.name for dataset in file.datasets]

@@ -19,7 +19,7 @@ from pencils.comm.fault import CollectiveBlock
 from pencils.comm.file import SharedFile
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.checksum import add_sums, checksum
-from pencils.io.file_access import on_root
+from pencils.io.common import describe_seen
 from pencils.io.file_info import Access, DatasetInfo, FileInfo, Identity
 from pencils.io.options import read_path
 from pencils.io.readers import Target, format_of
@@ -90,10 +90,8 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
             )
         access = Access(edited=bool(edited), external=bool(external))
         agree(path=given, mode=mode, edited=access.edited, external=access.external)
-    file = on_root(
-        private,
-        "open",
-        lambda: format_of(given).describe_fields(os.path.realpath(given), access),
+    file = describe_seen(
+        ranks.topology, given, lambda real: format_of(given).describe_fields(real, access)
     )
     return OpenFile(file, ranks, writable=mode == "r+")
 

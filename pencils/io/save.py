@@ -26,6 +26,7 @@ from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError
 from pencils.io.chunks import read_chunking
 from pencils.io.commit import discard, make_temporary
+from pencils.io.common import check_folder
 from pencils.io.contents import gather_contents, whole_grid
 from pencils.io.file_access import on_root
 from pencils.io.file_info import RESERVED
@@ -163,7 +164,8 @@ def save(
     (4, 6) 24.0 0.01
     """
     things: Any = fields  # before it is checked
-    comm = topology_among(*(things.values() if isinstance(things, Mapping) else ())).comm
+    topology = topology_among(*(things.values() if isinstance(things, Mapping) else ()))
+    comm = topology.comm
     grid = whole_grid(comm, "save", grid)
     with agreed(comm, "save") as agree:
         target = read_path(path)
@@ -179,7 +181,7 @@ def save(
     contents = replace(contents, attrs=given, run=facts, align=room, summed=bool(checksum))
     if halo:
         contents = contents.with_boundary()
-    writer = HDF5Writer(comm, target, contents)
+    writer = HDF5Writer(topology, target, contents)
     if not wait:
         return Saving(comm, writer, contents.fields)
     writer.write(contents.fields)
@@ -188,11 +190,13 @@ def save(
 
 def check_target(path: str) -> None:
     """Raise OSError on every rank if `save` cannot create a file. *Collective*."""
+    topology = Pencil(1).topology
 
     def work() -> None:
         discard(make_temporary(Path(os.path.realpath(path))))
 
-    on_root(Pencil(1).comm, "check_target", work)
+    on_root(topology.comm, "check_target", work)
+    check_folder(topology, path)
 
 
 class Saving(CollectiveBlock):

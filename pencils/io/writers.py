@@ -35,6 +35,7 @@ from pencils.io.checksum import add_sums, carry_sums, checksum_box
 from pencils.io.chunked import Packer, bring, check_filters, joined, tile
 from pencils.io.chunks import chunk_box
 from pencils.io.commit import allocate, clean, commit, discard, make_temporary
+from pencils.io.common import check_seen
 from pencils.io.contents import Contents
 from pencils.io.direct import DIRECT_BYTES, Place, write_points
 from pencils.io.file_access import OnProgress, from_root, ignore, shown, system
@@ -44,7 +45,7 @@ from pencils.io.seal import seal_new
 from pencils.io.slabs import FileBlocks, Slabs, is_slab, run_bytes
 
 if TYPE_CHECKING:
-    from pencils.comm.mpi import MPI
+    from pencils.comm.topology import Topology
 
 
 # Runs that several nodes write side by side: as long as the stripes of parallel file systems.
@@ -67,13 +68,14 @@ class Part(Protocol):
 class HDF5Writer:
     """A new HDF5 file under a temporary name, open on all ranks. *Collective*.
 
-    HDF5 makes room for the fields; the bytes are written by plain system calls. Parameters are a
-    private communicator, the name that the file is to have (that on rank 0 counts), and what it
+    HDF5 makes room for the fields; the bytes are written by plain system calls. Parameters are the
+    topology of all ranks, the name that the file is to have (that on rank 0 counts), and what it
     contains. Raises ArgumentError or TypeError if HDF5 has no such filter, element type or
     attribute, OSError if the file cannot be written, on every rank.
     """
 
-    def __init__(self, comm: MPI.Intracomm, path: str, contents: Contents) -> None:
+    def __init__(self, topology: Topology, path: str, contents: Contents) -> None:
+        comm = topology.comm
         self.summed, self.align = contents.summed, contents.align
         self.compression = contents.chunking.compression
         self._comm = comm
@@ -86,6 +88,12 @@ class HDF5Writer:
         self._file: SharedFile | None = None
         found = from_root(comm, lambda: self._begin(path, contents))
         self.target, self.temporary, self.entries, self._values, self._place = found
+        try:
+            check_seen(topology, "save", self.target, self.temporary)
+        except BaseException:
+            self.close()
+            self.discard()
+            raise
 
     @property
     def file(self) -> SharedFile:

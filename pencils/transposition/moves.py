@@ -188,6 +188,7 @@ class Moves:
     def free(self) -> None:
         """Complete what is under way and release MPI objects. *Collective* if anything is."""
         self._bound.clear()
+        del self._make  # a freed plan that is still referenced keeps no memory
         if self._exchange is not None:
             self._exchange.free()
 

@@ -18,19 +18,25 @@ from pencils.comm.shared_memory import SharedPool
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 
+@pytest.fixture(name="comm", scope="module")
+def _comm():
+    """Return a communicator of the ranks on this node."""
+    node = MPI.Intracomm(MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED))
+    yield node
+    node.Free()
+
+
 @pytest.fixture
-def pool():
-    node = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
-    pool = SharedPool(node)
+def pool(comm):
+    pool = SharedPool(comm)
     yield pool
     gc.collect()
     pool.free()
-    node.Free()
 
 
 def test_peers_read_what_a_rank_writes(comm):
     """The blocks of all ranks of the node are visible, each with its own size and content."""
-    pen = pencils.Pencil((7, 5), order=(1, 0))
+    pen = pencils.Pencil((7, 5), comm, order=(1, 0))
     u = pencils.zeros(pen, shared=True, components=2, halo=1)
     u.fill(comm.rank)
     shared = pen.topology.shared
@@ -103,9 +109,9 @@ def test_an_array_keeps_its_place_while_others_come_and_go(pool):
     assert pool.find(block) == place
 
 
-def test_shared_fields_compute_like_private_ones():
+def test_shared_fields_compute_like_private_ones(comm):
     """zeros, ones and full fill shared memory, also memory that was used before."""
-    pen = pencils.Pencil((9, 4))
+    pen = pencils.Pencil((9, 4), comm)
     pencils.full(pen, 7.0, shared=True)
     assert pencils.zeros(pen, shared=True).sum() == 0
     assert pencils.ones(pen, shared=True).sum() == 36
@@ -162,12 +168,10 @@ def test_pools_that_ask_at_once_leave_room_for_each_other(comm, monkeypatch):
     """Rows of a process grid look for room at the same time, and each counts for all."""
     asked = []
     monkeypatch.setattr(shared_memory, "_has_room", lambda nbytes: asked.append(nbytes) or True)
-    node = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
-    alone, several = SharedPool(node), SharedPool(node, 3)
+    alone, several = SharedPool(comm), SharedPool(comm, 3)
     for pool in (alone, several):
         pool.allocate(10_000_000)
         pool.free()
-    node.Free()
     assert asked == (
         [10_000_000 // 64 * 64 * comm.size * factor for factor in (1, 3)] if comm.rank == 0 else []
     )
@@ -216,10 +220,12 @@ def test_memory_goes_with_the_last_field_of_a_freed_communicator(comm):
 
 
 @pytest.fixture
-def folder(mpi_tmp_path, monkeypatch):
-    """Where files of shared memory are made, which is empty whenever anybody looks."""
-    monkeypatch.setattr(shared_memory, "_folder", lambda: str(mpi_tmp_path))
-    return mpi_tmp_path
+def folder(comm, mpi_tmp_path, monkeypatch):
+    """Where files of shared memory are made, which is empty whenever a rank of the node looks."""
+    folder = mpi_tmp_path / str(comm.bcast(MPI.COMM_WORLD.rank))
+    folder.mkdir(exist_ok=True)
+    monkeypatch.setattr(shared_memory, "_folder", lambda: str(folder))
+    return folder
 
 
 def test_files_of_shared_memory_have_no_name(pool, folder, comm):
@@ -240,7 +246,7 @@ def refuse(*_args, **_options):
 @pytest.mark.parametrize("where", [0, -1])
 def test_what_fails_on_one_rank_is_no_room_for_all(pool, folder, monkeypatch, step, where):
     """No rank hangs, and no file is left; afterwards there is room."""
-    comm = MPI.COMM_WORLD
+    comm = pool._node
     at_fault = comm.rank == where % comm.size
     with monkeypatch.context() as patch, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -257,7 +263,7 @@ def test_what_fails_on_one_rank_is_no_room_for_all(pool, folder, monkeypatch, st
 
 def test_wrong_arguments_on_one_rank(comm):
     """Everyone raises, and the next call works."""
-    pen = pencils.Pencil((6, 6))
+    pen = pencils.Pencil((6, 6), comm)
     with pytest.raises(TypeError, match="object"):
         pencils.empty(pen, shared=True, dtype=object if comm.rank == comm.size - 1 else float)
     assert pencils.ones(pen, shared=True).sum() == 36

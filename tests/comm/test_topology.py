@@ -30,6 +30,14 @@ from pencils.plan import kept_plans
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 
+@pytest.fixture
+def node(comm):
+    """Return a communicator of the ranks on this node."""
+    node = MPI.Intracomm(comm.Split_type(MPI.COMM_TYPE_SHARED))
+    yield node
+    node.Free()
+
+
 def group_of(topology, peers):
     return SharedMemoryGroup(topology, peers, 1, Buffers())
 
@@ -172,9 +180,9 @@ def test_ranks_translated_to_another_communicator(comm):
     turned.Free()
 
 
-def test_ranks_of_a_node_that_wait_for_each_other(comm):
+def test_ranks_of_a_node_that_wait_for_each_other(node):
     """Rows of a process grid are groups; a ring is not, and neither is a node that is all one."""
-    private = comm.Dup()
+    comm, private = node, node.Dup()
     topology = topology_of(private)
     before = topology.communicators
     whole = group_of(topology, range(comm.size))
@@ -196,9 +204,9 @@ def test_ranks_of_a_node_that_wait_for_each_other(comm):
     private.Free()
 
 
-def test_not_more_groups_than_communicators_allow(comm):
+def test_not_more_groups_than_communicators_allow(node):
     """However a node is divided, in the end the whole node waits."""
-    private = comm.Dup()
+    comm, private = node, node.Dup()
     topology = topology_of(private)
     rng = np.random.default_rng(2)
     for _ in range(60):

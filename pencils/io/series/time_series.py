@@ -19,6 +19,7 @@ from pencils.comm.fault import CollectiveBlock
 from pencils.comm.topology import congruent, user_comm
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
+from pencils.io.common import check_folder
 from pencils.io.contents import are_fields, whole_grid
 from pencils.io.file_info import RESERVED
 from pencils.io.options import read_attrs, read_facts, read_grid, read_mode, read_path
@@ -116,7 +117,8 @@ class TimeSeries(CollectiveBlock):
         edited: bool = False,
     ) -> None:
         self._ranks = _find_ranks(grid, comm)
-        self._comm = self._ranks.topology.comm if self._ranks else topology_among().comm
+        topology = self._ranks.topology if self._ranks else topology_among()
+        self._comm = topology.comm
         grid = whole_grid(self._comm, "TimeSeries", grid)
         with agreed(self._comm, "TimeSeries") as agree:
             given, known = read_path(path), read_attrs(attrs, RESERVED)
@@ -127,6 +129,7 @@ class TimeSeries(CollectiveBlock):
             found = self._grid and (self._grid.pencil, self._grid.names, self._grid.axes)
             agree(path=given, mode=mode, grid=found, attrs=sorted(known), storage=storage)
             agree(xdmf=bool(xdmf), saving=sorted(options), edited=bool(edited))
+        check_folder(topology, given)
         real: str = self._comm.bcast(os.path.realpath(given))
         way: dict[str, Any] = {"mode": mode, "edited": bool(edited)}
         self._storage: InFile | InFolder
