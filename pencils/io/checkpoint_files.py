@@ -6,17 +6,21 @@ import contextlib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pencils.errors import ArgumentError, CheckpointError
 from pencils.io.commit import LOG, clean, make_directory, remove_old, sync
+from pencils.io.common import check_folder
+from pencils.io.file_access import on_root
 from pencils.io.load import verify
 from pencils.io.options import already_there
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
+    from pencils.comm.topology import Topology
 
 T = TypeVar("T")
 
@@ -117,6 +121,16 @@ class CheckpointFiles:
             LOG.warning("cannot look for old checkpoints: %s", error)
             return
         remove_old([*dead, *map(self.path, surplus)], "checkpoint")
+
+
+def open_files(topology: Topology, given: str, mode: str) -> CheckpointFiles:
+    """Call `CheckpointFiles.opened` on rank 0, for all ranks. *Collective*.
+
+    Raises FileNotFoundError on every rank, too, if some of them do not see the directory.
+    """
+    check_folder(topology, given)
+    opened = partial(CheckpointFiles.opened, given, mode)
+    return on_root(topology.comm, "CheckpointSeries", opened)
 
 
 def read_newest(

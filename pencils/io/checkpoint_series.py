@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pencils.comm.agree import agreed
 from pencils.comm.fault import CollectiveBlock
 from pencils.errors import ArgumentError
-from pencils.io.checkpoint_files import CheckpointFiles, nothing_good, read_newest
+from pencils.io.checkpoint_files import nothing_good, open_files, read_newest
 from pencils.io.commit import LOG
-from pencils.io.common import check_folder
 from pencils.io.file_access import on_root
 from pencils.io.load import Checkpoint, load, verify
 from pencils.io.options import (
@@ -123,9 +122,7 @@ class CheckpointSeries(CollectiveBlock):
             seconds, numbers = read_seconds("stop_after", stop_after), read_signals(signals)
             agree(directory=given, mode=mode, keep=self._keep, every=self._every)
             agree(stop_after=seconds, signals=numbers)
-        check_folder(self._ranks.topology, given)
-        find = partial(CheckpointFiles.opened, given, self._mode)
-        self._files = on_root(self._comm, "CheckpointSeries", find)
+        self._files = open_files(self._ranks.topology, given, self._mode)
         self._known: set[int] = set()  # steps that this run has written or loaded
         self._skipped: dict[str, str] = {}
         self._stops = False
