@@ -15,7 +15,7 @@ import numpy as np
 from pencils.array.allocation import Array
 from pencils.array.base import Field
 from pencils.comm.agree import Row
-from pencils.comm.reduce import fold, folder, reducer, selectable
+from pencils.comm.reduce import block_reducer, fold, folder, reducer
 from pencils.pencil import keep
 
 
@@ -49,10 +49,9 @@ class WholeReduction:
     ) -> None:
         self._row = Row(u.pencil.topology.comm, call, **facts)
         self._ufunc = ufunc
-        self._reduce = ufunc.reduce
-        self._selected = selectable(dtype)
         self._type = dtype.type
         self._of = of
+        self._reduce = block_reducer(ufunc, dtype)
         self._neutral = neutral
         self._alone = self._row.meeting.size == 1
         self._rows: Array | None = None
@@ -66,8 +65,7 @@ class WholeReduction:
         part, error, reduce = self._neutral, None, None
         try:
             if part is None:
-                block = u._local if self._of is None else self._of(u._local)
-                part = self._reduce(block, None, self._selected)
+                part = self._reduce(u._local if self._of is None else self._of(u._local))
             if self._rows is None:
                 reduce = reducer(np.asarray(part).reshape(1), self._ufunc)
             else:
@@ -76,7 +74,7 @@ class WholeReduction:
             error = mine
         self._row.meet(error)
         if self._alone:
-            return part
+            return self._type(part)
         if reduce is not None:
             return reduce(self._row.meeting.comm)[0]
         if self._fold is not None:

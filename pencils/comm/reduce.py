@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
+from math import inf
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from pencils.comm.fault import Fault
 from pencils.comm.mpi import MPI
+from pencils.comm.pack import compiled
 from pencils.errors import ArgumentError
 
 Array = NDArray[Any]
@@ -20,6 +22,7 @@ T = TypeVar("T")
 _INTEGERS = "bhilqBHILQ"
 _FLOATS = "fdg"
 _COMPLEX = "FDG"
+_DOUBLE = np.dtype(float)
 EXTREMA = frozenset({np.maximum, np.minimum, np.fmax, np.fmin})  # without neutral element
 # Operations of MPI that have the results of NumPy, and the types for which they have. The MPI
 # standard defines no extrema of NaN, and no half precision.
@@ -52,6 +55,28 @@ def reducer(array: Array, ufunc: np.ufunc) -> Callable[[MPI.Intracomm], Array]:
     else:
         reduce = _combination(array, ufunc)
     return lambda comm: array if comm.size == 1 else reduce(comm)
+
+
+def block_reducer(ufunc: np.ufunc, dtype: np.dtype[Any]) -> Callable[[Array], Any]:
+    """Return the function that reduces all elements of a block to a value of a type; local.
+
+    It has the results and the warnings of NumPy. Sums of doubles are compiled: the same bits.
+    """
+    kernels, selected, reduce = compiled(), selectable(dtype), ufunc.reduce
+
+    def by_numpy(block: Array) -> Any:
+        return reduce(block, None, selected)
+
+    if kernels is None or ufunc is not np.add or dtype is not _DOUBLE:
+        return by_numpy
+    total: Callable[[Array], float | None] = kernels.total
+
+    def compiled_sum(block: Array) -> Any:
+        found = total(block) if block.dtype is _DOUBLE else None
+        # NumPy warns of what is not finite.
+        return found if found is not None and -inf < found < inf else by_numpy(block)
+
+    return compiled_sum
 
 
 def _combination(array: Array, ufunc: np.ufunc) -> Callable[[MPI.Intracomm], Array]:

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from mpi_helpers import everywhere
 
-from pencils.comm.reduce import allreduce, combine
+from pencils.comm import pack
+from pencils.comm.reduce import allreduce, block_reducer, combine
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -65,3 +66,33 @@ def test_empty_and_single_numbers(comm):
 def test_anything_can_be_combined(comm):
     found = combine(comm, {comm.rank}, lambda one, other: one | other)
     assert everywhere(comm, found == set(range(comm.size)))
+
+
+@pytest.mark.parallel([1])
+@pytest.mark.parametrize("name", pack.available())
+def test_sums_of_blocks_have_the_bits_of_numpy(name):
+    """The first sum of a kind of field is that of NumPy, further ones may be compiled."""
+    rng = np.random.default_rng(1)
+    shapes = [(0,), *((n,) for n in range(1, 300)), (5, 7, 31), (16, 33, 64), (100_003,)]
+    blocks = [rng.standard_normal(n) * 10.0 ** rng.integers(-9, 9, n) for n in shapes]
+    with pack.using(name):
+        add = block_reducer(np.add, np.dtype(float))
+        for block in blocks:
+            for view in (block, block.T, block[::2], block.astype(">f8"), -0.0 * abs(block)):
+                expected = np.add.reduce(view, None)
+                assert (add(view), np.signbit(add(view))) == (expected, np.signbit(expected))
+            assert add(block > 0) == (block > 0).sum()
+            assert add(block.astype(int)) == block.astype(int).sum()
+
+
+@pytest.mark.parallel([1])
+@pytest.mark.parametrize("name", pack.available())
+def test_sums_of_blocks_warn_as_numpy(name):
+    with pack.using(name):
+        add = block_reducer(np.add, np.dtype(float))
+    huge = np.full(300, 1e308)
+    with pytest.warns(RuntimeWarning, match="overflow"):
+        assert add(huge) == np.inf
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError):
+        add(huge)
+    assert np.isnan(add(np.append(huge, np.nan)[-2:]))

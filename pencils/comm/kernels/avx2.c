@@ -8,11 +8,13 @@
 #define SUM sum_avx2
 #define ADD add_avx2
 #define WEIGH_ALL weigh_avx2
+#define TOTAL total_avx2
 #define FUSED
 #define STREAM(to, value) _mm256_stream_si256((__m256i *)(to), (__m256i)(value))
 #include "engine.h"
 #include "checksum_engine.h"
 #include "sums_engine.h"
+#include "total_engine.h"
 #else
 typedef int nothing_here;
 #endif

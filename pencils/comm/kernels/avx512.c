@@ -8,11 +8,13 @@
 #define SUM sum_avx512
 #define ADD add_avx512
 #define WEIGH_ALL weigh_avx512
+#define TOTAL total_avx512
 #define FUSED
 #define STREAM(to, value) _mm512_stream_si512((__m512i *)(to), (__m512i)(value))
 #include "engine.h"
 #include "checksum_engine.h"
 #include "sums_engine.h"
+#include "total_engine.h"
 #else
 typedef int nothing_here;
 #endif

@@ -53,6 +53,7 @@ typedef struct {
     Summer *sum;
     Adder *add;
     Weigher *weigh;
+    Totaler *total;
 } Level;
 
 /* What this processor can run, best first; the last is "portable". */

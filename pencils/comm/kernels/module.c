@@ -9,6 +9,7 @@
 #include "machine.h"
 #include "pool.h"
 #include "rows_module.h"
+#include "total.h"
 #include "running.h"
 #include "weighted.h"
 
@@ -275,6 +276,7 @@ static void use_level(const Level *level)
     use_for_lines(level->copy, level->add);
     use_for_running(level->copy);
     use_for_weights(level->weigh);
+    use_for_totals(level->total);
 }
 
 static void write_past_cache_from(Py_ssize_t bytes)
@@ -339,6 +341,8 @@ static PyMethodDef functions[] = {
      "weighted_rows(target, source, terms, columns): set each element of contiguous rows to the sum "
      "of neighbours, terms being (factor, offset, weight, ...); but some columns, each (number, "
      "column, weight, ...), to the sum of other ones times the same factor."},
+    {"total", total, METH_O,
+     "total(array): the sum of doubles, bit by bit that of NumPy; None if they are not contiguous."},
     {"pool_block", (PyCFunction)(void (*)(void))pool_block, METH_FASTCALL,
      "pool_block(nbytes, zero): memory that is used again when nobody views it."},
     {"pool_keep", pool_keep, METH_O,

@@ -7,6 +7,7 @@
 #define SUM sum_portable
 #define ADD add_portable
 #define WEIGH_ALL weigh_portable
+#define TOTAL total_portable
 #if X86
 #define STREAM(to, value) _mm_stream_si128((__m128i *)(to), (__m128i)(value))
 #else
@@ -15,3 +16,4 @@
 #include "engine.h"
 #include "checksum_engine.h"
 #include "sums_engine.h"
+#include "total_engine.h"

@@ -64,4 +64,7 @@ typedef struct {
 
 typedef void Weigher(const Weighted *sum, int is_double);
 
+/* The sum of contiguous numbers, added in the order of NumPy. */
+typedef double Totaler(const double *numbers, ptrdiff_t count);
+
 #endif
