@@ -6,6 +6,11 @@ The rate is what the link of each host moves each way, in Mbit/s. The least time
 bytes that a host must send, or receive, over this link: both directions at once. A sample is the
 time of the slowest rank; the table shows the ratios of the smallest and of the median sample to the
 least time.
+
+The other columns compare exchanges that are started, and waited for after work of about the same
+time: ``a * 0.5 + b`` for fields of `--work` MB on each rank, again and again. They show which part
+of the exchange, or of the work if that is shorter, is hidden behind the other: by plain work, and
+inside of a `ProgressThread`.
 """
 
 import argparse
@@ -49,7 +54,7 @@ def transposition(nbytes):
         return (source.box(rank) & target.box(peer)).volume
 
     plan = pencils.Transposition(source, target, check=False)
-    return partial(plan, pencils.ones(source), pencils.empty(target)), moved
+    return plan, (pencils.ones(source), pencils.empty(target)), moved
 
 
 def halo(nbytes):
@@ -61,7 +66,7 @@ def halo(nbytes):
     def moved(rank, peer):
         return points * sum((rank + step) % COMM.size == peer for step in (-1, 1))
 
-    return partial(pencils.HaloExchange(u, check=False), u), moved
+    return pencils.HaloExchange(u, check=False), (u,), moved
 
 
 def slowest(call):
@@ -71,6 +76,40 @@ def slowest(call):
     return COMM.allreduce(perf_counter() - start, op=MPI.MAX)
 
 
+class Work:
+    """Plain work with other fields, which takes about as long as something else."""
+
+    def __init__(self, nbytes):
+        pencil = pencils.Pencil((COMM.size, round(nbytes / ITEM)), decomp=0)
+        self.fields = [pencils.random.uniform(pencil, seed=seed) for seed in (1, 2)]
+        self.rounds = 1
+
+    def __call__(self):
+        a, b = self.fields
+        for _ in range(self.rounds):
+            a = a * 0.5 + b
+
+    def last(self, seconds):
+        """Set the number of rounds. *Collective*."""
+        self.rounds = 8
+        one = min(slowest(self) for _ in range(3)) / self.rounds
+        self.rounds = max(1, round(seconds / one))
+
+
+def overlapped(plan, fields, work):
+    handle = plan.start(*fields)
+    work()
+    handle.wait()
+
+
+def hidden(plan, fields, work, repeat):
+    """Return the hidden part: of the median of times, which are taken in turn."""
+    calls = partial(plan, *fields), work, partial(overlapped, plan, fields, work)
+    rounds = [[slowest(call) for call in calls] for _ in range(repeat)]
+    exchange, alone, together = map(median, zip(*rounds, strict=True))
+    return (exchange + alone - together) / min(exchange, alone)
+
+
 VERBS = {"transpose": transposition, "halo": halo}
 
 
@@ -78,6 +117,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rate", type=float, default=1000, help="Mbit/s of each link, each way")
     parser.add_argument("--megabytes", type=float, nargs="*", default=[1, 10], help="of each host")
+    parser.add_argument("--work", type=float, default=4, help="MB of a field to work with")
     parser.add_argument("--repeat", type=int, default=7, help="samples of each case")
     options = parser.parse_args()
     library = MPI.Get_library_version().split(",")[0].splitlines()[0]
@@ -86,16 +126,25 @@ def main():
     if hosts == 1:
         print_on_root("nothing to measure: all ranks are on one host")
         return
-    print_on_root(f"{'verb':10} {'MB':>8} {'least ms':>9} {'smallest':>9} {'median':>7}")
+    print_on_root(
+        f"{'verb':10} {'MB':>8} {'least ms':>9} {'smallest':>9} {'median':>7} "
+        f"{'hidden':>7} {'thread':>7}"
+    )
+    work = Work(1e6 * options.work)
     for megabytes, (verb, make) in product(options.megabytes, VERBS.items()):
-        call, moved = make(1e6 * megabytes)
+        plan, fields, moved = make(1e6 * megabytes)
+        call = partial(plan, *fields)
         nbytes = bytes_between_hosts(moved)
         least = nbytes * 8 / (1e6 * options.rate)
         call()  # allocates
         ratios = [slowest(call) / least for _ in range(options.repeat)]
+        work.last(least * median(ratios))
+        parts = [hidden(plan, fields, work, options.repeat)]
+        with pencils.ProgressThread():
+            parts.append(hidden(plan, fields, work, options.repeat))
         print_on_root(
             f"{verb:10} {nbytes / 1e6:8.2f} {1e3 * least:9.2f} "
-            f"{min(ratios):9.2f} {median(ratios):7.2f}"
+            f"{min(ratios):9.2f} {median(ratios):7.2f} {parts[0]:7.2f} {parts[1]:7.2f}"
         )
 
 

@@ -20,6 +20,8 @@ from pencils.array.creation import zeros_like as zeros_like
 from pencils.array.pencil_array import PencilArray as PencilArray
 from pencils.array.stencils import stencil as stencil
 from pencils.comm.pool import memory as memory
+from pencils.comm.progress import ProgressThread as ProgressThread
+from pencils.comm.progress import progress as progress
 from pencils.distribute.gather import gather as gather
 from pencils.distribute.localgrid import localgrid as localgrid
 from pencils.distribute.partition import partition as partition

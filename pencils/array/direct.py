@@ -8,7 +8,7 @@ a result is, is found once for the kinds of operands.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from pencils.array.allocation import Array
 from pencils.array.base import Field, checks
 from pencils.array.frame import Frame, Kind, is_straight
 from pencils.comm import pool
+from pencils.comm.progress import poll, slabs, under_way
 
 # Types of numbers, with what `numpy.ufunc.resolve_dtypes` takes for them.
 NUMBERS: dict[type, Any] = {int: int, float: float, complex: complex, bool: np.dtype(bool)}
@@ -63,12 +64,16 @@ class Direct:
         made = (u._kind or u.kind).results.get(key)
         if made is None:
             return self.apply_first(u, key, *parts)
+        if under_way.on:
+            poll()
         if made.small:
             return wrap_made(u, made, self.operation(*parts))
-        return wrap_made(u, made, self.ufunc(*parts, out=made.new_block()))
+        return wrap_made(u, made, fill(self.ufunc, parts, made.new_block()))
 
     def apply_first(self, u: F, key: object, *parts: Any) -> F:
         """Do what `apply` does, and keep the kind of the result under `key` if it is known."""
+        if under_way.on:
+            poll()
         kind = u.kind
         frame, shape = kind.frame, kind.shape
         arrays = [part for part in parts if isinstance(part, _array)]
@@ -78,7 +83,7 @@ class Direct:
         if kind.small:
             new = wrap(u, frame, self.operation(*parts))
         else:
-            new = wrap_ordered(u, frame, self.ufunc(*parts, out=frame.make(shape, dtype)))
+            new = wrap_ordered(u, frame, fill(self.ufunc, parts, frame.make(shape, dtype)))
         if kind.straight and all(map(is_straight, arrays)):
             kind.results[key] = new.kind
         return new
@@ -96,6 +101,18 @@ class Direct:
         kept = found if found is not None and found.kind in "biufc" else ELSEWHERE
         self._kinds[kinds] = kept
         return kept
+
+
+def fill(ufunc: Callable[..., Any], operands: Sequence[Any], out: Array) -> Array:
+    """Write the values of a ufunc to memory that no operand shares."""
+    arrays = [each for each in operands if type(each) is _array] if under_way.on else ()
+    if not arrays or any(each.shape != out.shape for each in arrays):
+        ufunc(*operands, out)
+        return out
+    for key in slabs(out):
+        parts = [each[key] if type(each) is _array else each for each in operands]
+        ufunc(*parts, out[key])
+    return out
 
 
 def wrap_ordered(u: F, frame: Frame, block: Any) -> F:
@@ -169,6 +186,8 @@ def compute(
         else:
             return None
     if out is not None:
+        if under_way.on:
+            poll()
         on_blocks.ufunc(*parts, out._local)
         if checks.on:
             out.mark_written()

@@ -17,11 +17,12 @@ from numpy.typing import DTypeLike
 
 from pencils.array import reductions, verbs
 from pencils.array.base import Field, checks
-from pencils.array.direct import room_for
-from pencils.array.frame import frame_of
+from pencils.array.direct import fill, room_for
+from pencils.array.frame import Frame, frame_of
 from pencils.array.global_reduction import UFUNCS, reduce_field
 from pencils.array.indexing import copy_where
 from pencils.array.operands import check_fits, common_pencil, everywhere, local_part
+from pencils.comm.progress import poll, under_way
 
 if TYPE_CHECKING:
     from pencils.pencil import Pencil
@@ -119,8 +120,7 @@ def elementwise(func: Function, inputs: Sequence[Any], kwargs: dict[str, Any]) -
             check_fits(singletons, target, pencil)
         buffers = tuple(None if target is None else target.local for target in outs)
         kwargs["out"] = buffers if isinstance(out, tuple) else buffers[0]
-    room = None if kwargs else room_for(func, parts, frame_of(pencil, singletons))
-    result = func(*parts, **kwargs) if room is None else func(*parts, room)
+    result = _evaluate(func, parts, kwargs, frame_of(pencil, singletons))
     if checks.on:
         for target in targets:
             target.mark_written()
@@ -131,6 +131,14 @@ def elementwise(func: Function, inputs: Sequence[Any], kwargs: dict[str, Any]) -
         as_field(part, target, pencil, singletons, fields[0])
         for part, target in zip(result, outs, strict=True)
     )
+
+
+def _evaluate(func: Function, parts: list[Any], kwargs: dict[str, Any], frame: Frame) -> Any:
+    """Run a function on local parts."""
+    if under_way.on:
+        poll()
+    room = None if kwargs else room_for(func, parts, frame)
+    return func(*parts, **kwargs) if room is None else fill(func, parts, room)
 
 
 def as_field(

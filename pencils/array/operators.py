@@ -17,6 +17,7 @@ from pencils.array.direct import NUMBERS, Direct, wrap
 from pencils.array.numpy_api import elementwise
 from pencils.array.signatures import F, Operand
 from pencils.comm.pool import new_block
+from pencils.comm.progress import poll, under_way
 
 Operation = Callable[[Any, Any], Any]
 
@@ -54,6 +55,8 @@ def _forward(
             if operand is other and type(other) not in NUMBERS:
                 return NotImplemented if _takes_no_part(other) else elsewhere(self, other)
             return on_blocks.apply_first(self, key, self._local, operand)
+        if under_way.on:
+            return on_blocks.apply(self, key, self._local, operand)
         if made.small:
             block = operation(self._local, operand)
         else:
@@ -85,6 +88,8 @@ def _in_place(operation: Operation, ufunc: Any) -> Callable[[F, Operand], F]:
     """Make the method for ``u += v``."""
 
     def method(self: Any, other: Any) -> Any:
+        if under_way.on:
+            poll()
         kind = type(other)
         if kind is type(self) and other._frame.bare is self._frame.bare:
             operation(self._local, other._local)

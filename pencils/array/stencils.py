@@ -12,6 +12,7 @@ from pencils.array.allocation import Array, Key
 from pencils.array.base import Field, checks
 from pencils.array.frame import frame_of
 from pencils.array.operands import FieldSpec, check_field, check_out, check_type
+from pencils.comm.progress import slabs, under_way
 from pencils.comm.weighted_sum import weighted_sum
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout import Box
@@ -220,7 +221,11 @@ def stencil(
     axes = out.frame.axes(len(out.components))[0]
     target, *sources = (each.local.transpose(axes) for each in (out, *views))
     if is_sum:
-        weighted_sum(target, sources, factors)
+        if not under_way.on:
+            weighted_sum(target, sources, factors)
+        else:
+            for key in slabs(target):
+                weighted_sum(target[key], [source[key] for source in sources], factors)
     else:
         np.copyto(target, _plain_sum(sources, factors), casting="same_kind")
     if checks.on:

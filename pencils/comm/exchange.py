@@ -48,12 +48,14 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from pencils.comm import progress
 from pencils.comm.agree import agreed
 from pencils.comm.memory import Bytes, round_up, same_view
 from pencils.comm.methods import METHODS, Hybrid, Messages, Method, Shared
 from pencils.comm.methods.method import (
     ChunkPlan,
     PreparedMethod,
+    Started,
     one_each,
     own_blocks,
     pack_plans,
@@ -233,17 +235,17 @@ class PreparedExchange:
         ``wait`` calls `after` last, and returns `result`.
         """
         saved = self._save() if self._kept else no_op
-        complete = self._first.start()
+        started = self._first.start()
         self._own()
 
         def finish() -> None:
-            complete()
+            started.complete()
             for prepared in self._others:
                 prepared.run(no_op)
             saved()
             after()
 
-        return Handle(self.exchange, finish, result)
+        return Handle(self.exchange, Started(finish, started.requests), result)
 
     def _save(self) -> Callable[[], None]:
         """Save blocks; return the function that writes them to the target."""
@@ -276,19 +278,21 @@ class PreparedExchange:
 class Handle(Uncopied, Generic[T]):
     """An exchange that was started; `wait` completes it and returns its result."""
 
-    __slots__ = ("_complete", "_result", "exchange")
+    __slots__ = ("_failure", "_result", "_started", "exchange")
 
-    def __init__(self, exchange: Exchange, complete: Callable[[], None], result: T) -> None:
+    def __init__(self, exchange: Exchange, started: Started, result: T) -> None:
         self.exchange = exchange
-        self._complete: Callable[[], None] | None = complete
+        self._started: Started | None = started
+        self._failure: MPI.Exception | None = None
         self._result = result
         exchange.topology.under_way.append(self)
+        progress.begin(exchange.topology.comm)
 
     @classmethod
     def completed(cls, result: T) -> Handle[T]:
         """Return the handle of what was complete when it was started."""
         handle = object.__new__(cls)
-        handle._complete = None
+        handle._started = None
         handle._result = result
         return handle
 
@@ -304,15 +308,32 @@ class Handle(Uncopied, Generic[T]):
         object
             The target of the exchange, as the method that started it describes.
         """
-        while self._complete is not None:
+        while self._started is not None:
             self.exchange.topology.under_way.popleft().finish()
         return self._result
 
+    def test(self) -> bool:
+        """Let MPI move data; return whether the messages for this rank have arrived. Local.
+
+        `wait` must be called all the same: it unpacks, and meets ranks that share memory. It also
+        raises what went wrong.
+        """
+        if self._started is None:
+            return True
+        try:
+            return MPI.Request.Testall(self._started.requests)
+        except MPI.Exception as error:
+            self._failure = error
+            return True
+
     def finish(self) -> None:
         """Complete this exchange, the oldest one among its processes. *Collective*."""
-        complete, self._complete = self._complete, None
-        assert complete is not None
-        complete()
+        started, self._started = self._started, None
+        assert started is not None
+        progress.end(self.exchange.topology.comm)
+        if self._failure is not None:
+            raise self._failure
+        started.complete()
 
 
 def check_method(method: str) -> str:

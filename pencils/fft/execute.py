@@ -15,6 +15,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.machine import time_in_turn
 from pencils.comm.memory import same_view
 from pencils.comm.pack import no_op
+from pencils.comm.progress import poll, under_way
 from pencils.errors import ArgumentError
 from pencils.fft.kernels import FFTWKernel, Job, ScipyKernel, suits_fftw, why_no_fftw
 from pencils.fft.options import Wanted
@@ -135,6 +136,8 @@ class BlockTransform:
         assert self._kernel is not None
         here, there = source.transpose(self._axes), target.transpose(self._axes)
         for key in self._keys:
+            if under_way.on:
+                poll()
             piece = here[key]
             self._kernel(piece, piece if source is target else there[key])
 

@@ -188,9 +188,9 @@ class _Execution:
             check_type("input_args", inputs, Mapping)
             for name, (slot, placeholder) in self._program.inputs.items():
                 self._values[slot] = _read_input(name, placeholder, inputs)
-            self._post([number for number, locks in enumerate(self._locks) if locks == 0])
-            for slot in self._program.early:
+            for slot in self._program.early:  # before answers to others: see `_PreparedMessages`
                 self._send(slot, self._values[slot])
+            self._post([number for number, locks in enumerate(self._locks) if locks == 0])
             self._compute()
         except BaseException:  # also KeyboardInterrupt: other ranks must not wait
             self._give_up()

@@ -13,6 +13,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import Handle
 from pencils.comm.memory import same_view
+from pencils.comm.progress import poll, under_way
 from pencils.errors import ArgumentError
 from pencils.lines.elimination import SingularError
 from pencils.lines.methods import LineMethod, Local, Transposed
@@ -164,6 +165,8 @@ class LinePlan(Plan[Bound]):
     def _run(self, b: PencilArray, out: PencilArray | None) -> PencilArray:
         bound, target = self._prepared("__call__", b, out)
         unset_ghosts([target])
+        if under_way.on:
+            poll()
         bound.run()
         return target
 

@@ -5,14 +5,14 @@ For exchanges with one message spec whose received blocks are copied, not added.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm import memory
 from pencils.comm.memory import LINE, Bytes, address, mpi_buffer
-from pencils.comm.methods.method import Array, ChunkPlan, Method, PreparedMethod
+from pencils.comm.methods.method import Array, ChunkPlan, Method, PreparedMethod, Started
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import PackPlan, copy
 from pencils.comm.shared_memory import Buffers
@@ -37,7 +37,7 @@ class _PreparedAlltoallv(PreparedMethod):
         self._sends = [method.sends.views(source) for source in sources]
         self._recvs = [method.recvs.views(target) for target in targets]
 
-    def start(self) -> Callable[[], None]:
+    def start(self) -> Started:
         """Pack everything and start one collective for each array."""
         finish = [self._start(*views) for views in zip(self._sends, self._recvs, strict=True)]
 
@@ -45,14 +45,14 @@ class _PreparedAlltoallv(PreparedMethod):
             for each in finish:
                 each()
 
-        return complete
+        return Started(complete, [request for each in finish for request in each.requests])
 
     def reserve(self) -> None:
         """Allocate all buffers."""
         sizes = [self._method.unit * starts[-1] for starts in self._method.offsets]
         _have_room(self._method.plan.buffers, sizes * len(self._sends))
 
-    def _start(self, sends: list[Array], recvs: list[Array]) -> Callable[[], None]:
+    def _start(self, sends: list[Array], recvs: list[Array]) -> Started:
         method, plan, unit = self._method, self._method.plan, self._method.unit
         send_starts, recv_starts = method.offsets
         packed = plan.buffers.take(unit * send_starts[-1])
@@ -71,7 +71,7 @@ class _PreparedAlltoallv(PreparedMethod):
             plan.buffers.give(received)
             plan.buffers.give(packed)
 
-        return complete
+        return Started(complete, [request])
 
 
 class Alltoallv(Method):
@@ -142,7 +142,7 @@ class _PreparedAlltoallw(PreparedMethod):
         pairs = zip(sources, targets, strict=True)
         self._copy = aliased or any(address(u) == address(out) for u, out in pairs)
 
-    def start(self) -> Callable[[], None]:
+    def start(self) -> Started:
         """Start one collective for each pair of arrays; sources that share memory are copied."""
         buffers = self._method.plan.buffers
         copies: list[Bytes] = []
@@ -157,7 +157,7 @@ class _PreparedAlltoallw(PreparedMethod):
             for buffer in copies:
                 buffers.give(buffer)
 
-        return complete
+        return Started(complete, requests)
 
     def reserve(self) -> None:
         """Allocate room for copies."""

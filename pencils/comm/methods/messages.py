@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from pencils.comm import memory
 from pencils.comm.memory import Bytes, byte_chunks, round_up
-from pencils.comm.methods.method import Array, ChunkPlan, Method, PreparedMethod
+from pencils.comm.methods.method import Array, ChunkPlan, Method, PreparedMethod, Started
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import PackPlan, Unpacker, no_op, prepare_copies
 
@@ -122,7 +122,7 @@ class _PreparedMessages(PreparedMethod):
         for requests in self._requests():
             self._buffers.give(requests.buffer)
 
-    def start(self) -> Callable[[], None]:
+    def start(self) -> Started:
         """Pack and post all sends, and post all receives.
 
         Large messages are announced, and sent when the receiver has answered. A connection moves
@@ -134,7 +134,7 @@ class _PreparedMessages(PreparedMethod):
         request is started.
         """
         if self._idle:
-            return no_op
+            return Started(no_op)
         recvs, sends = self._requests()
         if not self._sends_first:
             MPI.Prequest.Startall(recvs.all)
@@ -154,7 +154,7 @@ class _PreparedMessages(PreparedMethod):
             self._buffers.give(sends.buffer)
             self._buffers.give(recvs.buffer)
 
-        return complete
+        return Started(complete, [*recvs.all, *sends.all])
 
     def _requests(self) -> tuple[_Requests, _Requests]:
         """Take buffers, and requests in them: the same ones as before if their buffer is idle."""

@@ -73,6 +73,17 @@ def pack_plans(
     )
 
 
+class Started(NamedTuple):
+    """What was started: the function that receives and unpacks, and the requests it waits for."""
+
+    complete: Callable[[], None]
+    requests: Sequence[MPI.Request] = ()
+
+    def __call__(self) -> None:
+        """Receive and unpack. *Collective*."""
+        self.complete()
+
+
 class PreparedMethod(ABC):
     """A method for the arrays of one call: views are sliced once, so that starting is fast."""
 
@@ -85,8 +96,8 @@ class PreparedMethod(ABC):
         """Prepare `method`; local. `aliased`: some target shares memory with some source."""
 
     @abstractmethod
-    def start(self) -> Callable[[], None]:
-        """Pack and send; return the function that receives and unpacks. *Collective*."""
+    def start(self) -> Started:
+        """Pack and send; calling the result receives and unpacks. *Collective*."""
 
     def reserve(self) -> None:  # noqa: B027 - shared memory needs little of it
         """Allocate what `start` needs; local. Ranks can still agree that one of them failed."""

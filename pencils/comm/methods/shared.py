@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 
 from pencils.comm.memory import Bytes, array_at, fence, round_up
 from pencils.comm.methods.messages import Messages
-from pencils.comm.methods.method import Array, ChunkPlan, Method, PreparedMethod, one_each
+from pencils.comm.methods.method import (
+    Array,
+    ChunkPlan,
+    Method,
+    PreparedMethod,
+    Started,
+    one_each,
+)
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import MessageBlock, PackPlan, no_op, prepare_copies
 from pencils.comm.shared_group import (
@@ -90,22 +97,23 @@ class _PreparedShared(PreparedMethod):
             receive()
         return readers
 
-    def start(self) -> Callable[[], None]:
+    def start(self) -> Started:
         """Send messages, pack and publish addresses; completing waits for the peers."""
-        receive = no_op if self._far is None else self._far.start()
+        receive = Started(no_op) if self._far is None else self._far.start()
         table = self._group.take_table(self._number)
         if table is None:
             copy_from_peers = self._prepared_fallback().start()
         else:
             self._publish(table)
             fence()
-            copy_from_peers = partial(self._wait, self._group.comm.Ibarrier(), table)
+            arrival = self._group.comm.Ibarrier()
+            copy_from_peers = Started(partial(self._wait, arrival, table), [arrival])
 
         def complete() -> None:
             copy_from_peers()
             receive()
 
-        return complete
+        return Started(complete, [*copy_from_peers.requests, *receive.requests])
 
     def _wait(self, request: MPI.Request, table: AddressTable) -> None:
         request.Wait()
