@@ -6,6 +6,7 @@ from pencils import debug as debug
 from pencils import fft as fft
 from pencils import graph as graph
 from pencils import io as io
+from pencils import plot as plot
 from pencils import random as random
 from pencils import testing as testing
 from pencils.array.creation import empty as empty

@@ -1,0 +1,10 @@
+"""Pictures of decompositions and of fields, with Matplotlib: ``pip install 'pencils[plot]'``.
+
+Functions take and return Matplotlib axes, so that titles, limits and colours can be changed, and
+several pictures arranged in one figure.
+"""
+
+from pencils.plot.decompositions import plot_decomposition, plot_redistribution
+from pencils.plot.slices import plot_slice
+
+__all__ = ["plot_decomposition", "plot_redistribution", "plot_slice"]

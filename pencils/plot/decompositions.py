@@ -1,0 +1,257 @@
+"""Pictures of decompositions: which rank has which block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from matplotlib.collections import PatchCollection
+from matplotlib.patches import Rectangle
+from mpl_toolkits.mplot3d.art3d import Poly3DCollection
+
+from pencils.errors import ArgumentError
+from pencils.layout import Box, Layout, redistribution
+from pencils.layout.halo import ghost_box
+from pencils.layout.integers import as_int
+from pencils.pencil import Pencil
+from pencils.plot.figures import (
+    SOLID,
+    Color,
+    check_axes,
+    check_drawable,
+    color_of,
+    lightened,
+    new_axes,
+    new_pair,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST_BLOCKS = 4096  # more are no picture any more
+_MOST_RANGES, _MOST_NAMES = 16, 64  # blocks that are labelled by their indices, and by their rank
+_MOST_CUTS = 12  # ticks along a dimension
+
+
+class _Part(NamedTuple):
+    """A box to be drawn, and the rank whose colour it has."""
+
+    box: Box
+    rank: int
+    label: str
+
+
+def plot_decomposition(pencil: Pencil | Layout, *, halo: int = 0, ax: Axes | None = None) -> Axes:
+    """Draw which rank has which block, in colours of the ranks.
+
+    Nothing is communicated: each rank can draw the picture, and a layout of any number of ranks
+    needs no MPI. Dimension 0 is horizontal. Small numbers of blocks are labelled with their
+    indices; of replicas, the one of the lowest rank is shown.
+
+    Parameters
+    ----------
+    pencil : Pencil or Layout
+        What is drawn, with 1 to 3 dimensions.
+    halo : int, optional
+        Width of ghosts, shown by dashed lines around each block; not in 3 dimensions.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw. Default: in a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    ArgumentError
+        If there are more than 3 dimensions or 4096 blocks, or `ax` does not suit the dimensions.
+
+    Examples
+    --------
+    >>> from pencils.layout import build_layout
+    >>> from pencils.plot import plot_decomposition
+    >>> ax = plot_decomposition(build_layout((48, 32), 6, decomp=(0, 1)), halo=1)
+    >>> len(ax.patches)
+    6
+    """
+    layout = _layout_of(pencil)
+    width = as_int("halo", halo, least=0)
+    ax = _axes_for(layout, ax)
+    blocks = _blocks(layout)
+    _draw(ax, layout, [_Part(box, rank, _label(box, rank, len(blocks))) for rank, box in blocks])
+    if width and layout.ndim < SOLID:
+        widths = [(width, width)] * layout.ndim
+        ghosts = [ghost_box(box, layout.shape, layout.periodic, widths) for _, box in blocks]
+        _outline(ax, ghosts, linestyle="--", edgecolor="black", linewidth=0.8)
+        ax.set_xlim(*_limits(ghosts, 0))
+        if layout.ndim > 1:
+            ax.set_ylim(*_limits(ghosts, 1))
+    ax.set_title(_title(layout, len(blocks)))
+    return ax
+
+
+def plot_redistribution(
+    source: Pencil | Layout, target: Pencil | Layout, *, axes: Sequence[Axes] | None = None
+) -> tuple[Axes, Axes]:
+    """Draw a field before and after it moves to another pencil, as a transpose does.
+
+    Colours are those of the ranks that have the points before. Nothing is communicated.
+
+    Parameters
+    ----------
+    source, target : Pencil or Layout
+        Of one shape, with 1 to 3 dimensions.
+    axes : sequence of matplotlib.axes.Axes, optional
+        Where to draw the two pictures. Default: in a new figure.
+
+    Returns
+    -------
+    tuple of matplotlib.axes.Axes
+        Those of the picture before, and of the one after.
+
+    Raises
+    ------
+    ArgumentError
+        If the shapes differ, there are more than 3 dimensions or 4096 blocks, or `axes` are not two
+        that suit the dimensions.
+
+    Examples
+    --------
+    >>> from pencils.layout import build_layout
+    >>> from pencils.plot import plot_redistribution
+    >>> rows = build_layout((32, 32), 4, decomp=0)
+    >>> before, after = plot_redistribution(rows, build_layout((32, 32), 4, decomp=1))
+    >>> len(after.patches)  # each rank gets a part from each
+    16
+    """
+    one, other = _layout_of(source), _layout_of(target)
+    check_drawable(one.ndim, "the pencil")
+    if axes is not None and len(axes) != 2:  # noqa: PLR2004
+        raise ArgumentError(f"axes are {len(axes)}; pass two, for before and after")
+    blocks = _blocks(other)
+    parts = [
+        _Part(message.box, message.source, "")
+        for rank, _ in blocks
+        for message in redistribution(one, other, None, rank)[1]
+    ]
+    left, right = axes if axes is not None else new_pair(one.ndim)
+    plot_decomposition(one, ax=left)
+    check_axes(right, other.ndim)
+    _draw(right, other, parts)
+    if other.ndim < SOLID:
+        _outline(right, [box for _, box in blocks], edgecolor="black", linewidth=1.2)
+    right.set_title(f"{_title(other, len(blocks))}, colours as before")
+    return left, right
+
+
+def _layout_of(pencil: object) -> Layout:
+    layout = pencil.layout if isinstance(pencil, Pencil) else pencil
+    if not isinstance(layout, Layout):
+        raise TypeError(f"expected a Pencil or a Layout, not {pencil!r}")
+    return layout
+
+
+def _axes_for(layout: Layout, ax: Axes | None) -> Axes:
+    check_drawable(layout.ndim, "the pencil")
+    if ax is None:
+        return new_axes(layout.ndim)
+    check_axes(ax, layout.ndim)
+    return ax
+
+
+def _blocks(layout: Layout) -> list[tuple[int, Box]]:
+    """List ranks with points, and their blocks; of replicas the first."""
+    if layout.size > MOST_BLOCKS:
+        raise ArgumentError(f"there are {layout.size} blocks; a picture shows up to {MOST_BLOCKS}")
+    ranks = filter(layout.is_first_replica, range(layout.size))
+    return [(rank, box) for rank in ranks if (box := layout.box(rank)).volume]
+
+
+def _label(box: Box, rank: int, blocks: int) -> str:
+    if blocks > _MOST_NAMES:
+        return ""
+    if blocks > _MOST_RANGES:
+        return str(rank)
+    ranges = ", ".join(f"{lo}:{hi}" for lo, hi in zip(box.start, box.stop, strict=True))
+    return f"rank {rank}\n{ranges}"
+
+
+def _title(layout: Layout, blocks: int) -> str:
+    grid = " × ".join(map(str, layout.grid.shape)) or "1"
+    shape = " × ".join(map(str, layout.shape))
+    idle = layout.size - blocks
+    return f"{shape} points on {grid} ranks" + (f", {idle} of them without points" * bool(idle))
+
+
+def _draw(ax: Any, layout: Layout, parts: Sequence[_Part]) -> None:
+    draw = _draw_solids if layout.ndim == SOLID else _draw_rectangles
+    draw(ax, parts)
+    names = "xyz"[: layout.ndim]
+    for dim, (name, split) in enumerate(zip(names, layout.splits, strict=True)):
+        getattr(ax, f"set_{name}lim")(0, split.points)
+        getattr(ax, f"set_{name}label")(f"dimension {dim}")
+        cuts = sorted({bound for part in range(split.parts) for bound in split.bounds(part)})
+        if len(cuts) <= _MOST_CUTS:
+            getattr(ax, f"set_{name}ticks")(cuts)
+    if layout.ndim == 1:
+        ax.set_ylim(0, 1)
+        ax.set_yticks([])
+    elif layout.ndim == SOLID:
+        ax.set_box_aspect([max(n, 1) for n in layout.shape])
+    else:
+        ax.set_aspect("equal", adjustable="box")
+
+
+def _limits(boxes: Sequence[Box], dim: int) -> tuple[int, int]:
+    """Return the range of a dimension in which boxes lie."""
+    starts, stops = [box.start[dim] for box in boxes], [box.stop[dim] for box in boxes]
+    return min(starts, default=0), max(stops, default=1)
+
+
+def _rectangle(box: Box, **style: Any) -> Rectangle:
+    """Return the picture of a box; one dimension has no height."""
+    (x, *y), (width, *height) = box.start, box.shape
+    return Rectangle((x, y[0] if y else 0), width, height[0] if height else 1, **style)
+
+
+def _draw_rectangles(ax: Axes, parts: Sequence[_Part]) -> None:
+    for box, rank, label in parts:
+        face = lightened(color_of(rank), 0.45)
+        patch = _rectangle(box, facecolor=face, edgecolor="white", linewidth=1)
+        ax.add_patch(patch)
+        if label:
+            x, y = patch.get_center()
+            ax.annotate(label, (x, y), ha="center", va="center", fontsize="small")
+
+
+def _outline(ax: Axes, boxes: Iterable[Box], **style: Any) -> None:
+    """Draw lines around boxes."""
+    patches = [_rectangle(box) for box in boxes]
+    ax.add_collection(PatchCollection(patches, facecolor="none", **style))
+
+
+def _draw_solids(ax: Any, parts: Sequence[_Part]) -> None:
+    """Draw boxes in perspective, with some room between them."""
+    for box, rank, label in parts:
+        room = [0.06 * n for n in box.shape]
+        low = [start + r for start, r in zip(box.start, room, strict=True)]
+        high = [stop - r for stop, r in zip(box.stop, room, strict=True)]
+        color: Color = (*lightened(color_of(rank), 0.3)[:3], 0.75)
+        faces = Poly3DCollection(_faces(low, high), facecolor=color, edgecolor="white")
+        ax.add_collection3d(faces)
+        if label:
+            center = [(lo + hi) / 2 for lo, hi in zip(low, high, strict=True)]
+            ax.text(*center, str(rank), ha="center", va="center", zorder=1000)
+
+
+def _faces(low: Sequence[float], high: Sequence[float]) -> list[list[tuple[float, ...]]]:
+    """List the corners of the six sides of a box."""
+    corners = list(product(*zip(low, high, strict=True)))
+    around = (0, 1, 3, 2)  # corners of a side, one after the other
+    sides = []
+    for dim, ends in product(range(SOLID), (low, high)):
+        side = [corner for corner in corners if corner[dim] == ends[dim]]
+        sides.append([side[number] for number in around])
+    return sides

@@ -1,0 +1,68 @@
+"""Axes to draw in, and colours of ranks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pencils.errors import ArgumentError
+
+try:
+    import matplotlib as mpl
+    from matplotlib import pyplot as plt
+except ImportError as error:
+    raise ImportError("pencils.plot needs Matplotlib: pip install 'pencils[plot]'") from error
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Color = tuple[float, float, float, float]
+
+_GOLDEN = (5**0.5 - 1) / 2  # steps by it never come close to a colour again
+
+
+def new_axes(ndim: int) -> Axes:
+    """Make a figure with axes for points of 1, 2 or 3 dimensions."""
+    figure = plt.figure(layout="constrained")
+    made: Axes = figure.add_subplot(projection="3d" if ndim == SOLID else None)
+    return made
+
+
+def new_pair(ndim: int) -> tuple[Axes, Axes]:
+    """Make a figure with two axes, side by side."""
+    figure = plt.figure(figsize=(9.6, 4.8), layout="constrained")
+    projection = "3d" if ndim == SOLID else None
+    left, right = (figure.add_subplot(1, 2, place, projection=projection) for place in (1, 2))
+    return left, right
+
+
+SOLID = 3  # dimensions of what is drawn in perspective
+
+
+def check_drawable(ndim: int, what: str) -> None:
+    """Raise if there are too many or too few dimensions for a picture."""
+    if not 1 <= ndim <= SOLID:
+        raise ArgumentError(f"{what} has {ndim} dimensions, but a picture shows 1 to {SOLID}")
+
+
+def check_axes(ax: Any, ndim: int) -> None:
+    """Raise if axes do not suit the number of dimensions."""
+    if (getattr(ax, "name", None) == "3d") != (ndim == SOLID):
+        wanted = "projection='3d'" if ndim == SOLID else "two dimensions"
+        raise ArgumentError(f"a picture of {ndim} dimensions takes axes with {wanted}, not {ax!r}")
+
+
+def color_of(rank: int) -> Color:
+    """Return the colour of a rank, well apart from those of the ranks before it."""
+    red, green, blue, _ = mpl.colormaps["turbo"](0.1 + 0.85 * (rank * _GOLDEN % 1))
+    return red, green, blue, 1.0
+
+
+def lightened(color: Color, share: float) -> Color:
+    """Return a colour with a share of white."""
+    red, green, blue, alpha = color
+    return (
+        red + (1 - red) * share,
+        green + (1 - green) * share,
+        blue + (1 - blue) * share,
+        alpha,
+    )

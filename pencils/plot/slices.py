@@ -1,0 +1,163 @@
+"""Pictures of fields: a line or a plane of points, collected on one rank."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pencils.array.operands import check_field, topology_among
+from pencils.comm.agree import agreed
+from pencils.distribute.gather import gather
+from pencils.errors import ArgumentError
+from pencils.layout.integers import as_dim, as_ints, as_rank
+from pencils.plot.figures import check_axes, new_axes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+
+    from pencils.array.pencil_array import PencilArray
+    from pencils.distribute.localgrid import LocalGrid
+
+_FLAT = 2  # dimensions of a picture
+_SOLID = 3
+
+
+def plot_slice(
+    u: PencilArray,
+    axis: int | None = None,
+    index: int | None = None,
+    *,
+    component: Sequence[int] | int = (),
+    grid: LocalGrid | None = None,
+    ax: Axes | None = None,
+    root: int = 0,
+    **options: Any,
+) -> Axes | None:
+    """Draw a plane of a field in colours, or a field of one dimension as a line. *Collective*.
+
+    Only the points that are shown travel, to one rank, which draws them. Of the dimensions that
+    remain, the first one is horizontal.
+
+    Parameters
+    ----------
+    u : PencilArray
+        A real field of 1 to 3 dimensions.
+    axis, index : int, optional
+        In 3 dimensions, or in 2 to draw a line: the axis across the slice, and the global index
+        along it; default index: the middle. Axes are counted without components.
+    component : int or sequence of int, optional
+        Which component is drawn, if the field has some.
+    grid : LocalGrid, optional
+        Coordinates for the axes. Default: indices.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw, on `root`. Default: in a new figure.
+    root : int, optional
+        The rank that draws, default 0.
+    **options
+        For `matplotlib.axes.Axes.pcolormesh`, or ``plot`` if a line is drawn.
+
+    Returns
+    -------
+    matplotlib.axes.Axes or None
+        The axes; None on ranks other than `root`.
+
+    Raises
+    ------
+    ArgumentError, TypeError
+        On every rank, if the slice has not 1 or 2 dimensions, there is no such axis, index or
+        component, or the field is complex.
+
+    Examples
+    --------
+    >>> import numpy as np, pencils
+    >>> from pencils.plot import plot_slice
+    >>> pen = pencils.Pencil((16, 12, 8))
+    >>> grid = pencils.localgrid(pen, [np.linspace(0, 1, n) for n in pen.shape])
+    >>> ax = plot_slice(grid.x * grid.y + grid.z, axis=2, grid=grid, cmap="magma")
+    >>> ax.get_title()
+    'z = 0.571'
+    """
+    with agreed(topology_among(u).comm, "plot_slice") as agree:
+        check_field("u", u)
+        root = as_rank("root", root, u.pencil.size)
+        lead = as_ints("component", component)
+        shown = _Slice(u, axis, index, lead, grid)
+        agree(root=root, component=lead, axis=shown.axis, index=shown.index)
+        if ax is not None:
+            check_axes(ax, len(shown.dims))
+    values = gather(u, root, key=shown.key)
+    if values is None:
+        return None
+    ax = new_axes(len(shown.dims)) if ax is None else ax
+    shown.draw(ax, values, options)
+    return ax
+
+
+class _Slice:
+    """Which points are drawn, and how they are named."""
+
+    def __init__(
+        self,
+        u: PencilArray,
+        axis: int | None,
+        index: int | None,
+        component: tuple[int, ...],
+        grid: LocalGrid | None,
+    ) -> None:
+        ndim, shape = u.pencil.ndim, u.pencil.shape
+        if u.dtype.kind == "c":
+            raise TypeError("the field is complex; draw u.real, u.imag or abs(u)")
+        if len(component) != len(u.components):
+            raise ArgumentError(
+                f"component={component}, but the field has components of shape {u.components}; "
+                "pass an index for each of their axes"
+            )
+        if axis is None and ndim == _SOLID:
+            raise ArgumentError("a field of 3 dimensions takes axis= and index=, like axis=2")
+        if axis is None and index is not None:
+            raise ArgumentError(f"index={index} without axis=; pass both")
+        self.axis = None if axis is None else as_dim("axis", axis, ndim)
+        self.index = None if self.axis is None else _index(index, shape[self.axis])
+        self.dims = [dim for dim in range(ndim) if dim != self.axis]
+        if not 1 <= len(self.dims) <= _FLAT:
+            raise ArgumentError(
+                f"a slice of {len(self.dims)} dimensions cannot be drawn; pass a section of 1 to 3"
+            )
+        if grid is not None and tuple(map(len, grid.axes)) != shape:
+            points = " × ".join(str(len(points)) for points in grid.axes)
+            raise ArgumentError(f"grid has {points} points, but the field has shape {shape}")
+        self._names = grid.names if grid else [f"index {dim}" for dim in range(ndim)]
+        self._points = grid.axes if grid else [np.arange(n) for n in shape]
+        across: list[slice | int] = [slice(None)] * ndim
+        if self.axis is not None and self.index is not None:
+            across[self.axis] = self.index
+        self.key = (*component, *across)
+
+    def draw(self, ax: Axes, values: Any, options: dict[str, Any]) -> None:
+        """Draw values with coordinates."""
+        names = [self._names[dim] for dim in self.dims]
+        points = [self._points[dim] for dim in self.dims]
+        ax.set_xlabel(names[0])
+        if len(points) == 1:
+            ax.plot(points[0], values, **options)
+        else:
+            mesh = ax.pcolormesh(*points, values.T, **({"shading": "nearest"} | options))
+            ax.set_ylabel(names[1])
+            ax.set_aspect("equal", adjustable="box")
+            ax.figure.colorbar(mesh, ax=ax)
+        if self.axis is not None and self.index is not None:
+            at = self._points[self.axis][self.index]
+            ax.set_title(f"{self._names[self.axis]} = {at:.3g}")
+
+
+def _index(index: int | None, points: int) -> int:
+    """Check a global index; default: the middle."""
+    if index is None:
+        return points // 2
+    (found,) = as_ints("index", index)
+    if not -points <= found < points:
+        raise ArgumentError(f"index {found} is not within {points} points")
+    return found % points

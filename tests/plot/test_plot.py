@@ -1,0 +1,161 @@
+"""Pictures: what is drawn where, for which rank; and errors on all ranks alike."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from mpi_helpers import everywhere, raise_together
+
+import pencils
+from pencils import errors
+from pencils.layout import build_layout, redistribution
+
+pyplot = pytest.importorskip("matplotlib.pyplot")
+plot = pencils.plot
+parallel = pytest.mark.parallel([1, 2, 3, 4])
+
+
+@pytest.fixture(autouse=True)
+def _closed():
+    yield
+    pyplot.close("all")
+
+
+def rectangles(ax):
+    """Return the corners of all rectangles, and their colours."""
+    boxes = [patch.get_bbox() for patch in ax.patches]
+    ranges = [(box.x0, box.x1, box.y0, box.y1) for box in boxes]
+    return ranges, [patch.get_facecolor() for patch in ax.patches]
+
+
+def test_blocks_of_two_dimensions():
+    layout = build_layout((7, 5), 6, decomp=(0, 1))
+    ax = plot.plot_decomposition(layout)
+    found, colors = rectangles(ax)
+    boxes = [layout.box(rank) for rank in range(6)]
+    assert found == [(*sorted((b.start[0], b.stop[0])), b.start[1], b.stop[1]) for b in boxes]
+    assert len(set(colors)) == 6
+    texts = [text.get_text() for text in ax.texts]
+    assert texts[0] == "rank 0\n0:3, 0:3"
+    assert ax.get_title() == "7 × 5 points on 3 × 2 ranks"
+    assert list(ax.get_xticks()) == [0, 3, 5, 7]
+
+
+def test_blocks_of_one_dimension_and_ranks_without_points():
+    ax = plot.plot_decomposition(build_layout((3,), 5))
+    assert rectangles(ax)[0] == [(0, 1, 0, 1), (1, 2, 0, 1), (2, 3, 0, 1)]
+    assert ax.get_title() == "3 points on 5 ranks, 2 of them without points"
+
+
+@pytest.mark.parametrize("periodic", [False, True])
+def test_ghosts(periodic):
+    layout = build_layout((8, 4), 2, periodic=periodic)
+    ax = plot.plot_decomposition(layout, halo=1)
+    (ghosts,) = ax.collections
+    found = [path.get_extents().extents.tolist() for path in ghosts.get_paths()]
+    if periodic:
+        assert found == [[-1, -1, 5, 5], [3, -1, 9, 5]]
+        assert ax.get_xlim() == (-1, 9)
+    else:
+        assert found == [[0, 0, 5, 4], [3, 0, 8, 4]]
+
+
+def test_blocks_of_three_dimensions():
+    ax = plot.plot_decomposition(build_layout((8, 6, 4), 4, decomp=(0, 1)))
+    assert ax.name == "3d"
+    assert len(ax.collections) == 4
+    assert [text.get_text() for text in ax.texts] == ["0", "1", "2", "3"]
+
+
+def test_before_and_after_a_transpose():
+    one, other = build_layout((8, 6), 3, decomp=0), build_layout((8, 6), 3, decomp=1)
+    before, after = plot.plot_redistribution(one, other)
+    colors = rectangles(before)[1]
+    expected = [
+        ((m.box.start[0], m.box.stop[0], m.box.start[1], m.box.stop[1]), colors[m.source])
+        for rank in range(3)
+        for m in redistribution(one, other, None, rank)[1]
+    ]
+    assert list(zip(*rectangles(after), strict=True)) == expected
+
+
+def test_what_cannot_be_drawn():
+    four, many = build_layout((2, 2, 2, 2), 1), build_layout((10**4,), 5000)
+    flat, solid = build_layout((4, 4), 2), build_layout((4, 4, 4), 2)
+    ax = plot.plot_decomposition(flat)
+    for call, kind, text in (
+        (lambda: plot.plot_decomposition(four), errors.ArgumentError, "4 dimensions"),
+        (lambda: plot.plot_decomposition(many), errors.ArgumentError, "5000 blocks"),
+        (lambda: plot.plot_decomposition(solid, ax=ax), errors.ArgumentError, "projection='3d'"),
+        (lambda: plot.plot_decomposition((4, 4)), TypeError, "expected a Pencil"),
+        (lambda: plot.plot_decomposition(flat, halo=-1), errors.ArgumentError, "halo"),
+        (lambda: plot.plot_redistribution(flat, solid), errors.ArgumentError, "shape"),
+        (lambda: plot.plot_redistribution(flat, flat, axes=[ax]), errors.ArgumentError, "two"),
+    ):
+        with pytest.raises(kind, match=text):
+            call()
+
+
+@parallel
+@pytest.mark.parametrize("root", [0, -1])
+@pytest.mark.parametrize(("axis", "index"), [(0, 2), (1, None), (2, -1)])
+def test_planes_of_a_field(comm, axis, index, root):
+    root %= comm.size
+    pencil = pencils.Pencil((5, 4, 3), comm)
+    whole = np.arange(60.0).reshape(5, 4, 3)
+    u = pencils.partition(pencil, whole)
+    grid = pencils.localgrid(pencil, [np.linspace(0, n, n) ** 2 for n in pencil.shape])
+    ax = plot.plot_slice(u, axis, index, grid=grid, root=root, cmap="gray")
+    at = pencil.shape[axis] // 2 if index is None else index
+    everywhere(comm, (ax is not None) == (comm.rank == root))
+    if ax is not None:
+        mesh = ax.collections[0]
+        expected = np.take(whole, at, axis).T
+    everywhere(comm, ax is None or np.array_equal(mesh.get_array(), expected))
+    everywhere(comm, ax is None or ax.get_title() == f"{'xyz'[axis]} = {grid.axes[axis][at]:.3g}")
+    names = "xyz".replace("xyz"[axis], "")
+    everywhere(comm, ax is None or (ax.get_xlabel(), ax.get_ylabel()) == tuple(names))
+    everywhere(comm, ax is None or mesh.get_cmap().name == "gray")
+
+
+@parallel
+def test_lines_components_and_own_axes(comm):
+    pencil = pencils.Pencil((6, 4), comm)
+    u = pencils.zeros(pencil, components=(2,))
+    u[1] = np.arange(24.0).reshape(6, 4)
+    mine = pyplot.figure().add_subplot() if comm.rank == 0 else None
+    ax = plot.plot_slice(u, 1, 3, component=1, ax=mine, color="red")
+    everywhere(comm, ax is mine)
+    line = mine.lines[0].get_ydata() if mine else None
+    everywhere(comm, mine is None or np.array_equal(line, np.arange(24.0).reshape(6, 4)[:, 3]))
+    everywhere(comm, mine is None or mine.lines[0].get_color() == "red")
+
+
+@parallel
+@pytest.mark.parametrize(
+    ("kind", "shape", "options", "text"),
+    [
+        (errors.ArgumentError, (4, 4, 4), {}, "takes axis="),
+        (errors.ArgumentError, (4, 4, 4), {"axis": 3}, "axis"),
+        (errors.ArgumentError, (4, 4, 4), {"axis": 0, "index": 4}, "not within 4 points"),
+        (errors.ArgumentError, (4, 4), {"index": 1}, "without axis"),
+        (errors.ArgumentError, (4,), {"axis": 0}, "0 dimensions"),
+        (errors.ArgumentError, (4, 4), {"component": 1}, "components"),
+        (errors.ArgumentError, (4, 4), {"root": 99}, "root"),
+    ],
+)
+def test_slices_that_do_not_exist(comm, kind, shape, options, text):
+    u = pencils.zeros(pencils.Pencil(shape, comm))
+    raise_together(comm, kind, text, call=lambda: plot.plot_slice(u, **options))
+
+
+@parallel
+def test_a_mistake_on_one_rank(comm):
+    pencil = pencils.Pencil((4, 4, 4), comm)
+    u = pencils.zeros(pencil)
+    w = pencils.zeros(pencil, dtype=complex)
+    raise_together(comm, TypeError, "complex", call=lambda: plot.plot_slice(w, 0))
+    index = 1 if comm.rank == comm.size - 1 else 2
+    if comm.size > 1:
+        call = partial(plot.plot_slice, u, 0, index)
+        raise_together(comm, errors.RankDisagreementError, "index", call=call)
