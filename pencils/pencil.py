@@ -12,6 +12,7 @@ from pencils.comm.topology import Topology, congruent, topology_of
 from pencils.errors import ArgumentError, NotLocalError
 from pencils.layout import Box, Extent, Layout, Selection, build_layout
 from pencils.layout.build import SplitSpec, change_layout
+from pencils.layout.drawing import card, svg
 from pencils.layout.integers import as_dim, as_dims, as_ints, as_rank
 from pencils.layout.whole import is_whole, whole_layout
 
@@ -531,6 +532,10 @@ class Pencil:
 
     def __str__(self) -> str:
         return self._layout.describe(self.rank)
+
+    def _repr_html_(self) -> str:
+        """Return a picture for notebooks; local."""
+        return card(str(self), svg(self._layout, self.rank))
 
 
 def _check_placement(placement: str) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from mpi_helpers import everywhere, named, raise_together, random_pencil, ranks_at_fault
 
+import pencils
 from pencils import Pencil
 from pencils.errors import ArgumentError, NotLocalError, RankDisagreementError
 
@@ -324,3 +325,14 @@ def test_other_pencils_of_sections(comm):
     assert inner.staggered(0).shape == (7, 6)
     assert inner.staggered(0).shares_blocks(inner)
     assert not inner.staggered(0).shares_blocks(high)
+
+
+@pytest.mark.parallel([1, 2, 3])
+def test_pictures_in_notebooks(comm):
+    pencil = pencils.Pencil((12, 6), comm)
+    u = pencils.ones(pencil, components=(2,))
+    plan = pencils.Transposition(pencil, pencil.with_(decomp=1))
+    for shown, pictures in ((pencil, 1), (u, 1), (plan, 2)):
+        html = shown._repr_html_()
+        everywhere(comm, html.count("<svg") == pictures)
+        everywhere(comm, html.count("<polygon") == pictures * comm.size)

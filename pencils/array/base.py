@@ -27,6 +27,7 @@ from pencils.array.allocation import (
 )
 from pencils.array.frame import Frame, Kind, frame_of
 from pencils.layout import Box, Extent, ghost_box
+from pencils.layout.drawing import card, svg
 from pencils.layout.integers import as_ints
 from pencils.pencil import Pencil
 from pencils.process import keep_apart
@@ -344,3 +345,7 @@ class Field:
             " ".join(("  local values", *first, *more)),
         )
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Return a picture for notebooks; local."""
+        return card(repr(self), svg(self.pencil.layout, self.pencil.rank))

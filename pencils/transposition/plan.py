@@ -25,6 +25,7 @@ from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
 from pencils.layout import Traffic
+from pencils.layout.drawing import card, svg
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
 from pencils.plan import Agreement, Plan
@@ -320,6 +321,11 @@ class Transposition(Plan[Move]):
             text += f" in {self.moves.exchange().chunks} chunks, max_buffer_bytes={most}"
         source, target = self._sides
         return f"{text}\n  from {source}\n  to   {target}>"
+
+    def _repr_html_(self) -> str:
+        """Return pictures for notebooks, of the pencils before and after; local."""
+        pencils = [pencil for pencil in (self.source, self.target) if pencil is not None]
+        return card(repr(self), *(svg(pencil.layout, pencil.rank) for pencil in pencils))
 
     def _move(self, call: str, us: Fields, outs: Fields | None) -> list[PencilArray | None]:
         bound, targets = self._prepare_fields(call, us, outs)
