@@ -66,7 +66,7 @@ def nodes_of(name):
 
 
 def ways_of(methods):
-    """Return every method on the real nodes, and the hybrid method on each other division of them.
+    """Return every method on the real nodes, and those between nodes on each division of them.
 
     Divisions that are equal for these ranks appear once. Without ``--all``, nodes of neighbouring
     ranks are left out: a special case of nodes whose ranks alternate.
@@ -76,7 +76,8 @@ def ways_of(methods):
         found.setdefault(tuple(nodes_of(name)), name)
     several = [name for name in found.values() if tiers.ALL or name != "two halves"]
     real = [("real nodes", method) for method in reaching(methods)]
-    return real + [(name, "hybrid") for name in several[1:]]
+    between = [method for method in ("hybrid", "gathered") if method in ("hybrid", *methods)]
+    return real + [(name, method) for name in several[1:] for method in between]
 
 
 def mark_ways(methods):

@@ -88,6 +88,7 @@ class Topology:
         self._crowded: bool | None = None
         self._scattered: bool | None = None
         self._on_node: dict[int, int] | None = None
+        self._node_of: NDArray[np.int64] | None = None
         self._shared: SharedPool | None = None
         self.groups: dict[bytes, tuple[MPI.Intracomm, SharedPool]] = {}
         self._made: dict[object, MPI.Intracomm] = {}  # all other communicators, by use
@@ -155,6 +156,14 @@ class Topology:
             assert ranks is not None
             self._on_node = {rank: number for number, rank in enumerate(ranks)}
         return self._on_node
+
+    @property
+    def node_of(self) -> NDArray[np.int64]:
+        """Lowest rank on the node of each rank. *Collective* the first time."""
+        if self._node_of is None:
+            self._node_of = np.empty(self.comm.size, np.int64)
+            self.comm.Allgather(np.array([min(self.on_node)], np.int64), self._node_of)
+        return self._node_of
 
     @property
     def by_node(self) -> MPI.Intracomm | None:

@@ -59,9 +59,10 @@ class HaloExchange(Plan[PreparedHalo]):
         one exchange for each decomposed dimension in turn, with fewer messages. "auto" is direct.
         "measure" times all routes, and all methods unless one is named, on `fields`, and uses the
         fastest; "auto", and the methods of fields, then use it for such fields, too.
-    method : {"auto", "shared", "hybrid", "messages"}, optional
-        How data move: through memory that the ranks of a node share, by that and messages between
-        nodes, or by messages. "auto" uses shared memory between ranks of one node, but messages
+    method : {"auto", "shared", "hybrid", "gathered", "messages"}, optional
+        How data move: through memory that the ranks of a node share; by that and messages between
+        nodes; by that and one message for all small pieces from one node to another; or by
+        messages. "auto" uses shared memory between ranks of one node, but messages
         for private fields where a node has more ranks than cores.
     check : bool, optional
         Whether all ranks agree on the arguments of every call, so that a mistake on one rank raises

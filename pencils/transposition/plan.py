@@ -63,13 +63,15 @@ class Transposition(Plan[Move]):
         Shape of the component axes; one message contains all components.
     dims : int or sequence of int, optional
         Dimensions along which the fields vary; they are singletons along the others.
-    method : {"auto", "shared", "hybrid", "messages", "alltoallv", "alltoallw"}, optional
-        Ranks of a node read from each other through shared memory; the same, with messages between
-        nodes; point-to-point messages between the ranks that share points; one collective, packed
-        or with datatypes. "auto" is the method that `tune` found fastest for these pencils, else
-        shared memory between ranks of one node and messages between nodes. Small fields on one
-        node are then packed, and pulled by the ranks that need them ("pull"), which takes one
-        synchronization of all ranks instead of two.
+    method : str, optional
+        "shared": ranks of a node read from each other through shared memory. "hybrid": the same,
+        with messages between nodes. "gathered": the same, with all small pieces from one node to
+        another in one message. "messages": point-to-point messages between the ranks that share
+        points. "alltoallv", "alltoallw": one collective, packed or with datatypes. "auto": the
+        method that `tune` found fastest for these pencils, else shared memory between ranks of one
+        node and messages between nodes. Small fields on one node are then packed, and pulled by
+        the ranks that need them ("pull"), which takes one synchronization of all ranks instead of
+        two.
     max_buffer_bytes : int, optional
         Most bytes that each rank packs at once; data are then moved in several chunks. Default: no
         bound, which needs memory for all data that the rank sends, and for messages also for all

@@ -199,7 +199,8 @@ def _measure(
 ) -> Iterator[Row]:
     """Time every method on every step of every chain. *Collective*."""
     topology = chains[0][0].topology
-    names = ["shared" if topology.nodes == 1 else "hybrid", "messages", "alltoallv", "alltoallw"]
+    near = ["shared"] if topology.nodes == 1 else ["hybrid", "gathered"]
+    names = [*near, "messages", "alltoallv", "alltoallw"]
     for chain in chains:
         for step, (source, target) in enumerate(pairwise(chain)):
             u, out = _fields(source, target, spec, shared=shared)

@@ -19,7 +19,7 @@ TAG = 1
 _ByMessage: TypeAlias = list[tuple[int, list[Array], bool]]
 
 
-class _Requests:
+class Requests:
     """Persistent requests for messages in one buffer, with what packs or unpacks them.
 
     Small buffers make one batch, which needs fewer calls of MPI. Each message of a large buffer is
@@ -107,7 +107,7 @@ class _PreparedMessages(PreparedMethod):
         sends = _by_message(plan.sends_of(sources), in_place=not aliased)
         self._sides = (recvs, comm.Recv_init, plan.unpack), (sends, comm.Send_init, _pack)
         self._sizes = _buffer_size(recvs), _buffer_size(sends)
-        self._latest: tuple[_Requests, _Requests] | None = None
+        self._latest: tuple[Requests, Requests] | None = None
         self._idle = not (recvs or sends)
         sent = sum(view.nbytes for _, views, _ in sends for view in views)
         self._sends_first = sent >= memory.ALONE
@@ -156,16 +156,16 @@ class _PreparedMessages(PreparedMethod):
 
         return Started(complete, [*recvs.all, *sends.all])
 
-    def _requests(self) -> tuple[_Requests, _Requests]:
+    def _requests(self) -> tuple[Requests, Requests]:
         """Take buffers, and requests in them: the same ones as before if their buffer is idle."""
         recvs, sends = self._latest or (None, None)
         self._latest = self._take(0, recvs), self._take(1, sends)
         return self._latest
 
-    def _take(self, side: int, latest: _Requests | None) -> _Requests:
+    def _take(self, side: int, latest: Requests | None) -> Requests:
         buffer = self._buffers.take(self._sizes[side], None if latest is None else latest.buffer)
         if latest is None or latest.buffer is not buffer:
-            latest = _Requests(buffer, *self._sides[side])
+            latest = Requests(buffer, *self._sides[side])
             self._method.requests.add(latest)
         return latest
 
@@ -183,7 +183,7 @@ class Messages(Method):
     def __init__(self, plan: ChunkPlan) -> None:
         super().__init__(plan)
         self.comm = plan.topology.comm
-        self.requests: weakref.WeakSet[_Requests] = weakref.WeakSet()
+        self.requests: weakref.WeakSet[Requests] = weakref.WeakSet()
 
     def free(self) -> None:
         """Free all requests: MPI libraries require that before a communicator is freed."""

@@ -39,6 +39,21 @@ class ChunkPlan(NamedTuple):
         """Pair the targets of a call with their pack plans."""
         return list(zip(one_each(self.recvs, arrays), arrays, strict=True))
 
+    def select(
+        self,
+        sends: Callable[[MessageBlock], bool],
+        recvs: Callable[[MessageBlock], bool] | None = None,
+    ) -> ChunkPlan:
+        """Plan of some blocks: those for which `sends`, or `recvs` (default: the same), is true."""
+
+        def some(plans: Sequence[PackPlan], wanted: Callable[[MessageBlock], bool]) -> Any:
+            return [
+                PackPlan([block for block in plan.blocks if wanted(block)], plan.lead, plan.dtype)
+                for plan in plans
+            ]
+
+        return self._replace(sends=some(self.sends, sends), recvs=some(self.recvs, recvs or sends))
+
 
 def one_each(values: Sequence[T], arrays: Sequence[Array]) -> Sequence[T]:
     """Return a value for each array: there is one for each, or one for all."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import islice
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -252,7 +253,7 @@ class Shared(Method):
         self.group = group
         self.staging_bytes = staging_bytes
         self.starts: list[list[int]] = []
-        self.far: Messages | None = None
+        self.far: Method | None = None
         self._fallback: Messages | None = None
 
     @classmethod
@@ -297,13 +298,14 @@ class Hybrid(Shared):
     """Shared memory between ranks of a node; messages between nodes and for contiguous blocks."""
 
     name = "hybrid"
+    between: ClassVar[type[Method]] = Messages  # what moves the other blocks
 
     @classmethod
     def for_chunks(cls, plans: Sequence[ChunkPlan]) -> Sequence[Shared]:
         """Make a method for each chunk. *Collective*."""
         methods = super().for_chunks([_part(plan, near=True) for plan in plans])
         for method, plan in zip(methods, plans, strict=True):
-            method.far = Messages(_part(plan, near=False))
+            method.far = cls.between(_part(plan, near=False))
         return methods
 
 
@@ -315,12 +317,7 @@ def is_near(block: MessageBlock, on_node: Collection[int]) -> bool:
 def _part(plan: ChunkPlan, *, near: bool) -> ChunkPlan:
     """Plan of the blocks that are moved through shared memory, or of the other ones."""
     on_node = plan.topology.on_node
-
-    def select(pack_plan: PackPlan) -> PackPlan:
-        blocks = [block for block in pack_plan.blocks if is_near(block, on_node) == near]
-        return PackPlan(blocks, pack_plan.lead, pack_plan.dtype)
-
-    return plan._replace(sends=list(map(select, plan.sends)), recvs=list(map(select, plan.recvs)))
+    return plan.select(lambda block: is_near(block, on_node) == near)
 
 
 def _starts_at_peers(plan: ChunkPlan, group: SharedMemoryGroup) -> list[list[int]]:

@@ -1,0 +1,247 @@
+"""One message from each node to each other one, for small pieces.
+
+A piece is what one rank sends to another. Pieces from one node to another are a *bundle*.
+
+1. *Pack*: each rank writes its pieces to the bundles of its node, in shared memory.
+2. The ranks of the node meet.
+3. *Carry*: for each other node, one rank sends the bundle, and receives that from there.
+4. The ranks meet again.
+5. *Unpack*: each rank copies its pieces from the bundles that have come.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import ClassVar
+
+import numpy as np
+
+from pencils.comm.memory import Bytes, fence, round_up
+from pencils.comm.methods.messages import Messages, Requests
+from pencils.comm.methods.method import Array, ChunkPlan, Method, PreparedMethod
+from pencils.comm.methods.shared import Hybrid
+from pencils.comm.mpi import MPI
+from pencils.comm.pack import MessageBlock, PackPlan, Pairs, prepare_copies
+from pencils.comm.shared_memory import synchronize
+from pencils.comm.topology import Topology
+from pencils.layout import Traffic
+
+# Pieces travel in bundles if those that the ranks of a node send at the same time, one each, have
+# at most this many bytes: a network adapter moves these in less than a microsecond, which is what
+# a message costs a rank. Larger pieces keep adapters busy in any case: docs/scale.md.
+TOGETHER = 2**13
+
+
+class _Side:
+    """The bundles that one node sends, or receives, in one block of shared memory.
+
+    `pieces` are the bytes for each other rank, or from it. `starts` is where the piece for, or
+    from, each other rank begins, `bundles` where each bundle begins and ends, by other node, and
+    `nbytes` the size of all of them. Making it is *Collective* over the node.
+    """
+
+    def __init__(self, topology: Topology, pieces: Mapping[int, int], *, sent: bool) -> None:
+        node_of = topology.node_of
+        every: list[Mapping[int, int]] = topology.node.allgather(pieces)
+        # In the order of nodes, senders and receivers, which both nodes know.
+        entries = sorted(
+            (int(node_of[far]), *((near, far) if sent else (far, near)), nbytes)
+            for near, known in zip(topology.on_node, every, strict=True)
+            for far, nbytes in known.items()
+        )
+        self.starts: dict[int, int] = {}
+        self.bundles: dict[int, tuple[int, int]] = {}
+        self.nbytes = 0
+        for node, group in groupby(entries, itemgetter(0)):
+            start = end = round_up(self.nbytes)
+            for _, source, target, nbytes in group:
+                near, far = (source, target) if sent else (target, source)
+                if near == topology.rank:
+                    self.starts[far] = end
+                end += nbytes
+            self.bundles[node] = start, end
+            self.nbytes = end
+
+    def pairs(self, memory: Bytes, blocks: Sequence[tuple[PackPlan, Array]]) -> Pairs:
+        """Pair the bytes of each block in the bundles with the block in its array."""
+        found = []
+        starts = dict(self.starts)
+        for pack_plan, array in blocks:
+            for number, view in enumerate(pack_plan.views(array)):
+                peer = pack_plan.peers[number]
+                found.append((pack_plan.window(memory, number, starts[peer]), view))
+                starts[peer] += view.nbytes
+        return found
+
+
+class _PreparedBundles(PreparedMethod):
+    def __init__(
+        self,
+        method: Bundles,
+        sources: Sequence[Array],
+        targets: Sequence[Array],
+        *,
+        aliased: bool,
+    ) -> None:
+        self._method = method
+        self._large = method.large.prepare(sources, targets, aliased=aliased)
+        self._every: PreparedMethod | None = None
+        self._arrays = sources, targets, aliased
+        self._fits = len(sources) == len(method.plan.sends)
+        if self._fits and method.made:
+            small = method.small
+            packs = method.sends.pairs(method.sent, small.sends_of(sources))
+            unpacks = method.recvs.pairs(method.received, small.recvs_of(targets))
+            self._pack = prepare_copies(packs)
+            self._unpack = small.unpack([(view, window) for window, view in unpacks])
+
+    def reserve(self) -> None:
+        """Allocate what messages need."""
+        (self._large if self._bundled else self._messages).reserve()
+
+    @property
+    def _bundled(self) -> bool:
+        """Whether bundles are there for this call; equal on all ranks."""
+        return self._fits and self._method.made and not self._method.busy
+
+    @property
+    def _messages(self) -> PreparedMethod:
+        """Messages for pieces of any size."""
+        if self._every is None:
+            sources, targets, aliased = self._arrays
+            self._every = self._method.every.prepare(sources, targets, aliased=aliased)
+        return self._every
+
+    def start(self) -> Callable[[], None]:
+        """Send large pieces, pack small ones, and announce that; completing waits for the node."""
+        if not self._bundled:
+            return self._messages.start()
+        method = self._method
+        node = method.plan.topology.node
+        method.busy = True
+        receive = self._large.start()
+        self._pack()
+        fence()
+        meeting = node.Ibarrier()
+
+        def complete() -> None:
+            meeting.Wait()
+            fence()
+            method.carry()
+            synchronize(node)
+            self._unpack()
+            fence()
+            method.busy = False
+            receive()
+
+        return complete
+
+
+class Bundles(Method):
+    """Bundles of small pieces; messages for all others.
+
+    There is memory for one call with one array of each pack plan. Calls with more arrays, or while
+    another one is under way, send messages only.
+    """
+
+    name = "bundles"
+    prepared = _PreparedBundles
+
+    def __init__(self, plan: ChunkPlan) -> None:
+        super().__init__(plan)
+        topology = plan.topology
+        most = TOGETHER // topology.most(topology.node.size)
+        sends, recvs = _small(plan.sends, topology, most), _small(plan.recvs, topology, most)
+        self.made = False
+        self.busy = False
+        self.every = self.large = Messages(plan)
+        self._sizes: list[int] = []  # of the bundles that this rank sends
+        self._requests: list[Requests] = []
+        if topology.any_of([bool(sends)])[0]:
+            self._make(sends, recvs)
+
+    def _make(self, sends: Mapping[int, int], recvs: Mapping[int, int]) -> None:
+        """Allocate bundles, and divide the blocks. *Collective*."""
+        plan, topology = self.plan, self.plan.topology
+        self.sends = _Side(topology, sends, sent=True)
+        self.recvs = _Side(topology, recvs, sent=False)
+        end = round_up(self.sends.nbytes)
+        room = topology.shared.allocate_common(end + self.recvs.nbytes)
+        if topology.any_of([room is None])[0]:
+            return
+        assert room is not None
+        self._kept, memory = room
+        self.sent, self.received = memory[:end], memory[end:]
+
+        def small(peers: Mapping[int, int], *, wanted: bool) -> Callable[[MessageBlock], bool]:
+            return lambda block: (block.peer in peers) == wanted
+
+        self.small = plan.select(small(sends, wanted=True), small(recvs, wanted=True))
+        self.large = Messages(plan.select(small(sends, wanted=False), small(recvs, wanted=False)))
+        received = self._carried(self.recvs, self.received)
+        sent = self._carried(self.sends, self.sent)
+        comm = topology.comm
+        self._requests = [
+            Requests(self.received, received, comm.Recv_init, plan.unpack),
+            Requests(self.sent, sent, comm.Send_init, plan.unpack),
+        ]
+        self._sizes = [bundle.nbytes for _, (bundle,), _ in sent if bundle.nbytes]
+        self.made = True
+
+    def _carried(self, side: _Side, memory: Bytes) -> list[tuple[int, list[Array], bool]]:
+        """List the bundles of which this rank is the carrier, and that of the other node."""
+        topology = self.plan.topology
+        node_of = topology.node_of
+        here = int(node_of[topology.rank])
+        numbers = {node: number for number, node in enumerate(np.unique(node_of).tolist())}
+
+        def carrier(node: int, other: int) -> int:
+            members = np.flatnonzero(node_of == node)
+            return int(members[numbers[other] % len(members)])  # all ranks take turns
+
+        return [
+            (carrier(node, here), [memory[start:end]], True)
+            for node, (start, end) in side.bundles.items()
+            if carrier(here, node) == topology.rank
+        ]
+
+    def carry(self) -> None:
+        """Send and receive the bundles of which this rank is the carrier."""
+        for side in self._requests:
+            MPI.Prequest.Startall(side.all)
+        for side in self._requests:
+            MPI.Request.Waitall(side.all)
+
+    def off_node(self) -> Traffic:
+        """Count the bundles that this rank sends, and other messages to other nodes."""
+        messages, nbytes = self.large.off_node()
+        return Traffic(messages + len(self._sizes), nbytes + sum(self._sizes))
+
+    def free(self) -> None:
+        """Free all requests."""
+        for requests in self._requests:
+            requests.free()
+        for messages in {self.every, self.large}:
+            messages.free()
+
+
+def _small(plans: Sequence[PackPlan], topology: Topology, most: int) -> dict[int, int]:
+    """Bytes of each piece for other nodes, or from them, that has at most so many."""
+    pieces = Counter[int]()
+    for plan in plans:
+        for peer, nbytes in zip(plan.peers, plan.nbytes, strict=True):
+            pieces[peer] += nbytes
+    on_node = topology.on_node
+    return {
+        peer: nbytes for peer, nbytes in pieces.items() if peer not in on_node and nbytes <= most
+    }
+
+
+class Gathered(Hybrid):
+    """As `Hybrid`, but small pieces for another node travel in one message."""
+
+    name = "gathered"
+    between: ClassVar[type[Method]] = Bundles

@@ -1,0 +1,150 @@
+"""Small pieces in one message from each node to each other one."""
+
+from contextlib import contextmanager
+from itertools import product
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+from mpi_helpers import NODES, everywhere, holds, nodes_of, numbered, pretend_nodes, spread
+
+import pencils
+from pencils import HaloExchange, Pencil, Transposition
+from pencils.comm.methods import gathered
+from pencils.comm.topology import private_class, topology_of
+from pencils.layout import off_node
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+CASES = [
+    ((9, 8, 7), "f8", (), {"decomp": (0, 1)}, {"decomp": (0, 2)}),
+    ((9, 8, 7), "c16", (2,), {"decomp": (0, 1)}, {"decomp": (2, 1), "order": (1, 2, 0)}),
+    ((2, 3, 1), "i2", (), {"decomp": (0, 1)}, {"decomp": (1, 0)}),  # empty blocks
+    ((7, 5), "S3", (3,), {"decomp": 0, "splits": "last"}, {"decomp": 1}),
+]
+
+
+@contextmanager
+def sends():
+    """List the messages of this rank, on private communicators made in the block."""
+    sent = []
+
+    def send_init(self, buffer, dest, tag):
+        sent.append((dest, buffer.nbytes))
+        return MPI.Intracomm.Send_init(self, buffer, dest, tag)
+
+    usual = private_class()
+    private_class.replace(type("Counted", (usual,), {"Send_init": send_init}))
+    try:
+        yield sent
+    finally:
+        private_class.replace(usual)
+
+
+@pytest.fixture(name="divided", params=NODES)
+def _divided(request):
+    """Return a communicator, the node of each rank, and the messages sent on it."""
+    with sends() as sent:
+        comm = MPI.COMM_WORLD.Dup()
+        nodes = nodes_of(request.param)
+        pretend_nodes(comm, nodes[comm.rank])
+        yield comm, nodes, sent
+        comm.Free()
+
+
+def kind_of(case):
+    shape, dtype, components, here, there = case
+    return shape, {"dtype": dtype, "components": components}, here, there
+
+
+@pytest.mark.parametrize("most", [2**13, 300, 0])
+@pytest.mark.parametrize("case", CASES)
+def test_pieces_of_any_size(divided, case, most, monkeypatch):
+    monkeypatch.setattr(gathered, "TOGETHER", most)
+    comm = divided[0]
+    shape, kind, here, there = kind_of(case)
+    source, target = Pencil(shape, comm, **here), Pencil(shape, comm, **there)
+    data = [np.roll(numbered((*kind["components"], *shape), kind["dtype"]), n) for n in range(3)]
+    us = [spread(source, each) for each in data]
+    with Transposition(source, target, **kind, method="gathered") as plan:
+        assert plan.method == "gathered"
+        for u, values in zip(us, data, strict=True):
+            assert everywhere(comm, holds(plan(u), values))
+        handles = [plan.start(u) for u in us]
+        found = [handle.wait() for handle in reversed(handles)][::-1]
+        assert everywhere(comm, all(map(holds, found, data)))
+        assert everywhere(comm, all(map(holds, plan.batch(us), data)))
+        with plan.reversed() as back:
+            assert everywhere(comm, holds(back(found[1]), data[1]))
+
+
+def test_one_message_for_each_pair_of_nodes(divided):
+    comm, nodes, sent = divided
+    shape = (9, 8, 7)
+    source, target = Pencil(shape, comm, decomp=0), Pencil(shape, comm, decomp=1)
+    values = numbered(shape)
+    with Transposition(source, target, method="gathered") as plan:
+        for _ in range(2):
+            assert everywhere(comm, holds(plan(spread(source, values)), values))
+        counted = plan.off_node()
+        away = [nbytes for peer, nbytes in sent if nodes[peer] != nodes[comm.rank]]
+        assert counted == tuple(np.sum(comm.allgather((len(away), sum(away))), axis=0))
+        pairs = len(set(nodes)) * (len(set(nodes)) - 1)
+        assert counted == (pairs, off_node(source.layout, target.layout, nodes, 8).nbytes)
+
+
+def test_large_pieces_travel_alone(divided, monkeypatch):
+    comm, nodes, sent = divided
+    monkeypatch.setattr(gathered, "TOGETHER", 0)
+    source, target = Pencil((9, 8, 7), comm, decomp=0), Pencil((9, 8, 7), comm, decomp=1)
+    values = numbered(source.shape)
+    with Transposition(source, target, method="gathered") as plan:
+        assert everywhere(comm, holds(plan(spread(source, values)), values))
+        assert plan.off_node() == off_node(source.layout, target.layout, nodes, 8)
+        away = [nbytes for peer, nbytes in sent if nodes[peer] != nodes[comm.rank]]
+        assert sum(comm.allgather(len(away))) == plan.off_node().messages
+
+
+def test_every_rank_of_a_node_carries_for_some_other_node():
+    comm = MPI.COMM_WORLD
+    with sends() as sent:
+        apart = comm.Dup()
+        number = comm.rank if comm.rank < comm.size - 2 else comm.size
+        pretend_nodes(apart, number)  # two ranks on the last node
+        rows = Pencil((12, 12), apart, decomp=0)
+        with Transposition(rows, rows.with_(decomp=1), method="gathered"):
+            pass
+        apart.Free()
+    carried = comm.allgather(len(sent))[-2:]
+    assert max(carried) - min(carried) <= 1
+
+
+def test_messages_where_a_node_has_no_room(divided, monkeypatch):
+    comm, nodes, _ = divided
+    rows = Pencil((6, 7), comm, decomp=0)
+    columns = rows.with_(decomp=1)
+    Transposition(rows, columns, method="hybrid")  # there is room for tables
+    if nodes[comm.rank] == nodes[-1]:
+        monkeypatch.setattr(topology_of(comm).shared, "allocate_common", lambda _: None)
+    values = numbered(rows.shape)
+    with Transposition(rows, columns, method="gathered") as plan:
+        assert plan.method == "gathered"
+        assert plan.off_node() == off_node(rows.layout, columns.layout, nodes, 8)
+        assert everywhere(comm, holds(plan(spread(rows, values)), values))
+
+
+@pytest.mark.parametrize(("periodic", "route"), list(product([False, True], ["direct", "sweeps"])))
+def test_halos(divided, periodic, route):
+    comm = divided[0]
+    pencil = Pencil((6, 7, 5), comm, periodic=periodic)
+    values = numbered(pencil.shape)
+    found = []
+    for method in ("gathered", "messages"):
+        u = pencils.zeros(pencil, halo=1)
+        u.local[...] = values[u.local_slices]
+        with HaloExchange(u, method=method, route=route) as plan:
+            plan(u)
+            filled = u.padded.copy()
+            plan.accumulate(u)
+        found.append((filled.tobytes(), u.local.tobytes()))
+    assert everywhere(comm, found[0] == found[1])
