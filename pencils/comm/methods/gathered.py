@@ -7,6 +7,9 @@ A piece is what one rank sends to another. Pieces from one node to another are a
 3. *Carry*: for each other node, one rank sends the bundle, and receives that from there.
 4. The ranks meet again.
 5. *Unpack*: each rank copies its pieces from the bundles that have come.
+
+An exchange that is started packs, and does the rest when it is completed: bundles do not travel
+while a program computes. Larger pieces do.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import numpy as np
 
 from pencils.comm.memory import Bytes, fence, round_up
 from pencils.comm.methods.messages import Messages, Requests
-from pencils.comm.methods.method import Array, ChunkPlan, Method, PreparedMethod
+from pencils.comm.methods.method import Array, ChunkPlan, Method, PreparedMethod, Started
 from pencils.comm.methods.shared import Hybrid
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import MessageBlock, PackPlan, Pairs, prepare_copies
@@ -115,7 +118,7 @@ class _PreparedBundles(PreparedMethod):
             self._every = self._method.every.prepare(sources, targets, aliased=aliased)
         return self._every
 
-    def start(self) -> Callable[[], None]:
+    def start(self) -> Started:
         """Send large pieces, pack small ones, and announce that; completing waits for the node."""
         if not self._bundled:
             return self._messages.start()
@@ -137,7 +140,7 @@ class _PreparedBundles(PreparedMethod):
             method.busy = False
             receive()
 
-        return complete
+        return Started(complete, [meeting, *receive.requests])
 
 
 class Bundles(Method):
