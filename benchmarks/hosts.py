@@ -7,9 +7,9 @@ bytes that a host must send, or receive, over this link: both directions at once
 time of the slowest rank; the table shows the ratios of the smallest and of the median sample to the
 least time.
 
-The other columns compare exchanges that are started, and waited for after work of about the same
-time: ``a * 0.5 + b`` for fields of `--work` MB on each rank, again and again. They show which part
-of the exchange, or of the work if that is shorter, is hidden behind the other: by plain work, and
+The other columns are about exchanges that are started, and waited for after half as much work
+again: ``a * 0.5 + b`` for fields of `--work` MB on each rank, again and again. They show how much
+of the time of the exchange is hidden, and how much longer the work takes: for plain work, and
 inside of a `ProgressThread`.
 """
 
@@ -97,17 +97,29 @@ class Work:
 
 
 def overlapped(plan, fields, work):
+    """Return the times of starting and waiting, and of the work between. *Collective*."""
+    COMM.Barrier()
+    start = perf_counter()
     handle = plan.start(*fields)
+    begin = perf_counter()
     work()
+    end = perf_counter()
     handle.wait()
+    times = perf_counter() - end + begin - start, end - begin
+    return [COMM.allreduce(seconds, op=MPI.MAX) for seconds in times]
 
 
 def hidden(plan, fields, work, repeat):
-    """Return the hidden part: of the median of times, which are taken in turn."""
-    calls = partial(plan, *fields), work, partial(overlapped, plan, fields, work)
-    rounds = [[slowest(call) for call in calls] for _ in range(repeat)]
-    exchange, alone, together = map(median, zip(*rounds, strict=True))
-    return (exchange + alone - together) / min(exchange, alone)
+    """Return how much of an exchange is hidden behind work, and how much longer the work takes.
+
+    Medians of times, which are taken in turn.
+    """
+    call = partial(plan, *fields)
+    rounds = [
+        (slowest(call), slowest(work), *overlapped(plan, fields, work)) for _ in range(repeat)
+    ]
+    exchange, alone, rest, during = map(median, zip(*rounds, strict=True))
+    return 1 - rest / exchange, during / alone
 
 
 VERBS = {"transpose": transposition, "halo": halo}
@@ -128,7 +140,7 @@ def main():
         return
     print_on_root(
         f"{'verb':10} {'MB':>8} {'least ms':>9} {'smallest':>9} {'median':>7} "
-        f"{'hidden':>7} {'thread':>7}"
+        f"{'hidden':>7} {'work':>5} {'thread':>7} {'work':>5}"
     )
     work = Work(1e6 * options.work)
     for megabytes, (verb, make) in product(options.megabytes, VERBS.items()):
@@ -138,13 +150,14 @@ def main():
         least = nbytes * 8 / (1e6 * options.rate)
         call()  # allocates
         ratios = [slowest(call) / least for _ in range(options.repeat)]
-        work.last(least * median(ratios))
-        parts = [hidden(plan, fields, work, options.repeat)]
+        work.last(1.5 * least * median(ratios))
+        parts = hidden(plan, fields, work, options.repeat)
         with pencils.ProgressThread():
-            parts.append(hidden(plan, fields, work, options.repeat))
+            parts += hidden(plan, fields, work, options.repeat)
         print_on_root(
             f"{verb:10} {nbytes / 1e6:8.2f} {1e3 * least:9.2f} "
-            f"{min(ratios):9.2f} {median(ratios):7.2f} {parts[0]:7.2f} {parts[1]:7.2f}"
+            f"{min(ratios):9.2f} {median(ratios):7.2f} "
+            "{:7.2f} {:5.2f} {:7.2f} {:5.2f}".format(*parts)
         )
 
 
