@@ -75,8 +75,8 @@ def eliminate(matrix: Sequence[Mapping[int, Entry]], *, pin: bool = False) -> li
     """
     rows: list[Row] = [dict(row) for row in matrix]
     points = len(rows)
-    differ = any(_differs(entry) for row in rows for entry in row.values())
-    scales = [scale_of(row) for row in rows]
+    differ = numbers_of(rows) is None
+    scales = scales_of(rows)
     above: list[Row] = [{} for _ in rows]  # factors of unknowns that were eliminated, by row
     columns: list[set[int]] = [set() for _ in rows]
     for number, row in enumerate(rows):
@@ -122,11 +122,36 @@ def _choose(rows: Sequence[Row], scales: Sequence[Any], candidates: set[int], un
     return largest
 
 
-def scale_of(row: Mapping[int, Entry]) -> Any:
-    """Return the largest entry of a row, of each line if they differ; 1 for zeros."""
-    if not any(map(_differs, row.values())):
-        sizes: list[Any] = [abs(entry) for entry in row.values()]
-        return max(sizes, default=0.0) or 1.0
+class Numbers(NamedTuple):
+    """The entries of rows one after the other: their rows, their columns, and themselves."""
+
+    rows: NDArray[np.intp]
+    columns: NDArray[np.intp]
+    entries: Values
+
+
+def numbers_of(rows: Sequence[Mapping[int, Entry]]) -> Numbers | None:
+    """List all entries; None if some have a value for each line."""
+    entries = [entry for row in rows for entry in row.values()]
+    if any(map(_differs, entries)):
+        return None
+    columns = np.array([column for row in rows for column in row], np.intp)
+    return Numbers(np.repeat(np.arange(len(rows)), [*map(len, rows)]), columns, np.array(entries))
+
+
+def scales_of(rows: Sequence[Mapping[int, Entry]]) -> list[Any]:
+    """Return the largest entry of each row, of each line if they differ; 1 for zeros."""
+    numbers = numbers_of(rows)
+    if numbers is None:
+        return [_scale_of(row) for row in rows]
+    largest = np.zeros(len(rows))
+    # By Python: sizes of complex numbers by NumPy may differ in the last bit.
+    np.maximum.at(largest, numbers.rows, [*map(abs, numbers.entries.tolist())])
+    largest[largest == 0] = 1
+    return largest.tolist()
+
+
+def _scale_of(row: Mapping[int, Entry]) -> Any:
     largest: Any = 0.0
     for entry in row.values():
         largest = np.maximum(largest, np.abs(entry))
@@ -166,7 +191,7 @@ class Coefficients:
         weight: Any = 1.0
         arrays: list[Any] = []
         for factor in factors:
-            if _differs(factor):
+            if isinstance(factor, np.ndarray):
                 arrays.append(factor)
             else:
                 weight = weight * factor

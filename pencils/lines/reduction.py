@@ -23,7 +23,7 @@ from pencils.lines.elimination import (
     Row,
     SingularError,
     eliminate,
-    scale_of,
+    scales_of,
     solution,
 )
 from pencils.lines.system import System, multiplied, plain_right, solve_directly
@@ -98,7 +98,8 @@ class Reduction:
     def __init__(self, system: System, cuts: Sequence[int], width: int, reach: int) -> None:
         self.width, self.reach = width, reach
         self.cuts = cuts
-        self.blocks = [_block(system, *ends, width, reach) for ends in pairwise(cuts)]
+        known: list[_Known] = []
+        self.blocks = [_block(system, *ends, width, reach, known) for ends in pairwise(cuts)]
         self.weights = self._weights()
         self.near = self._is_near()
 
@@ -194,8 +195,31 @@ class Reduction:
         return float(system.residuals(np.concatenate(solved), sides).max(initial=0))
 
 
-def _block(system: System, start: int, stop: int, width: int, reach: int) -> Block:
-    """Return the equations of the points ``start .. stop - 1``."""
+class _Known(NamedTuple):
+    """What was found for the own part of a matrix, which may be that of other blocks, too."""
+
+    matrix: Sequence[Row]
+    pivots: Sequence[Pivot]
+    tips: Array
+
+    @classmethod
+    def of(cls, matrix: Sequence[Row], width: int) -> _Known:
+        points = len(matrix)
+        transposed: list[Row] = [{} for _ in range(points)]
+        for equation, row in enumerate(matrix):
+            for column, entry in row.items():
+                transposed[column][equation] = entry
+        ends = np.zeros((points, 2 * width), _type_of(matrix))
+        for tip in range(width):
+            ends[tip, tip] = ends[points - width + tip, width + tip] = 1
+        tips = solve_directly(System(transposed, plain_right(points)), ends).T
+        return cls(matrix, eliminate(matrix), tips)
+
+
+def _block(  # noqa: PLR0917
+    system: System, start: int, stop: int, width: int, reach: int, known: list[_Known]
+) -> Block:
+    """Return the equations of the points ``start .. stop - 1``, and add what is not known yet."""
     points = stop - start
     matrix: list[Row] = [{} for _ in range(points)]
     outside: list[dict[int, complex]] = [{} for _ in range(points)]
@@ -211,18 +235,14 @@ def _block(system: System, start: int, stop: int, width: int, reach: int) -> Blo
         right.append(
             [(_place(point, start, stop, reach, system.points), weight) for point, weight in side]
         )
-    transposed: list[Row] = [{} for _ in range(points)]
-    for equation, row in enumerate(matrix):
-        for column, entry in row.items():
-            transposed[column][equation] = entry
-    ends = np.zeros((points, 2 * width), _type_of(matrix))
-    for tip in range(width):
-        ends[tip, tip] = ends[points - width + tip, width + tip] = 1
-    tips = solve_directly(System(transposed, plain_right(points)), ends).T
+    found = next((each for each in known if each.matrix == matrix), None)
+    if found is None:
+        found = _Known.of(matrix, width)
+        known.append(found)
     # Equations may be of very different size: what counts is what they contribute.
-    sizes = np.abs(tips) * [float(scale_of(row)) for row in system.matrix[start:stop]]
-    tips[sizes < _NEGLIGIBLE * sizes.max(1, keepdims=True)] = 0
-    return Block(eliminate(matrix), outside, right, tips)
+    sizes = np.abs(found.tips) * scales_of(system.matrix[start:stop])
+    tips = np.where(sizes < _NEGLIGIBLE * sizes.max(1, keepdims=True), 0, found.tips)
+    return Block(found.pivots, outside, right, tips)
 
 
 def _type_of(matrix: Sequence[Row]) -> np.dtype[Any]:

@@ -15,7 +15,8 @@ from pencils.lines.elimination import (
     RightSide,
     eliminate,
     interchanged,
-    scale_of,
+    numbers_of,
+    scales_of,
     solution,
 )
 
@@ -64,25 +65,36 @@ class System(NamedTuple):
         """
         product = multiplied(self.matrix, x)
         largest = np.abs(x).max(0, initial=1e-300)
-        bound = np.array([scale_of(row) * largest for row in self.matrix])
+        bound = self._scales() * largest
         residuals: Array = np.abs(product - sides) / (bound + np.abs(sides))
         return residuals
 
     def random(self, lines: int, dtype: np.dtype[Any]) -> Array:
         """Draw given points, the same on all ranks, of the sizes that the equations have."""
         drawn = np.random.default_rng(1).standard_normal((self.points, lines))
-        for number, row in enumerate(self.matrix):
-            drawn[number] *= scale_of(row)
+        drawn *= self._scales()
         return drawn.astype(dtype)
 
     def infinite(self) -> tuple[int, int | None] | None:
         """Return an equation with entries that are not finite, and its line if lines differ."""
+        numbers = numbers_of(self.matrix)
+        if numbers is not None:
+            bad = ~np.isfinite(numbers.entries)
+            return (int(numbers.rows[bad.argmax()]), None) if bad.any() else None
         for number, row in enumerate(self.matrix):
             for entry in row.values():
                 bad = ~np.isfinite(entry)
                 if bad.any():
                     return number, int(bad.argmax()) if bad.ndim else None
         return None
+
+    def _scales(self) -> Array:
+        """Return the largest entry of each equation, of each line if they differ."""
+        scales = scales_of(self.matrix)
+        if {*map(type, scales)} <= {float}:
+            return np.reshape(scales, (-1, 1))
+        lines = next(len(each) for each in scales if np.ndim(each))
+        return np.array([np.broadcast_to(each, lines) for each in scales])
 
     def pinned(self) -> System:
         """Return the system whose last unknown is 0, instead of the last equation."""
@@ -190,6 +202,10 @@ def solve_directly(system: System, given: Array) -> Array:
 def multiplied(rows: Sequence[Mapping[int, Entry]], x: Array) -> Array:
     """Multiply rows of a matrix with points of lines, an array of shape ``(points, lines)``."""
     product = np.zeros((len(rows), *x.shape[1:]), np.result_type(x, float))
+    numbers = numbers_of(rows)
+    if numbers is not None:
+        np.add.at(product, numbers.rows, numbers.entries[:, np.newaxis] * x[numbers.columns])
+        return product
     for number, row in enumerate(rows):
         for column, entry in row.items():
             product[number] += entry * x[column]

@@ -157,6 +157,16 @@ def test_blocks_solve_what_whole_lines_do(  # noqa: PLR0917
     assert np.allclose(x, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
 
 
+def test_blocks_with_the_same_matrix_are_eliminated_once():
+    matrix = matrix_of([1, 4, 1], 30)
+    first, second, third = Reduction.of(plain(matrix), [0, 10, 20, 30], 1, 0).blocks
+    assert first.pivots is second.pivots is third.pivots
+    assert first.outside != second.outside
+    matrix[15, 15] = 5
+    first, second, third = Reduction.of(plain(matrix), [0, 10, 20, 30], 1, 0).blocks
+    assert first.pivots is third.pivots is not second.pivots
+
+
 def test_weights_that_decay_are_left_out():
     points, cuts = 512, [0, 128, 256, 384, 512]
     decays = Reduction.of(plain(matrix_of([1, 4, 1], points)), cuts, 1, 0)
