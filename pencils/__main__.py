@@ -1,4 +1,4 @@
-"""Command line: ``python -m pencils info | run | simulate | verify | demo``."""
+"""Command line: ``python -m pencils info | run | simulate | show | verify | demo``."""
 
 from __future__ import annotations
 
@@ -42,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         run.main(args)
     elif args.command == "simulate":
         simulated.main(args)
+    elif args.command == "show":
+        _show(args.file, MPI.COMM_WORLD.rank)
     elif args.command == "verify":
         _verify(args.file, MPI.COMM_WORLD.rank, edited=args.edited, external=args.external)
     elif args.command == "demo":
@@ -84,6 +86,8 @@ def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
     commands.add_parser("info", help="print versions, and where the processes run")
     run.add_parser(commands)
     simulated.add_parser(commands)
+    show = commands.add_parser("show", help="list what HDF5 files hold")
+    show.add_argument("file", nargs="+", help="a checkpoint, a time series, or any HDF5 file")
     check = commands.add_parser("verify", help="compare files with the checksums in them")
     check.add_argument("file", nargs="+", help="a file that pencils.save() has written")
     check.add_argument("--edited", action="store_true", help="files changed by other programs, too")
@@ -105,6 +109,23 @@ def _add_demo(command: argparse.ArgumentParser) -> bool:
     command.description = demo.__doc__
     demo.add_arguments(command)
     return True
+
+
+def _show(paths: Sequence[str], rank: int) -> None:
+    """Describe every file on rank 0, also after errors in others."""
+    if rank != 0:
+        return
+    from pencils.io.show import describe_file
+
+    bad = False
+    for path in paths:
+        try:
+            print(describe_file(path), flush=True)
+        except OSError as error:
+            bad = True
+            print(f"error: {path}: {error}", flush=True)
+    if bad:
+        sys.exit(1)
 
 
 def _verify(paths: Sequence[str], rank: int, *, edited: bool, external: bool) -> None:

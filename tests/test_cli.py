@@ -57,6 +57,14 @@ def test_info_counts_processes_and_prints_once(mpirun):
     assert "(3)" in facts(ran.stdout)["nodes"]
 
 
+def test_show_lists_every_file_once(mpirun, tmp_path):
+    pencils.save(tmp_path / "a.h5", {"u": pencils.ones(pencils.Pencil((6, 5), MPI.COMM_SELF))})
+    ran = mpirun(2, "-m", "pencils", "show", tmp_path / "a.h5", tmp_path / "b.h5", cwd=ROOT)
+    assert ran.returncode == 1
+    assert ran.stdout.count("(6, 5)  float64") == 1
+    assert ran.stdout.count(f"error: {tmp_path / 'b.h5'}: ") == 1
+
+
 def test_without_a_command_it_prints_help():
     ran = alone()
     assert ran.returncode == 0

@@ -1,0 +1,135 @@
+"""Descriptions of what HDF5 files hold, for people; of files of other programs, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+
+from pencils.io.file_info import RESERVED
+
+_UNITS = ("bytes", "kB", "MB", "GB", "TB")
+
+
+def describe_file(path: str) -> str:
+    """Describe the contents of an HDF5 file: fields, coordinates, times; local.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+
+    Returns
+    -------
+    str
+        A line about the file, one for each dataset with its shape, type, axes, and how it is
+        stored, and one for each attribute.
+
+    Raises
+    ------
+    OSError
+        If there is no such file, or it is no HDF5 file.
+
+    Examples
+    --------
+    >>> import numpy as np, pencils
+    >>> pen = pencils.Pencil((4, 3))
+    >>> grid = pencils.localgrid(pen, [np.linspace(0, 1, n) for n in pen.shape])
+    >>> pencils.save("run.h5", {"u": pencils.ones(pen)}, grid=grid, step=3, time=1.5)
+    >>> print(describe_file("run.h5"))  # doctest: +ELLIPSIS
+    run.h5: checkpoint, step 3, time 1.5, ...
+      u  (x: 4, y: 3)  float64  with checksum
+      x  coordinate, 4 points from 0 to 1
+      y  coordinate, 3 points from 0 to 1
+    """
+    with h5py.File(path, "r") as file:
+        found: dict[str, h5py.Dataset] = {}
+        file.visititems(lambda name, item: _collect(found, name, item))
+        sums = file.get(f"{RESERVED}checksum", ())
+        rows = [(name, _describe(each, summed=name in sums)) for name, each in found.items()]
+        width = max((len(name) for name, _ in rows), default=0)
+        lines = [f"  {name:<{width}}  {text}" for name, text in rows]
+        notes = [f"  attribute {name}: {value}" for name, value in _notes(file)]
+        return "\n".join((f"{path}: {', '.join(_about(file, path))}", *lines, *notes))
+
+
+def _collect(found: dict[str, h5py.Dataset], name: str, item: object) -> None:
+    """Keep datasets, but not the ones that name axes or hold checksums of others."""
+    hidden = name.startswith(RESERVED)
+    if isinstance(item, h5py.Dataset) and not hidden and not _only_names_an_axis(item):
+        found[name] = item
+
+
+def _only_names_an_axis(item: h5py.Dataset) -> bool:
+    return b"not a netCDF variable" in bytes(item.attrs.get("NAME", b""))
+
+
+def _about(file: h5py.File, path: str) -> Iterator[str]:
+    """Yield what the file is, its size, and what has written it."""
+    attrs = file.attrs
+    if f"{RESERVED}series" in attrs:
+        yield f"time series of {len(file['time'])} steps"
+    else:
+        yield "checkpoint" if f"{RESERVED}format" in attrs else "HDF5 file"
+    if attrs.get(f"{RESERVED}complete", 1) != 1:
+        yield "INCOMPLETE"
+    for name in ("step", "time"):
+        if RESERVED + name in attrs:
+            yield f"{name} {attrs[RESERVED + name]}"
+    yield _size(Path(path).stat().st_size)
+    versions = [
+        f"{name} {attrs[RESERVED + key]}"
+        for name, key in (("pencils", "version"), ("h5py", "h5py"), ("HDF5", "hdf5"))
+        if RESERVED + key in attrs
+    ]
+    if versions:
+        yield f"written by {', '.join(versions)}"
+
+
+def _size(nbytes: float) -> str:
+    for unit in _UNITS[:-1]:
+        if nbytes < 1000:  # noqa: PLR2004
+            return f"{nbytes:.3g} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.3g} {_UNITS[-1]}"
+
+
+def _describe(item: h5py.Dataset, *, summed: bool) -> str:
+    if item.is_scale:
+        unit = f" {item.attrs['units']}" if "units" in item.attrs else ""
+        kind = "times" if item.name == "/time" else "coordinate"
+        ends = f" from {item[0]:.6g} to {item[-1]:.6g}" if item.size else ""
+        return f"{kind}, {item.size} points{ends}{unit}"
+    if item.shape == ():
+        return f"{item[()]!r}"
+    return "  ".join((_axes(item), str(item.dtype), *_storage(item, summed=summed))).rstrip()
+
+
+def _axes(item: h5py.Dataset) -> str:
+    """Return the extents, with names of coordinates where there are some."""
+    texts = []
+    for extent, dim in zip(item.shape, item.dims, strict=True):
+        scales = [scale for scale in dim.values() if not _only_names_an_axis(scale)]
+        names = [str(scale.name).rpartition("/")[2] for scale in scales]
+        texts.append(f"{names[0]}: {extent}" if names else str(extent))
+    return f"({', '.join(texts)})"
+
+
+def _storage(item: h5py.Dataset, *, summed: bool) -> Iterator[str]:
+    """Yield how a dataset is stored, as far as that is not usual."""
+    if item.chunks is not None:
+        filters = f" by {item.compression}" if item.compression else ""
+        yield f"in chunks of {item.chunks}{filters}"
+    if item.is_virtual:
+        yield "virtual"
+    if item.external:
+        yield "in other files"
+    if summed or f"{RESERVED}checksum" in item.attrs:
+        yield "with checksum"
+
+
+def _notes(file: h5py.File) -> Iterator[tuple[str, Any]]:
+    """Yield the attributes of users."""
+    return ((name, value) for name, value in file.attrs.items() if not name.startswith(RESERVED))

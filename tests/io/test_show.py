@@ -1,0 +1,70 @@
+"""Descriptions of files: what a checkpoint, a series, and a file of another program hold."""
+
+import h5py
+import numpy as np
+import pytest
+
+import pencils
+from pencils.io.show import describe_file
+
+SHAPE = (5, 4)
+
+
+@pytest.fixture
+def grid():
+    pencil = pencils.Pencil(SHAPE)
+    return pencils.localgrid(pencil, [np.linspace(0, 1, n) for n in SHAPE], names=("r", "s"))
+
+
+def test_a_checkpoint(tmp_path, grid):
+    path = str(tmp_path / "a.h5")
+    fields = {
+        "u": pencils.ones(grid.pencil),
+        "v": pencils.ones(grid.pencil, dtype=np.float32, components=(2,)),
+        "count": 7,
+    }
+    pencils.save(path, fields, grid=grid, step=3, time=0.25, attrs={"case": "test"})
+    first, *lines = describe_file(path).splitlines()
+    assert first.startswith(f"{path}: checkpoint, step 3, time 0.25, ")
+    assert f"written by pencils {pencils.__version__}, h5py {h5py.__version__}" in first
+    rows = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines}
+    assert rows["u"] == "(r: 5, s: 4)  float64  with checksum"
+    assert rows["v"] == "(2, r: 5, s: 4)  float32  with checksum"
+    assert rows["r"] == "coordinate, 5 points from 0 to 1"
+    assert "7" in rows["count"]
+    assert rows["attribute"] == "case: test"
+
+
+def test_a_series(tmp_path, grid):
+    path = str(tmp_path / "s.h5")
+    with pencils.TimeSeries(path, "w", grid=grid) as series:
+        for time in (0.0, 0.5, 2.0):
+            series.append(time, {"u": pencils.ones(grid.pencil), "energy": 1.0})
+    first, *lines = describe_file(path).splitlines()
+    assert first.startswith(f"{path}: time series of 3 steps, ")
+    rows = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines}
+    assert rows["time"] == "times, 3 points from 0 to 2"
+    assert rows["u"].startswith("(time: 3, r: 5, s: 4)  float64  in chunks of (1, 5, 4)")
+    assert rows["u"].endswith("with checksum")
+    assert rows["energy"].startswith("(time: 3)  float64")
+    assert not any(name.startswith("pencils_") for name in rows)
+
+
+def test_files_of_other_programs(tmp_path):
+    path = tmp_path / "b.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("group/data", (8, 8), "i4", chunks=(4, 8), compression="gzip")
+        file["number"] = 2.5
+        file["empty"] = np.zeros((0, 3))
+    text = describe_file(str(path))
+    assert text.startswith(f"{path}: HDF5 file, ")
+    assert "group/data  (8, 8)  int32  in chunks of (4, 8) by gzip" in text
+    assert "2.5" in text
+    assert "(0, 3)  float64" in text
+
+
+def test_what_is_no_file(tmp_path):
+    (tmp_path / "c.h5").write_text("text")
+    for name in ("c.h5", "missing.h5"):
+        with pytest.raises(OSError, match=r"nable to|ile"):
+            describe_file(str(tmp_path / name))
