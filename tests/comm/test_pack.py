@@ -217,6 +217,25 @@ def test_prepared_copies_see_new_data_and_keep_their_arrays(name):
 
 
 @implementations
+@pytest.mark.parametrize("dtype", ["i2", "f4", "f8", "c16"])
+def test_copies_of_columns_are_made_one_after_the_other(name, dtype):
+    """Columns whose copies may be joined, and others that depend on the copy before."""
+    rng = np.random.default_rng(3)
+    with pack.using(name):
+        for shape in [(1, 1, 6), (4, 5, 6), (3, 40, 7)]:
+            expected = rng.integers(0, 999, shape).astype(dtype)
+            array = expected.copy()
+            for _ in range(30):
+                chosen = rng.permuted(np.tile(range(shape[-1]), (4, 1)), axis=1)[:, :2]
+                some = slice(rng.integers(2), shape[1] - rng.integers(2))
+                pairs = [(array[:, some, to], array[:, some, of]) for to, of in chosen]
+                pack.prepare_copies(pairs)()
+                for to, of in chosen:
+                    expected[:, some, to] = expected[:, some, of]
+                assert np.array_equal(array, expected)
+
+
+@implementations
 def test_what_does_not_fit_raises(name):
     whole = np.zeros((3, 4))
     fixed = np.zeros((3, 4))

@@ -100,6 +100,7 @@ void block_prepare(Block *block, char *target, const char *source, ptrdiff_t ite
     block->target = target;
     block->source = source;
     block->run = itemsize;
+    block->twin = NULL;
     naxes = straighten(block, naxes);
     for (int i = 0; i < naxes; i++)
         if (axes[i].extent == 0)
@@ -123,4 +124,42 @@ ptrdiff_t block_bytes(const Block *block)
     for (int i = 0; i < block->naxes; i++)
         bytes *= block->axes[i].extent;
     return bytes;
+}
+
+/* Whether items that begin at multiples of a step from both addresses share no byte. */
+static int apart(const char *one, const char *other, ptrdiff_t item, ptrdiff_t step)
+{
+    ptrdiff_t past = ((intptr_t)one - (intptr_t)other) % step;
+    past += past < 0 ? step : 0;
+    return past >= item && past <= step - item;
+}
+
+/* Whether both copies move single numbers along the same axes, which repeat one step. */
+static int move_alike(const Block *first, const Block *second)
+{
+    if (first->kind != MOVES || second->kind != MOVES || first->naxes != second->naxes
+        || first->run != second->run || (first->run != 4 && first->run != 8 && first->run != 16))
+        return 0;
+    ptrdiff_t step = first->axes[first->naxes - 1].target;
+    for (int i = 0; i < first->naxes; i++) {
+        const Axis *axis = &first->axes[i], *other = &second->axes[i];
+        if (axis->extent != other->extent || step <= 0 || axis->target % step
+            || axis->source != axis->target || other->target != axis->target
+            || other->source != axis->target)
+            return 0;
+    }
+    return 1;
+}
+
+void blocks_join(Block *first, Block *second)
+{
+    if (!move_alike(first, second))
+        return;
+    ptrdiff_t item = first->run, step = first->axes[first->naxes - 1].target;
+    if (apart(first->target, second->target, item, step)
+        && apart(first->target, second->source, item, step)
+        && apart(first->source, second->target, item, step)) {
+        first->twin = second;
+        second->run = 0;
+    }
 }

@@ -24,13 +24,14 @@ typedef enum { RUNS, MOVES, TILES } Kind;
 /* One copy, brought to its simplest form: runs of bytes that are contiguous on both sides, and the
    axes that repeat them, slowest in the target first. There is always at least one axis. In TILES
    the last two are the one that is fastest in the source and the one fastest in the target. */
-typedef struct {
+typedef struct Block {
     char *target;
     const char *source;
     ptrdiff_t run;
     Kind kind;
     int naxes;
     Axis *axes;
+    const struct Block *twin; /* is copied together with this one, item by item */
 } Block;
 
 /* Simplify a copy of items. The axes come in any order, with strides of any sign; they are
@@ -40,6 +41,10 @@ void block_prepare(Block *block, char *target, const char *source, ptrdiff_t ite
 
 /* Bytes that the copy moves. */
 ptrdiff_t block_bytes(const Block *block);
+
+/* Let the first of two copies do what the second one does, if that can be done at once: both move
+   single numbers the same steps apart, of lines that need to come into the cache once then. */
+void blocks_join(Block *first, Block *second);
 
 /* Execute one copy; `stream` past the cache, for targets too large to stay in it. */
 typedef void Copier(const Block *block, int stream);

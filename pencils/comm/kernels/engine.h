@@ -180,6 +180,31 @@ KERNEL void move_runs(char *to, ptrdiff_t step, const char *from, ptrdiff_t stri
     }
 }
 
+#define MOVE_BOTH(size)                                        \
+    case size:                                                 \
+        for (ptrdiff_t i = 0; i < count; i++) {                \
+            PREFETCH(from + (i + 16) * step);                  \
+            PREFETCH(other_from + (i + 16) * step);            \
+            memcpy(to + i * step, from + i * step, size);      \
+            memcpy(other_to + i * step, other_from + i * step, size); \
+        }                                                      \
+        break;
+
+/* Copy a block and its twin, which has the same axes. */
+KERNEL void move_both(const Block *block)
+{
+    int outer = block->naxes - 1;
+    ptrdiff_t count = block->axes[outer].extent, step = block->axes[outer].target;
+    Walk walk;
+    walk_start(&walk, block, outer);
+    do {
+        char *to = walk.target, *other_to = block->twin->target + (to - block->target);
+        const char *from = walk.source;
+        const char *other_from = block->twin->source + (from - block->source);
+        switch (block->run) { MOVE_BOTH(4) MOVE_BOTH(8) MOVE_BOTH(16) }
+    } while (walk_step(&walk, block->axes, outer));
+}
+
 KERNEL void copy_moves(const Block *block, int stream, Writer *writer)
 {
     int outer = block->naxes - 1;
@@ -369,6 +394,10 @@ TARGET void COPY(const Block *block, int stream)
 {
     if (block->run == 0)
         return;
+    if (block->twin) {
+        move_both(block);
+        return;
+    }
     if (block->kind == RUNS) {
         copy_runs(block, stream);
         return;

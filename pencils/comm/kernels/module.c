@@ -169,6 +169,9 @@ static int copies_fill(Copies *self, PyObject *pairs)
     for (Py_ssize_t i = 0; i < count; i++)
         if (copies_add(self, PyTuple_GetItem(pairs, i)) < 0)
             return -1;
+    for (Py_ssize_t i = 0; i + 1 < count; i++)
+        if (self->blocks[i].run)
+            blocks_join(&self->blocks[i], &self->blocks[i + 1]);
     return 0;
 }
 
