@@ -5,7 +5,14 @@ import weakref
 
 import numpy as np
 import pytest
-from mpi_helpers import collectives, everywhere, numbered, raise_together, ranks_at_fault
+from mpi_helpers import (
+    ON_ONE_NODE,
+    collectives,
+    everywhere,
+    numbered,
+    raise_together,
+    ranks_at_fault,
+)
 
 import pencils
 from pencils import Pencil, PencilArray, Transposition, empty, transpose
@@ -129,7 +136,7 @@ def test_a_small_transpose_is_one_collective(comm, way):
                     verb()
                     del calls[:]
                 verb()
-                if way == "small":
+                if way == "small" and (ON_ONE_NODE or name != "bare"):  # else with messages
                     assert everywhere(comm, calls == expected), (name, calls)
                 else:  # the exchange has its own communicator
                     assert everywhere(comm, calls.count("Allgather") == (name != "bare"))

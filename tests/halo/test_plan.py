@@ -529,7 +529,9 @@ def test_unknown_routes_and_methods_on_one_rank(comm, pen, wrong):
             f"unknown {name} {value!r}",
             call=lambda m=mine: HaloExchange(u, **m),
         )
-    known = "auto, direct, sweeps" if name == "route" else "auto, shared, hybrid, messages"
+    known = (
+        "auto, direct, sweeps" if name == "route" else "auto, shared, hybrid, gathered, messages"
+    )
     raise_together(comm, ArgumentError, known, call=lambda: HaloExchange(u, **wrong))
 
 
