@@ -18,9 +18,10 @@ from mpi_helpers import (
 )
 
 import pencils
-from pencils import Pencil, Transposition
+from pencils import HaloExchange, Pencil, Transposition
 from pencils.errors import ArgumentError
 from pencils.layout import Traffic, build_layout, off_node, redistribution
+from pencils.layout.halo import direct, exchange, sweeps
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -70,6 +71,26 @@ def test_plans_count_what_travels_between_nodes(comm, method):
                 predicted = off_node(pencil.layout, other.layout, where, ITEM)
                 assert plan.off_node() == predicted
                 assert really_sent(plan, pencil.topology.on_node) == predicted
+
+
+@pytest.mark.parametrize("route", ["direct", "sweeps"])
+def test_halos_count_what_travels_between_nodes(comm, route):
+    comm, nodes = comm
+    halo = [(2, 1), (1, 1), (0, 2)]
+    for pencil, where in ((Pencil(SHAPE, comm), nodes), on_the_nodes(comm, nodes)):
+        layout = pencil.layout
+        with HaloExchange(pencils.zeros(pencil, halo=halo), method="hybrid", route=route) as plan:
+            cut = [dim for dim in range(3) if layout.process_shape[dim] > 1]
+            rounds = {"direct": direct, "sweeps": sweeps}[route](
+                cut, [dim for dim in range(3) if dim not in cut]
+            )
+            boxes = {}
+            for rank, (number, phase) in product(range(comm.size), enumerate(rounds)):
+                for message in exchange(layout, halo, rank, phase)[0]:
+                    if where[message.source] != where[message.dest]:
+                        key = number, message.source, message.dest
+                        boxes[key] = boxes.get(key, 0) + message.box.volume * ITEM
+            assert plan.off_node() == (len(boxes), sum(boxes.values()))
 
 
 def test_processes_of_a_node_follow_each_other(comm):

@@ -31,6 +31,7 @@ from pencils.halo.schedule import (
     HaloSpec,
     choose_options,
 )
+from pencils.layout import Traffic
 from pencils.pencil import Pencil
 from pencils.plan import Plan
 
@@ -221,6 +222,20 @@ class HaloExchange(Plan[PreparedHalo]):
             As a call.
         """
         self._prepare_fields("accumulate", fields, adjoint=True).move()
+
+    def off_node(self) -> Traffic:
+        """Count what all ranks send to other nodes in a call. *Collective*.
+
+        Returns
+        -------
+        Traffic
+            Number of messages, and of bytes, the same on every rank.
+        """
+        with agreed(self._topology.comm, "HaloExchange.off_node") as agree:
+            agree(plan=self._text)
+            self._check_open()
+        phases = [exchange.off_node() for exchange in self._filling.exchanges]
+        return Traffic(sum(each.messages for each in phases), sum(each.nbytes for each in phases))
 
     def _release(self) -> None:
         self._filling.free()
