@@ -524,6 +524,46 @@ def test_a_wait_that_is_too_long_ends_the_job(job):
     assert aborted == [1]
 
 
+def test_silent_ranks_have_as_long_as_the_limit_of_waits(job, monkeypatch):
+    monkeypatch.setattr(coordinator, "_ANSWERS", 60.0)
+    monkeypatch.setattr(coordinator, "_SOON", 0.1)
+    printed, aborted = job(3, {1: DONE}, {0: WAITS}, stuck={0})
+    assert "  rank 2 did not answer\nA rank that does not answer may have been stopped" in printed
+    assert aborted == [1]
+
+
+def test_a_rank_that_waits_ends_the_job_if_the_coordinator_does_not(monkeypatch, capfd):
+    ended = threading.Event()
+
+    class Waiting:
+        def waited(self):
+            return 9.0
+
+        def place(self):
+            return WAITS
+
+    def abort(status):
+        assert status == 1
+        ended.set()
+
+    for name, value in (("PATIENCE", 0), ("_SOON", 0.1), ("_GRACE", 0.1), ("abort", abort)):
+        monkeypatch.setattr(coordinator, name, value)
+    monkeypatch.setattr(coordinator.threading, "Timer", lambda *_: threading.Thread())
+    here, there = map(Channel, socket.socketpair())
+    Member(here, Waiting(), 0.1)._rank = 2
+    assert ended.wait(20)
+    (message,) = there.receive()
+    assert message["stuck"]
+    assert capfd.readouterr().err.splitlines() == [
+        "pencils run: the job was ended: a rank had waited for 0.1 s (--timeout):",
+        "  rank 0 did not answer",
+        "  rank 2 waits in u.sum() at app.py:7 (collective number 7, Allgather)",
+        "A rank that does not answer may have been stopped, or its host was cut off.",
+    ]
+    here.close()
+    there.close()
+
+
 def test_a_forked_process_is_no_rank(monkeypatch):
     here, there = map(Channel, socket.socketpair())
     member = Member(here, Watch(None), None)

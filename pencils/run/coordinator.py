@@ -21,7 +21,9 @@ from pencils.run.watch import Watch
 
 PATIENCE = 2.0  # seconds in which other ranks can fail, too, before the job is ended
 PATIENCE_IF_AGREED = 10.0  # if the library has raised on all of them
-_ANSWERS = 15.0  # seconds in which a rank has to report its position
+_ANSWERS = 15.0  # seconds in which a rank has to report its position, or the limit of waits
+_SOON = 2.0  # if the limit is shorter
+_GRACE = 5.0  # seconds after which a rank that waits ends the job without the coordinator
 _END = 30.0  # seconds in which the job has to end
 _VERDICT = PATIENCE_IF_AGREED + 20  # seconds after which a rank that failed decides by itself
 _SOONEST, _LATEST = 0.001, 0.05  # seconds between two polls of a rank that has ended
@@ -96,7 +98,8 @@ class Coordinator(threading.Thread):
     def _ask(self, running: list[int]) -> None:
         """Ask ranks for their positions; before they answer they flush what they print."""
         self._asked = True
-        self._deadline = monotonic() + _ANSWERS
+        failed = any(ending.status for ending in self._endings.values())
+        self._deadline = monotonic() + _longest_answer(None if failed else self._timeout)
         for rank in running:
             self._channels[rank].send({"where": True})
 
@@ -121,6 +124,8 @@ class Coordinator(threading.Thread):
         failed = [rank for rank, ending in self._endings.items() if ending.status]
         if not failed:
             _print(report.hang(self._endings, positions, self._timeout or 0.0))
+            if len(self._channels) < self._size:
+                sleep(PATIENCE)  # ranks without a channel print their positions themselves
             abort(1)
         _print(report.unfinished(self._endings, positions, self._size))
         # The main thread of that rank calls MPI_Abort, which all MPI libraries allow.
@@ -173,7 +178,8 @@ class Member:
 
     def _listen(self) -> None:
         interval = None if self._timeout is None else min(0.5, self._timeout / 8)
-        while not self._decided.is_set():
+        latest = float("inf")  # when to end the job, though the coordinator has not
+        while not self._decided.is_set() and monotonic() < latest:
             ready, _, _ = select.select([self._channel], [], [], interval)
             for message in self._channel.receive() if ready else ():
                 self._obey(message)
@@ -181,7 +187,17 @@ class Member:
                 self._decided.set()
             elif self._timeout is not None and self._watch.waited() >= self._timeout:
                 self._report(stuck=True)
-                interval = self._timeout = None
+                latest = monotonic() + _longest_answer(self._timeout) + _GRACE
+                limit, self._timeout = self._timeout, None
+        if not self._decided.is_set():
+            self._end_alone(limit)
+
+    def _end_alone(self, limit: float) -> None:
+        """End the job: the process of the coordinator was stopped, or its host is cut off."""
+        _print(report.hang({}, {0: report.SILENT, self._rank: self._watch.place()}, limit))
+        sleep(PATIENCE)  # other ranks print theirs
+        threading.Timer(_GRACE, os._exit, [1]).start()  # MPI may not reach anything, either
+        abort(1)
 
     def _obey(self, message: Message) -> None:
         if "where" in message:
@@ -194,6 +210,11 @@ class Member:
     def _report(self, *, stuck: bool) -> None:
         place = dataclasses.asdict(self._watch.place())
         self._channel.send({"place": place, "stuck": stuck})
+
+
+def _longest_answer(limit: float | None) -> float:
+    """Return the seconds in which ranks have to report their positions, by the limit of waits."""
+    return _ANSWERS if limit is None else min(_ANSWERS, max(_SOON, limit))
 
 
 def abort(status: int) -> NoReturn:

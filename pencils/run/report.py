@@ -218,6 +218,7 @@ _MESSAGE = """\
 Look for a message that no rank sends or receives, and for a collective call that only some of the
 ranks reach, such as `if rank == 0: print(u.sum())`.
 """
+_STOPPED = "A rank that does not answer may have been stopped, or its host was cut off.\n"
 _COMPUTES = "If a rank may compute for longer than that while others wait, raise --timeout.\n"
 _MOST = 4  # different errors that are shown
 _PLURALS = {"computes": "compute", "has": "have", "waits": "wait"}
@@ -279,6 +280,8 @@ def hang(found: Mapping[int, Ending], places: Positions, seconds: float) -> str:
     advice = _CONDITION if all(place.collective for place in waiting) else _MESSAGE
     if len(waiting) < len(known):
         advice += _COMPUTES
+    if SILENT in places.values():
+        advice = _STOPPED
     lines = _lines({**places, **{rank: _ended(ending) for rank, ending in found.items()}})
     return (
         f"pencils run: the job was ended: a rank had waited for {seconds:g} s (--timeout):\n"
