@@ -114,15 +114,18 @@ def prepare_copies(pairs: Pairs) -> Callable[[], None]:
     return prepared
 
 
-def prepare_ordered_copies(pairs: Pairs) -> Callable[[], None]:
+def prepare_ordered_copies(pairs: Pairs, *, read_elsewhere: bool = False) -> Callable[[], None]:
     """Prepare copies between which and what is before and after them memory is ordered.
 
     What other processes stored before a barrier is read after it, and the other way round: see
-    `pencils.comm.memory.fence`. Compiled copies do this always.
+    `pencils.comm.memory.fence`. Compiled copies do this always. With `read_elsewhere`, targets are
+    written again and again, and each time read by other processes: to take back a line that lies in
+    the cache of a distant processor takes ten times as long as to write past all caches.
     """
-    copies = prepare_copies(pairs)
     if _chosen.name != "numpy":
-        return copies
+        compiled_copies: Callable[[], None] = _chosen.prepare_copies(pairs, read_elsewhere)
+        return compiled_copies
+    copies = prepare_copies(pairs)
 
     def ordered() -> None:
         fence()

@@ -13,7 +13,10 @@
 #include "running.h"
 #include "weighted.h"
 
-enum { WORTH_UNLOCKING = 32768 }; /* bytes; copying fewer takes no longer than the lock */
+enum {
+    WORTH_UNLOCKING = 32768, /* bytes; copying fewer takes no longer than the lock */
+    WORTH_STREAMING = 4096   /* bytes that another processor has in its cache */
+};
 
 static Level levels[MOST_LEVELS];
 static int nlevels;
@@ -122,6 +125,7 @@ typedef struct {
     PyObject *weakrefs;
     Py_ssize_t count;
     Py_ssize_t bytes;
+    int past; /* whether targets are written past the cache, whatever their size */
     Copier *copier;
     Block *blocks;
     Py_buffer *views; /* target and source of every block */
@@ -178,11 +182,14 @@ static int copies_fill(Copies *self, PyObject *pairs)
 static PyObject *copies_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
     PyObject *pairs;
-    static char *names[] = {"pairs", NULL};
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O", names, &pairs))
+    int past = 0;
+    static char *names[] = {"pairs", "past", NULL};
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|p", names, &pairs, &past))
         return NULL;
     pairs = PySequence_Tuple(pairs);
     Copies *self = pairs ? (Copies *)PyType_GenericAlloc(type, 0) : NULL;
+    if (self)
+        self->past = past;
     if (self && copies_fill(self, pairs) < 0)
         Py_CLEAR(self);
     Py_XDECREF(pairs);
@@ -196,9 +203,11 @@ static PyObject *copies_call(PyObject *object, PyObject *arguments, PyObject *ke
         PyErr_SetString(PyExc_TypeError, "prepared copies take no arguments");
         return NULL;
     }
+    int past = self->past && self->bytes >= WORTH_STREAMING;
     /* For other processes that share memory: see `prepare_ordered_copies`. */
     ORDER_MEMORY();
-    execute(self->copier, self->blocks, self->count, self->bytes, self->bytes);
+    execute(self->copier, self->blocks, self->count, self->bytes,
+            past ? PY_SSIZE_T_MAX : self->bytes);
     ORDER_MEMORY();
     Py_RETURN_NONE;
 }
@@ -244,7 +253,8 @@ static PyMemberDef copies_members[] = {
 };
 
 static PyType_Slot copies_slots[] = {
-    {Py_tp_doc, (void *)"Copies(pairs): copies of sources into targets, executed by calling it."},
+    {Py_tp_doc, (void *)"Copies(pairs, past=False): copies of sources into targets, executed by calling it; past the "
+                           "cache whatever their size if `past`."},
     {Py_tp_new, (void *)copies_new},
     {Py_tp_call, (void *)copies_call},
     {Py_tp_traverse, (void *)copies_traverse},

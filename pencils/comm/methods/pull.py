@@ -175,7 +175,10 @@ class Pull:
             packed = [(room, source) for room, (_, source) in zip(saved, kept, strict=True)]
             kept = [(target, room) for room, (target, _) in zip(saved, kept, strict=True)]
         turns = range(TURNS)
-        packs = [prepare_ordered_copies([*packed, *self._packing(turn, sources)]) for turn in turns]
+        packs = [
+            prepare_ordered_copies([*packed, *self._packing(turn, sources)], read_elsewhere=True)
+            for turn in turns
+        ]
         pulls = [
             prepare_ordered_copies([*self._pulling(turn, targets), *kept, *after]) for turn in turns
         ]
