@@ -334,5 +334,5 @@ def test_pictures_in_notebooks(comm):
     plan = pencils.Transposition(pencil, pencil.with_(decomp=1))
     for shown, pictures in ((pencil, 1), (u, 1), (plan, 2)):
         html = shown._repr_html_()
-        everywhere(comm, html.count("<svg") == pictures)
-        everywhere(comm, html.count("<polygon") == pictures * comm.size)
+        assert everywhere(comm, html.count("<svg") == pictures)
+        assert everywhere(comm, html.count("<polygon") == pictures * comm.size)

@@ -168,7 +168,7 @@ def test_calls_of_mpi4py_are_waits_and_computing_is_not(program):
         comm.Create_cart([1]) if comm.rank < 0 else comm.recv(
             source=0, tag=4)
     """
-    ran = program(3, text, "--timeout", 2)
+    ran = program(3, text, "--timeout", 4)
     assert ran.returncode != 0
     lines = messages(ran)
     assert len(lines) > 1, ran

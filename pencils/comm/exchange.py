@@ -313,10 +313,11 @@ class Handle(Uncopied, Generic[T]):
         return self._result
 
     def test(self) -> bool:
-        """Let MPI move data; return whether the messages for this rank have arrived. Local.
+        """Let MPI move data; return whether the messages under way have arrived. Local.
 
-        `wait` must be called all the same: it unpacks, and meets ranks that share memory. It also
-        raises what went wrong.
+        What `wait` sends later, such as bundles of method "gathered" and further chunks, does not
+        count. `wait` must be called all the same: it unpacks, and meets ranks that share memory. It
+        also raises what went wrong.
         """
         if self._started is None:
             return True

@@ -8,9 +8,10 @@ errors of a connection are left to the call that completes the exchange.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
-from threading import Event, Lock, Thread
+from threading import Event, RLock, Thread, get_ident
 from time import perf_counter, sleep
 from types import SimpleNamespace
 from typing import Any, Self
@@ -41,17 +42,30 @@ class _Open:
     def __init__(self) -> None:
         self.comms: list[MPI.Intracomm] = []
         self.due = 0.0
-        self.lock = Lock()  # the oldest communicator is in use, or is exchanged for another one
+        # The oldest communicator is in use, or is exchanged for another one. A handler of a signal
+        # may run meanwhile, in the same thread.
+        self.lock = RLock()
+        self.owner = 0  # the thread that has started the latest exchange
         self.thread: ProgressThread | None = None
 
 
 _open = PerProcess(_Open)
 
 
+def _forget() -> None:
+    """Forget all exchanges in a process that was forked: it must not call MPI."""
+    under_way.on = False
+    _open().comms.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
 def begin(comm: MPI.Intracomm) -> None:
     """Note that an exchange is under way."""
     state = _open()
     state.comms.append(comm)
+    state.owner = get_ident()
     if state.thread is None:
         under_way.on = True
     else:
@@ -70,9 +84,9 @@ def end(comm: MPI.Intracomm) -> None:
 
 
 def poll() -> None:
-    """Call `progress`, unless this was done shortly before; local."""
+    """Call `progress`, unless this was done shortly before, or by another thread; local."""
     state, now = _open(), perf_counter()
-    if now >= state.due:
+    if now >= state.due and state.owner == get_ident():
         progress()
         state.due = now + PAUSE
 
@@ -150,7 +164,7 @@ class ProgressThread(AbstractContextManager["ProgressThread"]):
 
     def __enter__(self) -> Self:
         state = _open()
-        if MPI.Query_thread() != MPI.THREAD_MULTIPLE:
+        if not is_simulated() and MPI.Query_thread() != MPI.THREAD_MULTIPLE:
             raise ArgumentError(
                 "MPI was initialized without support for several threads; remove "
                 "mpi4py.rc.thread_level, or call pencils.progress() from time to time"

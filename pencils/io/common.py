@@ -41,12 +41,7 @@ def check_folder(topology: Topology, given: str) -> None:
     """
     if topology.nodes == 1:
         return
-    path = probe = None
-    if topology.rank == 0:
-        path = Path(os.path.realpath(given))
-        with suppress(OSError):  # whatever uses the folder raises a better error
-            probe = make_temporary(path / "probe" if path.is_dir() else path)
-    path, probe = topology.comm.bcast((path, probe))
+    path, probe = from_root(topology.comm, lambda: _make_probe(given))
     if probe is None:
         return
     try:
@@ -54,6 +49,14 @@ def check_folder(topology: Topology, given: str) -> None:
     finally:
         if topology.rank == 0:
             discard(probe)
+
+
+def _make_probe(given: str) -> tuple[Path, Path | None]:
+    """Create a file in a folder, or beside a file; local."""
+    path = Path(os.path.realpath(given))
+    with suppress(OSError):  # whatever uses the folder raises a better error
+        return path, make_temporary(path / "probe" if path.is_dir() else path)
+    return path, None
 
 
 def describe_seen(topology: Topology, given: str, describe: Callable[[str], FileInfo]) -> FileInfo:

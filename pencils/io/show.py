@@ -63,7 +63,7 @@ def _collect(found: dict[str, h5py.Dataset], name: str, item: object) -> None:
 
 
 def _only_names_an_axis(item: h5py.Dataset) -> bool:
-    return b"not a netCDF variable" in bytes(item.attrs.get("NAME", b""))
+    return "not a netCDF variable" in str(item.attrs.get("NAME", ""))
 
 
 def _about(file: h5py.File, path: str) -> Iterator[str]:
@@ -100,8 +100,11 @@ def _describe(item: h5py.Dataset, *, summed: bool) -> str:
     if item.is_scale:
         unit = f" {item.attrs['units']}" if "units" in item.attrs else ""
         kind = "times" if item.name == "/time" else "coordinate"
-        ends = f" from {item[0]:.6g} to {item[-1]:.6g}" if item.size else ""
+        numbers = item.ndim == 1 and item.dtype.kind in "iuf" and item.size
+        ends = f" from {item[0]:.6g} to {item[-1]:.6g}" if numbers else ""
         return f"{kind}, {item.size} points{ends}{unit}"
+    if item.shape is None:
+        return f"empty  {item.dtype}"
     if item.shape == ():
         return f"{item[()]!r}"
     return "  ".join((_axes(item), str(item.dtype), *_storage(item, summed=summed))).rstrip()

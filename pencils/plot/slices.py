@@ -107,7 +107,8 @@ class _Slice:
         component: tuple[int, ...],
         grid: LocalGrid | None,
     ) -> None:
-        ndim, shape = u.pencil.ndim, u.pencil.shape
+        ndim = u.pencil.ndim
+        shape = u.shape[len(u.components) :]
         if u.dtype.kind == "c":
             raise TypeError("the field is complex; draw u.real, u.imag or abs(u)")
         if len(component) != len(u.components):
@@ -126,11 +127,16 @@ class _Slice:
             raise ArgumentError(
                 f"a slice of {len(self.dims)} dimensions cannot be drawn; pass a section of 1 to 3"
             )
-        if grid is not None and tuple(map(len, grid.axes)) != shape:
-            points = " × ".join(str(len(points)) for points in grid.axes)
-            raise ArgumentError(f"grid has {points} points, but the field has shape {shape}")
+        alike = u.singletons & set(self.dims)
+        if alike:
+            raise ArgumentError(f"the field is the same along {sorted(alike)}: pass this as axis=")
+        if grid is not None and grid.pencil.shape != u.pencil.shape:
+            raise ArgumentError(
+                f"grid has shape {grid.pencil.shape}, but the field {u.pencil.shape}"
+            )
         self._names = grid.names if grid else [f"index {dim}" for dim in range(ndim)]
         self._points = grid.axes if grid else [np.arange(n) for n in shape]
+        self._is_flat = self.axis in u.singletons
         across: list[slice | int] = [slice(None)] * ndim
         if self.axis is not None and self.index is not None:
             across[self.axis] = self.index
@@ -148,7 +154,7 @@ class _Slice:
             ax.set_ylabel(names[1])
             ax.set_aspect("equal", adjustable="box")
             ax.figure.colorbar(mesh, ax=ax)
-        if self.axis is not None and self.index is not None:
+        if self.axis is not None and self.index is not None and not self._is_flat:
             at = self._points[self.axis][self.index]
             ax.set_title(f"{self._names[self.axis]} = {at:.3g}")
 

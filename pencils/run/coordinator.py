@@ -98,8 +98,8 @@ class Coordinator(threading.Thread):
     def _ask(self, running: list[int]) -> None:
         """Ask ranks for their positions; before they answer they flush what they print."""
         self._asked = True
-        failed = any(ending.status for ending in self._endings.values())
-        self._deadline = monotonic() + _longest_answer(None if failed else self._timeout)
+        # Sooner than ranks that wait end the job themselves.
+        self._deadline = monotonic() + _longest_answer(self._timeout)
         for rank in running:
             self._channels[rank].send({"where": True})
 

@@ -194,3 +194,15 @@ def test_a_thread_makes_progress_in_place_of_functions(comm):
         with thread:  # again
             assert everywhere(comm, thread.wake.is_set() and not progress.under_way.on)
         assert everywhere(comm, progress.under_way.on)
+
+
+@pytest.mark.parallel([1])
+def test_simulated_ranks_may_ask_for_a_thread():
+    def program():
+        from mpi4py import MPI
+
+        with pencils.ProgressThread(), started(MPI.COMM_WORLD) as handle:
+            handle.test()
+        return progress.under_way.on
+
+    assert pencils.simulate(2, program) == [False, False]

@@ -81,6 +81,8 @@ def test_sums_of_blocks_have_the_bits_of_numpy(name):
             for view in (block, block.T, block[::2], block.astype(">f8"), -0.0 * abs(block)):
                 expected = np.add.reduce(view, None)
                 assert (add(view), np.signbit(add(view))) == (expected, np.signbit(expected))
+            unaligned = np.frombuffer(b"x" + block.tobytes(), np.uint8)[1:].view(float)
+            assert add(unaligned) == np.add.reduce(unaligned, None)
             assert add(block > 0) == (block > 0).sum()
             assert add(block.astype(int)) == block.astype(int).sum()
 

@@ -4,6 +4,7 @@ On one host its ranks are divided into nodes, and those not with rank 0 do not s
 """
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -164,3 +165,11 @@ def test_a_folder_that_all_see(comm, mpi_tmp_path):
         with pencils.TimeSeries(mpi_tmp_path / storage, comm=comm, storage=storage) as series:
             series.append(0.5, {"u": u})
     assert everywhere(comm, len([*mpi_tmp_path.iterdir()]) == 3)
+
+
+def test_names_that_the_system_refuses(comm, mpi_tmp_path):
+    pencil = Pencil(SHAPE, comm)
+    grid = pencils.localgrid(pencil, [np.arange(n) for n in SHAPE])
+    path = f"{mpi_tmp_path}/\ud800.h5"
+    call = partial(pencils.TimeSeries, path, "w", grid=grid)
+    raise_together(comm, UnicodeError, "surrogates", call=call)

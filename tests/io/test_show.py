@@ -56,11 +56,22 @@ def test_files_of_other_programs(tmp_path):
         file.create_dataset("group/data", (8, 8), "i4", chunks=(4, 8), compression="gzip")
         file["number"] = 2.5
         file["empty"] = np.zeros((0, 3))
+        file["nothing"] = h5py.Empty("f4")
+        file["text"] = np.array(["a", "b"], dtype=h5py.string_dtype())
+        file["text"].make_scale("text")
+        file["plane"] = np.zeros((2, 2))
+        file["plane"].make_scale("plane")
+        file["named"] = np.zeros(3)
+        file["named"].attrs["NAME"] = "some text"
     text = describe_file(str(path))
     assert text.startswith(f"{path}: HDF5 file, ")
     assert "group/data  (8, 8)  int32  in chunks of (4, 8) by gzip" in text
     assert "2.5" in text
     assert "(0, 3)  float64" in text
+    assert "nothing     empty  float32" in text
+    assert "text        coordinate, 2 points" in text
+    assert "plane       coordinate, 4 points" in text
+    assert "named       (3)  float64" in text
 
 
 def test_what_is_no_file(tmp_path):

@@ -107,15 +107,17 @@ def test_planes_of_a_field(comm, axis, index, root):
     grid = pencils.localgrid(pencil, [np.linspace(0, n, n) ** 2 for n in pencil.shape])
     ax = plot.plot_slice(u, axis, index, grid=grid, root=root, cmap="gray")
     at = pencil.shape[axis] // 2 if index is None else index
-    everywhere(comm, (ax is not None) == (comm.rank == root))
+    assert everywhere(comm, (ax is not None) == (comm.rank == root))
     if ax is not None:
         mesh = ax.collections[0]
         expected = np.take(whole, at, axis).T
-    everywhere(comm, ax is None or np.array_equal(mesh.get_array(), expected))
-    everywhere(comm, ax is None or ax.get_title() == f"{'xyz'[axis]} = {grid.axes[axis][at]:.3g}")
+    assert everywhere(comm, ax is None or np.array_equal(mesh.get_array(), expected))
+    assert everywhere(
+        comm, ax is None or ax.get_title() == f"{'xyz'[axis]} = {grid.axes[axis][at]:.3g}"
+    )
     names = "xyz".replace("xyz"[axis], "")
-    everywhere(comm, ax is None or (ax.get_xlabel(), ax.get_ylabel()) == tuple(names))
-    everywhere(comm, ax is None or mesh.get_cmap().name == "gray")
+    assert everywhere(comm, ax is None or (ax.get_xlabel(), ax.get_ylabel()) == tuple(names))
+    assert everywhere(comm, ax is None or mesh.get_cmap().name == "gray")
 
 
 @parallel
@@ -125,10 +127,24 @@ def test_lines_components_and_own_axes(comm):
     u[1] = np.arange(24.0).reshape(6, 4)
     mine = pyplot.figure().add_subplot() if comm.rank == 0 else None
     ax = plot.plot_slice(u, 1, 3, component=1, ax=mine, color="red")
-    everywhere(comm, ax is mine)
+    assert everywhere(comm, ax is mine)
     line = mine.lines[0].get_ydata() if mine else None
-    everywhere(comm, mine is None or np.array_equal(line, np.arange(24.0).reshape(6, 4)[:, 3]))
-    everywhere(comm, mine is None or mine.lines[0].get_color() == "red")
+    assert everywhere(
+        comm, mine is None or np.array_equal(line, np.arange(24.0).reshape(6, 4)[:, 3])
+    )
+    assert everywhere(comm, mine is None or mine.lines[0].get_color() == "red")
+
+
+@parallel
+def test_fields_that_are_the_same_along_a_dimension(comm):
+    pencil = pencils.Pencil((5, 4, 3), comm)
+    whole = np.arange(60.0).reshape(5, 4, 3)
+    mean = pencils.partition(pencil, whole).mean(axis=2)
+    ax = plot.plot_slice(mean, 2)
+    values = ax.collections[0].get_array() if ax else whole.mean(2).T
+    assert everywhere(comm, np.allclose(values, whole.mean(2).T))
+    call = partial(plot.plot_slice, mean, 0)
+    raise_together(comm, errors.ArgumentError, "pass this as axis=", call=call)
 
 
 @parallel

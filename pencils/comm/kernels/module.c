@@ -345,8 +345,7 @@ static PyMethodDef functions[] = {
      "running_sums(sums, values, before, after, besides): add up values along their last axis, "
      "after the plane before them, and set the plane after them; the planes may be None. Other "
      "calls write so many bytes besides, which decides whether these are written past the cache. "
-     "Returns False, and does nothing, if the arrays "
-     "do not fit each other or are not contiguous along their lines."},
+     "The arrays have to fit each other, and to be contiguous along their lines."},
     {"weighted_sum", (PyCFunction)(void (*)(void))weighted_sum, METH_FASTCALL,
      "weighted_sum(target, *sources, *weights): set the target to the sum of the sources times their "
      "weights, and return True; or return False if rows are not contiguous, or types differ."},

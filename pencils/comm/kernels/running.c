@@ -243,5 +243,8 @@ PyObject *running_sums(PyObject *Py_UNUSED(module), PyObject *const *arguments, 
     }
     for (int i = 0; i < ARRAYS; i++)
         PyBuffer_Release(&task.views[i]); /* does nothing for those that are not held */
-    return status < 0 ? NULL : PyBool_FromLong(suitable);
+    if (status == 0 && !suitable)
+        PyErr_SetString(PyExc_ValueError, "arrays do not fit each other, or are not contiguous "
+                                          "along their lines");
+    return status < 0 || !suitable ? NULL : Py_NewRef(Py_None);
 }

@@ -1,6 +1,8 @@
 /* Sums of all elements of arrays. */
 #include "total.h"
 
+#include <stdint.h>
+
 enum { WORTH_UNLOCKING = 65536 }; /* bytes; adding up fewer takes no longer than the lock */
 
 static Totaler *totaler;
@@ -12,7 +14,9 @@ PyObject *total(PyObject *Py_UNUSED(module), PyObject *array)
     Py_buffer view;
     if (PyObject_GetBuffer(array, &view, PyBUF_STRIDED_RO) < 0)
         return NULL;
-    if (view.itemsize != sizeof(double) || !PyBuffer_IsContiguous(&view, 'C')) {
+    /* NumPy adds up unaligned numbers in another order. */
+    if (view.itemsize != sizeof(double) || (uintptr_t)view.buf % sizeof(double)
+        || !PyBuffer_IsContiguous(&view, 'C')) {
         PyBuffer_Release(&view);
         Py_RETURN_NONE;
     }

@@ -124,20 +124,22 @@ class _PreparedBundles(PreparedMethod):
             return self._messages.start()
         method = self._method
         node = method.plan.topology.node
-        method.busy = True
         receive = self._large.start()
+        method.busy = True
         self._pack()
         fence()
         meeting = node.Ibarrier()
 
         def complete() -> None:
-            meeting.Wait()
-            fence()
-            method.carry()
-            synchronize(node)
-            self._unpack()
-            fence()
-            method.busy = False
+            try:
+                meeting.Wait()
+                fence()
+                method.carry()
+                synchronize(node)
+                self._unpack()
+                fence()
+            finally:
+                method.busy = False
             receive()
 
         return Started(complete, [meeting, *receive.requests])
