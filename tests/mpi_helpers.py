@@ -121,7 +121,20 @@ def pretend_nodes(comm, number):
 COLLECTIVES = (
     *("Barrier", "Allgather", "Allreduce", "Alltoall", "Bcast", "Ibarrier", "Iallreduce"),
     *("allgather", "allreduce", "alltoall", "bcast", "Split", "Split_type", "Allgatherv"),
+    *("Alltoallv", "Alltoallw", "Gather", "Gatherv", "Reduce", "Scan", "Exscan", "Scatterv"),
+    *("barrier", "gather", "reduce", "scan", "exscan", "scatter", "Dup", "Create"),
 )
+
+
+class Called(str):
+    """The name of a collective that was called, and the communicator."""
+
+    __slots__ = ("comm",)
+
+    def __new__(cls, name, comm):
+        made = super().__new__(cls, name)
+        made.comm = comm
+        return made
 
 
 @contextmanager
@@ -131,7 +144,7 @@ def collectives():
 
     def counted(name):
         def method(self, *args, **kwargs):
-            calls.append(name)
+            calls.append(Called(name, self))
             return getattr(MPI.Intracomm, name)(self, *args, **kwargs)
 
         return method
