@@ -1,15 +1,20 @@
 """The Python blocks of README.md and of the documentation run, in order, on any number of ranks."""
 
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+import pencils
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES.remove(ROOT / "docs" / "notebook.md")  # `test_notebook.py` runs it
+
+
+def name_of(page):
+    return str(page.relative_to(ROOT).with_suffix(""))
 
 
 def python_blocks(page):
@@ -24,7 +29,8 @@ def run_blocks(page):
         exec(compile(block, f"{page.name}, block {number}", "exec"), names)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parallel([1, 2, 3, 4, 6])
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_blocks_run_in_order(page, mpi_tmp_path, comm, monkeypatch):
     """Also once more in the same folder, if they have left files there."""
     with monkeypatch.context() as patch:
@@ -32,3 +38,13 @@ def test_blocks_run_in_order(page, mpi_tmp_path, comm, monkeypatch):
         run_blocks(page)
         if comm.bcast(any(mpi_tmp_path.iterdir())):
             run_blocks(page)
+
+
+def test_pages_run_in_one_folder_on_other_numbers_of_ranks(tmp_path, monkeypatch):
+    """What pages leave, on any number of ranks, disturbs no other run and no other page."""
+    pages = [page for page in PAGES if re.search(r'"[\w/]+\.(h5|npy|png)"', page.read_text())]
+    assert len(pages) > 3
+    monkeypatch.chdir(tmp_path)
+    for run in (partial(pencils.simulate, 3), lambda call, *args: call(*args)):
+        for page in pages:
+            run(run_blocks, page)

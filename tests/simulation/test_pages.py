@@ -9,7 +9,7 @@ import pytest
 import pencils
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "docs" / "howto.md", ROOT / "docs" / "explanation.md"]
+PAGES = [ROOT / "README.md", ROOT / "docs/howto/debug.md", ROOT / "docs/explanation.md"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
