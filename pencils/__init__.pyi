@@ -45,6 +45,7 @@ from pencils.io import verify as verify
 from pencils.lines.banded import solve_banded as solve_banded
 from pencils.lines.derivative import CompactDerivative as CompactDerivative
 from pencils.lines.derivative import derivative as derivative
+from pencils.lines.midpoints import midpoints as midpoints
 from pencils.lines.solver import LineSolver as LineSolver
 from pencils.notebook import load_ipython_extension as load_ipython_extension
 from pencils.pencil import Pencil as Pencil

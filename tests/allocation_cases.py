@@ -292,6 +292,12 @@ def derivative(here, value):
     return lambda: pencils.derivative(u, **options), [u]
 
 
+@each({"between walls": {}, "on a ring": {"periodic": True, "wind": 1}})
+def midpoints(here, value):
+    u = here.field(here.pen.with_(decomp=0))
+    return lambda: pencils.midpoints(u, 0, **value), [u]
+
+
 @each({"whole": 2, "cut": 0})
 def along_lines(here, value):
     u = here.field(here.pen.with_(decomp=0))

@@ -543,13 +543,14 @@ LINE_VERBS = {
         | {"axis": 0},
     ),
     "derivative": (pencils.derivative, {"u": The("u"), "axis": 0}),
+    "midpoints": (pencils.midpoints, {"u": The("u"), "axis": 0}),
     "along": (
         pencils.along,
         {"f": Function("twice", lambda block: 2 * block), "u": The("u"), "axis": 0},
     ),
 }
 # Which argument is the field, of each of them and of each plan of lines.
-LINE_FIELDS = {"solve_banded": "b", "derivative": "u", "along": "u"}
+LINE_FIELDS = {"solve_banded": "b", "derivative": "u", "midpoints": "u", "along": "u"}
 LINE_PLANS = {"lines": "lines", "lines.start": "lines", "slope": "slope", "slope.start": "slope"}
 
 CALLS = {
@@ -678,6 +679,7 @@ UNTELLABLE = [
     *(("CompactDerivative", argument, The("gone")) for argument in ("pencil", "spacing")),
     *(("solve_banded", argument, The("gone")) for argument in ("l_and_u", "ab")),
     ("derivative", "spacing", The("gone")),
+    ("midpoints", "coordinates", The("gone")),
     ("along", "f", The("gone")),
     ("Pencil", "comm", The("mute")),
 ]
@@ -761,6 +763,11 @@ WRONG = [
             (name, "periodic", np.ones(2)),
         )
     ),
+    ("midpoints", "axis", *BAD_AXES, None, (0, 1)),
+    ("midpoints", "order", 5, "x", 1.5, OBJECT),
+    ("midpoints", "wind", 2, "x", 1.5, None, OBJECT),
+    ("midpoints", "coordinates", 1.0, "x", OBJECT, np.arange(5.0), np.zeros(6), The("u")),
+    ("midpoints", "periodic", np.ones(2)),
     ("solve_banded", "l_and_u", None, 3, (1,), (1, -1), ("x", 1), (2, 1), OBJECT),
     ("solve_banded", "ab", None, 3, "x", np.ones((3, 5)), np.zeros((3, 6)), OBJECT, The("u")),
     ("solve_banded", "ab", np.full((3, 6), np.nan), np.full((3, 6), 2j), [[1], [1, 2]]),
@@ -1062,6 +1069,11 @@ DIFFERENT = [
             ("periodic", True),
         )
     ),
+    ("midpoints", "axis", 1),
+    ("midpoints", "order", 4),
+    ("midpoints", "wind", 1, -1),
+    ("midpoints", "coordinates", np.arange(6.0)),
+    ("midpoints", "periodic", True),
     ("solve_banded", "l_and_u", (2, 0), (0, 2)),
     ("solve_banded", "ab", np.array([[1.0] * 6, [5.0] * 6, [1.0] * 6])),
     ("solve_banded", "periodic", True),
@@ -1369,7 +1381,7 @@ def test_an_object_that_cannot_be_asked_raises_everywhere(here, case):
         ("LineSolver", "check"),
         ("LineSolver", "periodic"),
         ("CompactDerivative", "check"),
-        *((name, "periodic") for name in ("CompactDerivative", "derivative", "solve_banded")),
+        *((name, "periodic") for name in ("CompactDerivative", *LINE_VERBS) if name != "along"),
     ],
 )
 def test_a_flag_is_not_asked_after_the_agreement(here, name, argument, times):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cache
 from math import perm
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -122,23 +122,23 @@ def _stencil_at(scheme: Scheme, point: int, points: int) -> Stencil:
     return walls[point] if point <= after else walls[after].mirrored
 
 
-_Weights = tuple[Sequence[float], Sequence[float]]
+Weights: TypeAlias = "tuple[Sequence[float], Sequence[float]]"
 
 
-def _uniform_weights(spacing: Any) -> Callable[[Stencil, int, int], _Weights]:
+def _uniform_weights(spacing: Any) -> Callable[[Stencil, int, int], Weights]:
     """Return a function that finds the weights where points are equidistant."""
 
-    def weights(stencil: Stencil, derivative: int, _: int) -> _Weights:
+    def weights(stencil: Stencil, derivative: int, _: int) -> Weights:
         of_derivatives, of_values = _exact_weights(stencil, derivative)
         return of_derivatives, [weight / spacing**derivative for weight in of_values]
 
     return weights
 
 
-def _weights_at(coordinates: Any) -> Callable[[Stencil, int, int], _Weights]:
+def _weights_at(coordinates: Any) -> Callable[[Stencil, int, int], Weights]:
     """Return a function that finds the weights at a point of given coordinates."""
 
-    def weights(stencil: Stencil, derivative: int, point: int) -> _Weights:
+    def weights(stencil: Stencil, derivative: int, point: int) -> Weights:
         places = [
             (coordinates[np.add(offsets, point)] - coordinates[point]).tolist()
             for offsets in stencil
@@ -152,7 +152,7 @@ def _weights_at(coordinates: Any) -> Callable[[Stencil, int, int], _Weights]:
 
 
 @cache
-def _exact_weights(stencil: Stencil, derivative: int) -> _Weights:
+def _exact_weights(stencil: Stencil, derivative: int) -> Weights:
     """Weights at points of distance 1, rounded once."""
     near, around = ([Fraction(offset) for offset in offsets] for offsets in stencil)
     of_derivatives, of_values = taylor_weights(near, around, derivative)

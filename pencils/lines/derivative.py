@@ -261,7 +261,7 @@ class Differences:
         """Describe the scheme: others have other texts."""
         spacing: object = self.spacing
         if isinstance(spacing, np.ndarray):
-            spacing = "coordinates " + blake2b(spacing.tobytes(), digest_size=8).hexdigest()
+            spacing = digest(spacing)
         rings = "periodic, " if self.periodic else ""
         return f"{rings}derivative={self.derivative}, order={self.order}, spacing={spacing}"
 
@@ -275,31 +275,55 @@ class Differences:
 def _checked(spacing: Any, dim: int, points: int, *, periodic: bool) -> float | Array:
     """Check a distance, or coordinates."""
     array = np.asarray(spacing)
+    if array.ndim or array.dtype.kind not in "iuf":
+        return checked_coordinates(
+            "spacing", array, dim, points, periodic=periodic, other="a number, or "
+        )
+    number = float(array)
+    if number == 0 or not np.isfinite(number):
+        raise ArgumentError(f"spacing={spacing} must be finite, and not 0")
+    return number
+
+
+def checked_coordinates(
+    name: str, given: Any, dim: int, points: int, *, periodic: bool, other: str = ""
+) -> Array:
+    """Check the coordinates of all points along a line.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument.
+    given : array_like
+        The coordinates.
+    dim, points : int
+        Dimension of the lines, and how many points they have.
+    periodic : bool
+        Whether they close to rings, where coordinates are not enough.
+    other : str
+        What the argument may be instead.
+    """
+    array = np.asarray(given)
+    wanted = f"{other}the global coordinates of the {points} points along dimension {dim}"
     if array.dtype.kind not in "iuf":
-        raise TypeError(
-            f"spacing is of {array.dtype}; it must be a number, or an array of {points} numbers: "
-            f"the global coordinates of all points along dimension {dim}"
-        )
-    values = array.astype(float)
-    if values.ndim == 0:
-        number = float(values)
-        if number == 0 or not np.isfinite(number):
-            raise ArgumentError(f"spacing={spacing} must be finite, and not 0")
-        return number
+        raise TypeError(f"{name} is of {array.dtype}; it must be {wanted}")
+    values: Array = array.astype(float)
     if values.shape != (points,):
-        raise ArgumentError(
-            f"spacing of shape {values.shape} must be a number, or the global coordinates of the "
-            f"{points} points along dimension {dim}"
-        )
+        raise ArgumentError(f"{name} of shape {values.shape} must be {wanted}")
     if periodic:
         raise ArgumentError(
-            "spacing must be a number where lines are periodic: coordinates do not determine "
-            "how far the first point is from the last one; pass periodic=False for lines with ends"
+            f"{name} must not be coordinates where lines are periodic: they do not determine how "
+            "far the first point is from the last one; pass periodic=False for lines with ends"
         )
     steps = np.diff(values)
     if not (np.all(steps > 0) or np.all(steps < 0)):
         raise ArgumentError(
-            "the coordinates in spacing must be finite, and rise or fall from each point to the "
+            f"the coordinates in {name} must be finite, and rise or fall from each point to the "
             "next"
         )
     return values
+
+
+def digest(coordinates: Array) -> str:
+    """Describe coordinates: others have other texts."""
+    return "coordinates " + blake2b(coordinates.tobytes(), digest_size=8).hexdigest()
