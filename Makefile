@@ -61,12 +61,13 @@ endif
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
 
-demo: $(VENV)/.demo ## run the Navier-Stokes demo on 4 ranks, then restart it on 3
+demo: $(VENV)/.demo ## run the Navier-Stokes demo on 4 ranks, restart it on 3, draw build/demo.png
 	@mkdir -p build
 	$(MPIEXEC) -n 4 $(BIN)/python -m mpi4py -m pencils demo --n 32 --viscosity 0.000625 \
 	  --dt 0.01 --time 0.1 --checkpoint build/demo.h5
 	$(MPIEXEC) -n 3 $(BIN)/python -m mpi4py -m pencils demo --n 32 --viscosity 0.000625 \
-	  --dt 0.01 --time 0.2 --restart build/demo.h5
+	  --dt 0.01 --time 0.2 --restart build/demo.h5 \
+	  --picture build/demo.png
 
 # Simulated ranks use one core, so that several numbers of ranks run at the same time.
 test: test-one test-mpi test-simulated ## run every test on 1 process, 3 ranks, 2, 4, 6, 16 simulated: a few minutes

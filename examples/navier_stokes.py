@@ -147,6 +147,19 @@ def scatter(path: str, n: int | None) -> PencilArray:
     return pencils.partition(cube(n), data, root=0)
 
 
+def draw(flow: NavierStokes, u_hat: PencilArray, path: str) -> None:
+    """Draw the strength of the vorticity in the plane z = π/4. *Collective*."""
+    from pencils.plot import plot_slice
+
+    omega = flow.fft.backward(cross(flow.ik, u_hat.unstack(), out=flow.slope), out=flow.omega)
+    n, strength = omega.shape[-1], np.sqrt((omega * omega).sum(axis=0))
+    grid = pencils.localgrid(omega.pencil, [np.arange(n) * 2 * np.pi / n] * 3)
+    ax = plot_slice(strength, axis=2, index=n // 8, grid=grid, cmap="magma", shading="gouraud")
+    if ax is not None:  # on rank 0
+        ax.figure.savefig(path)
+        print(f"vorticity drawn in {path}")
+
+
 def run(args: argparse.Namespace) -> None:
     """Integrate up to ``args.time``; print energy and dissipation. *Collective*."""
     state: dict[str, Any] = {"n": 32, "viscosity": 0.000625, "dt": 0.01, "time": 0.0, "step": 0}
@@ -160,8 +173,8 @@ def run(args: argparse.Namespace) -> None:
     if not (n > 0 and 0 < dt < inf and 0 <= viscosity < inf and 0 <= args.time < inf):
         numbers = f"{n=!s} and {dt=!s} must be positive, {viscosity=!s} and time={args.time}"
         raise PencilsError(f"{numbers} not negative, and all of them finite")
-    if args.checkpoint:
-        check_target(args.checkpoint)  # a mistake raises before the run, not after it
+    for target in filter(None, (args.checkpoint, args.picture)):
+        check_target(target)  # a mistake raises before the run, not after it
 
     if args.restart:  # the file has waves: transforming a velocity would round once more
         flow = NavierStokes(n, viscosity)
@@ -189,6 +202,8 @@ def run(args: argparse.Namespace) -> None:
         report()
     if args.checkpoint:
         pencils.save(args.checkpoint, {"waves": u_hat}, attrs=state)
+    if args.picture:
+        draw(flow, u_hat, args.picture)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -202,6 +217,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source("--input", metavar="FILE", help="initial velocity (3, n, n, n), .npy or HDF5, on rank 0")
     source("--restart", metavar="FILE", help="continue a checkpoint, on any number of processes")
     add("--checkpoint", metavar="FILE", help="save the waves of the velocity at the end, as HDF5")
+    add("--picture", metavar="FILE", help="draw the vorticity at the end; needs Matplotlib")
 
 
 def main(args: argparse.Namespace | None = None) -> None:

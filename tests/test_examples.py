@@ -47,7 +47,7 @@ def test_example_as_a_program(mpirun, folder, path, n):
 
 def test_there_are_examples_and_all_but_the_solver_are_short():
     lengths = {path.stem: len(path.read_text().splitlines()) for path in EXAMPLES}
-    assert lengths.pop("navier_stokes") < 230
+    assert lengths.pop("navier_stokes") < 240
     assert len(lengths) >= 5
     assert max(lengths.values()) < 80
 

@@ -1,4 +1,4 @@
-"""The blocks of README.md and of the documentation that start simulated ranks, on one process."""
+"""The blocks of the documentation that start simulated ranks, on one process."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 import pencils
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "docs/howto/debug.md", ROOT / "docs/explanation.md"]
+PAGES = [ROOT / "docs" / name for name in ("tour.md", "howto/debug.md", "explanation.md")]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
