@@ -154,7 +154,7 @@ def draw(flow: NavierStokes, u_hat: PencilArray, path: str) -> None:
     omega = flow.fft.backward(cross(flow.ik, u_hat.unstack(), out=flow.slope), out=flow.omega)
     n, strength = omega.shape[-1], np.sqrt((omega * omega).sum(axis=0))
     grid = pencils.localgrid(omega.pencil, [np.arange(n) * 2 * np.pi / n] * 3)
-    ax = plot_slice(strength, axis=2, index=n // 8, grid=grid, cmap="magma", shading="gouraud")
+    ax: Any = plot_slice(strength, axis=2, index=n // 8, grid=grid, cmap="magma", shading="gouraud")
     if ax is not None:  # on rank 0
         ax.figure.savefig(path)
         print(f"vorticity drawn in {path}")
