@@ -16,7 +16,7 @@ HEIGHT = {
     "layout": 10,
     "comm": 20,
     "pencil": 30,
-    "plan": 35,
+    "plans": 35,
     "array": 40,
     "debug": 45,
     "random": 45,

@@ -23,7 +23,7 @@ from pencils import (
     zeros,
 )
 from pencils.comm.methods import pull
-from pencils.plan import MOST_PLANS, kept_plans
+from pencils.plans import MOST_PLANS, kept_plans
 from pencils.transposition import moves
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])

@@ -29,7 +29,7 @@ from tiers import up_to
 from pencils import Pencil, PencilArray, Transposition, empty, gather, transpose, zeros
 from pencils.comm import memory
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
-from pencils.plan import MOST_PLANS, kept_plans
+from pencils.plans import MOST_PLANS, kept_plans
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

@@ -18,7 +18,7 @@ import pencils
 from pencils import Pencil, Transposition, tune
 from pencils.comm.methods import METHODS
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
-from pencils.plan import kept_plans
+from pencils.plans import kept_plans
 from pencils.transposition import tune as tuning
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])

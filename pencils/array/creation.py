@@ -21,7 +21,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
 from pencils.pencil import Pencil
-from pencils.plan import NoAgreement
+from pencils.plans import NoAgreement
 
 
 def empty(

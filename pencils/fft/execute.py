@@ -20,7 +20,7 @@ from pencils.errors import ArgumentError
 from pencils.fft.kernels import FFTWKernel, Job, ScipyKernel, suits_fftw, why_no_fftw
 from pencils.fft.options import Wanted
 from pencils.fft.stages import SerialTransform, job_of
-from pencils.plan import fastest_methods
+from pencils.plans import fastest_methods
 
 Kernel: TypeAlias = ScipyKernel | FFTWKernel
 

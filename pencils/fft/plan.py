@@ -19,7 +19,7 @@ from pencils.fft.execute import AUTO, check_backend, choose_backend
 from pencils.fft.options import NORMS, PI, Axes, Choice, as_wanted
 from pencils.fft.stages import Space, plan_route
 from pencils.pencil import Pencil
-from pencils.plan import Agreement, Plan
+from pencils.plans import Agreement, Plan
 
 
 class PencilFFT(Plan[PreparedSteps]):

@@ -14,7 +14,7 @@ from pencils.comm.exchange import Exchange, PreparedExchange
 from pencils.comm.pack import MessageBlock, MessageSpec
 from pencils.functions.axes import Line
 from pencils.functions.mappings import Flipped, Mapping, Piece, Rolled
-from pencils.plan import Agreement, kept_plan, kept_plans, plan_buffers, prepare_together
+from pencils.plans import Agreement, kept_plan, kept_plans, plan_buffers, prepare_together
 
 # The mapping of each axis that has one; points stay where they are along all others.
 Mappings = dict[int, Mapping]

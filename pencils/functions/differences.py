@@ -21,7 +21,7 @@ from pencils.functions.mappings import Window
 from pencils.functions.passes import Formula, add_weighted, prepare_formulas, suits
 from pencils.functions.planes import Planes
 from pencils.layout.integers import as_int
-from pencils.plan import Agreement
+from pencils.plans import Agreement
 
 Function = Callable[..., Any]
 

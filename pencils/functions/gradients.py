@@ -19,7 +19,7 @@ from pencils.functions.mappings import Window
 from pencils.functions.passes import prepare_formulas, suits
 from pencils.functions.planes import Planes
 from pencils.layout.integers import as_dims, as_int
-from pencils.plan import Agreement
+from pencils.plans import Agreement
 
 Function = Callable[..., Any]
 Spacing = weights.Spacing

@@ -16,7 +16,7 @@ from pencils.functions.axes import one_axis
 from pencils.functions.carry import Mappings, carry
 from pencils.functions.mappings import Flipped, Rolled
 from pencils.layout.integers import as_dims, as_ints
-from pencils.plan import Agreement
+from pencils.plans import Agreement
 
 Function = Callable[..., Any]
 

@@ -33,7 +33,7 @@ from pencils.halo.schedule import (
 )
 from pencils.layout import Traffic
 from pencils.pencil import Pencil
-from pencils.plan import Plan
+from pencils.plans import Plan
 
 
 class HaloExchange(Plan[PreparedHalo]):

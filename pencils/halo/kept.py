@@ -27,7 +27,7 @@ from pencils.halo.exchange import (
 )
 from pencils.halo.prepared import PreparedHalo, PulledHalo
 from pencils.halo.schedule import HaloOptions, HaloSpec, measured_way
-from pencils.plan import Agreement, kept_plan, kept_plans, plan_buffers, prepare_together
+from pencils.plans import Agreement, kept_plan, kept_plans, plan_buffers, prepare_together
 
 _SLOT = "_kept_halo"  # of fields, for their `_Call`
 

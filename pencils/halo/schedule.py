@@ -40,7 +40,7 @@ from pencils.layout import Box, Layout, halo_room
 from pencils.layout import halo as layout_halo
 from pencils.layout.halo import HaloMessage
 from pencils.layout.halo import Round as Phase
-from pencils.plan import fastest_methods, set_fastest
+from pencils.plans import fastest_methods, set_fastest
 
 Key = tuple[slice, ...]
 

@@ -42,7 +42,7 @@ from pencils.indexer.arguments import (
 from pencils.indexer.gather_scatter import MOST_HELD, GatherScatter, Request, RowExchange
 from pencils.indexer.requests import as_rows, bounds_of, row_type
 from pencils.layout.integers import as_int
-from pencils.plan import Agreement, Plan
+from pencils.plans import Agreement, Plan
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI

@@ -30,7 +30,7 @@ from pencils.indexer.requests import (
     last_of_each,
     row_type,
 )
-from pencils.plan import Freeable
+from pencils.plans import Freeable
 
 T = TypeVar("T")
 # Prepared requests that an indexer keeps; they hold the arrays of the call.

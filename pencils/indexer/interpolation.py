@@ -26,7 +26,7 @@ from pencils.indexer.gather_scatter import Request
 from pencils.indexer.points import PointIndexer
 from pencils.layout import Layout
 from pencils.pencil import Pencil
-from pencils.plan import Agreement, Plan
+from pencils.plans import Agreement, Plan
 
 # A table of all points in the bounding box of the requests is faster than sorting, if it has at
 # most so many entries for each request.

@@ -23,7 +23,7 @@ from pencils.indexer.arguments import as_coords, as_reduce, as_results, as_value
 from pencils.indexer.gather_scatter import MOST_HELD, GatherScatter, Request
 from pencils.indexer.requests import Block, locate_replicas, points_on
 from pencils.pencil import Pencil
-from pencils.plan import Agreement, Plan
+from pencils.plans import Agreement, Plan
 
 
 class PointIndexer(Plan[Request[Any]]):

@@ -18,7 +18,7 @@ from pencils.io.chunks import count_chunks, cut_points, whole_chunks
 from pencils.io.file_info import DatasetInfo
 from pencils.io.slabs import STAGING_BYTES
 from pencils.pencil import Pencil
-from pencils.plan import Freeable
+from pencils.plans import Freeable
 from pencils.transposition.plan import Transposition
 
 # Chunks that follow each other in the file are written together, up to about this number of bytes.

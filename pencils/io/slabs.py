@@ -19,7 +19,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO
 from pencils.layout import Extent, Layout, Split
 from pencils.pencil import Pencil
-from pencils.plan import kept_plan, plan_buffers
+from pencils.plans import kept_plan, plan_buffers
 from pencils.transposition.plan import Transposition
 
 # Memory for packing, besides the field and the slab.

@@ -18,7 +18,7 @@ from pencils.lines.elimination import Row
 from pencils.lines.solver import LineSolver, as_lines, dim_of, verb_agreement
 from pencils.lines.system import System, plain_right
 from pencils.lines.task import Lines
-from pencils.plan import kept_plan
+from pencils.plans import kept_plan
 
 
 def solve_banded(

@@ -22,7 +22,7 @@ from pencils.lines.solver import as_lines, dim_of, lines_of, verb_agreement
 from pencils.lines.system import System
 from pencils.lines.task import Lines
 from pencils.pencil import Pencil
-from pencils.plan import kept_plan
+from pencils.plans import kept_plan
 
 # A number, or the coordinates of all points along a line.
 Spacing: TypeAlias = "float | ArrayLike"

@@ -22,7 +22,7 @@ from pencils.lines.reduction import Reduction
 from pencils.lines.shared import Shared
 from pencils.lines.system import System, WholeLines
 from pencils.lines.task import Bound, Lines
-from pencils.plan import Plan
+from pencils.plans import Plan
 from pencils.transposition.kept import transpose
 from pencils.transposition.plan import unset_ghosts
 

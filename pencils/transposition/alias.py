@@ -19,7 +19,7 @@ from pencils.array.operands import as_pencils, topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.pencil import Pencil
-from pencils.plan import NoAgreement
+from pencils.plans import NoAgreement
 
 
 def alias(

@@ -17,7 +17,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import DEFERRED, Row, agreed
 from pencils.comm.exchange import AUTO
 from pencils.pencil import Pencil, keep
-from pencils.plan import Agreement, kept_plan, kept_plans, plan_buffers, prepare_together
+from pencils.plans import Agreement, kept_plan, kept_plans, plan_buffers, prepare_together
 from pencils.transposition.moves import Move
 from pencils.transposition.plan import Transposition, unset_ghosts
 from pencils.transposition.sides import check_pair

@@ -28,7 +28,7 @@ from pencils.layout import Traffic
 from pencils.layout.drawing import card, svg
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
-from pencils.plan import Agreement, Plan
+from pencils.plans import Agreement, Plan
 from pencils.transposition.moves import Move, Moves
 from pencils.transposition.sides import (
     PlanOptions,

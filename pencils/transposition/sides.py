@@ -27,7 +27,7 @@ from pencils.comm.topology import (
 from pencils.errors import PencilMismatchError
 from pencils.layout import Box, Layout, redistribution
 from pencils.pencil import Pencil
-from pencils.plan import Agreement, fastest_methods
+from pencils.plans import Agreement, fastest_methods
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI

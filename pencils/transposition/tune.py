@@ -24,7 +24,7 @@ from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout.build import factorizations
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
-from pencils.plan import set_fastest
+from pencils.plans import set_fastest
 from pencils.transposition.plan import Transposition
 from pencils.transposition.sides import method_key
 

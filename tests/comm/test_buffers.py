@@ -27,7 +27,7 @@ from pencils.comm.memory import LINE, aligned_empty, aligned_zeros
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
-from pencils.plan import kept_plans, plan_buffers
+from pencils.plans import kept_plans, plan_buffers
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

@@ -25,7 +25,7 @@ from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import congruent, topology_of, translate, user_comm
 from pencils.errors import ArgumentError
 from pencils.layout import ProcessGrid
-from pencils.plan import kept_plans
+from pencils.plans import kept_plans
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pencils.fft import stages
 from pencils.fft.execute import chunk_keys, chunk_shape
-from pencils.fft.stages import Stage, plan_stages
+from pencils.layout import stages
+from pencils.layout.stages import Stage, plan_stages
 
 
 @st.composite

@@ -26,7 +26,7 @@ import pencils
 from pencils import HaloExchange, Pencil, PencilArray
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
 from pencils.halo import exchange_halos
-from pencils.plan import MOST_PLANS, MOST_REMEMBERED, kept_plans, plan_buffers
+from pencils.plans import MOST_PLANS, MOST_REMEMBERED, kept_plans, plan_buffers
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

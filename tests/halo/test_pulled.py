@@ -12,7 +12,7 @@ from pencils import HaloExchange, Pencil, PencilArray, Transposition
 from pencils.comm.methods import pull
 from pencils.comm.pack import available, using
 from pencils.errors import ArgumentError, RankDisagreementError
-from pencils.plan import kept_plans
+from pencils.plans import kept_plans
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

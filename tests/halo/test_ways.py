@@ -12,7 +12,7 @@ from pencils.comm import memory
 from pencils.comm.methods import messages
 from pencils.comm.methods.pull import Pull
 from pencils.comm.topology import Topology, topology_of
-from pencils.plan import fastest_methods, kept_plans, set_fastest
+from pencils.plans import fastest_methods, kept_plans, set_fastest
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

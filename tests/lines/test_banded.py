@@ -8,7 +8,7 @@ from tiers import up_to
 import pencils
 from pencils import Pencil, solve_banded
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
-from pencils.plan import MOST_PLANS, kept_plans
+from pencils.plans import MOST_PLANS, kept_plans
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
