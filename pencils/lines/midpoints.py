@@ -27,7 +27,7 @@ from pencils.lines.plan import LinePlan
 from pencils.lines.solver import as_lines, dim_of, verb_agreement
 from pencils.lines.system import System
 from pencils.lines.task import Lines
-from pencils.plan import kept_plan
+from pencils.plans import kept_plan
 
 
 def midpoints(
