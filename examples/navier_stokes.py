@@ -149,14 +149,14 @@ def scatter(path: str, n: int | None) -> PencilArray:
 
 def draw(flow: NavierStokes, u_hat: PencilArray, path: str) -> None:
     """Draw the strength of the vorticity in the plane z = π/4. *Collective*."""
-    from pencils.plot import plot_slice
+    from pencils.plot import plot_slice, save_picture
 
     omega = flow.fft.backward(cross(flow.ik, u_hat.unstack(), out=flow.slope), out=flow.omega)
     n, strength = omega.shape[-1], np.sqrt((omega * omega).sum(axis=0))
     grid = pencils.localgrid(omega.pencil, [np.arange(n) * 2 * np.pi / n] * 3)
-    ax: Any = plot_slice(strength, axis=2, index=n // 8, grid=grid, cmap="magma", shading="gouraud")
+    ax = plot_slice(strength, axis=2, index=n // 8, grid=grid, cmap="magma", shading="gouraud")
+    save_picture(path, ax)
     if ax is not None:  # on rank 0
-        ax.figure.savefig(path)
         print(f"vorticity drawn in {path}")
 
 

@@ -292,18 +292,21 @@ def test_senseless_numbers_are_refused_before_anything_runs(capsys, monkeypatch,
             run(capsys, f"{option}={value}")
 
 
-def test_the_picture_shows_the_vorticity(capsys, mpi_tmp_path, comm):
-    plt = pytest.importorskip("matplotlib.pyplot")
+def test_the_picture_shows_the_vorticity(capsys, mpi_tmp_path, comm, monkeypatch):
+    pytest.importorskip("matplotlib")
+    drawn, save_picture = [], pencils.plot.save_picture
+    monkeypatch.setattr(
+        pencils.plot, "save_picture", lambda path, ax: (drawn.append(ax), save_picture(path, ax))
+    )
     path = mpi_tmp_path / "vortex.png"
     printed = run(capsys, "--n", 8, "--time", 0, "--picture", path)
     assert printed[-1] == f"vorticity drawn in {path}"
     if comm.rank == 0:
-        (mesh,) = plt.gcf().axes[0].collections
+        (mesh,) = drawn[0].collections
         x, y = np.ix_(*[np.arange(8) * 2 * np.pi / 8] * 2)
         strength = (np.cos(x) * np.sin(y)) ** 2 + (np.sin(x) * np.cos(y)) ** 2
         strength = np.sqrt(strength / 2 + 2 * (np.sin(x) * np.sin(y)) ** 2)  # where z = π/4
         np.testing.assert_allclose(np.ravel(mesh.get_array()), strength.T.ravel(), atol=1e-14)
-        plt.close()
     comm.barrier()
     assert path.read_bytes().startswith(b"\x89PNG")
 

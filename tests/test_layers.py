@@ -30,9 +30,9 @@ HEIGHT = {
     "io": 60,
     "lines": 60,
     "fft": 60,
-    "plot": 60,
     "testing": 60,
     "interop": 65,
+    "plot": 65,
     "mypy_plugin": 65,
     "notebook": 65,
     "__init__": 70,  # `from pencils import Pencil`: the public names

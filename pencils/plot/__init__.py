@@ -4,7 +4,16 @@ Functions take and return Matplotlib axes, so that titles, limits and colours ca
 several pictures arranged in one figure.
 """
 
+from pencils.plot.curves import plot_spectrum, plot_times
 from pencils.plot.decompositions import plot_decomposition, plot_redistribution
+from pencils.plot.figures import save_picture
 from pencils.plot.slices import plot_slice
 
-__all__ = ["plot_decomposition", "plot_redistribution", "plot_slice"]
+__all__ = [
+    "plot_decomposition",
+    "plot_redistribution",
+    "plot_slice",
+    "plot_spectrum",
+    "plot_times",
+    "save_picture",
+]

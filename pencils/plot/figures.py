@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from pencils.errors import ArgumentError
@@ -49,6 +50,31 @@ def check_axes(ax: Any, ndim: int) -> None:
     if (getattr(ax, "name", None) == "3d") != (ndim == SOLID):
         wanted = "projection='3d'" if ndim == SOLID else "two dimensions"
         raise ArgumentError(f"a picture of {ndim} dimensions takes axes with {wanted}, not {ax!r}")
+
+
+def save_picture(path: str | os.PathLike[str], ax: Axes | None) -> None:
+    """Save and close the figure of axes, on the rank that has them; the others pass None.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        The file; its suffix selects the format.
+    ax : matplotlib.axes.Axes or None
+        What `plot_slice` and others have returned on this rank.
+
+    Examples
+    --------
+    >>> import numpy as np, pencils
+    >>> from pencils.plot import plot_slice, save_picture
+    >>> wave = pencils.from_function(pencils.Pencil((16, 12)), lambda i, j: np.sin(i) + j)
+    >>> save_picture("wave.png", plot_slice(wave))
+    """
+    if ax is None:
+        return
+    figure = ax.get_figure(root=True)
+    if figure is not None:
+        figure.savefig(path)
+        plt.close(figure)
 
 
 def color_of(rank: int) -> Color:

@@ -175,3 +175,50 @@ def test_a_mistake_on_one_rank(comm):
     if comm.size > 1:
         call = partial(plot.plot_slice, u, 0, index)
         raise_together(comm, errors.RankDisagreementError, "index", call=call)
+
+
+@parallel
+@pytest.mark.parametrize("dtype", [float, complex])
+@pytest.mark.parametrize("shape", [(12, 9), (8, 6, 10)])
+def test_a_spectrum_has_the_energy_of_numpys_waves(shape, dtype):
+    pen = pencils.Pencil(shape, decomp=len(shape) - 1, periodic=True)
+    u = pencils.random.normal(pen, seed=1, components=2).astype(dtype)
+    u[1] *= 1 if dtype is float else 2j
+    ax = plot.plot_spectrum(u)
+    values = pencils.gather(u, root=0)
+    assert (ax is None) == (pen.rank > 0)
+    if ax is not None:
+        waves = np.fft.fftn(values, axes=range(1, 1 + len(shape)), norm="forward")
+        numbers = np.ix_(*[np.fft.fftfreq(n, 1 / n) for n in shape])
+        shells = np.rint(np.sqrt(sum(k**2 for k in numbers))).astype(int)
+        energy = np.bincount(shells.ravel(), (abs(waves) ** 2).sum(axis=0).ravel() / 2)
+        (curve,) = ax.lines
+        np.testing.assert_allclose(curve.get_ydata(), energy[1:])
+        assert list(curve.get_xdata()) == list(range(1, len(energy)))
+
+
+@parallel
+def test_a_spectrum_refuses_singletons_on_every_rank():
+    u = pencils.zeros(pencils.Pencil((6, 4)), dims=0)
+    text = "the same along [1]"
+    raise_together(u.pencil.comm, errors.ArgumentError, text, call=lambda: plot.plot_spectrum(u))
+
+
+def test_numbers_over_time(tmp_path):
+    path = tmp_path / "out.h5"
+    u = pencils.ones(pencils.Pencil((4, 3)))
+    with pencils.TimeSeries(path, "w") as series:
+        for step in range(3):
+            series.append(step / 2, {"u": u, "energy": step**2, "mass": 1.0})
+    ax = plot.plot_times(path)
+    assert {line.get_label(): list(line.get_ydata()) for line in ax.lines} == {
+        "energy": [0, 1, 4],
+        "mass": [1, 1, 1],
+    }
+    assert list(ax.lines[0].get_xdata()) == [0, 0.5, 1]
+    assert len(plot.plot_times(path, ["mass"]).lines) == 1
+    with pytest.raises(errors.ArgumentError, match=r"no numbers \['u'\]; .* has: energy, mass"):
+        plot.plot_times(path, ["u"])
+    plot.save_picture(tmp_path / "mass.png", ax)
+    assert (tmp_path / "mass.png").read_bytes().startswith(b"\x89PNG")
+    assert not pyplot.fignum_exists(ax.get_figure().number)

@@ -1,0 +1,26 @@
+"""Numbers over time, as a file of a `TimeSeries` holds them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from pencils.errors import ArgumentError
+
+
+def read_numbers(path: str) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
+    """Return the times of a series, and the real numbers that it has for each of them; local."""
+    with h5py.File(path, "r") as file:
+        if "time" not in file or file["time"].ndim != 1:
+            raise ArgumentError(f"{path} has no times: pass a file that TimeSeries has written")
+        times = np.asarray(file["time"])
+        found = {
+            name: np.asarray(item)
+            for name, item in file.items()
+            if isinstance(item, h5py.Dataset) and not item.is_scale
+            if item.shape == times.shape and item.dtype.kind in "biuf"
+        }
+    return times, found
