@@ -4,6 +4,7 @@ As a script, ``python tests/io/test_series_killed.py 50`` kills that many runs.
 """
 
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -95,7 +96,7 @@ def kill_and_check(run, path, seed):
     """Let a run be killed; what it said it had appended must be there."""
     ran = run(3, "-c", PROGRAM, path, seed, timeout=120)
     assert ran.returncode != 0
-    said = [int(line.split()[1]) for line in ran.stdout.splitlines() if "appended" in line]
+    said = [int(number) for number in re.findall(r"appended (\d+)\n", ran.stdout)]
     count = check(path) if path.exists() else 0
     assert count >= max(said, default=0), (seed, count, ran.stdout, ran.stderr)
     return count

@@ -59,7 +59,7 @@ def test_line_programs_are_executed(tmp_path, options):
     objects = tmp_path.glob("*.o")
     program = tmp_path / "lines"
     run(CC, *STRICT, *CHECKED, *sources, *objects, "-o", program)
-    run(program, up_to(10000, 1500))
+    run(program, up_to(4000, 1500))
 
 
 def check_every_level(program, cases, threads):
