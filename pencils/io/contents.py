@@ -14,7 +14,7 @@ from pencils.distribute.gather import gather
 from pencils.distribute.localgrid import LocalGrid, localgrid
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.io.chunks import Chunking
-from pencils.io.file_info import COORDINATE, DatasetInfo, Stored, encode
+from pencils.io.file_info import COORDINATE, VIEW, DatasetInfo, Stored, encode
 from pencils.io.options import read_fields
 from pencils.io.slabs import boundary_widths, widened, with_boundary
 from pencils.pencil import Pencil
@@ -136,12 +136,17 @@ def _check_processes(fields: Mapping[str, PencilArray], size: int) -> None:
 
 
 def check_groups(names: list[str]) -> None:
-    """Raise ArgumentError if one of the names is also the group of another."""
+    """Raise ArgumentError if a name is also the group of another, or in the group for VTK."""
     for name in names:
         groups = [other for other in names if name.startswith(other + "/")]
         if groups:
             raise ArgumentError(
                 f"{groups[0]!r} is a field, so it cannot be the group of {name!r}; rename one"
+            )
+        if name.split("/")[0] == VIEW:
+            raise ArgumentError(
+                f"{name!r} cannot be the name of a field: the group {VIEW!r} shows fields to VTK; "
+                "rename it"
             )
 
 

@@ -23,6 +23,7 @@ from pencils.io.chunks import chunk_box
 from pencils.io.contents import Contents
 from pencils.io.file_access import open_to_write, write
 from pencils.io.file_info import COORDINATE, FORMAT, RESERVED, DatasetInfo, Stored
+from pencils.io.vtkhdf import write_view
 
 Ints = NDArray[np.int64]
 Marks = NDArray[np.uint64]
@@ -90,6 +91,7 @@ def _fill(
         fields = [_place_field(file, one, contents, marks) for one in contents.entries]
         for name, scales in contents.scales.items():
             label(file, file[name], scales)
+        write_view(file, [*contents.fields])
         return fields, values
 
 

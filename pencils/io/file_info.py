@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Attributes whose names begin with this belong to pencils, not to the user.
 RESERVED = "pencils_"
+# The group that shows fields and coordinates to VTK: see `pencils.io.vtkhdf`.
+VIEW = "VTKHDF"
 # Format of files; increased when older versions cannot read it.
 FORMAT = 1
 # `Stored.kind` of coordinates, which `save` adds by itself.

@@ -24,6 +24,7 @@ from pencils.io.checksum import checksum
 from pencils.io.file_info import (
     COORDINATE,
     RESERVED,
+    VIEW,
     DatasetInfo,
     FileInfo,
     Identity,
@@ -225,11 +226,15 @@ class HDF5File(NamedTuple):
 
 
 def list_datasets(file: Any) -> list[str]:
-    """Return the names of all datasets of a file or group."""
+    """Return the names of all datasets of a file or group.
+
+    Of a file of pencils, without those that only show others to VTK.
+    """
     found: list[str] = []
+    hidden = f"{VIEW}/" if RESERVED + "format" in file.attrs else None
 
     def visit(name: str, thing: object) -> None:
-        if isinstance(thing, h5py.Dataset):
+        if isinstance(thing, h5py.Dataset) and not (hidden and name.startswith(hidden)):
             found.append(name)
 
     file.visititems(visit)

@@ -9,6 +9,7 @@ from typing import Any
 import h5py
 
 from pencils.io.file_info import RESERVED
+from pencils.io.hdf5_file import list_datasets
 
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
@@ -45,8 +46,7 @@ def describe_file(path: str) -> str:
       y  coordinate, 3 points from 0 to 1
     """
     with h5py.File(path, "r") as file:
-        found: dict[str, h5py.Dataset] = {}
-        file.visititems(lambda name, item: _collect(found, name, item))
+        found = {name: file[name] for name in list_datasets(file) if _is_listed(name, file[name])}
         sums = file.get(f"{RESERVED}checksum", ())
         rows = [(name, _describe(each, summed=name in sums)) for name, each in found.items()]
         width = max((len(name) for name, _ in rows), default=0)
@@ -55,11 +55,9 @@ def describe_file(path: str) -> str:
         return "\n".join((f"{path}: {', '.join(_about(file, path))}", *lines, *notes))
 
 
-def _collect(found: dict[str, h5py.Dataset], name: str, item: object) -> None:
-    """Keep datasets, but not the ones that name axes or hold checksums of others."""
-    hidden = name.startswith(RESERVED)
-    if isinstance(item, h5py.Dataset) and not hidden and not _only_names_an_axis(item):
-        found[name] = item
+def _is_listed(name: str, item: h5py.Dataset) -> bool:
+    """Whether to describe it: not if it names an axis or holds checksums of others."""
+    return not name.startswith(RESERVED) and not _only_names_an_axis(item)
 
 
 def _only_names_an_axis(item: h5py.Dataset) -> bool:

@@ -9,38 +9,34 @@ compound fields, which XDMF does not have, and those that do not have two or thr
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 import numpy as np
 
-from pencils.array.allocation import Array
 from pencils.comm.agree import agreed
 from pencils.io.commit import made
 from pencils.io.file_access import on_root, reading
 from pencils.io.file_info import RESERVED
+from pencils.io.meshes import TIME, Axis, Field, find_fields
 from pencils.io.options import read_path
 from pencils.pencil import Pencil
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
 
-_TIME = "time"
 # Endings that ".xdmf" replaces.
 _ENDINGS = (".h5", ".hdf5")
-# Names of XDMF for types of numbers, and the sizes that it has.
+# Names of XDMF for types of numbers.
 _NUMBERS = {"f": "Float", "i": "Int", "u": "UInt"}
-_SIZES = {"f": (4, 8), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8)}
 # By number of dimensions: topology and geometry for equal spacings, and for other ones.
 _MESHES = {
     2: ("2DCoRectMesh", "ORIGIN_DXDY", "2DRectMesh", "VXVY"),
     3: ("3DCoRectMesh", "ORIGIN_DXDYDZ", "3DRectMesh", "VXVYVZ"),
 }
-# Largest relative difference of spacings that are called equal.
-_TOLERANCE = 1e-6
 
 
 def write_xdmf(path: str | os.PathLike[str], comm: MPI.Intracomm | None = None) -> str:
@@ -87,13 +83,13 @@ def write_xdmf(path: str | os.PathLike[str], comm: MPI.Intracomm | None = None) 
 
 def write_sidecar(path: str, count: int | None = None) -> str:
     """Write the XDMF file of an HDF5 file, on one rank; of a series, list `count` snapshots."""
-    from pencils.io import hdf5  # of all ranks, only this one needs h5py
+    from pencils.io import hdf5, hdf5_file  # of all ranks, only this one needs h5py
 
     source = Path(path)
     # Other endings stay, because numbers after a dot can be parts of names.
     target = source.with_suffix(".xdmf") if source.suffix in _ENDINGS else Path(f"{path}.xdmf")
     with reading(path), hdf5.opened(path) as file:
-        root = _describe(file, source.name, count)
+        root = _describe(file, source.name, hdf5_file.list_datasets(file), count)
     ET.indent(root)
     text = ET.tostring(root, encoding="unicode", xml_declaration=True)
     with made(target) as temporary:
@@ -101,61 +97,12 @@ def write_sidecar(path: str, count: int | None = None) -> str:
     return str(target)
 
 
-class _Axis(NamedTuple):
-    """A dimension: its name, number of points, and the dataset of coordinates, if there is one."""
-
-    name: str
-    points: int
-    scale: Any = None
-
-    @classmethod
-    def of(cls, dataset: Any, at: int) -> _Axis:
-        scales = list(dataset.dims[at].values())
-        points = dataset.shape[at]
-        if not scales:
-            return cls(f"dim{at}_{points}", points)
-        is_listed = RESERVED + "value" in scales[0].attrs and _format(scales[0].dtype)
-        return cls(str(scales[0].name).lstrip("/"), points, scales[0] if is_listed else None)
-
-    @property
-    def coordinates(self) -> Array:
-        return np.arange(self.points) if self.scale is None else self.scale[...]
-
-    @property
-    def spacing(self) -> float | None:
-        """Distance from each point to the next; None if it varies."""
-        steps = np.diff(self.coordinates.astype(float))
-        if steps.size == 0:
-            return 1.0
-        step = float(steps.mean())
-        even = np.isfinite(step) and np.all(np.abs(steps - step) <= _TOLERANCE * abs(step))
-        return step if even else None
-
-
-class _Field(NamedTuple):
-    """The dataset of a field: its shape, with the times to list, and its axes."""
-
-    dataset: Any
-    shape: tuple[int, ...]
-    components: tuple[int, ...]
-    axes: tuple[_Axis, ...]
-
-    @property
-    def name(self) -> str:
-        return str(self.dataset.name).lstrip("/")
-
-    @property
-    def is_shown(self) -> bool:
-        full = all(axis.points for axis in self.axes)
-        return len(self.axes) in _MESHES and full and bool(_format(self.dataset.dtype))
-
-
-def _describe(file: Any, name: str, count: int | None) -> ET.Element:
+def _describe(file: Any, name: str, datasets: list[str], count: int | None) -> ET.Element:
     """Describe an open file: one grid, or collection of grids in time, for each set of axes."""
     root = ET.Element("Xdmf", Version="3.0")
     domain = _add(root, "Domain")
-    times = file[_TIME][:count] if RESERVED + "series" in file.attrs and _TIME in file else None
-    fields = list(_fields(file, None if times is None else len(times)))
+    times = file[TIME][:count] if RESERVED + "series" in file.attrs and TIME in file else None
+    fields = list(find_fields(file, datasets, None if times is None else len(times)))
     left_out = sorted(field.name for field in fields if not field.is_shown)
     if left_out:
         _add(domain, "Information", Name="left out", Value=", ".join(left_out))
@@ -178,20 +125,8 @@ def _describe(file: Any, name: str, count: int | None) -> ET.Element:
     return root
 
 
-def _fields(file: Any, count: int | None) -> Iterator[_Field]:
-    """Find the datasets of fields; of a series, list the first `count` snapshots."""
-    found: list[Any] = []
-    file.visititems(lambda _, thing: found.append(thing))
-    timed = () if count is None else (count,)
-    for dataset in (thing for thing in found if RESERVED + "components" in thing.attrs):
-        lead = int(dataset.attrs[RESERVED + "components"])
-        axes = (_Axis.of(dataset, at) for at in range(lead, dataset.ndim))
-        shape = timed + dataset.shape[len(timed) :]
-        yield _Field(dataset, shape, shape[len(timed) : lead], tuple(axes))
-
-
 def _add_fields(
-    grid: ET.Element, file: str, fields: Sequence[_Field], snapshot: tuple[int, ...]
+    grid: ET.Element, file: str, fields: Sequence[Field], snapshot: tuple[int, ...]
 ) -> None:
     """Add all components of fields at one time, as separate scalars."""
     taken = {field.name for field in fields if not field.components}
@@ -211,7 +146,7 @@ def _add_fields(
             _add_dataset(slab, file, field.dataset, field.shape)
 
 
-def _make_mesh(file: str, axes: Sequence[_Axis]) -> list[ET.Element]:
+def _make_mesh(file: str, axes: Sequence[Axis]) -> list[ET.Element]:
     """Make the topology and geometry, which all snapshots share."""
     even, origin_and_steps, uneven, coordinates = _MESHES[len(axes)]
     spacings = [axis.spacing for axis in axes]
@@ -250,9 +185,7 @@ def _add(parent: ET.Element, tag: str, text: str | None = None, **attributes: st
 
 
 def _format(dtype: np.dtype[Any]) -> dict[str, str]:
-    """Return the attributes of XDMF for a type of numbers; empty if XDMF has none."""
-    if dtype.itemsize not in _SIZES.get(dtype.kind, ()):
-        return {}
+    """Return the attributes of XDMF for a type of numbers."""
     name = _NUMBERS[dtype.kind]
     if dtype.itemsize == 1:
         name = {"Int": "Char", "UInt": "UChar"}[name]

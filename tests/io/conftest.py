@@ -66,7 +66,8 @@ class Lab:
 
         def read():
             with h5py.File(path) as file:
-                return {name: file[name][...] for name in file}
+                things = {name: file[name] for name in file if name != "VTKHDF"}
+                return {name: thing[...] for name, thing in things.items()}
 
         return self.on_root(read)
 

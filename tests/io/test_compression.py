@@ -48,7 +48,7 @@ def datasets(lab, path, *facts):
             return {
                 name: (thing[...], *(getattr(thing, fact) for fact in facts))
                 for name, thing in found.items()
-                if isinstance(thing, h5py.Dataset)
+                if isinstance(thing, h5py.Dataset) and "VTKHDF" not in name
             }
 
     return lab.on_root(read)

@@ -86,6 +86,9 @@ def look_plain(shown):
         times = file["time"][...]
         assert np.array_equal(file["n"], times)
         assert (file["u"][...] == times[:, None, None]).all()
+        steps = file["VTKHDF/Steps"]
+        assert steps.attrs["NSteps"] == len(times)
+        assert np.array_equal(steps["Values"], times)
         return times.tolist()
 
 

@@ -29,7 +29,7 @@ from pencils.io.checksum import add_sums
 from pencils.io.chunks import count_chunks
 from pencils.io.commit import clean, commit, discard, made, make_temporary
 from pencils.io.file_access import on_root, open_regular, open_to_write
-from pencils.io.file_info import RESERVED, Access, Stored
+from pencils.io.file_info import Access, Stored
 from pencils.io.manifest import (
     END_AT,
     Extent,
@@ -220,22 +220,26 @@ class OneFile:
 
         Raises CheckpointError if another process has written to the file.
         """
+        from pencils.io.series import tree
+
         assert self._captured is not None
         self.state.record(row)
         with changing(self._captured) as file:
             for name, value in row.items():
                 if np.size(value):
                     file[name][-1] = np.asarray(value, self.state.columns[name].dtype)
-            self._write_sums(file)
+            tree.write_totals(file, self.state)
         self._end([(start, place.nbytes) for place in places.values() for start in place.starts])
 
     def cut(self, count: int) -> None:
         """Keep the first snapshots only."""
+        from pencils.io.series import tree
+
         self.state.cut(count)
         with changing(self._begin()) as file:
             for column in self.state.columns.values():
                 file[column.name].resize(count, axis=0)
-            self._write_sums(file)
+            tree.write_totals(file, self.state)
         self._end(())
 
     def close(self) -> None:
@@ -252,11 +256,6 @@ class OneFile:
             self._captured.poke(*patch)
         self._captured.poke(END_AT, aligned(self._record.stop).to_bytes(8, "little"))
         return self._captured
-
-    def _write_sums(self, file: Any) -> None:
-        for column in self.state.fields:
-            total = np.uint64(self.state.checksum(column.name))
-            file[column.name].attrs.modify(RESERVED + "checksum", total)
 
     def _end(self, raw: Iterable[Extent]) -> None:
         """Write the changes; `raw` are extents of the points of fields that were added."""

@@ -19,6 +19,7 @@ from pencils.io.hdf5_file import list_datasets
 from pencils.io.manifest import Extent, Record
 from pencils.io.seal import seal_new
 from pencils.io.series.state import SOURCE, SUMS, TIME, Column, SeriesState
+from pencils.io.vtkhdf import show_steps, write_view
 
 # Attribute of files that are series, with the version of what only those have.
 SERIES = RESERVED + "series"
@@ -55,6 +56,7 @@ def _write_tree(file: Any, state: SeriesState, make: Make) -> None:
         made[TIME].make_scale(TIME)
     for name, column in state.columns.items():
         _describe(file, made[name], column, state)
+    write_view(file, [column.name for column in state.fields], len(state.times))
 
 
 def create_index(path: str, state: SeriesState, files: Sequence[str]) -> None:
@@ -174,6 +176,13 @@ def write_datasets(file: Any, state: SeriesState) -> None:
     for name in list(file):
         del file[name]
     _write_tree(file, state, _make_chunked)
+
+
+def write_totals(file: Any, state: SeriesState) -> None:
+    """Write what is about all snapshots: checksums of fields, and how many VTK shows."""
+    for column in state.fields:
+        file[column.name].attrs.modify(_SUM, np.uint64(state.checksum(column.name)))
+    show_steps(file, len(state.times))
 
 
 def _chunk(column: Column) -> tuple[int, ...]:

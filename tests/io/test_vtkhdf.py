@@ -1,0 +1,241 @@
+"""Files opened in VTK, as ParaView does: what it shows is what was stored, where it was stored."""
+
+import contextlib
+
+import h5py
+import numpy as np
+import pytest
+
+import pencils
+from pencils.errors import ArgumentError
+from pencils.io import vtkhdf
+from pencils.io.show import describe_file
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+SHAPE = (7, 5, 6)
+EVEN = [np.linspace(0.5, 1, 7), np.arange(5)[::-1], np.linspace(2, 3, 6, dtype="f4")]
+UNEVEN = [np.linspace(0, 1, 7) ** 2, np.arange(5), np.linspace(2, 3, 6, dtype="f4")]
+
+
+@pytest.fixture
+def vtk():
+    return pytest.importorskip("vtkmodules.vtkIOHDF", reason="needs vtk")
+
+
+def read(vtk, path):
+    """Read all steps: times, positions of points, and arrays by name for each step."""
+    from vtkmodules.util.numpy_support import vtk_to_numpy
+    from vtkmodules.vtkCommonExecutionModel import vtkStreamingDemandDrivenPipeline
+
+    reader = vtk.vtkHDFReader()
+    assert reader.CanReadFile(str(path))
+    reader.SetFileName(str(path))
+    reader.UpdateInformation()
+    key = vtkStreamingDemandDrivenPipeline.TIME_STEPS()
+    times = reader.GetOutputInformation(0).Get(key)
+    steps = []
+    for time in (0.0,) if times is None else times:
+        reader.UpdateTimeStep(time)
+        grid = reader.GetOutputDataObject(0)
+        shape = grid.GetDimensions()[::-1]
+        data = grid.GetPointData()
+        arrays = [data.GetArray(number) for number in range(data.GetNumberOfArrays())]
+        numbers = {one.GetName(): np.array(vtk_to_numpy(one)) for one in arrays}
+        steps.append({name: one.reshape(shape + one.shape[1:]) for name, one in numbers.items()})
+        points = np.array([grid.GetPoint(number) for number in range(np.prod(shape))])
+        points = points.reshape(*shape, 3)
+        extra = grid.GetFieldData().GetArray("TimeValue")
+    return times if times is not None else extra and extra.GetValue(0), points, steps
+
+
+def on_points(axes):
+    """Positions of the points of a grid."""
+    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
+
+
+def same(found, expected):
+    return found.dtype == expected.dtype.newbyteorder("=") and np.array_equal(found, expected)
+
+
+def spread(pencil, array, **options):
+    lead = array.ndim - pencil.ndim
+    u = pencils.empty(pencil, dtype=array.dtype, components=array.shape[:lead], **options)
+    u.local[...] = array[u.local_slices]
+    return u
+
+
+def append(path, lab, data, times, axes=EVEN, mode="a", **options):
+    pencil = pencils.Pencil(data.shape[-len(axes) :], lab.comm)
+    grid = pencils.localgrid(pencil, axes)
+    with pencils.TimeSeries(path, mode, grid=grid, **options) as series:
+        for time, array in zip(times, data, strict=True):
+            u = spread(pencil, array)
+            p = u.component(0)
+            fields = {"u": u, "fluid/p": p, "complex": p * 1j, "line": (p, np.s_[:, 1]), "n": 1}
+            series.append(time, fields)
+
+
+@pytest.mark.parametrize("storage", ["file", "files"])
+@pytest.mark.parametrize("dtype", ["f8", ">f4", "i8", "u1"])
+@pytest.mark.parametrize("axes", [EVEN, EVEN[:2]], ids=["3-D", "2-D"])
+def test_series(vtk, lab, mpi_tmp_path, axes, dtype, storage):
+    shape = tuple(map(len, axes))
+    data = np.abs(lab.numbers((4, 3, *shape))).astype(dtype)
+    path = mpi_tmp_path / "out.h5"
+    append(path, lab, data[:2], [0.5, 1.5], axes, storage=storage)
+    append(path, lab, data[2:], [2.5, 4], axes, storage=storage)
+    shown = path if storage == "file" else path / "index.h5"
+
+    def look():
+        times, points, steps = read(vtk, shown)
+        assert times == (0.5, 1.5, 2.5, 4)
+        assert np.allclose(points.reshape(*shape, 3)[..., : len(axes)], on_points(axes), atol=1e-7)
+        for found, array in zip(steps, data, strict=True):
+            assert sorted(found) == ["fluid_p", "u"]
+            assert same(found["fluid_p"].reshape(shape), array[0])
+            assert same(found["u"].reshape(*shape, 3), np.moveaxis(array, 0, -1))
+
+    lab.on_root(look)
+
+
+def test_uneven_coordinates(vtk, lab, mpi_tmp_path):
+    """They have their axes as VTK calls them, the last one x; components are apart."""
+    data = lab.numbers((2, 3, *SHAPE))
+    append(mpi_tmp_path / "a.h5", lab, data, [0, 1], UNEVEN)
+
+    def look():
+        _, points, steps = read(vtk, mpi_tmp_path / "a.h5")
+        assert np.array_equal(points[..., ::-1], on_points(UNEVEN))
+        for found, array in zip(steps, data, strict=True):
+            assert sorted(found) == ["fluid_p", "u_0", "u_1", "u_2"]
+            assert all(same(found[f"u_{i}"], array[i]) for i in range(3))
+
+    lab.on_root(look)
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_checkpoint(vtk, lab, mpi_tmp_path, compression):
+    path, data = mpi_tmp_path / "a.h5", lab.numbers((2, 2, *SHAPE))
+    for pencil in lab.some_pencils(SHAPE, 3, seed=5):
+        u, flag = spread(pencil, data), spread(pencil, data[0, 0] > 0)
+        grid = pencils.localgrid(pencil, EVEN)
+        fields = {"u": u, "p": u.component(0, 1), "flag": flag, "dt": 0.1}
+        pencils.save(path, fields, grid=grid, time=0.25, compression=compression)
+
+        def look():
+            time, points, (found,) = read(vtk, path)
+            assert time == 0.25
+            assert np.allclose(points, on_points(EVEN), atol=1e-7)
+            assert sorted(found) == ["p", "u"]
+            assert same(found["p"], data[0, 1])
+            assert same(found["u"], np.moveaxis(data.reshape(4, *SHAPE), 0, -1))
+
+        lab.on_root(look)
+
+
+@pytest.mark.parametrize("names", [None, "zyx", "rst"])
+def test_axes_have_the_directions_of_their_names(vtk, lab, mpi_tmp_path, names):
+    path, pencil = mpi_tmp_path / "a.h5", pencils.Pencil(SHAPE, lab.comm)
+    grid = names and pencils.localgrid(pencil, EVEN, names=tuple(names))
+    pencils.save(path, {"u": spread(pencil, lab.numbers(SHAPE))}, grid=grid)
+    axes = EVEN if names else [np.arange(n) for n in SHAPE]
+
+    def look():
+        points = read(vtk, path)[1]
+        expected = on_points(axes)
+        assert np.allclose(points, expected[..., ::-1] if names == "zyx" else expected, atol=1e-7)
+
+    lab.on_root(look)
+
+
+def test_planes_alone(vtk, lab, mpi_tmp_path):
+    path, pencil = mpi_tmp_path / "a.h5", pencils.Pencil(SHAPE, lab.comm)
+    data = lab.numbers(SHAPE)
+    with pencils.TimeSeries(path, grid=pencils.localgrid(pencil, EVEN)) as series:
+        series.append(2, {"plane": (spread(pencil, data), np.s_[:, 3])})
+
+    def look():
+        times, points, (found,) = read(vtk, path)
+        assert times == (2,)
+        assert same(found["plane"].reshape(7, 6), data[:, 3])
+        expected = on_points([EVEN[0], EVEN[2]])
+        assert np.allclose(points.reshape(7, 6, 3)[..., ::2], expected, atol=1e-7)
+
+    lab.on_root(look)
+
+
+def test_truncated_series(vtk, lab, mpi_tmp_path):
+    path, data = mpi_tmp_path / "a.h5", lab.numbers((4, 3, *SHAPE))
+    append(path, lab, data, range(4))
+    with pencils.TimeSeries(path, comm=lab.comm) as series:
+        series.truncate(1)
+    append(path, lab, data[3:], [1.5])
+
+    def look():
+        times, _, steps = read(vtk, path)
+        assert times == (0, 1, 1.5)
+        assert [step["u"][2, 3, 4, 1] for step in steps] == data[[0, 1, 3], 1, 2, 3, 4].tolist()
+
+    lab.on_root(look)
+
+
+def test_a_failed_append_is_not_shown(vtk, lab, mpi_tmp_path, monkeypatch):
+    """Of a snapshot whose points are written, VTK sees nothing before all is written."""
+    from pencils.io.series import in_file
+
+    path, data = mpi_tmp_path / "a.h5", lab.numbers((3, 3, *SHAPE))
+    append(path, lab, data[:2], range(2))
+
+    def fail(*_):
+        raise OSError(28, "no space")
+
+    with monkeypatch.context() as patch, contextlib.suppress(OSError):
+        patch.setattr(in_file, "switch", fail)
+        append(path, lab, data[2:], [2])
+    times = lab.on_root(lambda: read(vtk, path)[0])
+    assert times == (0, 1)
+
+
+def test_other_programs_see_each_dataset_once(lab, mpi_tmp_path):
+    path = mpi_tmp_path / "a.h5"
+    append(path, lab, lab.numbers((2, 3, *SHAPE)), range(2))
+
+    def look():
+        with h5py.File(path) as file:
+            seen = []
+            file.visit(seen.append)
+            view = file["VTKHDF"]
+            assert view["PointData/fluid_p"] == file["fluid/p"]
+            assert view["Steps/Values"] == file["time"]
+        assert {"u", "fluid/p", "time", "x"} <= set(seen)
+        virtual = ["VTKHDF", "VTKHDF/PointData", "VTKHDF/PointData/u", "VTKHDF/Steps"]
+        assert [name for name in seen if "VTKHDF" in name] == virtual
+        assert "VTKHDF" not in describe_file(str(path))
+
+    lab.on_root(look)
+    found = pencils.load(path, pencils.Pencil(SHAPE, lab.comm), names=["u", "fluid/p"])
+    assert sorted(found) == ["fluid/p", "u"]
+    expected = ["complex", "fluid/p", "line", "u"]
+    assert sorted(set(pencils.verify(path, lab.comm)) & set(expected)) == expected
+
+
+def test_bytes_in_addition(lab, mpi_tmp_path, monkeypatch):
+    data = lab.numbers((5, 3, *SHAPE))
+    append(mpi_tmp_path / "with.h5", lab, data, range(5))
+    monkeypatch.setattr(vtkhdf, "find_fields", lambda *_: [])
+    append(mpi_tmp_path / "without.h5", lab, data, range(5))
+
+    def sizes():
+        return [(mpi_tmp_path / f"{name}.h5").stat().st_size for name in ("with", "without")]
+
+    more, less = lab.on_root(sizes)
+    assert 0 < more - less < 20_000
+
+
+def test_names_that_are_taken(lab, mpi_tmp_path):
+    u = pencils.ones(pencils.Pencil(SHAPE, lab.comm))
+    for name in ("VTKHDF", "VTKHDF/u"):
+        kind, text = lab.raised(pencils.save, mpi_tmp_path / "a.h5", {name: u})
+        assert kind is ArgumentError
+        assert "VTK" in text
