@@ -12,7 +12,7 @@ VTK calls x, y, z from the fastest on. What is left out is as in `pencils.io.xdm
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from math import prod
 from typing import Any
@@ -34,12 +34,13 @@ Limits = Sequence[int | None]
 def write_view(file: Any, names: list[str], count: int | None = None) -> None:
     """Describe the fields among some datasets of an open file; `count` are snapshots of a series.
 
-    Fields of a series may grow later: then `show_steps` is to be called.
+    VTK finds a time axis only if there are two times: the first alone is shown without.
     """
     fields = [field for field in find_fields(file, names, count) if field.is_shown]
-    fields = [field for field in fields if all(field.dataset.shape) or not _is_fixed(field)]
-    if not fields:
+    if not fields or count == 0:
         return
+    if count == 1:
+        fields = [field._replace(components=(1, *field.components)) for field in fields]
     axes = max((one.axes for one in fields), key=lambda axes: prod(axis.points for axis in axes))
     view = file.create_group(VIEW)
     spacings = [axis.spacing for axis in axes]
@@ -49,24 +50,34 @@ def write_view(file: Any, names: list[str], count: int | None = None) -> None:
     else:
         _describe_rectilinear(view, axes)
     points = view.create_group("PointData")
-    _link_fields(points, [field for field in fields if field.axes == axes], together=is_image)
-    if count is not None:
+    here = [field for field in fields if field.axes == axes]
+    for field, name, indices in _list_arrays(here, together=is_image):
+        if field.components:
+            _make_virtual(points, name, field, indices)
+        else:
+            points[name] = h5py.SoftLink(f"/{field.name}")
+    _describe_times(file, view, count)
+
+
+def update_view(file: Any, names: list[str], count: int) -> None:
+    """Describe an open series again, now that it has this number of snapshots."""
+    if count > 1 and _STEPS in file:
+        file[_STEPS].attrs.modify("NSteps", np.int64(count))
+    elif count <= 2:  # noqa: PLR2004
+        if VIEW in file:
+            del file[VIEW]
+        write_view(file, names, count)
+
+
+def _describe_times(file: Any, view: Any, count: int | None) -> None:
+    if count is not None and count > 1:
         steps = file.create_group(_STEPS)
         steps["Values"] = h5py.SoftLink(f"/{TIME}")
         steps.attrs["NSteps"] = count
-    elif RESERVED + "time" in file.attrs:
-        time = np.array([file.attrs[RESERVED + "time"]])
-        view.create_group("FieldData").create_dataset("TimeValue", data=time)
-
-
-def show_steps(file: Any, count: int) -> None:
-    """State how many snapshots an open series has."""
-    if _STEPS in file:
-        file[_STEPS].attrs.modify("NSteps", np.int64(count))
-
-
-def _is_fixed(field: Field) -> bool:
-    return bool(field.dataset.maxshape == field.dataset.shape)
+        return
+    time = file.attrs.get(RESERVED + "time") if count is None else file[TIME][0]
+    if time is not None:
+        view.create_group("FieldData").create_dataset("TimeValue", data=np.array([time]))
 
 
 def _describe_image(view: Any, axes: Sequence[Axis], spacings: Sequence[float]) -> None:
@@ -116,22 +127,21 @@ def _find_directions(axes: Sequence[Axis]) -> Sequence[int]:
     return range(len(axes))
 
 
-def _link_fields(points: Any, fields: Iterable[Field], *, together: bool) -> None:
-    """Make an array of VTK for each field, or for each component of it."""
+def _list_arrays(
+    fields: Iterable[Field], *, together: bool
+) -> Iterator[tuple[Field, str, list[tuple[int, ...]]]]:
+    """Yield the arrays of VTK: their field, name, and the components that each has."""
     taken: set[str] = set()
-    for field in sorted(fields, key=lambda field: bool(field.components)):
+    for field in sorted(fields, key=lambda field: prod(field.components)):
         indices = [*product(*map(range, field.components))]
-        groups = [indices] if together else [[index] for index in indices]
-        for group in groups:
-            parts = field.name.split("/") + ([] if together else [str(i) for i in group[0]])
-            name = "_".join(parts)
+        apart = len(indices) > 1 and not together
+        for group in [[index] for index in indices] if apart else [indices]:
+            numbers = [str(i) for i, n in zip(group[0], field.components, strict=True) if n > 1]
+            name = "_".join([*field.name.split("/"), *(numbers if apart else ())])
             while name in taken:
                 name += "_"
             taken.add(name)
-            if field.components:
-                _make_virtual(points, name, field, group)
-            else:
-                points[name] = h5py.SoftLink(f"/{field.name}")
+            yield field, name, group
 
 
 def _make_virtual(points: Any, name: str, field: Field, indices: Sequence[tuple[int, ...]]) -> None:

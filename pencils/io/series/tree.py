@@ -19,7 +19,7 @@ from pencils.io.hdf5_file import list_datasets
 from pencils.io.manifest import Extent, Record
 from pencils.io.seal import seal_new
 from pencils.io.series.state import SOURCE, SUMS, TIME, Column, SeriesState
-from pencils.io.vtkhdf import show_steps, write_view
+from pencils.io.vtkhdf import update_view, write_view
 
 # Attribute of files that are series, with the version of what only those have.
 SERIES = RESERVED + "series"
@@ -182,7 +182,7 @@ def write_totals(file: Any, state: SeriesState) -> None:
     """Write what is about all snapshots: checksums of fields, and how many VTK shows."""
     for column in state.fields:
         file[column.name].attrs.modify(_SUM, np.uint64(state.checksum(column.name)))
-    show_steps(file, len(state.times))
+    update_view(file, [column.name for column in state.fields], len(state.times))
 
 
 def _chunk(column: Column) -> tuple[int, ...]:
