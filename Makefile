@@ -34,6 +34,7 @@ BUDGET ?= 10
 SIMULATE ?= 16 6 4 2
 HOSTS ?= 2
 PER_HOST ?= 2
+RATES ?= 100 500 1000
 ARGS ?=
 
 BIN := $(VENV)/bin
@@ -56,7 +57,7 @@ export OMPI_MCA_osc ?= ^ucx
 endif
 
 .PHONY: help demo test test-all test-one test-mpi test-simulated test-hosts campaign lint
-.PHONY: format docs bench clean
+.PHONY: format docs bench bench-hosts clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
@@ -111,6 +112,13 @@ format: $(VENV)/.lint ## rewrite the sources in the project's style
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 	$(BIN)/mdformat README.md CHANGELOG.md docs
+
+bench-hosts: $(VENV)/.demo ## time exchanges between two hosts, and their overlap, at each of RATES Mbit/s
+	@set -e; trap 'tests/hosts.py down' EXIT; tests/hosts.py up 2; \
+	  for rate in $(RATES); do tests/hosts.py rate $${rate}mbit; for each in 1 2; do \
+	  for script in "hosts.py --rate $$rate" overlap.py; do echo "== $$rate Mbit/s, $$script"; \
+	  tests/hosts.py run -n $$((2 * each)) --per-host $$each $(BIN)/python -m mpi4py \
+	  benchmarks/$$script; done; done; done
 
 docs: $(VENV)/.docs ## build the documentation into docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build/html

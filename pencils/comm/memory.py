@@ -28,6 +28,9 @@ MOST_BYTES = 2**30
 MOST_UNITS = 2**30
 # Blocks of at least this many bytes are sent alone, which saves packing them.
 ALONE = 2**18
+# Blocks for other nodes that have more than two pieces of this many bytes travel in pieces: some
+# are packed, or unpacked, while others are on their way. Pieces within a node take longer.
+PIECE = 2**20
 
 # Bytes of a cache line. Blocks start at multiples of it: whole lines can be written without reading
 # them first.

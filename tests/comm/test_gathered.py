@@ -10,6 +10,7 @@ from mpi_helpers import NODES, everywhere, holds, nodes_of, numbered, pretend_no
 
 import pencils
 from pencils import HaloExchange, Pencil, Transposition
+from pencils.comm import memory
 from pencils.comm.methods import gathered
 from pencils.comm.topology import private_class, topology_of
 from pencils.layout import off_node
@@ -103,6 +104,28 @@ def test_large_pieces_travel_alone(divided, monkeypatch):
         assert plan.off_node() == off_node(source.layout, target.layout, nodes, 8)
         away = [nbytes for peer, nbytes in sent if nodes[peer] != nodes[comm.rank]]
         assert sum(comm.allgather(len(away))) == plan.off_node().messages
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_large_blocks_travel_in_pieces_between_nodes(divided, case, monkeypatch):
+    comm, nodes, sent = divided
+    monkeypatch.setattr(memory, "ALONE", 16)
+    monkeypatch.setattr(memory, "PIECE", 24)
+    shape, kind, here, there = kind_of(case)
+    source, target = Pencil(shape, comm, **here), Pencil(shape, comm, **there)
+    values = numbered((*kind["components"], *shape), kind["dtype"])
+    with Transposition(source, target, **kind, method="messages") as plan:
+        assert everywhere(comm, holds(plan(spread(source, values)), values))
+        whole = plan.off_node()
+        itemsize = values.nbytes // np.prod(shape)
+        assert whole == off_node(source.layout, target.layout, nodes, itemsize)
+    away = [nbytes for peer, nbytes in sent if nodes[peer] != nodes[comm.rank]]
+    near = [peer for peer, _ in sent if nodes[peer] == nodes[comm.rank]]
+    assert everywhere(comm, len(near) == len(set(near)))
+    messages, nbytes = np.sum(comm.allgather((len(away), sum(away))), axis=0)
+    assert nbytes == whole.nbytes
+    if shape == (9, 8, 7):
+        assert (messages > whole.messages) == (whole.messages > 0)
 
 
 def test_every_rank_of_a_node_carries_for_some_other_node():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeAlias
 
 from pencils.comm import memory
@@ -54,14 +54,17 @@ class Requests:
         self.free = weakref.finalize(self, _free, self.all)
 
 
-def _by_message(pairs: Sequence[tuple[PackPlan, Array]], *, in_place: bool) -> _ByMessage:
-    """Group blocks by message, with equal results on both sides, because only sizes decide."""
+def _by_message(
+    pairs: Sequence[tuple[PackPlan, Array]], on_node: Collection[int], *, in_place: bool
+) -> _ByMessage:
+    """Group blocks by message, with equal results on both sides: sizes and nodes decide."""
     messages: list[tuple[int, list[Array]]] = []
     small: dict[int, list[Array]] = {}
     for pack_plan, array in pairs:
         for peer, view in zip(pack_plan.peers, pack_plan.views(array), strict=True):
             if view.nbytes >= memory.ALONE:
-                messages.append((peer, [view]))
+                pieces = [view] if peer in on_node else _pieces(view)
+                messages += [(peer, [piece]) for piece in pieces]
                 continue
             if peer not in small:
                 small[peer] = []
@@ -71,6 +74,17 @@ def _by_message(pairs: Sequence[tuple[PackPlan, Array]], *, in_place: bool) -> _
         (peer, views, in_place and len(views) == 1 and views[0].flags.c_contiguous)
         for peer, views in messages
     ]
+
+
+def _pieces(view: Array) -> list[Array]:
+    """Divide a large block along its first axis, into whole cache lines of any memory order."""
+    if view.nbytes <= 2 * memory.PIECE:
+        return [view]
+    line = max(1, memory.LINE // view.itemsize)
+    if len(view) <= line and view.ndim > 1:
+        return [piece for part in view for piece in _pieces(part)]
+    rows = max(line, memory.PIECE * len(view) // view.nbytes)
+    return [view[start : start + rows] for start in range(0, len(view), rows)]
 
 
 def _buffer_size(messages: _ByMessage) -> int:
@@ -103,8 +117,9 @@ class _PreparedMessages(PreparedMethod):
         self._method, self._buffers = method, plan.buffers
         # Contiguous blocks that are sent alone need no buffer, unless they may be overwritten.
         unpacked = not aliased and plan.unpack is prepare_copies
-        recvs = _by_message(plan.recvs_of(targets), in_place=unpacked)
-        sends = _by_message(plan.sends_of(sources), in_place=not aliased)
+        on_node = plan.topology.on_node
+        recvs = _by_message(plan.recvs_of(targets), on_node, in_place=unpacked)
+        sends = _by_message(plan.sends_of(sources), on_node, in_place=not aliased)
         self._sides = (recvs, comm.Recv_init, plan.unpack), (sends, comm.Send_init, _pack)
         self._sizes = _buffer_size(recvs), _buffer_size(sends)
         self._latest: tuple[Requests, Requests] | None = None
@@ -171,7 +186,7 @@ class _PreparedMessages(PreparedMethod):
 
 
 class Messages(Method):
-    """One message for each peer, and others for large blocks.
+    """One message for each peer, and others for large blocks, or their pieces between nodes.
 
     Small blocks for one peer are packed into one buffer. A block that is large, or the only one, is
     sent from the source, or received in the target, without packing if it is contiguous there.
@@ -183,6 +198,7 @@ class Messages(Method):
     def __init__(self, plan: ChunkPlan) -> None:
         super().__init__(plan)
         self.comm = plan.topology.comm
+        _ = plan.topology.on_node  # communicates the first time: not when a call is prepared
         self.requests: weakref.WeakSet[Requests] = weakref.WeakSet()
 
     def free(self) -> None:
