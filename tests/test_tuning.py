@@ -8,7 +8,9 @@ from mpi_helpers import (
     everywhere,
     holds,
     named,
+    nodes_of,
     numbered,
+    pretend_nodes,
     raise_together,
     ranks_at_fault,
     spread,
@@ -68,6 +70,21 @@ def test_plans_that_choose_take_what_was_found(comm, stages, monkeypatch):
         with Transposition(*stages[1:]) as other_kind, plan.reversed() as back:
             assert other_kind.method != "alltoallv"
             assert back.method != "alltoallw"
+
+
+def test_one_message_for_each_pair_of_nodes_where_that_is_fastest(comm, monkeypatch):
+    private = comm.Dup()
+    pretend_nodes(private, nodes_of("even and odd")[comm.rank])
+    rows = Pencil(SHAPE, private, decomp=0)
+    columns = rows.with_(decomp=1)
+    prefer(monkeypatch, "gathered")
+    found = tune([rows, columns], show=False)
+    several = rows.topology.nodes > 1
+    assert (found.methods == ("gathered",)) == several
+    with Transposition(rows, columns) as plan:
+        assert (plan.method == "gathered") == several
+        assert everywhere(comm, holds(plan(spread(rows, numbered(SHAPE))), numbered(SHAPE)))
+    private.Free()
 
 
 def test_transpose_takes_it_too_though_it_had_a_plan(comm, stages, monkeypatch):
