@@ -138,7 +138,8 @@ class ProgressThread(AbstractContextManager["ProgressThread"]):
 
     It calls `progress` each millisecond while an exchange is under way, also during long calls of
     other libraries, as long as these release Python's interpreter lock, as NumPy does. It needs no
-    core for itself. Ranks may use it or not.
+    core for itself, but with fewer cores than ranks, those of Open MPI may wait longer with it.
+    Ranks may use it or not.
 
     Raises
     ------
