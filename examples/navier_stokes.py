@@ -45,10 +45,10 @@ multiply: Any = np.multiply  # it accepts fields, but its type hints do not incl
 class NavierStokes:
     """The equations on n³ points, for the waves û of the velocity."""
 
-    def __init__(self, n: int, viscosity: float, backend: str = "scipy") -> None:
+    def __init__(self, n: int, viscosity: float, backend: str = "scipy", comm: Any = None) -> None:
         # Not the backend "auto": it measures, and may choose another library on another number of
         # processes, which rounds differently.
-        self.fft = PencilFFT(cube(n), components=3, dealias="2/3", backend=backend)
+        self.fft = PencilFFT(cube(n, comm), components=3, dealias="2/3", backend=backend)
         kx, ky, kz = self.fft.wavenumbers()
         k2 = kx**2 + ky**2 + kz**2
         self.ik = [1j * k for k in (kx, ky, kz)]
@@ -126,9 +126,9 @@ def taylor_green(pencil: Pencil) -> PencilArray:
     return u
 
 
-def cube(n: int) -> Pencil:
+def cube(n: int, comm: Any = None) -> Pencil:
     """Return a pencil of n³ points, with whole lines along z on each process."""
-    return Pencil((n, n, n), decomp=(0, 1))
+    return Pencil((n, n, n), comm, decomp=(0, 1))
 
 
 def check(path: str, shape: tuple[int, ...], dtype: np.dtype[Any], n: int) -> None:

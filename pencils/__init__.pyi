@@ -49,6 +49,8 @@ from pencils.lines.midpoints import midpoints as midpoints
 from pencils.lines.solver import LineSolver as LineSolver
 from pencils.notebook import load_ipython_extension as load_ipython_extension
 from pencils.pencil import Pencil as Pencil
+from pencils.recovery.copies import BuddyCopies as BuddyCopies
+from pencils.recovery.recover import recover as recover
 from pencils.simulation import simulate as simulate
 from pencils.transposition.alias import alias as alias
 from pencils.transposition.kept import transpose as transpose

@@ -39,6 +39,10 @@ class ReplicaError(PencilsError, RuntimeError):
     """Copies of a singleton dimension, which must be equal, have diverged."""
 
 
+class RanksLostError(PencilsError, RuntimeError):
+    """Processes of a communicator have died, or too many of them to go on."""
+
+
 class CheckpointError(PencilsError, ValueError):
     """A file does not hold what was asked of it."""
 

@@ -15,7 +15,8 @@ import pencils
 from pencils import dap
 from pencils.comm.methods import METHODS as EVERY_METHOD
 from pencils.comm.methods import Shared
-from pencils.comm.topology import private_class, topology_of
+from pencils.comm.private import private_class
+from pencils.comm.topology import topology_of
 from pencils.process import PerProcess
 from pencils.simulation.world import active
 

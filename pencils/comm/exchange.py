@@ -50,6 +50,7 @@ from numpy.typing import NDArray
 
 from pencils.comm import progress
 from pencils.comm.agree import agreed
+from pencils.comm.failure import raise_lost
 from pencils.comm.memory import Bytes, round_up, same_view
 from pencils.comm.methods import METHODS, Hybrid, Messages, Method, Shared
 from pencils.comm.methods.method import (
@@ -333,7 +334,7 @@ class Handle(Uncopied, Generic[T]):
         assert started is not None
         progress.end(self.exchange.topology.comm)
         if self._failure is not None:
-            raise self._failure
+            raise_lost(self._failure)
         started.complete()
 
 

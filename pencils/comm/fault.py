@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from pencils.comm.failure import wait_all
 from pencils.comm.mpi import MPI, Uncopied
 from pencils.process import PerProcess, at_exit, is_simulated
 
@@ -133,7 +134,7 @@ def _receive_error(comm: MPI.Intracomm) -> Exception | None:
     """Wait for all ranks; return the error of the first that failed, if any did. *Collective*."""
     numbers = np.zeros(_BYTES // _EACH, np.int64)
     # MPI matches nonblocking collectives with nonblocking ones only.
-    comm.Iallreduce(MPI.IN_PLACE, numbers, op=MPI.MAX).Wait()
+    wait_all([comm.Iallreduce(MPI.IN_PLACE, numbers, op=MPI.MAX)])
     place = int(numbers[0]) >> 8 * _EACH
     if place == 0:
         return None
@@ -160,7 +161,10 @@ def _progress() -> None:
 
 
 def _is_complete(request: MPI.Request, memory: MPI.buffer) -> bool:
-    complete = request.Test()
+    try:
+        complete = request.Test()
+    except MPI.Exception:  # a rank has died
+        complete = True
     if complete:
         MPI.Free_mem(memory)
     return complete

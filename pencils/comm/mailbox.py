@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pencils.comm.failure import raise_lost, wait_all
 from pencils.comm.memory import Array, byte_chunks
 from pencils.comm.mpi import MPI
 from pencils.comm.topology import topology_of
@@ -83,7 +84,10 @@ class Mailbox:
         """
         arrived, self._arrived = self._arrived, []
         tested = [self.requests.popleft() for _ in range(min(MOST_AT_ONCE, len(self.requests)))]
-        completed = MPI.Request.Testsome([request for request, _ in tested], self._statuses)
+        try:
+            completed = MPI.Request.Testsome([each for each, _ in tested], self._statuses)
+        except MPI.Exception as error:
+            raise_lost(error)
         for index, status in zip(completed or (), self._statuses, strict=False):
             receive = tested[index][1]
             if receive is not None and self._complete(receive, status):
@@ -101,7 +105,7 @@ class Mailbox:
 
     def close(self) -> None:
         """Wait for all requests, and drop the arrays that arrive."""
-        MPI.Request.Waitall([request for request, _ in self.requests])
+        wait_all([request for request, _ in self.requests])
         self.requests.clear()
         self._arrived.clear()
         self.expected = 0

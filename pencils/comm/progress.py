@@ -52,13 +52,13 @@ class _Open:
 _open = PerProcess(_Open)
 
 
-def _forget() -> None:
-    """Forget all exchanges in a process that was forked: it must not call MPI."""
+def forget() -> None:
+    """Forget all exchanges: after a fork, or when their communicators are lost."""
     under_way.on = False
     _open().comms.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=forget)
 
 
 def begin(comm: MPI.Intracomm) -> None:

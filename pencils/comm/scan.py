@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pencils.comm.failure import wait_all
 from pencils.comm.mpi import MPI
 
 Array = NDArray[Any]
@@ -92,7 +93,7 @@ def in_turn(
         work(number)
         if place + 1 < len(ranks):
             requests.append(comm.Isend(_bytes(sent), ranks[place + 1], number))
-    MPI.Request.Waitall(requests)
+    wait_all(requests)
 
 
 def _bytes(array: Array) -> Array:

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from pencils.comm.memory import Bytes
 from pencils.comm.mpi import MPI
+from pencils.comm.private import as_private
 from pencils.comm.shared_memory import Buffers, SharedPool
-from pencils.comm.topology import Topology, private_class
+from pencils.comm.topology import Topology
 
 # Divisions of a node into groups that are kept for each communicator; the number of communicators
 # of MPI libraries is limited.
@@ -136,7 +137,7 @@ def find_group(topology: Topology, peers: Iterable[int], numbers: Sequence[int])
     if not room or (first == first[0]).all() or not _is_divided(table, topology.on_node):
         return node, topology.shared, topology.on_node, table[:, 2:].max(0).tolist()
     if key not in topology.groups:
-        comm = private_class()(node.Split(members[0], node.rank))
+        comm = as_private(node.Split(members[0], node.rank))
         topology.groups[key] = comm, SharedPool(comm, len(np.unique(first)))
     comm, pool = topology.groups[key]
     most = table[first == members[0], 2:].max(0).tolist()

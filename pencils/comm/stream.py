@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm import pack
+from pencils.comm.failure import wait_all
 from pencils.comm.memory import Bytes, byte_chunks, fence
 from pencils.comm.mpi import MPI
 from pencils.comm.topology import Attribute, Topology
@@ -101,7 +102,7 @@ class _Messages(_Carrier):
     def _complete_until(self, pending: int) -> None:
         while len(self._pending) > pending:
             requests, slab, received, whole = self._pending.popleft()
-            MPI.Request.Waitall(requests)
+            wait_all(requests)
             if received is not slab:
                 copy_now(slab, received, whole)
 
@@ -147,7 +148,7 @@ class _Lane(_Carrier):
         """Wait until all slots are free."""
         while self._unread:
             self._hear(self._unread.popleft())
-        MPI.Request.Waitall(self._told)
+        wait_all(self._told)
 
     def _next(self, slab: Array) -> tuple[int, Array]:
         number = self._moved % len(self._slots)
@@ -157,7 +158,7 @@ class _Lane(_Carrier):
     def _tell(self, peer: int, number: int) -> None:
         fence()
         # The peer has used the slot since, so it has heard the last message about it.
-        self._told[number].Wait()
+        wait_all([self._told[number]])
         self._told[number] = self._comm.Isend(bytearray(), peer, TAG)
 
     def _hear(self, peer: int) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from contextlib import suppress
 from functools import partial, reduce
 from itertools import count
 from operator import or_
@@ -20,7 +21,9 @@ from weakref import WeakSet, WeakValueDictionary
 
 import numpy as np
 
+from pencils.comm.failure import Guarded
 from pencils.comm.mpi import MPI
+from pencils.comm.private import as_private
 from pencils.comm.shared_memory import SharedPool
 from pencils.errors import ArgumentError
 from pencils.process import PerProcess, is_simulated, values
@@ -40,8 +43,6 @@ OTHER_MPI = (
     "communicators, pencils and fields where they are used, as from MPI.COMM_WORLD in the function "
     "that pencils.simulate() runs"
 )
-
-private_class = PerProcess(lambda: MPI.Intracomm)  # of all private communicators
 
 
 class Attribute(Generic[V]):
@@ -75,7 +76,8 @@ class Topology:
     def __init__(self, comm: MPI.Intracomm) -> None:
         # Split, unlike Dup, leaves Cartesian structure, info and attributes of the user behind.
         self.comm = _split(comm, 0)
-        self.comm.Set_errhandler(MPI.ERRORS_RETURN)
+        if not isinstance(self.comm, Guarded):
+            self.comm.Set_errhandler(MPI.ERRORS_RETURN)
         self.rank = self.comm.rank
         self.freed = False  # with the user's communicator
         self.attributes: dict[Attribute[Any], Any] = {}
@@ -136,7 +138,7 @@ class Topology:
     def node(self) -> MPI.Intracomm:
         """Communicator of the ranks on this node. *Collective* the first time."""
         kind = MPI.COMM_TYPE_SHARED
-        return self._kept("node", lambda: private_class()(self.comm.Split_type(kind, self.rank)))
+        return self._kept("node", lambda: as_private(self.comm.Split_type(kind, self.rank)))
 
     @property
     def nodes(self) -> int:
@@ -230,6 +232,11 @@ class Topology:
         while self.under_way:
             self.under_way.popleft().finish()
 
+    def abandon(self) -> None:
+        """Forget what is under way, because ranks have died; `free` is local then."""
+        self.freed = True
+        self.under_way.clear()
+
     @property
     def communicators(self) -> int:
         """Number of communicators held here."""
@@ -270,6 +277,18 @@ def topology_of(comm: MPI.Intracomm | None) -> Topology:
     owner = _Owner(Topology(user))
     user.Set_attr(_keyval(), owner)
     return owner.topology
+
+
+def abandon(comms: list[MPI.Comm]) -> None:
+    """Free communicators of which ranks have died, private ones with their owners; local."""
+    owners = [comm.Get_attr(_keyval()) for comm in comms]
+    for owner in owners:
+        if isinstance(owner, _Owner):
+            owner.topology.abandon()
+    # Those of users come first: they free their private ones.
+    for number in sorted(range(len(comms)), key=lambda number: owners[number] is None):
+        with suppress(MPI.Exception):
+            comms[number].Free()
 
 
 def default_topology() -> Topology:
@@ -328,7 +347,7 @@ def translate(comm: MPI.Intracomm, other: MPI.Intracomm) -> tuple[int, ...] | No
 
 def _split(comm: MPI.Intracomm, color: int, place: int | None = None) -> MPI.Intracomm:
     """Communicator of the ranks that pass the same color, by place; default: as in `comm`."""
-    return private_class()(comm.Split(color, comm.rank if place is None else place))
+    return as_private(comm.Split(color, comm.rank if place is None else place))
 
 
 def _cores(node: MPI.Intracomm) -> int:

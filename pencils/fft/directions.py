@@ -23,6 +23,7 @@ import numpy as np
 from pencils.array.allocation import Array, allocate_bytes, arrange
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
+from pencils.comm.failure import wait_all
 from pencils.comm.memory import round_up
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import no_op
@@ -184,7 +185,7 @@ class Direction:
         for number, ((_, run), slot) in enumerate(zip(prepared, self._slots, strict=True)):
             for readers in [each for each in waiting if each[0] == slot]:
                 waiting.remove(readers)
-                readers[1].Wait()
+                wait_all([readers[1]])
             comm = run()
             if comm is not None:
                 if before < 0:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm import memory
+from pencils.comm.failure import wait_all
 from pencils.comm.memory import LINE, Bytes, address, mpi_buffer
 from pencils.comm.methods.method import Array, ChunkPlan, Method, PreparedMethod, Started
 from pencils.comm.mpi import MPI
@@ -65,7 +66,7 @@ class _PreparedAlltoallv(PreparedMethod):
         )
 
         def complete() -> None:
-            request.Wait()
+            wait_all([request])
             for number, view in enumerate(recvs):
                 copy(view, method.recvs.window(received, number, unit * recv_starts[number]))
             plan.buffers.give(received)
@@ -153,7 +154,7 @@ class _PreparedAlltoallw(PreparedMethod):
         requests = [self._start(*pair) for pair in zip(sources, self._targets, strict=True)]
 
         def complete() -> None:
-            MPI.Request.Waitall(requests)
+            wait_all(requests)
             for buffer in copies:
                 buffers.give(buffer)
 

@@ -22,6 +22,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from pencils.comm.failure import wait_all
 from pencils.comm.memory import Bytes, fence, round_up
 from pencils.comm.methods.messages import Messages, Requests
 from pencils.comm.methods.method import Array, ChunkPlan, Method, PreparedMethod, Started
@@ -132,7 +133,7 @@ class _PreparedBundles(PreparedMethod):
 
         def complete() -> None:
             try:
-                meeting.Wait()
+                wait_all([meeting])
                 fence()
                 method.carry()
                 synchronize(node)
@@ -218,7 +219,7 @@ class Bundles(Method):
         for side in self._requests:
             MPI.Prequest.Startall(side.all)
         for side in self._requests:
-            MPI.Request.Waitall(side.all)
+            wait_all(side.all)
 
     def off_node(self) -> Traffic:
         """Count the bundles that this rank sends, and other messages to other nodes."""

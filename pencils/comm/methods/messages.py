@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TypeAlias
 
 from pencils.comm import memory
+from pencils.comm.failure import wait_all
 from pencils.comm.memory import Bytes, byte_chunks, round_up
 from pencils.comm.methods.method import Array, ChunkPlan, Method, PreparedMethod, Started
 from pencils.comm.mpi import MPI
@@ -162,10 +163,10 @@ class _PreparedMessages(PreparedMethod):
 
         def complete() -> None:
             for requests, unpacks in recvs.batches:
-                MPI.Request.Waitall(requests)
+                wait_all(requests)
                 for unpack in unpacks:
                     unpack()
-            MPI.Request.Waitall(sends.all)
+            wait_all(sends.all)
             self._buffers.give(sends.buffer)
             self._buffers.give(recvs.buffer)
 

@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from pencils.comm.failure import wait_all
 from pencils.comm.memory import Bytes, array_at, fence, round_up
 from pencils.comm.methods.messages import Messages
 from pencils.comm.methods.method import (
@@ -117,7 +118,7 @@ class _PreparedShared(PreparedMethod):
         return Started(complete, [*copy_from_peers.requests, *receive.requests])
 
     def _wait(self, request: MPI.Request, table: AddressTable) -> None:
-        request.Wait()
+        wait_all([request])
         fence()
         readers = self._finish(table)
         if readers is not None:

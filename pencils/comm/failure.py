@@ -1,0 +1,149 @@
+"""Processes that die: communicators on which all survivors notice it.
+
+An MPI library with User-Level Failure Mitigation (ULFM) reports a process that has died as an error
+of the calls that need it. Other survivors may wait for a rank that has had this error and has left.
+So the first error on a rank revokes every communicator of the rank that is `guarded`: whatever
+waits in one of them has the error, too, and revokes its own. By and by no survivor waits any more.
+
+Everything that waits for other ranks is a call of MPI, shared memory included.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import wraps
+from inspect import getattr_static
+from time import monotonic, sleep
+from typing import Any, NoReturn, TypeVar
+
+from pencils.comm.mpi import MPI
+from pencils.errors import RanksLostError
+from pencils.process import PerProcess
+
+T = TypeVar("T", bound="MPI.Comm")
+
+# Open MPI crashes on a rank that is told that a communicator is revoked while it still makes it:
+# seconds that ranks have to do that after the first one.
+_MAKING = 0.2
+_NAMES = ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED")
+# Methods of communicators that are left alone: local ones, and those of the recovery itself.
+_PLAIN = ("Get_", "Set_", "Is_", "Delete_", "Ack_", "Agree", "Free", "Revoke", "Shrink", "py2f")
+_LOST = (
+    "a process of this communicator has died; pencils.recover(program) runs the program again on "
+    "the other ones"
+)
+
+
+class _State:
+    """The guarded communicators of this process, with the time when each was made."""
+
+    def __init__(self) -> None:
+        self.comms: list[tuple[weakref.ref[MPI.Comm], float]] = []
+        self.lost = False  # a process has died, and all communicators are revoked
+        self.kinds: dict[type[MPI.Comm], Any] = {}  # guarded classes, by their bases
+        self.handler: MPI.Errhandler | None = None
+
+
+_state = PerProcess(_State)
+
+
+class Guarded:
+    """Mark of the communicators of which `guarded` is true."""
+
+
+def guard(comm: T) -> T:
+    """Return a communicator like this one that is guarded, as are those made of it; local."""
+    state = _state()
+    if state.handler is None:
+        state.handler = MPI.Comm.Create_errhandler(_notice)
+    found, kind = comm, type(comm)
+    if not issubclass(kind, Guarded):
+        if kind not in state.kinds:
+            state.kinds[kind] = type(kind.__name__, (Guarded, kind), _methods(kind))
+        found = state.kinds[kind](comm)
+    found.Set_errhandler(state.handler)
+    state.comms = [each for each in state.comms if each[0]()]  # a freed communicator is false
+    state.comms.append((weakref.ref(found), monotonic()))
+    return found
+
+
+def lost() -> bool:
+    """Whether this process has noticed that one of a guarded communicator has died; local."""
+    return _state().lost
+
+
+def revoke() -> None:
+    """Revoke all guarded communicators, once; local."""
+    state = _state()
+    if state.lost:
+        return
+    state.lost = True
+    for ref, made in state.comms:  # the oldest first
+        comm = ref()
+        if comm:
+            sleep(max(0.0, made + _MAKING - monotonic()))
+            with suppress(MPI.Exception):
+                comm.Revoke()
+
+
+def forget() -> list[MPI.Comm]:
+    """Guard no communicator any more, and return those that lived; local."""
+    state = _state()
+    found = [comm for comm in (ref() for ref, _ in state.comms) if comm]
+    state.comms, state.lost = [], False
+    return found
+
+
+def wait_all(requests: Sequence[MPI.Request]) -> None:
+    """Wait for requests.
+
+    Raises
+    ------
+    RanksLostError
+        If a process that takes part has died.
+    """
+    try:
+        MPI.Request.Waitall(requests)
+    except MPI.Exception as error:
+        raise_lost(error)
+
+
+def raise_lost(error: MPI.Exception) -> NoReturn:
+    """Raise an error of MPI, as a `RanksLostError` if a process has died."""
+    if _is_death(error.Get_error_class()):
+        raise RanksLostError(_LOST) from error
+    raise error
+
+
+def _notice(_: MPI.Comm, code: int) -> None:
+    """Handle an error of MPI; the call that has it returns afterwards, with the error."""
+    if _is_death(MPI.Get_error_class(code)):
+        revoke()
+
+
+def _is_death(kind: int) -> bool:
+    return kind in [getattr(MPI, name, None) for name in _NAMES]
+
+
+def _methods(kind: type[MPI.Comm]) -> dict[str, Callable[..., Any]]:
+    """Methods of a guarded class: what they make is guarded, and errors have one class."""
+    names = [name for name in dir(kind) if name[0].isalpha() and not name.startswith(_PLAIN)]
+    return {
+        name: _guarding(getattr(kind, name))
+        for name in names
+        if callable(getattr_static(kind, name))
+    }
+
+
+def _guarding(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            result = method(*args, **kwargs)
+        except MPI.Exception as error:
+            raise_lost(error)
+        return guard(result) if isinstance(result, MPI.Comm) and result else result
+
+    return call

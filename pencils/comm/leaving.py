@@ -1,0 +1,63 @@
+"""How a process ends after others have died: without MPI_Finalize, which may wait for the dead."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from contextlib import suppress
+from time import monotonic, sleep
+
+from pencils.comm.mpi import MPI
+from pencils.process import PerProcess
+
+# Seconds that a process waits at exit for the other survivors, and between two looks: they take an
+# early end for one more death.
+_PATIENCE, _PAUSE = 5.0, 0.002
+
+
+class _State:
+    def __init__(self) -> None:
+        self.comm: MPI.Intracomm | None = None  # of the survivors
+        self.status: int | None = None
+
+
+_state = PerProcess(_State)
+
+
+def leave_with(status: object) -> None:
+    """Set the exit status, as the argument of `sys.exit`; without it, it is found out."""
+    _state().status = status if isinstance(status, int) else int(status is not None)
+
+
+def leave_with_survivors(comm: MPI.Intracomm) -> None:
+    """Have this process wait at exit for the other ranks of `comm`, if any process has died."""
+    if _state().comm is None:
+        atexit.register(_leave)
+    _state().comm = comm
+
+
+def _leave() -> None:
+    """End the process if others have died, after what else was registered for its end."""
+    if MPI.Is_finalized() or not MPI.COMM_WORLD.Get_failed().size:
+        return
+    atexit.unregister(_leave)
+    # Those that were registered before are called later.
+    atexit._run_exitfuncs()  # noqa: SLF001
+    _meet()
+    status = _state().status
+    if status is None:
+        status = int(hasattr(sys, "last_value"))  # an error that was not caught
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError, ValueError):  # none, broken, closed
+            stream.flush()
+    os._exit(status)
+
+
+def _meet() -> None:
+    comm, end = _state().comm, monotonic() + _PATIENCE
+    with suppress(Exception):  # more ranks have died, or have failed
+        assert comm is not None
+        barrier = comm.Ibarrier()
+        while not barrier.Test() and monotonic() < end:
+            sleep(_PAUSE)

@@ -1,0 +1,128 @@
+"""Programs go on when processes die, and say what they need where MPI ends the job instead."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mpi4py import MPI
+
+import pencils
+from pencils.errors import ArgumentError
+
+ROOT = Path(__file__).parents[2]
+REPORTS = MPI.Get_library_version().startswith("Open MPI v5")  # that a process has died
+
+THOROUGH = pytest.mark.thorough
+needs_reports = pytest.mark.skipif(not REPORTS, reason="needs Open MPI 5")
+
+PROGRAM = """
+import os, signal, sys
+import pencils
+from mpi4py import MPI
+from pencils.errors import RanksLostError
+
+rank, kill = MPI.COMM_WORLD.rank, dict(map(int, each.split(":")) for each in sys.argv[2:])
+copies, errors = pencils.BuddyCopies(), []
+
+def program(comm):
+    half = comm.Split(comm.rank % 2, comm.rank)
+    u = pencils.ones(pencils.Pencil((8, 9), comm, periodic=True), halo=1)
+    state = copies.resume({"u": u})
+    try:
+        for step in range(state.step + 1 if state else 1, 41):
+            if kill.get(rank) == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+            u.exchange_halo()
+            u += u.shift((1, 0)) + u.shift((0, -1))
+            half.allreduce(step)  # its other ranks do not talk to the one that has died
+            if step % 10 == 0:
+                copies.save(step, {"u": u})
+    except Exception as error:
+        errors.append(type(error))
+        raise
+    return comm.size, u.sum()
+
+size, total = pencils.recover(program, least=int(sys.argv[1]))
+assert set(errors) <= {RanksLostError}, errors
+if size == MPI.COMM_WORLD.size - len(kill):
+    sys.stdout.write(f"{size} {total == 72 * 3.0**40} {len(errors)}\\n")
+"""
+
+
+def ulfm(ranks, *args, options=("--with-ft", "ulfm")):
+    """Run the program; ranks write whole lines."""
+    mpiexec = Path(sys.executable).with_name("mpiexec")
+    command = [mpiexec, *options, "-n", ranks, sys.executable, *args]
+    return subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@needs_reports
+@pytest.mark.parametrize("kills", [["0:5", "2:33"], pytest.param(["1:40"], marks=THOROUGH)])
+def test_the_ranks_that_are_left_reach_the_same_answer(kills):
+    run = ulfm(4, "-c", PROGRAM, 1, *kills)
+    left = 4 - len(kills)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.splitlines() == [f"{left} True {len(kills)}"] * left
+
+
+@needs_reports
+@pytest.mark.thorough
+def test_too_few_ranks_raise_on_all():
+    run = ulfm(3, "-c", PROGRAM, 3, "1:7")
+    assert run.returncode != 0
+    assert run.stderr.count("RanksLostError: 2 of 3 processes are left, but least=3") == 2
+
+
+@needs_reports
+@pytest.mark.thorough
+def test_the_option_of_mpiexec_is_named_on_all_ranks():
+    run = ulfm(2, "-m", "pencils", "run", "-c", PROGRAM, 1, options=())
+    assert run.returncode != 0
+    assert "NotImplementedError" in run.stderr
+    assert "started without `--with-ft ulfm`" in run.stderr
+    assert "all 2 ranks" in run.stderr
+
+
+@needs_reports
+@pytest.mark.thorough
+def test_random_kills_of_the_examples():
+    path = ROOT / "benchmarks" / "recovery.py"
+    kills = [sys.executable, str(path), "--kills", "20"]
+    run = subprocess.run(kills, capture_output=True, text=True, timeout=900, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "20 kills, 0 failures" in run.stdout
+
+
+@pytest.mark.parallel([1, 2, 3])
+def test_an_mpi_that_ends_the_job_is_an_error_on_all_ranks(comm):
+    if comm.size == 1:
+        assert pencils.recover(lambda own: own.size, comm) == 1
+    elif "OMPI_MCA_mpi_ft_enable" not in os.environ:
+        with pytest.raises(
+            NotImplementedError, match=r"mpiexec --with-ft ulfm .* pencils.CheckpointSeries"
+        ):
+            pencils.recover(lambda own: own.size, comm)
+
+
+@pytest.mark.parallel([1])
+def test_arguments_are_checked(comm):
+    with pytest.raises(TypeError, match=r"program must be callable .* not 3"):
+        pencils.recover(3, comm)
+    with pytest.raises(ArgumentError, match="least"):
+        pencils.recover(lambda own: own.size, comm, least=0)
+
+
+@pytest.mark.parallel([1])
+def test_errors_of_the_program_are_raised_as_they_are(comm):
+    error = ZeroDivisionError("no")
+
+    def program(_):
+        raise error
+
+    with pytest.raises(ZeroDivisionError) as found:
+        pencils.recover(program, comm)
+    assert found.value is error
