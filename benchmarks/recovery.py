@@ -42,7 +42,7 @@ OVERSUBSCRIBE = {
 class Heat:
     """The plate of examples/heat_equation.py."""
 
-    steps, every = 1000, 50
+    steps, every = 400, 20
     n = 64
 
     def __init__(self, comm):
@@ -61,7 +61,7 @@ class Heat:
 class Flow:
     """The Taylor-Green vortex of examples/navier_stokes.py."""
 
-    steps, every = 60, 5
+    steps, every = 24, 3
     n = 16
 
     def __init__(self, comm):

@@ -30,7 +30,6 @@ HEIGHT = {
     "io": 60,
     "lines": 60,
     "fft": 60,
-    "plot": 60,
     "recovery": 65,
     "testing": 60,
     "interop": 65,

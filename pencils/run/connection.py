@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import resource
 import secrets
 import socket
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
+from struct import pack
 from time import monotonic
 from typing import Any
 
@@ -18,6 +21,7 @@ _AT_ONCE = 2**16
 _CONNECT = 10.0  # seconds in which all ranks have to be connected
 _GREETING = 1.0  # seconds in which a process that has connected has to send its rank
 _LOOPBACK = "127.0.0.1"
+_SIOCGIFADDR = 0x8915  # of Linux
 
 
 class Channel:
@@ -110,7 +114,18 @@ def _addresses() -> list[str]:
     found = {name: None, socket.getfqdn(name): None}
     with suppress(OSError):
         found |= dict.fromkeys(socket.gethostbyname_ex(name)[2])
-    return list(found)
+    return list(found | dict.fromkeys(_numeric()))  # other hosts may not know the names
+
+
+def _numeric() -> Iterator[str]:
+    """Yield the IPv4 addresses of the network of this host, on Linux."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):  # it has none
+                answer = fcntl.ioctl(probe, _SIOCGIFADDR, pack("256s", name.encode()))
+                address = socket.inet_ntoa(answer[20:24])
+                if not address.startswith("127."):
+                    yield address
 
 
 def _accept(listener: socket.socket, token: str, size: int) -> dict[int, Channel] | None:
