@@ -49,6 +49,9 @@ from pencils.lines.midpoints import midpoints as midpoints
 from pencils.lines.solver import LineSolver as LineSolver
 from pencils.notebook import load_ipython_extension as load_ipython_extension
 from pencils.pencil import Pencil as Pencil
+from pencils.planning.candidates import plan as plan
+from pencils.planning.links import Links as Links
+from pencils.planning.links import measure_links as measure_links
 from pencils.recovery.copies import BuddyCopies as BuddyCopies
 from pencils.recovery.recover import recover as recover
 from pencils.simulation import simulate as simulate

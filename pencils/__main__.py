@@ -1,4 +1,4 @@
-"""Command line: ``python -m pencils info | run | simulate | show | verify | demo``."""
+"""Command line: ``python -m pencils info | plan | run | simulate | show | verify | demo``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from pencils import __version__, run
+from pencils.planning import command as planning
 from pencils.run import simulated
 
 if TYPE_CHECKING:
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 
 _GIB = 2**30
 _MOST_NODES = 4
+_EXAMPLES = """examples:
+  python -m pencils info
+  python -m pencils show checkpoint.h5
+  python -m pencils plan 512 512 512 --ranks 64 --per-node 16 --op fft --op halo:1
+  python -m pencils run -n 4 program.py
+"""
 _NO_DEMO = 'the demo needs SciPy: pip install "pencils[demo]"'
 
 
@@ -35,9 +42,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args is None:
         return
     if args.command == "info":
-        lines = [f"{name:<15} {value}" for name, value in _info()]
-        if MPI.COMM_WORLD.rank == 0:
-            print("\n".join(lines))
+        _print_info(MPI.COMM_WORLD.rank)
+    elif args.command == "plan":
+        _plan(args, MPI.COMM_WORLD.rank)
     elif args.command == "run":
         run.main(args)
     elif args.command == "simulate":
@@ -47,11 +54,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     elif args.command == "verify":
         _verify(args.file, MPI.COMM_WORLD.rank, edited=args.edited, external=args.external)
     elif args.command == "demo":
-        try:
-            from pencils import demo
-        except ModuleNotFoundError as error:
-            sys.exit(f"{error}; {_NO_DEMO}" if MPI.COMM_WORLD.rank == 0 else 0)
-        demo.main(args)
+        _run_demo(args, MPI.COMM_WORLD.rank)
 
 
 def _parse(argv: Sequence[str] | None, comm: MPI.Intracomm) -> argparse.Namespace | None:
@@ -80,10 +83,15 @@ def _parse(argv: Sequence[str] | None, comm: MPI.Intracomm) -> argparse.Namespac
 def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
     """Make the parser; the options of the demo take an import of SciPy."""
     parser = argparse.ArgumentParser(
-        "python -m pencils", description=sys.modules["pencils"].__doc__
+        "python -m pencils",
+        description=sys.modules["pencils"].__doc__,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"pencils {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="command")
     commands.add_parser("info", help="print versions, and where the processes run")
+    planning.add_parser(commands)
     run.add_parser(commands)
     simulated.add_parser(commands)
     show = commands.add_parser("show", help="list what HDF5 files hold")
@@ -98,6 +106,27 @@ def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
     if with_demo and not _add_demo(command):
         command.add_argument("_", nargs=argparse.REMAINDER)
     return parser
+
+
+def _run_demo(args: argparse.Namespace, rank: int) -> None:
+    """Solve the Navier-Stokes equations, if SciPy is installed. *Collective*."""
+    try:
+        from pencils import demo
+    except ModuleNotFoundError as error:
+        sys.exit(f"{error}; {_NO_DEMO}" if rank == 0 else 0)
+    demo.main(args)
+
+
+def _plan(args: argparse.Namespace, rank: int) -> None:
+    """Print the table of process grids once. *Collective*, if links are measured."""
+    from pencils import PencilsError
+
+    try:
+        text = planning.main(args)
+    except (PencilsError, TypeError) as error:
+        sys.exit(f"error: {error}" if rank == 0 else 1)
+    if rank == 0:
+        print(text)
 
 
 def _add_demo(command: argparse.ArgumentParser) -> bool:
@@ -143,6 +172,13 @@ def _verify(paths: Sequence[str], rank: int, *, edited: bool, external: bool) ->
             print(line, flush=True)
     if bad and rank == 0:  # mpiexec returns the exit status of any process
         sys.exit(1)
+
+
+def _print_info(rank: int) -> None:
+    """Print versions, and where the processes run, once. *Collective*."""
+    lines = [f"{name:<15} {value}" for name, value in _info()]
+    if rank == 0:
+        print("\n".join(lines))
 
 
 def _info() -> Iterator[tuple[str, str]]:

@@ -11,6 +11,7 @@ PENCILS = Path(__file__).parents[1] / "pencils"
 # inside one folder imports are free, but no files may import each other in a circle.
 HEIGHT = {
     "errors": 0,
+    "tables": 2,
     "process": 3,
     "simulation": 5,
     "layout": 10,
@@ -30,6 +31,7 @@ HEIGHT = {
     "io": 60,
     "lines": 60,
     "fft": 60,
+    "planning": 60,
     "recovery": 65,
     "testing": 60,
     "interop": 65,

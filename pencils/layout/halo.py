@@ -158,7 +158,7 @@ def exchange(
     sends = [
         HaloMessage(rank, peer, box, wrap)
         for face in faces
-        for peer, box, wrap in _boxes(layout, widths, rank, face, _outgoing)
+        for peer, box, wrap in _boxes(layout, widths, rank, face, outgoing)
     ]
     recvs = [
         HaloMessage(peer, rank, box, wrap)
@@ -211,7 +211,7 @@ def _incoming(
         yield peer, lo, hi, -shift
 
 
-def _outgoing(
+def outgoing(
     split: Split, part: int, width: tuple[int, int], *, periodic: bool
 ) -> Iterator[_Segment]:
     """Blocks whose ghosts are points of this one, or of its periodic images."""

@@ -1,0 +1,6 @@
+"""What a decomposition will cost, for any number of ranks, without MPI or fields.
+
+Imports layouts and the measurement of links. Begin with `candidates`: the function `plan`.
+`operations` lists the exchanges of a transform or a halo, `counts` counts their messages for many
+ranks at once, and `links` holds latencies and bandwidths.
+"""

@@ -1,0 +1,327 @@
+"""The function `plan`: which process grid is best, before there are processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple, overload
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from pencils.array.allocation import as_dtype
+from pencils.errors import ArgumentError
+from pencils.layout import Layout, Traffic, build_layout
+from pencils.layout.build import factorizations
+from pencils.layout.integers import as_int, as_ints
+from pencils.planning.counts import Ints, volumes
+from pencils.planning.links import Links
+from pencils.planning.operations import Operation, read_operation
+from pencils.tables import text_bytes, text_seconds, text_table
+
+# Grids that are compared, those with the least surface, each by a sample of its ranks; and the
+# ranks of the best grids that are counted.
+_MOST_GRIDS = 128
+_SAMPLE = 1024
+_COUNTED = 2**14
+_HEAD = "grid", "decomp", "imbalance", "empty", "memory"
+
+
+class Load(NamedTuple):
+    """What an operation sends on a process grid.
+
+    Attributes
+    ----------
+    operation : str
+        As given.
+    near, far : Traffic
+        Most messages, and most bytes, that any rank sends to other ranks of its node, and to other
+        nodes.
+    off_node : Traffic or None
+        What all ranks together send to other nodes, as ``off_node()`` of plans counts it; None if
+        not all ranks were counted.
+    seconds : float
+        Predicted time of the messages.
+    """
+
+    operation: str
+    near: Traffic
+    far: Traffic
+    off_node: Traffic | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A process grid, and what it costs.
+
+    Parameters
+    ----------
+    decomp, grid : tuple of int
+        For `pencils.Pencil`.
+    imbalance : float
+        Points of the largest block over those of an average one; of the worst layout on the way.
+    empty : int
+        Ranks without points, in the worst layout on the way.
+    memory : int
+        Bytes of the rank that needs most: a field with its halo, and what an operation takes
+        besides, which is a target, and blocks packed to send and to receive.
+    loads : tuple of Load
+        One for each operation.
+    """
+
+    decomp: tuple[int, ...]
+    grid: tuple[int, ...]
+    imbalance: float
+    empty: int
+    memory: int
+    loads: tuple[Load, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Predicted time of all operations, one after another."""
+        return sum(load.seconds for load in self.loads)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates(Sequence[Candidate]):
+    """The result of `plan`, best first; ``print`` shows a table.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of the fields.
+    ranks, per_node : int
+        Number of processes, and of those on a node.
+    counted : int
+        Ranks that were counted for these figures: all, up to 16384, else so many of them.
+    links : Links
+        The latencies and bandwidths in use.
+    found : tuple of Candidate
+        The process grids.
+    """
+
+    shape: tuple[int, ...]
+    ranks: int
+    per_node: int
+    counted: int
+    links: Links
+    found: tuple[Candidate, ...]
+
+    @overload
+    def __getitem__(self, index: int) -> Candidate: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Candidate, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Candidate | tuple[Candidate, ...]:
+        return self.found[index]
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def __str__(self) -> str:
+        shape = " x ".join(map(str, self.shape))
+        which = "any rank" if self.counted == self.ranks else f"{self.counted} ranks"
+        head = f"{shape} points on {self.ranks} ranks, {self.per_node} on a node; most of {which}"
+        return f"{head}\n{text_table(self._rows(), left=(0, 1, 5))}\ntimes: {self.links}"
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        rows: list[tuple[str, ...]] = [
+            (*_HEAD, "operation", "on node", "bytes", "off node", "bytes", "time")
+        ]
+        for each in self.found:
+            about: tuple[str, ...] = (
+                " x ".join(map(str, each.grid)),
+                ",".join(map(str, each.decomp)),
+                f"{each.imbalance:.3f}",
+                str(each.empty),
+                text_bytes(each.memory),
+            )
+            for load in each.loads:
+                near, far = (
+                    (str(traffic.messages), text_bytes(traffic.nbytes))
+                    for traffic in (load.near, load.far)
+                )
+                rows.append((*about, load.operation, *near, *far, text_seconds(load.seconds)))
+                about = ("",) * len(about)
+        return rows
+
+
+def plan(
+    shape: Sequence[int] | int,
+    ranks: int,
+    operations: Sequence[str] | str,
+    *,
+    per_node: int | None = None,
+    dtype: DTypeLike = float,
+    decomp: Sequence[int] | int | None = None,
+    periodic: bool | Sequence[bool] = False,
+    links: Links | None = None,
+    most: int = 10,
+) -> Candidates:
+    """Predict which process grids suit a computation best; local, for any number of ranks.
+
+    Messages and bytes are those of plans that are made on these grids, with method "messages" or
+    any other one that sends one message for each pair of ranks. Times are those of messages only,
+    without congestion, and without work on the data. Beyond 16384 ranks, as many are counted: the
+    first ones, which have the largest blocks, and others at random, the same in each call.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Global points along each dimension.
+    ranks : int
+        Number of processes.
+    operations : str or sequence of str
+        "fft": a forward transform along all dimensions. "halo:2": fill a halo of width 2;
+        "halo:2:faces" without corners. "transpose:0,2": move to the pencil that decomposes these
+        dimensions.
+    per_node : int, optional
+        Ranks on a node, which are consecutive; default: all.
+    dtype : dtype, optional
+        Element type.
+    decomp : sequence of int, optional
+        Decomposed dimensions; default: the first one, the first two, and so on, are compared.
+    periodic : bool or sequence of bool, optional
+        Whether dimensions wrap around.
+    links : Links, optional
+        Latencies and bandwidths; default: those of a usual cluster, which ``print`` shows.
+    most : int, optional
+        Candidates to return.
+
+    Returns
+    -------
+    Candidates
+        A sequence of `Candidate`, the fastest first.
+
+    Raises
+    ------
+    ArgumentError, TypeError
+        If an argument is not allowed.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> best = pencils.plan((256, 256, 256), 64, ["fft", "halo:1"], per_node=8)[0]
+    >>> best.grid, best.empty, best.loads[0].near.messages
+    ((64,), 0, 7)
+    """
+    size = as_int("ranks", ranks, least=1)
+    on_node = size if per_node is None else as_int("per_node", per_node, least=1)
+    element, used = as_dtype(dtype), links or Links()
+    texts = [operations] if isinstance(operations, str) else list(operations)
+    wanted = [read_operation(text) for text in texts]
+    count = as_int("most", most, least=1)
+    if not wanted:
+        raise ArgumentError("operations must name one or more; for example ['fft', 'halo:1']")
+    if "fft" in texts and element.kind not in "fc":
+        raise ArgumentError(f"dtype {element} cannot be transformed; use a real or complex type")
+    layouts = _layouts(shape, size, decomp, periodic)
+    task = _Task(wanted, element, on_node, used)
+    best = sorted((task.judge(each, _ranks(size, _SAMPLE)) for each in layouts), key=_order)[:count]
+    ranks_counted = _ranks(size, _COUNTED)
+    if size > _SAMPLE:
+        by_grid = {(layout.decomp, layout.grid.shape): layout for layout in layouts}
+        best = [task.judge(by_grid[each.decomp, each.grid], ranks_counted) for each in best]
+        best.sort(key=_order)
+    return Candidates(layouts[0].shape, size, on_node, len(ranks_counted), used, tuple(best))
+
+
+def _ranks(size: int, most: int) -> Ints:
+    """Choose the ranks to count: all, or the first ones and some others."""
+    if size <= most:
+        return np.arange(size)
+    others = np.random.default_rng(most).integers(0, size, most // 2)
+    return np.unique(np.concatenate([np.arange(most // 2), others]))
+
+
+def _order(candidate: Candidate) -> tuple[float, ...]:
+    return candidate.seconds, candidate.empty, candidate.imbalance, candidate.memory
+
+
+def _layouts(
+    shape: Sequence[int] | int,
+    ranks: int,
+    decomp: Sequence[int] | int | None,
+    periodic: bool | Sequence[bool],  # noqa: FBT001 - as the argument of plan()
+) -> list[Layout]:
+    """List the layouts to compare; of too many those with the fewest empty ranks and cuts."""
+    extents = as_ints("shape", shape)
+    if 0 in extents:
+        raise ArgumentError(f"shape={extents} has no points to plan for")
+    every = [tuple(range(count)) for count in range(1, len(extents) + 1)]
+    chosen = every if decomp is None else [as_ints("decomp", decomp)]
+    grids = [
+        (dims, grid)
+        for dims in chosen
+        for grid in factorizations(ranks, (0,) * len(dims))
+        if decomp is not None or len(dims) == 1 or 1 not in grid
+    ]
+
+    def cost(case: tuple[tuple[int, ...], tuple[int, ...]]) -> tuple[int, float]:
+        dims, grid = case
+        pairs = [(extents[dim], parts) for dim, parts in zip(dims, grid, strict=False)]
+        return -prod(min(pair) for pair in pairs), sum((parts - 1) / n for n, parts in pairs)
+
+    some = sorted(grids, key=cost)[:_MOST_GRIDS]
+    return [
+        build_layout(extents, ranks, decomp=dims, grid=grid, periodic=periodic)
+        for dims, grid in some
+    ]
+
+
+class _Task(NamedTuple):
+    """What is to be done on each process grid."""
+
+    operations: Sequence[Operation]
+    dtype: np.dtype[np.generic]
+    per_node: int
+    links: Links
+
+    def judge(self, layout: Layout, ranks: Ints) -> Candidate:
+        """Count what ranks do; of some ranks, sums are too small, and maxima may be."""
+        width = max(operation.width for operation in self.operations)
+        memories, loads = [np.zeros_like(ranks)], []
+        passed = {layout}
+        for operation in self.operations:
+            moved: list[Ints] = [np.zeros((2, len(ranks)), np.int64) for _ in range(2)]
+            seconds = 0.0
+            for move in operation.moves(layout, self.dtype):
+                counts = move.sent(ranks, self.per_node)
+                scale = np.array([[1], [move.itemsize]])
+                near, far = counts.near * scale, counts.far * scale
+                seconds += self._seconds(near, far, layout.size)
+                memories.append(move.memory(ranks, counts))
+                moved = [moved[0] + near, moved[1] + far]
+                passed.update(each for each in move if isinstance(each, Layout))
+            most, off = (Traffic(*part.max(-1).tolist()) for part in moved)
+            complete = len(ranks) == layout.size
+            total = Traffic(*moved[1].sum(-1).tolist()) if complete else None
+            loads.append(Load(operation.text, most, off, total, seconds))
+        field = volumes(layout, ranks, width) * self.dtype.itemsize
+        return Candidate(
+            layout.decomp,
+            layout.grid.shape,
+            max(map(_imbalance, passed)),
+            max(each.size - prod(split.filled for split in each.splits) for each in passed),
+            int((field + np.max(memories, 0)).max()),
+            tuple(loads),
+        )
+
+    def _seconds(self, near: Ints, far: Ints, size: int) -> float:
+        """Return the time of the slowest rank; the ranks of a node share its bandwidth."""
+        links, sharing = self.links, min(self.per_node, size)
+        times = (
+            near[0] * links.node_latency
+            + near[1] / links.node_bandwidth
+            + far[0] * links.latency
+            + far[1] * sharing / links.bandwidth
+        )
+        return float(times.max())
+
+
+def _imbalance(layout: Layout) -> float:
+    largest = prod(split.longest for split in layout.splits)
+    return largest * layout.size / prod(layout.shape)
