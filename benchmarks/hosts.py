@@ -168,7 +168,9 @@ def measure(verb, nbytes, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rate", type=float, default=1000, help="Mbit/s of each link, each way")
-    parser.add_argument("--megabytes", type=float, nargs="*", default=[1, 10], help="of each host")
+    parser.add_argument(
+        "--megabytes", type=float, nargs="*", default=[1, 10, 100], help="of each host"
+    )
     parser.add_argument("--repeat", type=int, default=9, help="most samples of each case")
     parser.add_argument("--seconds", type=float, default=4, help="for more than three samples")
     parser.add_argument("--interface", default="eth0", help="of the sockets")
