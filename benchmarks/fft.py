@@ -39,7 +39,7 @@ def there_and_back(forward, backward, u, u_hat):
 def ours(n, decomp, backend):
     pen = pencils.Pencil((n, n, n), decomp=decomp)
     plan = PencilFFT(pen, float, backend=backend, check=False)
-    u, u_hat = pencils.random.uniform(pen, seed=1), pencils.empty(plan.output_pencil, dtype=complex)
+    u, u_hat = pencils.random.uniform(pen, rng=1), pencils.empty(plan.output_pencil, dtype=complex)
     return partial(there_and_back, plan.forward, plan.backward, u, u_hat), u.local
 
 
@@ -47,7 +47,7 @@ def theirs(n, decomp):
     slab = len(decomp) == 1
     fft = PFFT(COMM, [n] * 3, dtype=float, slab=slab)
     u, u_hat = newDistArray(fft, forward_output=False), newDistArray(fft, forward_output=True)
-    u[...] = pencils.random.uniform(pencils.Pencil((n, n, n), decomp=decomp), seed=1).local
+    u[...] = pencils.random.uniform(pencils.Pencil((n, n, n), decomp=decomp), rng=1).local
     return partial(there_and_back, fft.forward, fft.backward, u, u_hat), u
 
 

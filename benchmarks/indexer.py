@@ -85,7 +85,7 @@ class Setting:
         self.pencil = pencils.Pencil((n, n, n), decomp=0)
         self.coords = list(rng.integers(0, n, (3, count)))
         self.index = np.ravel_multi_index(tuple(self.coords), (n, n, n))
-        self.private = pencils.random.uniform(self.pencil, seed=1)
+        self.private = pencils.random.uniform(self.pencil, rng=1)
         self.shared = pencils.empty(self.pencil, shared=True)
         self.shared.local[...] = self.private.local
         sizes = COMM.allgather(self.private.local.size)

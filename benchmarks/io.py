@@ -162,7 +162,7 @@ def main():
         folder = Path(COMM.bcast(folder))
         for decomp in [(0,), (1,), (2,), (0, 1), (1, 2)]:
             pencil = pencils.Pencil((options.n,) * 3, decomp=decomp)
-            u = pencils.random.uniform(pencil, seed=1)
+            u = pencils.random.uniform(pencil, rng=1)
             runs = list(cases(u, folder, not options.cached))
             times: dict[str, list[float]] = {name: [] for name, _ in runs}
             for turn in range(options.repeat + 1):

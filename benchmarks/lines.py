@@ -125,7 +125,7 @@ def slowest(call):
 
 
 def field(pencil, *, shared=False):
-    made = pencils.random.uniform(pencil, seed=1)
+    made = pencils.random.uniform(pencil, rng=1)
     if not shared:
         return made
     u = pencils.empty(pencil, shared=True)

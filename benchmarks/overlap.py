@@ -67,7 +67,7 @@ class Work:
 
     def __init__(self, nbytes):
         pencil = pencils.Pencil((COMM.size, round(nbytes / ITEM)), decomp=0)
-        self.fields = [pencils.random.uniform(pencil, seed=seed) for seed in (1, 2)]
+        self.fields = [pencils.random.uniform(pencil, rng=seed) for seed in (1, 2)]
         self.rounds = 1
 
     def __call__(self):

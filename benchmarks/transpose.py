@@ -39,7 +39,7 @@ def print_on_root(*values):
 
 def fields(pencil):
     """Make a field in shared and one in private memory, with the same values."""
-    private = pencils.random.uniform(pencil, seed=1)
+    private = pencils.random.uniform(pencil, rng=1)
     shared = pencils.empty(pencil, shared=True)
     shared.local[...] = private.local
     return {True: shared, False: private}

@@ -15,8 +15,8 @@ import numpy as np
 import pencils
 
 pen = pencils.Pencil((24, 30, 36))
-u = pencils.random.normal(pen, seed=3)
-velocity = pencils.random.normal(pen, seed=4, components=3)
+u = pencils.random.normal(pen, rng=3)
+velocity = pencils.random.normal(pen, rng=4, components=3)
 
 # Process 0 makes the folder and broadcasts its name.
 folder = pen.comm.bcast(tempfile.mkdtemp() if pen.rank == 0 else None)

@@ -12,7 +12,7 @@ pen = pencils.Pencil((60, 50, 40))
 z = pencils.localgrid(pen, [np.linspace(0, 1, n) for n in pen.shape]).z
 
 # Every process generates its own block of one global random field.
-u = 0.1 * pencils.random.normal(pen, seed=2024) + np.sin(np.pi * z)
+u = 0.1 * pencils.random.normal(pen, rng=2024) + np.sin(np.pi * z)
 
 # Reductions are global; every process gets the result.
 mean, variance = u.mean(), u.var()

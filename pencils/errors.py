@@ -8,7 +8,17 @@ from __future__ import annotations
 
 
 class PencilsError(Exception):
-    """Base class of the errors that pencils defines."""
+    """Base class of the errors that pencils defines.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> try:
+    ...     pencils.Pencil((4, 5), decomp=9)
+    ... except pencils.PencilsError as error:
+    ...     type(error).__name__
+    'ArgumentError'
+    """
 
 
 class ArgumentError(PencilsError, ValueError):

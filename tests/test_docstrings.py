@@ -25,6 +25,12 @@ def test_examples_are_found():
     assert "pencils.pencil.Pencil" in [test.name for test in examples_in("pencils.pencil")]
 
 
+def test_every_public_name_has_an_example():
+    named = {name: getattr(pencils, name) for name in pencils.__all__}
+    docs = {name: value.__doc__ for name, value in named.items() if callable(value)}
+    assert [name for name, text in docs.items() if ">>>" not in (text or "")] == []
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_docstrings(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

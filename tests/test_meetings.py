@@ -95,7 +95,7 @@ def test_plans_are_made_in_few_meetings(counted, name, most):
 def test_a_transform_needs_one_agreement_and_a_barrier_for_each_transpose(counted):
     comm, made = counted
     pencil = pencils.Pencil((32, 64, 64), comm)
-    u = pencils.random.uniform(pencil, seed=1)
+    u = pencils.random.uniform(pencil, rng=1)
     with PencilFFT(pencil, backend="scipy") as plan:
         waves = plan.forward(u)
         back = plan.backward(waves)

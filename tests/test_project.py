@@ -1,6 +1,7 @@
 """The files around the package agree with it."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pencils
@@ -31,6 +32,27 @@ def test_recipes_name_what_the_files_beside_them_define():
         missing += [name for name in names if not re.search(rf"\b{name}\b", sources)]
     assert recipes
     assert missing == []
+
+
+def test_the_recipe_for_conda_requires_what_the_package_requires():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    recipe = (ROOT / "packaging/conda/recipe.yaml").read_text()
+    assert f'version: "{pencils.__version__}"' in recipe
+    python = "python" + project["project"]["requires-python"]
+    assert named_in(recipe, "run") == [python, *project["project"]["dependencies"]]
+    assert set(project["build-system"]["requires"]) <= set(named_in(recipe, "host"))
+
+
+def named_in(recipe, section):
+    """List the requirements in a section of the recipe, as pyproject.toml writes them."""
+    lines = re.search(rf"^  {section}:\n((?:    - .*\n)+)", recipe, re.MULTILINE)[1].splitlines()
+    return [line.split("#")[0].replace(" ", "").removeprefix("-") for line in lines]
+
+
+def test_a_release_depends_on_the_tests():
+    text = (ROOT / ".github/workflows/release.yml").read_text()
+    assert re.search(r"tests:\n +uses: \./\.github/workflows/ci\.yml", text)
+    assert re.search(r"publish:\n.*\n +needs: \[tests, wheels, source\]", text)
 
 
 def source(path):

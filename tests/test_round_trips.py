@@ -53,7 +53,7 @@ def counted(comm):
 def names(comm, folder):
     """Return what the calls of the page name. *Collective*."""
     pencil = pencils.Pencil((12, 10, 8), comm)
-    u = pencils.random.uniform(pencil, seed=1)
+    u = pencils.random.uniform(pencil, rng=1)
     other = pencil.with_(decomp=(0, 2))
     places = np.arange(5)
     i = j = k = places

@@ -182,7 +182,7 @@ def creation(u: pencils.PencilArray, pen: pencils.Pencil) -> None:
     assert_type(pencils.full(pen, 2.0, dims=(0, 1)), pencils.PencilArray)
     assert_type(pencils.zeros_like(u), pencils.PencilArray)
     assert_type(pencils.from_function(pen, lambda i, j, k: i + j * k), pencils.PencilArray)
-    assert_type(pencils.random.normal(pen, seed=1), pencils.PencilArray)
+    assert_type(pencils.random.normal(pen, rng=1), pencils.PencilArray)
     assert_type(pencils.PencilArray(pen, np.zeros(pen.local_shape)), pencils.PencilArray)
 
 
@@ -216,9 +216,9 @@ def mistakes(u: pencils.PencilArray, pen: pencils.Pencil) -> list[Callable[[], o
 
 def main() -> list[Callable[[], object]]:
     pen = pencils.Pencil((16, 12, 8), periodic=(True, False, False))
-    u = pencils.random.normal(pen, seed=1, halo=1)
-    v = pencils.random.normal(pen, seed=2)
-    velocity = pencils.random.normal(pen, seed=3, components=3)
+    u = pencils.random.normal(pen, rng=1, halo=1)
+    v = pencils.random.normal(pen, rng=2)
+    velocity = pencils.random.normal(pen, rng=3, components=3)
     u.exchange_halo()
     assert_type(diffusion(u, 0.1) + rhs(v, 2), pencils.PencilArray)
     operators(u, v, np.hanning(8))

@@ -45,7 +45,7 @@ def functions(u: pencils.PencilArray, array: Vector) -> None:
 
 def main() -> None:
     pen = pencils.Pencil((16, 12, 8))
-    u, v = pencils.random.normal(pen, seed=1), pencils.random.normal(pen, seed=2)
+    u, v = pencils.random.normal(pen, rng=1), pencils.random.normal(pen, rng=2)
     assert_type(rhs(u), pencils.PencilArray)
     assert largest(u) <= 1
     ufuncs(u, v, np.hanning(8))

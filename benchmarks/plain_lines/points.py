@@ -60,7 +60,7 @@ class Hand:
 
 
 def points(count, comm, *, rises, scans, puts):
-    u = pencils.random.uniform(pencils.Pencil((N,) * 3, comm, decomp=0), seed=1)
+    u = pencils.random.uniform(pencils.Pencil((N,) * 3, comm, decomp=0), rng=1)
     rng = np.random.default_rng(comm.rank)
     index = rng.integers(0, N**3, count)
     coords = [

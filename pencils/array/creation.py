@@ -155,24 +155,56 @@ def empty_like(u: PencilArray, *, dtype: DTypeLike | None = None) -> PencilArray
     ------
     TypeError
         If `u` is not a PencilArray, or the dtype is not allowed.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = zeros(pencils.Pencil((4, 5)), components=2, halo=1)
+    >>> v = empty_like(u, dtype="f4")
+    >>> v.shape, v.dtype, v.halo == u.halo
+    ((2, 4, 5), dtype('float32'), True)
     """
     check_type("u", u, PencilArray)
     return u.blank(dtype)
 
 
 def zeros_like(u: PencilArray, *, dtype: DTypeLike | None = None) -> PencilArray:
-    """Make a field of zeros like another one; parameters as in `empty_like`."""
+    """Make a field of zeros like another one; parameters as in `empty_like`.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = empty(pencils.Pencil((4, 5)), halo=1)
+    >>> zeros_like(u, dtype=int).item(3, 4)
+    0
+    """
     check_type("u", u, PencilArray)
     return cast("PencilArray", np.zeros_like(u, dtype=dtype))
 
 
 def ones_like(u: PencilArray, *, dtype: DTypeLike | None = None) -> PencilArray:
-    """Make a field of ones like another one; parameters as in `empty_like`."""
+    """Make a field of ones like another one; parameters as in `empty_like`.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = empty(pencils.Pencil((4, 5)), halo=1)
+    >>> ones_like(u).item(3, 4)
+    1.0
+    """
     return full_like(u, 1, dtype=dtype)
 
 
 def full_like(u: PencilArray, fill_value: object, *, dtype: DTypeLike | None = None) -> PencilArray:
-    """Make a field of one value like another one; parameters as in `empty_like`."""
+    """Make a field of one value like another one; parameters as in `empty_like`.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> u = empty(pencils.Pencil((4, 5)), halo=1)
+    >>> full_like(u, 3).item(3, 4)
+    3.0
+    """
     like = empty_like(u, dtype=dtype)
     like.fill(fill_value)
     return like

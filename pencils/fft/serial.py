@@ -45,7 +45,7 @@ def fft(u: PencilArray, axis: int, *, overwrite: bool = False) -> PencilArray:
     Examples
     --------
     >>> import numpy as np, pencils, pencils.fft
-    >>> u = pencils.random.uniform(pencils.Pencil((4, 8)), seed=1)
+    >>> u = pencils.random.uniform(pencils.Pencil((4, 8)), rng=1)
     >>> np.allclose(pencils.fft.ifft(pencils.fft.fft(u, 1), 1), u)
     True
     """

@@ -1,5 +1,7 @@
 """Random fields are the same on every process grid, decomposition and memory order."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from fields import assert_holds, lay
@@ -35,7 +37,7 @@ def test_layouts_differ_along_the_last_axis(comm):
 
 
 def test_numbers_are_fixed_for_ever(comm):
-    u = pencils.random.uniform(pencils.Pencil((2, 3), comm, decomp=1), seed=7)
+    u = pencils.random.uniform(pencils.Pencil((2, 3), comm, decomp=1), rng=7)
     expected = np.array(FIRST)
     np.testing.assert_allclose(u.local, expected[u.local_slices], rtol=1e-15)
 
@@ -67,6 +69,24 @@ def test_every_seed_stream_and_component_differs(comm):
             assert abs((one * other).mean()) < 0.2
 
 
+@pytest.mark.parametrize("name", DRAWS)
+def test_sources_of_seeds(comm, name):
+    """A seed and its SeedSequence mean the same; a generator gives another field in each call."""
+    draw, pencil = DRAWS[name], lay(comm, "plane")
+    alone = pencils.Pencil(pencil.shape, MPI.COMM_SELF)
+    expected = draw(alone, 7).local
+    sequence = np.random.SeedSequence(7)
+    assert_holds(draw(pencil, sequence), expected)
+    children = [draw(pencil, child) for child in sequence.spawn(2)]
+    for make in (np.random.default_rng, np.random.MT19937):
+        rng, again = make(7), make(7)
+        fields = [draw(pencil, rng) for _ in range(3)]
+        for field in fields:
+            assert_holds(field, draw(alone, again).local)
+        for one, other in pairwise([draw(pencil, 7), *children, *fields]):
+            assert (one != other).any()
+
+
 @pytest.mark.parametrize("dtype", ["f2", "f4"])
 def test_the_upper_limit_stays_out_when_rounded(comm, dtype):
     pencil = pencils.Pencil((300, 100), comm)
@@ -82,10 +102,10 @@ def test_the_upper_limit_stays_out_when_rounded(comm, dtype):
 def test_bad_arguments(comm):
     pencil = lay(comm, "plane")
     for draw in DRAWS.values():
-        for seed in (1.5, "seed", None, (1, 2), True):
-            with pytest.raises(TypeError, match="seed"):
-                draw(pencil, seed)
-        with pytest.raises(ArgumentError, match="seed=-1"):
+        for rng in (1.5, "rng", None, (1, 2), True, np.random.RandomState(1)):
+            with pytest.raises(TypeError, match="rng"):
+                draw(pencil, rng)
+        with pytest.raises(ArgumentError, match="rng=-1"):
             draw(pencil, -1)
         for dtype in (int, bool, "S3", "M8[s]"):
             with pytest.raises(TypeError, match="floating type"):

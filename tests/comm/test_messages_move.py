@@ -52,7 +52,7 @@ def value(i, j, k):
 
 def fields(comm):
     pencil = Pencil(SHAPE, comm, order=(1, 2, 0))
-    return [pencils.from_function(pencil, value), pencils.random.uniform(pencil, seed=1)]
+    return [pencils.from_function(pencil, value), pencils.random.uniform(pencil, rng=1)]
 
 
 WORK = {

@@ -208,7 +208,7 @@ def test_selection_of_many_values(comm, dtype):
 def test_collectives_do_not_depend_on_the_data(comm):
     pencil = pencils.Pencil((64 * comm.size,), comm)
     alone = pencil.with_(shape=(3,))
-    for u in (pencils.ones(pencil), pencils.random.normal(pencil, seed=1), pencils.ones(alone)):
+    for u in (pencils.ones(pencil), pencils.random.normal(pencil, rng=1), pencils.ones(alone)):
         np.median(u)  # makes communicators
         with collectives() as calls:
             np.median(u)

@@ -209,7 +209,7 @@ SUGGESTED = {
 @pytest.mark.parametrize("name", SUGGESTED)
 def test_what_texts_name_works(comm, name):
     pen = pencils.Pencil((7, 5), comm)
-    u = pencils.random.normal(pen, seed=3)
+    u = pencils.random.normal(pen, rng=3)
     found, expected = (
         call(a) for call, a in zip(SUGGESTED[name], (u, pencils.gather(u, root=None)), strict=True)
     )
@@ -220,6 +220,6 @@ def test_what_texts_name_works(comm, name):
 
 
 def test_points_on_a_diagonal(comm):
-    u = pencils.random.normal(pencils.Pencil((5, 5), comm), seed=3)
+    u = pencils.random.normal(pencils.Pencil((5, 5), comm), rng=3)
     i = np.arange(5)
     np.testing.assert_array_equal(u.take_points((i, i)), np.diag(pencils.gather(u, root=None)))

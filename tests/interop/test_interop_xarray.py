@@ -21,7 +21,7 @@ def xarray():
 def both(xarray, comm):
     """Make a labelled field, and a labelled array of the same values."""
     pen = pencils.Pencil((6, 5, 4), comm)
-    u = pencils.random.normal(pen, seed=1)
+    u = pencils.random.normal(pen, rng=1)
     u[2, 3, 1] = np.nan
     return tuple(xarray.DataArray(data, dims=DIMS) for data in (u, pencils.gather(u, root=None)))
 

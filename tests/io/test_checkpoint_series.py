@@ -301,7 +301,7 @@ def test_a_disk_that_fails_for_a_while_is_no_damage(folder, pencil, series, monk
 
 
 def test_damage_to_what_is_compressed_is_passed_over(folder, pencil, series, lab):
-    checkpoints, u = series(folder), pencils.random.normal(pencil, seed=1)
+    checkpoints, u = series(folder), pencils.random.normal(pencil, rng=1)
     for step in (1, 2):
         checkpoints.save(step, {"u": u}, compression="gzip")
 

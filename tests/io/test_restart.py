@@ -98,7 +98,7 @@ def advance(u, steps, rng):
 
 def test_a_run_that_was_interrupted_ends_like_one_that_was_not(comm, mpi_tmp_path, lab):
     pencil = pencils.Pencil(SHAPE, comm)
-    u, rng = pencils.random.normal(pencil, seed=1, halo=1), np.random.default_rng(2)
+    u, rng = pencils.random.normal(pencil, rng=1, halo=1), np.random.default_rng(2)
     half = advance(u.copy(), 5, rng)
     path = mpi_tmp_path / "half.h5"
     pencils.save(path, {"u": half, "rng": rng}, step=5)

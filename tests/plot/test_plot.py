@@ -182,7 +182,7 @@ def test_a_mistake_on_one_rank(comm):
 @pytest.mark.parametrize("shape", [(12, 9), (8, 6, 10)])
 def test_a_spectrum_has_the_energy_of_numpys_waves(shape, dtype):
     pen = pencils.Pencil(shape, decomp=len(shape) - 1, periodic=True)
-    u = pencils.random.normal(pen, seed=1, components=2).astype(dtype)
+    u = pencils.random.normal(pen, rng=1, components=2).astype(dtype)
     u[1] *= 1 if dtype is float else 2j
     ax = plot.plot_spectrum(u)
     values = pencils.gather(u, root=0)
