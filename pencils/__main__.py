@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pencils import __version__, run
@@ -94,8 +95,10 @@ def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
     planning.add_parser(commands)
     run.add_parser(commands)
     simulated.add_parser(commands)
-    show = commands.add_parser("show", help="list what HDF5 files hold")
-    show.add_argument("file", nargs="+", help="a checkpoint, a time series, or any HDF5 file")
+    show = commands.add_parser("show", help="list what files hold")
+    show.add_argument(
+        "file", nargs="+", help="a checkpoint, a series, any HDF5 file, or a file of tune()"
+    )
     check = commands.add_parser("verify", help="compare files with the checksums in them")
     check.add_argument("file", nargs="+", help="a file that pencils.save() has written")
     check.add_argument("--edited", action="store_true", help="files changed by other programs, too")
@@ -144,13 +147,17 @@ def _show(paths: Sequence[str], rank: int) -> None:
     """Describe every file on rank 0, also after errors in others."""
     if rank != 0:
         return
+    from pencils import PencilsError
     from pencils.io.show import describe_file
+    from pencils.transposition.tune import describe_results
 
     bad = False
     for path in paths:
         try:
-            print(describe_file(path), flush=True)
-        except OSError as error:
+            with Path(path).open("rb") as file:
+                is_text = file.read(1) == b"{"
+            print(describe_results(path) if is_text else describe_file(path), flush=True)
+        except (OSError, PencilsError) as error:
             bad = True
             print(f"error: {path}: {error}", flush=True)
     if bad:

@@ -229,3 +229,28 @@ def test_a_file_that_is_no_such_file(comm, stages, mpi_tmp_path):
         FileNotFoundError,
         call=lambda: tune(stages, file=mpi_tmp_path / "no" / "where", show=False, repeat=1),
     )
+
+
+def test_a_file_of_results_can_be_looked_at(comm, stages, tmp_path):
+    path = tmp_path / f"{comm.rank}.json"
+    found = tune(stages, show=False, repeat=1, file=path)
+    if comm.rank == 0:
+        text = tuning.describe_results(path)
+        assert all(line.strip() in text for line in str(found).splitlines())
+        assert all(repr(pencil) in text for pencil in stages)
+        path.write_text('{"1": 2}')
+        with pytest.raises(ArgumentError, match="is not a file that tune"):
+            tuning.describe_results(path)
+
+
+def test_a_picture_has_a_cell_for_each_measurement(comm, stages, tmp_path):
+    plot = pytest.importorskip("pencils.plot")
+    found = tune(stages, show=False, repeat=1)
+    if comm.rank == 0:
+        ax = plot.plot_tuning(found)
+        assert [label.get_text() for label in ax.get_xticklabels()] == [
+            row.method for row in found.rows if row.step == 0
+        ]
+        shown = [text.get_text() for text in ax.texts]
+        assert shown == [f"{1e3 * row.seconds:.3g}" for row in found.rows]
+        plot.save_picture(tmp_path / "tuning.png", ax)

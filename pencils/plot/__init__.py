@@ -8,6 +8,7 @@ from pencils.plot.curves import plot_spectrum, plot_times
 from pencils.plot.decompositions import plot_decomposition, plot_redistribution
 from pencils.plot.figures import save_picture
 from pencils.plot.slices import plot_slice
+from pencils.plot.tunings import plot_tuning
 
 __all__ = [
     "plot_decomposition",
@@ -15,5 +16,6 @@ __all__ = [
     "plot_slice",
     "plot_spectrum",
     "plot_times",
+    "plot_tuning",
     "save_picture",
 ]

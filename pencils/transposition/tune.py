@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -25,6 +25,7 @@ from pencils.layout.build import factorizations
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
 from pencils.plans import set_fastest
+from pencils.tables import text_table
 from pencils.transposition.plan import Transposition
 from pencils.transposition.sides import method_key
 
@@ -57,19 +58,11 @@ class Tuning:
     rows: tuple[Row, ...]
 
     def __str__(self) -> str:
-        lines = [f"{'from':>4} {'to':>4}  {'grid':12} {'method':10} {'ms':>10}"]
         chosen = {
             (pencil.grid, step, method)
             for step, (pencil, method) in enumerate(zip(self.pencils, self.methods, strict=False))
         }
-        for row in self.rows:
-            mark = " <" if row[:3] in chosen else ""
-            grid = " x ".join(map(str, row.grid))
-            lines.append(
-                f"{row.step:4} {row.step + 1:4}  {grid:12} {row.method:10} "
-                f"{1e3 * row.seconds:10.4f}{mark}"
-            )
-        return "\n".join(lines)
+        return _table(self.rows, [row for row in self.rows if row[:3] in chosen])
 
 
 def tune(
@@ -164,6 +157,63 @@ def tune(
     return tuning
 
 
+def describe_results(path: str | PathLike[str]) -> str:
+    """Describe a file of results of `tune`, with a table for each; local.
+
+    Raises
+    ------
+    ArgumentError, OSError
+        If `tune` did not write the file, or it cannot be read.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> rows = pencils.Pencil((16, 16), decomp=0)
+    >>> found = pencils.tune([rows, rows.with_(decomp=1)], file="tuned.json", show=False)
+    >>> print(describe_results("tuned.json").splitlines()[0])
+    tuned.json: what tune() has measured, 1 case
+    """
+    where = Path(path)
+    known = _read_file(where)
+    lines = [f"{path}: what tune() has measured, {len(known)} case{'s' * (len(known) != 1)}"]
+    try:
+        for key, entry in known.items():
+            case = json.loads(key)
+            rows = [Row(tuple(grid), step, method, t) for grid, step, method, t in entry]
+            lines += [f"  {name}: {case[name]}" for name in ("dtype", "components", "nodes", "mpi")]
+            lines += [f"  {number}: {text}" for number, text in enumerate(case["pencils"])]
+            lines += [f"  {line}" for line in _table(rows, _best(rows).values()).splitlines()]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ArgumentError(_NOT_OURS.format(path)) from error
+    return "\n".join(lines)
+
+
+def _table(rows: Sequence[Row], marked: Collection[Row]) -> str:
+    """Return a table of measurements, some of which are marked."""
+    cells = [("grid", "from", "to", "method", "ms", "")]
+    cells += [
+        (
+            " x ".join(map(str, row.grid)),
+            str(row.step),
+            str(row.step + 1),
+            row.method,
+            f"{1e3 * row.seconds:.4f}",
+            "<" * (row in marked),
+        )
+        for row in rows
+    ]
+    return text_table(cells, left=(0, 3, 5))
+
+
+def _best(rows: Sequence[Row]) -> dict[tuple[tuple[int, ...], int], Row]:
+    """Find the fastest method of each step on each grid; the first one of equal ones."""
+    best: dict[tuple[tuple[int, ...], int], Row] = {}
+    for row in rows:
+        if row.seconds < best.setdefault((row.grid, row.step), row).seconds:
+            best[row.grid, row.step] = row
+    return best
+
+
 def _checked(pencils: Sequence[Pencil], *, grids: bool) -> list[Pencil]:
     given = as_pencils(pencils)
     if len(given) == 1:
@@ -228,10 +278,7 @@ def _fields(
 
 def _decide(chains: Sequence[Sequence[Pencil]], rows: Sequence[Row]) -> Tuning:
     """Choose the fastest method for each step, and the chain with the smallest total time."""
-    best: dict[tuple[tuple[int, ...], int], Row] = {}
-    for row in rows:
-        if row.seconds < best.setdefault((row.grid, row.step), row).seconds:
-            best[row.grid, row.step] = row
+    best = _best(rows)
 
     def steps_of(chain: Sequence[Pencil]) -> list[Row]:
         return [best[source.grid, step] for step, source in enumerate(chain[:-1])]
