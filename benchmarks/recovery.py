@@ -31,7 +31,7 @@ import pencils
 HERE = Path(__file__).resolve()
 sys.path.insert(0, str(HERE.parents[1] / "examples"))
 
-LIMIT = 120  # seconds of a run
+LIMIT = 60  # seconds of a run
 OVERSUBSCRIBE = {
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -132,8 +132,9 @@ def start(case, folder, kind, ranks):
 
 
 def wait_for(job, condition):
-    """Wait until a condition holds; False if the job ends before."""
-    while job.poll() is None:
+    """Wait until a condition holds; False if the job ends before, or takes too long."""
+    end = monotonic() + LIMIT
+    while job.poll() is None and monotonic() < end:
         if condition():
             return True
         sleep(0.002)

@@ -26,7 +26,7 @@ T = TypeVar("T", bound="MPI.Comm")
 
 # Open MPI crashes on a rank that is told that a communicator is revoked while it still makes it:
 # seconds that ranks have to do that after the first one.
-_MAKING = 0.2
+_MAKING = 0.5
 _NAMES = ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED")
 # Methods of communicators that are left alone: local ones, and those of the recovery itself.
 _PLAIN = ("Get_", "Set_", "Is_", "Delete_", "Ack_", "Agree", "Free", "Revoke", "Shrink", "py2f")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from typing import TypeVar
@@ -135,11 +134,12 @@ def _attempt(program: Callable[[MPI.Intracomm], T], team: MPI.Intracomm) -> tupl
 
 
 def _all(team: MPI.Intracomm, *, present: bool) -> bool:
-    """Whether something is true on all that live, dead ones aside. *Collective*."""
-    while True:
-        team.Ack_failed()
-        with suppress(MPI.Exception):  # one more has died: on all of them, so all try again
-            return bool(team.Agree(int(present)))
+    """Whether something is true on all that live; not if one more has just died. *Collective*."""
+    team.Ack_failed()
+    try:
+        return bool(team.Agree(int(present)))
+    except MPI.Exception:
+        return False
 
 
 def _survivors(team: MPI.Intracomm, least: int) -> MPI.Intracomm:
