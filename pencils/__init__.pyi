@@ -47,6 +47,7 @@ from pencils.lines.derivative import CompactDerivative as CompactDerivative
 from pencils.lines.derivative import derivative as derivative
 from pencils.lines.midpoints import midpoints as midpoints
 from pencils.lines.solver import LineSolver as LineSolver
+from pencils.logs import RootFilter as RootFilter
 from pencils.notebook import load_ipython_extension as load_ipython_extension
 from pencils.pencil import Pencil as Pencil
 from pencils.planning.candidates import plan as plan

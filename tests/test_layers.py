@@ -16,6 +16,7 @@ HEIGHT = {
     "simulation": 5,
     "layout": 10,
     "comm": 20,
+    "logs": 25,
     "pencil": 30,
     "plans": 35,
     "array": 40,
