@@ -128,7 +128,7 @@ bench: $(VENV)/.demo ## run the benchmarks on 4 ranks
 	  $(MPIEXEC) -n 4 $(BIN)/python -m mpi4py $$script; done
 
 clean: ## remove what builds and runs left behind, but not the environment
-	rm -rf build dist *.egg-info docs/_build docs/_autosummary
+	rm -rf build dist *.egg-info docs/_build docs/_autosummary docs/_gallery
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find pencils tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} +
 

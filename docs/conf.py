@@ -1,8 +1,13 @@
 """Sphinx configuration: MyST pages, numpydoc docstrings."""
 
 import os
+import sys
+from pathlib import Path
 
 import pencils
+
+sys.path.insert(0, str(Path(__file__).parent))
+os.environ.setdefault("MPLBACKEND", "Agg")
 
 project = "pencils"
 author = "the pencils developers"
@@ -10,6 +15,7 @@ copyright = f"2026, {author}"  # noqa: A001 - the name Sphinx reads
 release = version = pencils.__version__
 
 extensions = [
+    "gallery",  # gallery.py draws the pictures of the examples
     "myst_parser",
     "numpydoc",
     "sphinx.ext.autodoc",

@@ -63,11 +63,9 @@ def main():
         print(f"mass {total:.9f}, density up to {peak:.6f}, off the streamlines by {error:.3e}")
 
     if args.picture:
-        picture = pencils.gather(density)
-        if picture is not None:  # on rank 0
-            from matplotlib.image import imsave
+        from pencils.plot import plot_slice, save_picture
 
-            imsave(args.picture, picture.T, origin="lower", cmap="viridis")
+        save_picture(args.picture, plot_slice(density, cmap="magma"))
 
 
 if __name__ == "__main__":

@@ -71,10 +71,9 @@ def save_picture(path: str | os.PathLike[str], ax: Axes | None) -> None:
     """
     if ax is None:
         return
-    figure = ax.get_figure(root=True)
-    if figure is not None:
-        figure.savefig(path)
-        plt.close(figure)
+    figure = ax.figure.canvas.figure  # not a part of one
+    figure.savefig(path)
+    plt.close(figure)
 
 
 def color_of(rank: int) -> Color:
