@@ -14,7 +14,6 @@ from pencils.errors import ArgumentError
 ROOT = Path(__file__).parents[2]
 REPORTS = MPI.Get_library_version().startswith("Open MPI v5")  # that a process has died
 
-THOROUGH = pytest.mark.thorough
 needs_reports = pytest.mark.skipif(not REPORTS, reason="needs Open MPI 5")
 
 PROGRAM = """
@@ -61,7 +60,7 @@ def ulfm(ranks, *args, options=("--with-ft", "ulfm")):
 
 
 @needs_reports
-@pytest.mark.parametrize("kills", [["0:5", "2:33"], pytest.param(["1:40"], marks=THOROUGH)])
+@pytest.mark.parametrize("kills", [["0:5", "2:33"], ["1:40"]])
 def test_the_ranks_that_are_left_reach_the_same_answer(kills):
     run = ulfm(4, "-c", PROGRAM, 1, *kills)
     left = 4 - len(kills)
