@@ -33,6 +33,7 @@ class Contents:
     chunking: Chunking
     boundary: Mapping[str, Widths] = field(default_factory=dict)  # of fields that include it
     attrs: Mapping[str, Any] = field(default_factory=dict)  # of the user
+    notes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # the same, of datasets
     run: Mapping[str, Any] = field(default_factory=dict)  # step and time
     align: int = 1  # datasets of that many bytes and more begin at multiples of it
     summed: bool = True  # whether to store checksums

@@ -22,12 +22,14 @@ from pencils.io.checksum import checksum
 from pencils.io.chunks import chunk_box
 from pencils.io.contents import Contents
 from pencils.io.file_access import open_to_write, write
-from pencils.io.file_info import COORDINATE, FORMAT, RESERVED, DatasetInfo, Stored
+from pencils.io.file_info import CONVENTIONS, COORDINATE, FORMAT, RESERVED, DatasetInfo, Stored
 from pencils.io.vtkhdf import write_view
 
 Ints = NDArray[np.int64]
 Marks = NDArray[np.uint64]
 
+# Coordinates with these names are the axes of Cartesian grids.
+_AXES = ("x", "y", "z")
 # The name by which netCDF distinguishes a dimension from a variable.
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable. {:9d}"
 
@@ -91,6 +93,7 @@ def _fill(
         fields = [_place_field(file, one, contents, marks) for one in contents.entries]
         for name, scales in contents.scales.items():
             label(file, file[name], scales)
+        describe_all(file, contents.notes, has_grid=contents.grid is not None)
         write_view(file, [*contents.fields])
         return fields, values
 
@@ -192,9 +195,20 @@ def store_value(file: Any, name: str, value: Stored, *, summed: bool) -> Dataset
     made.attrs[RESERVED + "value"] = value.kind
     if value.kind == COORDINATE:
         made.make_scale(name)
+        if name in _AXES:
+            made.attrs["axis"] = name.upper()
     if total is not None:
         made.attrs[RESERVED + "checksum"] = np.uint64(total)
     return replace(entry, offset=made.id.get_offset())
+
+
+def describe_all(file: Any, notes: Mapping[str, Mapping[str, Any]], *, has_grid: bool) -> None:
+    """Write the attributes of datasets, and the conventions to which they are."""
+    for name, attrs in notes.items():
+        for key, value in attrs.items():
+            store_attribute(file[name], key, value)
+    if has_grid and "Conventions" not in file.attrs:
+        file.attrs["Conventions"] = CONVENTIONS
 
 
 def label(file: Any, dataset: Any, scales: Sequence[str]) -> None:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 RESERVED = "pencils_"
 # The group that shows fields and coordinates to VTK: see `pencils.io.vtkhdf`.
 VIEW = "VTKHDF"
+# How attributes of files with coordinates are meant.
+CONVENTIONS = "CF-1.11"
 # Format of files; increased when older versions cannot read it.
 FORMAT = 1
 # `Stored.kind` of coordinates, which `save` adds by itself.

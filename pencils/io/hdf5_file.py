@@ -22,6 +22,7 @@ from pencils.array.allocation import as_dtype
 from pencils.errors import CheckpointError
 from pencils.io.checksum import checksum
 from pencils.io.file_info import (
+    CONVENTIONS,
     COORDINATE,
     RESERVED,
     VIEW,
@@ -314,4 +315,6 @@ def _user_attrs(attrs: Any) -> dict[str, Any]:
             value = attrs[name]
             pickle.dumps(value)  # fails for references, at any depth
             found[name] = value
+    if isinstance(written := found.get("Conventions"), str) and written == CONVENTIONS:
+        del found["Conventions"]
     return found

@@ -91,19 +91,42 @@ def read_names(names: object) -> list[str] | None:
 
 
 def read_attrs(attrs: object, reserved: str) -> dict[str, Any]:
-    """Return attributes; raise TypeError or ArgumentError for empty or reserved names."""
+    """Return attributes, those of datasets in mappings by the name of the dataset.
+
+    Raises TypeError or ArgumentError for empty or reserved names.
+    """
     if attrs is None:
         return {}
     if not isinstance(attrs, Mapping) or not all(isinstance(name, str) for name in attrs):
         raise TypeError(
-            f"attrs must be a mapping of str to numbers, strings or small arrays, not {attrs!r}"
+            "attrs must be a mapping of str to numbers, strings or small arrays, or of the name of "
+            f"a dataset to such a mapping, not {attrs!r}"
         )
+    for own in attrs.values():
+        if isinstance(own, Mapping):
+            read_attrs(own, reserved)
     bad = [name for name in attrs if not name or name.startswith(reserved) or "\0" in name]
     if bad:
         raise ArgumentError(
             f"attrs may not be named {bad[0]!r}: empty names and {reserved}... are not free"
         )
     return dict(attrs)
+
+
+def split_attrs(attrs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Separate the attributes of a file from those of its datasets, by name."""
+    notes = {name: value for name, value in attrs.items() if isinstance(value, Mapping)}
+    return {name: value for name, value in attrs.items() if name not in notes}, notes
+
+
+def check_notes(notes: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ArgumentError if a dataset that is to have attributes is not among those known."""
+    names = sorted(known)
+    missing = sorted(set(notes) - set(names))
+    if missing:
+        raise ArgumentError(
+            f"attrs has attributes of {missing[0]!r}, which is not stored; choose among {names}"
+        )
 
 
 def read_facts(step: object, time: object) -> dict[str, Any]:

@@ -30,7 +30,14 @@ from pencils.io.common import check_folder
 from pencils.io.contents import gather_contents, whole_grid
 from pencils.io.file_access import on_root
 from pencils.io.file_info import RESERVED
-from pencils.io.options import read_attrs, read_facts, read_grid, read_path
+from pencils.io.options import (
+    check_notes,
+    read_attrs,
+    read_facts,
+    read_grid,
+    read_path,
+    split_attrs,
+)
 from pencils.io.slabs import SlabCopies
 from pencils.io.writers import HDF5Writer, Part
 from pencils.layout.integers import as_int
@@ -112,7 +119,9 @@ def save(
         Coordinates to store as dimension scales of all fields with as many points, so that xarray
         and netCDF tools find them; also as the fields ``(x, y)`` that a LocalGrid yields.
     attrs : mapping of str to object, optional
-        Numbers, strings and small arrays to store beside them; those of rank 0 count.
+        Numbers, strings and small arrays to store beside them; those of rank 0 count. A mapping
+        under the name of a field, value or coordinate has the attributes of that, for example
+        ``{"u": {"units": "m s-1", "standard_name": "eastward_wind"}, "x": {"units": "m"}}``.
     step : int, optional
         Number of the time step.
     time : float, optional
@@ -178,7 +187,11 @@ def save(
         agree(compression=chunking.compression)
         contents = gather_contents(fields, read_grid(grid), comm.size, chunking)
         agree(**contents.facts)
-    contents = replace(contents, attrs=given, run=facts, align=room, summed=bool(checksum))
+        of_file, notes = split_attrs(given)
+        check_notes(notes, [*contents.fields, *contents.values])
+    contents = replace(
+        contents, attrs=of_file, notes=notes, run=facts, align=room, summed=bool(checksum)
+    )
     if halo:
         contents = contents.with_boundary()
     writer = HDF5Writer(topology, target, contents)

@@ -8,7 +8,7 @@ from typing import Any
 
 import h5py
 
-from pencils.io.file_info import RESERVED
+from pencils.io.file_info import CONVENTIONS, RESERVED
 from pencils.io.hdf5_file import list_datasets
 
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
@@ -105,7 +105,10 @@ def _describe(item: h5py.Dataset, *, summed: bool) -> str:
         return f"empty  {item.dtype}"
     if item.shape == ():
         return f"{item[()]!r}"
-    return "  ".join((_axes(item), str(item.dtype), *_storage(item, summed=summed))).rstrip()
+    units = (str(item.attrs["units"]),) if "units" in item.attrs else ()
+    return "  ".join(
+        (_axes(item), str(item.dtype), *units, *_storage(item, summed=summed))
+    ).rstrip()
 
 
 def _axes(item: h5py.Dataset) -> str:
@@ -133,4 +136,6 @@ def _storage(item: h5py.Dataset, *, summed: bool) -> Iterator[str]:
 
 def _notes(file: h5py.File) -> Iterator[tuple[str, Any]]:
     """Yield the attributes of users."""
-    return ((name, value) for name, value in file.attrs.items() if not name.startswith(RESERVED))
+    own = ("Conventions", CONVENTIONS)
+    pairs = (pair for pair in file.attrs.items() if pair != own)
+    return ((name, value) for name, value in pairs if not name.startswith(RESERVED))

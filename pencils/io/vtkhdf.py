@@ -5,14 +5,15 @@ field with components, because VTK wants these last. They are soft links: a seco
 hide the first from programs that list each dataset once, and h5netcdf mistakes the other name of a
 coordinate for another dimension.
 
-VTK has one grid in a file: that with the most points. Equal spacings are an image, whose
-``Direction`` states which coordinate each axis has; other ones are a rectilinear grid, whose axes
-VTK calls x, y, z from the fastest on. What is left out is as in `pencils.io.xdmf`.
+VTK has one grid in a file: that with the most points. Equal spacings are an image, other ones a
+rectilinear grid. VTK calls the fastest axis x, which is the last dimension. The attribute
+``Direction`` could turn the axes of an image, but filters of VTK 9.7 ignore it, contours among
+them, and VTK 9.4 to 9.6 crash at the second time. What is left out is as in `pencils.io.xdmf`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import product
 from math import prod
 from typing import Any
@@ -26,7 +27,6 @@ from pencils.io.meshes import TIME, Axis, Field, find_fields
 _STEPS = f"{VIEW}/Steps"
 # Of the format of VTK, the first version with time, and with rectilinear grids.
 _IMAGES, _RECTILINEAR = (2, 0), (2, 7)
-_LETTERS = "xyz"
 
 Limits = Sequence[int | None]
 
@@ -43,17 +43,19 @@ def write_view(file: Any, names: list[str], count: int | None = None) -> None:
         fields = [field._replace(components=(1, *field.components)) for field in fields]
     axes = max((one.axes for one in fields), key=lambda axes: prod(axis.points for axis in axes))
     view = file.create_group(VIEW)
-    spacings = [axis.spacing for axis in axes]
-    is_image = None not in spacings
-    if is_image:
-        _describe_image(view, axes, [step for step in spacings if step is not None])
+    steps = [axis.spacing for axis in reversed(axes)]
+    if all(step is not None and step > 0 for step in steps):
+        _describe_image(view, axes, steps)
     else:
         _describe_rectilinear(view, axes)
-    points = view.create_group("PointData")
-    here = [field for field in fields if field.axes == axes]
-    for field, name, indices in _list_arrays(here, together=is_image):
+    points, taken = view.create_group("PointData"), set()
+    for field in (one for one in fields if one.axes == axes):
+        name = field.name.replace("/", "_")
+        while name in taken:
+            name += "_"
+        taken.add(name)
         if field.components:
-            _make_virtual(points, name, field, indices)
+            _make_virtual(points, name, field)
         else:
             points[name] = h5py.SoftLink(f"/{field.name}")
     _describe_times(file, view, count)
@@ -80,20 +82,12 @@ def _describe_times(file: Any, view: Any, count: int | None) -> None:
         view.create_group("FieldData").create_dataset("TimeValue", data=np.array([time]))
 
 
-def _describe_image(view: Any, axes: Sequence[Axis], spacings: Sequence[float]) -> None:
-    last = len(axes) - 1
-    origin, direction = np.zeros(3), np.eye(3)
-    direction[: last + 1, : last + 1] = 0
-    for at, (axis, along) in enumerate(zip(axes, _find_directions(axes), strict=True)):
-        origin[along] = axis.coordinates[0]
-        direction[along, last - at] = np.sign(spacings[at])
-    if last == 1:  # the third direction is the one that is left
-        rest = set(range(3)) - {*_find_directions(axes)}
-        direction[:, 2] = np.isin(np.arange(3), [*rest])
-    steps = [abs(step) for step in reversed(spacings)] + [1.0] * (2 - last)
+def _describe_image(view: Any, axes: Sequence[Axis], steps: Sequence[float | None]) -> None:
+    rest = 3 - len(axes)
+    start = [float(axis.coordinates[0]) for axis in reversed(axes)] + [0.0] * rest
     extent = [end for n in _counts(axes) for end in (0, n - 1)]
-    _describe(view, "ImageData", _IMAGES, WholeExtent=extent, Origin=origin, Spacing=steps)
-    view.attrs["Direction"] = direction.ravel()
+    facts = {"WholeExtent": extent, "Origin": start, "Spacing": [*steps, *[1.0] * rest]}
+    _describe(view, "ImageData", _IMAGES, **facts, Direction=np.eye(3).ravel())
 
 
 def _describe_rectilinear(view: Any, axes: Sequence[Axis]) -> None:
@@ -118,35 +112,15 @@ def _counts(axes: Sequence[Axis]) -> list[int]:
     return [axis.points for axis in reversed(axes)] + [1] * (3 - len(axes))
 
 
-def _find_directions(axes: Sequence[Axis]) -> Sequence[int]:
-    """Return which of x, y, z each axis is: by its name, or else by its number."""
-    words = [[word for word in axis.name.split("_") if not word.isdigit()] for axis in axes]
-    letters = [found[-1] if found else "" for found in words]
-    if len(set(letters)) == len(axes) and all(letter in [*_LETTERS] for letter in letters):
-        return [_LETTERS.index(letter) for letter in letters]
-    return range(len(axes))
+def _make_virtual(points: Any, name: str, field: Field) -> None:
+    """Make a virtual dataset of a field, whose components are its last axis, if several.
 
-
-def _list_arrays(
-    fields: Iterable[Field], *, together: bool
-) -> Iterator[tuple[Field, str, list[tuple[int, ...]]]]:
-    """Yield the arrays of VTK: their field, name, and the components that each has."""
-    taken: set[str] = set()
-    for field in sorted(fields, key=lambda field: prod(field.components)):
-        indices = [*product(*map(range, field.components))]
-        apart = len(indices) > 1 and not together
-        for group in [[index] for index in indices] if apart else [indices]:
-            numbers = [str(i) for i, n in zip(group[0], field.components, strict=True) if n > 1]
-            name = "_".join([*field.name.split("/"), *(numbers if apart else ())])
-            while name in taken:
-                name += "_"
-            taken.add(name)
-            yield field, name, group
-
-
-def _make_virtual(points: Any, name: str, field: Field, indices: Sequence[tuple[int, ...]]) -> None:
-    """Make a virtual dataset of some components of a field, which are its last axis if several."""
+    The order in vectors and tensors, with components for each dimension, is that of VTK's axes.
+    """
     dataset, lead = field.dataset, len(field.shape) - len(field.components) - len(field.axes)
+    indices = [*product(*map(range, field.components))]
+    if {n for n in field.components if n > 1} == {len(field.axes)}:
+        indices.reverse()
     time, most = dataset.shape[:lead], dataset.maxshape[:lead]
     space = tuple(axis.points for axis in field.axes)
     last = (len(indices),) if len(indices) > 1 else ()

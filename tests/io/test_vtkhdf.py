@@ -14,8 +14,8 @@ from pencils.io.show import describe_file
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 SHAPE = (7, 5, 6)
-EVEN = [np.linspace(0.5, 1, 7), np.arange(5)[::-1], np.linspace(2, 3, 6, dtype="f4")]
-UNEVEN = [np.linspace(0, 1, 7) ** 2, np.arange(5), np.linspace(2, 3, 6, dtype="f4")]
+EVEN = [np.linspace(0.5, 1, 7), np.arange(5), np.linspace(2, 3, 6, dtype="f4")]
+UNEVEN = [np.linspace(0, 1, 7) ** 2, np.arange(5)[::-1], np.linspace(2, 3, 6, dtype="f4")]
 
 
 @pytest.fixture
@@ -91,17 +91,18 @@ def test_series(vtk, lab, mpi_tmp_path, axes, dtype, storage):  # noqa: PLR0917
     def look():
         times, points, steps = read(vtk, shown)
         assert times == (0.5, 1.5, 2.5, 4)
-        assert np.allclose(points.reshape(*shape, 3)[..., : len(axes)], on_points(axes), atol=1e-7)
+        own = points.reshape(*shape, 3)[..., : len(axes)]
+        assert np.allclose(own[..., ::-1], on_points(axes), atol=1e-7)
         for found, array in zip(steps, data, strict=True):
             assert sorted(found) == ["fluid_p", "u"]
             assert same(found["fluid_p"].reshape(shape), array[0])
-            assert same(found["u"].reshape(*shape, 3), np.moveaxis(array, 0, -1))
+            vectors = np.moveaxis(array, 0, -1)[..., :: -1 if len(axes) == 3 else 1]
+            assert same(found["u"].reshape(*shape, 3), vectors)
 
     lab.on_root(look)
 
 
 def test_uneven_coordinates(vtk, lab, mpi_tmp_path):
-    """They have their axes as VTK calls them, the last one x; components are apart."""
     data = lab.numbers((2, 3, *SHAPE))
     append(mpi_tmp_path / "a.h5", lab, data, [0, 1], UNEVEN)
 
@@ -109,8 +110,8 @@ def test_uneven_coordinates(vtk, lab, mpi_tmp_path):
         _, points, steps = read(vtk, mpi_tmp_path / "a.h5")
         assert np.array_equal(points[..., ::-1], on_points(UNEVEN))
         for found, array in zip(steps, data, strict=True):
-            assert sorted(found) == ["fluid_p", "u_0", "u_1", "u_2"]
-            assert all(same(found[f"u_{i}"], array[i]) for i in range(3))
+            assert sorted(found) == ["fluid_p", "u"]
+            assert same(found["u"], np.moveaxis(array, 0, -1)[..., ::-1])
 
     lab.on_root(look)
 
@@ -127,7 +128,7 @@ def test_checkpoint(vtk, lab, mpi_tmp_path, compression):
         def look():
             time, points, (found,) = read(vtk, path)
             assert time == 0.25
-            assert np.allclose(points, on_points(EVEN), atol=1e-7)
+            assert np.allclose(points[..., ::-1], on_points(EVEN), atol=1e-7)
             assert sorted(found) == ["p", "u"]
             assert same(found["p"], data[0, 1])
             assert same(found["u"], np.moveaxis(data.reshape(4, *SHAPE), 0, -1))
@@ -135,17 +136,47 @@ def test_checkpoint(vtk, lab, mpi_tmp_path, compression):
         lab.on_root(look)
 
 
-@pytest.mark.parametrize("names", [None, "zyx", "rst"])
-def test_axes_have_the_directions_of_their_names(vtk, lab, mpi_tmp_path, names):
+def test_without_coordinates_are_indices(vtk, lab, mpi_tmp_path):
     path, pencil = mpi_tmp_path / "a.h5", pencils.Pencil(SHAPE, lab.comm)
-    grid = names and pencils.localgrid(pencil, EVEN, names=tuple(names))
-    pencils.save(path, {"u": spread(pencil, lab.numbers(SHAPE))}, grid=grid)
-    axes = EVEN if names else [np.arange(n) for n in SHAPE]
+    fields = {
+        "u": spread(pencil, lab.numbers((2, *SHAPE))),
+        "p": spread(pencil, lab.numbers(SHAPE)),
+    }
+    pencils.save(path, fields)
 
     def look():
-        points = read(vtk, path)[1]
-        expected = on_points(axes)
-        assert np.allclose(points, expected[..., ::-1] if names == "zyx" else expected, atol=1e-7)
+        _, points, (found,) = read(vtk, path)
+        assert sorted(found) == ["p", "u"]
+        assert np.array_equal(points[..., ::-1], on_points([np.arange(n) for n in SHAPE]))
+
+    lab.on_root(look)
+
+
+def test_filters_find_the_places(vtk, lab, mpi_tmp_path):
+    """Contours, too, which ignore the attribute that turns axes."""
+    core = pytest.importorskip("vtkmodules.vtkFiltersCore")
+    path, pencil = mpi_tmp_path / "a.h5", pencils.Pencil((24, 20, 16), lab.comm)
+    grid = pencils.localgrid(
+        pencil, [np.linspace(0, 3, 24), np.arange(20) / 10, np.arange(16) / 10]
+    )
+    x, y, z = grid
+    with pencils.TimeSeries(path, grid=grid) as series:
+        for time in range(2):
+            series.append(time, {"p": (x - 2) ** 2 + (y - 1) ** 2 + (z - 0.5) ** 2})
+
+    def look():
+        reader = vtk.vtkHDFReader()
+        reader.SetFileName(str(path))
+        reader.UpdateInformation()
+        reader.UpdateTimeStep(1)
+        for name in ("vtkContourFilter", "vtkFlyingEdges3D"):
+            surface = getattr(core, name)()
+            surface.SetInputData(reader.GetOutputDataObject(0))
+            surface.SetInputArrayToProcess(0, 0, 0, 0, "p")
+            surface.SetValue(0, 0.16)
+            surface.Update()
+            ends = np.reshape(surface.GetOutputDataObject(0).GetBounds(), (3, 2))[::-1]
+            assert np.allclose(ends, [[1.6, 2.4], [0.6, 1.4], [0.1, 0.9]], atol=0.01)
 
     lab.on_root(look)
 
@@ -161,7 +192,7 @@ def test_planes_alone(vtk, lab, mpi_tmp_path):
         assert time == 2
         assert same(found["plane"].reshape(7, 6), data[:, 3])
         expected = on_points([EVEN[0], EVEN[2]])
-        assert np.allclose(points.reshape(7, 6, 3)[..., ::2], expected, atol=1e-7)
+        assert np.allclose(points.reshape(7, 6, 3)[..., 1::-1], expected, atol=1e-7)
 
     lab.on_root(look)
 
@@ -172,8 +203,8 @@ def test_truncated_series(vtk, lab, mpi_tmp_path):
     def look(*numbers):
         times, _, steps = read(vtk, path)
         assert times == (numbers if len(numbers) > 1 else numbers[0])
-        found = [step["u"][2, 3, 4, 1] for step in steps]
-        assert found == [data[int(number), 1, 2, 3, 4] for number in numbers]
+        found = [step["u"][2, 3, 4, 0] for step in steps]
+        assert found == [data[int(number), 2, 2, 3, 4] for number in numbers]
 
     append(path, lab, data, range(4))
     for left, last in [((0, 1, 3.5), 1), ((0, 3.5), 0), ((3.5,), -1)]:

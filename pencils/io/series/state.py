@@ -22,7 +22,7 @@ from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.io.contents import check_groups, known_extents
 from pencils.io.file_info import COORDINATE, RESERVED, DatasetInfo, Stored, encode
-from pencils.io.options import read_fields
+from pencils.io.options import check_notes, read_fields
 from pencils.layout import Selection
 from pencils.layout.box import as_slice
 from pencils.pencil import Pencil
@@ -74,6 +74,7 @@ class SeriesState:
     columns: dict[str, Column] = field(default_factory=dict)
     coordinates: dict[str, Array] = field(default_factory=dict)  # along axes of columns
     values: dict[str, list[Any]] = field(default_factory=dict)  # of all columns but fields
+    notes: dict[str, Any] = field(default_factory=dict)  # attributes of datasets, of the user
     whole: bool = True  # whether all this is also in the file
 
     @property
@@ -91,7 +92,8 @@ class SeriesState:
     ) -> None:
         """Fix what a series holds, before its first snapshot; with checksums if `summed`.
 
-        Raises ArgumentError if a dimension has the name of a field.
+        Raises ArgumentError if a dimension has the name of a field, or there are attributes of
+        something else.
         """
         given = {column.name: column for column in columns}
         labels = {label for column in given.values() for label in column.labels}
@@ -104,6 +106,7 @@ class SeriesState:
         names = [column.name for column in given.values() if column.is_field and summed]
         sums = [Column(SUMS + name, (), np.dtype(np.uint64)) for name in names]
         everything = [times, *given.values(), *sums]
+        check_notes(self.notes, {*given, TIME, *coordinates})
         self.columns = {column.name: column for column in everything}
         self.coordinates = dict(coordinates)
         self.values = {column.name: [] for column in everything if not column.is_field}

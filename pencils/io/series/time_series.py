@@ -22,7 +22,14 @@ from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.common import check_folder
 from pencils.io.contents import are_fields, whole_grid
 from pencils.io.file_info import RESERVED
-from pencils.io.options import read_attrs, read_facts, read_grid, read_mode, read_path
+from pencils.io.options import (
+    read_attrs,
+    read_facts,
+    read_grid,
+    read_mode,
+    read_path,
+    split_attrs,
+)
 from pencils.io.save import save
 from pencils.io.series.in_file import InFile
 from pencils.io.series.in_folder import InFolder
@@ -70,7 +77,9 @@ class TimeSeries(CollectiveBlock):
         Everything in one file, or a folder with a file for each snapshot, made by `save`, and
         ``index.h5``, in which virtual datasets show them as one.
     attrs : mapping of str to object, optional
-        Numbers, strings and small arrays to store with a new series; those of rank 0 count.
+        Numbers, strings and small arrays to store with a new series; those of rank 0 count. A
+        mapping under the name of a field, value or coordinate has the attributes of that, as of
+        `save`: ``{"u": {"units": "m s-1"}, "time": {"units": "seconds since 2026-01-01"}}``.
     xdmf : bool, optional
         Whether to keep a sidecar for ParaView (see `write_xdmf`) beside the file. It is written
         when snapshots have become a tenth more, and at the end.
@@ -121,13 +130,14 @@ class TimeSeries(CollectiveBlock):
         self._comm = topology.comm
         grid = whole_grid(self._comm, "TimeSeries", grid)
         with agreed(self._comm, "TimeSeries") as agree:
-            given, known = read_path(path), read_attrs(attrs, RESERVED)
+            given, both = read_path(path), read_attrs(attrs, RESERVED)
+            known, notes = split_attrs(both)
             self._mode = read_mode(mode)
             self._grid = read_grid(grid)
             _check_comm(self._grid, comm)
             options = _read_saving(saving, storage)
             found = self._grid and (self._grid.pencil, self._grid.names, self._grid.axes)
-            agree(path=given, mode=mode, grid=found, attrs=sorted(known), storage=storage)
+            agree(path=given, mode=mode, grid=found, attrs=sorted(both), storage=storage)
             agree(xdmf=bool(xdmf), saving=sorted(options), edited=bool(edited))
         check_folder(topology, given)
         real: str = self._comm.bcast(os.path.realpath(given))
@@ -138,6 +148,8 @@ class TimeSeries(CollectiveBlock):
         else:
             self._storage = InFolder(self._comm, real, known, self._grid, options, **way)
         state = self._storage.state
+        if state is not None and not state.times:
+            state.notes = notes
         self._times: list[float] = self._comm.bcast(state and [*map(float, state.times)])
         self._xdmf = bool(xdmf)
         self._listed = 0  # snapshots in the sidecar

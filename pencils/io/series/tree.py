@@ -13,7 +13,7 @@ from pencils.errors import CheckpointError
 from pencils.io import hdf5
 from pencils.io.captured_file import changing
 from pencils.io.chunks import chunk_in_order
-from pencils.io.create import file_type, label, reserve, store_attribute, store_value
+from pencils.io.create import describe_all, file_type, label, reserve, store_attribute, store_value
 from pencils.io.file_info import COORDINATE, FORMAT, RESERVED, Access, DatasetInfo, Stored
 from pencils.io.hdf5_file import list_datasets
 from pencils.io.manifest import Extent, Record
@@ -56,6 +56,7 @@ def _write_tree(file: Any, state: SeriesState, make: Make) -> None:
         made[TIME].make_scale(TIME)
     for name, column in state.columns.items():
         _describe(file, made[name], column, state)
+    describe_all(file, state.notes, has_grid=bool(state.coordinates))
     write_view(file, [column.name for column in state.fields], len(state.times))
 
 
@@ -140,6 +141,7 @@ def read_tree(path: str, file: Any) -> SeriesState:
                 state.values[name] = list(dataset[...])
         elif dataset.attrs.get(RESERVED + "value") == COORDINATE:
             state.coordinates[name] = dataset[...]
+            state.notes[name] = _read_notes(dataset)
     return state
 
 
@@ -153,6 +155,12 @@ def sources(file: Any) -> list[str]:
     found = [file[name] for name in list_datasets(file)]
     parts = (part for one in found if one.is_virtual for part in one.virtual_sources())
     return list(dict.fromkeys(part.file_name for part in parts))
+
+
+def _read_notes(dataset: Any) -> dict[str, Any]:
+    """Read the attributes that the user has given to a coordinate."""
+    names = (key for key in dataset.attrs if key not in _OF_SCALES and not key.startswith(RESERVED))
+    return {key: dataset.attrs[key] for key in names}
 
 
 def _read_column(name: str, dataset: Any) -> Column:
