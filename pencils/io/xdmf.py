@@ -40,7 +40,9 @@ _MESHES = {
 
 
 def write_xdmf(path: str | os.PathLike[str], comm: MPI.Intracomm | None = None) -> str:
-    """Write an XDMF file next to an HDF5 file, for ParaView. *Collective*.
+    """Write an XDMF file next to an HDF5 file, for old versions of ParaView. *Collective*.
+
+    New ones open the HDF5 file itself; it shows them one grid, and the XDMF file all.
 
     Parameters
     ----------

@@ -81,8 +81,8 @@ class TimeSeries(CollectiveBlock):
         mapping under the name of a field, value or coordinate has the attributes of that, as of
         `save`: ``{"u": {"units": "m s-1"}, "time": {"units": "seconds since 2026-01-01"}}``.
     xdmf : bool, optional
-        Whether to keep a sidecar for ParaView (see `write_xdmf`) beside the file. It is written
-        when snapshots have become a tenth more, and at the end.
+        Whether to keep a sidecar for old versions of ParaView (see `write_xdmf`) beside the file.
+        It is written when snapshots have become a tenth more, and at the end.
     saving : mapping of str to object, optional
         Arguments of `save` for the files of snapshots, other than those given here.
     edited : bool, optional
