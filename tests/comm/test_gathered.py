@@ -172,3 +172,54 @@ def test_halos(divided, periodic, route):
             plan.accumulate(u)
         found.append((filled.tobytes(), u.local.tobytes()))
     assert everywhere(comm, found[0] == found[1])
+
+
+@pytest.mark.parametrize("step", ["_small", "_Side", "Requests"])
+def test_one_rank_without_memory_for_bundles(divided, step, monkeypatch):
+    comm = divided[0]
+    source = Pencil((9, 8, 7), comm, decomp=(0, 1))
+    target = source.with_(decomp=(0, 2))
+
+    def fail(*_args, **_options):
+        raise MemoryError("no memory for bundles")
+
+    with Transposition(source, target, method="gathered"):
+        pass
+    if comm.rank == comm.size - 1:
+        monkeypatch.setattr(gathered, step, fail)
+    found = None
+    try:
+        Transposition(source, target, method="gathered").free()
+    except MemoryError as error:
+        found = str(error)
+    every = comm.allgather(found)
+    assert len(set(every)) == 1 or all(every), every
+    monkeypatch.undo()
+    with Transposition(source, target, method="gathered") as plan:
+        u = spread(source, numbered(source.shape))
+        assert everywhere(comm, holds(plan(u), numbered(source.shape)))
+
+
+def test_calls_reserve_for_bundles_that_come_free(divided):
+    comm = divided[0]
+    source = Pencil((9, 8, 7), comm, decomp=(0, 1))
+    target = source.with_(decomp=(0, 2))
+    made, make = [], gathered.Bundles.__init__
+
+    def noted(self, plan):
+        make(self, plan)
+        made.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gathered.Bundles, "__init__", noted)
+        plan = Transposition(source, target, method="gathered")
+    u = spread(source, numbered(source.shape))
+    with plan:
+        plan(u)
+        for bundles in made:
+            prepared = bundles.prepare([u.local], [np.empty(target.local_shape)], aliased=False)
+            bundles.busy = True
+            prepared.reserve()
+            bundles.busy = False
+            large = prepared._large
+            assert large._idle or not bundles.made or large._latest is not None

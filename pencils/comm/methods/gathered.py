@@ -22,6 +22,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from pencils.comm.agree import agreed
 from pencils.comm.failure import wait_all
 from pencils.comm.memory import Bytes, fence, round_up
 from pencils.comm.methods.messages import Messages, Requests
@@ -42,14 +43,15 @@ TOGETHER = 2**13
 class _Side:
     """The bundles that one node sends, or receives, in one block of shared memory.
 
-    `pieces` are the bytes for each other rank, or from it. `starts` is where the piece for, or
-    from, each other rank begins, `bundles` where each bundle begins and ends, by other node, and
-    `nbytes` the size of all of them. Making it is *Collective* over the node.
+    `every` has for each rank of the node the bytes for each rank of other nodes, or from it.
+    `starts` is where the piece for, or from, each other rank begins, `bundles` where each bundle
+    begins and ends, by other node, and `nbytes` the size of all of them.
     """
 
-    def __init__(self, topology: Topology, pieces: Mapping[int, int], *, sent: bool) -> None:
+    def __init__(
+        self, topology: Topology, every: Sequence[Mapping[int, int]], *, sent: bool
+    ) -> None:
         node_of = topology.node_of
-        every: list[Mapping[int, int]] = topology.node.allgather(pieces)
         # In the order of nodes, senders and receivers, which both nodes know.
         entries = sorted(
             (int(node_of[far]), *((near, far) if sent else (far, near)), nbytes)
@@ -103,8 +105,11 @@ class _PreparedBundles(PreparedMethod):
             self._unpack = small.unpack([(view, window) for window, view in unpacks])
 
     def reserve(self) -> None:
-        """Allocate what messages need."""
-        (self._large if self._bundled else self._messages).reserve()
+        """Allocate what messages need: of a busy method, also for bundles, which may come free."""
+        if self._fits and self._method.made:
+            self._large.reserve()
+        if not self._bundled:
+            self._messages.reserve()
 
     @property
     def _bundled(self) -> bool:
@@ -160,27 +165,46 @@ class Bundles(Method):
         super().__init__(plan)
         topology = plan.topology
         most = TOGETHER // topology.most(topology.node.size)
-        sends, recvs = _small(plan.sends, topology, most), _small(plan.recvs, topology, most)
         self.made = False
         self.busy = False
         self.every = self.large = Messages(plan)
         self._sizes: list[int] = []  # of the bundles that this rank sends
         self._requests: list[Requests] = []
-        if topology.any_of([bool(sends)])[0]:
-            self._make(sends, recvs)
+        _ = topology.node_of  # may communicate: not within the agreement
+        with agreed(topology.comm, "Exchange") as agree:
+            pieces = _small(plan.sends, topology, most), _small(plan.recvs, topology, most)
+            agree.flag(up=bool(pieces[0]))
+        if agree.flagged:
+            self._make(*pieces)
 
     def _make(self, sends: Mapping[int, int], recvs: Mapping[int, int]) -> None:
         """Allocate bundles, and divide the blocks. *Collective*."""
-        plan, topology = self.plan, self.plan.topology
-        self.sends = _Side(topology, sends, sent=True)
-        self.recvs = _Side(topology, recvs, sent=False)
-        end = round_up(self.sends.nbytes)
+        topology = self.plan.topology
+        every = topology.node.allgather((sends, recvs))
+        with agreed(topology.comm, "Exchange"):  # one rank may have no memory
+            sent, received = zip(*every, strict=True)
+            self.sends = _Side(topology, sent, sent=True)
+            self.recvs = _Side(topology, received, sent=False)
+            end = round_up(self.sends.nbytes)
         room = topology.shared.allocate_common(end + self.recvs.nbytes)
-        if topology.any_of([room is None])[0]:
-            return
-        assert room is not None
-        self._kept, memory = room
-        self.sent, self.received = memory[:end], memory[end:]
+        try:
+            with agreed(topology.comm, "Exchange") as agree:
+                agree.flag(up=room is None)
+                if room is not None:
+                    self._kept, memory = room
+                    self.sent, self.received = memory[:end], memory[end:]
+                    self._divide(sends, recvs)
+        except BaseException:
+            self.free()
+            raise
+        self.made = not agree.flagged
+        if agree.flagged:
+            self.free()
+            self.large, self._sizes, self._requests = self.every, [], []
+
+    def _divide(self, sends: Mapping[int, int], recvs: Mapping[int, int]) -> None:
+        """Divide the blocks into small and large ones, and make requests for bundles; local."""
+        plan = self.plan
 
         def small(peers: Mapping[int, int], *, wanted: bool) -> Callable[[MessageBlock], bool]:
             return lambda block: (block.peer in peers) == wanted
@@ -189,13 +213,10 @@ class Bundles(Method):
         self.large = Messages(plan.select(small(sends, wanted=False), small(recvs, wanted=False)))
         received = self._carried(self.recvs, self.received)
         sent = self._carried(self.sends, self.sent)
-        comm = topology.comm
-        self._requests = [
-            Requests(self.received, received, comm.Recv_init, plan.unpack),
-            Requests(self.sent, sent, comm.Send_init, plan.unpack),
-        ]
+        comm = plan.topology.comm
+        self._requests.append(Requests(self.received, received, comm.Recv_init, plan.unpack))
+        self._requests.append(Requests(self.sent, sent, comm.Send_init, plan.unpack))
         self._sizes = [bundle.nbytes for _, (bundle,), _ in sent if bundle.nbytes]
-        self.made = True
 
     def _carried(self, side: _Side, memory: Bytes) -> list[tuple[int, list[Array], bool]]:
         """List the bundles of which this rank is the carrier, and that of the other node."""
