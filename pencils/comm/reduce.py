@@ -108,7 +108,19 @@ def fold(rows: Array, ufunc: np.ufunc) -> Array:
     if values is not None and rows.shape[1] == 1:
         return np.array([values(rows.ravel().tolist())], rows.dtype)
     with np.errstate(all="ignore"):
+        if ufunc is np.multiply and rows.dtype.kind == "c":
+            return _complex_product(rows)
         return np.asarray(ufunc.reduce(rows, axis=0, dtype=selectable(rows.dtype)))
+
+
+def _complex_product(rows: Array) -> Array:
+    """Multiply rows without the factor 1 that NumPy begins with: it makes NaN of infinities."""
+    total: Array = rows[0].copy()
+    for row in rows[1:]:
+        replaced = total == 1
+        np.multiply(total, row, out=total, where=~replaced & (row != 1))
+        np.copyto(total, row, where=replaced)
+    return total
 
 
 def selectable(dtype: np.dtype[Any] | None) -> np.dtype[Any] | None:

@@ -35,6 +35,11 @@ def searchsorted(a: Any, v: Any, side: Any = "left", sorter: Any = None) -> Fiel
     array([0, 0, 1, 1, 2])
     """
     edges = _table("searchsorted", "a", a, "numpy.sort(pencils.gather(a, root=None))")
+    if sorter is not None:  # NumPy would look at as many of its numbers as own points need
+        np.searchsorted(edges, np.asarray(edges)[:0], side, sorter)
+        order = np.asarray(sorter)
+        if ((order < 0) | (order >= order.size)).any():
+            raise ValueError("numpy.searchsorted: sorter has an index out of range")
     return _of_one(lambda part: np.searchsorted(edges, part, side, sorter), v)
 
 

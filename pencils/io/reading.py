@@ -49,7 +49,7 @@ def read_contents(
             fields = make()
     with ExitStack() as stack:
         reading = _Reading(comm, file, stack)
-        with agreed(comm, "load"):
+        with agreed(comm, "load") as agree:
             try:
                 fields = make() if fields is None else fields
                 reading.read(fields)
@@ -57,8 +57,12 @@ def read_contents(
             finally:  # a replaced file can be the reason of an error, too
                 if comm.rank == 0:
                     file.identity.check_unchanged(file.path)
+            carry_sums(agree, _wanted_parts(file, reading.sums))
         reading.read_rest()
-    compare(comm, "load", file, reading.sums)
+    if reading.is_summed:  # checksums show if the file changes later, too
+        _check_sums(comm, "load", file, reading.sums, agree)
+    else:
+        compare(comm, "load", file, reading.sums)
     for one in reading.done:
         one.convert()
     names = (one.name for one in file.datasets)
@@ -70,14 +74,28 @@ def compare(comm: MPI.Intracomm, call: str, file: FileInfo, sums: Mapping[str, i
 
     `sums` are those of the points that this rank has read. Raises CheckpointError on every rank.
     """
-    wanted = {one.name: one.checksum for one in file.datasets if one.checksum is not None}
     with agreed(comm, call) as agree:
         if comm.rank == 0:
             file.identity.check_unchanged(file.path)
-        carry_sums(agree, {name: sums.get(name, 0) for name in wanted})
-    totals = add_sums(comm, {name: sums.get(name, 0) for name in wanted}, agree)
-    bad = [name for name in wanted if totals[name] != wanted[name]]
+        carry_sums(agree, _wanted_parts(file, sums))
+    _check_sums(comm, call, file, sums, agree)
+
+
+def _wanted_parts(file: FileInfo, sums: Mapping[str, int]) -> dict[str, int]:
+    """Return this rank's part of each checksum that is known."""
+    return {one.name: sums.get(one.name, 0) for one in file.datasets if one.checksum is not None}
+
+
+def _check_sums(
+    comm: MPI.Intracomm, call: str, file: FileInfo, sums: Mapping[str, int], agree: agreed
+) -> None:
+    """Compare checksums, of which an agreement has carried the parts if there was room."""
+    totals = add_sums(comm, _wanted_parts(file, sums), agree)
+    bad = [one.name for one in file.datasets if totals.get(one.name, one.checksum) != one.checksum]
     if bad:
+        with agreed(comm, call):  # a replaced file can be the reason
+            if comm.rank == 0:
+                file.identity.check_unchanged(file.path)
         raise damaged(file.path, bad)
 
 
@@ -113,6 +131,11 @@ class _Reading:
             else:
                 self._read_bytes(target)
         self._read_boxes(boxes)
+
+    @property
+    def is_summed(self) -> bool:
+        """Whether all was read without other ranks, and has checksums; the same on all ranks."""
+        return not self._rest and all(one.checksum is not None for one in self._info.datasets)
 
     def read_rest(self) -> None:
         """Read what ranks have to exchange. *Collective*."""

@@ -593,3 +593,14 @@ def test_fields_come_first(pencil):
     for call in (lambda: np.sum(a=u), lambda: np.sum(np.ones(3), out=u)):
         with pytest.raises(TypeError, match="give the PencilArray first"):
             call()
+
+
+@pytest.mark.parametrize("kind", ["c8", "c16"])
+def test_products_of_a_complex_infinity(comm, kind):
+    for data in ([complex(np.inf, 0)], [1, 1, 1, 1, 1, complex(0, np.inf)]):
+        array = np.array(data, kind)
+        u = pencils.partition(pencils.Pencil(array.shape, comm), array)
+        for _ in range(2):  # with what the first call has prepared
+            with np.errstate(invalid="ignore"):
+                np.testing.assert_array_equal(np.prod(u), np.prod(array))
+                np.testing.assert_array_equal(u.prod(axis=0).local[0], np.prod(array))

@@ -41,6 +41,10 @@ def test_what_is_not_sorted_in(pencil):
         np.digitize(u, [1, 3, 2])
     with pytest.raises(ValueError, match=r"side|search"):
         np.searchsorted([1], u, side="middle")
+    few = pencils.ones(pencils.Pencil(1))  # most ranks have no point
+    for sorter in ([0, 2], [-1, 0]):
+        with pytest.raises(ValueError, match="sorter"):
+            np.searchsorted([1, 2], few, sorter=sorter)
 
 
 @pytest.mark.parametrize("dtype", ["f8", "i4", "u1", "?", "c8", "M8[s]"])
