@@ -174,6 +174,7 @@ def test_halos(divided, periodic, route):
     assert everywhere(comm, found[0] == found[1])
 
 
+@pytest.mark.mpiexec("changes functions of one rank")
 @pytest.mark.parametrize("step", ["_small", "_Side", "Requests"])
 def test_one_rank_without_memory_for_bundles(divided, step, monkeypatch):
     comm = divided[0]
@@ -200,6 +201,7 @@ def test_one_rank_without_memory_for_bundles(divided, step, monkeypatch):
         assert everywhere(comm, holds(plan(u), numbered(source.shape)))
 
 
+@pytest.mark.mpiexec("changes functions of one rank")
 def test_calls_reserve_for_bundles_that_come_free(divided):
     comm = divided[0]
     source = Pencil((9, 8, 7), comm, decomp=(0, 1))
