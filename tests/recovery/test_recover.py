@@ -60,6 +60,7 @@ def ulfm(ranks, *args, options=("--with-ft", "ulfm")):
 
 
 @needs_reports
+@pytest.mark.thorough
 @pytest.mark.parametrize("kills", [["0:5", "2:33"], ["1:40"]])
 def test_the_ranks_that_are_left_reach_the_same_answer(kills):
     run = ulfm(4, "-c", PROGRAM, 1, *kills)
