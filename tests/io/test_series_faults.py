@@ -49,19 +49,20 @@ def test_a_full_disk_leaves_what_was_there(lab, mpi_tmp_path, monkeypatch):
     path = mpi_tmp_path / "a.h5"
     u = pencils.ones(pencils.Pencil((4, 5), lab.comm))
     series = pencils.TimeSeries(path, comm=lab.comm)
-    series.append(0, {"u": u})
+    for step in range(2):  # the second append writes more than later ones
+        series.append(step, {"u": u})
     disk = FullDisk(path, 10**6)
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", disk)
-        series.append(1, {"u": u})
+        series.append(2, {"u": u})
         patch.setattr(os, "pwrite", FullDisk(path, disk.taken - 10))
-        kind, text = lab.raised(series.append, 2, {"u": u})
+        kind, text = lab.raised(series.append, 3, {"u": u})
     assert issubclass(kind, OSError)
     assert os.strerror(errno.ENOSPC) in text
-    assert stored(lab, path, "u").shape == (2, 4, 5)
+    assert stored(lab, path, "u").shape == (3, 4, 5)
     with pencils.TimeSeries(path, comm=lab.comm) as again:
-        again.append(2, {"u": u})
-    assert stored(lab, path, "u").sum() == 60
+        again.append(3, {"u": u})
+    assert stored(lab, path, "u").sum() == 80
 
 
 def test_short_writes_are_continued(lab, mpi_tmp_path, monkeypatch):
