@@ -764,6 +764,20 @@ def checkpoint_series(here):
 # ---- other worlds ----
 
 
+@case
+def copies_save(here):
+    u, copies = here.field(), pencils.BuddyCopies()
+    return lambda: copies.save(copies._complete + 1, {"u": u}), [u]
+
+
+@case
+def copies_resume(here):
+    u, copies = here.field(), pencils.BuddyCopies()
+    copies.save(1, {"u": u})
+    again = pencils.zeros(here.across)
+    return lambda: copies.resume({"u": again}).step, [again]
+
+
 def _maps(here):
     size, rank = here.comm.size, here.comm.rank
     return [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from pencils.comm.memory import Array, byte_chunks
 from pencils.comm.methods import Messages
 from pencils.comm.mpi import MPI, Uncopied
 from pencils.comm.pack import MessageBlock, MessageSpec
+from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError, PencilMismatchError, RanksLostError
 from pencils.io.options import read_fields
@@ -65,8 +67,8 @@ class BuddyCopies(Uncopied):
 
     It is made before `recover` calls the program, and keeps what `save` has copied after processes
     have died. `resume` fills fields on fewer processes, and on any pencils. It fails if a process
-    has died together with the one that kept its copies. If there are several nodes, that is on
-    another one where possible.
+    and the one that kept its copies have both died since the last `save`. If there are several
+    nodes, that is on another one where possible.
 
     Examples
     --------
@@ -105,7 +107,7 @@ class BuddyCopies(Uncopied):
         fields : mapping of str to PencilArray
             Fields over the same processes. Ghosts and boundary points are not copied.
         **attrs : optional
-            What `resume` returns, such as the time; the same on every rank.
+            What `resume` returns, such as the time; the same on every rank. They are copied.
 
         Raises
         ------
@@ -113,6 +115,7 @@ class BuddyCopies(Uncopied):
             On every rank, if an argument is not allowed or differs between ranks.
         """
         topology = _topology(fields)
+        distance = _distance(topology)  # may communicate: not within the agreement
         with agreed(topology.comm, "BuddyCopies.save") as agree:
             names = read_fields(fields)
             _check_fields(fields, topology)
@@ -121,18 +124,14 @@ class BuddyCopies(Uncopied):
                 raise ArgumentError(
                     f"step={step} must be larger than {self._complete}, the step saved last"
                 )
-            own = {name: np.array(fields[name].local, order="C") for name in names}
             specs = {name: FieldSpec.of(fields[name]) for name in names}
             agree(step=number, fields=str(specs), attrs=sorted(attrs))
-        distance = _distance(topology)
-        layouts = {name: fields[name].extent.layout for name in names}
-        kept = _exchange(topology, distance, [(layouts[name], own[name]) for name in names])
-        blocks = {
-            name: _Blocks(layouts[name], specs[name], (own[name], copy))
-            for name, copy in zip(names, kept, strict=True)
-        }
+            origin = (topology.rank - distance) % topology.comm.size
+            blocks = {name: _copied(fields[name], specs[name], origin) for name in names}
+            kept = deepcopy(attrs)
+        _exchange(topology, distance, [each.blocks for each in blocks.values()])
         processes = topology.comm.Get_group()
-        self._saved.append(_Saved(number, attrs, blocks, processes, distance))
+        self._saved.append(_Saved(number, kept, blocks, processes, distance))
         topology.comm.Barrier()  # a rank that passes it knows that all have their copies
         self._complete = number
         self._drop(number)
@@ -172,11 +171,11 @@ class BuddyCopies(Uncopied):
             for name in names:
                 _check_fit(name, fields[name], saved)
             hosts = _hosts(saved, topology)
-        for name in names:
-            _restore(saved.fields[name], fields[name], hosts, topology)
+            found = Copy(step, deepcopy(saved.attrs))
+        _restore([(saved.fields[name], fields[name]) for name in names], hosts, topology)
         self._complete = step
         self._drop(step)
-        return Copy(step, dict(saved.attrs))
+        return found
 
     def _find(self, step: int) -> _Saved:
         for saved in self._saved:
@@ -223,28 +222,33 @@ def _check_fit(name: str, u: PencilArray, saved: _Saved) -> None:
 
 
 def _distance(topology: Topology) -> int:
-    """Ranks between the owner of a block and its copy: half of all, or to another node."""
+    """Ranks between the owner of a block and its copy: half of all, or to another node.
+
+    The same on all ranks. *Collective* the first time.
+    """
     size, nodes = topology.comm.size, topology.node_of
-    ways = {max(1, size // 2): None, 1: None, min(len(topology.on_node), size - 1): None}
+    widest = int(np.unique(nodes, return_counts=True)[1].max())  # ranks of a node
+    ways = {max(1, size // 2): None, 1: None, min(widest, size - 1): None}
     return max(ways, key=lambda way: int((nodes != np.roll(nodes, -way)).sum()))
 
 
-def _exchange(
-    topology: Topology, distance: int, blocks: Sequence[tuple[Layout, Array]]
-) -> list[Array]:
-    """Send all blocks to the rank at a distance, and receive those of another one. *Collective*."""
+def _copied(u: PencilArray, spec: FieldSpec, origin: int) -> _Blocks:
+    """Copy the own block, and allocate one for the copy of that of another rank; local."""
+    layout = u.extent.layout
+    copy = np.empty((*spec.components, *layout.box(origin).shape), spec.dtype)
+    return _Blocks(layout, spec, (np.array(u.local, order="C"), copy))
+
+
+def _exchange(topology: Topology, distance: int, blocks: Sequence[tuple[Array, Array]]) -> None:
+    """Send own blocks to the rank at a distance, and receive those of another. *Collective*."""
     comm, rank, size = topology.comm, topology.rank, topology.comm.size
     there, origin = (rank + distance) % size, (rank - distance) % size
-    requests, kept = [], []
-    for layout, block in blocks:
-        lead = block.shape[: block.ndim - layout.ndim]
-        copy = np.empty((*lead, *layout.box(origin).shape), block.dtype)
-        kept.append(copy)
+    requests = []
+    for _, copy in blocks:
         requests += [comm.Irecv([part, MPI.BYTE], origin, TAG) for part in byte_chunks(copy)]
-    for _, block in blocks:
-        requests += [comm.Isend([part, MPI.BYTE], there, TAG) for part in byte_chunks(block)]
+    for own, _ in blocks:
+        requests += [comm.Isend([part, MPI.BYTE], there, TAG) for part in byte_chunks(own)]
     wait_all(requests)
-    return kept
 
 
 def _hosts(saved: _Saved, topology: Topology) -> list[tuple[int, int]]:
@@ -269,29 +273,59 @@ def _hosts(saved: _Saved, topology: Topology) -> list[tuple[int, int]]:
 
 
 def _restore(
-    kept: _Blocks, u: PencilArray, hosts: Sequence[tuple[int, int]], topology: Topology
+    pairs: Sequence[tuple[_Blocks, PencilArray]],
+    hosts: Sequence[tuple[int, int]],
+    topology: Topology,
 ) -> None:
-    """Fill a field: first with blocks of ranks that live, then with copies. *Collective*."""
-    target, mine, lead = u.extent.layout, u.extent.box, kept.spec.components
-    for number, block in enumerate(kept.blocks):
-        held = [r for r, host in enumerate(hosts) if host == (topology.rank, number)]
-        source = held[0] if held else None
-        sends, recvs = redistribution(kept.layout, target, source, topology.rank)
-        home = None if source is None else kept.layout.box(source)
-        spec = MessageSpec(
-            [_block(m.box, home, target.box(m.dest), m.dest) for m in sends if home is not None],
-            [
-                _block(m.box, mine, kept.layout.box(m.source), hosts[m.source][0])
-                for m in recvs
-                if hosts[m.source][1] == number
-            ],
-            lead,
-            kept.spec.dtype,
+    """Fill fields: first with blocks of ranks that live, then with copies. *Collective*."""
+    buffers = Buffers()
+    moves = [(kept, u, number) for kept, u in pairs for number in range(2)]
+    exchanges = [
+        Exchange(
+            topology,
+            [_messages(kept, u, number, hosts, topology.rank)],
+            axes=u.extent.layout.ndim,
+            method=Messages.name,
+            buffers=buffers,
         )
-        exchange = Exchange(topology, [spec], axes=target.ndim, method=Messages.name)
-        exchange.prepare([block], [u.local]).run()
-        exchange.free()
-    u.mark_written()
+        for kept, u, number in moves
+    ]
+    try:
+        with agreed(topology.comm, "BuddyCopies.resume"):  # one rank may have no memory
+            prepared = [
+                exchange.prepare([kept.blocks[number]], [u.local])
+                for exchange, (kept, u, number) in zip(exchanges, moves, strict=True)
+            ]
+            for each in prepared:
+                each.reserve()
+        for each in prepared:
+            each.run()
+    finally:
+        for exchange in exchanges:
+            exchange.free()
+    for _, u in pairs:
+        u.mark_written()
+
+
+def _messages(
+    kept: _Blocks, u: PencilArray, number: int, hosts: Sequence[tuple[int, int]], rank: int
+) -> MessageSpec:
+    """List what a rank sends of its block of this number, and receives of those of others."""
+    target, mine = u.extent.layout, u.extent.box
+    held = [owner for owner, host in enumerate(hosts) if host == (rank, number)]
+    source = held[0] if held else None
+    sends, recvs = redistribution(kept.layout, target, source, rank)
+    home = None if source is None else kept.layout.box(source)
+    return MessageSpec(
+        [_block(m.box, home, target.box(m.dest), m.dest) for m in sends if home is not None],
+        [
+            _block(m.box, mine, kept.layout.box(m.source), hosts[m.source][0])
+            for m in recvs
+            if hosts[m.source][1] == number
+        ],
+        kept.spec.components,
+        kept.spec.dtype,
+    )
 
 
 def _block(box: Box, own: Box, other: Box, peer: int) -> MessageBlock:

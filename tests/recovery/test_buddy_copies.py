@@ -60,6 +60,29 @@ def test_fewer_ranks_restore_what_one_of_them_had(comm, gone):
     left.Free()
 
 
+@pytest.mark.parametrize("nodes", [[1, 1, 0, 2, 0, 0], [0, 0, 0, 1], [0, 1, 1, 2, 2, 2]])
+def test_copies_on_nodes_of_different_sizes_have_one_distance(nodes):
+    def program():
+        copies = pencils.BuddyCopies()
+        copies.save(3, filled(None, (0, 1)))
+        again = fields(None, (2,))
+        assert copies.resume(again).step == 3
+        check(again)
+        return copies._saved[0].distance
+
+    distances = pencils.simulate(len(nodes), program, nodes=nodes)
+    assert len(set(distances)) == 1
+
+
+@pytest.mark.parallel([1, 2])
+def test_attributes_are_those_of_the_step(comm):
+    copies, rng = pencils.BuddyCopies(), np.random.default_rng(7)
+    copies.save(3, filled(comm, (0,)), rng=rng)
+    drawn = rng.random()
+    for _ in range(2):
+        assert copies.resume(fields(comm, (0,))).attrs["rng"].random() == drawn
+
+
 @pytest.mark.parallel([2, 4, 6])
 def test_a_rank_lost_with_its_copies_raises_on_all(comm):
     copies = pencils.BuddyCopies()
