@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Attributes whose names begin with this belong to pencils, not to the user.
 RESERVED = "pencils_"
+# Attributes by which HDF5 and netCDF attach coordinates to datasets.
+OF_SCALES = frozenset({"CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "_Netcdf4Dimid"})
 # The group that shows fields and coordinates to VTK: see `pencils.io.vtkhdf`.
 VIEW = "VTKHDF"
 # How attributes of files with coordinates are meant.

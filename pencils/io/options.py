@@ -13,6 +13,7 @@ from pencils.array.operands import check_type
 from pencils.array.pencil_array import PencilArray
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, PencilMismatchError
+from pencils.io.file_info import OF_SCALES
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
 
@@ -105,6 +106,12 @@ def read_attrs(attrs: object, reserved: str) -> dict[str, Any]:
     for own in attrs.values():
         if isinstance(own, Mapping):
             read_attrs(own, reserved)
+            taken = sorted(OF_SCALES & own.keys())
+            if taken:  # HDF5 may crash
+                raise ArgumentError(
+                    f"attrs of a dataset may not be named {taken[0]!r}, by which HDF5 attaches "
+                    "coordinates; rename it"
+                )
     bad = [name for name in attrs if not name or name.startswith(reserved) or "\0" in name]
     if bad:
         raise ArgumentError(

@@ -26,6 +26,12 @@ class Links:
         Between nodes: seconds for each message, and bytes in a second of all ranks of a node.
     node_latency, node_bandwidth : float
         Within a node: seconds for each message, and bytes in a second of one rank.
+
+    Examples
+    --------
+    >>> import pencils
+    >>> print(pencils.plan((64, 64), 4, "halo:1", links=pencils.Links(latency=1e-5))[0].grid)
+    (4,)
     """
 
     latency: float = 2e-6

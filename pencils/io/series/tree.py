@@ -14,7 +14,15 @@ from pencils.io import hdf5
 from pencils.io.captured_file import changing
 from pencils.io.chunks import chunk_in_order
 from pencils.io.create import describe_all, file_type, label, reserve, store_attribute, store_value
-from pencils.io.file_info import COORDINATE, FORMAT, RESERVED, Access, DatasetInfo, Stored
+from pencils.io.file_info import (
+    COORDINATE,
+    FORMAT,
+    OF_SCALES,
+    RESERVED,
+    Access,
+    DatasetInfo,
+    Stored,
+)
 from pencils.io.hdf5_file import list_datasets
 from pencils.io.manifest import Extent, Record
 from pencils.io.seal import seal_new
@@ -26,8 +34,6 @@ SERIES = RESERVED + "series"
 _VERSION = 1
 _DIMS = RESERVED + "dims"
 _SUM = RESERVED + "checksum"
-# What HDF5's dimension scales leave on datasets.
-_OF_SCALES = {"CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "_Netcdf4Dimid"}
 
 # Readers before HDF5 2.0 take chunks below 4 GiB.
 CHUNK_BYTES = 2**30
@@ -130,7 +136,7 @@ def read_tree(path: str, file: Any) -> SeriesState:
             f"{path} is a series of version {version}, written by a newer pencils; install that"
         )
     attrs = {name: file.attrs[name] for name in file.attrs if not name.startswith(RESERVED)}
-    state = SeriesState({name: value for name, value in attrs.items() if name not in _OF_SCALES})
+    state = SeriesState({name: value for name, value in attrs.items() if name not in OF_SCALES})
     for name in sorted(
         list_datasets(file), key=lambda name: (name != TIME, name.startswith(SUMS), name)
     ):
@@ -159,12 +165,12 @@ def sources(file: Any) -> list[str]:
 
 def _read_notes(dataset: Any) -> dict[str, Any]:
     """Read the attributes that the user has given to a coordinate."""
-    names = (key for key in dataset.attrs if key not in _OF_SCALES and not key.startswith(RESERVED))
+    names = (key for key in dataset.attrs if key not in OF_SCALES and not key.startswith(RESERVED))
     return {key: dataset.attrs[key] for key in names}
 
 
 def _read_column(name: str, dataset: Any) -> Column:
-    attrs = {key: dataset.attrs[key] for key in dataset.attrs if key not in _OF_SCALES}
+    attrs = {key: dataset.attrs[key] for key in dataset.attrs if key not in OF_SCALES}
     labels = tuple(json.loads(attrs.pop(_DIMS)))
     attrs.pop(_SUM, None)
     is_field = RESERVED + "components" in attrs
