@@ -53,6 +53,7 @@ from pencils.pencil import Pencil as Pencil
 from pencils.planning.candidates import plan as plan
 from pencils.planning.links import Links as Links
 from pencils.planning.links import measure_links as measure_links
+from pencils.profiling import profile as profile
 from pencils.recovery.copies import BuddyCopies as BuddyCopies
 from pencils.recovery.recover import recover as recover
 from pencils.simulation import simulate as simulate

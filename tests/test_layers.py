@@ -33,6 +33,7 @@ HEIGHT = {
     "lines": 60,
     "fft": 60,
     "planning": 60,
+    "profiling": 60,
     "recovery": 65,
     "testing": 60,
     "interop": 65,

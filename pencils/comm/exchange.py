@@ -41,7 +41,8 @@ arrays. Then each call does this:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import accumulate, product
 from typing import Any, Generic, TypeVar
 
@@ -49,10 +50,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm import progress
-from pencils.comm.agree import agreed
 from pencils.comm.failure import raise_lost
 from pencils.comm.memory import Bytes, round_up, same_view
-from pencils.comm.methods import METHODS, Hybrid, Messages, Method, Shared
+from pencils.comm.methods import METHODS
+from pencils.comm.methods.choice import make_methods
 from pencils.comm.methods.method import (
     ChunkPlan,
     PreparedMethod,
@@ -61,9 +62,9 @@ from pencils.comm.methods.method import (
     own_blocks,
     pack_plans,
 )
-from pencils.comm.methods.shared import is_near
 from pencils.comm.mpi import MPI, Uncopied
 from pencils.comm.pack import MessageSpec, Pairs, Unpacker, no_op, prepare_copies
+from pencils.comm.recording import Recorder, current, timed
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
 from pencils.errors import ArgumentError
@@ -105,7 +106,11 @@ class Exchange:
         sends, recvs = zip(*(pack_plans(spec, rank, size, chunks) for spec in specs), strict=True)
         by_chunk = zip(zip(*sends, strict=True), zip(*recvs, strict=True), strict=True)
         plans = [ChunkPlan(topology, *both, columns, self.buffers, unpack) for both in by_chunk]
-        self._methods = _make_methods(check_method(method), plans)
+        # Bytes that this rank sends and receives in a call for one array of each spec.
+        self.sent = sum(sum(each.nbytes) for plan in plans for each in plan.sends)
+        self.received = sum(sum(each.nbytes) for plan in plans for each in plan.recvs)
+        self.single = len(specs) == 1
+        self._methods = make_methods(check_method(method), plans)
         self.method = self._methods[0].name
         self.chunks = chunks
         topology.exchanges.add(self)
@@ -137,7 +142,8 @@ class Exchange:
             for (source, target), keys in zip(pairs, one_each(self._own, targets), strict=True)
             for key, into in keys
         ]
-        return PreparedExchange(self, own, prepared, self._unpack, aliased=aliased)
+        times = len(sources) if self.single else 1
+        return PreparedExchange(self, own, prepared, self._unpack, times, aliased=aliased)
 
     def off_node(self) -> Traffic:
         """Count what all ranks send to other nodes in a call for one array of each spec.
@@ -163,7 +169,8 @@ class PreparedExchange:
     """An exchange for given arrays; runs any number of times.
 
     `own` are the targets and sources of blocks that stay on this rank, `prepared` has a method for
-    each chunk. `aliased`: some target shares memory with some source.
+    each chunk, `times` is the number of arrays of each spec. `aliased`: some target shares memory
+    with some source.
     """
 
     def __init__(
@@ -172,10 +179,12 @@ class PreparedExchange:
         own: Pairs,
         prepared: Sequence[PreparedMethod],
         unpack: Unpacker,
+        times: int,
         *,
         aliased: bool,
     ) -> None:
         self.exchange = exchange
+        self._times = times
         self._under_way = exchange.topology.under_way
         # Blocks of this rank must be saved if the target may be written before they are read.
         self._kept = [pair for pair in own if not same_view(*pair)] if aliased else []
@@ -186,6 +195,7 @@ class PreparedExchange:
         self._room: Bytes | None = None
         self._saves: Callable[[], None] = no_op
         self._restores: Callable[[], None] = no_op
+        self._copied = self._kept if aliased else own
         self._own = unpack([] if aliased else own)
         self._first, *self._others = prepared
 
@@ -211,12 +221,27 @@ class PreparedExchange:
 
     def move(self) -> None:
         """Move the data; the caller has completed older exchanges if needed. *Collective*."""
+        recorder: Recorder | None = current.recorder
+        if recorder is None:
+            self._move(self._own)
+        else:
+            self._count(recorder)
+            own = partial(recorder.run, "copy", self._own, calls=0)
+            recorder.run("unpack", self._move, own, calls=0)
+
+    def _move(self, own: Callable[[], None]) -> None:
         saved = self._save() if self._kept else None
-        self._first.run(self._own)
+        self._first.run(own)
         for prepared in self._others:
             prepared.run(no_op)
         if saved is not None:
-            saved()
+            timed("copy", saved, calls=0)
+
+    def _count(self, recorder: Recorder) -> None:
+        """Count a call in a profile."""
+        recorder.count("pack", self._times * self.exchange.sent)
+        recorder.count("unpack", self._times * self.exchange.received)
+        recorder.count("copy", sum(target.nbytes for target, _ in self._copied))
 
     def run_open(self) -> MPI.Intracomm | None:
         """Run, but return the ranks that may still read sources of this one, if any. *Collective*.
@@ -228,7 +253,12 @@ class PreparedExchange:
         if self._kept or self._others:
             self.move()
             return None
-        return self._first.run_open(self._own)
+        recorder: Recorder | None = current.recorder
+        if recorder is None:
+            return self._first.run_open(self._own)
+        self._count(recorder)
+        own = partial(recorder.run, "copy", self._own, calls=0)
+        return recorder.run("unpack", self._first.run_open, own, calls=0)
 
     def start(self, result: T, after: Callable[[], None] = no_op) -> Handle[T]:
         """Start; no array may be used before ``wait`` of the returned handle. *Collective*.
@@ -236,14 +266,19 @@ class PreparedExchange:
         ``wait`` calls `after` last, and returns `result`.
         """
         saved = self._save() if self._kept else no_op
-        started = self._first.start()
-        self._own()
+        if current.recorder is not None:
+            self._count(current.recorder)
+        started = timed("pack", self._first.start, calls=0)
+        timed("copy", self._own, calls=0)
 
-        def finish() -> None:
+        def complete() -> None:
             started.complete()
             for prepared in self._others:
                 prepared.run(no_op)
-            saved()
+            timed("copy", saved, calls=0)
+
+        def finish() -> None:
+            timed("unpack", complete, calls=0)
             after()
 
         return Handle(self.exchange, Started(finish, started.requests), result)
@@ -251,7 +286,7 @@ class PreparedExchange:
     def _save(self) -> Callable[[], None]:
         """Save blocks; return the function that writes them to the target."""
         room = self._take_room()
-        self._saves()
+        timed("copy", self._saves, calls=0)
         restores = self._restores
 
         def restore() -> None:
@@ -345,42 +380,3 @@ def check_method(method: str) -> str:
             f"method {method!r} is unknown; methods are {', '.join((AUTO, *METHODS))}"
         )
     return method
-
-
-def _make_methods(name: str, plans: Sequence[ChunkPlan]) -> Sequence[Method]:
-    """Make the method of each chunk; messages if there is no shared memory. *Collective*."""
-    if name == Messages.name:  # no agreement with other ranks is needed
-        return Messages.for_chunks(plans)
-    topology = plans[0].topology
-    on_node = topology.on_node  # may communicate: not within the agreement
-    with agreed(topology.comm, "Exchange") as agree:
-        _check_suitable(name, plans, on_node)
-        blocks = [block for plan in plans for sends in plan.sends for block in sends.blocks]
-        near = [is_near(block, on_node) for block in blocks]
-        agree.flag(up=any(near))
-        agree.defer(up=not all(near))
-    kind = METHODS.get(name)
-    if kind is None:
-        kind = _fastest(topology, some_near=agree.flagged, some_far=agree.deferred)
-    methods = kind.for_chunks(plans)
-    return methods if methods[0].has_room() else Messages.for_chunks(plans)
-
-
-def _fastest(topology: Topology, *, some_near: bool, some_far: bool) -> type[Method]:
-    """Shared memory wherever possible: it saves a copy even if packing is needed. *Collective*."""
-    if not some_near:
-        return Messages
-    return Hybrid if some_far or topology.nodes > 1 else Shared
-
-
-def _check_suitable(name: str, plans: Sequence[ChunkPlan], on_node: Collection[int]) -> None:
-    """Raise if the method does not reach all peers, or cannot move what is planned."""
-    every = [pack_plan for plan in plans for pack_plan in (*plan.sends, *plan.recvs)]
-    far = {peer for pack_plan in every for peer in pack_plan.peers if peer not in on_node}
-    if name == Shared.name and far:
-        raise ArgumentError(
-            f"method 'shared' does not reach rank {min(far)} on another node; use 'hybrid'"
-        )
-    simple = all(len(plan.sends) == 1 and plan.unpack is prepare_copies for plan in plans)
-    if name != AUTO and not (simple or METHODS[name].versatile):
-        raise ArgumentError(f"method {name!r} copies, and treats all arrays alike; use another one")

@@ -19,6 +19,7 @@ from time import monotonic, sleep
 from typing import Any, NoReturn, TypeVar
 
 from pencils.comm.mpi import MPI
+from pencils.comm.recording import timed
 from pencils.errors import RanksLostError
 from pencils.process import PerProcess
 
@@ -105,7 +106,7 @@ def wait_all(requests: Sequence[MPI.Request]) -> None:
         If a process that takes part has died.
     """
     try:
-        MPI.Request.Waitall(requests)
+        timed("wait", MPI.Request.Waitall, requests)
     except MPI.Exception as error:
         raise_lost(error)
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from pencils.comm.agree import agreed
 from pencils.comm.mpi import MPI
+from pencils.comm.recording import timed
 
 Array = NDArray[Any]
 
@@ -78,7 +79,7 @@ class SharedFile(AbstractContextManager["SharedFile"]):
         Now and then the system is asked to start writing to the disk, so that `sync` takes less
         time.
         """
-        self._move(os.pwritev, "write", offset, data)
+        timed("I/O", self._move, os.pwritev, "write", offset, data, nbytes=data.nbytes)
         if _sync_file_range is None:
             return
         stop = offset + data.nbytes
@@ -93,7 +94,7 @@ class SharedFile(AbstractContextManager["SharedFile"]):
 
     def read(self, offset: int, data: Array) -> None:
         """Fill a C-contiguous array with the bytes at position `offset` of the file. Local."""
-        self._move(os.preadv, "read", offset, data)
+        timed("I/O", self._move, os.preadv, "read", offset, data, nbytes=data.nbytes)
 
     def raise_error(self) -> None:
         """Raise the first error of this rank, if there was any. Local."""
@@ -120,7 +121,7 @@ class SharedFile(AbstractContextManager["SharedFile"]):
     def sync(self) -> None:
         """Wait until written data are on disk; errors are kept for `check`. Local."""
         try:
-            os.fsync(self._file)
+            timed("I/O", os.fsync, self._file)
         except OSError as error:
             self._keep("sync", error)
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm.mpi import MPI
+from pencils.comm.recording import current, timed
 
 # With more ranks, rows are combined: what each rank receives must not grow with their number.
 MOST_GATHERED = 64
@@ -86,7 +87,11 @@ class Meeting:
             return self._combine(mine)
         if mine is not self._head:
             self._write(mine)
-        self.comm.Allgather(self._sent, self._received)
+        recorder = current.recorder
+        if recorder is None:
+            self.comm.Allgather(self._sent, self._received)
+        else:
+            recorder.run("agree", self.comm.Allgather, self._sent, self._received)
         if self._rows == self._same_rows:
             return self._flags
         heads = self._heads.unpack(self._rows)
@@ -111,7 +116,7 @@ class Meeting:
         sent, received = self._combined
         failed, call, kind, flags = _NUMBERS.unpack(mine)
         sent[:] = failed, flags, call, ~call, kind, ~kind if kind else 0
-        self.comm.Allreduce(sent, received, op=MPI.BOR)
+        timed("agree", self.comm.Allreduce, sent, received, MPI.BOR)
         failed, flags, *same = received.tolist()
         if failed or same[0] & same[1] or same[2] & same[3]:
             return None

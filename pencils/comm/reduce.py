@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pencils.comm.fault import Fault
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import compiled
+from pencils.comm.recording import timed
 from pencils.errors import ArgumentError
 
 Array = NDArray[Any]
@@ -86,7 +87,7 @@ def _combination(array: Array, ufunc: np.ufunc) -> Callable[[MPI.Intracomm], Arr
     total, op = np.array(array, order="C"), getattr(MPI, name)
 
     def reduce(comm: MPI.Intracomm) -> Array:
-        comm.Allreduce(MPI.IN_PLACE, total, op=op)
+        timed("wait", comm.Allreduce, MPI.IN_PLACE, total, op)
         return total
 
     return reduce
@@ -182,7 +183,7 @@ def combine(comm: MPI.Intracomm, value: T, join: Callable[[T, T], T]) -> T:
         except Exception as error:  # noqa: BLE001 - sent to all ranks instead of the value
             return Fault.of(error)
 
-    joined: T | Fault = comm.allreduce(value, op=joined_or_fault)
+    joined: T | Fault = timed("wait", comm.allreduce, value, joined_or_fault)
     if isinstance(joined, Fault):
         raise joined.error()
     return joined

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from pencils.comm.memory import LINE, Bytes, address, aligned_empty, byte_range, fence, round_up
 from pencils.comm.mpi import MPI
+from pencils.comm.recording import timed
 
 # The first window holds this many bytes per rank, but no more than this for all ranks of the node
 # unless they need more; every further one holds at least twice as many.
@@ -269,7 +270,7 @@ def _map(file: int, start: int, nbytes: int) -> mmap:
 def synchronize(comm: MPI.Intracomm) -> None:
     """Barrier: stores of any rank before it are visible to all ranks after it. *Collective*."""
     fence()
-    comm.Barrier()
+    timed("wait", comm.Barrier)
     fence()
 
 

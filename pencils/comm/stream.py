@@ -19,6 +19,7 @@ from pencils.comm import pack
 from pencils.comm.failure import wait_all
 from pencils.comm.memory import Bytes, byte_chunks, fence
 from pencils.comm.mpi import MPI
+from pencils.comm.recording import timed
 from pencils.comm.topology import Attribute, Topology
 
 Array = NDArray[Any]
@@ -162,7 +163,7 @@ class _Lane(_Carrier):
         self._told[number] = self._comm.Isend(bytearray(), peer, TAG)
 
     def _hear(self, peer: int) -> None:
-        self._comm.Recv(bytearray(), peer, TAG)
+        timed("wait", self._comm.Recv, bytearray(), peer, TAG)
         fence()
 
 

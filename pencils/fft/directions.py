@@ -27,6 +27,7 @@ from pencils.comm.failure import wait_all
 from pencils.comm.memory import round_up
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import no_op
+from pencils.comm.recording import timed
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Attribute, Topology
 from pencils.fft.execute import AUTO, KERNELS, BlockTransform
@@ -73,7 +74,7 @@ class WorkMemory:
     def enter(self, topology: Topology, *, met: bool) -> None:
         """Have other ranks done with reading; `met`: all have met since. *Collective*."""
         if self.read and not met:
-            topology.comm.Barrier()
+            timed("wait", topology.comm.Barrier)
         self.read = True
 
     def clear(self) -> None:
@@ -189,7 +190,7 @@ class Direction:
             comm = run()
             if comm is not None:
                 if before < 0:
-                    comm.Barrier()  # the field belongs to the user
+                    timed("wait", comm.Barrier)  # the field belongs to the user
                 elif before in self._slots[number:]:
                     waiting.append((before, comm.Ibarrier()))
                 else:

@@ -17,6 +17,7 @@ from pencils.array.operands import topology_among
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import DEFERRED, FLAGGED, Row, agreed
 from pencils.comm.exchange import AUTO
+from pencils.comm.recording import current
 from pencils.halo.exchange import (
     HaloExchange,
     any_private,
@@ -135,7 +136,7 @@ class _Call:
             or self._kept.freed
         ):
             return False
-        if pulled is None:
+        if pulled is None or current.recorder is not None:
             return self._run_any(u)
         turn = pulled.staging.turn
         try:

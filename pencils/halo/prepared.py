@@ -9,6 +9,7 @@ from typing import ClassVar
 from pencils.comm.exchange import Handle, PreparedExchange
 from pencils.comm.methods.pull import PreparedPull
 from pencils.comm.pack import no_op
+from pencils.comm.recording import timed
 from pencils.comm.topology import Topology
 
 
@@ -63,7 +64,7 @@ class PulledHalo(PreparedHalo):
         """Complete older exchanges, and do all steps."""
         self.topology.complete()
         self.prepared.pack()
-        self.topology.comm.Barrier()
+        timed("wait", self.topology.comm.Barrier)
         self.prepared.pull()
 
     def start(self) -> Handle[None]:
@@ -103,16 +104,16 @@ class HaloByPhases(PreparedHalo):
     def move(self) -> None:
         """Complete older exchanges, and do all steps."""
         self.topology.complete()
-        self._before()
+        timed("copy", self._before)
         self._first.move()
         self._finish()
 
     def start(self) -> Handle[None]:
         """Start the first phase; the others follow when it is complete."""
-        self._before()
+        timed("copy", self._before)
         return self._first.start(None, self._finish)
 
     def _finish(self) -> None:
         for phase in self._others:
             phase.move()
-        self._after()
+        timed("copy", self._after)

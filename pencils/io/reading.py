@@ -20,6 +20,7 @@ from pencils.array.base import checks
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
+from pencils.comm.recording import timed
 from pencils.io.checksum import add_sums, carry_sums, checksum_box
 from pencils.io.direct import Place, is_direct, read_points
 from pencils.io.file_access import OnProgress, ignore, shown
@@ -218,7 +219,8 @@ class ReadTarget(NamedTuple):
         """Read this rank's box of an open file; return its part of the checksum."""
         raw = self.raw
         if raw.local.size:
-            raw.local[...] = reader.read_box(file, self.dataset.name, raw.local_slices)
+            box = self.dataset.name, raw.local_slices
+            raw.local[...] = timed("I/O", reader.read_box, file, *box, nbytes=raw.local.nbytes)
         if not self.is_summed:
             return 0
         start = [part.start for part in raw.local_slices]

@@ -20,6 +20,7 @@ from pencils.comm.exchange import Exchange, Handle
 from pencils.comm.memory import borrowed, place
 from pencils.comm.methods.pull import Pull
 from pencils.comm.pack import no_op
+from pencils.comm.recording import timed
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
 from pencils.transposition.sides import PlanOptions, Side, find_pull, make_exchange
@@ -79,7 +80,7 @@ class MoveByPull:
         """Complete older exchanges, pack, wait for all ranks, and pull. *Collective*."""
         self._topology.complete()
         self.pack()
-        self._topology.comm.Barrier()
+        timed("wait", self._topology.comm.Barrier)
         self.finish()
 
     def run_open(self) -> None:

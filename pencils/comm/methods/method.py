@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import MessageBlock, MessageSpec, PackPlan, Unpacker
+from pencils.comm.recording import timed
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import Topology
 from pencils.layout import Traffic
@@ -119,7 +120,7 @@ class PreparedMethod(ABC):
 
     def run(self, own: Callable[[], None]) -> None:
         """Start, call `own` while data are on their way, and complete. *Collective*."""
-        complete = self.start()
+        complete = timed("pack", self.start, calls=0)
         own()
         complete()
 

@@ -21,6 +21,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.memory import Bytes
 from pencils.comm.methods.method import Array, one_each, own_blocks, pack_plans
 from pencils.comm.pack import MessageSpec, Pairs, prepare_ordered_copies
+from pencils.comm.recording import current
 from pencils.comm.topology import Attribute, Topology
 
 # Bytes of a staging block. Larger exchanges gain more from reading arrays in place.
@@ -91,6 +92,8 @@ class Pull:
         plans = [pack_plans(spec, rank, size) for spec in specs]
         self._sends = [sends for (sends,), _ in plans]
         self._recvs = [recvs for _, (recvs,) in plans]
+        self.sent = sum(sum(sends.nbytes) for sends in self._sends)  # for one array of each spec
+        self.received = sum(sum(recvs.nbytes) for recvs in self._recvs)
         # Where the blocks of each array begin in the staging block of this rank, and where they
         # end. That of every rank, and where blocks for this rank begin there, by array.
         self._bases = np.cumsum([0, *(sends.packed for sends in self._sends)]).tolist()
@@ -182,7 +185,8 @@ class Pull:
         pulls = [
             prepare_ordered_copies([*self._pulling(turn, targets), *kept, *after]) for turn in turns
         ]
-        return PreparedPull(self, packs, pulls)
+        times = len(sources) if len(self._sends) == 1 else 1
+        return PreparedPull(self, packs, pulls, kept, times)
 
     def _packing(self, turn: int, sources: Sequence[Array]) -> Pairs:
         """Pair blocks of the sources with their room in the staging block of this rank."""
@@ -222,25 +226,39 @@ class PreparedPull:
         The copies before and after the meeting, by turn.
     """
 
-    __slots__ = ("packs", "plan", "pulls", "staging")
+    __slots__ = ("_kept", "_times", "packs", "plan", "pulls", "staging")
 
     def __init__(
         self,
         plan: Pull,
         packs: Sequence[Callable[[], None]],
         pulls: Sequence[Callable[[], None]],
+        kept: Pairs,
+        times: int,
     ) -> None:
         self.plan = plan
+        self._kept, self._times = kept, times  # for profiles: blocks of this rank, and arrays
         self.staging = plan.staging
         self.packs = packs
         self.pulls = pulls
 
     def pack(self) -> None:
         """Write what this rank sends to its staging block; local."""
-        self.packs[self.staging.turn]()
+        pack = self.packs[self.staging.turn]
+        recorder = current.recorder
+        if recorder is None:
+            pack()
+        else:
+            recorder.run("pack", pack, calls=0)  # counted when it has been pulled
 
     def pull(self) -> None:
         """Copy what this rank receives, after all ranks have packed and met; local."""
         turn = self.staging.turn
         self.staging.turn = 1 - turn
-        self.pulls[turn]()
+        recorder = current.recorder
+        if recorder is None:
+            self.pulls[turn]()
+        else:
+            recorder.count("pack", self._times * self.plan.sent)
+            recorder.count("copy", sum(target.nbytes for target, _ in self._kept))
+            recorder.run("unpack", self.pulls[turn], nbytes=self._times * self.plan.received)

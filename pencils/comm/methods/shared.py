@@ -28,6 +28,7 @@ from pencils.comm.methods.method import (
 )
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import MessageBlock, PackPlan, no_op, prepare_copies
+from pencils.comm.recording import timed
 from pencils.comm.shared_group import (
     IN_PLACE,
     NEEDS_STAGING,
@@ -81,18 +82,18 @@ class _PreparedShared(PreparedMethod):
         """Send messages; pack and publish addresses, barrier, copy from peers, barrier."""
         comm = self.run_open(own)
         if comm is not None:
-            comm.Barrier()
+            timed("wait", comm.Barrier)
 
     def run_open(self, own: Callable[[], None]) -> MPI.Intracomm | None:
         """Run, but without the last barrier if peers read the sources in place."""
         readers = None
-        receive = None if self._far is None else self._far.start()
+        receive = None if self._far is None else timed("pack", self._far.start, calls=0)
         table = self._group.take_table(self._number)
         if table is None:
             self._prepared_fallback().run(own)
         else:
             own()
-            self._publish(table)
+            timed("pack", self._publish, table, calls=0)
             synchronize(self._group.comm)
             readers = self._finish(table)
         if receive is not None:
@@ -122,7 +123,7 @@ class _PreparedShared(PreparedMethod):
         fence()
         readers = self._finish(table)
         if readers is not None:
-            readers.Barrier()
+            timed("wait", readers.Barrier)
 
     def _prepared_fallback(self) -> PreparedMethod:
         return self._method.fallback.prepare(*self._arrays, aliased=self._aliased)
@@ -182,7 +183,7 @@ class _PreparedShared(PreparedMethod):
         fence()
         staged = table.staging is not None  # the same on all ranks
         if staged:  # the next exchange may use the same block
-            self._group.comm.Barrier()
+            timed("wait", self._group.comm.Barrier)
         self._group.give_table(table)
         return None if staged else self._group.comm
 
@@ -227,7 +228,7 @@ class _PreparedShared(PreparedMethod):
         if table.staging is None:
             return False
         self._group.stages = True
-        self._group.comm.Barrier()  # all have read the table; now it may change
+        timed("wait", self._group.comm.Barrier)  # all have read the table; now it may change
         self._publish(table)
         synchronize(self._group.comm)
         return True

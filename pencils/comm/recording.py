@@ -1,0 +1,97 @@
+"""What a rank records while `pencils.profile` is on: counts, bytes and seconds of each phase.
+
+`current.recorder` is None unless a profile records. Places that cost little themselves look at it;
+others call `timed`. Recording is local.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from threading import get_ident
+from time import perf_counter, time
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+from pencils.process import keep_apart
+
+T = TypeVar("T")
+
+# Agreements on calls; packing, and starting messages; waiting for messages and for other ranks;
+# copies of blocks that stay on a rank; writing what has come to fields; files.
+PHASES = ("agree", "pack", "wait", "copy", "unpack", "I/O")
+# Numbers of an event: the phase, its start and duration in seconds, and its bytes.
+NUMBERS = 4
+
+current = SimpleNamespace(recorder=None)
+keep_apart(vars(current), "recorder")
+
+
+class Recorder:
+    """Totals of each phase, and at most `most` events; later ones are only counted.
+
+    A phase inside of another one counts for the inner one only. What other threads do is not
+    recorded.
+
+    Attributes
+    ----------
+    calls, nbytes, seconds : dict
+        By phase.
+    events : array.array
+        `NUMBERS` for each event; the start counts from that of the recorder.
+    omitted : int
+        Number of events that were not kept.
+    started : float
+        When the recorder was made, in seconds since the epoch.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.calls = dict.fromkeys(PHASES, 0)
+        self.nbytes = dict.fromkeys(PHASES, 0)
+        self.seconds = dict.fromkeys(PHASES, 0.0)
+        self.events = array("d")
+        self.omitted = 0
+        self.whole = 0.0
+        self._most = NUMBERS * most
+        self._thread = get_ident()
+        self._inner = 0.0  # seconds of phases inside of the one that runs
+        self.started, self._start = time(), perf_counter()
+
+    def stop(self) -> None:
+        """Set `whole`, the seconds since the recorder was made."""
+        self.whole = perf_counter() - self._start
+
+    def count(self, phase: str, nbytes: int) -> None:
+        """Count a call, of which the time is recorded elsewhere."""
+        self.calls[phase] += 1
+        self.nbytes[phase] += nbytes
+
+    def run(
+        self, phase: str, function: Callable[..., T], *args: Any, calls: int = 1, nbytes: int = 0
+    ) -> T:
+        """Call a function, and record it."""
+        if get_ident() != self._thread:
+            return function(*args)
+        outer, self._inner = self._inner, 0.0
+        start = perf_counter()
+        try:
+            return function(*args)
+        finally:
+            seconds = perf_counter() - start
+            self.calls[phase] += calls
+            self.nbytes[phase] += nbytes
+            self.seconds[phase] += seconds - self._inner
+            self._inner = outer + seconds
+            if len(self.events) < self._most:
+                row = PHASES.index(phase), start - self._start, seconds, nbytes
+                self.events.extend(row)
+            else:
+                self.omitted += 1
+
+
+def timed(phase: str, function: Callable[..., T], *args: Any, calls: int = 1, nbytes: int = 0) -> T:
+    """Call a function; record it if a profile is on."""
+    recorder: Recorder | None = current.recorder
+    if recorder is None:
+        return function(*args)
+    return recorder.run(phase, function, *args, calls=calls, nbytes=nbytes)

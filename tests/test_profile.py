@@ -1,0 +1,183 @@
+"""Profiles: counts and bytes against known values, summaries that all ranks have, traces."""
+
+import json
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+from mpi_helpers import METHODS
+
+import pencils
+from pencils.errors import ArgumentError
+
+pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
+
+
+def owners(pencil):
+    """Rank that has each point, on all ranks."""
+    return pencils.gather(pencils.full(pencil, fill_value=pencil.rank, dtype=int), root=None)
+
+
+def moved(source, target):
+    """Bytes of doubles that this rank sends, receives and keeps."""
+    here, there = owners(source) == source.rank, owners(target) == source.rank
+    parts = (here & ~there), (there & ~here), (here & there)
+    return tuple(8 * int(part.sum()) for part in parts)
+
+
+def check_sums(p):
+    seconds = p.recorder.seconds
+    assert min(seconds.values()) >= 0
+    assert sum(seconds.values()) <= p.recorder.whole * (1 + 1e-9)
+    for phase in p.phases.values():
+        for low, mean, high in phase:
+            assert low <= mean * (1 + 1e-9)
+            assert mean <= high * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("shape", [(9, 8, 7), (48, 40, 40)])
+@pytest.mark.parametrize("method", ["auto", *METHODS])
+def test_bytes_of_transposes(comm, shape, method):
+    source = pencils.Pencil(shape, comm, decomp=0)
+    target = source.with_(decomp=1)
+    u, v = pencils.ones(source), pencils.empty(target)
+    with pencils.Transposition(source, target, method=method) as plan:
+        plan(u, v)
+        with pencils.profile(comm) as p:
+            for _ in range(3):
+                plan(u, v)
+            plan.start(u, v).wait()
+    bytes_here = moved(source, target)
+    assert [p.recorder.nbytes[name] for name in ("pack", "unpack", "copy")] == [
+        4 * nbytes for nbytes in bytes_here
+    ]
+    for name in ("pack", "unpack", "copy"):
+        assert p.recorder.calls[name] == 4
+        assert p.phases[name].calls == (4, 4, 4)
+    assert p.recorder.calls["agree"] == (4 if comm.size > 1 else 0)
+    assert p.phases["pack"].nbytes.high == comm.allreduce(4 * bytes_here[0], op=max)
+    assert p.phases["pack"].nbytes.mean * comm.size == comm.allreduce(4 * bytes_here[0])
+    check_sums(p)
+
+
+def test_bytes_of_several_fields_and_of_the_same_memory(comm):
+    source = pencils.Pencil((40, 40, 36), comm, decomp=0)
+    target = source.with_(decomp=1)
+    sent, received, kept = moved(source, target)
+    with pencils.Transposition(source, target) as plan, pencils.profile(comm) as p:
+        plan.batch([pencils.ones(source) for _ in range(3)])
+    assert (p.recorder.nbytes["pack"], p.recorder.nbytes["unpack"]) == (3 * sent, 3 * received)
+    assert p.recorder.nbytes["copy"] == 3 * kept
+    u, v = pencils.alias([source, target])
+    pencils.transpose(u, target, out=v)
+    with pencils.profile(comm) as p:
+        pencils.transpose(u, target, out=v)
+    assert (p.recorder.nbytes["pack"], p.recorder.nbytes["unpack"]) == (sent, received)
+
+
+@pytest.mark.parametrize("columns", [6, 30_000])
+def test_bytes_of_halos(comm, columns):
+    pencil = pencils.Pencil((2 * comm.size, columns), comm, decomp=0, periodic=True)
+    u = pencils.ones(pencil, halo=(1, 0))
+    u.exchange_halo()
+    with pencils.profile(comm) as p:
+        u.exchange_halo()
+        u.start_halo_exchange().wait()
+    nbytes = 2 * 2 * 8 * columns if comm.size > 1 else 0
+    assert p.recorder.nbytes["pack"] == nbytes
+    assert p.recorder.nbytes["unpack"] == nbytes
+    check_sums(p)
+
+
+def test_bytes_of_files(comm, mpi_tmp_path):
+    u = pencils.ones(pencils.Pencil((6, 5), comm))
+    with pencils.profile(comm) as p:
+        pencils.save(mpi_tmp_path / "u.h5", {"u": u})
+    assert comm.allreduce(p.recorder.nbytes["I/O"]) >= 6 * 5 * 8
+    with pencils.profile(comm) as p:
+        pencils.load(mpi_tmp_path / "u.h5", into={"u": u})
+    assert p.recorder.nbytes["I/O"] >= u.local.nbytes
+
+
+def test_print_on_one_rank(comm):
+    with pencils.profile(comm) as p:
+        pencils.ones(pencils.Pencil((6, 5), comm)).sum()
+    if comm.rank == 0:
+        assert [line.split("  ")[0] for line in str(p).splitlines()] == ["phase", *p.phases]
+    comm.Barrier()
+
+
+def test_an_exception_ends_a_profile_without_a_summary(comm, mpi_tmp_path):
+    with pytest.raises(ZeroDivisionError), pencils.profile(comm) as p:
+        1 / 0  # noqa: B018
+    assert p.phases == {}
+    assert "raised an exception" in str(p)
+    with pytest.raises(ArgumentError, match="no summary"):
+        p.save(mpi_tmp_path / "trace.json")
+    with pencils.profile(comm) as p:  # the next one records
+        pass
+    assert p.phases["whole"].seconds.high > 0
+
+
+def test_wrong_arguments(comm):
+    with pytest.raises(ArgumentError, match="at least 0"):
+        pencils.profile(comm, events=-1)
+    with pencils.profile(comm), pytest.raises(ArgumentError, match="records already"):
+        pencils.profile(comm).__enter__()
+
+
+def test_a_trace_has_a_lane_for_each_rank(comm, mpi_tmp_path):
+    source = pencils.Pencil((8, 8), comm, decomp=0)
+    u, target = pencils.ones(source), source.with_(decomp=1)
+    own = pencils.ones(pencils.Pencil((4, 4), MPI.COMM_SELF, decomp=0))
+    with pencils.profile(comm) as p:
+        for _ in range(comm.rank):  # ranks have different numbers of events
+            pencils.transpose(own, own.pencil.with_(decomp=1))
+        pencils.transpose(u, target)
+    p.save(mpi_tmp_path / "trace.json")
+    events = json.loads((mpi_tmp_path / "trace.json").read_text())["traceEvents"]
+    assert {event["tid"] for event in events} == set(range(comm.size))
+    names = [event["args"]["name"] for event in events if event["name"] == "thread_name"]
+    assert names == [f"rank {rank}" for rank in range(comm.size)]
+    mine = [event for event in events if event["ph"] == "X" and event["tid"] == comm.rank]
+    assert len(mine) == len(p.recorder.events) // 4
+    assert min(event["ts"] for event in mine) >= 0
+    nbytes = sum(event["args"]["bytes"] for event in mine if event["name"] == "unpack")
+    assert nbytes == p.recorder.nbytes["unpack"]
+
+
+def test_events_beyond_the_limit_are_counted(comm, mpi_tmp_path):
+    pencil = pencils.Pencil((8, 8), comm, decomp=0)
+    u = pencils.ones(pencil)
+    target = pencil.with_(decomp=1)
+    with pencils.profile(comm, events=2) as p:
+        for _ in range(3):
+            pencils.transpose(u, target)
+    assert len(p.recorder.events) == 2 * 4
+    assert p.recorder.omitted > 0
+    omitted = comm.allreduce(p.recorder.omitted)
+    assert f"{omitted} events of all ranks are not in the trace" in str(p)
+    assert p.recorder.calls["unpack"] == 3
+    p.save(mpi_tmp_path / "trace.json")
+
+
+def test_a_trace_that_cannot_be_written_raises_on_all_ranks(comm, mpi_tmp_path):
+    with pencils.profile(comm) as p:
+        pass
+    with pytest.raises(OSError, match="trace"):
+        p.save(mpi_tmp_path / "nowhere" / "trace.json")
+
+
+def test_ranks_record_for_themselves(comm):
+    """A profile on some ranks only, of a communicator that includes only these."""
+    own = comm.Split(comm.rank % 2)
+    u = pencils.ones(pencils.Pencil((8, 8), comm))
+    target = u.pencil.with_(decomp=1)
+    if comm.rank % 2:
+        pencils.transpose(u, target)
+    else:
+        with pencils.profile(own) as p:
+            pencils.transpose(u, target)
+        assert p.phases["pack"].calls.low >= 1
+    own.Free()
+    np.testing.assert_array_equal(u.local, 1)
