@@ -8,7 +8,7 @@ from mpi_helpers import everywhere, on_nodes, one_node
 
 import pencils
 from pencils import HaloExchange, Pencil, PencilArray
-from pencils.comm import memory
+from pencils.comm import failure, memory
 from pencils.comm.methods import messages
 from pencils.comm.methods.pull import Pull
 from pencils.comm.topology import Topology, topology_of
@@ -163,6 +163,7 @@ def test_requests_under_way_are_not_started_again(comm, monkeypatch, packed):
     """A field may be under way several times; MPI forbids to start what is active."""
     watch = Watch()
     monkeypatch.setattr(messages, "MPI", watch)
+    monkeypatch.setattr(failure, "MPI", watch)  # which waits
     decomp = int(packed)  # faces across the fastest dimension are not contiguous
     shape = [4, 4]
     shape[decomp] *= comm.size
