@@ -25,8 +25,8 @@ from pencils.process import PerProcess
 
 T = TypeVar("T", bound="MPI.Comm")
 
-# Open MPI crashes on a rank that is told that a communicator is revoked while it still makes it:
-# seconds that ranks have to do that after the first one.
+# Open MPI crashes on a rank that still makes a communicator when another rank revokes it: seconds
+# that ranks have to make it after the first one.
 _MAKING = 0.5
 _NAMES = ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED")
 # Methods of communicators that are left alone: local ones, and those of the recovery itself.

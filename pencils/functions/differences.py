@@ -87,7 +87,7 @@ def diff(
     (around,) = carry("diff", a, plan)
     planes = Planes(a, position, Window(0, times), around)
     target = np.moveaxis(out.local, position, 0)
-    if times == 1 and suits(a.dtype, out.dtype):  # needs no memory
+    if times == 1 and suits(a.dtype, out.dtype):  # needs little memory, whatever the size of blocks
         _fill_in_one_pass(target, planes)
         return out
     with agreed(a.pencil.topology.comm, "diff"):  # one rank may have no memory

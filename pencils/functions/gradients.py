@@ -77,7 +77,7 @@ def gradient(
 
     around = carry("gradient", f, plan)
     assert task is not None
-    if task.in_one_pass:  # needs no memory
+    if task.in_one_pass:  # needs little memory, whatever the size of blocks
         slopes = task.results(around)
     else:
         with agreed(f.pencil.topology.comm, "gradient"):  # one rank may have no memory
