@@ -52,6 +52,7 @@ class RowExchange(Freeable):
         self.leaving = leaving
         self.arriving = arriving
         self._topology = topology
+        _ = topology.on_node  # communicates the first time: not when ranks agree on a call
         # By type of row, and for buffers by whether calls are nonblocking.
         self._exchanges: dict[np.dtype[Any], Exchange] = {}
         self._idle: dict[tuple[np.dtype[Any], bool], list[Buffers]] = {}

@@ -119,7 +119,7 @@ def test_the_navier_stokes_equations_go_on_bit_by_bit_on_another_grid(
 
     def flow_on(comm, grid):
         pen = pencils.Pencil((12, 12, 12), comm, decomp=(0, 1), grid=grid)
-        monkeypatch.setattr(demo, "cube", lambda _: pen)
+        monkeypatch.setattr(demo, "cube", lambda *_: pen)
         return demo.NavierStokes(12, 0.01)
 
     def steps(flow, u_hat, count):
