@@ -148,7 +148,7 @@ def test_a_restart_ends_with_the_same_bits_on_another_process_grid(
     first = run(capsys, *args, "--time", 0.05, "--checkpoint", half)
     # Whole lines along y would be transformed before those along x, which rounds differently.
     monkeypatch.setattr(
-        demo, "cube", lambda n: pencils.Pencil((n, n, n), decomp=(1, 0), grid=(1, comm.size))
+        demo, "cube", lambda n, *_: pencils.Pencil((n, n, n), decomp=(1, 0), grid=(1, comm.size))
     )
     rest = run(capsys, "--restart", half, "--time", 0.1, "--checkpoint", again)
     assert rest[0].split()[0] == first[-1].split()[0]

@@ -21,7 +21,16 @@ def entry(dtype="f8", chunks=(4, 3)):
 def contents(filters, **options):
     """Describe a file that holds one field."""
     chunking = SimpleNamespace(compression=filters)
-    given = {"values": {}, "scales": {}, "attrs": {}, "run": {}, "align": 1, "summed": False}
+    given = {
+        "values": {},
+        "scales": {},
+        "attrs": {},
+        "notes": {},
+        "grid": None,
+        "run": {},
+        "align": 1,
+        "summed": False,
+    }
     return SimpleNamespace(
         entries=[entry()], fields=["g/u"], chunking=chunking, **(given | options)
     )
