@@ -69,7 +69,7 @@ def sent(monkeypatch):
 
     class Counted(messages.Requests):
         def __init__(self, buffer, by_message, init, copy):
-            if init.__name__ == "Send_init":
+            if copy is messages._pack:
                 found.extend((peer, sum(v.nbytes for v in views)) for peer, views, _ in by_message)
             super().__init__(buffer, by_message, init, copy)
 
