@@ -275,3 +275,15 @@ def test_names_that_are_taken(lab, mpi_tmp_path):
         kind, text = lab.raised(pencils.save, mpi_tmp_path / "a.h5", {name: u})
         assert kind is ArgumentError
         assert "VTK" in text
+
+
+def test_no_time_of_writing_is_stored(path, lab):
+    pencil = pencils.Pencil(SHAPE, lab.comm)
+    pencils.save(path, {"u": pencils.ones(pencil, components=3)})
+
+    def tracked():
+        with h5py.File(path) as file:
+            plan = file["VTKHDF/PointData/u"].id.get_create_plist()
+            return plan.get_obj_track_times()
+
+    assert lab.on_root(tracked) is False
