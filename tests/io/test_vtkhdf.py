@@ -1,7 +1,7 @@
 """Files opened in VTK, as ParaView does: what it shows is what was stored, where it was stored."""
 
 import contextlib
-import time
+from time import sleep
 
 import h5py
 import numpy as np
@@ -284,5 +284,5 @@ def test_equal_fields_give_equal_files(lab, mpi_tmp_path):
     for name in "ab":
         pencils.save(mpi_tmp_path / name, {"u": u})
         files.append(lab.on_root((mpi_tmp_path / name).read_bytes))
-        time.sleep(1.1)  # HDF5 would store the second at which a dataset was made
+        sleep(1.1)  # HDF5 would store the second at which a dataset was made
     assert files[0] == files[1]
