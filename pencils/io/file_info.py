@@ -30,6 +30,8 @@ RESERVED = "pencils_"
 OF_SCALES = frozenset({"CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST", "_Netcdf4Dimid"})
 # The group that shows fields and coordinates to VTK: see `pencils.io.vtkhdf`.
 VIEW = "VTKHDF"
+# The dataset of times in a series, and the dimension along which everything grows.
+TIME = "time"
 # How attributes of files with coordinates are meant.
 CONVENTIONS = "CF-1.11"
 # Format of files; increased when older versions cannot read it.

@@ -11,7 +11,6 @@ import numpy as np
 from pencils.array.allocation import Array
 from pencils.io.file_info import RESERVED
 
-TIME = "time"
 # Numbers of dimensions, and sizes of numbers by kind, that XDMF and VTK have.
 _DIMENSIONS = (2, 3)
 _SIZES = {"f": (4, 8), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8)}

@@ -9,14 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.errors import ArgumentError
+from pencils.io.file_info import TIME
 
 
 def read_numbers(path: str) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
     """Return the times of a series, and the real numbers that it has for each of them; local."""
     with h5py.File(path, "r") as file:
-        if "time" not in file or file["time"].ndim != 1:
+        if TIME not in file or file[TIME].ndim != 1:
             raise ArgumentError(f"{path} has no times: pass a file that TimeSeries has written")
-        times = np.asarray(file["time"])
+        times = np.asarray(file[TIME])
         found = {
             name: np.asarray(item)
             for name, item in file.items()

@@ -21,8 +21,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from pencils.io.file_info import RESERVED, VIEW
-from pencils.io.meshes import TIME, Axis, Field, find_fields
+from pencils.io.file_info import RESERVED, TIME, VIEW
+from pencils.io.meshes import Axis, Field, find_fields
 
 _STEPS = f"{VIEW}/Steps"
 # Of the format of VTK, the first version with time, and with rectilinear grids.

@@ -20,8 +20,8 @@ import numpy as np
 from pencils.comm.agree import agreed
 from pencils.io.commit import made
 from pencils.io.file_access import on_root, reading
-from pencils.io.file_info import RESERVED
-from pencils.io.meshes import TIME, Axis, Field, find_fields
+from pencils.io.file_info import RESERVED, TIME
+from pencils.io.meshes import Axis, Field, find_fields
 from pencils.io.options import read_path
 from pencils.pencil import Pencil
 

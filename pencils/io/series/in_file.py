@@ -29,7 +29,7 @@ from pencils.io.checksum import add_sums
 from pencils.io.chunks import count_chunks
 from pencils.io.commit import clean, commit, discard, made, make_temporary
 from pencils.io.file_access import on_root, open_regular, open_to_write
-from pencils.io.file_info import Access, Stored
+from pencils.io.file_info import TIME, Access, Stored
 from pencils.io.manifest import (
     END_AT,
     Extent,
@@ -46,7 +46,7 @@ from pencils.io.manifest import (
 )
 from pencils.io.options import already_there
 from pencils.io.seal import END_FIELD, differences, repair, seal_again, switch
-from pencils.io.series.state import SUMS, TIME, Column, SeriesState
+from pencils.io.series.state import SUMS, Column, SeriesState
 from pencils.io.slabs import FileBlocks, Slabs
 from pencils.io.writers import write_part
 

@@ -13,10 +13,10 @@ from pencils.comm.agree import agreed
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, CheckpointError
 from pencils.io.commit import LOG, made, make_directory, remove_old
-from pencils.io.file_info import Access, Stored, decode
+from pencils.io.file_info import TIME, Access, Stored, decode
 from pencils.io.options import already_there
 from pencils.io.save import save
-from pencils.io.series.state import TIME, SeriesState
+from pencils.io.series.state import SeriesState
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI

@@ -21,14 +21,12 @@ from pencils.array.pencil_array import PencilArray
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.io.contents import check_groups, known_extents
-from pencils.io.file_info import COORDINATE, RESERVED, DatasetInfo, Stored, encode
+from pencils.io.file_info import COORDINATE, RESERVED, TIME, DatasetInfo, Stored, encode
 from pencils.io.options import check_notes, read_fields
 from pencils.layout import Selection
 from pencils.layout.box import as_slice
 from pencils.pencil import Pencil
 
-# The dataset of times, and the dimension along which everything grows.
-TIME = "time"
 # Checksums of the snapshots of fields, by name in this group.
 SUMS = RESERVED + "checksum/"
 # Attribute: shape that a snapshot has in a file of its own.

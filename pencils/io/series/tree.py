@@ -19,6 +19,7 @@ from pencils.io.file_info import (
     FORMAT,
     OF_SCALES,
     RESERVED,
+    TIME,
     Access,
     DatasetInfo,
     Stored,
@@ -26,7 +27,7 @@ from pencils.io.file_info import (
 from pencils.io.hdf5_file import list_datasets
 from pencils.io.manifest import Extent, Record
 from pencils.io.seal import seal_new
-from pencils.io.series.state import SOURCE, SUMS, TIME, Column, SeriesState
+from pencils.io.series.state import SOURCE, SUMS, Column, SeriesState
 from pencils.io.vtkhdf import update_view, write_view
 
 # Attribute of files that are series, with the version of what only those have.
