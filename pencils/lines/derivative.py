@@ -227,7 +227,7 @@ class Differences:
         self, lines: Lines, order: Any, derivative: Any, spacing: Any, periodic: Any
     ) -> None:
         self.points = lines.pencil.shape[lines.dim]
-        self.periodic = lines.pencil.periodic[lines.dim] if periodic is None else bool(periodic)
+        self.periodic = is_periodic(lines, periodic)
         self.derivative = as_int("derivative", derivative)
         self.order = as_int("order", order)
         scheme = SCHEMES.get((self.derivative, self.order))
@@ -237,12 +237,8 @@ class Differences:
                 "must be 1 or 2, and order 4 or 6"
             )
         fewest = scheme.fewest(periodic=self.periodic)
-        if self.points < fewest:
-            raise ArgumentError(
-                f"dimension {lines.dim} has {self.points} points; derivative={derivative} of "
-                f"order={order} takes at least {fewest} "
-                + ("on a periodic line" if self.periodic else "between walls")
-            )
+        text = f"derivative={derivative} of order={order}"
+        check_points(text, lines, fewest, periodic=self.periodic)
         self._scheme = scheme
         self.reach = scheme.reach
         self.spacing = _checked(spacing, lines.dim, self.points, periodic=self.periodic)
@@ -283,6 +279,21 @@ def _checked(spacing: Any, dim: int, points: int, *, periodic: bool) -> float | 
     if number == 0 or not np.isfinite(number):
         raise ArgumentError(f"spacing={spacing} must be finite, and not 0")
     return number
+
+
+def is_periodic(lines: Lines, given: Any) -> bool:
+    """Whether the first point is beside the last one: if nothing is given, as the pencil is."""
+    return lines.pencil.periodic[lines.dim] if given is None else bool(given)
+
+
+def check_points(scheme: str, lines: Lines, fewest: int, *, periodic: bool) -> None:
+    """Raise if lines have fewer points than a scheme takes."""
+    points = lines.pencil.shape[lines.dim]
+    if points < fewest:
+        raise ArgumentError(
+            f"dimension {lines.dim} has {points} points; {scheme} takes at least {fewest} "
+            + ("on a periodic line" if periodic else "between walls")
+        )
 
 
 def checked_coordinates(

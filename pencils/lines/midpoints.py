@@ -21,7 +21,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_int
 from pencils.lines.compact import Weights, taylor_weights
-from pencils.lines.derivative import checked_coordinates, digest
+from pencils.lines.derivative import check_points, checked_coordinates, digest, is_periodic
 from pencils.lines.elimination import RightSide, Row
 from pencils.lines.plan import LinePlan
 from pencils.lines.solver import as_lines, dim_of, verb_agreement
@@ -162,7 +162,7 @@ class Midpoints:
         self, lines: Lines, order: Any, wind: Any, coordinates: Any, periodic: Any
     ) -> None:
         self.points = lines.pencil.shape[lines.dim]
-        self.periodic = lines.pencil.periodic[lines.dim] if periodic is None else bool(periodic)
+        self.periodic = is_periodic(lines, periodic)
         self.wind = as_int("wind", wind)
         if abs(self.wind) > 1:
             raise ArgumentError(f"wind={wind} must be -1, 0 or 1")
@@ -174,11 +174,7 @@ class Midpoints:
                 "or 3 or 5 with a wind"
             )
         fewest = 4 if self.periodic else self.order
-        if self.points < fewest:
-            raise ArgumentError(
-                f"dimension {lines.dim} has {self.points} points; order={self.order} takes at "
-                f"least {fewest} " + ("on a periodic line" if self.periodic else "between walls")
-            )
+        check_points(f"order={self.order}", lines, fewest, periodic=self.periodic)
         self._inner = stencil
         self.coordinates: Array | None = None
         if coordinates is not None:
