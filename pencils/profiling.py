@@ -110,7 +110,7 @@ class Profile(AbstractContextManager["Profile"]):
             rows.append(
                 (
                     name,
-                    f"{calls.mean:.10g}" if counted else "",
+                    f"{calls.mean:.1f}".removesuffix(".0") if counted else "",
                     text_bytes(nbytes.mean) if counted else "",
                     *map(text_seconds, seconds),
                     f"{seconds.imbalance:.2f}",
