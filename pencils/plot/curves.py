@@ -64,7 +64,8 @@ def plot_spectrum(
     >>> curve.get_ydata()[:4].round(12).tolist()
     [0.0, 0.125, 0.0, 0.25]
     """
-    with agreed(topology_among(u).comm, "plot_spectrum") as agree:
+    comm = topology_among(u).comm
+    with agreed(comm, "plot_spectrum") as agree:
         check_field("u", u)
         root = as_rank("root", root, u.pencil.size)
         agree(root=root)
@@ -76,12 +77,13 @@ def plot_spectrum(
         if ax is not None:
             check_axes(ax, 1)
     energy = _energy(u)
-    if u.pencil.rank != root:
-        return None
-    ax = new_axes(1) if ax is None else ax
-    ax.loglog(np.arange(1, energy.size), energy[1:], **options)
-    ax.set_xlabel("wave number")
-    ax.set_ylabel("energy")
+    with agreed(comm, "plot_spectrum"):  # the root may get options that Matplotlib does not know
+        if u.pencil.rank != root:
+            return None
+        ax = new_axes(1) if ax is None else ax
+        ax.loglog(np.arange(1, energy.size), energy[1:], **options)
+        ax.set_xlabel("wave number")
+        ax.set_ylabel("energy")
     return ax
 
 

@@ -187,7 +187,7 @@ def _title(layout: Layout, blocks: int) -> str:
 
 def _draw(ax: Any, layout: Layout, parts: Sequence[_Part]) -> None:
     draw = _draw_solids if layout.ndim == SOLID else _draw_rectangles
-    draw(ax, parts)
+    draw(ax, parts, layout.shape)
     names = "xyz"[: layout.ndim]
     for dim, (name, split) in enumerate(zip(names, layout.splits, strict=True)):
         getattr(ax, f"set_{name}lim")(0, split.points)
@@ -216,7 +216,7 @@ def _rectangle(box: Box, **style: Any) -> Rectangle:
     return Rectangle((x, y[0] if y else 0), width, height[0] if height else 1, **style)
 
 
-def _draw_rectangles(ax: Axes, parts: Sequence[_Part]) -> None:
+def _draw_rectangles(ax: Axes, parts: Sequence[_Part], _: Sequence[int]) -> None:
     for box, rank, label in parts:
         face = lightened(color_of(rank), 0.45)
         patch = _rectangle(box, facecolor=face, edgecolor="white", linewidth=1)
@@ -232,7 +232,7 @@ def _outline(ax: Axes, boxes: Iterable[Box], **style: Any) -> None:
     ax.add_collection(PatchCollection(patches, facecolor="none", **style))
 
 
-def _draw_solids(ax: Any, parts: Sequence[_Part]) -> None:
+def _draw_solids(ax: Any, parts: Sequence[_Part], shape: Sequence[int]) -> None:
     """Draw boxes in perspective, with some room between them."""
     for box, rank, label in parts:
         room = [0.06 * n for n in box.shape]
@@ -241,9 +241,26 @@ def _draw_solids(ax: Any, parts: Sequence[_Part]) -> None:
         color: Color = (*lightened(color_of(rank), 0.3)[:3], 0.75)
         faces = Poly3DCollection(_faces(low, high), facecolor=color, edgecolor="white")
         ax.add_collection3d(faces)
-        if label:
-            center = [(lo + hi) / 2 for lo, hi in zip(low, high, strict=True)]
-            ax.text(*center, str(rank), ha="center", va="center", zorder=1000)
+        place = _front(box, low, high, shape) if label else None
+        if place:
+            ax.text(*place, str(rank), ha="center", va="center", zorder=1000)
+
+
+def _front(
+    box: Box, low: Sequence[float], high: Sequence[float], shape: Sequence[int]
+) -> list[float] | None:
+    """Return the middle of a side that can be seen; None if other boxes hide all sides.
+
+    Seen from the usual place are low indices of dimension 1, and high ones of the others.
+    """
+    middle = [(lo + hi) / 2 for lo, hi in zip(low, high, strict=True)]
+    if box.start[1] == 0:
+        return [middle[0], low[1], middle[2]]
+    if box.stop[2] == shape[2]:
+        return [*middle[:2], high[2]]
+    if box.stop[0] == shape[0]:
+        return [high[0], *middle[1:]]
+    return None
 
 
 def _faces(low: Sequence[float], high: Sequence[float]) -> list[list[tuple[float, ...]]]:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pencils.errors import ArgumentError
 
 try:
     import matplotlib as mpl
     from matplotlib import pyplot as plt
+    from matplotlib.axes import Axes
 except ImportError as error:
     raise ImportError("pencils.plot needs Matplotlib: pip install 'pencils[plot]'") from error
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 Color = tuple[float, float, float, float]
 
@@ -47,7 +45,9 @@ def check_drawable(ndim: int, what: str) -> None:
 
 def check_axes(ax: Any, ndim: int) -> None:
     """Raise if axes do not suit the number of dimensions."""
-    if (getattr(ax, "name", None) == "3d") != (ndim == SOLID):
+    if not isinstance(ax, Axes):
+        raise TypeError(f"ax must be axes of Matplotlib, not {ax!r}")
+    if (ax.name == "3d") != (ndim == SOLID):
         wanted = "projection='3d'" if ndim == SOLID else "two dimensions"
         raise ArgumentError(f"a picture of {ndim} dimensions takes axes with {wanted}, not {ax!r}")
 

@@ -68,7 +68,8 @@ def plot_slice(
     ------
     ArgumentError, TypeError
         On every rank, if the slice has not 1 or 2 dimensions, there is no such axis, index or
-        component, or the field is complex.
+        component, the field is complex, or `ax` does not suit it. Errors of Matplotlib, too, are
+        raised on every rank.
 
     Examples
     --------
@@ -80,7 +81,8 @@ def plot_slice(
     >>> ax.get_title()
     'z = 0.571'
     """
-    with agreed(topology_among(u).comm, "plot_slice") as agree:
+    comm = topology_among(u).comm
+    with agreed(comm, "plot_slice") as agree:
         check_field("u", u)
         root = as_rank("root", root, u.pencil.size)
         lead = as_ints("component", component)
@@ -89,10 +91,11 @@ def plot_slice(
         if ax is not None:
             check_axes(ax, len(shown.dims))
     values = gather(u, root, key=shown.key)
-    if values is None:
-        return None
-    ax = new_axes(len(shown.dims)) if ax is None else ax
-    shown.draw(ax, values, options)
+    with agreed(comm, "plot_slice"):  # the root may get options that Matplotlib does not know
+        if values is None:
+            return None
+        ax = new_axes(len(shown.dims)) if ax is None else ax
+        shown.draw(ax, values, options)
     return ax
 
 

@@ -67,6 +67,14 @@ def test_blocks_of_three_dimensions():
     assert [text.get_text() for text in ax.texts] == ["0", "1", "2", "3"]
 
 
+def test_ranks_of_blocks_that_can_be_seen():
+    layout = build_layout((9, 6, 3), 27, decomp=(0, 1, 2), grid=(3, 3, 3))
+    ax = plot.plot_decomposition(layout)
+    hidden = [layout.grid.rank((i, j, k)) for i in (0, 1) for j in (1, 2) for k in (0, 1)]
+    seen = set(map(str, range(27))) - set(map(str, hidden))
+    assert {text.get_text() for text in ax.texts} == seen
+
+
 def test_before_and_after_a_transpose():
     one, other = build_layout((8, 6), 3, decomp=0), build_layout((8, 6), 3, decomp=1)
     before, after = plot.plot_redistribution(one, other)
@@ -175,6 +183,17 @@ def test_a_mistake_on_one_rank(comm):
     if comm.size > 1:
         call = partial(plot.plot_slice, u, 0, index)
         raise_together(comm, errors.RankDisagreementError, "index", call=call)
+
+
+@parallel
+def test_what_only_the_root_can_refuse(comm):
+    pencil = pencils.Pencil((4, 4), comm, periodic=True)
+    u = pencils.ones(pencil)
+    ax = 5 if comm.rank == 0 else None
+    options = {"nonsense": 1} if comm.rank == 0 else {}
+    for draw in plot.plot_slice, plot.plot_spectrum:
+        raise_together(comm, TypeError, "axes of Matplotlib", call=partial(draw, u, ax=ax))
+        raise_together(comm, AttributeError, "nonsense", call=partial(draw, u, **options))
 
 
 @parallel
