@@ -31,6 +31,8 @@ VENV ?= .venv$(if $(filter mpich,$(MPI)),,-$(or $(MPI),system))
 MPIEXEC ?= $(if $(MPI),$(BIN)/)mpiexec
 RANKS ?= 3
 BUDGET ?= 10
+BENCH_RANKS ?= 4
+BENCH ?= $(filter-out plots results,$(basename $(notdir $(wildcard benchmarks/*.py))))
 SIMULATE ?= 16 6 4 2
 HOSTS ?= 2
 PER_HOST ?= 2
@@ -123,9 +125,12 @@ bench-hosts: $(VENV)/.demo ## time exchanges between two hosts, and their overla
 docs: $(VENV)/.docs ## build the documentation into docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build/html
 
-bench: $(VENV)/.demo ## run the benchmarks on 4 ranks
-	@set -e; for script in benchmarks/*.py; do echo "== $$script"; \
-	  $(MPIEXEC) -n 4 $(BIN)/python -m mpi4py $$script; done
+bench: $(VENV)/.demo ## run the benchmarks on BENCH_RANKS ranks, draw their ratios into build/bench
+	@mkdir -p build/bench; rm -f build/bench/results.jsonl
+	@set -e; for script in $(BENCH); do echo "== $$script"; \
+	  PENCILS_RESULTS=build/bench/results.jsonl \
+	  $(MPIEXEC) -n $(BENCH_RANKS) $(BIN)/python -m mpi4py benchmarks/$$script.py; done
+	$(BIN)/python benchmarks/plots.py build/bench/results.jsonl build/bench
 
 clean: ## remove what builds and runs left behind, but not the environment
 	rm -rf build dist *.egg-info docs/_build docs/_autosummary docs/_gallery

@@ -9,6 +9,7 @@ samples taken one after the other. Only ratios are comparable between machines.
 
 import argparse
 from functools import partial
+from importlib import import_module
 from statistics import median
 from time import perf_counter
 
@@ -23,6 +24,7 @@ try:
 except ImportError:
     PFFT = None
 
+results = import_module("results")
 COMM = MPI.COMM_WORLD
 
 
@@ -72,15 +74,17 @@ def compare(n, decomp, repeat):
                 samples[name].append(seconds)
     for name, (_, field) in made.items():
         assert np.allclose(field, before[name], atol=1e-9)
-    print_on_root(
-        f"\n{n}^3 points, {'slabs' if len(decomp) == 1 else 'pencils'}, on {COMM.size} ranks"
-    )
+    layout = "slabs" if len(decomp) == 1 else "pencils"
+    print_on_root(f"\n{n}^3 points, {layout}, on {COMM.size} ranks")
     peer = samples.get("mpi4py-fft, FFTW")
     for name, seconds in samples.items():
-        ratio = "" if peer is None else f"{median(map(np.divide, peer, seconds)):8.2f} x"
-        print_on_root(
-            f"  {name:18}{1e3 * median(seconds):10.3f} ms{1e3 * min(seconds):10.3f} ms{ratio}"
-        )
+        shown = f"  {name:18}{1e3 * median(seconds):10.3f} ms{1e3 * min(seconds):10.3f} ms"
+        if peer is not None:
+            ratio = median(map(np.divide, peer, seconds))
+            shown += f"{ratio:8.2f} x"
+            if seconds is not peer:
+                results.keep(f"{n}^3, {layout}: {name}", "mpi4py-fft, FFTW", ratio)
+        print_on_root(shown)
 
 
 def main():

@@ -12,6 +12,7 @@ machines.
 
 import argparse
 from functools import partial
+from importlib import import_module
 from itertools import product
 from time import sleep
 
@@ -27,7 +28,10 @@ try:
 except ImportError:
     PETSc = None
 
+results = import_module("results")
 COMM = MPI.COMM_WORLD
+# What the library chooses by itself, in which memory.
+AUTOMATIC = {"shared arrays, auto": True, "private arrays, auto": False}
 
 
 def print_on_root(*values):
@@ -185,8 +189,9 @@ def our_cases(pencil, halo, kernels):
             call()  # the first call prepares the copies
         where = f"{'shared' if shared else 'private'} arrays"
         yield f"{where}, {method}, {route} ({kernel})", call
-    field = pencils.ones(pencil, halo=halo)
-    yield "private arrays, auto", partial(pencils.HaloExchange(field, check=False), field)
+    for where, shared in AUTOMATIC.items():
+        field = pencils.ones(pencil, halo=halo, shared=shared)
+        yield where, partial(pencils.HaloExchange(field, check=False), field)
 
 
 def compare(n, case, kernels, repeat, times=20):
@@ -202,10 +207,13 @@ def compare(n, case, kernels, repeat, times=20):
     seconds = time_of(list(cases.values()), repeat, times)
     named = dict(zip(cases, seconds, strict=True))
     best = min(named[kind.name] for kind in (Sendrecv, Packed, Datatypes))
-    print_on_root(
-        f"\n{n}^3 split along {decomp}, grid {pencil.grid}, ghosts along {axes}, width {width}"
-    )
+    title = f"{n}^3 split along {decomp}, ghosts along {axes}, width {width}"
+    print_on_root(f"\n{title}, grid {pencil.grid}")
     for name, micro in named.items():
+        if name in AUTOMATIC:
+            results.keep(f"{title}, {name}", "best of three by mpi4py", best / micro)
+            if "PETSc DMDA" in named:
+                results.keep(f"{title}, {name}", "PETSc DMDA", named["PETSc DMDA"] / micro)
         print_on_root(f"  {name:44}{micro:9.1f} us   best of the peers / this {best / micro:6.2f}")
     for call in cases.values():
         if isinstance(call, ByHand):

@@ -13,6 +13,7 @@ import contextlib
 import os
 import tempfile
 import time
+from importlib import import_module
 from pathlib import Path
 from statistics import median
 
@@ -24,6 +25,7 @@ import pencils
 from pencils.comm import file as comm_file
 from pencils.io import commit
 
+results = import_module("results")
 COMM = MPI.COMM_WORLD
 
 
@@ -136,9 +138,11 @@ def report(u, times):
     nbytes = u.size * u.dtype.itemsize
     print(f"decomposed {u.pencil.decomp}, process grid {u.pencil.grid}")
     for name, samples in times.items():
-        if name.startswith("pencils."):
-            base = median(samples)
         typical = median(samples)
+        if name.startswith("pencils."):
+            verb, base = name, typical
+        elif not name.startswith("without"):
+            results.keep(f"{verb}, {u.shape[0]}^3 over {u.pencil.decomp}", name, typical / base)
         rate = nbytes / typical / 1e9
         print(f"  {name:24} {1e3 * typical:8.1f} ms {rate:6.2f} GB/s {typical / base:6.2f} x")
 

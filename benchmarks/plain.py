@@ -23,6 +23,7 @@ from pencils.comm import pack
 COMM = MPI.COMM_WORLD
 FOLDER = Path(__file__).parent / "plain_lines"
 timing = import_module("plain_lines.line")
+results = import_module("results")
 
 
 def print_on_root(*values):
@@ -64,6 +65,8 @@ def main():
         del calls
         gc.collect()  # fields of one line must not take the memory of the next
         print_on_root(timing.row(line, times))
+        if times.ratio is not None:
+            results.keep(line.name, line.peer, times.ratio)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ and as speed relative to mpi4py-fft. Only ratios are comparable between machines
 
 import argparse
 from functools import partial
+from importlib import import_module
 from itertools import product
 
 import numpy as np
@@ -23,6 +24,7 @@ try:
 except ImportError:
     DistArray = None
 
+results = import_module("results")
 COMM = MPI.COMM_WORLD
 
 # Decomposed dimensions before and after, on a line of ranks and on a 2-D grid.
@@ -53,8 +55,11 @@ def our_cases(source, target, kernels):
             plan = pencils.Transposition(source, target, method=method, check=False)
             call = partial(plan, given[shared], pencils.empty(target))
             call()  # the first call prepares the copies
-        where = "" if method != "shared" else ", shared arrays" if shared else ", private arrays"
-        yield f"{method}{where} ({kernel})", call
+        yield f"{case_name(method, shared)} ({kernel})", call
+
+
+def case_name(method, shared):
+    return method if method != "shared" else f"shared, {'shared' if shared else 'private'} arrays"
 
 
 def peer_cases(n, old, new):
@@ -81,12 +86,22 @@ def compare(n, move, kernels, repeat, order=None):
     limit, peer = times["copy limit"], times.get("mpi4py-fft")
     changed = "" if order is None else f", memory order {order}"
     print_on_root(f"\ndecomposed {old} -> {new}{changed}, grid {source.grid}")
+    keep(f"{n}^3, {old} to {new}{changed}", times, pack.available()[0])
     for name, seconds in times.items():
         rate = here.nbytes / seconds / 1e9
         faster = f"{peer / seconds:6.2f} x mpi4py-fft" if peer else ""
         print_on_root(
             f"  {name:34}{1e3 * seconds:9.3f} ms{rate:7.1f} GB/s{seconds / limit:7.2f}  {faster}"
         )
+
+
+def keep(move, times, kernel):
+    """Keep the ratios of the first methods, with one kernel, to all that is not pencils."""
+    peers = {"copy limit": "numpy.copyto", "mpi4py-fft": "mpi4py-fft"}
+    for (method, shared), (name, peer) in product(CASES[:3], peers.items()):
+        if name in times:
+            seconds = times[f"{case_name(method, shared)} ({kernel})"]
+            results.keep(f"{move}, {case_name(method, shared)}", peer, times[name] / seconds)
 
 
 def small(n, old, new, repeat):

@@ -22,7 +22,7 @@ _GIB = 2**30
 _MOST_NODES = 4
 _EXAMPLES = """examples:
   python -m pencils info
-  python -m pencils show checkpoint.h5
+  python -m pencils show checkpoint.h5 --plot u
   python -m pencils plan 512 512 512 --ranks 64 --per-node 16 --op fft --op halo:1
   python -m pencils run -n 4 program.py
 """
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     elif args.command == "simulate":
         simulated.main(args)
     elif args.command == "show":
-        _show(args.file, MPI.COMM_WORLD.rank)
+        _show(args, MPI.COMM_WORLD.rank)
     elif args.command == "verify":
         _verify(args.file, MPI.COMM_WORLD.rank, edited=args.edited, external=args.external)
     elif args.command == "demo":
@@ -99,6 +99,13 @@ def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
     show.add_argument(
         "file", nargs="+", help="a checkpoint, a series, any HDF5 file, or a file of tune()"
     )
+    show.add_argument("--plot", metavar="NAME", help="draw a plane of this dataset of each file")
+    show.add_argument("--picture", metavar="FILE", help="where to draw (default: NAME.png)")
+    show.add_argument("--axis", type=int, help="across the plane (default: the last of 3)")
+    show.add_argument("--index", type=int, help="of the plane along the axis (default: the middle)")
+    show.add_argument(
+        "--at", nargs="+", type=int, help="number of the time and of components (default: last, 0)"
+    )
     check = commands.add_parser("verify", help="compare files with the checksums in them")
     check.add_argument("file", nargs="+", help="a file that pencils.save() has written")
     check.add_argument("--edited", action="store_true", help="files changed by other programs, too")
@@ -143,8 +150,8 @@ def _add_demo(command: argparse.ArgumentParser) -> bool:
     return True
 
 
-def _show(paths: Sequence[str], rank: int) -> None:
-    """Describe every file on rank 0, also after errors in others."""
+def _show(args: argparse.Namespace, rank: int) -> None:
+    """Describe every file on rank 0, also after errors in others; draw a plane if asked to."""
     if rank != 0:
         return
     from pencils import PencilsError
@@ -152,16 +159,27 @@ def _show(paths: Sequence[str], rank: int) -> None:
     from pencils.transposition.tune import describe_results
 
     bad = False
-    for path in paths:
+    for path in args.file:
         try:
             with Path(path).open("rb") as file:
                 is_text = file.read(1) == b"{"
             print(describe_results(path) if is_text else describe_file(path), flush=True)
-        except (OSError, PencilsError) as error:
+            if args.plot:
+                _draw(args, path)
+        except (ImportError, OSError, PencilsError) as error:
             bad = True
             print(f"error: {path}: {error}", flush=True)
     if bad:
         sys.exit(1)
+
+
+def _draw(args: argparse.Namespace, path: str) -> None:
+    """Draw a plane of a dataset, and print the name of the picture; local."""
+    from pencils.plot import plot_file, save_picture
+
+    target = args.picture or f"{args.plot.replace('/', '_')}.png"
+    save_picture(target, plot_file(path, args.plot, args.axis, args.index, at=args.at))
+    print(f"  drawn: {target}", flush=True)
 
 
 def _verify(paths: Sequence[str], rank: int, *, edited: bool, external: bool) -> None:

@@ -65,6 +65,18 @@ def test_show_lists_every_file_once(mpirun, tmp_path):
     assert ran.stdout.count(f"error: {tmp_path / 'b.h5'}: ") == 1
 
 
+def test_show_draws_a_plane_on_one_rank(mpirun, tmp_path):
+    pencils.save(tmp_path / "a.h5", {"u": pencils.ones(pencils.Pencil((6, 5), MPI.COMM_SELF))})
+    command = ["-m", "pencils", "show", tmp_path / "a.h5", "--plot", "u"]
+    ran = mpirun(2, *command, "--picture", tmp_path / "u.png", cwd=ROOT)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count(f"drawn: {tmp_path / 'u.png'}") == 1
+    assert (tmp_path / "u.png").read_bytes().startswith(b"\x89PNG")
+    ran = mpirun(2, *command, "--axis", "2", cwd=tmp_path)
+    assert ran.returncode == 1
+    assert "error" in ran.stdout
+
+
 def test_without_a_command_it_prints_help():
     ran = alone()
     assert ran.returncode == 0

@@ -51,7 +51,7 @@ def named_in(recipe, section):
 
 def test_a_release_depends_on_the_tests():
     text = (ROOT / ".github/workflows/release.yml").read_text()
-    assert re.search(r"tests:\n +uses: \./\.github/workflows/ci\.yml", text)
+    assert re.search(r"tests:\n +uses: \$/\.github/workflows/ci\.yml", text)
     assert re.search(r"publish:\n.*\n +needs: \[tests, wheels, source\]", text)
 
 

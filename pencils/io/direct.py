@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pencils.array.allocation import Array
+from pencils.bars import OnProgress, ignore
 from pencils.comm.file import SharedFile
 from pencils.comm.pack import copy
 from pencils.io.checksum import strides, sum_box
-from pencils.io.file_access import OnProgress, ignore
 from pencils.io.slabs import FileBlocks
 from pencils.layout import Layout
 

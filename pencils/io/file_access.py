@@ -1,4 +1,4 @@
-"""What reading and writing share: system calls, errors, work on rank 0, a progress bar."""
+"""What reading and writing share: system calls, errors, work on rank 0."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import errno
 import os
 import re
 import stat
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from pencils.comm.agree import agreed
 from pencils.comm.fault import Fault
@@ -29,11 +28,6 @@ _KINDS = {
 }
 # In the error texts of HDF5; h5py raises them as errors of many types.
 _NUMBER = re.compile(r"errno = (\d+)")
-# Saves and loads that take no longer than this number of seconds need no progress bar.
-_PATIENCE = 1.0
-
-# A function that is called with the number of bytes that a rank has moved.
-OnProgress = Callable[[int], object]
 
 
 def on_root(comm: MPI.Intracomm, call: str, work: Callable[[], T]) -> T:
@@ -187,33 +181,3 @@ def reading(path: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise CheckpointError(f"{path} is a damaged HDF5 file: {error}") from error
-
-
-def ignore(_nbytes: int) -> None:
-    """Show no progress."""
-
-
-@contextmanager
-def shown(verb: str, path: str, nbytes: int, *, rank: int) -> Iterator[OnProgress]:
-    """Show how many of about `nbytes` bytes are moved, if this is rank 0 and has a terminal. Local.
-
-    Yields a function to be called with the number of bytes that were moved since the last call.
-    """
-    bar: Any = None
-    form = {"unit": "B", "unit_scale": True, "unit_divisor": 1024, "leave": False}
-    with suppress(Exception):  # without tqdm or a terminal, or with one that fails
-        if rank == 0 and sys.stderr.isatty():
-            from tqdm import tqdm
-
-            text = f"{verb} {Path(path).name}"
-            bar = tqdm(total=nbytes, desc=text, file=sys.stderr, delay=_PATIENCE, **form)
-
-    def update(moved: int) -> None:
-        with suppress(Exception):  # a terminal that is gone; no reason to leave other ranks alone
-            bar.update(moved)
-
-    try:
-        yield ignore if bar is None else update
-    finally:
-        with suppress(Exception):
-            bar.close()

@@ -12,18 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from pencils.array.base import checks
 from pencils.array.pencil_array import PencilArray
+from pencils.bars import BYTES, OnProgress, ignore, shown
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.comm.recording import timed
 from pencils.io.checksum import add_sums, carry_sums, checksum_box
 from pencils.io.direct import Place, is_direct, read_points
-from pencils.io.file_access import OnProgress, ignore, shown
 from pencils.io.file_info import DatasetInfo, FileInfo, damaged, decode
 from pencils.io.readers import Format, Targets, format_of
 from pencils.io.slabs import Slabs, copy_common, has_room, widened, with_boundary
@@ -116,7 +117,9 @@ class _Reading:
         info, comm, boxes = self._info, self._comm, []
         if any(one.offset is not None for one in info.datasets):
             share = sum(one.nbytes for one in info.datasets) // comm.size
-            self._moved = self._stack.enter_context(shown("load", info.path, share, rank=comm.rank))
+            title = f"load {Path(info.path).name}"
+            bar = shown(title, share, rank=comm.rank, unit=BYTES)
+            self._moved = self._stack.enter_context(bar)
             self._file = SharedFile(comm, info.path, together=False)
             self._stack.callback(self._file.close)
         for one, u in zip(info.datasets, fields, strict=True):

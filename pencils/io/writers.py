@@ -27,6 +27,7 @@ import numpy as np
 
 from pencils.array.creation import empty
 from pencils.array.pencil_array import PencilArray
+from pencils.bars import BYTES, OnProgress, ignore, shown
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.distribute.gather import gather
@@ -38,7 +39,7 @@ from pencils.io.commit import allocate, clean, commit, discard, make_temporary
 from pencils.io.common import check_seen
 from pencils.io.contents import Contents
 from pencils.io.direct import DIRECT_BYTES, Place, write_points
-from pencils.io.file_access import OnProgress, from_root, ignore, shown, system
+from pencils.io.file_access import from_root, system
 from pencils.io.file_info import DatasetInfo
 from pencils.io.manifest import Extent
 from pencils.io.seal import seal_new
@@ -130,7 +131,8 @@ class HDF5Writer:
         sums, later = dict.fromkeys(names, 0), []
         try:
             nodes = _count_nodes(fields.values())
-            with shown("save", str(self.target), share, rank=self._rank) as moved:
+            title = f"save {self.target.name}"
+            with shown(title, share, rank=self._rank, unit=BYTES) as moved:
                 with agreed(self._comm, "save") as agree:
                     for entry in self.entries:
                         u = fields[entry.name]

@@ -89,6 +89,16 @@ def as_dim(name: str, value: object, ndim: int) -> int:
     return dims[0]
 
 
+def as_place(name: str, value: object, points: int) -> int:
+    """Return an index in ``[-points, points)`` as a non-negative one; for None the middle."""
+    if value is None:
+        return points // 2
+    found = as_int(name, value)
+    if not -points <= found < points:
+        raise ArgumentError(f"{name} {found} is not within {points} points")
+    return found % points
+
+
 def items_of(values: object) -> list[object]:
     """Entries of a sequence; anything else, and text, is one entry."""
     if isinstance(values, str):

@@ -10,7 +10,7 @@ from pencils.array.operands import check_field, topology_among
 from pencils.comm.agree import agreed
 from pencils.distribute.gather import gather
 from pencils.errors import ArgumentError
-from pencils.layout.integers import as_dim, as_ints, as_rank
+from pencils.layout.integers import as_dim, as_ints, as_place, as_rank
 from pencils.plot.figures import check_axes, new_axes
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class _Slice:
         if axis is None and index is not None:
             raise ArgumentError(f"index={index} without axis=; pass both")
         self.axis = None if axis is None else as_dim("axis", axis, ndim)
-        self.index = None if self.axis is None else _index(index, shape[self.axis])
+        self.index = None if self.axis is None else as_place("index", index, shape[self.axis])
         self.dims = [dim for dim in range(ndim) if dim != self.axis]
         if not 1 <= len(self.dims) <= _FLAT:
             raise ArgumentError(
@@ -160,13 +160,3 @@ class _Slice:
         if self.axis is not None and self.index is not None and not self._is_flat:
             at = self._points[self.axis][self.index]
             ax.set_title(f"{self._names[self.axis]} = {at:.3g}")
-
-
-def _index(index: int | None, points: int) -> int:
-    """Check a global index; default: the middle."""
-    if index is None:
-        return points // 2
-    (found,) = as_ints("index", index)
-    if not -points <= found < points:
-        raise ArgumentError(f"index {found} is not within {points} points")
-    return found % points

@@ -16,6 +16,7 @@ from numpy.typing import DTypeLike
 from pencils.array.allocation import as_components, as_dtype, as_singletons
 from pencils.array.operands import FieldSpec, as_pencils, topology_among
 from pencils.array.pencil_array import PencilArray
+from pencils.bars import shown
 from pencils.comm.agree import agreed
 from pencils.comm.machine import describe_machine, time_in_turn
 from pencils.comm.methods import METHODS
@@ -103,7 +104,7 @@ def tune(
         JSON file of results, by arguments, number of nodes and MPI library. If it has the result,
         nothing is measured; otherwise the result is added.
     show : bool, optional
-        Whether rank 0 prints the table.
+        Whether rank 0 prints the table. On a terminal, it shows the progress in any case.
 
     Returns
     -------
@@ -251,8 +252,9 @@ def _measure(
     topology = chains[0][0].topology
     near = ["shared"] if topology.nodes == 1 else ["hybrid", "gathered"]
     names = [*near, "messages", "alltoallv", "alltoallw"]
-    for chain in chains:
-        for step, (source, target) in enumerate(pairwise(chain)):
+    steps = [(*pair, step) for chain in chains for step, pair in enumerate(pairwise(chain))]
+    with shown("tune", len(steps), rank=topology.rank, unit="step") as done:
+        for source, target, step in steps:
             u, out = _fields(source, target, spec, shared=shared)
             plans = [Transposition.for_spec(source, target, spec, name) for name in names]
             with agreed(topology.comm, "tune"):  # one rank may have no memory
@@ -263,6 +265,7 @@ def _measure(
             for plan, seconds in zip(plans, times, strict=True):
                 yield Row(source.grid, step, plan.method, seconds)
                 plan.free()
+            done(1)
 
 
 def _fields(

@@ -9,7 +9,8 @@ import pytest
 from tqdm import tqdm
 
 import pencils
-from pencils.io import direct, file_access
+from pencils import bars
+from pencils.io import direct
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -23,8 +24,8 @@ class Terminal(io.StringIO):
 def terminal(monkeypatch):
     """Let everything take long."""
     terminal = Terminal()
-    monkeypatch.setattr(file_access, "sys", SimpleNamespace(stderr=terminal))
-    monkeypatch.setattr(file_access, "_PATIENCE", 0.0)
+    monkeypatch.setattr(bars, "sys", SimpleNamespace(stderr=terminal))
+    monkeypatch.setattr(bars, "_PATIENCE", 0.0)
     monkeypatch.setattr(direct, "_PIECE_BYTES", 64)
     monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)  # no thread that outlives the test
     return terminal
@@ -46,25 +47,33 @@ def test_rank_0_shows_its_share(mpi_tmp_path, u, terminal, lab):
     assert ("load run.h5" in terminal.getvalue()) == (lab.comm.rank == 0)
 
 
+def test_tuning_shows_its_steps(comm, terminal, lab):
+    rows = pencils.Pencil((8, 8), comm, decomp=0)
+    chain = [rows, rows.with_(decomp=1), rows]
+    pencils.tune(chain, repeat=1, show=False)
+    assert ("tune" in terminal.getvalue()) == (lab.comm.rank == 0)
+    assert ("/2 " in terminal.getvalue()) == (lab.comm.rank == 0)
+
+
 def test_it_moves(terminal, lab):
-    with file_access.shown("save", "folder/run.h5", 100, rank=0) as moved:
+    with bars.shown("save run.h5", 100, rank=0, unit="B") as moved:
         time.sleep(0.15)  # a bar is drawn ten times a second at most
         moved(40)
-    with file_access.shown("save", "folder/run.h5", 100, rank=1) as moved:
+    with bars.shown("save run.h5", 100, rank=1, unit="B") as moved:
         moved(70)
     assert lab.everywhere("save run.h5:  40%" in terminal.getvalue())
     assert lab.everywhere("70%" not in terminal.getvalue())
 
 
 def test_nothing_is_shown_of_what_is_short(mpi_tmp_path, u, terminal, monkeypatch, lab):
-    monkeypatch.setattr(file_access, "_PATIENCE", 60.0)
+    monkeypatch.setattr(bars, "_PATIENCE", 60.0)
     pencils.save(mpi_tmp_path / "run.h5", {"u": u})
     assert lab.everywhere(terminal.getvalue() == "")
 
 
 def test_nothing_is_shown_in_a_file(mpi_tmp_path, u, terminal, monkeypatch, lab):
     log = io.StringIO()
-    monkeypatch.setattr(file_access, "sys", SimpleNamespace(stderr=log))
+    monkeypatch.setattr(bars, "sys", SimpleNamespace(stderr=log))
     pencils.save(mpi_tmp_path / "run.h5", {"u": u})
     assert lab.everywhere(log.getvalue() == terminal.getvalue() == "")
 
@@ -97,6 +106,6 @@ class Gone(Terminal):
 @pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("stderr", [None, SimpleNamespace(write=print), Gone()])
 def test_a_terminal_that_is_not_as_it_should_be(mpi_tmp_path, u, monkeypatch, stderr, lab):
-    monkeypatch.setattr(file_access, "sys", SimpleNamespace(stderr=stderr))
+    monkeypatch.setattr(bars, "sys", SimpleNamespace(stderr=stderr))
     pencils.save(mpi_tmp_path / "run.h5", {"u": u})
     assert lab.everywhere(pencils.load(mpi_tmp_path / "run.h5", u.pencil)["u"].sum() == u.size)

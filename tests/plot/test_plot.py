@@ -241,3 +241,49 @@ def test_numbers_over_time(tmp_path):
     plot.save_picture(tmp_path / "mass.png", ax)
     assert (tmp_path / "mass.png").read_bytes().startswith(b"\x89PNG")
     assert not pyplot.fignum_exists(ax.get_figure().number)
+
+
+def write_files(folder):
+    pencil = pencils.Pencil((5, 4, 3))
+    grid = pencils.localgrid(pencil, [np.linspace(0, 2, n) for n in pencil.shape])
+    whole = np.arange(60.0).reshape(5, 4, 3)
+    u, flow = pencils.partition(pencil, whole), pencils.zeros(pencil, components=2)
+    flow[1] = u
+    pencils.save(folder / "a.h5", {"u": u, "w": u + 1j, "n": 3}, grid=grid)
+    with pencils.TimeSeries(folder / "b.h5", "w") as series:
+        for time in (0.5, 1.0):
+            series.append(time, {"flow": flow * time, "energy": time})
+    return whole
+
+
+def test_a_plane_of_a_file(tmp_path):
+    whole = write_files(tmp_path)
+    ax = plot.plot_file(tmp_path / "a.h5", "u", 1, -1, cmap="gray")
+    np.testing.assert_array_equal(ax.collections[0].get_array(), whole[:, 3].T)
+    assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title()) == ("x", "z", "u, y = 2")
+    ax = plot.plot_file(tmp_path / "a.h5", "u")
+    np.testing.assert_array_equal(ax.collections[0].get_array(), whole[:, :, 1].T)
+    ax = plot.plot_file(tmp_path / "b.h5", "flow")  # the last time, the first component
+    assert not ax.collections[0].get_array().any()
+    ax = plot.plot_file(tmp_path / "b.h5", "flow", at=(0, 1))
+    np.testing.assert_array_equal(ax.collections[0].get_array(), whole[:, :, 1].T / 2)
+    ax = plot.plot_file(tmp_path / "a.h5", "x")
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), np.linspace(0, 2, 5))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "text"),
+    [
+        (("v",), {}, "there is n, u, w, x, y, z"),
+        (("w",), {}, "complex128"),
+        (("n",), {}, "no picture"),
+        (("u", 3), {}, "axis"),
+        (("u", 0, 5), {}, "not within 5 points"),
+        (("u",), {"at": 1}, "0 axes are in front"),
+        (("x", 0), {}, "1 dimensions"),
+    ],
+)
+def test_planes_that_files_do_not_have(tmp_path, arguments, options, text):
+    write_files(tmp_path)
+    with pytest.raises(errors.ArgumentError, match=text):
+        plot.plot_file(tmp_path / "a.h5", *arguments, **options)
