@@ -22,7 +22,15 @@ from pencils.io.checksum import checksum
 from pencils.io.chunks import chunk_box
 from pencils.io.contents import Contents
 from pencils.io.file_access import open_to_write, write
-from pencils.io.file_info import CONVENTIONS, COORDINATE, FORMAT, RESERVED, DatasetInfo, Stored
+from pencils.io.file_info import (
+    CONVENTIONS,
+    COORDINATE,
+    FORMAT,
+    GIVEN_CONVENTIONS,
+    RESERVED,
+    DatasetInfo,
+    Stored,
+)
 from pencils.io.vtkhdf import write_view
 
 Ints = NDArray[np.int64]
@@ -207,8 +215,11 @@ def describe_all(file: Any, notes: Mapping[str, Mapping[str, Any]], *, has_grid:
     for name, attrs in notes.items():
         for key, value in attrs.items():
             store_attribute(file[name], key, value)
-    if has_grid and "Conventions" not in file.attrs:
+    given = file.attrs.get("Conventions")
+    if given is None and has_grid:
         file.attrs["Conventions"] = CONVENTIONS
+    elif isinstance(given, str) and given == CONVENTIONS:
+        file.attrs[GIVEN_CONVENTIONS] = 1
 
 
 def label(file: Any, dataset: Any, scales: Sequence[str]) -> None:

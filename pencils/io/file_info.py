@@ -34,6 +34,8 @@ VIEW = "VTKHDF"
 TIME = "time"
 # How attributes of files with coordinates are meant.
 CONVENTIONS = "CF-1.11"
+# Marks a file whose user has named the same ones, so that they are attributes of the user.
+GIVEN_CONVENTIONS = RESERVED + "given_conventions"
 # Format of files; increased when older versions cannot read it.
 FORMAT = 1
 # `Stored.kind` of coordinates, which `save` adds by itself.

@@ -24,6 +24,7 @@ from pencils.io.checksum import checksum
 from pencils.io.file_info import (
     CONVENTIONS,
     COORDINATE,
+    GIVEN_CONVENTIONS,
     RESERVED,
     VIEW,
     DatasetInfo,
@@ -315,6 +316,14 @@ def _user_attrs(attrs: Any) -> dict[str, Any]:
             value = attrs[name]
             pickle.dumps(value)  # fails for references, at any depth
             found[name] = value
-    if isinstance(written := found.get("Conventions"), str) and written == CONVENTIONS:
+    if has_own_conventions(attrs):
         del found["Conventions"]
     return found
+
+
+def has_own_conventions(attrs: Any) -> bool:
+    """Whether a file of pencils names conventions that its user has not given."""
+    if RESERVED + "format" not in attrs or GIVEN_CONVENTIONS in attrs:
+        return False
+    written = attrs.get("Conventions")
+    return isinstance(written, str) and written == CONVENTIONS

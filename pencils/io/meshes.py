@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
 
@@ -18,7 +20,8 @@ _SIZES = {"f": (4, 8), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8)}
 _TOLERANCE, _ROUNDINGS = 1e-6, 4
 
 
-class Axis(NamedTuple):
+@dataclass(frozen=True)
+class Axis:
     """A dimension: its name, number of points, and the dataset of coordinates, if there is one."""
 
     name: str
@@ -35,12 +38,12 @@ class Axis(NamedTuple):
         is_listed = RESERVED + "value" in scales[0].attrs and is_plain(scales[0].dtype)
         return cls(str(scales[0].name).lstrip("/"), points, scales[0] if is_listed else None)
 
-    @property
+    @cached_property
     def coordinates(self) -> Array:
-        """Coordinates, or indices if there are none."""
+        """Coordinates, or indices if there are none; read from the file once."""
         return np.arange(self.points) if self.scale is None else self.scale[...]
 
-    @property
+    @cached_property
     def spacing(self) -> float | None:
         """Distance from each point to the next; None if it varies."""
         given = self.coordinates
@@ -78,11 +81,13 @@ class Field(NamedTuple):
 def find_fields(file: Any, names: list[str], count: int | None = None) -> Iterator[Field]:
     """Yield the fields among some datasets; of a series, list the first `count` snapshots."""
     timed = () if count is None else (count,)
+    seen: dict[Axis, Axis] = {}  # fields share axes, and what was read of them
     for name in names:
         dataset = file[name]
         if RESERVED + "components" in dataset.attrs:
             lead = int(dataset.attrs[RESERVED + "components"])
-            axes = (Axis.of(dataset, at, at - lead) for at in range(lead, dataset.ndim))
+            found = (Axis.of(dataset, at, at - lead) for at in range(lead, dataset.ndim))
+            axes = (seen.setdefault(axis, axis) for axis in found)
             shape = timed + dataset.shape[len(timed) :]
             yield Field(dataset, shape, shape[len(timed) : lead], tuple(axes))
 

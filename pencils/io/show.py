@@ -8,8 +8,8 @@ from typing import Any
 
 import h5py
 
-from pencils.io.file_info import CONVENTIONS, RESERVED
-from pencils.io.hdf5_file import list_datasets
+from pencils.io.file_info import RESERVED
+from pencils.io.hdf5_file import has_own_conventions, list_datasets
 
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
@@ -136,6 +136,6 @@ def _storage(item: h5py.Dataset, *, summed: bool) -> Iterator[str]:
 
 def _notes(file: h5py.File) -> Iterator[tuple[str, Any]]:
     """Yield the attributes of users."""
-    own = ("Conventions", CONVENTIONS)
-    pairs = (pair for pair in file.attrs.items() if pair != own)
+    own = {"Conventions"} if has_own_conventions(file.attrs) else set()
+    pairs = (pair for pair in file.attrs.items() if pair[0] not in own)
     return ((name, value) for name, value in pairs if not name.startswith(RESERVED))

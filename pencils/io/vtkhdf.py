@@ -25,6 +25,7 @@ from pencils.io.file_info import RESERVED, TIME, VIEW
 from pencils.io.meshes import Axis, Field, find_fields
 
 _STEPS = f"{VIEW}/Steps"
+_SCALAR = h5py.h5s.create(h5py.h5s.SCALAR)
 # Of the format of VTK, the first version with time, and with rectilinear grids.
 _IMAGES, _RECTILINEAR = (2, 0), (2, 7)
 
@@ -102,9 +103,12 @@ def _describe_rectilinear(view: Any, axes: Sequence[Axis]) -> None:
 
 
 def _describe(view: Any, kind: str, version: tuple[int, int], **attrs: Any) -> None:
-    view.attrs["Type"] = np.bytes_(kind)
-    for name, value in {"Version": version, **attrs}.items():
-        view.attrs[name] = np.array(value)
+    for name, value in {"Type": np.bytes_(kind), "Version": version, **attrs}.items():
+        data = np.asarray(value)
+        space = h5py.h5s.create_simple(data.shape) if data.shape else _SCALAR
+        # Without the high level of h5py, which takes five times as long.
+        made = h5py.h5a.create(view.id, name.encode(), h5py.h5t.py_create(data.dtype), space)
+        made.write(data)
 
 
 def _counts(axes: Sequence[Axis]) -> list[int]:

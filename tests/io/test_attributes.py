@@ -64,9 +64,11 @@ def test_checkpoint(lab, mpi_tmp_path, grid):
     lab.on_root(check, path, ATTRS)
     found = pencils.load(path, grid.pencil)
     assert found.attrs == {"title": "a flow", "history": "made by a test"}
-    own = {"Conventions": "CF-1.6"}
-    pencils.save(path, fields_on(grid), grid=grid, attrs=own)
-    assert pencils.load(path, grid.pencil).attrs == own
+    for own in ({"Conventions": "CF-1.6"}, {"Conventions": "CF-1.11"}):
+        for coordinates in (grid, None):
+            pencils.save(path, fields_on(grid), grid=coordinates, attrs=own)
+            assert pencils.load(path, grid.pencil).attrs == own
+            assert f"Conventions: {own['Conventions']}" in describe_file(str(path))
     pencils.save(path, fields_on(grid))
     assert "Conventions" not in lab.on_root(found_in, path)[0]
 
