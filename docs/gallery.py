@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from matplotlib import pyplot as plt
 
 import pencils
 from pencils import plot
@@ -55,6 +56,20 @@ def graph_wave(names):
     return on_grid(p, (2 * np.pi, 2 * np.pi), cmap="RdBu_r")
 
 
+def decompositions():
+    """Draw slabs, pencils and blocks, for the page about decompositions."""
+    figure, axes = plt.subplots(
+        1, 3, figsize=(11, 4), subplot_kw={"projection": "3d"}, layout="constrained"
+    )
+    names = ("slabs", "pencils", "blocks")
+    for ax, name, decomp in zip(axes, names, ((0,), (0, 1), (0, 1, 2)), strict=True):
+        layout = pencils.layout.build_layout((24, 24, 24), 8, decomp=decomp)
+        plot.plot_decomposition(layout, ax=ax)
+        ax.set_title(f"{name}: {' × '.join(map(str, layout.grid.shape))} ranks")
+    figure.savefig(TARGET / "decompositions.png")
+    plt.close(figure)
+
+
 # What draws each example: its functions, or its own option --picture.
 PICTURES = {
     "navier_stokes": "--n 32 --viscosity 0.002 --dt 0.05 --time 4",
@@ -97,6 +112,7 @@ def run(path, arguments, name):
 def write(_app):
     """Draw all pictures, and write the page that shows them."""
     TARGET.mkdir(exist_ok=True)
+    decompositions()
     lines = ["Gallery", "=======", "", "Each example runs on any number of processes.", ""]
     for name, picture in PICTURES.items():
         source = EXAMPLES / f"{name}.py"

@@ -17,6 +17,7 @@ from pencils.run import simulated
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
+    from pencils.planning.candidates import Candidate
 
 _GIB = 2**30
 _MOST_NODES = 4
@@ -132,11 +133,27 @@ def _plan(args: argparse.Namespace, rank: int) -> None:
     from pencils import PencilsError
 
     try:
-        text = planning.main(args)
+        found = planning.main(args)
     except (PencilsError, TypeError) as error:
         sys.exit(f"error: {error}" if rank == 0 else 1)
-    if rank == 0:
-        print(text)
+    if rank != 0:
+        return
+    print(found)
+    if args.picture and found:
+        try:
+            _draw_grid(args, found[0])
+        except (ImportError, OSError, PencilsError) as error:
+            sys.exit(f"error: {error}")
+
+
+def _draw_grid(args: argparse.Namespace, best: Candidate) -> None:
+    """Draw the blocks of a process grid, and print the name of the picture; local."""
+    from pencils.layout import build_layout
+    from pencils.plot import plot_decomposition, save_picture
+
+    layout = build_layout(args.shape, args.ranks, decomp=best.decomp, grid=best.grid)
+    save_picture(args.picture, plot_decomposition(layout))
+    print(f"drawn: {args.picture}")
 
 
 def _add_demo(command: argparse.ArgumentParser) -> bool:

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from pencils.comm.mpi import MPI
-from pencils.planning.candidates import plan
+from pencils.planning.candidates import Candidates, plan
 from pencils.planning.links import Links, measure_links
 
 _EXAMPLES = """examples:
@@ -38,6 +38,7 @@ def add_parser(commands: Any) -> None:
     command.add_argument("--decomp", nargs="+", type=int, help="decomposed dimensions")
     command.add_argument("--periodic", action="store_true", help="all dimensions wrap around")
     command.add_argument("--most", type=int, default=10, help="grids to list (default: 10)")
+    command.add_argument("--picture", metavar="FILE", help="draw the blocks of the first grid")
     command.add_argument("--measure", action="store_true", help="measure the links between ranks")
     usual = Links()
     for name, what in (
@@ -50,21 +51,19 @@ def add_parser(commands: Any) -> None:
         command.add_argument(f"--{name.replace('_', '-')}", type=float, help=text)
 
 
-def main(args: argparse.Namespace) -> str:
-    """Return the table. *Collective* over all processes, which may measure."""
+def main(args: argparse.Namespace) -> Candidates:
+    """Return the candidates, to print. *Collective* over all processes, which may measure."""
     links = measure_links(MPI.COMM_WORLD) if args.measure else Links()
     names = "latency", "bandwidth", "node_latency", "node_bandwidth"
     values = {name: getattr(args, name) for name in names}
-    return str(
-        plan(
-            args.shape,
-            args.ranks,
-            args.op,
-            per_node=args.per_node,
-            dtype=args.dtype,
-            decomp=args.decomp,
-            periodic=args.periodic,
-            links=links.with_(**{name: each for name, each in values.items() if each is not None}),
-            most=args.most,
-        )
+    return plan(
+        args.shape,
+        args.ranks,
+        args.op,
+        per_node=args.per_node,
+        dtype=args.dtype,
+        decomp=args.decomp,
+        periodic=args.periodic,
+        links=links.with_(**{name: each for name, each in values.items() if each is not None}),
+        most=args.most,
     )
