@@ -59,13 +59,14 @@ def graph_wave(names):
 def decompositions():
     """Draw slabs, pencils and blocks, for the page about decompositions."""
     figure, axes = plt.subplots(
-        1, 3, figsize=(11, 4), subplot_kw={"projection": "3d"}, layout="constrained"
+        1, 3, figsize=(12, 4.4), subplot_kw={"projection": "3d"}, layout="constrained"
     )
     names = ("slabs", "pencils", "blocks")
     for ax, name, decomp in zip(axes, names, ((0,), (0, 1), (0, 1, 2)), strict=True):
         layout = pencils.layout.build_layout((24, 24, 24), 8, decomp=decomp)
         plot.plot_decomposition(layout, ax=ax)
         ax.set_title(f"{name}: {' × '.join(map(str, layout.grid.shape))} ranks")
+        ax.set_box_aspect((1, 1, 1), zoom=0.85)
     figure.savefig(TARGET / "decompositions.png")
     plt.close(figure)
 
@@ -84,7 +85,7 @@ PICTURES = {
     "spectrum": "--n 48",
     "channel_poisson": channel_poisson,
     "adi_heat": adi_heat,
-    "particles": "--steps 30",
+    "particles": "--n 128 --steps 160 --particles 100000",
     "graph_wave": graph_wave,
     "checkpoint_restart": checkpoint_restart,
 }

@@ -35,8 +35,9 @@ def main():
     velocity[0] = -np.sin(x) * np.cos(y)
     velocity[1] = np.cos(x) * np.sin(y)
 
-    # Particles start in one quarter of the box. All processes draw one list and take parts of it.
-    start = np.random.default_rng(2024).uniform(0, np.pi, (2, args.particles))
+    # Particles start in two bands. All processes draw one list of them and take parts of it.
+    start = np.random.default_rng(2024).uniform((0, 1.2), (2 * np.pi, 1.9), (args.particles, 2)).T
+    start[1, ::2] += np.pi
     at = start[:, pen.rank :: pen.size]
     mass = np.full(at.shape[1], args.n**2 / args.particles)
 

@@ -146,6 +146,58 @@ def test_a_trace_has_a_lane_for_each_rank(comm, mpi_tmp_path):
     assert nbytes == p.recorder.nbytes["unpack"]
 
 
+# What the Trace Event Format asks of the events of each phase of its own, and the type of each.
+FIELDS = {"ph": str, "name": str, "pid": int, "tid": int, "args": dict}
+TIMES = {"ts": float, "dur": float, "cat": str}
+
+
+def check_format(trace):
+    """A file in the object form of the Trace Event Format, with metadata and complete events."""
+    assert set(trace) == {"traceEvents", "displayTimeUnit"}
+    assert trace["displayTimeUnit"] in ("ms", "ns")
+    for event in trace["traceEvents"]:
+        fields = FIELDS | (TIMES if event["ph"] == "X" else {})
+        assert {name: type(value) for name, value in event.items()} == fields
+        if event["ph"] == "M":
+            (key,) = event["args"]
+            assert (event["name"], key) in {("thread_name", "name"), ("thread_sort_index", key)}
+        else:
+            assert event["ph"] == "X"
+            assert event["ts"] >= 0
+            assert event["dur"] >= 0
+
+
+def check_nesting(lane):
+    """Viewers stack the events of a lane: each must end inside of the one in which it begins."""
+    open_until = []
+    for event in sorted(lane, key=lambda event: (event["ts"], -event["dur"])):
+        end = event["ts"] + event["dur"]
+        while open_until and open_until[-1] <= event["ts"] + 1e-3:  # microseconds
+            open_until.pop()
+        assert not open_until or end <= open_until[-1] + 1e-3
+        open_until.append(end)
+
+
+def test_a_trace_is_one_that_viewers_read(comm, mpi_tmp_path):
+    u = pencils.ones(pencils.Pencil((12, 9, 8), comm, periodic=True), halo=1)
+    target = u.pencil.with_(decomp=(1, 2))
+    with pencils.profile(comm) as p:
+        for _ in range(3):
+            pencils.transpose(u, target)
+            u.exchange_halo()
+            u.sum()
+            pencils.save(mpi_tmp_path / "u.h5", {"u": u})
+            pencils.load(mpi_tmp_path / "u.h5", target)
+    p.save(mpi_tmp_path / "trace.json")
+    trace = json.loads((mpi_tmp_path / "trace.json").read_text())
+    check_format(trace)
+    for rank in range(comm.size):
+        mine = [event for event in trace["traceEvents"] if event["tid"] == rank]
+        assert [event["name"] for event in mine[:2]] == ["thread_name", "thread_sort_index"]
+        assert {event["ph"] for event in mine[2:]} == {"X"}
+        check_nesting(mine[2:])
+
+
 def test_events_beyond_the_limit_are_counted(comm, mpi_tmp_path):
     pencil = pencils.Pencil((8, 8), comm, decomp=0)
     u = pencils.ones(pencil)
