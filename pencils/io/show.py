@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
 
 from pencils.io.file_info import RESERVED
 from pencils.io.hdf5_file import has_own_conventions, list_datasets
 
+_MOST_TEXT = 60
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
@@ -68,7 +70,8 @@ def _about(file: h5py.File, path: str) -> Iterator[str]:
     """Yield what the file is, its size, and what has written it."""
     attrs = file.attrs
     if f"{RESERVED}series" in attrs:
-        yield f"time series of {len(file['time'])} steps"
+        steps = len(file["time"])
+        yield f"time series of {steps} step{'s' * (steps != 1)}"
     else:
         yield "checkpoint" if f"{RESERVED}format" in attrs else "HDF5 file"
     if attrs.get(f"{RESERVED}complete", 1) != 1:
@@ -104,11 +107,21 @@ def _describe(item: h5py.Dataset, *, summed: bool) -> str:
     if item.shape is None:
         return f"empty  {item.dtype}"
     if item.shape == ():
-        return f"{item[()]!r}"
+        return _value(item[()])
     units = (str(item.attrs["units"]),) if "units" in item.attrs else ()
     return "  ".join(
         (_axes(item), str(item.dtype), *units, *_storage(item, summed=summed))
     ).rstrip()
+
+
+def _value(value: Any) -> str:
+    """Return a number or a text; the state of a random generator is long."""
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    elif isinstance(value, np.generic):
+        value = value.item()
+    text = repr(value)
+    return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 4]} ..."
 
 
 def _axes(item: h5py.Dataset) -> str:

@@ -31,8 +31,21 @@ def test_a_checkpoint(tmp_path, grid):
     assert rows["u"] == "(r: 5, s: 4)  float64  with checksum"
     assert rows["v"] == "(2, r: 5, s: 4)  float32  with checksum"
     assert rows["r"] == "coordinate, 5 points from 0 to 1"
-    assert "7" in rows["count"]
+    assert rows["count"] == "7"
     assert rows["attribute"] == "case: test"
+
+
+def test_values(tmp_path):
+    path = str(tmp_path / "v.h5")
+    text = "a" * 100
+    values = {"dt": 0.25, "name": "run", "text": text, "rng": np.random.default_rng(1)}
+    pencils.save(path, {"u": pencils.ones(pencils.Pencil((3,))), **values})
+    rows = dict(line.split(maxsplit=1) for line in describe_file(path).splitlines()[1:])
+    assert rows["dt"] == "0.25"
+    assert rows["name"] == "'run'"
+    assert rows["text"].startswith("'aaa")
+    assert rows["rng"].endswith(" ...")
+    assert max(map(len, rows.values())) <= 60
 
 
 def test_a_series(tmp_path, grid):
