@@ -152,7 +152,7 @@ TIMES = {"ts": float, "dur": float, "cat": str}
 
 
 def check_format(trace):
-    """A file in the object form of the Trace Event Format, with metadata and complete events."""
+    """Check for the object form of the Trace Event Format, with metadata and complete events."""
     assert set(trace) == {"traceEvents", "displayTimeUnit"}
     assert trace["displayTimeUnit"] in ("ms", "ns")
     for event in trace["traceEvents"]:
@@ -168,7 +168,7 @@ def check_format(trace):
 
 
 def check_nesting(lane):
-    """Viewers stack the events of a lane: each must end inside of the one in which it begins."""
+    """Check that each event ends inside of the one in which it begins: viewers stack them."""
     open_until = []
     for event in sorted(lane, key=lambda event: (event["ts"], -event["dur"])):
         end = event["ts"] + event["dur"]
