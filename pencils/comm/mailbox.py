@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
 from time import sleep
 from typing import Any
 
 import numpy as np
 
+from pencils.comm import progress
 from pencils.comm.failure import raise_lost, wait_all
-from pencils.comm.memory import Array, byte_chunks
+from pencils.comm.memory import Array, Bytes, byte_chunks
 from pencils.comm.mpi import MPI
 from pencils.comm.topology import topology_of
 
-MOST_AT_ONCE = 64  # requests that one call of MPI tests
+MOST_AT_ONCE = 64  # messages that one call of MPI tests
+# Bytes of a piece of a message between nodes, with its header at most 64 KiB. MPI libraries send so
+# many at once over TCP. They announce more and wait for an answer, which a connection moves behind
+# the data that are already on their way, so that both directions take turns.
+PIECE = 63 * 2**10
 
 _yield = getattr(os, "sched_yield", partial(sleep, 0))
 
@@ -27,14 +33,13 @@ class Receive:
     true, and the array is not filled.
     """
 
-    __slots__ = ("array", "failed", "key", "left", "source", "tag")
+    __slots__ = ("array", "failed", "key", "source", "tag")
 
     def __init__(self, key: Any, array: Array, source: int, tag: int) -> None:
         self.key = key
         self.array = array
         self.source = source
         self.tag = tag
-        self.left = 0  # chunks that have not arrived
         self.failed = False
 
 
@@ -48,50 +53,58 @@ class Mailbox:
     def __init__(self, comm: MPI.Intracomm) -> None:
         topology = topology_of(comm)
         self._comm = topology.in_order("mailbox", topology.rank)
+        self._on_node = topology.on_node
         self.rank = topology.rank
-        # Pending requests, and the receive that each belongs to; None: a send.
-        self.requests: deque[tuple[MPI.Request, Receive | None]] = deque()
+        # Pending requests of each message, and the receive that they belong to; None: a send.
+        self.requests: deque[tuple[list[MPI.Request], Receive | None]] = deque()
         self._arrived: list[Receive] = []
         self._statuses = [MPI.Status() for _ in range(MOST_AT_ONCE)]
         self.expected = 0  # receives that `poll` has not returned yet
+        progress.begin(self._comm)
 
     def send(self, array: Array, dest: int, tag: int) -> None:
         """Send an array, which must not change until `close`."""
-        for chunk in byte_chunks(np.ascontiguousarray(array)):
-            self.requests.append((self._comm.Isend([chunk, MPI.BYTE], dest, tag), None))
+        self._send(self._pieces(np.ascontiguousarray(array), dest), dest, tag)
 
     def send_failure(self, nbytes: int, dest: int, tag: int) -> None:
-        """Send empty chunks in place of an array of `nbytes` bytes."""
-        for _ in byte_chunks(np.broadcast_to(np.uint8(0), nbytes)):
-            request = self._comm.Isend([np.empty(0, np.uint8), MPI.BYTE], dest, tag)
-            self.requests.append((request, None))
+        """Send empty pieces in place of an array of `nbytes` bytes."""
+        pieces = self._pieces(np.broadcast_to(np.uint8(0), nbytes), dest)
+        self._send([piece[:0] for piece in pieces], dest, tag)
+
+    def _send(self, pieces: Sequence[Bytes], dest: int, tag: int) -> None:
+        requests = [self._comm.Isend([piece, MPI.BYTE], dest, tag) for piece in pieces]
+        if requests:
+            self.requests.append((requests, None))
 
     def expect(self, receive: Receive) -> None:
         """Post a receive."""
         self.expected += 1
-        for chunk in byte_chunks(receive.array):
-            receive.left += 1
-            request = self._comm.Irecv([chunk, MPI.BYTE], receive.source, receive.tag)
-            self.requests.append((request, receive))
-        if not receive.left:
+        requests = [
+            self._comm.Irecv([piece, MPI.BYTE], receive.source, receive.tag)
+            for piece in self._pieces(receive.array, receive.source)
+        ]
+        if requests:
+            self.requests.append((requests, receive))
+        else:
             self._arrived.append(receive)
 
     def poll(self) -> list[Receive]:
         """Let MPI progress, and return the receives that have completed.
 
-        Each call tests some of many requests, and the next call tests others: MPI moves little in
-        each call, and the cost of testing all of them each time would grow quadratically.
+        Each call tests some of many messages, and the next call tests others: MPI moves little in
+        each call, and the cost of testing all of them each time would grow quadratically. Of the
+        pieces of a message, which arrive in order, the last one is tested first.
         """
         arrived, self._arrived = self._arrived, []
         tested = [self.requests.popleft() for _ in range(min(MOST_AT_ONCE, len(self.requests)))]
         try:
-            completed = MPI.Request.Testsome([each for each, _ in tested], self._statuses)
+            completed = MPI.Request.Testsome([each[-1] for each, _ in tested], self._statuses)
+            for index, status in zip(completed or (), self._statuses, strict=False):
+                requests, receive = tested[index]
+                if _all_complete(requests, receive, status) and receive is not None:
+                    arrived.append(receive)
         except MPI.Exception as error:
             raise_lost(error)
-        for index, status in zip(completed or (), self._statuses, strict=False):
-            receive = tested[index][1]
-            if receive is not None and self._complete(receive, status):
-                arrived.append(receive)
         self.requests.extend(each for each in tested if each[0])
         self.expected -= len(arrived)
         return arrived
@@ -105,17 +118,27 @@ class Mailbox:
 
     def close(self) -> None:
         """Wait for all requests, and drop the arrays that arrive."""
-        wait_all([request for request, _ in self.requests])
+        progress.end(self._comm)
+        wait_all([request for requests, _ in self.requests for request in requests])
         self.requests.clear()
         self._arrived.clear()
         self.expected = 0
 
-    @staticmethod
-    def _complete(receive: Receive, status: MPI.Status) -> bool:
-        """Count a chunk of a receive as arrived; return whether it was the last one."""
-        receive.left -= 1
-        receive.failed = receive.failed or status.Get_count(MPI.BYTE) == 0
-        return not receive.left
+    def _pieces(self, array: Array, peer: int) -> list[Bytes]:
+        """Divide an array as its sender and its receiver both do."""
+        return byte_chunks(array, None if peer in self._on_node else PIECE)
+
+
+def _all_complete(requests: list[MPI.Request], receive: Receive | None, status: MPI.Status) -> bool:
+    """Drop the last request, which is complete, and those before it that are, too."""
+    while True:
+        requests.pop()
+        if receive is not None and status.Get_count(MPI.BYTE) == 0:
+            receive.failed = True
+        if not requests:
+            return True
+        if not requests[-1].Test(status):
+            return False
 
 
 def largest_tag() -> int:

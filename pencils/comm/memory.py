@@ -109,9 +109,9 @@ def mpi_buffer(array: Array) -> MPI.buffer:
     return MPI.buffer.fromaddress(address(array), 1)
 
 
-def byte_chunks(array: Array) -> list[Bytes]:
-    """View a C-contiguous array as bytes, in parts that one MPI call can move."""
-    flat, most = array.reshape(-1).view(np.uint8), MOST_BYTES
+def byte_chunks(array: Array, most: int | None = None) -> list[Bytes]:
+    """View a C-contiguous array as bytes, in parts of `most`, or of what one MPI call can move."""
+    flat, most = array.reshape(-1).view(np.uint8), most or MOST_BYTES
     return [flat[at : at + most] for at in range(0, flat.size, most)]
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pencils.array.operands import check_type
+from pencils.comm import pool
 from pencils.comm.agree import agreed
 from pencils.comm.mailbox import Mailbox, Receive
 from pencils.comm.topology import topology_of
@@ -268,7 +269,7 @@ class _Execution:
                 numbers += self._complete(number)
 
     def _expect(self, number: int, message: SlotMessage) -> None:
-        array = np.empty(message.shape, message.dtype)
+        array = pool.empty(message.shape, message.dtype)
         self._mailbox.expect(Receive((number, message), array, message.peer, message.number))
 
     def _complete(self, number: int) -> list[int]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from pencils.array.allocation import HaloLike, as_halo, as_singletons, memory_axes
 from pencils.array.operands import check_type, topology_among
+from pencils.comm import pool
 from pencils.comm.agree import agreed
 from pencils.comm.pack import copy
 from pencils.comm.rows import Ints, locate
@@ -272,7 +273,7 @@ def _redistributed(
         axes=memory_axes(order, lead),
         kept=kept,
         parts=list(recvs.values()),
-        make=np.empty if filled == prod(shape[lead:]) else np.zeros,
+        make=pool.empty if filled == prod(shape[lead:]) else pool.zeros,
     )
     return _exchanged(_call(assemble, shape, x), messages, shapes, route)
 
@@ -313,7 +314,7 @@ def _call(func: Any, shape: Shape, x: Array) -> Call:
 def _pack(block: Any, *, keys: Sequence[Key]) -> Any:
     """Copy parts of a block into a message, one after the other."""
     lead = block.shape[: block.ndim - len(keys[0])]
-    message = np.empty(prod(lead) * _volume(keys), block.dtype)
+    message = pool.empty((prod(lead) * _volume(keys),), block.dtype)
     for part, packed in _packed_parts(block, keys, message):
         copy(packed, part)
     return message
@@ -329,7 +330,7 @@ def _assemble(
     make: Callable[..., Any],
 ) -> Any:
     """Make a new block of parts of the old one and of messages."""
-    new = make([shape[axis] for axis in axes], block.dtype).transpose(np.argsort(axes))
+    new = make(tuple([shape[axis] for axis in axes]), block.dtype).transpose(np.argsort(axes))
     for here, there in kept:
         copy(new[(Ellipsis, *there)], block[(Ellipsis, *here)])
     for keys, message in zip(parts, messages, strict=True):

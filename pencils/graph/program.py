@@ -12,7 +12,11 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
+from pencils.array.direct import fill
 from pencils.array.operands import check_type
+from pencils.comm import pool
 from pencils.comm.mailbox import largest_tag
 from pencils.comm.topology import Attribute
 from pencils.errors import ArgumentError
@@ -199,9 +203,38 @@ def program_of_nodes(partition: DistributedGraphPartition, rank: int) -> GraphPr
 
 
 def _add_call(program: GraphProgram, node: Call, slots: Mapping[Array, int]) -> int:
-    func = partial(node.func, **node.options) if node.options else node.func
+    func: Function = partial(node.func, **node.options) if node.options else node.func
+    if _is_large_ufunc(node):
+        func = _Filled(node)
     args = (slots[x] if isinstance(x, Array) else program.constant(x) for x in node.args)
     return program.step(func, args)
+
+
+def _is_large_ufunc(node: Call) -> bool:
+    """Whether a node is one result of a ufunc, of numbers and of arrays of its own shape."""
+    func = node.func
+    return (
+        isinstance(func, np.ufunc)
+        and (func.nout, func.signature, node.options) == (1, None, {})
+        and node.nbytes >= pool.LEAST
+        and node.dtype.kind in "biufc"
+        and all(x.shape in {(), node.shape} for x in node.inputs)
+    )
+
+
+class _Filled:
+    """A ufunc with a large result: in memory of the pool, in parts while messages are under way."""
+
+    def __init__(self, node: Call) -> None:
+        self.__name__ = node.func.__name__  # for texts of errors
+        self._ufunc = node.func
+        self._result = node.shape, node.dtype
+
+    def __call__(self, *operands: Any) -> Any:
+        arrays = [x for x in operands if isinstance(x, np.ndarray) and x.ndim]
+        if not all(type(x) is np.ndarray and x.flags.c_contiguous for x in arrays):
+            return self._ufunc(*operands)  # NumPy keeps the memory order
+        return fill(self._ufunc, operands, pool.empty(*self._result))
 
 
 def program_of_parts(

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
-from mpi_helpers import everywhere
+from mpi_helpers import NODES, everywhere, on_nodes
 
+from pencils.comm import mailbox as module
 from pencils.comm import memory
 from pencils.comm.mailbox import MOST_AT_ONCE, Mailbox, Receive, largest_tag
+from pencils.comm.topology import topology_of
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -47,6 +49,27 @@ def test_failures_arrive_in_place_of_messages(comm, monkeypatch, most):
     arrived = receive_all(mailbox)
     assert everywhere(comm, [arrived[key].failed for key in range(3)] == [False, True, False])
     assert everywhere(comm, [arrived[key].array.sum() for key in range(3)] == [6, 0, 6])
+
+
+@pytest.mark.parametrize("nodes", NODES)
+def test_only_messages_between_nodes_travel_in_pieces(nodes, monkeypatch):
+    monkeypatch.setattr(module, "PIECE", 16)
+    comm = on_nodes(nodes)
+    mailbox = Mailbox(comm)
+    near = topology_of(comm).on_node
+    for peer in range(comm.size):
+        mailbox.expect(Receive(peer, np.empty(7), peer, 3))
+        mailbox.expect(Receive(comm.size + peer, np.empty(7), peer, 3))
+    pieces = [len(requests) for requests, _ in mailbox.requests]
+    for peer in range(comm.size):
+        mailbox.send(np.full(7, 10.0 * comm.rank + peer), peer, 3)
+        mailbox.send_failure(56, peer, 3)
+    arrived = receive_all(mailbox)
+    right = [np.all(arrived[peer].array == 10 * peer + comm.rank) for peer in range(comm.size)]
+    failed = [arrived[key].failed for key in range(2 * comm.size)]
+    expected = [1 if peer in near else 4 for peer in range(comm.size) for _ in range(2)]
+    assert everywhere(comm, all(right) and pieces == expected)
+    assert everywhere(comm, failed == [False] * comm.size + [True] * comm.size)
 
 
 def test_messages_of_equal_tags_keep_their_order(comm):

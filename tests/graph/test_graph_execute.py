@@ -11,7 +11,7 @@ from mpi4py import MPI
 from mpi_helpers import everywhere, raise_together, same
 
 from pencils import graph
-from pencils.comm import mailbox
+from pencils.comm import mailbox, progress
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError, RankDisagreementError
 from pencils.graph.execute import generate_code_for_partition
@@ -202,6 +202,29 @@ class Signal:
             self.comm.recv()
         self.comm.Free()
         return received == [True]
+
+
+@pytest.mark.parametrize("ufunc", [np.add, np.arctan2, np.less])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_large_nodes_are_computed_as_numpy_does(comm, ufunc, order):
+    values = np.asarray(np.random.default_rng(comm.rank).random((300, 100)), order=order)
+    x = graph.make_placeholder("x", (300, 100))
+    outputs = {"a": ufunc(x, x * x), "b": ufunc(x, 0.5), "c": ufunc(x, x[:1]), "d": -x[::2]}
+    found = execute(comm, outputs, x=values)
+    right = {"a": (values, values * values), "b": (values, 0.5), "c": (values, values[:1])}
+    assert everywhere(comm, all(same(found[name], ufunc(*args)) for name, args in right.items()))
+    assert everywhere(comm, same(found["d"], -values[::2]))
+    assert everywhere(comm, found["a"].flags.c_contiguous == (order == "C"))
+
+
+def test_messages_move_within_a_large_node(comm, monkeypatch):
+    polls = []
+    monkeypatch.setattr(progress, "SLAB", 2**16)
+    monkeypatch.setattr(progress, "poll", lambda: polls.append(1))
+    x = graph.make_placeholder("x", (2**12, 10))
+    found = execute(comm, {"y": 2 * x}, x=np.ones((2**12, 10)))
+    assert everywhere(comm, np.all(found["y"] == 2) and len(polls) >= 5)
+    assert everywhere(comm, not progress.under_way.on)
 
 
 @several
