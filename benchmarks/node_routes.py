@@ -58,6 +58,14 @@ class Machine:
         """Return how long a rank packs and unpacks."""
         return 2 * pieces * (self.copy + self.copy_per_byte * nbytes)
 
+    def meetings(self, on_node: int) -> float:
+        """Return how long the two meetings of the ranks of a node take."""
+        return 2 * ceil(log2(on_node)) * self.meeting
+
+    def least(self, ranks: int, on_node: int, nbytes: int) -> float:
+        """Return how long any route takes: bytes that leave a node, and one latency."""
+        return on_node * (ranks - on_node) * nbytes * self.gap_per_byte + self.latency
+
     def direct(self, ranks: int, on_node: int, nbytes: int) -> float:
         """Return how long a row takes with one message for each piece."""
         far = ranks - on_node
@@ -68,13 +76,16 @@ class Machine:
         far, nodes = ranks - on_node, ranks // on_node
         senders = min(on_node, nodes - 1)
         each = ceil((nodes - 1) / senders)
-        meetings = 2 * ceil(log2(on_node)) * self.meeting
         sent = self.messages(senders, each, on_node**2 * nbytes)
-        return self.copies(far, nbytes) + meetings + sent
+        return self.copies(far, nbytes) + self.meetings(on_node) + sent
 
     def gain(self, ranks: int, on_node: int, nbytes: int) -> float:
         """Return how many times faster gathered pieces are."""
         return self.direct(ranks, on_node, nbytes) / self.gathered(ranks, on_node, nbytes)
+
+    def most(self, ranks: int, on_node: int, nbytes: int) -> float:
+        """Return how many times faster than direct messages any route is at most."""
+        return self.direct(ranks, on_node, nbytes) / self.least(ranks, on_node, nbytes)
 
 
 # Bytes of larger messages are not copied by the sender.
@@ -102,13 +113,17 @@ PIECES = [8, 64, 256, KIB, 4 * KIB, 64 * KIB]
 
 def print_table() -> None:
     """Print the gain for each machine, ranks of the row and on each node, and bytes of a piece."""
-    print("gain: time of a message per rank pair / time of a message per node pair")
+    print("gain: time of a message per rank pair / time of a message per node pair;")
+    print("in brackets that of the fastest route possible: a node's bytes, and one latency")
     for machine in MACHINES:
-        print(f"\n{machine.name}\non node  ranks" + "".join(f"{size:>9} B" for size in PIECES))
+        print(f"\n{machine.name}\non node  ranks" + "".join(f"{size:>13} B" for size in PIECES))
         for on_node in ON_NODE:
             for ranks in RANKS:
-                gains = [machine.gain(ranks, on_node, nbytes) for nbytes in PIECES]
-                print(f"{on_node:7} {ranks:6}" + "".join(f"{gain:11.2f}" for gain in gains))
+                cases = [(ranks, on_node, nbytes) for nbytes in PIECES]
+                cells = [
+                    f"{machine.gain(*case):7.2f} ({machine.most(*case):5.1f})" for case in cases
+                ]
+                print(f"{on_node:7} {ranks:6} " + " ".join(cells))
 
 
 def plot(path: str) -> None:

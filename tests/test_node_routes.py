@@ -4,6 +4,7 @@ It computes times; nothing is measured.
 """
 
 import runpy
+import shutil
 from itertools import product
 from pathlib import Path
 
@@ -44,6 +45,29 @@ def test_a_node_sends_no_faster_than_its_adapter(model):
             assert machine.messages(32, 7, nbytes) >= least
         one = machine.messages(1, 1, 0)
         assert one == pytest.approx(machine.overhead + machine.gap + machine.latency)
+
+
+def test_no_route_is_faster_than_the_bytes_of_a_node(model):
+    for machine in model["MACHINES"]:
+        for case in product(model["RANKS"], model["ON_NODE"], model["PIECES"]):
+            assert machine.least(*case) <= machine.direct(*case)
+            assert machine.least(*case) <= machine.gathered(*case)
+        assert machine.most(4096, 8, 64) > 2.5
+    # No route gains 2.5 for 1 KiB where a node has many ranks, or overheads are short.
+    most = [machine.most(4096, 8, 2**10) for machine in model["MACHINES"]]
+    assert most == pytest.approx([3.7, 2.5, 1.8], abs=0.1)
+    assert max(machine.most(4096, 32, 2**10) for machine in model["MACHINES"]) < 1.25
+
+
+def test_simgrid_agrees_with_the_model():
+    script = runpy.run_path(str(SCRIPT.with_name("simgrid") / "routes.py"))
+    if not (shutil.which("smpicc") and shutil.which("smpirun")):
+        pytest.skip("no SimGrid: apt-get install simgrid libsimgrid-dev")
+    machine = runpy.run_path(str(SCRIPT))["MACHINES"][0]
+    with script["prepared"](machine, 16, 4) as simulator:
+        for nbytes in (8, 2**10):
+            gain = simulator.gain(machine, nbytes)
+            assert gain == pytest.approx(machine.gain(16, 4, nbytes), rel=0.1)
 
 
 def test_the_script_prints_a_row_for_each_case(model, capsys):
