@@ -78,7 +78,7 @@ class Simulator:
 def prepared(machine, ranks, on_node):
     """Compile the program, and yield the simulator of a row."""
     with tempfile.TemporaryDirectory() as folder:
-        compiled = ["smpicc", "-O1", HERE / "routes.c", "-o", "routes"]
+        compiled = ["smpicc", "-O1", str(HERE / "routes.c"), "-o", "routes"]
         subprocess.run(compiled, cwd=folder, check=True)
         yield Simulator(folder, machine, ranks, on_node)
 
