@@ -11,9 +11,9 @@ import numpy as np
 
 from pencils.io.file_info import RESERVED
 from pencils.io.hdf5_file import has_own_conventions, list_datasets
+from pencils.tables import text_bytes
 
 _MOST_TEXT = 60
-_UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
 def describe_file(path: str) -> str:
@@ -79,7 +79,7 @@ def _about(file: h5py.File, path: str) -> Iterator[str]:
     for name in ("step", "time"):
         if RESERVED + name in attrs:
             yield f"{name} {attrs[RESERVED + name]}"
-    yield _size(Path(path).stat().st_size)
+    yield text_bytes(Path(path).stat().st_size)
     versions = [
         f"{name} {attrs[RESERVED + key]}"
         for name, key in (("pencils", "version"), ("h5py", "h5py"), ("HDF5", "hdf5"))
@@ -87,14 +87,6 @@ def _about(file: h5py.File, path: str) -> Iterator[str]:
     ]
     if versions:
         yield f"written by {', '.join(versions)}"
-
-
-def _size(nbytes: float) -> str:
-    for unit in _UNITS[:-1]:
-        if nbytes < 1000:  # noqa: PLR2004
-            return f"{nbytes:.3g} {unit}"
-        nbytes /= 1000
-    return f"{nbytes:.3g} {_UNITS[-1]}"
 
 
 def _describe(item: h5py.Dataset, *, summed: bool) -> str:
