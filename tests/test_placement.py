@@ -44,7 +44,8 @@ def on_the_nodes(comm, nodes, **layout):
     pencil = Pencil(SHAPE, comm, placement="node", **layout)
     if pencil.comm is not comm:
         nodes = pencil.comm.allgather(nodes[comm.rank])
-        if "node" not in pencil.topology._made:
+        sizes = pencil.comm.allgather(pencil.topology.node.size)
+        if sizes != [nodes.count(node) for node in nodes]:
             pretend_nodes(pencil.comm, nodes[pencil.rank])
     return pencil, nodes
 

@@ -93,7 +93,9 @@ class Topology:
         self._node_of: NDArray[np.int64] | None = None
         self._shared: SharedPool | None = None
         self.groups: dict[bytes, tuple[MPI.Intracomm, SharedPool]] = {}
-        self._made: dict[object, MPI.Intracomm] = {}  # all other communicators, by use
+        self._made: dict[object, MPI.Intracomm] = {  # all other communicators, by use
+            "node": as_private(self.comm.Split_type(MPI.COMM_TYPE_SHARED, self.rank))
+        }
 
     def along(self, grid: ProcessGrid, axes: Collection[int]) -> MPI.Intracomm:
         """Communicator of the ranks that differ from this one along `axes` of the grid only.
@@ -136,9 +138,8 @@ class Topology:
 
     @property
     def node(self) -> MPI.Intracomm:
-        """Communicator of the ranks on this node. *Collective* the first time."""
-        kind = MPI.COMM_TYPE_SHARED
-        return self._kept("node", lambda: as_private(self.comm.Split_type(kind, self.rank)))
+        """Communicator of the ranks on this node."""
+        return self._made["node"]
 
     @property
     def nodes(self) -> int:
@@ -151,7 +152,7 @@ class Topology:
 
     @property
     def on_node(self) -> dict[int, int]:
-        """Rank on this node of every rank that is on it. *Collective* the first time."""
+        """Rank on this node of every rank that is on it."""
         # No cached_property: before Python 3.12 it holds a lock, which all simulated ranks share.
         if self._on_node is None:
             ranks = translate(self.node, self.comm)

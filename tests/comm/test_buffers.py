@@ -488,6 +488,7 @@ def test_no_room_on_one_node_only(monkeypatch):
     private = MPI.COMM_WORLD.Dup()
     on_other_node = private.rank % 2 == 1
     node = MPI.Intracomm(private.Split(int(on_other_node), private.rank))
+    topology_of(private).node.Free()
     topology_of(private)._made["node"] = node
     if on_other_node:
         no_room(monkeypatch)

@@ -18,8 +18,8 @@ def make_methods(name: str, plans: Sequence[ChunkPlan]) -> Sequence[Method]:
     if name == Messages.name:  # no agreement with other ranks is needed
         return Messages.for_chunks(plans)
     topology = plans[0].topology
-    on_node = topology.on_node  # may communicate: not within the agreement
     with agreed(topology.comm, "Exchange") as agree:
+        on_node = topology.on_node
         _check_suitable(name, plans, on_node)
         blocks = [block for plan in plans for sends in plan.sends for block in sends.blocks]
         near = [is_near(block, on_node) for block in blocks]

@@ -199,7 +199,6 @@ class Messages(Method):
     def __init__(self, plan: ChunkPlan) -> None:
         super().__init__(plan)
         self.comm = plan.topology.comm
-        _ = plan.topology.on_node  # communicates the first time: not when a call is prepared
         self.requests: weakref.WeakSet[Requests] = weakref.WeakSet()
 
     def free(self) -> None:
