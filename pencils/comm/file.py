@@ -14,7 +14,7 @@ from ctypes import CDLL, c_int64
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from pencils.comm.mpi import MPI
 from pencils.comm.recording import timed
 
 Array = NDArray[Any]
+T = TypeVar("T")
 
 # One call moves at most this many bytes: the system allows less than 2**31.
 PIECE_BYTES = 2**29
@@ -44,34 +45,33 @@ def _boot() -> str:
 
 
 class SharedFile(AbstractContextManager["SharedFile"]):
-    """An existing file, opened by all ranks. Opening and `check` are *Collective*.
+    """An existing file, opened by all ranks. Local, but for `check`.
 
-    With ``together=False`` opening is local: its errors are raised on this rank only, so that the
-    caller can agree on them together with others.
-
-    The first error of `write`, `read`, `sync` and `close` is kept until `check` raises it on every
-    rank, or `raise_error` on this one. The end of a ``with`` block waits until data are on disk.
-    `comm` is a private communicator. If any rank cannot open the file, all raise `OSError`.
+    The first error of opening it, and of every method but `check`, is kept until `check` raises it
+    on every rank, or `raise_error` on this one. The end of a ``with`` block waits until data are on
+    disk. `comm` is a private communicator.
     """
 
-    def __init__(
-        self, comm: MPI.Intracomm, path: str, *, write: bool = False, together: bool = True
-    ) -> None:
+    def __init__(self, comm: MPI.Intracomm, path: str, *, write: bool = False) -> None:
         self._comm = comm
         self._path = path
         self._writes = write
-        self._fault: OSError | None = None
+        self._fault: Exception | None = None
         self._file = -1
         self._since, self._waiting = range(0), 0  # where was written after a hint, how many bytes
-        if not together:
-            self._file = self._open()
-            return
         try:
-            with agreed(comm, "open"):
-                self._file = self._open()
-        except BaseException:
-            self.close()
-            raise
+            self._file = os.open(path, os.O_RDWR if write else os.O_RDONLY)
+        except OSError as error:
+            self._keep("open", error)
+
+    def attempt(self, work: Callable[[], T]) -> T | None:
+        """Do something, unless something has failed; its error is kept, too. Local."""
+        if self._fault is None:
+            try:
+                return work()
+            except Exception as error:  # noqa: BLE001 - see `check`
+                self._note(error)
+        return None
 
     def write(self, offset: int, data: Array) -> None:
         """Write the bytes of a C-contiguous array at position `offset` of the file. Local.
@@ -148,13 +148,6 @@ class SharedFile(AbstractContextManager["SharedFile"]):
         if done:
             self.check()
 
-    def _open(self) -> int:
-        try:
-            return os.open(self._path, os.O_RDWR if self._writes else os.O_RDONLY)
-        except OSError as error:
-            fault = self._error("open", error)
-            raise fault from None
-
     def _move(
         self,
         call: Callable[[int, list[Any], int], int],
@@ -174,7 +167,9 @@ class SharedFile(AbstractContextManager["SharedFile"]):
             self._keep(verb, error)
 
     def _keep(self, verb: str, error: OSError) -> None:
-        self._fault = self._fault or self._error(verb, error)
+        text = f"cannot {verb}: {error.strerror}"
+        self._note(OSError(error.errno, text, self._path))
 
-    def _error(self, verb: str, error: OSError) -> OSError:
-        return OSError(error.errno, f"cannot {verb}: {error.strerror}", self._path)
+    def _note(self, error: Exception) -> None:
+        if self._fault is None:
+            self._fault = error

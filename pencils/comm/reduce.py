@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import Enum
 from functools import partial
 from math import inf
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ from pencils.comm.mpi import MPI
 from pencils.comm.pack import compiled
 from pencils.comm.recording import timed
 from pencils.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from pencils.comm.agree import agreed
 
 Array = NDArray[Any]
 T = TypeVar("T")
@@ -45,6 +48,15 @@ def allreduce(comm: MPI.Intracomm, array: Array, ufunc: np.ufunc) -> Array:
     The result is that of `ufunc` in NumPy, NaN included, and the same on every rank.
     """
     return reducer(array, ufunc)(comm)
+
+
+def carried_total(
+    comm: MPI.Intracomm, agree: agreed | None, array: Array, ufunc: np.ufunc
+) -> Array:
+    """Reduce arrays that an agreement was to carry. *Collective*, unless it had room for them."""
+    if agree is None or agree.carried is None:
+        return allreduce(comm, array, ufunc)
+    return fold(agree.carried, ufunc).reshape(array.shape)
 
 
 def reducer(array: Array, ufunc: np.ufunc) -> Callable[[MPI.Intracomm], Array]:

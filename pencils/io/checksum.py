@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.comm.pack import compiled
-from pencils.comm.reduce import allreduce
+from pencils.comm.reduce import carried_total
 from pencils.layout import Box
 
 if TYPE_CHECKING:
@@ -123,10 +123,7 @@ def add_sums(
     comm: MPI.Intracomm, sums: Mapping[str, int], agree: agreed | None = None
 ) -> dict[str, int]:
     """Add the parts of checksums that all ranks have. *Collective*, unless `agree` carried them."""
-    if agree is not None and agree.carried is not None:
-        totals = agree.carried.sum(axis=0, dtype=np.uint64)
-    else:
-        totals = allreduce(comm, np.array(list(sums.values()), np.uint64), np.add)
+    totals = carried_total(comm, agree, np.array(list(sums.values()), np.uint64), np.add)
     return dict(zip(sums, map(int, totals), strict=True))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -10,16 +10,15 @@ from uuid import uuid4
 import numpy as np
 
 from pencils.array.allocation import Array
-from pencils.array.creation import empty
+from pencils.array.operands import FieldSpec
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
 from pencils.io.chunks import count_chunks, cut_points, whole_chunks
 from pencils.io.file_info import DatasetInfo
-from pencils.io.slabs import STAGING_BYTES
+from pencils.io.slabs import file_plan
 from pencils.pencil import Pencil
-from pencils.plans import Freeable
-from pencils.transposition.plan import Transposition
+from pencils.plans import Freeable, kept_plan
 
 # Chunks that follow each other in the file are written together, up to about this number of bytes.
 _RUN_BYTES = 2**23
@@ -41,19 +40,43 @@ def tile(u: PencilArray, extents: tuple[int, ...]) -> Pencil:
     return pencil.with_(**whole, decomp=dims, grid=[0] * pencil.ndim, splits="first")
 
 
-def bring(u: PencilArray, tiles: Pencil, extents: tuple[int, ...]) -> PencilArray:
-    """Copy a field to the ranks that have its chunks. *Collective*."""
-    pencil = u.pencil
-    along = zip(tiles.layout.splits, extents, pencil.shape, strict=True)
-    cuts = ["first" if dim in u.singletons else cut_points(*cut) for dim, cut in enumerate(along)]
-    order = range(pencil.ndim)
-    target = pencil.with_(decomp=tiles.decomp, grid=tiles.grid, splits=cuts, order=order)
-    dims = [dim for dim in order if dim not in u.singletons]
-    kind: dict[str, Any] = {"dtype": u.dtype, "components": u.components, "dims": dims}
-    with agreed(pencil.topology.comm, "save"):  # one rank may have no memory for it
-        block = empty(target, **kind)
-    with Transposition(pencil, target, **kind, max_buffer_bytes=STAGING_BYTES) as plan:
-        return plan(u, block)
+class ChunkMove(Freeable):
+    """Moves fields like `u` to the ranks that have their chunks. Making it is *Collective*.
+
+    Attributes
+    ----------
+    tiles : Pencil
+        What `tile` makes.
+    """
+
+    def __init__(self, u: PencilArray, extents: tuple[int, ...]) -> None:
+        pencil = u.pencil
+        self.tiles = tiles = tile(u, extents)
+        along = enumerate(zip(tiles.layout.splits, extents, pencil.shape, strict=True))
+        cuts = ["first" if dim in u.singletons else cut_points(*cut) for dim, cut in along]
+        order = range(pencil.ndim)
+        self._target = pencil.with_(decomp=tiles.decomp, grid=tiles.grid, splits=cuts, order=order)
+        self._plan = file_plan(pencil, self._target, FieldSpec.of(u))
+
+    @classmethod
+    def of(cls, u: PencilArray, extents: tuple[int, ...]) -> ChunkMove:
+        """Find the one that was used before. *Collective*."""
+        key = ("chunks", u.pencil, FieldSpec.of(u), extents)
+        found: ChunkMove = kept_plan(u.pencil.topology, key, lambda: cls(u, extents))
+        return found
+
+    def __call__(self, u: PencilArray, check: Callable[[], object]) -> PencilArray:
+        """Copy a field; what `check` raises on one rank, all raise. *Collective*."""
+        with agreed(u.pencil.topology.comm, "save"):  # one rank may have no memory for it
+            check()
+            block = PencilArray.allocated(self._target, *FieldSpec.of(u))
+            move = self._plan.prepared_one(u, block)
+        move.run()
+        return block
+
+    def free(self) -> None:
+        """Free the plan."""
+        self._plan.free()
 
 
 def joined(chunks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytearray]]:

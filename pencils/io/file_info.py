@@ -12,17 +12,13 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pencils.array.allocation import Array, Widths, as_dtype, is_masked_array
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import agreed
 from pencils.errors import CheckpointError
-
-if TYPE_CHECKING:
-    from pencils.comm.mpi import MPI
 
 # Attributes whose names begin with this belong to pencils, not to the user.
 RESERVED = "pencils_"
@@ -153,12 +149,6 @@ class FileInfo(NamedTuple):
     attrs: dict[str, Any]  # of the user
     step: int | None
     time: float | None
-
-    def check_in_place(self, comm: MPI.Intracomm, call: str) -> None:
-        """Raise CheckpointError if another file has the name. *Collective*."""
-        with agreed(comm, call):
-            if comm.rank == 0:
-                self.identity.check_in_place(self.path)
 
 
 def damaged(path: str, names: Iterable[str]) -> CheckpointError:

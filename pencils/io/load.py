@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -18,8 +20,9 @@ from numpy.typing import DTypeLike
 from pencils.array.allocation import HaloLike, as_dtype
 from pencils.array.operands import topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import agreed
+from pencils.comm.agree import agreed, as_comm
 from pencils.comm.file import SharedFile
+from pencils.comm.topology import topology_of
 from pencils.io.checksum import checksum, checksum_box
 from pencils.io.chunks import chunk_box, count_chunks, enlarge
 from pencils.io.common import describe_seen
@@ -235,16 +238,15 @@ def verify(
     ...     pencils.verify(f"{folder}/run.h5")
     ['dt', 'u']
     """
-    topology = Pencil(1, comm).topology
-    private = topology.comm
-    with agreed(private, "verify") as agree:
+    topology = topology_of(as_comm(comm, "verify"))
+    with agreed(topology.comm, "verify") as agree:
         given = read_path(path)
         access = Access(edited=bool(edited), external=bool(external))
         agree(path=given, edited=access.edited, external=access.external)
     file = describe_seen(
         topology, given, lambda real: format_of(given).describe_summed(real, access)
     )
-    compare(private, "verify", file, _sum_shares(private, file))
+    compare(topology.comm, "verify", file, partial(_sum_shares, topology.comm, file))
     return [dataset.name for dataset in file.datasets]
 
 
@@ -256,24 +258,17 @@ def _pencils(where: object) -> list[object]:
 
 
 def _sum_shares(comm: MPI.Intracomm, file: FileInfo) -> dict[str, int]:
-    """Compute this rank's part of every checksum. *Collective*."""
-    path, sums = file.path, {}
-    with SharedFile(comm, path) as shared:
-        file.check_in_place(comm, "verify")
-        with agreed(comm, "verify"):  # one rank may have no memory for it
-            for dataset in file.datasets:
-                if dataset.offset is not None:
-                    sums[dataset.name] = _sum_bytes(shared, dataset, comm.rank, comm.size)
-            shared.raise_error()
-    with agreed(comm, "verify"):
-        try:
-            for number, dataset in enumerate(file.datasets):
-                if dataset.offset is None and dataset.nbytes:
-                    turn = (comm.rank + number) % comm.size
-                    sums[dataset.name] = _sum_boxes(path, dataset, turn, comm.size)
-        finally:  # a replaced file can be the reason of an error, too
-            if comm.rank == 0:
-                file.identity.check_in_place(path)
+    """Compute this rank's part of every checksum. Local."""
+    sums = {}
+    with closing(SharedFile(comm, file.path)) as shared:
+        shared.raise_error()
+        for number, dataset in enumerate(file.datasets):
+            if dataset.offset is not None:
+                sums[dataset.name] = _sum_bytes(shared, dataset, comm.rank, comm.size)
+            elif dataset.nbytes:
+                turn = (comm.rank + number) % comm.size
+                sums[dataset.name] = _sum_boxes(file.path, dataset, turn, comm.size)
+        shared.raise_error()
     return sums
 
 

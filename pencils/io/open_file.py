@@ -14,9 +14,10 @@ import numpy as np
 from pencils.array.allocation import Array, HaloLike, as_halo
 from pencils.array.operands import check_type, topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import agreed
+from pencils.comm.agree import agreed, as_comm
 from pencils.comm.fault import CollectiveBlock
 from pencils.comm.file import SharedFile
+from pencils.comm.topology import congruent, topology_of
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.checksum import add_sums, checksum
 from pencils.io.common import describe_seen
@@ -80,9 +81,8 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
     >>> coarse.shape, coarse.sum()
     ((3, 2, 3), np.float64(12.0))
     """
-    ranks = Pencil(1, comm)
-    private = ranks.topology.comm
-    with agreed(private, "open") as agree:
+    topology = topology_of(as_comm(comm, "open"))
+    with agreed(topology.comm, "open") as agree:
         given = read_path(path)
         if mode not in ("r", "r+"):
             raise ArgumentError(
@@ -91,9 +91,9 @@ def open(  # noqa: A001 - as in h5py, netCDF4, zarr, and used as ``pencils.open`
         access = Access(edited=bool(edited), external=bool(external))
         agree(path=given, mode=mode, edited=access.edited, external=access.external)
     file = describe_seen(
-        ranks.topology, given, lambda real: format_of(given).describe_fields(real, access)
+        topology, given, lambda real: format_of(given).describe_fields(real, access)
     )
-    return OpenFile(file, ranks, writable=mode == "r+")
+    return OpenFile(file, topology.comm, writable=mode == "r+")
 
 
 class StoredField:
@@ -153,7 +153,6 @@ class StoredField:
             agree(path=path, name=self.dataset.name, key=selection, pencil=target)
             part = DatasetInfo(self.dataset.name, selection.shape, self.dtype)
             u = target.make(part, None, path)
-        with agreed(comm, "read"):
             try:
                 if u.local.size:
                     u.local[...] = self._read_box(selection, u)
@@ -187,19 +186,18 @@ class StoredField:
         TypeError
             On every rank, if `u` is not a PencilArray, or has another element type.
         """
-        comm = self._file.ranks.topology.comm
-        with agreed(comm, "write") as agree:
+        with agreed(self._file.comm, "write") as agree:
             selection = self._check(u, key)
             writer = self._file.writer()
             agree(name=self.dataset.name, key=selection, pencil=u.pencil, dtype=u.dtype)
         with closing(Slabs()) as slabs:
             slab = slabs.of(u)
             self.written = True
-            with agreed(comm, "write"):  # one rank may have no memory for it
+            with agreed(self._file.comm, "write"):  # one rank may have no memory for it
                 if slab.local.size and slab.extent.layout.is_first_replica(slab.pencil.rank):
                     self._write_box(writer, selection, slab)
-        writer.sync()  # so that later reads and writes by any rank find it
-        writer.check()
+                writer.sync()  # so that later reads and writes by any rank find it
+                writer.raise_error()
 
     def _check(self, u: PencilArray, key: object) -> Selection:
         check_type("u", u, PencilArray)
@@ -207,7 +205,7 @@ class StoredField:
         if u.ndim == len(self.shape):  # as sections, it has all axes
             selection = replace(selection, dropped=(False,) * u.ndim)
         name, path = self.dataset.name, self._file.path
-        if not u.pencil.same_ranks(self._file.ranks):
+        if not congruent(u.pencil.topology.comm, self._file.comm):
             raise PencilMismatchError(
                 f"the field is on other processes than those that opened {path}; pass comm there"
             )
@@ -260,16 +258,18 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
     fields that were written to, until all ranks call `close`.
     """
 
-    def __init__(self, file: FileInfo, ranks: Pencil, *, writable: bool) -> None:
-        comm = ranks.topology.comm
-        self.ranks = ranks  # any pencil on the processes that have opened the file
+    def __init__(self, file: FileInfo, comm: MPI.Intracomm, *, writable: bool) -> None:
+        self.comm = comm  # private, of the processes that have opened the file
         self._writable = self._is_collective = writable
         # The identity of this rank, because every machine numbers files in its own way.
         self.info = file._replace(identity=Identity.of(file.path))
         # To read, too: while it is open here, no other file gets the number of this one.
         self._shared = SharedFile(comm, file.path, write=writable)
         weakref.finalize(self, self._shared.close)
-        file.check_in_place(comm, "open")
+        with agreed(comm, "open"):
+            self._shared.raise_error()
+            if comm.rank == 0:
+                file.identity.check_in_place(file.path)
         self._fields = {one.name: StoredField(one, self) for one in file.datasets}
 
     @property
@@ -320,7 +320,7 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
 
     def _correct(self) -> None:
         """Correct the checksums of what was written. *Collective*."""
-        comm = self.ranks.topology.comm
+        comm = self.comm
         fields = [one for one in self.values() if one.written and one.dataset.checksum is not None]
         changes = add_sums(comm, {one.dataset.name: one.change for one in fields})
         old = {one.dataset.name: one.dataset.checksum or 0 for one in fields}
@@ -331,7 +331,7 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
                 reseal(self.path, sums)
 
     def _block_comm(self) -> MPI.Intracomm | None:
-        return self.ranks.topology.comm if self._is_collective else None
+        return self.comm if self._is_collective else None
 
     def _end_block(self) -> None:
         self.close()

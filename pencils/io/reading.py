@@ -10,8 +10,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -64,21 +65,28 @@ def read_contents(
     if reading.is_summed:  # checksums show if the file changes later, too
         _check_sums(comm, "load", file, reading.sums, agree)
     else:
-        compare(comm, "load", file, reading.sums)
+        compare(comm, "load", file, lambda: reading.sums)
     for one in reading.done:
         one.convert()
     names = (one.name for one in file.datasets)
     return dict(zip(names, fields, strict=True)) | values
 
 
-def compare(comm: MPI.Intracomm, call: str, file: FileInfo, sums: Mapping[str, int]) -> None:
+def compare(
+    comm: MPI.Intracomm, call: str, file: FileInfo, read: Callable[[], Mapping[str, int]]
+) -> None:
     """Compare checksums with those in the file, which must be the same still. *Collective*.
 
-    `sums` are those of the points that this rank has read. Raises CheckpointError on every rank.
+    `read` returns those of the points that this rank reads; it does not communicate. Raises
+    CheckpointError on every rank.
     """
+    sums: Mapping[str, int] = {}
     with agreed(comm, call) as agree:
-        if comm.rank == 0:
-            file.identity.check_unchanged(file.path)
+        try:
+            sums = read()
+        finally:  # a replaced file can be the reason of an error, too
+            if comm.rank == 0:
+                file.identity.check_unchanged(file.path)
         carry_sums(agree, _wanted_parts(file, sums))
     _check_sums(comm, call, file, sums, agree)
 
@@ -120,8 +128,9 @@ class _Reading:
             title = f"load {Path(info.path).name}"
             bar = shown(title, share, rank=comm.rank, unit=BYTES)
             self._moved = self._stack.enter_context(bar)
-            self._file = SharedFile(comm, info.path, together=False)
+            self._file = SharedFile(comm, info.path)
             self._stack.callback(self._file.close)
+            self._file.raise_error()
         for one, u in zip(info.datasets, fields, strict=True):
             layout = u.extent.layout
             direct = one.offset is None or is_direct(layout, u.components, one.dtype.itemsize)
@@ -149,16 +158,18 @@ class _Reading:
             for one, u in self._rest:
                 target = ReadTarget.prepare_wide(one, u)
                 self.done.append(target)
-                raw, slab = target.raw, target.raw
-                kind = raw.extent.layout, raw.components, one.dtype.itemsize
-                if one.offset is not None and not is_direct(*kind):
-                    slab = slabs.into(raw)
-                with agreed(self._comm, "load"):  # one rank may have no memory for it
-                    if one.offset is None:
+                raw, size = target.raw, one.dtype.itemsize
+                if one.offset is None:
+                    with agreed(self._comm, "load"):  # one rank may have no memory for it
                         self._read_boxes([target])
-                    else:
-                        self._read_bytes(target._replace(raw=slab))
-                slabs.spread(slab, raw)
+                elif is_direct(raw.extent.layout, raw.components, size):
+                    with agreed(self._comm, "load"):
+                        self._read_bytes(target)
+                else:
+                    slabs.fill(raw, partial(self._read_slab, target))
+
+    def _read_slab(self, target: ReadTarget, slab: PencilArray) -> None:
+        self._read_bytes(target._replace(raw=slab))
 
     def _read_bytes(self, target: ReadTarget) -> None:
         file = self._file

@@ -24,6 +24,7 @@ from pencils.comm.agree import agreed
 from pencils.comm.fault import CollectiveBlock
 from pencils.distribute.localgrid import LocalGrid
 from pencils.errors import ArgumentError
+from pencils.io.chunked import check_filters
 from pencils.io.chunks import read_chunking
 from pencils.io.commit import discard, make_temporary
 from pencils.io.common import check_folder
@@ -186,6 +187,7 @@ def save(
         chunking = read_chunking(compression, chunks)
         agree(compression=chunking.compression)
         contents = gather_contents(fields, read_grid(grid), comm.size, chunking)
+        check_filters(contents.entries, chunking.compression)
         agree(**contents.facts)
         of_file, notes = split_attrs(given)
         check_notes(notes, [*contents.fields, *contents.values])
@@ -247,7 +249,7 @@ class Saving(CollectiveBlock):
                     if entry.nbytes:
                         self._parts[entry.name] = writer.take(fields[entry.name], entry, slabs)
             with agreed(comm, "save"):  # one rank may have no thread for it
-                _ = writer.file
+                writer.file.raise_error()
                 worker = ThreadPoolExecutor(1, "pencils-save")
                 self._written = worker.submit(_write, tuple(self._parts.values()), writer, stop)
                 worker.shutdown(wait=False)
@@ -322,8 +324,7 @@ class Saving(CollectiveBlock):
         return f"<Saving {self.path}: {state}>"
 
     def _finish(self) -> None:
-        with agreed(self._comm, "wait"):
-            self._written.result()
+        self._writer.file.attempt(self._written.result)
         sums = {name: part.finish() for name, part in self._parts.items()}
         self._writer.end(sums)
         self._writer.close()

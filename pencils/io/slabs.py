@@ -7,7 +7,7 @@ file views of MPI, which are slow and, in some MPIs, wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from math import prod
 from typing import NamedTuple, cast
@@ -17,6 +17,7 @@ from pencils.array.operands import FieldSpec
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO
+from pencils.comm.pack import no_op
 from pencils.layout import Extent, Layout, Split
 from pencils.pencil import Pencil
 from pencils.plans import kept_plan, plan_buffers
@@ -91,29 +92,48 @@ class Slabs:
 
     A slab is kept for the next field, if that has the same type: of a checkpoint, one field at a
     time exists twice. Plans are kept for later calls, and pack in memory that all transposes share.
+    All ranks agree once on each field that moves, when they have memory for it.
+
+    Parameters
+    ----------
+    check : callable, optional
+        Called before a field moves; what it raises on one rank, all raise.
+    stays : callable, optional
+        Whether `of` leaves a field as it is. Default: if it is in slabs.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        check: Callable[[], object] = no_op,
+        stays: Callable[[PencilArray], bool] = lambda u: is_slab(u.extent.layout),
+    ) -> None:
+        self._check = check
+        self._stays = stays
         self._spec: object = None
         self._slab: PencilArray | None = None
 
     def of(self, u: PencilArray) -> PencilArray:
-        """Return `u` in slabs: itself if it is in slabs already."""
-        if is_slab(u.extent.layout):
+        """Return `u` in slabs: itself if it stays."""
+        if self._stays(u):
             return u
         plan = _find_plan(u, back=False)
-        return plan(u, self._find_slab(plan.target, u))
+        with agreed(u.pencil.topology.comm, "Slabs"):  # one rank may have no memory for it
+            self._check()
+            slab = self._find_slab(plan.target, u)
+            move = plan.prepared_one(u, slab)
+        move.run()
+        return slab
 
-    def into(self, u: PencilArray) -> PencilArray:
-        """Return a slab for the values of `u`; `u` itself if it is one already."""
-        if is_slab(u.extent.layout):
-            return u
-        return self._find_slab(_find_plan(u, back=True).source, u)
-
-    def spread(self, slab: PencilArray, u: PencilArray) -> None:
-        """Move a slab that came from `into` to its u."""
-        if slab is not u:
-            _find_plan(u, back=True)(slab, u)
+    def fill(self, u: PencilArray, read: Callable[[PencilArray], object]) -> None:
+        """Let `read` fill a slab, which may fail on one rank, and move it to `u`."""
+        plan = None if is_slab(u.extent.layout) else _find_plan(u, back=True)
+        with agreed(u.pencil.topology.comm, "Slabs"):
+            self._check()
+            slab = u if plan is None else self._find_slab(plan.source, u)
+            read(slab)
+            move = None if plan is None else plan.prepared_one(slab, u)
+        if move is not None:
+            move.run()
 
     def close(self) -> None:
         """Give back the slab."""
@@ -124,8 +144,7 @@ class Slabs:
         spec = FieldSpec.of(u)
         if self._slab is None or self._spec != (pencil, spec):
             self.close()
-            with agreed(pencil.topology.comm, "Slabs"):  # one rank may have no memory for it
-                self._slab = PencilArray.allocated(pencil, *spec)
+            self._slab = PencilArray.allocated(pencil, *spec)
             self._spec = pencil, spec
         return self._slab
 
@@ -136,27 +155,36 @@ class SlabCopies(Slabs):
     def of(self, u: PencilArray) -> PencilArray:
         """Return a new field in slabs, with the values of `u`."""
         slab = super().of(u)
+        if slab is not u:
+            self.close()  # the next field gets another one
+            return slab
         with agreed(u.pencil.topology.comm, "Slabs"):  # one rank may have no memory for it
-            block = slab.local.copy()
-        return PencilArray.from_block(slab.pencil, block, slab.singletons)
+            block = u.local.copy()
+        return PencilArray.from_block(u.pencil, block, u.singletons)
 
 
 def _find_plan(u: PencilArray, *, back: bool) -> Transposition:
     """Find the plan from a field to slabs, or ``back``; later saves find it again."""
-    spec = FieldSpec.of(u)
 
     def make() -> Transposition:
         along = slab_dimension(u.extent.shape)
         flat = u.pencil.with_(decomp=along, order=range(u.pencil.ndim))
-        pair = (flat, u.pencil) if back else (u.pencil, flat)
-        buffers = plan_buffers(u.pencil.topology)
-        return Transposition.for_spec(
-            *pair, spec, AUTO, buffers=buffers, max_buffer_bytes=STAGING_BYTES, check=True
-        )
+        return file_plan(*((flat, u.pencil) if back else (u.pencil, flat)), FieldSpec.of(u))
 
-    key = ("slabs", u.pencil, spec, back)
+    key = ("slabs", u.pencil, FieldSpec.of(u), back)
     plan: Transposition = kept_plan(u.pencil.topology, key, make)
     return plan
+
+
+def file_plan(source: Pencil, target: Pencil, spec: FieldSpec) -> Transposition:
+    """Make a plan that moves fields from or to the ranks that write or read them. *Collective*.
+
+    Its calls are prepared by the caller, together with what else needs memory.
+    """
+    buffers = plan_buffers(source.topology)
+    return Transposition.for_spec(
+        source, target, spec, AUTO, buffers=buffers, max_buffer_bytes=STAGING_BYTES
+    )
 
 
 def boundary_widths(u: PencilArray) -> Widths:

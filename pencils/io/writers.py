@@ -20,26 +20,25 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pencils.array.creation import empty
 from pencils.array.pencil_array import PencilArray
 from pencils.bars import BYTES, OnProgress, ignore, shown
 from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
-from pencils.distribute.gather import gather
-from pencils.distribute.partition import partition
 from pencils.io.checksum import add_sums, carry_sums, checksum_box
-from pencils.io.chunked import Packer, bring, check_filters, joined, tile
+from pencils.io.chunked import ChunkMove, Packer, joined
 from pencils.io.chunks import chunk_box
 from pencils.io.commit import allocate, clean, commit, discard, make_temporary
 from pencils.io.common import check_seen
 from pencils.io.contents import Contents
 from pencils.io.direct import DIRECT_BYTES, Place, write_points
-from pencils.io.file_access import from_root, system
+from pencils.io.file_access import from_root, system, through_root
 from pencils.io.file_info import DatasetInfo
 from pencils.io.manifest import Extent
 from pencils.io.seal import seal_new
@@ -48,6 +47,8 @@ from pencils.io.slabs import FileBlocks, Slabs, is_slab, run_bytes
 if TYPE_CHECKING:
     from pencils.comm.topology import Topology
 
+
+Ints = NDArray[np.int64]
 
 # Runs that several nodes write side by side: as long as the stripes of parallel file systems.
 _STRIPE_BYTES = 2**22
@@ -62,7 +63,7 @@ class Part(Protocol):
     def finish(self) -> int:
         """Write the rest; return this rank's part of the checksum, modulo ``2**64``. *Collective*.
 
-        Raises OSError on every rank, if writing in this step has failed on any.
+        Errors of writing are kept by the file.
         """
 
 
@@ -71,8 +72,8 @@ class HDF5Writer:
 
     HDF5 makes room for the fields; the bytes are written by plain system calls. Parameters are the
     topology of all ranks, the name that the file is to have (that on rank 0 counts), and what it
-    contains. Raises ArgumentError or TypeError if HDF5 has no such filter, element type or
-    attribute, OSError if the file cannot be written, on every rank.
+    contains. Raises TypeError if HDF5 has no such element type or attribute, OSError if the file
+    cannot be written, on every rank.
     """
 
     def __init__(self, topology: Topology, path: str, contents: Contents) -> None:
@@ -82,27 +83,17 @@ class HDF5Writer:
         self._comm = comm
         self._rank = comm.rank  # of a communicator that may be freed later
         self._chunks: list[Extent] = []  # on rank 0: where chunks are
-        if any(entry.chunks for entry in contents.entries):
-            with agreed(comm, "save"):
-                check_filters(contents.entries, self.compression)
         self._holes: Mapping[str, int] | None = None  # on rank 0: see `create.lay_out`
-        self._file: SharedFile | None = None
         found = from_root(comm, lambda: self._begin(path, contents))
         self.target, self.temporary, self.entries, self._values, self._place = found
+        if self._rank != 0:
+            self.file = SharedFile(comm, str(self.temporary), write=True)
         try:
             check_seen(topology, "save", self.target, self.temporary)
         except BaseException:
             self.close()
             self.discard()
             raise
-
-    @property
-    def file(self) -> SharedFile:
-        """The new file, which is opened when it is first asked for. Local."""
-        if self._file is None:
-            path = str(self.temporary)
-            self._file = SharedFile(self._comm, path, write=True, together=False)
-        return self._file
 
     def _begin(self, path: str, contents: Contents) -> tuple[Any, ...]:
         """Lay out the file under its temporary name, on rank 0; return what others are to know."""
@@ -115,11 +106,12 @@ class HDF5Writer:
             try:
                 fields, values, self._holes = create.lay_out(str(temporary), contents)
                 allocate(temporary)
-                self._file = SharedFile(self._comm, str(temporary), write=True, together=False)
+                self.file = SharedFile(self._comm, str(temporary), write=True)
+                self.file.raise_error()
             except BaseException:
                 discard(temporary)
                 raise
-        return target, temporary, fields, values, self._file.place()
+        return target, temporary, fields, values, self.file.place()
 
     def write(self, fields: Mapping[str, PencilArray]) -> None:
         """Write one field after the other, and give the file its name. *Collective*.
@@ -127,49 +119,23 @@ class HDF5Writer:
         Raises OSError on every rank, if writing has failed on any; then the file is removed.
         """
         share = sum(entry.nbytes for entry in self.entries) // self._comm.size
-        names = [entry.name for entry in self.entries if self.summed]
-        sums, later = dict.fromkeys(names, 0), []
+        sums = dict.fromkeys((entry.name for entry in self.entries if self.summed), 0)
         try:
             nodes = _count_nodes(fields.values())
-            title = f"save {self.target.name}"
-            with shown(title, share, rank=self._rank, unit=BYTES) as moved:
-                with agreed(self._comm, "save") as agree:
-                    for entry in self.entries:
-                        u = fields[entry.name]
-                        if entry.chunks or not is_written_directly(u, nodes):
-                            later.append((u, entry))
-                        elif entry.nbytes:
-                            part = _FieldPart(self, u, entry, moved)
-                            part.work()
-                            sums[entry.name] = part.finish()
-                    if not later:
-                        self._flush()
-                        carry_sums(agree, sums)
-                if later:
-                    self._write_later(later, sums, moved)
-                    self.end(sums)
-                else:
-                    self._finish(add_sums(self._comm, sums, agree))
+            slabs = Slabs(self.file.raise_error, partial(is_written_directly, nodes=nodes))
+            bar = shown(f"save {self.target.name}", share, rank=self._rank, unit=BYTES)
+            with bar as moved, closing(slabs):
+                for entry in self.entries:
+                    if entry.nbytes:
+                        part = self.take(fields[entry.name], entry, slabs, moved)
+                        self.file.attempt(part.work)
+                        sums[entry.name] = part.finish()
+                self.end(sums)
         except BaseException:
             self.discard()
             raise
         finally:
             self.close()
-
-    def _write_later(
-        self,
-        later: Iterable[tuple[PencilArray, DatasetInfo]],
-        sums: dict[str, int],
-        moved: OnProgress,
-    ) -> None:
-        """Write what ranks have to exchange. *Collective*."""
-        with closing(Slabs()) as slabs:
-            for u, entry in later:
-                if entry.nbytes:
-                    part = self.take(u, entry, slabs, moved)
-                    with agreed(self._comm, "save"):
-                        part.work()
-                    sums[entry.name] = part.finish()
 
     def _flush(self) -> None:
         """Close the file, unless this is rank 0. Local.
@@ -201,7 +167,7 @@ class HDF5Writer:
             return _ChunkedPart(self, u, entry, moved)
         return _FieldPart(self, slabs.of(u), entry, moved)
 
-    def place_chunks(self, entry: DatasetInfo, table: np.ndarray) -> np.ndarray:
+    def place_chunks(self, entry: DatasetInfo, table: Ints) -> Ints:
         """Find room for all chunks of a field, by their sizes and masks. On rank 0 only."""
         from pencils.io import create  # of all ranks, only this one needs h5py
 
@@ -216,11 +182,10 @@ class HDF5Writer:
         `sums` are this rank's parts of the checksums of fields.
         """
         with agreed(self._comm, "save") as agree:
+            self.file.raise_error()
             self._flush()
             carry_sums(agree, sums)
-        self._finish(add_sums(self._comm, sums, agree))
-
-    def _finish(self, totals: Mapping[str, int]) -> None:
+        totals = add_sums(self._comm, sums, agree)
         with agreed(self._comm, "save"), system("save", self.target):
             if self._rank == 0:
                 entries = self._values + [
@@ -243,8 +208,7 @@ class HDF5Writer:
 
     def close(self) -> None:
         """Close the file; what was written and is not on the disk stays where it is. Local."""
-        if self._file is not None:
-            self._file.close()
+        self.file.close()
 
     def discard(self) -> None:
         """Remove the file, if it has not got its name. Local, even if the communicator is gone."""
@@ -289,9 +253,10 @@ class _ChunkedPart:
         self._writer = writer
         self._entry = entry
         self._moved = moved
-        self._tiles = tile(u, extents)
+        move = ChunkMove.of(u, extents)
+        self._tiles = move.tiles
         self._components = u.components
-        self._block: PencilArray | None = bring(u, self._tiles, extents)
+        self._block: PencilArray | None = move(u, writer.file.raise_error)
         self._packed: list[tuple[bytes, int]] = []
         self._sum = 0
 
@@ -313,22 +278,31 @@ class _ChunkedPart:
                 self._moved(box.volume * entry.dtype.itemsize)
 
     def finish(self) -> int:
-        writer, comm = self._writer, self._tiles.topology.comm
-        with agreed(comm, "save"):  # one rank may have no memory for it
-            mine = empty(self._tiles, dtype=np.int64, components=(2, *self._components))
-            pairs = [(len(data), mask) for data, mask in self._packed]
-            mine.local[...] = np.array(pairs, np.int64).reshape(-1, 2).T.reshape(mine.local.shape)
-        table, places = gather(mine), None
-        with agreed(comm, "save"):
-            if table is not None:
-                places = writer.place_chunks(self._entry, table)
-        starts = partition(self._tiles, places, root=0)
-        with agreed(comm, "save"):
-            chunks = (data for data, _ in self._packed)
-            for start, run in joined(zip(starts.local.flat, chunks, strict=True)):
-                writer.file.write(start, np.frombuffer(run, np.uint8))
-            writer.file.raise_error()
+        comm = self._tiles.topology.comm
+        starts = through_root(comm, self._sizes, self._place)
+        self._writer.file.attempt(lambda: self._write(starts))
         return self._sum % 2**64
+
+    def _sizes(self) -> Ints:
+        """Return the sizes and masks of the chunks of this rank."""
+        self._writer.file.raise_error()
+        pairs = [(len(data), mask) for data, mask in self._packed]
+        return np.array(pairs, np.int64).reshape(-1, 2).T
+
+    def _place(self, sizes: list[Ints]) -> list[Ints]:
+        """Find room for the chunks of all ranks; return where those of each begin. On rank 0."""
+        table = np.zeros((2, *self._components, *self._tiles.shape), np.int64)
+        keys: list[Any] = [(..., *self._tiles.box(rank).slices()) for rank in range(len(sizes))]
+        for key, own in zip(keys, sizes, strict=True):
+            table[key] = own.reshape(table[key].shape)
+        places = self._writer.place_chunks(self._entry, table)
+        return [places[key] for key in keys]
+
+    def _write(self, starts: Ints) -> None:
+        file, chunks = self._writer.file, (data for data, _ in self._packed)
+        for start, run in joined(zip(starts.ravel().tolist(), chunks, strict=True)):
+            file.write(start, np.frombuffer(run, np.uint8))
+        file.raise_error()
 
 
 def write_part(
@@ -354,7 +328,7 @@ def write_part(
     return total
 
 
-def is_written_directly(u: PencilArray, nodes: int) -> bool:
+def is_written_directly(u: PencilArray, *, nodes: int) -> bool:
     """Whether ranks write their own points: each has one run, or long ones.
 
     Several nodes that write into each other's pages or stripes wait for each other, so that their

@@ -14,6 +14,7 @@ import weakref
 from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,10 +26,10 @@ from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
 from pencils.errors import CheckpointError
 from pencils.io.captured_file import CapturedFile, Change, changing
-from pencils.io.checksum import add_sums
+from pencils.io.checksum import add_sums, carry_sums
 from pencils.io.chunks import count_chunks
 from pencils.io.commit import clean, commit, discard, made, make_temporary
-from pencils.io.file_access import on_root, open_regular, open_to_write
+from pencils.io.file_access import from_root, open_regular, open_to_write
 from pencils.io.file_info import TIME, Access, Stored
 from pencils.io.manifest import (
     END_AT,
@@ -102,7 +103,7 @@ class InFile:
             assert self._file is not None
             return self._file.path, self._file.place()
 
-        path, places = on_root(self._comm, "append", place)
+        path, places = from_root(self._comm, place)
         sums = _write(self._comm, path, step, fields, places)
         with agreed(self._comm, "append"):
             if self._file is not None:
@@ -348,10 +349,14 @@ def _write(
     places: Mapping[str, FileBlocks],
 ) -> dict[str, int]:
     """Write fields at new places; return their checksums, as part of all snapshots."""
-    sums = {}
-    with closing(Slabs()) as slabs, SharedFile(comm, path, write=True) as file:
+    file, sums = SharedFile(comm, path, write=True), dict.fromkeys(places, 0)
+    with closing(file), closing(Slabs(file.raise_error)) as slabs:
         for name, place in places.items():
             slab = slabs.of(fields[name])
-            with agreed(comm, "append"):
-                sums[name] = write_part(file, slab, place, first=step * slab.size)
-    return add_sums(comm, sums)
+            write = partial(write_part, file, slab, place, first=step * slab.size)
+            sums[name] = file.attempt(write) or 0
+        file.sync()
+    with agreed(comm, "append") as agree:
+        file.raise_error()
+        carry_sums(agree, sums)
+    return add_sums(comm, sums, agree)

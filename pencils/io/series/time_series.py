@@ -207,8 +207,7 @@ class TimeSeries(CollectiveBlock):
             agree(names=sorted([*selected, *values]))
             agree(**{f"fields[{name!r}]": (value,) for name, value in values.items()})
             agree(**{f"fields[{name!r}]": _signature(*pair) for name, pair in selected.items()})
-        taken = {name: take(*pair) for name, pair in selected.items()}
-        with agreed(self._comm, "append"):
+            taken = {name: take(*pair) for name, pair in selected.items()}
             if self._storage.state is not None:
                 self._compare(*describe_columns(selected, taken, values, self._grid))
         self._failed = True
