@@ -18,7 +18,7 @@ from pencils.array.frame import frame_of
 from pencils.array.operands import check_fits, common_pencil, local_part, signature
 from pencils.array.whole_reduction import WholeReduction, keep_reduction, kept_reduction
 from pencils.comm.agree import agreed
-from pencils.comm.reduce import EXTREMA, combine, fold, reducer, selectable
+from pencils.comm.reduce import EXTREMA, allreduce, combine, fold, reducer, selectable
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_dims
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Axis = int | Sequence[int] | None
 Candidates = tuple[Array, Array] | None
+_ENDS = "min", "max"
 NO_VALUE: Any = np._NoValue  # noqa: SLF001 - what NumPy itself passes for "not given"
 
 # The ufunc of each reduction; those that are not listed sum up.
@@ -165,7 +166,7 @@ def reduce_field(
     plain = plain and axis is None and out is None and keepdims is False
     ufunc = ufunc or UFUNCS.get(name, np.add)
     with agreed(u.pencil.topology.comm, name) as agree:
-        facts = {**signature(u), "where": where is not True, **(same or {})}
+        facts = {**signature(u), **(same or {}), "where": where is not True}
         agree(**facts)
         task = Reduction.of(name, u, axis, out, keepdims)
         result = None if dtype is None else np.dtype(dtype).newbyteorder("=")
@@ -203,6 +204,43 @@ def reduce_field(
         with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
             ufunc(total, start, out=total)
     return task.finish(total.transpose(np.argsort(axes)))
+
+
+def extent(name: str, u: Field, axis: Axis, out: object, keepdims: bool) -> tuple[Any, Any]:
+    """Return the least and the greatest values over the given axes. *Collective*."""
+    if axis is not None or out is not None or keepdims is not False:
+        lower, upper = (reduce_field(each, u, axis, out=out, keepdims=keepdims) for each in _ENDS)
+        return lower, upper
+    with agreed(u.pencil.topology.comm, name) as agree:
+        agree(**signature(u))
+        pair = own_extent(name, u)
+        agree.carry(pair)
+    return extent_of(u.pencil.topology.comm, agree, pair)
+
+
+def own_extent(name: str, u: Field) -> Array:
+    """Return the least and the greatest value of this rank, for `extent_of`; local."""
+    task = Reduction.of(name, u, None, None, False)
+    pair = np.empty(2, u.dtype.newbyteorder("="))
+    for number, ufunc in enumerate((np.minimum, np.maximum)):
+        neutral = _neutral(name, ufunc, pair.dtype, task.count)
+        pair[number] = ufunc.reduce(u.local, None, initial=neutral) if task.contributes else neutral
+    return pair
+
+
+def extent_of(comm: MPI.Intracomm, agree: agreed, pair: Array) -> tuple[Any, Any]:
+    """Return the least and the greatest value of all ranks; NaN wins.
+
+    *Collective*, unless the agreement had room for what `own_extent` has returned.
+    """
+    carried = agree.carried
+    if carried is None:
+        ends = [(pair[:1], np.minimum), (pair[1:], np.maximum)]
+        least, greatest = (allreduce(comm, *end)[0] for end in ends)
+    else:
+        least = fold(carried[:, :1], np.minimum)[0]
+        greatest = fold(carried[:, 1:], np.maximum)[0]
+    return least, greatest
 
 
 def mask_part(where: Any, u: Field) -> Array:

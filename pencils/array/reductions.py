@@ -8,6 +8,7 @@ vanish as in NumPy; without `axis` the result is a NumPy scalar, the same on eve
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -22,6 +23,7 @@ from pencils.array.global_reduction import (
     Reduction,
     any_of,
     arg_extremum,
+    extent,
     mask_part,
     own_part,
     reduce_field,
@@ -142,7 +144,7 @@ def count_nonzero(u: Field, axis: Axis = None, *, keepdims: bool = False) -> Any
 
 def ptp(u: Field, axis: Axis = None, out: None = None, keepdims: bool = False) -> Any:
     """Return maximum minus minimum over all ranks, as `numpy.ptp`. *Collective*."""
-    greatest, least = max(u, axis, out, keepdims), min(u, axis, out, keepdims)
+    least, greatest = extent("ptp", u, axis, out, keepdims)
     with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
         return greatest - least
 
@@ -268,6 +270,11 @@ def norm(u: Field, ord: float | None = None) -> Any:
     scalar
         The norm, the same on every rank.
     """
+    return norm_of("norm", u, ord, {})
+
+
+def norm_of(name: str, u: Field, ord: float | None, same: Mapping[str, object]) -> Any:
+    """Do what `norm` does for a function `name`, which has the arguments `same`. *Collective*."""
     order: Any = 2 if ord is None else ord
     known = largest = smallest = False
     with suppress(Exception):  # what raises here is no number, either
@@ -289,7 +296,7 @@ def norm(u: Field, ord: float | None = None) -> Any:
 
     real = np.dtype(float) if counts else _real(u.dtype)
     reduce = reduce_plainly if ord is None else reduce_field
-    total = reduce("norm", u, dtype=real, ufunc=ufunc, of=powers, same={"ord": order})
+    total = reduce(name, u, dtype=real, ufunc=ufunc, of=powers, same={**same, "ord": order})
     if order == 2:  # noqa: PLR2004
         return np.sqrt(total)
     return total if largest or smallest or order == 0 else total ** (1 / order)

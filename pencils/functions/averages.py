@@ -11,7 +11,7 @@ import numpy as np
 from pencils.array import reductions
 from pencils.array.allocation import Array
 from pencils.array.base import Field
-from pencils.array.global_reduction import Axis, Reduction, any_of, reduce_field
+from pencils.array.global_reduction import Axis, Reduction, reduce_field
 from pencils.array.operands import signature
 from pencils.comm.agree import agreed
 from pencils.functions.arguments import check_given, facts_of, weights_part
@@ -72,14 +72,15 @@ def average(
         # As in NumPy, times have no weighted average.
         result = np.result_type(a.dtype, part.dtype, *([] if a.dtype.kind in "fc" else ["f8"]))
 
-    def products(block: Array) -> Array:
-        return np.multiply(block, part, dtype=result)
-
     options: dict[str, Any] = {"dtype": result, "keepdims": keepdims}
     weight = reduce_field("average", a, axis, of=lambda _: part, **options)
-    zero = weight.local == 0 if isinstance(weight, Field) else weight == 0
-    if any_of(a, zero):
-        raise ZeroDivisionError("average: weights sum to zero, can't be normalized")
+    own_weight = weight.local if isinstance(weight, Field) else weight
+
+    def products(block: Array) -> Array:
+        if (own_weight == 0).any():
+            raise ZeroDivisionError("average: weights sum to zero, can't be normalized")
+        return np.multiply(block, part, dtype=result)
+
     total = reduce_field("average", a, axis, of=products, **options)
     target: Any = total if isinstance(total, Field) else None
     with np.errstate(all="ignore"):  # only some ranks might take warnings for errors

@@ -235,6 +235,9 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     >>> np.linalg.norm(velocity, axis=0).max()
     np.float64(1.4142135623730951)
     """
+    if axis is None and ord is None and keepdims is False:
+        given = {"axis": None, "keepdims": False}
+        return reductions.norm_of("numpy.linalg.norm", x, None, given)
     with agreed(x.pencil.topology.comm, "numpy.linalg.norm") as agree:
         agree(**signature(x), axis=axis, keepdims=bool(keepdims))
         if axis is None and (keepdims or (ord is not None and x.ndim > 1)):

@@ -11,7 +11,7 @@ from pencils.array.allocation import Array
 from pencils.array.base import Field
 from pencils.array.operands import signature
 from pencils.comm.agree import agreed
-from pencils.comm.reduce import combine, reducer
+from pencils.comm.reduce import carried_total, combine, reducer
 from pencils.errors import ArgumentError
 from pencils.functions.arguments import check_given, facts_of, own_values, own_weights
 
@@ -54,8 +54,9 @@ def bincount(x: Field, /, weights: Any = None, minlength: int = 0) -> Array:
         if least < 0:
             raise ArgumentError(f"bincount of {least}: values must not be negative")
         part = None if weights is None else own_values(x, own_weights(weights, x))
-        reduce = reducer(np.array([most]), np.maximum)
-    size = max(int(reduce(comm)[0]) + 1, int(minlength))
+        greatest = np.array([most])
+        agree.carry(greatest)
+    size = max(int(carried_total(comm, agree, greatest, np.maximum)[0]) + 1, int(minlength))
     with agreed(comm, "bincount"):
         counts = np.bincount(values, part, size)
         kind = np.intp if part is None or x.size == 0 else float

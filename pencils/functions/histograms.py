@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array import reductions
 from pencils.array.allocation import Array
 from pencils.array.base import Field
-from pencils.array.global_reduction import own_part
+from pencils.array.global_reduction import extent_of, own_extent, own_part
 from pencils.array.numpy_api import elementwise
 from pencils.array.operands import plain_array, signature, topology_among
 from pencils.comm.agree import agreed
@@ -110,6 +109,10 @@ def _bins(
         if isinstance(bins, str):
             check_estimator(name, bins, weights)
         np.histogram_bin_edges(nothing, 1 if isinstance(bins, str) else bins, range)
+        pair = None
+        if not isinstance(bins, str) and np.ndim(bins) == 0 and range is None and a.size:
+            pair = own_extent(name, numbers)
+            agree.carry(pair)
     if not isinstance(bins, str) and np.ndim(bins):
         edges = np.asarray(bins)
         return edges, edges, None, numbers
@@ -117,13 +120,8 @@ def _bins(
     if isinstance(bins, str):
         bins, limits = number_of_bins(name, numbers, bins, range)
     else:
-        limits = _limits(numbers) if range is None else range
+        limits = range if pair is None else extent_of(a.pencil.topology.comm, agree, pair)
     return np.histogram_bin_edges(nothing, bins, limits), bins, limits, numbers
-
-
-def _limits(a: Field) -> tuple[Any, Any] | None:
-    """Least and greatest value, if there are any. *Collective*."""
-    return (reductions.min(a), reductions.max(a)) if a.size else None
 
 
 def _check_plain(name: str, bins: Any) -> None:
