@@ -238,7 +238,7 @@ def take(
         ranks = _ranks_on(comm, pencil)
         shape, index = as_coords(coords, extent.shape, copy=False)
         wanted = points_on(extent.layout, index, extent.layout.parts(pencil.rank))
-    plan = GatherScatter(pencil.topology, partial(locate, wanted), extent.box.volume)
+    plan = GatherScatter.locating(pencil.topology, partial(locate, wanted), extent.box.volume)
     plan.free()  # only its arrays are used; the messages are nodes of the graph
     route = pencil.rank, ranks, ("take", _new_number(comm, pencil))
     leaving, arriving = plan.to_requesters.leaving.ranges, plan.to_requesters.arriving.ranges

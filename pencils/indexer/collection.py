@@ -85,7 +85,7 @@ class CollectionPlan(Plan[Request[Any]]):
         self._number, self._items = next(topology.numbers), int(cuts[-1])
         super().__init__(topology, check=check)
         find = partial(locate, Points((index,), (cuts,), (1,), 0))
-        self._rows = GatherScatter(topology, find, int(cuts[rank + 1] - cuts[rank]))
+        self._rows = GatherScatter.locating(topology, find, int(cuts[rank + 1] - cuts[rank]))
 
     # One list of indices; `GlobalMultiIndexer` overrides these.
 

@@ -52,7 +52,6 @@ class RowExchange(Freeable):
         self.leaving = leaving
         self.arriving = arriving
         self._topology = topology
-        _ = topology.on_node  # communicates the first time: not when ranks agree on a call
         # By type of row, and for buffers by whether calls are nonblocking.
         self._exchanges: dict[np.dtype[Any], Exchange] = {}
         self._idle: dict[tuple[np.dtype[Any], bool], list[Buffers]] = {}
@@ -151,11 +150,40 @@ class Request(Generic[T]):
         return self._exchange.start(self._result, finish)
 
 
+class Requests:
+    """Rows that this rank requests, grouped by their owners. Local.
+
+    `locate` returns the rank that owns each requested row, and the number of the row among those
+    of its owner; `size` is the number of ranks.
+
+    Attributes
+    ----------
+    order : numpy.ndarray
+        Numbers of the requests in the order in which they travel: by owner.
+    sent : Segments
+        How many requests each owner gets.
+    offsets : numpy.ndarray
+        Numbers of the rows among those of their owners, in this order.
+    """
+
+    def __init__(self, locate: Callable[[], tuple[Ints, Ints]], size: int) -> None:
+        owners, self.offsets = locate()
+        self.order, self.sent = group(owners, size)
+        if not self.is_sorted:
+            numbers, self.offsets = self.offsets, np.empty_like(self.offsets)
+            mover(self.offsets, None, numbers, self.order)()
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether `order` is that of the requests."""
+        return len(self.sent.peers) <= 1
+
+
 class GatherScatter:
     """Rows that this rank requests of their owners, and rows that other ranks request of it.
 
-    Making one is *Collective*. `locate` returns the rank that owns each requested row, and the
-    number of the row among those of its owner; this rank owns `rows` rows.
+    Making one is *Collective*, after all ranks have agreed that each has its `requests`; this rank
+    owns `rows` rows.
 
     Attributes
     ----------
@@ -169,26 +197,28 @@ class GatherScatter:
         From requesting ranks to owners: a put, or scatter.
     """
 
-    def __init__(
-        self, topology: Topology, locate: Callable[[], tuple[Ints, Ints]], rows: int
-    ) -> None:
+    def __init__(self, topology: Topology, requests: Requests, rows: int) -> None:
         self.rows = rows
         self._rank = topology.rank
-        with agreed(topology.comm, "indexer"):  # one rank may have no memory for it
-            owners, offsets = locate()
-            self.order, self._sent = group(owners, topology.comm.size)
-            self._is_sorted = len(self._sent.peers) <= 1  # `order` is that of the requests
-            if not self._is_sorted:
-                numbers, offsets = offsets, np.empty_like(offsets)
-                self._of_requests(numbers, slice(None), offsets)()
+        self.order, self._sent = requests.order, requests.sent
+        self._is_sorted = requests.is_sorted
         peers, counts = sparse_exchange(topology.comm, self._sent.peers, self._sent.counts)
         self._received = Segments(peers, bounds_of(counts))
         self.to_requesters = RowExchange(topology, self._received, self._sent)
         self.to_owners = RowExchange(topology, self._sent, self._received)
-        with agreed(topology.comm, "indexer"):
-            move = self.to_owners.prepare(offsets)
+        with agreed(topology.comm, "indexer"):  # one rank may have no memory for it
+            move = self.to_owners.prepare(requests.offsets)
         self.requested: Ints = move()
         self._positions: dict[object, Ints] = {}
+
+    @classmethod
+    def locating(
+        cls, topology: Topology, locate: Callable[[], tuple[Ints, Ints]], rows: int
+    ) -> GatherScatter:
+        """Make one where ranks have not agreed yet that each has its requests. *Collective*."""
+        with agreed(topology.comm, "indexer"):  # one rank may have no memory for it
+            requests = Requests(locate, topology.comm.size)
+        return cls(topology, requests, rows)
 
     def take_steps(
         self,

@@ -22,8 +22,8 @@ from pencils.comm.reduce import ReduceOp
 from pencils.comm.rows import Ints
 from pencils.errors import ArgumentError
 from pencils.indexer.arguments import as_results, as_values, broadcast
-from pencils.indexer.gather_scatter import Request
-from pencils.indexer.points import PointIndexer
+from pencils.indexer.gather_scatter import Request, Requests
+from pencils.indexer.points import Chosen, PointIndexer
 from pencils.layout import Layout
 from pencils.pencil import Pencil
 from pencils.plans import Agreement, Plan
@@ -85,11 +85,7 @@ def interpolate(
     >>> (pencils.interpolate(u, at) - (10 * at[0] + at[1])).round(12)
     array([0., 0.])
     """
-    with agreed(topology_among(u).comm, "interpolate") as agree:
-        check_type("u", u, PencilArray)
-        agree(**signature(u))
-    dims = [dim for dim in range(u.pencil.ndim) if dim not in u.singletons]
-    with Interpolation(u.pencil, points, dims=dims, fill_value=fill_value) as plan:
+    with Interpolation.of(u, points, fill_value) as plan:
         return plan(u, out)
 
 
@@ -141,29 +137,54 @@ class Interpolation(Plan[Any]):
         fill_value: complex | None = None,
         check: bool = True,
     ) -> None:
-        topology = topology_among(pencil)
-        with agreed(topology.comm, "Interpolation") as agree:
+        with agreed(topology_among(pencil).comm, "Interpolation") as agree:
             check_type("pencil", pencil, Pencil)
-            self._singletons = as_singletons(pencil.ndim, dims)
-            self._fill = _as_fill_value(fill_value)
-            agree(pencil=pencil, dims=sorted(self._singletons), check=bool(check))
-            agree(fill_value=None if self._fill is None else complex(self._fill))
-            layout = pencil.extent(self._singletons).layout
-            self.shape, positions = _as_positions(points, pencil.ndim, self._singletons)
-            self._inside = _inside(positions, layout, self.shape, strict=self._fill is None)
-            along = [
-                _neighbours(position[self._inside], extent, wraps=wraps)
-                for position, extent, wraps in zip(
-                    positions, layout.shape, layout.periodic, strict=True
-                )
-            ]
-            coords, self._where, self._weights = _corners(along)
-        self.pencil = pencil
+            singletons = as_singletons(pencil.ndim, dims)
+            agree(pencil=pencil, dims=sorted(singletons), check=bool(check))
+            requests = self._read(agree, pencil, singletons, points, fill_value)
+        self._set(requests, check=check)
+
+    @classmethod
+    def of(cls, u: PencilArray, points: Any, fill_value: complex | None) -> Interpolation:
+        """Make a plan for fields like `u`, as `interpolate` does. *Collective*."""
+        plan = object.__new__(cls)
+        with agreed(topology_among(u).comm, "interpolate") as agree:
+            check_type("u", u, PencilArray)
+            agree(**signature(u))
+            requests = plan._read(agree, u.pencil, u.singletons, points, fill_value)
+        plan._set(requests, check=True)
+        return plan
+
+    def _read(
+        self,
+        agree: agreed,
+        pencil: Pencil,
+        singletons: frozenset[int],
+        points: Any,
+        fill_value: complex | None,
+    ) -> Requests:
+        """Check positions and allocate memory for all later calls; local, within an agreement."""
+        self.pencil, self._singletons = pencil, singletons
+        self._fill = _as_fill_value(fill_value)
+        agree(fill_value=None if self._fill is None else complex(self._fill))
+        layout = pencil.extent(singletons).layout
+        self.shape, positions = _as_positions(points, pencil.ndim, singletons)
+        self._inside = _inside(positions, layout, self.shape, strict=self._fill is None)
+        along = [
+            _neighbours(position[self._inside], extent, wraps=wraps)
+            for position, extent, wraps in zip(
+                positions, layout.shape, layout.periodic, strict=True
+            )
+        ]
+        coords, self._where, self._weights = _corners(along)
+        self._chosen = Chosen.read(pencil, singletons, coords)
+        return self._chosen.requests()
+
+    def _set(self, requests: Requests, *, check: bool) -> None:
+        topology = self.pencil.topology
         self._number = next(topology.numbers)
         super().__init__(topology, check=check)
-        varied = [dim for dim in range(pencil.ndim) if dim not in self._singletons]
-        self._indexer = PointIndexer(pencil, coords, dims=varied, check=False)
-        self._indexer.plan_take()  # while memory is allocated for all later calls
+        self._indexer = PointIndexer.of(self.pencil, self._chosen, requests)
         self._sums: Array = np.empty(0)
 
     def __call__(self, u: PencilArray, out: Array | None = None) -> Array:

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,13 +17,38 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import Handle
 from pencils.comm.reduce import ReduceOp
-from pencils.comm.rows import Ints, locate, mover
+from pencils.comm.rows import Ints, Points, locate, mover
 from pencils.errors import ArgumentError
 from pencils.indexer.arguments import as_coords, as_reduce, as_results, as_values
-from pencils.indexer.gather_scatter import MOST_HELD, GatherScatter, Request
+from pencils.indexer.gather_scatter import MOST_HELD, GatherScatter, Request, Requests
 from pencils.indexer.requests import Block, locate_replicas, points_on
+from pencils.layout import Layout
 from pencils.pencil import Pencil
 from pencils.plans import Agreement, Plan
+
+
+class Chosen(NamedTuple):
+    """Points that one rank has chosen; made of checked arguments. Local."""
+
+    singletons: frozenset[int]
+    layout: Layout
+    shape: tuple[int, ...]  # of what the coordinates broadcast to
+    coords: list[Ints]
+    points: Points  # on the nearest replicas
+
+    @classmethod
+    def read(
+        cls, pencil: Pencil, singletons: frozenset[int], coords: Any, *, copy: bool = False
+    ) -> Chosen:
+        """Check coordinates; a copy of them is needed if they may change."""
+        layout = pencil.extent(singletons).layout
+        shape, along = as_coords(coords, layout.shape, copy=copy)
+        points = points_on(layout, along, layout.parts(pencil.rank))
+        return cls(singletons, layout, shape, along, points)
+
+    def requests(self) -> Requests:
+        """Return the requests that read the points."""
+        return Requests(partial(locate, self.points), self.layout.size)
 
 
 class PointIndexer(Plan[Request[Any]]):
@@ -83,15 +108,26 @@ class PointIndexer(Plan[Request[Any]]):
         topology = topology_among(pencil)
         with agreed(topology.comm, "PointIndexer") as agree:
             check_type("pencil", pencil, Pencil)
-            self._singletons = as_singletons(pencil.ndim, dims)
-            agree(pencil=pencil, dims=sorted(self._singletons), check=bool(check))
-            self._layout = pencil.extent(self._singletons).layout
-            self.shape, self._coords = as_coords(coords, self._layout.shape, copy=self._copies)
-            parts = self._layout.parts(pencil.rank)
-            self._points = points_on(self._layout, self._coords, parts)
+            singletons = as_singletons(pencil.ndim, dims)
+            agree(pencil=pencil, dims=sorted(singletons), check=bool(check))
+            chosen = Chosen.read(pencil, singletons, coords, copy=self._copies)
+        self._set(pencil, chosen, check=check)
+
+    @classmethod
+    def of(cls, pencil: Pencil, chosen: Chosen, requests: Requests) -> PointIndexer:
+        """Make a plan that does not check, after an agreement. *Collective*."""
+        plan = object.__new__(cls)
+        plan._set(pencil, chosen, check=False)
+        plan._nearest = GatherScatter(
+            pencil.topology, requests, chosen.layout.box(pencil.rank).volume
+        )
+        return plan
+
+    def _set(self, pencil: Pencil, chosen: Chosen, *, check: bool) -> None:
         self.pencil = pencil
-        self._number = next(topology.numbers)
-        super().__init__(topology, check=check)
+        self._singletons, self._layout, self.shape, self._coords, self._points = chosen
+        self._number = next(pencil.topology.numbers)
+        super().__init__(pencil.topology, check=check)
         # Made when they are needed: reading shared fields once needs none.
         self._nearest: GatherScatter | None = None
         self._replicas: GatherScatter | None = None
@@ -286,7 +322,7 @@ class PointIndexer(Plan[Request[Any]]):
 
     def _plan(self, locate: Callable[[], tuple[Ints, Ints]]) -> GatherScatter:
         topology = self.pencil.topology
-        return GatherScatter(topology, locate, self._layout.box(topology.rank).volume)
+        return GatherScatter.locating(topology, locate, self._layout.box(topology.rank).volume)
 
 
 def check_components(u: PencilArray) -> None:

@@ -15,10 +15,10 @@ from pencils.array.pencil_array import PencilArray
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_int
 from pencils.lines.elimination import Row
+from pencils.lines.kept import KeptCall
 from pencils.lines.solver import LineSolver, as_lines, dim_of, verb_agreement
 from pencils.lines.system import System, plain_right
 from pencils.lines.task import Lines
-from pencils.plans import kept_plan
 
 
 def solve_banded(
@@ -79,10 +79,8 @@ def solve_banded(
         bands = Bands(lines, l_and_u, ab, periodic=bool(periodic))
         matrix = str(bands)
         agree(axis=lines.dim, matrix=matrix)
-    key = "solve_banded", *lines, matrix
-    plan = kept_plan(b.pencil.topology, key, lambda: LineSolver.kept(lines, bands))
-    result: PencilArray = plan(b, out)
-    return result
+        call = KeptCall(agree, ("solve_banded", *lines, matrix), b, out)
+    return call.run(lambda: LineSolver.kept(lines, bands))
 
 
 class Bands:

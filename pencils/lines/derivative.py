@@ -17,12 +17,12 @@ from pencils.comm.exchange import Handle
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_int
 from pencils.lines.compact import SCHEMES, equations
+from pencils.lines.kept import KeptCall
 from pencils.lines.plan import AUTO, LinePlan, check_method
 from pencils.lines.solver import as_lines, dim_of, lines_of, verb_agreement
 from pencils.lines.system import System
 from pencils.lines.task import Lines
 from pencils.pencil import Pencil
-from pencils.plans import kept_plan
 
 # A number, or the coordinates of all points along a line.
 Spacing: TypeAlias = "float | ArrayLike"
@@ -137,7 +137,7 @@ class CompactDerivative(LinePlan):
         PencilMismatchError, ArgumentError, TypeError
             If a field does not fit the plan; on every rank, unless the plan does not check.
         """
-        return self._run(u, out)
+        return self.run(u, out)
 
     def start(self, u: PencilArray, out: PencilArray | None = None) -> Handle[PencilArray]:
         """Start to differentiate, and return before it is done. *Collective*.
@@ -208,13 +208,8 @@ def derivative(
         differences = Differences(lines, order, derivative, spacing, periodic)
         scheme = str(differences)
         agree(axis=lines.dim, scheme=scheme)
-    plan = kept_plan(
-        u.pencil.topology,
-        ("derivative", *lines, scheme),
-        lambda: CompactDerivative.kept(lines, differences),
-    )
-    result: PencilArray = plan(u, out)
-    return result
+        call = KeptCall(agree, ("derivative", *lines, scheme), u, out)
+    return call.run(lambda: CompactDerivative.kept(lines, differences))
 
 
 class Differences:

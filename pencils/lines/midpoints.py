@@ -23,11 +23,11 @@ from pencils.layout.integers import as_int
 from pencils.lines.compact import Weights, taylor_weights
 from pencils.lines.derivative import check_points, checked_coordinates, digest, is_periodic
 from pencils.lines.elimination import RightSide, Row
+from pencils.lines.kept import KeptCall
 from pencils.lines.plan import LinePlan
 from pencils.lines.solver import as_lines, dim_of, verb_agreement
 from pencils.lines.system import System
 from pencils.lines.task import Lines
-from pencils.plans import kept_plan
 
 
 def midpoints(
@@ -102,12 +102,9 @@ def midpoints(
         agree(axis=lines.dim, scheme=scheme)
         key = (*[slice(None)] * lines.dim, slice(None if equations.periodic else -1))
         check_out(out, u.pencil.section(key), lines.spec)
-    plan = kept_plan(
-        u.pencil.topology,
-        ("midpoints", *lines, scheme),
-        lambda: MidpointPlan.kept(lines, equations),
-    )
-    result: PencilArray = plan(u, out if equations.periodic else None)
+        filled = out if equations.periodic else None
+        call = KeptCall(agree, ("midpoints", *lines, scheme), u, filled)
+    result = call.run(lambda: MidpointPlan.kept(lines, equations))
     if not equations.periodic:
         result = result[(*[slice(None)] * len(u.components), *key)]
         if out is not None:
@@ -123,7 +120,7 @@ class MidpointPlan(LinePlan):
 
     def __call__(self, u: PencilArray, out: PencilArray | None = None) -> PencilArray:
         """Interpolate a field. *Collective*."""
-        return self._run(u, out)
+        return self.run(u, out)
 
 
 class Stencil(NamedTuple):

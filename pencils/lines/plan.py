@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from pencils.lines.reduction import Reduction
 from pencils.lines.shared import Shared
 from pencils.lines.system import System, WholeLines
 from pencils.lines.task import Bound, Lines
-from pencils.plans import Plan
+from pencils.plans import Agreement, Plan
 from pencils.transposition.kept import transpose
 from pencils.transposition.plan import unset_ghosts
 
@@ -59,6 +59,15 @@ class Equations(Protocol):
         """Return the equations of own lines; `moved` has the fields there, by identity."""
 
 
+class Trial(NamedTuple):
+    """A call that one rank has prepared, if it can do so alone, until all agree."""
+
+    b: PencilArray
+    out: PencilArray | None
+    target: PencilArray | None
+    found: Bound | None
+
+
 class LinePlan(Plan[Bound]):
     """Base class of plans for fields along one dimension. Making one is *Collective*.
 
@@ -93,14 +102,18 @@ class LinePlan(Plan[Bound]):
         topology = lines.pencil.topology
         whole = lines if lines.are_whole else lines.on(lines.pencil.whole(lines.dim))
         moved = {id(u): transpose(u, whole.pencil) for u in equations.fields}
-        with agreed(topology.comm, type(self).__name__):
+        tries = method in {AUTO, Shared.name} and not lines.are_whole
+        with agreed(topology.comm, type(self).__name__) as agree:
             system = equations.system(whole, moved)
             solver = _solver(whole, system, pin=pin)
+            agree.flag(up=tries and not Shared.fits(lines, whole))
         self._make_other: Callable[[], LineMethod]
         if lines.are_whole:
             self._other = Local(lines, solver)
             self.method = Local.name
         else:
+            if tries and not agree.flagged:
+                self._shared = Shared(lines, whole, solver)
             self._choose(method, whole, system, solver)
         super().__init__(topology, check=check or self._some_have_nothing)
 
@@ -114,16 +127,16 @@ class LinePlan(Plan[Bound]):
     def _choose(self, method: str, whole: Lines, system: System, solver: WholeLines) -> None:
         """Choose between the methods for lines that are cut. *Collective*."""
         lines, equations = self._lines, self._equations
-        if method in {AUTO, Shared.name}:
-            self._shared = Shared.among(lines, whole, solver)
-        self._use_shared = self._shared is not None
         reduction = None
         with agreed(lines.pencil.topology.comm, type(self).__name__) as agree:
             if method in {AUTO, Reduced.name}:
                 reduction = self._reduction(system, solver)
             # All ranks compute the same; their processors may differ.
             agree.flag(up=reduction is None)
+            agree.defer(up=self._shared is not None and self._shared.table is None)
         reduction = None if agree.flagged else reduction
+        self._shared = None if agree.deferred else self._shared
+        self._use_shared = self._shared is not None
         possible = {
             Shared.name: self._shared is not None,
             Reduced.name: reduction is not None,
@@ -162,8 +175,15 @@ class LinePlan(Plan[Bound]):
         width = max(1, equations.width)  # blocks of one diagonal, too, have tips
         return Reduction.of(system, [*cuts, system.points], width, equations.reach)
 
-    def _run(self, b: PencilArray, out: PencilArray | None) -> PencilArray:
-        bound, target = self._prepared("__call__", b, out)
+    def run(self, b: PencilArray, out: PencilArray | None) -> PencilArray:
+        """Do what a call of the plan does. *Collective*."""
+        return self._moved(*self._prepared("__call__", b, out))
+
+    def complete(self, agree: Agreement, trial: Trial) -> PencilArray:
+        """Complete a call, after the agreement about it. *Collective*."""
+        return self._moved(*self._settled("__call__", agree, trial))
+
+    def _moved(self, bound: Bound, target: PencilArray) -> PencilArray:
         unset_ghosts([target])
         if under_way.on:
             poll()
@@ -177,24 +197,35 @@ class LinePlan(Plan[Bound]):
 
     def _prepared(self, call: str, b: Any, out: Any) -> tuple[Bound, PencilArray]:
         """Check and prepare a call. *Collective* if the plan checks."""
-        lines, target = self._lines, out
+        with self._agreement(call) as agree:
+            trial = self.trial(agree, b, out, out)
+        return self._settled(call, agree, trial)
+
+    def trial(self, agree: Agreement, b: Any, out: Any, target: Any) -> Trial:
+        """Check and prepare a call as far as this rank can do so alone, within an agreement."""
+        lines = self._lines
+        self._check_open()
+        self._check_fields(b, target)
+        shared = self._are_shared(b, target)
+        agree.flag(up=not shared)
+        method = self._shared if self._use_shared and shared else self._other
+        found = None
+        if target is None and method is not self._shared:
+            target = PencilArray.allocated(lines.pencil, *lines.spec)
+        if target is not None and method is not None:
+            found = self._bound(method, b, target)
+        agree.defer(up=found is None)
+        return Trial(b, out, target, found)
+
+    def _settled(self, call: str, met: Agreement, trial: Trial) -> tuple[Bound, PencilArray]:
+        """Make what is missing for a call, after the agreement about it. *Collective*."""
+        lines = self._lines
         while True:
-            with self._agreement(call) as agree:
-                self._check_open()
-                self._check_fields(b, target)
-                shared = self._are_shared(b, target)
-                agree.flag(up=not shared)
-                method = self._shared if self._use_shared and shared else self._other
-                found = None
-                if target is None and method is not self._shared:
-                    target = PencilArray.allocated(lines.pencil, *lines.spec)
-                if target is not None and method is not None:
-                    found = self._bound(method, b, target)
-                agree.defer(up=found is None)
-            if self._shared is not None and agree.flagged == self._use_shared:
-                self._use_shared = not agree.flagged
+            b, out, target, found = trial
+            if self._shared is not None and met.flagged == self._use_shared:
+                self._use_shared = not met.flagged
                 target = out
-            elif found is not None and not agree.deferred:
+            elif found is not None and not met.deferred:
                 assert target is not None
                 return found, target
             elif self._use_shared:
@@ -202,6 +233,9 @@ class LinePlan(Plan[Bound]):
                 target = new if target is None else target
             else:
                 self._other = self._make_other()
+            with self._agreement(call) as again:
+                trial = self.trial(again, b, out, target)
+            met = again
 
     def _check_fields(self, b: Any, out: Any) -> None:
         """Check the fields of a call."""

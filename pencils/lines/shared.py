@@ -27,7 +27,8 @@ from pencils.lines.task import Bound, Lines
 class Shared(LineMethod):
     """Each rank of a node solves some of the lines in the memory of all: nothing is moved.
 
-    Its lines are those that it has on a pencil on which lines are whole.
+    Its lines are those that it has on a pencil on which lines are whole. Making it is
+    *Collective*.
     """
 
     name = "shared"
@@ -39,7 +40,7 @@ class Shared(LineMethod):
         self._peers = [lines.peer(part) for part in self._parts]
         columns = len(lines.spec.components) + lines.pencil.ndim
         self.group = SharedMemoryGroup(topology, self._peers, columns, Buffers())
-        self.table: AddressTable | None = None
+        self.table = self.group.take_table(2)  # None if there is no room, perhaps here only
         box, mine = lines.extent.box, whole.extent.box
         self._start = tuple(
             0 if dim == lines.dim else mine.start[dim] - box.start[dim]
@@ -47,18 +48,12 @@ class Shared(LineMethod):
         )
         self._shape = tuple(mine.shape[dim] for dim in lines.pencil.order)
 
-    @classmethod
-    def among(cls, lines: Lines, whole: Lines, solver: WholeLines) -> Shared | None:
-        """Return the method if all ranks can work so, else None. *Collective*."""
-        topology = lines.pencil.topology
-        on_node = topology.on_node
+    @staticmethod
+    def fits(lines: Lines, whole: Lines) -> bool:
+        """Whether this rank can work so; local."""
+        on_node = lines.pencil.topology.on_node
         near = all(lines.peer(part) in on_node for part in range(lines.split.parts))
-        fits = near and not lines.spec.singletons and _is_inside(whole, lines)
-        if topology.any_of([not fits])[0]:
-            return None
-        method = cls(lines, whole, solver)
-        method.table = method.group.take_table(2)
-        return None if topology.any_of([method.table is None])[0] else method
+        return near and not lines.spec.singletons and _is_inside(whole, lines)
 
     def reaches(self, u: PencilArray) -> bool:
         """Whether other ranks can read and write the own block of a field; local."""

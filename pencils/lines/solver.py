@@ -137,7 +137,7 @@ class LineSolver(LinePlan):
         PencilMismatchError, ArgumentError, TypeError
             If a field does not fit the plan; on every rank, unless the plan does not check.
         """
-        return self._run(b, out)
+        return self.run(b, out)
 
     def start(self, b: PencilArray, out: PencilArray | None = None) -> Handle[PencilArray]:
         """Start to solve, and return before it is done. *Collective*.
