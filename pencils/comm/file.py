@@ -9,18 +9,14 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from ctypes import CDLL, c_int64
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.comm.agree import agreed
-from pencils.comm.mpi import MPI
 from pencils.comm.recording import timed
 
 Array = NDArray[Any]
@@ -44,18 +40,14 @@ def _boot() -> str:
         return ""
 
 
-class SharedFile(AbstractContextManager["SharedFile"]):
-    """An existing file, opened by all ranks. Local, but for `check`.
+class SharedFile:
+    """An existing file, opened by all ranks. Everything is local.
 
-    The first error of opening it, and of every method but `check`, is kept until `check` raises it
-    on every rank, or `raise_error` on this one. The end of a ``with`` block waits until data are on
-    disk. `comm` is a private communicator.
+    The first error of opening it, and of every other method, is kept until `raise_error`.
     """
 
-    def __init__(self, comm: MPI.Intracomm, path: str, *, write: bool = False) -> None:
-        self._comm = comm
+    def __init__(self, path: str, *, write: bool = False) -> None:
         self._path = path
-        self._writes = write
         self._fault: Exception | None = None
         self._file = -1
         self._since, self._waiting = range(0), 0  # where was written after a hint, how many bytes
@@ -69,7 +61,7 @@ class SharedFile(AbstractContextManager["SharedFile"]):
         if self._fault is None:
             try:
                 return work()
-            except Exception as error:  # noqa: BLE001 - see `check`
+            except Exception as error:  # noqa: BLE001 - see `raise_error`
                 self._note(error)
         return None
 
@@ -101,11 +93,6 @@ class SharedFile(AbstractContextManager["SharedFile"]):
         if self._fault is not None:
             raise self._fault
 
-    def check(self) -> None:
-        """Raise an error on every rank if there was one on any. *Collective*."""
-        with agreed(self._comm, "check"):
-            self.raise_error()
-
     def place(self) -> tuple[str, int, int] | None:
         """Return what is the same only for an open file in the memory of the same system. Local.
 
@@ -119,14 +106,14 @@ class SharedFile(AbstractContextManager["SharedFile"]):
         return (boot, found.st_dev, found.st_ino) if (boot := _boot()) else None
 
     def sync(self) -> None:
-        """Wait until written data are on disk; errors are kept for `check`. Local."""
+        """Wait until written data are on disk; errors are kept. Local."""
         try:
             timed("I/O", os.fsync, self._file)
         except OSError as error:
             self._keep("sync", error)
 
     def close(self) -> None:
-        """Close, once; errors are kept for `check`. Local."""
+        """Close, once; errors are kept. Local."""
         if self._file < 0:
             return
         file, self._file = self._file, -1
@@ -134,19 +121,6 @@ class SharedFile(AbstractContextManager["SharedFile"]):
             os.close(file)
         except OSError as error:
             self._keep("close", error)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        done = error is None and self._writes
-        if done:
-            self.sync()
-        self.close()
-        if done:
-            self.check()
 
     def _move(
         self,

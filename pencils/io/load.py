@@ -260,7 +260,7 @@ def _pencils(where: object) -> list[object]:
 def _sum_shares(comm: MPI.Intracomm, file: FileInfo) -> dict[str, int]:
     """Compute this rank's part of every checksum. Local."""
     sums = {}
-    with closing(SharedFile(comm, file.path)) as shared:
+    with closing(SharedFile(file.path)) as shared:
         shared.raise_error()
         for number, dataset in enumerate(file.datasets):
             if dataset.offset is not None:

@@ -19,7 +19,7 @@ from pencils.comm.fault import CollectiveBlock
 from pencils.comm.file import SharedFile
 from pencils.comm.topology import congruent, topology_of
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
-from pencils.io.checksum import add_sums, checksum
+from pencils.io.checksum import add_sums, carry_sums, checksum
 from pencils.io.common import describe_seen
 from pencils.io.file_info import Access, DatasetInfo, FileInfo, Identity
 from pencils.io.options import read_path
@@ -264,7 +264,7 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
         # The identity of this rank, because every machine numbers files in its own way.
         self.info = file._replace(identity=Identity.of(file.path))
         # To read, too: while it is open here, no other file gets the number of this one.
-        self._shared = SharedFile(comm, file.path, write=writable)
+        self._shared = SharedFile(file.path, write=writable)
         weakref.finalize(self, self._shared.close)
         with agreed(comm, "open"):
             self._shared.raise_error()
@@ -305,7 +305,6 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
             On every rank, if that fails on any.
         """
         if self._writable:
-            self._shared.check()
             self._correct()
             self._writable = False
         self._shared.close()  # this loses nothing: what was written is on the disk
@@ -320,13 +319,16 @@ class OpenFile(CollectiveBlock, Mapping[str, StoredField]):
 
     def _correct(self) -> None:
         """Correct the checksums of what was written. *Collective*."""
-        comm = self.comm
         fields = [one for one in self.values() if one.written and one.dataset.checksum is not None]
-        changes = add_sums(comm, {one.dataset.name: one.change for one in fields})
+        changes = {one.dataset.name: one.change for one in fields}
+        with agreed(self.comm, "close") as agree:
+            self._shared.raise_error()
+            carry_sums(agree, changes)
+        changes = add_sums(self.comm, changes, agree)
         old = {one.dataset.name: one.dataset.checksum or 0 for one in fields}
         sums = {name: (old[name] + changes[name]) % 2**64 for name in old}
-        with agreed(comm, "close"):
-            if fields and comm.rank == 0:
+        with agreed(self.comm, "close"):
+            if fields and self.comm.rank == 0:
                 self.info.identity.check_in_place(self.path)
                 reseal(self.path, sums)
 

@@ -128,7 +128,7 @@ class _Reading:
             title = f"load {Path(info.path).name}"
             bar = shown(title, share, rank=comm.rank, unit=BYTES)
             self._moved = self._stack.enter_context(bar)
-            self._file = SharedFile(comm, info.path)
+            self._file = SharedFile(info.path)
             self._stack.callback(self._file.close)
             self._file.raise_error()
         for one, u in zip(info.datasets, fields, strict=True):

@@ -87,7 +87,7 @@ class HDF5Writer:
         found = from_root(comm, lambda: self._begin(path, contents))
         self.target, self.temporary, self.entries, self._values, self._place = found
         if self._rank != 0:
-            self.file = SharedFile(comm, str(self.temporary), write=True)
+            self.file = SharedFile(str(self.temporary), write=True)
         try:
             check_seen(topology, "save", self.target, self.temporary)
         except BaseException:
@@ -106,7 +106,7 @@ class HDF5Writer:
             try:
                 fields, values, self._holes = create.lay_out(str(temporary), contents)
                 allocate(temporary)
-                self.file = SharedFile(self._comm, str(temporary), write=True)
+                self.file = SharedFile(str(temporary), write=True)
                 self.file.raise_error()
             except BaseException:
                 discard(temporary)

@@ -66,6 +66,25 @@ def test_save_and_load(lab, mpi_tmp_path, counted, cut, count):
 
 
 @pytest.mark.mpiexec("counts on one process")
+@pytest.mark.parametrize(
+    ("options", "moved"),
+    [({}, ["Allgather"]), ({"compression": "lzf"}, ["Allgather", "gather", "scatter"])],
+    ids=["slabs", "chunks"],
+)
+def test_fields_that_move(lab, mpi_tmp_path, counted, options, moved):
+    """Each of them needs memory on all ranks; the places of chunks come from rank 0."""
+
+    def make(comm):
+        pencil = pencils.Pencil((12, 10, 8), comm, decomp=1)
+        return {f"u{number}": pencils.random.uniform(pencil, rng=number) for number in range(3)}
+
+    path = mpi_tmp_path / "a.h5"
+    calls, _ = cost(lab, counted, make, lambda fields: pencils.save(path, fields, **options))
+    calls = [name for name in calls if name != "Barrier"]  # those guard shared memory
+    assert calls == ["Allgather", FROM_ROOT, *SEEN, *moved * 3, "Allgather", "Allgather"]
+
+
+@pytest.mark.mpiexec("counts on one process")
 def test_more_checksums_than_an_agreement_carries(lab, mpi_tmp_path, counted):
     def make(comm):
         pencil = pencils.Pencil((12, 6), comm)

@@ -349,7 +349,7 @@ def _write(
     places: Mapping[str, FileBlocks],
 ) -> dict[str, int]:
     """Write fields at new places; return their checksums, as part of all snapshots."""
-    file, sums = SharedFile(comm, path, write=True), dict.fromkeys(places, 0)
+    file, sums = SharedFile(path, write=True), dict.fromkeys(places, 0)
     with closing(file), closing(Slabs(file.raise_error)) as slabs:
         for name, place in places.items():
             slab = slabs.of(fields[name])
