@@ -23,7 +23,7 @@ from tiers import examples
 import pencils
 from pencils import Interpolation, Pencil, interpolate
 from pencils.errors import ArgumentError, PencilMismatchError, TypeDisagreementError
-from pencils.indexer.interpolation import _distinct
+from pencils.indexer.positions import _distinct
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

@@ -18,7 +18,7 @@ from pencils.errors import ArgumentError
 from pencils.layout.integers import as_int
 from pencils.lines.compact import SCHEMES, equations
 from pencils.lines.kept import KeptCall
-from pencils.lines.plan import AUTO, LinePlan, check_method
+from pencils.lines.plan import AUTO, LinePlan, Solved, check_method
 from pencils.lines.solver import as_lines, dim_of, lines_of, verb_agreement
 from pencils.lines.system import System
 from pencils.lines.task import Lines
@@ -115,7 +115,8 @@ class CompactDerivative(LinePlan):
             agree(pencil=pencil, axis=lines.dim, **lines.spec.signature, **differences.signature)
             check = bool(check)
             agree(method=method, check=check)
-        super().__init__(lines, differences, method, pin=False, check=check)
+            solved = Solved.within(agree, lines, differences, method)
+        super().__init__(lines, differences, method, pin=False, check=check, solved=solved)
 
     def __call__(self, u: PencilArray, out: PencilArray | None = None) -> PencilArray:
         """Differentiate a field. *Collective*.

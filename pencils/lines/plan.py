@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -68,6 +69,44 @@ class Trial(NamedTuple):
     found: Bound | None
 
 
+class Solved(NamedTuple):
+    """What all ranks know of equations before they choose a method.
+
+    The agreement in which it was made is flagged if some rank cannot use shared memory, and
+    deferred if on some rank the system cannot be reduced.
+    """
+
+    agree: agreed
+    whole: Lines
+    solver: WholeLines
+    reduction: Reduction | None
+
+    @classmethod
+    def within(
+        cls,
+        agree: agreed,
+        lines: Lines,
+        equations: Equations,
+        method: str,
+        *,
+        pin: bool = False,
+        moved: Mapping[int, PencilArray] = MappingProxyType({}),
+    ) -> Solved:
+        """Solve the equations, and check them, within an agreement; local.
+
+        `moved` has the fields of the equations where lines are whole, by identity.
+        """
+        whole = lines.whole
+        system = equations.system(whole, moved)
+        solver = _solver(whole, system, pin=pin)
+        reduction = None
+        if method in {AUTO, Reduced.name} and not lines.are_whole:
+            reduction = _reduction(lines, equations, system, solver)
+        agree.flag(up=not Shared.fits(lines, whole))
+        agree.defer(up=reduction is None)  # all ranks compute the same; processors may differ
+        return cls(agree, whole, solver, reduction)
+
+
 class LinePlan(Plan[Bound]):
     """Base class of plans for fields along one dimension. Making one is *Collective*.
 
@@ -93,29 +132,31 @@ class LinePlan(Plan[Bound]):
     source_name = "b"  # of the given field, as users call it
 
     def __init__(
-        self, lines: Lines, equations: Equations, method: str, *, pin: bool, check: bool
+        self,
+        lines: Lines,
+        equations: Equations,
+        method: str,
+        *,
+        pin: bool,
+        check: bool,
+        solved: Solved | None = None,
     ) -> None:
         self._lines, self._equations = lines, equations
         self._shared: Shared | None = None
         self._use_shared = self._only_shared = False
         self._other: LineMethod | None = None
-        topology = lines.pencil.topology
-        whole = lines if lines.are_whole else lines.on(lines.pencil.whole(lines.dim))
-        moved = {id(u): transpose(u, whole.pencil) for u in equations.fields}
-        tries = method in {AUTO, Shared.name} and not lines.are_whole
-        with agreed(topology.comm, type(self).__name__) as agree:
-            system = equations.system(whole, moved)
-            solver = _solver(whole, system, pin=pin)
-            agree.flag(up=tries and not Shared.fits(lines, whole))
+        if solved is None:
+            whole = lines.whole
+            moved = {id(u): transpose(u, whole.pencil) for u in equations.fields}
+            with agreed(lines.pencil.topology.comm, type(self).__name__) as agree:
+                solved = Solved.within(agree, lines, equations, method, pin=pin, moved=moved)
         self._make_other: Callable[[], LineMethod]
         if lines.are_whole:
-            self._other = Local(lines, solver)
+            self._other = Local(lines, solved.solver)
             self.method = Local.name
         else:
-            if tries and not agree.flagged:
-                self._shared = Shared(lines, whole, solver)
-            self._choose(method, whole, system, solver)
-        super().__init__(topology, check=check or self._some_have_nothing)
+            self._choose(method, solved)
+        super().__init__(lines.pencil.topology, check=check or self._some_have_nothing)
 
     @classmethod
     def kept(cls, lines: Lines, equations: Equations) -> Self:
@@ -124,19 +165,16 @@ class LinePlan(Plan[Bound]):
         LinePlan.__init__(plan, lines, equations, AUTO, pin=False, check=True)
         return plan
 
-    def _choose(self, method: str, whole: Lines, system: System, solver: WholeLines) -> None:
+    def _choose(self, method: str, solved: Solved) -> None:
         """Choose between the methods for lines that are cut. *Collective*."""
-        lines, equations = self._lines, self._equations
-        reduction = None
-        with agreed(lines.pencil.topology.comm, type(self).__name__) as agree:
-            if method in {AUTO, Reduced.name}:
-                reduction = self._reduction(system, solver)
-            # All ranks compute the same; their processors may differ.
-            agree.flag(up=reduction is None)
-            agree.defer(up=self._shared is not None and self._shared.table is None)
-        reduction = None if agree.flagged else reduction
-        self._shared = None if agree.deferred else self._shared
+        lines, equations, whole, solver = self._lines, self._equations, solved.whole, solved.solver
+        if method in {AUTO, Shared.name} and not solved.agree.flagged:
+            shared = Shared(lines, whole, solver)
+            with agreed(lines.pencil.topology.comm, type(self).__name__) as agree:
+                agree.flag(up=shared.table is None)
+            self._shared = None if agree.flagged else shared
         self._use_shared = self._shared is not None
+        reduction = None if solved.agree.deferred else solved.reduction
         possible = {
             Shared.name: self._shared is not None,
             Reduced.name: reduction is not None,
@@ -163,17 +201,6 @@ class LinePlan(Plan[Bound]):
         """Whether some ranks have no points: there it is not known whether fields are shared."""
         layout = self._lines.pencil.layout
         return self._shared is not None and prod(s.filled for s in layout.splits) < layout.size
-
-    def _reduction(self, system: System, solver: WholeLines) -> Reduction | None:
-        """Reduce the system, if it is the same for all lines and all methods find one solution."""
-        split, equations = self._lines.split, self._equations
-        if equations.fields or solver.left_out not in {None, system.points - 1}:
-            return None
-        if solver.left_out is not None:
-            system = system.pinned()
-        cuts = [split.bounds(part)[0] for part in range(split.parts)]
-        width = max(1, equations.width)  # blocks of one diagonal, too, have tips
-        return Reduction.of(system, [*cuts, system.points], width, equations.reach)
 
     def run(self, b: PencilArray, out: PencilArray | None) -> PencilArray:
         """Do what a call of the plan does. *Collective*."""
@@ -297,6 +324,20 @@ _WHY_NOT = {
         "points as there are diagonals below the main one, with well conditioned matrices"
     ),
 }
+
+
+def _reduction(
+    lines: Lines, equations: Equations, system: System, solver: WholeLines
+) -> Reduction | None:
+    """Reduce a system, if it is the same for all lines and all methods find one solution."""
+    split = lines.split
+    if equations.fields or solver.left_out not in {None, system.points - 1}:
+        return None
+    if solver.left_out is not None:
+        system = system.pinned()
+    cuts = [split.bounds(part)[0] for part in range(split.parts)]
+    width = max(1, equations.width)  # blocks of one diagonal, too, have tips
+    return Reduction.of(system, [*cuts, system.points], width, equations.reach)
 
 
 @np.errstate(all="ignore")

@@ -15,7 +15,7 @@ from pencils.comm.exchange import Handle
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_dim
 from pencils.lines.diagonals import Diagonal, Diagonals
-from pencils.lines.plan import AUTO, LinePlan, check_method
+from pencils.lines.plan import AUTO, LinePlan, Solved, check_method
 from pencils.lines.task import Lines
 from pencils.pencil import Pencil, keep
 
@@ -115,7 +115,10 @@ class LineSolver(LinePlan):
             check, pin = bool(check), singular == "pin"
             agree(pencil=pencil, axis=lines.dim, **lines.spec.signature, **equations.signature)
             agree(method=method, singular=singular, check=check)
-        super().__init__(lines, equations, method, pin=pin, check=check)
+            solved = None
+            if not equations.fields:  # else these are transposed first
+                solved = Solved.within(agree, lines, equations, method, pin=pin)
+        super().__init__(lines, equations, method, pin=pin, check=check, solved=solved)
 
     def __call__(self, b: PencilArray, out: PencilArray | None = None) -> PencilArray:
         """Solve for one right side in each line. *Collective*.

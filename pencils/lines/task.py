@@ -57,6 +57,11 @@ class Lines(NamedTuple):
         """Whether some part has all points of each line."""
         return self.split.parts == 1 or self.split.filled <= 1
 
+    @property
+    def whole(self) -> Lines:
+        """The same lines, or those of the pencil on which they are whole."""
+        return self if self.are_whole else self.on(self.pencil.whole(self.dim))
+
     def peer(self, part: int) -> int:
         """Rank that has another part of the same lines."""
         return self.pencil.rank + (part - self.part) * self.pencil.layout.strides[self.dim]
