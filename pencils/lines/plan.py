@@ -122,6 +122,8 @@ class LinePlan(Plan[Bound]):
         Whether the last point is set to 0 where the equations determine it up to a constant.
     check : bool
         Whether all ranks agree on every call.
+    solved : Solved, optional
+        The equations, if they were solved in the agreement about the arguments.
 
     Attributes
     ----------
