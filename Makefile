@@ -16,12 +16,13 @@
 #   make test-all  besides: all combinations of parameters, four times as many random cases, long
 #                  repetitions, programs where the same calls did; on 1 process, on 2, 3, 4 and 6
 #                  processes (process grids of two dimensions, several nodes of several ranks),
-#                  and on 2, 4, 6 and 16 simulated ranks
+#                  and on 2, 4, 6 and 16 simulated ranks. ARGS=--all makes a part of it, and
+#                  ARGS=--rest only the cases that `make test` leaves out of this part
 #   make campaign  random programs, expressions, schedules and faults on simulated ranks for
 #                  BUDGET minutes each; tests make a few of them
-#   .ci/run        besides `make test`: all on 1 process, transposes and exchanges inside mpiexec on
-#                  4 ranks, several hosts, other libraries of MPI and HDF5, no MPI library, no
-#                  compiler, style, documentation, packages
+#   .ci/run        besides `make test`: the other cases on 1 process, transposes and exchanges
+#                  inside mpiexec on 4 ranks, several hosts, other libraries of MPI and HDF5, no MPI
+#                  library, no compiler, style, documentation, packages
 #
 # tests/tiers.py chooses what a run makes; nothing else depends on the tier.
 

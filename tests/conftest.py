@@ -9,7 +9,7 @@ those marked ``mpiexec("reason")``, which measure or stop a process. Inside mpie
 ranks, rank 0 writes the report. A failure on any rank is printed at once, because other ranks may
 hang afterwards. All ranks exit with the highest exit status of any.
 
-``--all`` runs more cases: see ``tiers.py``. Tests marked ``large`` need gigabytes of memory and
+``--all`` runs more cases, ``--rest`` only these: see ``tiers.py``. Tests marked ``large`` need gigabytes of memory and
 disk, and run with ``--large`` only.
 """
 
@@ -115,8 +115,9 @@ def mpirun():
 
 
 def pytest_addoption(parser):
-    """Add the options ``--all`` and ``--large``."""
+    """Add the options ``--all``, ``--rest`` and ``--large``."""
     parser.addoption("--all", action="store_true", help="run every combination, and long tests")
+    parser.addoption("--rest", action="store_true", help="run only the cases that --all adds")
     parser.addoption("--large", action="store_true", help="also run tests that need gigabytes")
 
 
@@ -149,8 +150,6 @@ def runs_here(marks):
     mark = marks.get("parallel")
     ranks = (1,) if mark is None else ranks_of(mark)
     elsewhere.update(ranks)
-    if "thorough" in marks and not tiers.ALL:
-        return False
     return runs_on(mark, RANKS) if SIMULATED else RANKS in ranks
 
 
@@ -191,8 +190,8 @@ def give_each_example_its_time(test, config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Deselect most combinations of parameters without ``--all``, and skip large tests."""
-    chosen = items if tiers.ALL else tiers.thin(items)
+    """Deselect the cases that other runs have, and skip large tests."""
+    chosen = tiers.chosen(items)
     if len(chosen) < len(items):
         kept = set(chosen)
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
@@ -214,7 +213,8 @@ STDERR = pytest.StashKey[int]()  # a file descriptor that pytest does not captur
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
     """Apply the options; on ranks other than 0, hide the report."""
-    tiers.ALL = config.getoption("all")
+    tiers.REST = config.getoption("rest")
+    tiers.ALL = config.getoption("all") or tiers.REST
     tiers.SEED = config.getoption("pencils_simulate_seed", None) or 0
     choose_examples()
     config.stash[STDERR] = os.dup(sys.__stderr__.fileno())

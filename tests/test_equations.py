@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-from tiers import combined, up_to
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 RUNS = {
@@ -35,7 +34,12 @@ def numbers(text, before):
 
 
 @pytest.mark.parametrize(
-    ("name", "ranks"), up_to(combined([*RUNS], [3, 4]), [("wave 2-D", 3), ("heat", 4)])
+    ("name", "ranks"),
+    [("wave 2-D", 3), ("heat", 4)]
+    + [
+        pytest.param(name, ranks, marks=pytest.mark.thorough)
+        for name, ranks in [("wave 2-D", 4), ("wave 3-D", 3), ("wave 3-D", 4), ("heat", 3)]
+    ],
 )
 def test_the_results_do_not_depend_on_the_number_of_ranks(run, name, ranks):
     assert run(name, ranks) == run(name, 1)

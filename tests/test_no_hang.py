@@ -74,11 +74,23 @@ def test_a_run_makes_what_its_number_of_ranks_and_its_tier_allow(mpirun, tmp_pat
         "def test_on_three(): pass\n"
         "@pytest.mark.thorough\n"
         "def test_at_length(): pass\n"
+        "@product(3, 5)\n"
+        "def test_after_it(row, column): pass\n"
+        "@pytest.mark.parametrize('row', [0, pytest.param(1, marks=pytest.mark.thorough)])\n"
+        "def test_in_part(row): pass\n"
     )
-    for option, count in ((), 7 + 12 + 1), (("--all",), 35 + 12 + 5 + 1):
-        run = mpirun(1, *pytest_in(tmp_path), case, *option, cwd=HERE)
-        assert f"{count} passed" in run.stdout, run.stdout + run.stderr
-        assert re.search(rf"^On 3 ranks, too: .*mpiexec -n 3 .* {case}", run.stdout, re.MULTILINE)
+    counts = {"": 7 + 12 + 1 + 5 + 1, "--all": 35 + 12 + 5 + 1 + 15 + 2}
+    cases = {option: passed_cases(mpirun, tmp_path, case, option) for option in (*counts, "--rest")}
+    assert {option: len(cases[option]) for option in counts} == counts
+    assert sorted(cases[""] + cases["--rest"]) == sorted(cases["--all"])
+
+
+def passed_cases(mpirun, tmp_path, case, option):
+    """Return the names of the tests in a file that pass on one process, with this option if any."""
+    run = mpirun(1, *pytest_in(tmp_path), case, "-v", *option.split(), cwd=HERE)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert re.search(rf"^On 3 ranks, too: .*mpiexec -n 3 .* {case}", run.stdout, re.MULTILINE)
+    return re.findall(r"::(\S+) PASSED", run.stdout)
 
 
 def test_an_exception_on_one_rank_ends_the_job_with_its_traceback(mpirun, tmp_path):

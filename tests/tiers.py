@@ -1,7 +1,9 @@
-"""Which test cases run without the option ``--all``.
+"""Which test cases run without the option ``--all``, and which ones with ``--rest``.
 
 Without it every behaviour is tested once: each value of each parameter, but not each combination of
 values, and some of the random cases. Nothing is repeated that another test checks more thoroughly.
+
+``--rest`` runs the cases that ``--all`` has and a run without option has not, once.
 """
 
 from collections import defaultdict
@@ -20,6 +22,18 @@ SIMULATED = active() is not None
 SHARES = {2: (8, 0), 4: (8, 2), 6: (8, 4), 16: (16, 6)}
 SEED = 0  # of simulated ranks; set from the command line
 ALL = False  # set from the command line before any test module is imported
+REST = False  # of the cases with ALL, only those that do not run without it
+
+
+def chosen(items):
+    """Choose the cases of this run."""
+    if ALL and not REST:
+        return items
+    few = thin([item for item in items if item.get_closest_marker("thorough") is None])
+    if not REST:
+        return few
+    known = set(few)
+    return [item for item in items if item not in known]
 
 
 def thin(items):

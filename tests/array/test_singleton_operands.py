@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from fields import draw
 from mpi_helpers import everywhere, holds, raise_together, same
-from tiers import up_to
 
 import pencils
 from pencils.errors import ArgumentError
@@ -16,12 +15,13 @@ pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 SHAPES = [(7, 1), (7, 5), (1, 5), (1, 1)]
 DECOMPS = [0, 1, (1, 0)]
 LAYOUTS = list(itertools.product(SHAPES, DECOMPS))
-LAYOUTS = up_to(LAYOUTS, LAYOUTS[::2])
 DIMS = [(0, 1), (0,), (1,), ()]  # along which a field varies
 layouts = pytest.mark.parametrize(
     ("shape", "decomp"),
-    LAYOUTS,
-    ids=[f"{n}x{m} over {d}" for (n, m), d in LAYOUTS],
+    [
+        pytest.param(*layout, id="{}x{} over {}".format(*layout[0], layout[1]), marks=marks)
+        for layout, marks in zip(LAYOUTS, itertools.cycle([(), pytest.mark.thorough]), strict=False)
+    ],
 )
 
 

@@ -4,7 +4,6 @@ import sys
 
 import numpy as np
 import pytest
-import tiers
 from mpi4py import MPI
 
 import pencils
@@ -75,7 +74,7 @@ def work(size, axes):
 
 
 @pytest.mark.parallel([1])
-@pytest.mark.parametrize("axes", tiers.up_to([1, 2, 3], [2]))
+@pytest.mark.parametrize("axes", [2, *(pytest.param(n, marks=pytest.mark.thorough) for n in (1, 3))])
 def test_work_grows_no_faster_than_messages(axes):
     few, messages = work(FEW, axes)
     many, more = work(MANY, axes)
