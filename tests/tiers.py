@@ -3,7 +3,8 @@
 Without it every behaviour is tested once: each value of each parameter, but not each combination of
 values, and some of the random cases. Nothing is repeated that another test checks more thoroughly.
 
-``--rest`` runs the cases that ``--all`` has and a run without option has not, once.
+``--rest`` runs the other cases of ``--all``: both parts together have each case once, but repeat
+random cases less often than ``--all`` does.
 """
 
 from collections import defaultdict

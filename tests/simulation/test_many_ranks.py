@@ -74,7 +74,9 @@ def work(size, axes):
 
 
 @pytest.mark.parallel([1])
-@pytest.mark.parametrize("axes", [2, *(pytest.param(n, marks=pytest.mark.thorough) for n in (1, 3))])
+@pytest.mark.parametrize(
+    "axes", [2, *(pytest.param(n, marks=pytest.mark.thorough) for n in (1, 3))]
+)
 def test_work_grows_no_faster_than_messages(axes):
     few, messages = work(FEW, axes)
     many, more = work(MANY, axes)
