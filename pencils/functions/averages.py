@@ -17,6 +17,8 @@ from pencils.comm.agree import agreed
 from pencils.functions.arguments import check_given, facts_of, weights_part
 from pencils.layout.integers import as_dims
 
+_ZERO = "average: weights sum to zero, can't be normalized"
+
 
 def average(
     a: Field,
@@ -69,6 +71,9 @@ def average(
         agree(**signature(a), weights=facts_of(weights), returned=bool(returned))
         Reduction.of("average", a, axis, None, keepdims)
         part = weights_part(weights, a, None if axis is None else as_dims("axis", axis, a.ndim))
+        along = not isinstance(weights, Field) and np.shape(weights) != a.shape
+        if along and not a.size and not np.sum(weights):  # no point has them, but NumPy raises
+            raise ZeroDivisionError(_ZERO)
         # As in NumPy, times have no weighted average.
         result = np.result_type(a.dtype, part.dtype, *([] if a.dtype.kind in "fc" else ["f8"]))
 
@@ -78,7 +83,7 @@ def average(
 
     def products(block: Array) -> Array:
         if (own_weight == 0).any():
-            raise ZeroDivisionError("average: weights sum to zero, can't be normalized")
+            raise ZeroDivisionError(_ZERO)
         return np.multiply(block, part, dtype=result)
 
     total = reduce_field("average", a, axis, of=products, **options)

@@ -300,6 +300,10 @@ def test_weights_that_cannot_be_used(comm):
     zero[-1] = 0
     call = functools.partial(np.average, u, axis=1, weights=zero)
     raise_together(comm, ZeroDivisionError, "sum to zero", call=call)
+    none = pencils.ones(pencils.Pencil((0, 3), comm))
+    call = functools.partial(np.average, none, axis=1, weights=[1, 0, -1])
+    raise_together(comm, ZeroDivisionError, "sum to zero", call=call)
+    assert np.average(none, axis=1, weights=[1, 0, 1]).shape == (0, 1)
     other = pencils.ones(pencils.Pencil((4, 5), comm))
     call = functools.partial(np.average, u, weights=other)
     raise_together(comm, PencilMismatchError, "cannot be mixed", call=call)
