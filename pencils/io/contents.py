@@ -64,12 +64,6 @@ class Contents:
         }
 
     @property
-    def grids(self) -> str:
-        """The process grids of the fields, as text."""
-        grids = [" x ".join(map(str, u.pencil.grid)) for u in self.fields.values()]
-        return ", ".join(dict.fromkeys(grids))
-
-    @property
     def facts(self) -> dict[str, object]:
         """What must be the same on all ranks."""
         facts: dict[str, object] = {"names": [*self.fields, *self.values]}

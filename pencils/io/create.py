@@ -92,7 +92,6 @@ def _fill(
         libraries = {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
         complete = marks[""].view(np.int64)[0]
         facts = {"format": FORMAT, "complete": complete, **libraries, "version": _version()}
-        facts["grid"] = contents.grids
         for name, value in (facts | dict(contents.run)).items():
             file.attrs[RESERVED + name] = value
         for name, value in contents.attrs.items():

@@ -87,8 +87,6 @@ def _about(file: h5py.File, path: str) -> Iterator[str]:
     ]
     if versions:
         yield f"written by {', '.join(versions)}"
-    if attrs.get(f"{RESERVED}grid"):
-        yield f"process grid {attrs[f'{RESERVED}grid']}"
 
 
 def _describe(item: h5py.Dataset, *, summed: bool) -> str:

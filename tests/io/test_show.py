@@ -35,17 +35,6 @@ def test_a_checkpoint(tmp_path, grid):
     assert rows["attribute"] == "case: test"
 
 
-@pytest.mark.parallel([1, 2, 3, 4, 6])
-def test_the_process_grids_that_wrote_a_checkpoint(comm, mpi_tmp_path):
-    rows, columns = (pencils.Pencil(SHAPE, comm, decomp=(0, 1), grid=g) for g in ((0, 1), (1, 0)))
-    path = str(mpi_tmp_path / "a.h5")
-    pencils.save(path, {"u": pencils.ones(rows), "v": pencils.ones(columns), "w": 2})
-    n = comm.size
-    grids = "1 x 1" if n == 1 else f"{n} x 1, 1 x {n}"
-    text = describe_file(path).partition("\n")[0] if comm.rank == 0 else None
-    assert comm.bcast(text).endswith(f", process grid {grids}")
-
-
 def test_values(tmp_path):
     path = str(tmp_path / "v.h5")
     text = "a" * 100
