@@ -286,3 +286,64 @@ def test_equal_fields_give_equal_files(lab, mpi_tmp_path):
         files.append(lab.on_root((mpi_tmp_path / name).read_bytes))
         sleep(1.1)  # HDF5 would store the second at which a dataset was made
     assert files[0] == files[1]
+
+
+def rendered(path, level, pixels):
+    """Draw a surface of equal values off screen, seen along the last axis of VTK; return shades.
+
+    The picture shows the unit square of the other two axes, y upwards.
+    """
+    from vtkmodules.util.numpy_support import vtk_to_numpy
+    from vtkmodules.vtkFiltersCore import vtkContourFilter
+    from vtkmodules.vtkIOHDF import vtkHDFReader
+    from vtkmodules.vtkRenderingCore import (
+        vtkActor,
+        vtkPolyDataMapper,
+        vtkRenderer,
+        vtkRenderWindow,
+        vtkWindowToImageFilter,
+    )
+
+    reader, surface, mapper = vtkHDFReader(), vtkContourFilter(), vtkPolyDataMapper()
+    reader.SetFileName(str(path))
+    surface.SetInputConnection(reader.GetOutputPort())
+    surface.SetInputArrayToProcess(0, 0, 0, 0, "u")  # points of the grid
+    surface.SetValue(0, level)
+    mapper.SetInputConnection(surface.GetOutputPort())
+    mapper.ScalarVisibilityOff()
+    actor, scene, window = vtkActor(), vtkRenderer(), vtkRenderWindow()
+    actor.SetMapper(mapper)
+    scene.AddActor(actor)
+    camera = scene.GetActiveCamera()
+    camera.SetFocalPoint(0.5, 0.5, 0)
+    camera.SetPosition(0.5, 0.5, 5)
+    camera.ParallelProjectionOn()
+    camera.SetParallelScale(0.5)
+    scene.ResetCameraClippingRange()
+    window.OffScreenRenderingOn()
+    window.SetSize(pixels, pixels)
+    window.AddRenderer(scene)
+    window.Render()
+    image = vtkWindowToImageFilter()
+    image.SetInput(window)
+    image.Update()
+    colors = vtk_to_numpy(image.GetOutput().GetPointData().GetScalars())
+    return colors.reshape(pixels, pixels, -1).sum(-1)
+
+
+def test_a_picture(lab, mpi_tmp_path):
+    pytest.importorskip("vtkmodules.vtkRenderingOpenGL2", reason="needs vtk")
+    axes, middle, pixels = [np.linspace(0, 1, n) for n in (24, 20, 28)], (0.6, 0.3, 0.7), 200
+    pencil = pencils.Pencil((24, 20, 28), lab.comm)
+    grid = pencils.localgrid(pencil, axes)
+    distance = sum((x - at) ** 2 for x, at in zip(grid, middle, strict=True))
+    pencils.save(mpi_tmp_path / "a.h5", {"u": distance}, grid=grid)
+
+    def look():
+        shades = rendered(mpi_tmp_path / "a.h5", 0.2**2, pixels)
+        rows, columns = np.nonzero(shades)
+        centre = (np.array([columns.mean(), rows.mean()]) + 0.5) / pixels
+        assert np.allclose(centre, [middle[2], middle[1]], atol=0.02)  # x of VTK is the last one
+        assert rows.size / pixels**2 == pytest.approx(np.pi * 0.2**2, rel=0.05)
+
+    lab.on_root(look)
