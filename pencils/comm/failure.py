@@ -13,6 +13,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import wraps
 from inspect import getattr_static
 from time import monotonic, sleep
@@ -25,24 +26,33 @@ from pencils.process import PerProcess
 
 T = TypeVar("T", bound="MPI.Comm")
 
-# Open MPI crashes on a rank that still makes a communicator when another rank revokes it: seconds
-# that ranks have to make it after the first one.
+# Open MPI crashes on a rank that still makes a communicator when another rank revokes it. So ranks
+# meet on a new one. If they cannot, they have this many seconds to make it after the first one.
 _MAKING = 0.5
 _NAMES = ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED")
 # Methods of communicators that are left alone: local ones, and those of the recovery itself.
 _PLAIN = ("Get_", "Set_", "Is_", "Delete_", "Ack_", "Agree", "Free", "Revoke", "Shrink", "py2f")
 _LOST = (
-    "a process of this communicator has died; pencils.recover(program) runs the program again on "
-    "the other ones"
+    "a process of this communicator has died, or has left the program; pencils.recover(program) "
+    "runs it again on the other ones, or raises the error of that one"
 )
 
 
+@dataclass
+class _Entry:
+    """A guarded communicator."""
+
+    comm: weakref.ref[MPI.Comm]
+    made: float = field(default_factory=monotonic)
+    complete: bool = False  # whether all of its ranks have made it
+
+
 class _State:
-    """The guarded communicators of this process, with the time when each was made."""
+    """The guarded communicators of this process."""
 
     def __init__(self) -> None:
-        self.comms: list[tuple[weakref.ref[MPI.Comm], float]] = []
-        self.lost = False  # a process has died, and all communicators are revoked
+        self.entries: list[_Entry] = []
+        self.lost = False  # all communicators are revoked
         self.kinds: dict[type[MPI.Comm], Any] = {}  # guarded classes, by their bases
         self.handler: MPI.Errhandler | None = None
 
@@ -55,7 +65,10 @@ class Guarded:
 
 
 def guard(comm: T) -> T:
-    """Return a communicator like this one that is guarded, as are those made of it; local."""
+    """Return a new communicator as one that is guarded, as are those made of it; local.
+
+    It may not be used before `meet`.
+    """
     state = _state()
     if state.handler is None:
         state.handler = MPI.Comm.Create_errhandler(_notice)
@@ -65,13 +78,21 @@ def guard(comm: T) -> T:
             state.kinds[kind] = type(kind.__name__, (Guarded, kind), _methods(kind))
         found = state.kinds[kind](comm)
     found.Set_errhandler(state.handler)
-    state.comms = [each for each in state.comms if each[0]()]  # a freed communicator is false
-    state.comms.append((weakref.ref(found), monotonic()))
+    state.entries = [each for each in state.entries if each.comm()]  # a freed one is false
+    state.entries.append(_Entry(weakref.ref(found)))
     return found
 
 
+def meet(comm: MPI.Comm) -> None:
+    """Wait until all ranks have made a guarded communicator. *Collective*."""
+    comm.Barrier()
+    for entry in _state().entries:
+        if entry.comm() is comm:
+            entry.complete = True
+
+
 def lost() -> bool:
-    """Whether this process has noticed that one of a guarded communicator has died; local."""
+    """Whether this process has noticed that one of a guarded communicator is lost; local."""
     return _state().lost
 
 
@@ -81,10 +102,11 @@ def revoke() -> None:
     if state.lost:
         return
     state.lost = True
-    for ref, made in state.comms:  # the oldest first
-        comm = ref()
+    for entry in state.entries:  # the oldest first
+        comm = entry.comm()
         if comm:
-            sleep(max(0.0, made + _MAKING - monotonic()))
+            if not entry.complete:
+                sleep(max(0.0, entry.made + _MAKING - monotonic()))
             with suppress(MPI.Exception):
                 comm.Revoke()
 
@@ -92,8 +114,8 @@ def revoke() -> None:
 def forget() -> list[MPI.Comm]:
     """Guard no communicator any more, and return those that lived; local."""
     state = _state()
-    found = [comm for comm in (ref() for ref, _ in state.comms) if comm]
-    state.comms, state.lost = [], False
+    found = [comm for comm in (entry.comm() for entry in state.entries) if comm]
+    state.entries, state.lost = [], False
     return found
 
 
@@ -113,7 +135,7 @@ def wait_all(requests: Sequence[MPI.Request]) -> None:
 
 def raise_lost(error: MPI.Exception) -> NoReturn:
     """Raise an error of MPI, as a `RanksLostError` if a process has died."""
-    if _is_death(error.Get_error_class()):
+    if lost() or _is_death(error.Get_error_class()):
         raise RanksLostError(_LOST) from error
     raise error
 
@@ -145,6 +167,10 @@ def _guarding(method: Callable[..., Any]) -> Callable[..., Any]:
             result = method(*args, **kwargs)
         except MPI.Exception as error:
             raise_lost(error)
-        return guard(result) if isinstance(result, MPI.Comm) and result else result
+        if not isinstance(result, MPI.Comm) or not result:
+            return result
+        made = guard(result)
+        meet(made)
+        return made
 
     return call

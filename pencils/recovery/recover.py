@@ -1,16 +1,24 @@
-"""Run a program again on the processes that are left, each time that some have died."""
+"""Run a program again on the processes that are left, each time that some have died.
+
+All processes end an attempt together. Each one calls Agree on the communicator of the attempt, and
+unless the program has returned on all of them, Shrink, which makes that of the next attempt. A
+process that leaves the program by an error first revokes its communicators, so that no other one
+waits for it there.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from time import perf_counter
-from typing import TypeVar
+from time import perf_counter, sleep
+from typing import NoReturn, TypeVar
 
 from pencils.comm import failure, progress
 from pencils.comm.agree import agreed, as_comm
+from pencils.comm.fault import Fault, shown
 from pencils.comm.leaving import leave_with, leave_with_survivors
 from pencils.comm.mpi import MPI
 from pencils.comm.topology import abandon, topology_of
@@ -22,6 +30,8 @@ T = TypeVar("T")
 
 LOG = logging.getLogger("pencils")
 _ENABLED = "OMPI_MCA_mpi_ft_enable"  # what mpiexec of Open MPI sets
+# Seconds that other ranks have to complete a call, or to have the same error, after an error.
+_GRACE = 0.5
 _NEEDED = (
     "recover() needs an MPI that reports processes that die instead of ending the job: Open MPI 5 "
     "or later, started by `mpiexec --with-ft ulfm -n 4 python app.py`; {found}. Without it, save "
@@ -94,10 +104,10 @@ def recover(
     team = failure.guard(MPI.Intracomm(user.Shrink()))
     leave_with_survivors(team)
     while True:
-        done, result = _attempt(checked, team)
-        if done:
-            return result[0]
-        team = _survivors(team, least)
+        results, error = _attempt(checked, team)
+        if _agree(team, here=bool(results)):
+            return results[0]
+        team = _next_team(team, error, least)
 
 
 def _checked(program: Callable[[MPI.Intracomm], T], least: int, team: MPI.Intracomm) -> T:
@@ -118,48 +128,88 @@ def _check_library() -> None:
         raise NotImplementedError(_NEEDED.format(found="it was started without `--with-ft ulfm`"))
 
 
-def _attempt(program: Callable[[MPI.Intracomm], T], team: MPI.Intracomm) -> tuple[bool, list[T]]:
-    """Call the program; return whether all have returned from it, and the result. *Collective*."""
-    results = []
+def _attempt(
+    program: Callable[[MPI.Intracomm], T], team: MPI.Intracomm
+) -> tuple[list[T], BaseException | None]:
+    """Call the program; return its result, if any, and its error, if no other rank has caused it.
+
+    *Collective*.
+    """
     try:
-        results.append(program(team))
-    except SystemExit as end:
-        leave_with(end.code)
-        raise
-    except Exception:
-        if not failure.lost():
-            raise
-        LOG.debug("the program was left because a process has died", exc_info=True)
-    return _all(team, present=bool(results)), results
+        failure.meet(team)
+        return [program(team)], None
+    except (Exception, SystemExit) as error:
+        if failure.lost():
+            LOG.debug("the program was left because a process is lost", exc_info=True)
+            return [], None
+        if not isinstance(error, MPI.Exception):
+            sleep(_GRACE)
+        failure.revoke()
+        return [], error
 
 
-def _all(team: MPI.Intracomm, *, present: bool) -> bool:
-    """Whether something is true on all that live; not if one more has just died. *Collective*."""
-    team.Ack_failed()
+def _agree(team: MPI.Intracomm, *, here: bool) -> bool | None:
+    """Whether something is true on all ranks; None if a process has died. *Collective*."""
     try:
-        return bool(team.Agree(int(present)))
+        return bool(team.Agree(int(here)))
     except MPI.Exception:
-        return False
+        return None
 
 
-def _survivors(team: MPI.Intracomm, least: int) -> MPI.Intracomm:
-    """Return a communicator of the processes that are left. *Collective*."""
+def _next_team(
+    team: MPI.Intracomm, error: BaseException | None, least: int
+) -> MPI.Intracomm:
+    """Return a communicator of the processes that are left. *Collective*.
+
+    Raises on all ranks if any has an error that no death has caused. Errors of MPI may be traces of
+    a death.
+    """
     begin, before = perf_counter(), team.size
+    innocent: bool | None = None
+    while innocent is None:
+        team = _shrunk(team)
+        innocent = _agree(team, here=error is None or isinstance(error, MPI.Exception))
+    LOG.info("%d of %d processes are left", team.size, before)
+    if not innocent or team.size == before:
+        _raise_together(team, error)
+    if team.size < least:
+        raise RanksLostError(
+            f"{team.size} of {before} processes are left, but least={least}; start the job again"
+        )
+    LOG.debug("a communicator of them took %.3f s", perf_counter() - begin)
+    return team
+
+
+def _shrunk(team: MPI.Intracomm) -> MPI.Intracomm:
+    """Give up all communicators, and return one of the processes that are left. *Collective*."""
     failure.revoke()
     progress.forget()
     comms = failure.forget()
     left = MPI.Intracomm(team.Shrink())
     abandon(comms)
     leave_with_survivors(left)
-    LOG.info("%d of %d processes are left", left.size, before)
-    if left.size == before:
-        raise RanksLostError(
-            "the program needs a process that has died, but is not in its communicator; pass the "
-            "communicator that it is called with to every pencil, plan and series"
-        )
-    if left.size < least:
-        raise RanksLostError(
-            f"{left.size} of {before} processes are left, but least={least}; start the job again"
-        )
-    LOG.debug("a communicator of them took %.3f s", perf_counter() - begin)
     return failure.guard(left)
+
+
+def _raise_together(team: MPI.Intracomm, error: BaseException | None) -> NoReturn:
+    """Raise the error of this rank, or else that of the first one that has any. *Collective*."""
+    faults: list[Fault | None] = []
+    with suppress(RanksLostError):  # one more has died
+        faults = team.allgather(None if error is None else _fault(error))
+    if isinstance(error, SystemExit):
+        leave_with(error.code)
+    if error is not None:
+        raise error
+    for rank, fault in enumerate(faults):
+        if fault is not None:
+            raise fault.error(rank)
+    raise RanksLostError(
+        "the program needs a process that has died, but is not in its communicator; pass the "
+        "communicator that it is called with to every pencil, plan and series"
+    )
+
+
+def _fault(error: BaseException) -> Fault:
+    if isinstance(error, Exception):
+        return Fault.of(error)
+    return Fault(RuntimeError, f"left the program by {shown(error)}", None)
