@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from time import perf_counter, sleep
 from typing import NoReturn, TypeVar
@@ -21,6 +20,7 @@ from pencils.comm.agree import agreed, as_comm
 from pencils.comm.fault import Fault, shown
 from pencils.comm.leaving import leave_with, leave_with_survivors
 from pencils.comm.mpi import MPI
+from pencils.comm.survivors import agree, shrink
 from pencils.comm.topology import abandon, topology_of
 from pencils.errors import RanksLostError
 from pencils.layout.integers import as_int
@@ -105,17 +105,17 @@ def recover(
     leave_with_survivors(team)
     while True:
         results, error = _attempt(checked, team)
-        if _agree(team, here=bool(results)):
+        if agree(team, here=bool(results)):
             return results[0]
         team = _next_team(team, error, least)
 
 
 def _checked(program: Callable[[MPI.Intracomm], T], least: int, team: MPI.Intracomm) -> T:
     """Check the arguments and call the program. *Collective*."""
-    with agreed(topology_of(team).comm, "recover") as agree:
+    with agreed(topology_of(team).comm, "recover") as agreement:
         if not callable(program):
             raise TypeError(f"program must be callable with a communicator, not {program!r}")
-        agree(least=as_int("least", least, least=1))
+        agreement(least=as_int("least", least, least=1))
     return program(team)
 
 
@@ -148,17 +148,7 @@ def _attempt(
         return [], error
 
 
-def _agree(team: MPI.Intracomm, *, here: bool) -> bool | None:
-    """Whether something is true on all ranks; None if a process has died. *Collective*."""
-    try:
-        return bool(team.Agree(int(here)))
-    except MPI.Exception:
-        return None
-
-
-def _next_team(
-    team: MPI.Intracomm, error: BaseException | None, least: int
-) -> MPI.Intracomm:
+def _next_team(team: MPI.Intracomm, error: BaseException | None, least: int) -> MPI.Intracomm:
     """Return a communicator of the processes that are left. *Collective*.
 
     Raises on all ranks if any has an error that no death has caused. Errors of MPI may be traces of
@@ -168,7 +158,7 @@ def _next_team(
     innocent: bool | None = None
     while innocent is None:
         team = _shrunk(team)
-        innocent = _agree(team, here=error is None or isinstance(error, MPI.Exception))
+        innocent = agree(team, here=error is None or isinstance(error, MPI.Exception))
     LOG.info("%d of %d processes are left", team.size, before)
     if not innocent or team.size == before:
         _raise_together(team, error)
@@ -185,7 +175,7 @@ def _shrunk(team: MPI.Intracomm) -> MPI.Intracomm:
     failure.revoke()
     progress.forget()
     comms = failure.forget()
-    left = MPI.Intracomm(team.Shrink())
+    left = shrink(team)
     abandon(comms)
     leave_with_survivors(left)
     return failure.guard(left)
@@ -193,9 +183,13 @@ def _shrunk(team: MPI.Intracomm) -> MPI.Intracomm:
 
 def _raise_together(team: MPI.Intracomm, error: BaseException | None) -> NoReturn:
     """Raise the error of this rank, or else that of the first one that has any. *Collective*."""
+    mine = None if error is None else _fault(error)
     faults: list[Fault | None] = []
-    with suppress(RanksLostError):  # one more has died
-        faults = team.allgather(None if error is None else _fault(error))
+    try:
+        faults = team.allgather(mine)
+    except RanksLostError:  # one more has died
+        if mine is None:
+            raise
     if isinstance(error, SystemExit):
         leave_with(error.code)
     if error is not None:

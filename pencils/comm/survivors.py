@@ -1,0 +1,69 @@
+"""What the processes that are left do together after a death: agree, and make a communicator.
+
+A defect of MPI may let them wait for ever, so there are limits of time. A process that reaches one
+ends: with an error, or by a signal if it waits inside of MPI. The others notice the latter.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from array import array
+from threading import Timer
+from time import monotonic, sleep
+
+from pencils.comm import failure
+from pencils.comm.mpi import MPI
+from pencils.errors import RanksLostError
+
+# Seconds that a process waits after a loss; and between two looks.
+PATIENCE, _PAUSE = 600.0, 5e-4
+_LATE = (
+    "the processes that are left did not {what} within {seconds:g} s after a loss: one of "
+    "them computes for longer without communication, or this is a defect of MPI; start the job "
+    "again, from a pencils.CheckpointSeries"
+)
+
+
+def agree(comm: MPI.Intracomm, *, here: bool) -> bool | None:
+    """Whether something is true on all ranks; None if one of them has died. *Collective*.
+
+    Raises
+    ------
+    RanksLostError
+        If the others are not there `PATIENCE` seconds after this rank has noticed a loss.
+    """
+    flag, end = array("i", [here]), None
+    try:
+        request = comm.Iagree(flag)
+        while not request.Test():
+            if end is None and (failure.lost() or comm.Is_revoked()):
+                end = monotonic() + PATIENCE
+            if end is not None and monotonic() > end:
+                raise RanksLostError(_LATE.format(what="agree", seconds=PATIENCE))
+            sleep(_PAUSE)
+    except MPI.Exception:
+        return None
+    return bool(flag[0])
+
+
+def shrink(comm: MPI.Intracomm) -> MPI.Intracomm:
+    """Make a communicator of the ranks that live. *Collective*.
+
+    The process is killed if it takes longer than `PATIENCE` seconds.
+    """
+    limit = Timer(PATIENCE, _end)
+    limit.daemon = True
+    limit.start()
+    try:
+        return MPI.Intracomm(comm.Shrink())
+    finally:
+        limit.cancel()
+
+
+def _end() -> None:
+    late = _LATE.format(what="make a communicator", seconds=PATIENCE)
+    sys.stderr.write(f"pencils: {late}\n")
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
