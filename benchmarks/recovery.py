@@ -189,7 +189,8 @@ def first_after(folder, when):
 
 def campaign(kills, seed):
     """Kill so many processes; return the failures."""
-    chance, failures, done, times, runs = random.Random(seed), [], 0, [], 0
+    chance, failures, done, runs = random.Random(seed), [], 0, 0
+    times: list[float] = []
     expected, seconds = {}, {}
     for case in CASES:
         begin = monotonic()

@@ -156,9 +156,11 @@ def _next_team(team: MPI.Intracomm, error: BaseException | None, least: int) -> 
     """
     begin, before = perf_counter(), team.size
     innocent: bool | None = None
-    while innocent is None:
+    for _ in range(before):  # again if one more has died
         team = _shrunk(team)
         innocent = agree(team, here=error is None or isinstance(error, MPI.Exception))
+        if innocent is not None:
+            break
     LOG.info("%d of %d processes are left", team.size, before)
     if not innocent or team.size == before:
         _raise_together(team, error)
