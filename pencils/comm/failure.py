@@ -5,7 +5,8 @@ of the calls that need it. Other survivors may wait for a rank that has had this
 So the first error on a rank revokes every communicator of the rank that is `guarded`: whatever
 waits in one of them has the error, too, and revokes its own. By and by no survivor waits any more.
 
-Everything that waits for other ranks is a call of MPI, shared memory included.
+A rank that leaves the program by another error revokes them, too. Everything that waits for other
+ranks is a call of MPI, shared memory included.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ T = TypeVar("T", bound="MPI.Comm")
 _MAKING = 0.5
 _NAMES = ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED")
 # Methods of communicators that are left alone: local ones, and those of the recovery itself.
-_PLAIN = ("Get_", "Set_", "Is_", "Delete_", "Ack_", "Agree", "Free", "Revoke", "Shrink", "py2f")
+_PLAIN = ("Get_", "Set_", "Is_", "Delete_", "Ack_", "Iagree", "Free", "Revoke", "Shrink", "py2f")
 _LOST = (
     "a process of this communicator has died, or has left the program; pencils.recover(program) "
     "runs it again on the other ones, or raises the error of that one"

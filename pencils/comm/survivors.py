@@ -1,7 +1,7 @@
 """What the processes that are left do together after a death: agree, and make a communicator.
 
-A defect of MPI may let them wait for ever, so there are limits of time. A process that reaches one
-ends: with an error, or by a signal if it waits inside of MPI. The others notice the latter.
+Nothing waits for ever, whatever MPI does: a process that has waited for too long ends, with an
+error or, if it waits inside of MPI, by a signal.
 """
 
 from __future__ import annotations

@@ -53,8 +53,9 @@ def recover(
     before, or from a `CheckpointSeries`, made in the program.
 
     The program has to pass `comm` to everything that takes it: ``Pencil(shape, comm)``. An error
-    that is not caused by a death is raised as it is. The processes that are left end without
-    ``MPI_Finalize``, which Open MPI may not complete after a death.
+    that is not caused by a death is raised as it is, and on processes without one as another of the
+    same type, which names the rank. The processes that are left end without ``MPI_Finalize``, which
+    Open MPI may not complete after a death.
 
     Parameters
     ----------
@@ -74,7 +75,8 @@ def recover(
     ------
     RanksLostError
         On every process that is left, if these are fewer than `least`, or the program needs one
-        that is not in its communicator.
+        that is not in its communicator. On a process if others do not leave the program within ten
+        minutes after it has noticed a death.
     NotImplementedError
         On every process, if MPI ends the job when a process dies; on one process nothing is needed.
     ArgumentError, RankDisagreementError, TypeError
@@ -131,7 +133,7 @@ def _check_library() -> None:
 def _attempt(
     program: Callable[[MPI.Intracomm], T], team: MPI.Intracomm
 ) -> tuple[list[T], BaseException | None]:
-    """Call the program; return its result, if any, and its error, if no other rank has caused it.
+    """Call the program; return its result, if any, and its error, unless it follows from a loss.
 
     *Collective*.
     """
@@ -139,8 +141,8 @@ def _attempt(
         failure.meet(team)
         return [program(team)], None
     except (Exception, SystemExit) as error:
+        LOG.debug("the program was left by an error", exc_info=True)
         if failure.lost():
-            LOG.debug("the program was left because a process is lost", exc_info=True)
             return [], None
         if not isinstance(error, MPI.Exception):
             sleep(_GRACE)
