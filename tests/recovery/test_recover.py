@@ -134,6 +134,24 @@ def test_a_rank_that_is_left_does_not_wait_for_ever():
     assert lines[1].startswith("RanksLostError: the processes that are left did not agree within")
 
 
+ALONE = """
+import os, time
+from mpi4py import MPI
+from pencils.comm import survivors
+
+survivors.PATIENCE = 0.5
+if MPI.COMM_WORLD.rank == 0:
+    survivors.shrink(MPI.COMM_WORLD)
+time.sleep(3)
+os._exit(0)
+"""
+
+
+@needs_reports
+def test_a_rank_that_waits_inside_of_mpi_is_killed():
+    assert "did not make a communicator within 0.5 s after a loss" in ulfm(2, "-c", ALONE).stderr
+
+
 @needs_reports
 def test_too_few_ranks_raise_on_all():
     run = ulfm(3, "-c", PROGRAM, 3, "1:7")
