@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import sys
 from contextlib import suppress
 from time import monotonic, sleep
@@ -14,6 +15,8 @@ from pencils.process import PerProcess
 # Seconds that a process waits at exit for the other survivors, and between two looks: they take an
 # early end for one more death.
 _PATIENCE, _PAUSE = 5.0, 0.002
+# Seconds until a process that does not end is killed.
+_FINALIZING = 10.0
 
 
 class _State:
@@ -31,7 +34,7 @@ def leave_with(status: object) -> None:
 
 
 def leave_with_survivors(comm: MPI.Intracomm) -> None:
-    """Have this process wait at exit for the other ranks of `comm`, if any process has died."""
+    """Have this process wait at exit for the other ranks of `comm`."""
     if _state().comm is None:
         atexit.register(_leave)
     _state().comm = comm
@@ -39,7 +42,14 @@ def leave_with_survivors(comm: MPI.Intracomm) -> None:
 
 def _leave() -> None:
     """End the process if others have died, after what else was registered for its end."""
-    if MPI.Is_finalized() or not MPI.COMM_WORLD.Get_failed().size:
+    if MPI.Is_finalized():
+        return
+    # A process that has just died is noticed here, and not within MPI_Finalize.
+    _meet()
+    if not MPI.COMM_WORLD.Get_failed().size:
+        # One that dies now may let MPI_Finalize wait without end, after Python has ended.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, _FINALIZING)
         return
     atexit.unregister(_leave)
     # Those that were registered before are called later.
