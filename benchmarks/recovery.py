@@ -149,6 +149,8 @@ def disturbed(case, kind, ranks, kills):
         killed = []
         wait_for(job, lambda: len({entry[0] for entry in entries(folder)}) == ranks)
         living = sorted({entry[0] for entry in entries(folder)})
+        if len(living) < ranks:  # mpiexec has not started all
+            kills = []
         for wait, number in kills:
             sleep(wait)
             victim = living.pop(number)
