@@ -1,6 +1,6 @@
 """What the processes that are left do together after a death: agree, and make a communicator.
 
-Nothing waits for ever, whatever MPI does: a process that has waited for too long ends, with an
+Nothing here waits for ever, whatever MPI does: a process that has waited for too long ends, with an
 error or, if it waits inside of MPI, by a signal.
 """
 
