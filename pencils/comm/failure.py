@@ -12,6 +12,7 @@ ranks is a call of MPI, shared memory included.
 from __future__ import annotations
 
 import weakref
+from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ T = TypeVar("T", bound="MPI.Comm")
 # Open MPI crashes on a rank that still makes a communicator when another rank revokes it. So ranks
 # meet on a new one. If they cannot, they have this many seconds to make it after the first one.
 _MAKING = 0.5
+_PAUSE = 5e-4  # seconds between two looks
 _NAMES = ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED")
 # Methods of communicators that are left alone: local ones, and those of the recovery itself.
 _PLAIN = ("Get_", "Set_", "Is_", "Delete_", "Ack_", "Iagree", "Free", "Revoke", "Shrink", "py2f")
@@ -53,6 +55,7 @@ class _State:
 
     def __init__(self) -> None:
         self.entries: list[_Entry] = []
+        self.agreements: list[MPI.Request] = []
         self.lost = False  # all communicators are revoked
         self.kinds: dict[type[MPI.Comm], Any] = {}  # guarded classes, by their bases
         self.handler: MPI.Errhandler | None = None
@@ -85,11 +88,34 @@ def guard(comm: T) -> T:
 
 
 def meet(comm: MPI.Comm) -> None:
-    """Wait until all ranks have made a guarded communicator. *Collective*."""
-    comm.Barrier()
-    for entry in _state().entries:
+    """Wait until all ranks have made a guarded communicator. *Collective*.
+
+    Raises
+    ------
+    RanksLostError
+        If a rank has died, or could not make it because another one has.
+    """
+    # Open MPI does not report a death to a barrier if it had the news while it made `comm`.
+    state, cause = _state(), None
+    try:
+        request = comm.Iagree(array("i", [1]))
+        state.agreements.append(request)  # which MPI may complete after this rank has given it up
+        while not (complete := request.Test()) and not any(map(_is_revoked, state.entries)):
+            sleep(_PAUSE)
+    except MPI.Exception as error:
+        complete, cause = False, error
+    if not complete:
+        revoke()
+        raise RanksLostError(_LOST) from cause
+    state.agreements.remove(request)
+    for entry in state.entries:
         if entry.comm() is comm:
             entry.complete = True
+
+
+def _is_revoked(entry: _Entry) -> bool:
+    comm = entry.comm()
+    return comm is not None and bool(comm) and comm.Is_revoked()
 
 
 def lost() -> bool:
