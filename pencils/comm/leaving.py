@@ -16,7 +16,7 @@ from pencils.process import PerProcess
 # early end for one more death.
 _PATIENCE, _PAUSE = 5.0, 0.002
 # Seconds until a process that does not end is killed.
-_FINALIZING = 10.0
+_FINALIZING = 60.0
 
 
 class _State:
@@ -45,8 +45,10 @@ def _leave() -> None:
     if MPI.Is_finalized():
         return
     # A process that has just died is noticed here, and not within MPI_Finalize.
-    _meet()
+    all_leave = _meet()
     if not MPI.COMM_WORLD.Get_failed().size:
+        if not all_leave:  # MPI_Finalize waits for one that is still at work
+            return
         # One that dies now may let MPI_Finalize wait without end, after Python has ended.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, _FINALIZING)
@@ -64,10 +66,13 @@ def _leave() -> None:
     os._exit(status)
 
 
-def _meet() -> None:
+def _meet() -> bool:
+    """Wait for the other survivors; return whether all have come."""
     comm, end = _state().comm, monotonic() + _PATIENCE
     with suppress(Exception):  # more ranks have died, or have failed
         assert comm is not None
         barrier = comm.Ibarrier()
-        while not barrier.Test() and monotonic() < end:
+        while not (complete := barrier.Test()) and monotonic() < end:
             sleep(_PAUSE)
+        return complete
+    return False

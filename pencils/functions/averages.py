@@ -80,6 +80,8 @@ def average(
     options: dict[str, Any] = {"dtype": result, "keepdims": keepdims}
     weight = reduce_field("average", a, axis, of=lambda _: part, **options)
     own_weight = weight.local if isinstance(weight, Field) else weight
+    if not a.size and (own_weight == 0).any():  # no rank calls `products`
+        raise ZeroDivisionError(_ZERO)
 
     def products(block: Array) -> Array:
         if (own_weight == 0).any():
