@@ -55,7 +55,7 @@ class _State:
 
     def __init__(self) -> None:
         self.entries: list[_Entry] = []
-        self.agreements: list[MPI.Request] = []
+        self.pending: list[MPI.Request] = []
         self.lost = False  # all communicators are revoked
         self.kinds: dict[type[MPI.Comm], Any] = {}  # guarded classes, by their bases
         self.handler: MPI.Errhandler | None = None
@@ -96,19 +96,16 @@ def meet(comm: MPI.Comm) -> None:
         If a rank has died, or could not make it because another one has.
     """
     # Open MPI does not report a death to a barrier if it had the news while it made `comm`.
-    state, cause = _state(), None
+    entries, cause = _state().entries, None
     try:
         request = comm.Iagree(array("i", [1]))
-        state.agreements.append(request)  # which MPI may complete after this rank has given it up
-        while not (complete := request.Test()) and not any(map(_is_revoked, state.entries)):
-            sleep(_PAUSE)
+        complete = wait_while(request, lambda: not any(map(_is_revoked, entries)))
     except MPI.Exception as error:
         complete, cause = False, error
     if not complete:
         revoke()
         raise RanksLostError(_LOST) from cause
-    state.agreements.remove(request)
-    for entry in state.entries:
+    for entry in entries:
         if entry.comm() is comm:
             entry.complete = True
 
@@ -116,6 +113,18 @@ def meet(comm: MPI.Comm) -> None:
 def _is_revoked(entry: _Entry) -> bool:
     comm = entry.comm()
     return comm is not None and bool(comm) and comm.Is_revoked()
+
+
+def wait_while(request: MPI.Request, goes_on: Callable[[], bool]) -> bool:
+    """Wait for a request as long as `goes_on` is true; return whether it is complete."""
+    pending = _state().pending
+    pending.append(request)  # MPI may still write to its memory after this rank stops waiting
+    while not request.Test():
+        if not goes_on():
+            return False
+        sleep(_PAUSE)
+    pending.remove(request)
+    return True
 
 
 def lost() -> bool:

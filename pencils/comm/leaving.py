@@ -7,14 +7,15 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from time import monotonic, sleep
+from time import monotonic
 
+from pencils.comm import failure
 from pencils.comm.mpi import MPI
 from pencils.process import PerProcess
 
-# Seconds that a process waits at exit for the other survivors, and between two looks: they take an
-# early end for one more death.
-_PATIENCE, _PAUSE = 5.0, 0.002
+# Seconds that a process waits at exit for the other survivors: they take an early end for one more
+# death.
+_PATIENCE = 5.0
 # Seconds until a process that does not end is killed.
 _FINALIZING = 60.0
 
@@ -71,8 +72,5 @@ def _meet() -> bool:
     comm, end = _state().comm, monotonic() + _PATIENCE
     with suppress(Exception):  # more ranks have died, or have failed
         assert comm is not None
-        barrier = comm.Ibarrier()
-        while not (complete := barrier.Test()) and monotonic() < end:
-            sleep(_PAUSE)
-        return complete
+        return failure.wait_while(comm.Ibarrier(), lambda: monotonic() < end)
     return False

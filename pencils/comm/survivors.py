@@ -10,15 +10,15 @@ import os
 import signal
 import sys
 from array import array
+from math import inf
 from threading import Timer
-from time import monotonic, sleep
+from time import monotonic
 
 from pencils.comm import failure
 from pencils.comm.mpi import MPI
 from pencils.errors import RanksLostError
 
-# Seconds that a process waits after a loss; and between two looks.
-PATIENCE, _PAUSE = 600.0, 5e-4
+PATIENCE = 600.0  # seconds that a process waits after a loss
 _LATE = (
     "the processes that are left did not {what} within {seconds:g} s after a loss: one of "
     "them computes for longer without communication, or this is a defect of MPI; start the job "
@@ -34,17 +34,20 @@ def agree(comm: MPI.Intracomm, *, here: bool) -> bool | None:
     RanksLostError
         If the others are not there `PATIENCE` seconds after this rank has noticed a loss.
     """
-    flag, end = array("i", [here]), None
+    flag, end = array("i", [here]), inf
+
+    def in_time() -> bool:
+        nonlocal end
+        if end == inf and (failure.lost() or comm.Is_revoked()):
+            end = monotonic() + PATIENCE
+        return monotonic() <= end
+
     try:
-        request = comm.Iagree(flag)
-        while not request.Test():
-            if end is None and (failure.lost() or comm.Is_revoked()):
-                end = monotonic() + PATIENCE
-            if end is not None and monotonic() > end:
-                raise RanksLostError(_LATE.format(what="agree", seconds=PATIENCE))
-            sleep(_PAUSE)
+        complete = failure.wait_while(comm.Iagree(flag), in_time)
     except MPI.Exception:
         return None
+    if not complete:
+        raise RanksLostError(_LATE.format(what="agree", seconds=PATIENCE))
     return bool(flag[0])
 
 

@@ -83,10 +83,10 @@ def odd(*cases):
     return sorted(run.stdout.splitlines())
 
 
-def ulfm(ranks, *args, options=("--with-ft", "ulfm")):
-    """Run the program; ranks write whole lines."""
+def ulfm(ranks, *args, options=("--with-ft", "ulfm"), before=()):
+    """Run the program, perhaps by a command before it; ranks write whole lines."""
     mpiexec = Path(sys.executable).with_name("mpiexec")
-    command = [mpiexec, *options, "-n", ranks, sys.executable, *args]
+    command = [mpiexec, *options, "-n", ranks, *before, sys.executable, *args]
     return subprocess.run(
         list(map(str, command)), capture_output=True, text=True, timeout=120, check=False
     )
@@ -150,6 +150,25 @@ os._exit(0)
 @needs_reports
 def test_a_rank_that_waits_inside_of_mpi_is_killed():
     assert "did not make a communicator within 0.5 s after a loss" in ulfm(2, "-c", ALONE).stderr
+
+
+SLOW = """
+import time
+import pencils
+from mpi4py import MPI
+from pencils.comm import leaving
+
+leaving._PATIENCE, leaving._FINALIZING = 0.5, 1.0
+pencils.recover(lambda comm: pencils.ones(pencils.Pencil((8, 9), comm)).sum())
+if MPI.COMM_WORLD.rank == 0:
+    time.sleep(4)
+"""
+
+
+@needs_reports
+def test_ranks_wait_at_exit_for_one_that_works_on():
+    run = ulfm(3, "-c", SLOW, before=("sh", "-c", '"$@"; echo status $?', "sh"))
+    assert run.stdout.splitlines() == ["status 0"] * 3, run.stdout + run.stderr
 
 
 @needs_reports
