@@ -129,7 +129,9 @@ class HDF5Writer:
                     if entry.nbytes:
                         part = self.take(fields[entry.name], entry, slabs, moved)
                         self.file.attempt(part.work)
-                        sums[entry.name] = part.finish()
+                        total = part.finish()
+                        if self.summed:
+                            sums[entry.name] = total
                 self.end(sums)
         except BaseException:
             self.discard()
