@@ -184,7 +184,6 @@ class PreparedExchange:
         aliased: bool,
     ) -> None:
         self.exchange = exchange
-        self._times = times
         self._under_way = exchange.topology.under_way
         # Blocks of this rank must be saved if the target may be written before they are read.
         self._kept = [pair for pair in own if not same_view(*pair)] if aliased else []
@@ -195,8 +194,10 @@ class PreparedExchange:
         self._room: Bytes | None = None
         self._saves: Callable[[], None] = no_op
         self._restores: Callable[[], None] = no_op
-        self._copied = self._kept if aliased else own
         self._own = unpack([] if aliased else own)
+        # Bytes of a call, for profiles.
+        self._sent, self._received = times * exchange.sent, times * exchange.received
+        self._copied = sum(target.nbytes for target, _ in (self._kept if aliased else own))
         self._first, *self._others = prepared
 
     @property
@@ -225,9 +226,7 @@ class PreparedExchange:
         if recorder is None:
             self._move(self._own)
         else:
-            self._count(recorder)
-            own = partial(recorder.run, "copy", self._own, calls=0)
-            recorder.run("unpack", self._move, own, calls=0)
+            recorder.run("unpack", self._move, self._counted(recorder), nbytes=self._received)
 
     def _move(self, own: Callable[[], None]) -> None:
         saved = self._save() if self._kept else None
@@ -237,11 +236,10 @@ class PreparedExchange:
         if saved is not None:
             timed("copy", saved, calls=0)
 
-    def _count(self, recorder: Recorder) -> None:
-        """Count a call in a profile."""
-        recorder.count("pack", self._times * self.exchange.sent)
-        recorder.count("unpack", self._times * self.exchange.received)
-        recorder.count("copy", sum(target.nbytes for target, _ in self._copied))
+    def _counted(self, recorder: Recorder) -> Callable[[], None]:
+        """Count what a call packs in a profile; return what copies and counts the rest."""
+        recorder.count("pack", self._sent)
+        return partial(recorder.run, "copy", self._own, nbytes=self._copied)
 
     def run_open(self) -> MPI.Intracomm | None:
         """Run, but return the ranks that may still read sources of this one, if any. *Collective*.
@@ -256,9 +254,8 @@ class PreparedExchange:
         recorder: Recorder | None = current.recorder
         if recorder is None:
             return self._first.run_open(self._own)
-        self._count(recorder)
-        own = partial(recorder.run, "copy", self._own, calls=0)
-        return recorder.run("unpack", self._first.run_open, own, calls=0)
+        own = self._counted(recorder)
+        return recorder.run("unpack", self._first.run_open, own, nbytes=self._received)
 
     def start(self, result: T, after: Callable[[], None] = no_op) -> Handle[T]:
         """Start; no array may be used before ``wait`` of the returned handle. *Collective*.
@@ -266,10 +263,8 @@ class PreparedExchange:
         ``wait`` calls `after` last, and returns `result`.
         """
         saved = self._save() if self._kept else no_op
-        if current.recorder is not None:
-            self._count(current.recorder)
-        started = timed("pack", self._first.start, calls=0)
-        timed("copy", self._own, calls=0)
+        started = timed("pack", self._first.start, nbytes=self._sent)
+        timed("copy", self._own, nbytes=self._copied)
 
         def complete() -> None:
             started.complete()
@@ -278,7 +273,7 @@ class PreparedExchange:
             timed("copy", saved, calls=0)
 
         def finish() -> None:
-            timed("unpack", complete, calls=0)
+            timed("unpack", complete, nbytes=self._received)
             after()
 
         return Handle(self.exchange, Started(finish, started.requests), result)
