@@ -11,17 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from pencils.comm import progress
+from pencils.comm import memory, progress
 from pencils.comm.failure import raise_lost, wait_all
 from pencils.comm.memory import Array, Bytes, byte_chunks
 from pencils.comm.mpi import MPI
 from pencils.comm.topology import topology_of
 
 MOST_AT_ONCE = 64  # messages that one call of MPI tests
-# Bytes of a piece of a message between nodes, with its header at most 64 KiB. MPI libraries send so
-# many at once over TCP. They announce more and wait for an answer, which a connection moves behind
-# the data that are already on their way, so that both directions take turns.
-PIECE = 63 * 2**10
 
 _yield = getattr(os, "sched_yield", partial(sleep, 0))
 
@@ -126,7 +122,7 @@ class Mailbox:
 
     def _pieces(self, array: Array, peer: int) -> list[Bytes]:
         """Divide an array as its sender and its receiver both do."""
-        return byte_chunks(array, None if peer in self._on_node else PIECE)
+        return byte_chunks(array, None if peer in self._on_node else memory.EAGER)
 
 
 def _all_complete(requests: list[MPI.Request], receive: Receive | None, status: MPI.Status) -> bool:

@@ -31,6 +31,10 @@ ALONE = 2**18
 # Blocks for other nodes that have more than two pieces of this many bytes travel in pieces: some
 # are packed, or unpacked, while others are on their way. Pieces within a node take longer.
 PIECE = 2**20
+# Bytes that MPI libraries send at once between nodes, over TCP: 64 KiB with a header. More are
+# announced, and sent when the receiver has answered. A connection moves the answer behind the data
+# that are already on their way, so that both directions take turns.
+EAGER = 63 * 2**10
 
 # Bytes of a cache line. Blocks start at multiples of it: whole lines can be written without reading
 # them first.

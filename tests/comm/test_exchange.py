@@ -6,7 +6,6 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from mpi4py import MPI
 from mpi_helpers import (
     DTYPES,
     everywhere,
@@ -22,7 +21,6 @@ from mpi_helpers import (
 
 from pencils.comm import memory
 from pencils.comm.exchange import METHODS, Exchange
-from pencils.comm.methods import messages
 from pencils.comm.pack import (
     MessageBlock,
     MessageSpec,
@@ -482,38 +480,6 @@ def test_messages_go_only_to_ranks_that_share_something(comm):
     move(plan, np.full(1, float(comm.rank)), target)
     assert everywhere(comm, target[0] == left)
     assert everywhere(comm, [dest for dest, _ in spy.sent] == ([right] if comm.size > 1 else []))
-    plan.free()
-
-
-@pytest.mark.parametrize("large", [False, True])
-def test_large_messages_are_announced_before_others_are_answered(comm, monkeypatch, large):
-    """Otherwise an answer may wait behind data, and both directions take turns."""
-    started = []
-
-    class Watch:
-        Request = MPI.Request
-
-        class Prequest:
-            @staticmethod
-            def Startall(requests):
-                started.extend(requests)
-                MPI.Prequest.Startall(requests)
-
-        def __getattr__(self, name):
-            return getattr(MPI, name)
-
-    monkeypatch.setattr(memory, "ALONE", 16 if large else 2**30)
-    monkeypatch.setattr(messages, "MPI", Watch())
-    source = source_of(comm, comm.rank)
-    target = np.zeros_like(source)
-    plan = all_to_all(comm, "messages")
-    bound = plan.prepare([source], [target])
-    bound.run()
-    assert everywhere(comm, same(target, expected_on(comm, comm.rank, np.zeros_like(source))))
-    recvs, sends = (each.all for each in bound._first._latest) if started else ([], [])
-    expected = [*sends, *recvs] if large else [*recvs, *sends]
-    assert everywhere(comm, list(map(id, started)) == list(map(id, expected)))
-    assert everywhere(comm, bool(started) == (comm.size > 1))
     plan.free()
 
 

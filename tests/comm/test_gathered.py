@@ -107,11 +107,12 @@ def test_large_pieces_travel_alone(divided, monkeypatch):
         assert sum(comm.allgather(len(away))) == plan.off_node().messages
 
 
+@pytest.mark.parametrize("sizes", [{"ALONE": 16, "PIECE": 24}, {"EAGER": 20}])
 @pytest.mark.parametrize("case", CASES)
-def test_large_blocks_travel_in_pieces_between_nodes(divided, case, monkeypatch):
+def test_messages_travel_in_pieces_between_nodes(divided, case, sizes, monkeypatch):
     comm, nodes, sent = divided
-    monkeypatch.setattr(memory, "ALONE", 16)
-    monkeypatch.setattr(memory, "PIECE", 24)
+    for name, size in sizes.items():
+        monkeypatch.setattr(memory, name, size)
     shape, kind, here, there = kind_of(case)
     source, target = Pencil(shape, comm, **here), Pencil(shape, comm, **there)
     values = numbered((*kind["components"], *shape), kind["dtype"])
@@ -123,6 +124,8 @@ def test_large_blocks_travel_in_pieces_between_nodes(divided, case, monkeypatch)
     away = [nbytes for peer, nbytes in sent if nodes[peer] != nodes[comm.rank]]
     near = [peer for peer, _ in sent if nodes[peer] == nodes[comm.rank]]
     assert everywhere(comm, len(near) == len(set(near)))
+    if "EAGER" in sizes:
+        assert everywhere(comm, max(away, default=0) <= sizes["EAGER"])
     messages, nbytes = np.sum(comm.allgather((len(away), sum(away))), axis=0)
     assert nbytes == whole.nbytes
     if shape == (9, 8, 7):

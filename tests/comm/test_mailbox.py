@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from mpi_helpers import NODES, everywhere, on_nodes
 
-from pencils.comm import mailbox as module
 from pencils.comm import memory
 from pencils.comm.mailbox import MOST_AT_ONCE, Mailbox, Receive, largest_tag
 from pencils.comm.topology import topology_of
@@ -53,7 +52,7 @@ def test_failures_arrive_in_place_of_messages(comm, monkeypatch, most):
 
 @pytest.mark.parametrize("nodes", NODES)
 def test_only_messages_between_nodes_travel_in_pieces(nodes, monkeypatch):
-    monkeypatch.setattr(module, "PIECE", 16)
+    monkeypatch.setattr(memory, "EAGER", 16)
     comm = on_nodes(nodes)
     mailbox = Mailbox(comm)
     near = topology_of(comm).on_node

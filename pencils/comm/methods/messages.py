@@ -26,7 +26,8 @@ class Requests:
     Small buffers make one batch, which needs fewer calls of MPI. Each message of a large buffer is
     a batch of its own: one is packed, or unpacked, while others are on their way. `init` makes a
     request of a buffer, a rank and a tag, and `copy` prepares to pack, or unpack, pairs of a block
-    of an array and one of the buffer.
+    of an array and one of the buffer. A message to a rank that is not among `on_node` has a request
+    for each part that MPI sends at once.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Requests:
         messages: _ByMessage,
         init: Callable[[Bytes, int, int], MPI.Prequest],
         copy: Unpacker,
+        on_node: Collection[int] = (),
     ) -> None:
         self.buffer = buffer
         each, end = [], 0
@@ -47,7 +49,8 @@ class Requests:
                     windows.append(buffer[at:end].view(view.dtype).reshape(view.shape))
                 data = buffer[start:end]
                 copies = copy(list(zip(views, windows, strict=True)))
-            each.append(([init(part, peer, TAG) for part in byte_chunks(data)], copies))
+            parts = byte_chunks(data, None if peer in on_node else memory.EAGER)
+            each.append(([init(part, peer, TAG) for part in parts], copies))
         self.all = [request for requests, _ in each for request in requests]
         self.batches = [(self.all, [copies for _, copies in each])]
         if buffer.nbytes >= memory.ALONE:
@@ -121,12 +124,13 @@ class _PreparedMessages(PreparedMethod):
         on_node = plan.topology.on_node
         recvs = _by_message(plan.recvs_of(targets), on_node, in_place=unpacked)
         sends = _by_message(plan.sends_of(sources), on_node, in_place=not aliased)
-        self._sides = (recvs, comm.Recv_init, plan.unpack), (sends, comm.Send_init, _pack)
+        self._sides = (
+            (recvs, comm.Recv_init, plan.unpack, on_node),
+            (sends, comm.Send_init, _pack, on_node),
+        )
         self._sizes = _buffer_size(recvs), _buffer_size(sends)
         self._latest: tuple[Requests, Requests] | None = None
         self._idle = not (recvs or sends)
-        sent = sum(view.nbytes for _, views, _ in sends for view in views)
-        self._sends_first = sent >= memory.ALONE
         self.nbytes = max(self._sizes)
 
     def reserve(self) -> None:
@@ -139,12 +143,7 @@ class _PreparedMessages(PreparedMethod):
             self._buffers.give(requests.buffer)
 
     def start(self) -> Started:
-        """Pack and post all sends, and post all receives.
-
-        Large messages are announced, and sent when the receiver has answered. A connection moves
-        answers after the data that are already on their way. So a rank announces all that it sends
-        before it answers: otherwise both directions take turns. Small messages are sent at once,
-        and need no copy if their receive is posted.
+        """Post all receives, so that no message is copied by MPI; pack and send.
 
         Exchanges that are under way keep their buffers, and with them their requests: no active
         request is started.
@@ -152,14 +151,11 @@ class _PreparedMessages(PreparedMethod):
         if self._idle:
             return Started(no_op)
         recvs, sends = self._requests()
-        if not self._sends_first:
-            MPI.Prequest.Startall(recvs.all)
+        MPI.Prequest.Startall(recvs.all)
         for requests, packs in sends.batches:
             for pack in packs:
                 pack()
             MPI.Prequest.Startall(requests)
-        if self._sends_first:
-            MPI.Prequest.Startall(recvs.all)
 
         def complete() -> None:
             for requests, unpacks in recvs.batches:
