@@ -113,6 +113,9 @@ def down():
     """Remove all hosts and what runs on them."""
     end_programs()
     for host in hosts():
+        # Otherwise it goes some time later. Open MPI does not start while an interface goes.
+        if Path("/sys/class/net", name_of(host)).exists():
+            call("ip", "link", "delete", name_of(host))
         call("ip", "netns", "delete", name_of(host))
     if Path("/sys/class/net", BRIDGE).exists():
         call("ip", "link", "delete", BRIDGE)

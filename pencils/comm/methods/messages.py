@@ -166,7 +166,7 @@ class _PreparedMessages(PreparedMethod):
             self._buffers.give(sends.buffer)
             self._buffers.give(recvs.buffer)
 
-        return Started(complete, [*recvs.all, *sends.all])
+        return Started(complete, [*sends.all, *recvs.all])
 
     def _requests(self) -> tuple[Requests, Requests]:
         """Take buffers, and requests in them: the same ones as before if their buffer is idle."""
