@@ -20,8 +20,8 @@
 #                  ARGS=--rest only the cases that `make test` leaves out of this part
 #   make campaign  random programs, expressions, schedules and faults on simulated ranks for
 #                  BUDGET minutes each; tests make a few of them
-#   .ci/run        besides `make test`: the other cases on 1 process, transposes and exchanges
-#                  inside mpiexec on 4 ranks, several hosts, other libraries of MPI and HDF5, no MPI
+#   .ci/run        besides `make test`: the other cases on 1 process, 2 hosts with 2 ranks each,
+#                  4 ranks that alternate between nodes, other libraries of MPI and HDF5, no MPI
 #                  library, no compiler, style, documentation, packages
 #
 # tests/tiers.py chooses what a run makes; nothing else depends on the tier.

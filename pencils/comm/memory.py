@@ -114,8 +114,8 @@ def mpi_buffer(array: Array) -> MPI.buffer:
 
 
 def byte_chunks(array: Array, most: int | None = None) -> list[Bytes]:
-    """View a C-contiguous array as bytes, in parts of `most`, or of what one MPI call can move."""
-    flat, most = array.reshape(-1).view(np.uint8), most or MOST_BYTES
+    """View a C-contiguous array as bytes, in parts of `most` that one MPI call can move."""
+    flat, most = array.reshape(-1).view(np.uint8), min(most or MOST_BYTES, MOST_BYTES)
     return [flat[at : at + most] for at in range(0, flat.size, most)]
 
 
