@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 Axis = int | Sequence[int] | None
 Candidates = tuple[Array, Array] | None
-_ENDS = "min", "max"
+_ENDS = np.minimum, np.maximum
+# Functions of extrema that take a start value.
+_WITH_INITIAL = frozenset({"min", "max", "nanmin", "nanmax"})
 NO_VALUE: Any = np._NoValue  # noqa: SLF001 - what NumPy itself passes for "not given"
 
 # The ufunc of each reduction; those that are not listed sum up.
@@ -209,7 +211,9 @@ def reduce_field(
 def extent(name: str, u: Field, axis: Axis, out: object, keepdims: bool) -> tuple[Any, Any]:
     """Return the least and the greatest values over the given axes. *Collective*."""
     if axis is not None or out is not None or keepdims is not False:
-        lower, upper = (reduce_field(each, u, axis, out=out, keepdims=keepdims) for each in _ENDS)
+        lower, upper = (
+            reduce_field(name, u, axis, out=out, keepdims=keepdims, ufunc=end) for end in _ENDS
+        )
         return lower, upper
     with agreed(u.pencil.topology.comm, name) as agree:
         agree(**signature(u))
@@ -222,7 +226,7 @@ def own_extent(name: str, u: Field) -> Array:
     """Return the least and the greatest value of this rank, for `extent_of`; local."""
     task = Reduction.of(name, u, None, None, False)
     pair = np.empty(2, u.dtype.newbyteorder("="))
-    for number, ufunc in enumerate((np.minimum, np.maximum)):
+    for number, ufunc in enumerate(_ENDS):
         neutral = _neutral(name, ufunc, pair.dtype, task.count)
         pair[number] = ufunc.reduce(u.local, None, initial=neutral) if task.contributes else neutral
     return pair
@@ -277,7 +281,8 @@ def _neutral(name: str, ufunc: np.ufunc, dtype: np.dtype[Any], count: int) -> An
     if ufunc not in EXTREMA:
         return np.asarray(ufunc.identity).astype(dtype)[()]
     if count == 0:
-        raise ArgumentError(f"{name} of a field without points has no value; give initial=")
+        hint = "give initial=" if name in _WITH_INITIAL else "pass a field with points"
+        raise ArgumentError(f"{name} of a field without points has no value; {hint}")
     if ufunc in (np.fmax, np.fmin) and dtype.kind in "fcmM":  # they skip NaN and NaT
         return np.full((), "NaT" if dtype.kind in "mM" else np.nan, dtype)[()]
     lowest, highest = _limits(name, dtype)
@@ -348,7 +353,9 @@ def _check_extremum(name: str, task: Reduction) -> None:
     if task.field.dtype.kind not in "biufcmM":
         raise TypeError(f"{name} is not defined for dtype {task.field.dtype}")
     if task.count == 0:
-        raise ArgumentError(f"{name} of a field without points has no value")
+        raise ArgumentError(
+            f"{name} of a field without points has no value; pass a field with points"
+        )
 
 
 def _candidates(search: Callable[..., Any], task: Reduction, block: Array) -> tuple[Array, Array]:
