@@ -181,7 +181,7 @@ def disturbed(case, kind, ranks, kills):
 
 
 def started(case, kind, ranks, kills):
-    """Do what `disturbed` does, again if mpiexec did not start the job; return its failures, too."""
+    """Do what `disturbed` does until mpiexec starts the job; return how often it did not, too."""
     for failed in range(STARTS):
         result = answer, _, killed = disturbed(case, kind, ranks, kills)
         if killed or NOT_STARTED not in answer:

@@ -200,7 +200,7 @@ def test_kills_are_repeated_if_mpiexec_did_not_start_the_job(monkeypatch):
         return subprocess.Popen(["/bin/sh", "-c", jobs.pop(0)], **pipes)
 
     monkeypatch.setattr(recovery, "start", start)
-    refused = "echo \"The PMIx server's listener thread failed to start. We cannot\" >&2; exit 213"
+    refused = 'echo "The PMIx server\'s listener thread failed to start. We cannot" >&2; exit 213'
     jobs = [refused, refused, "echo answer 7", "exit 3", *[refused] * 5]
     repeated = partial(recovery.started, "heat", "memory", 3, [(0.0, 0)])
     assert repeated() == ("answer 7", [], 0, 2)
