@@ -657,6 +657,8 @@ def along(here, value):
         "allclose": lambda u: np.allclose(u, u),
         "array_equal": lambda u: np.array_equal(u, u),
         "initial": lambda u: u.sum(axis=0, initial=3.0),
+        "median": np.median,
+        "quantiles": lambda u: np.quantile(u, np.linspace(0, 1, 9)),
     }
 )
 def reduction(here, value):

@@ -108,3 +108,15 @@ def test_more_checksums_than_an_agreement_carries(lab, mpi_tmp_path, counted):
     path = mpi_tmp_path / "a.h5"
     calls, _ = cost(lab, counted, make, lambda fields: pencils.save(path, fields))
     assert calls == ["Allgather", FROM_ROOT, *SEEN, "Allgather", "Allreduce", "Allgather"]
+
+
+@pytest.mark.mpiexec("counts on one process")
+def test_nothing_is_combined_without_checksums(lab, mpi_tmp_path, counted):
+    path = mpi_tmp_path / "a.h5"
+    pencils.save(path, {"u": pencils.ones(pencils.Pencil((12, 6), lab.comm))}, checksum=False)
+
+    def call(comm):
+        pencils.open(path, "r+", comm).close()
+
+    calls, _ = cost(lab, counted, lambda comm: comm, call)
+    assert calls == ["Allgather", FROM_ROOT, *SEEN, "Allgather", "Allgather", "Allgather"]
