@@ -6,7 +6,8 @@ Needs Open MPI 5 or later. It starts `mpiexec --with-ft ulfm` again and again; e
 equation of an example on 3 to 6 ranks by `pencils.recover`, and one or two of its processes get
 SIGKILL. A run must end with exit status 0, and with the bits of the run without kills. The recovery
 time is that from the signal until the first time step after it is done on all processes that are
-left: copies or checkpoints are found and loaded meanwhile.
+left: copies or checkpoints are found and loaded meanwhile. A job that `mpiexec` could not start is
+started again, and counted apart.
 """
 
 import argparse
@@ -32,6 +33,9 @@ sys.path.insert(0, str(HERE.parents[1] / "examples"))
 
 LIMIT = 60  # seconds of a run
 RANKS = 3, 4, 5, 6
+STARTS = 5  # of a job that mpiexec does not start
+# mpiexec ends with status 213 and this error, before it starts any process, now and then.
+NOT_STARTED = "PMIx server's listener thread failed to start"
 OVERSUBSCRIBE = {
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -176,6 +180,15 @@ def disturbed(case, kind, ranks, kills):
         return answers[0], [time for time in times if time is not None], len(killed)
 
 
+def started(case, kind, ranks, kills):
+    """Do what `disturbed` does until mpiexec starts the job; return how often it did not, too."""
+    for failed in range(STARTS):
+        result = answer, _, killed = disturbed(case, kind, ranks, kills)
+        if killed or NOT_STARTED not in answer:
+            return *result, failed
+    return *result, STARTS
+
+
 def saved_since(folder, when):
     return {pid for pid, time, words in entries(folder) if words[0] == "saved" and time > when}
 
@@ -191,12 +204,13 @@ def first_after(folder, when):
 
 def campaign(kills, seed):
     """Kill so many processes; return the failures."""
-    chance, failures, done, runs = random.Random(seed), [], 0, 0
+    chance, failures, done, runs, starts = random.Random(seed), [], 0, 0, 0
     times: list[float] = []
     expected, seconds = {}, {}
     for case in CASES:
         begin = monotonic()
-        expected[case], _, _ = disturbed(case, "memory", 4, [])
+        expected[case], _, _, failed = started(case, "memory", 4, [])
+        starts += failed
         seconds[case] = max(0.5, monotonic() - begin - 2)
         print(f"{case}: {expected[case]}, {monotonic() - begin:.1f} s without kills", flush=True)
     while done < kills:
@@ -207,8 +221,8 @@ def campaign(kills, seed):
             (chance.uniform(0, seconds[case] / number), chance.randrange(ranks - each))
             for each in range(number)
         ]
-        answer, took, killed = disturbed(case, kind, ranks, plan)
-        done, runs, times = done + killed, runs + 1, times + took
+        answer, took, killed, failed = started(case, kind, ranks, plan)
+        done, runs, times, starts = done + killed, runs + 1, times + took, starts + failed
         good = answer == expected[case]
         if not good:
             failures.append(answer)
@@ -221,6 +235,8 @@ def campaign(kills, seed):
             flush=True,
         )
     print(f"{done} kills, {len(failures)} failures in {runs} runs")
+    if starts:
+        print(f"{starts} times mpiexec did not start a job")
     if times:
         middle, most, longest = np.quantile(times, [0.5, 0.95, 1])
         print(

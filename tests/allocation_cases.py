@@ -657,6 +657,8 @@ def along(here, value):
         "allclose": lambda u: np.allclose(u, u),
         "array_equal": lambda u: np.array_equal(u, u),
         "initial": lambda u: u.sum(axis=0, initial=3.0),
+        "median": np.median,
+        "quantiles": lambda u: np.quantile(u, np.linspace(0, 1, 9)),
     }
 )
 def reduction(here, value):
@@ -706,6 +708,14 @@ def save(here, value):
 
 
 @each({"plain": {}, "compressed": {"compression": "gzip"}})
+def save_several(here, value):
+    kinds = {"a": float, "b": float, "c": "f4", "d": float}
+    fields = {name: here.field(here.across, dtype=dtype) for name, dtype in kinds.items()}
+    path = here.folder / "several.h5"
+    return lambda: pencils.save(path, fields, **value), [*fields.values()]
+
+
+@each({"plain": {}, "compressed": {"compression": "gzip"}})
 def load(here, value):
     path = here.folder / "load.h5"
     pencils.save(path, {"u": here.field()}, **value)
@@ -732,8 +742,20 @@ def open_read(here):
 
 
 @case
+def open_write(here):
+    u, path = here.field(here.across), here.folder / "written.h5"
+    pencils.save(path, {"u": u})
+
+    def call():
+        with pencils.open(path, "r+", here.comm) as file:
+            file["u"].write(u)
+
+    return call, [u]
+
+
+@case
 def time_series(here):
-    u = here.field()
+    u, v, w = here.field(), here.field(here.across), here.field(here.across)
 
     def call():
         path = here.folder / "series.h5"
@@ -741,9 +763,9 @@ def time_series(here):
             path.unlink(missing_ok=True)
         here.comm.Barrier()
         with pencils.TimeSeries(path, comm=here.comm) as series:
-            series.append(1.0, {"u": u})
+            series.append(1.0, {"u": u, "v": v, "w": w})
 
-    return call, [u]
+    return call, [u, v, w]
 
 
 @case

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +17,7 @@ from pencils.array.frame import frame_of
 from pencils.array.operands import check_fits, common_pencil, local_part, signature
 from pencils.array.whole_reduction import WholeReduction, keep_reduction, kept_reduction
 from pencils.comm.agree import agreed
-from pencils.comm.reduce import EXTREMA, allreduce, combine, fold, reducer, selectable
+from pencils.comm.reduce import EXTREMA, allreduce, fold, reducer, selectable
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_dims
 
@@ -26,8 +25,9 @@ if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
 
 Axis = int | Sequence[int] | None
-Candidates = tuple[Array, Array] | None
-_ENDS = "min", "max"
+_ENDS = np.minimum, np.maximum
+# Functions of extrema that take a start value.
+_WITH_INITIAL = frozenset({"min", "max", "nanmin", "nanmax"})
 NO_VALUE: Any = np._NoValue  # noqa: SLF001 - what NumPy itself passes for "not given"
 
 # The ufunc of each reduction; those that are not listed sum up.
@@ -139,7 +139,15 @@ def reduce_plainly(
     return reduce_field(name, u, axis, out=out, keepdims=keepdims, plain=True, **options)
 
 
-def reduce_field(
+def reduce_field(name: str, u: Field, *args: Any, **options: Any) -> Any:
+    """Do what `reduce_within` prepares, with the same arguments. *Collective*."""
+    with agreed(u.pencil.topology.comm, name) as agree:
+        complete = reduce_within(agree, name, u, *args, **options)
+    return complete()
+
+
+def reduce_within(
+    agree: agreed,
     name: str,
     u: Field,
     axis: Axis = None,
@@ -153,63 +161,88 @@ def reduce_field(
     of: Callable[[Array], Array] | None = None,
     same: Mapping[str, object] | None = None,
     plain: bool = False,
-) -> Any:
-    """Reduce over the given axes of all ranks. *Collective*.
+) -> Callable[[], Any]:
+    """Prepare to reduce over the given axes of all ranks, within an agreement; local.
 
-    `name` is the function that the user called, which also names the ufunc: see `UFUNCS`. `of` is
-    applied to the own block first; `dtype` must then be the type of its result. `same` are further
-    arguments on which all ranks must agree. The local part is computed inside the agreement of all
-    ranks: an error on one rank, whatever it is, raises on all. With `plain`, the ufunc, `of` and
-    `dtype` follow from the name and the field, and nothing else is given but `axis`, `out` and
-    `keepdims`.
+    Returns what is to be called after the agreement, *Collective*: it returns the result. `name` is
+    the function that the user called, which also names the ufunc: see `UFUNCS`. `of` is applied to
+    the own block first; `dtype` must then be the type of its result. `same` are further arguments
+    on which all ranks must agree. The local part is computed here: an error on one rank, whatever
+    it is, raises on all. With `plain`, the ufunc, `of` and `dtype` follow from the name and the
+    field, and nothing else is given but `axis`, `out` and `keepdims`.
     """
     plain = plain and axis is None and out is None and keepdims is False
     ufunc = ufunc or UFUNCS.get(name, np.add)
-    with agreed(u.pencil.topology.comm, name) as agree:
-        facts = {**signature(u), **(same or {}), "where": where is not True}
-        agree(**facts)
-        task = Reduction.of(name, u, axis, out, keepdims)
-        result = None if dtype is None else np.dtype(dtype).newbyteorder("=")
-        if result is None or of is None:
-            result = _result_dtype(ufunc, u.dtype, result)
-        start = initial if initial is NO_VALUE else as_value("initial", initial, result)
-        neutral = _neutral(name, ufunc, result, task.count if start is NO_VALUE else 1)
-        chosen = {"axis": task.axes, "result": result, "keepdims": task.keepdims, "initial": start}
-        agree(**chosen)
-        options: dict[str, Any] = {} if where is True else {"where": mask_part(where, u)}
-        if task.contributes:
-            block = u.local if of is None else of(u.local)
-            options |= {"dtype": selectable(result), "initial": neutral}
-            part = np.asarray(ufunc.reduce(block, axis=task.axes, keepdims=True, **options))
-        else:
-            part = np.full(task.partial_shape, neutral, result)
-        axes = memory_axes(u.pencil.order, len(u.components))
-        part = part.transpose(axes)
+    facts = {**signature(u), **(same or {}), "where": where is not True}
+    agree(**facts)
+    task = Reduction.of(name, u, axis, out, keepdims)
+    result = None if dtype is None else np.dtype(dtype).newbyteorder("=")
+    if result is None or of is None:
+        result = _result_dtype(ufunc, u.dtype, result)
+    start = initial if initial is NO_VALUE else as_value("initial", initial, result)
+    neutral = _neutral(name, ufunc, result, task.count if start is NO_VALUE else 1)
+    chosen = {"axis": task.axes, "result": result, "keepdims": task.keepdims, "initial": start}
+    agree(**chosen)
+    options: dict[str, Any] = {} if where is True else {"where": mask_part(where, u)}
+    if task.contributes:
+        block = u.local if of is None else of(u.local)
+        options |= {"dtype": selectable(result), "initial": neutral}
+        part = np.asarray(ufunc.reduce(block, axis=task.axes, keepdims=True, **options))
+    else:
+        part = np.full(task.partial_shape, neutral, result)
+    made = None
+    if plain:
+        idle = None if task.contributes else neutral
+        made = WholeReduction(
+            u, name, facts | chosen, ufunc=ufunc, dtype=result, of=of, neutral=idle
+        )
+    total = _Total(agree, task, ufunc, part, start)
+
+    def complete() -> Any:
+        if made is not None:
+            keep_reduction(u, name, made)
+        return total()
+
+    return complete
+
+
+class _Total:
+    """Combines what ranks have reduced, which rides in an agreement if there is room.
+
+    Making it is local, within the agreement; calling it, after that, is *Collective*. `start` is
+    combined with the result, unless it is `NO_VALUE`.
+    """
+
+    def __init__(
+        self, agree: agreed, task: Reduction, ufunc: np.ufunc, part: Array, start: Any
+    ) -> None:
+        self._agree, self._task, self._ufunc, self._start = agree, task, ufunc, start
+        self._axes = memory_axes(task.field.pencil.order, len(task.field.components))
+        part = part.transpose(self._axes)
+        self._shape = part.shape
         if task.is_everywhere:
             agree.carry(part)
-        reduce = reducer(part, ufunc) if agree.carried is None else None
-        if plain:
-            idle = None if task.contributes else neutral
-            made = WholeReduction(
-                u, name, facts | chosen, ufunc=ufunc, dtype=result, of=of, neutral=idle
-            )
-    if plain:
-        keep_reduction(u, name, made)
-    if reduce is None:
-        assert agree.carried is not None
-        total = fold(agree.carried, ufunc).reshape(part.shape)
-    else:
-        total = reduce(task.comm)
-    if start is not NO_VALUE:
-        with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
-            ufunc(total, start, out=total)
-    return task.finish(total.transpose(np.argsort(axes)))
+        self._reduce = reducer(part, ufunc) if agree.carried is None else None
+
+    def __call__(self) -> Any:
+        task, ufunc = self._task, self._ufunc
+        if self._reduce is None:
+            assert self._agree.carried is not None
+            total = fold(self._agree.carried, ufunc).reshape(self._shape)
+        else:
+            total = self._reduce(task.comm)
+        if self._start is not NO_VALUE:
+            with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
+                ufunc(total, self._start, out=total)
+        return task.finish(total.transpose(np.argsort(self._axes)))
 
 
 def extent(name: str, u: Field, axis: Axis, out: object, keepdims: bool) -> tuple[Any, Any]:
     """Return the least and the greatest values over the given axes. *Collective*."""
     if axis is not None or out is not None or keepdims is not False:
-        lower, upper = (reduce_field(each, u, axis, out=out, keepdims=keepdims) for each in _ENDS)
+        lower, upper = (
+            reduce_field(name, u, axis, out=out, keepdims=keepdims, ufunc=end) for end in _ENDS
+        )
         return lower, upper
     with agreed(u.pencil.topology.comm, name) as agree:
         agree(**signature(u))
@@ -222,7 +255,7 @@ def own_extent(name: str, u: Field) -> Array:
     """Return the least and the greatest value of this rank, for `extent_of`; local."""
     task = Reduction.of(name, u, None, None, False)
     pair = np.empty(2, u.dtype.newbyteorder("="))
-    for number, ufunc in enumerate((np.minimum, np.maximum)):
+    for number, ufunc in enumerate(_ENDS):
         neutral = _neutral(name, ufunc, pair.dtype, task.count)
         pair[number] = ufunc.reduce(u.local, None, initial=neutral) if task.contributes else neutral
     return pair
@@ -277,7 +310,8 @@ def _neutral(name: str, ufunc: np.ufunc, dtype: np.dtype[Any], count: int) -> An
     if ufunc not in EXTREMA:
         return np.asarray(ufunc.identity).astype(dtype)[()]
     if count == 0:
-        raise ArgumentError(f"{name} of a field without points has no value; give initial=")
+        hint = "give initial=" if name in _WITH_INITIAL else "pass a field with points"
+        raise ArgumentError(f"{name} of a field without points has no value; {hint}")
     if ufunc in (np.fmax, np.fmin) and dtype.kind in "fcmM":  # they skip NaN and NaT
         return np.full((), "NaT" if dtype.kind in "mM" else np.nan, dtype)[()]
     lowest, highest = _limits(name, dtype)
@@ -301,99 +335,3 @@ def _limits(name: str, dtype: np.dtype[Any]) -> tuple[Any, Any]:
         case _:
             raise TypeError(f"{name} is not defined for dtype {dtype}")
     return dtype.type(limits[0]), dtype.type(limits[1])
-
-
-# The position of the smallest or largest element.
-
-
-def arg_extremum(
-    name: str,
-    u: Field,
-    axis: int | None,
-    out: object,
-    keepdims: bool,
-    of: Callable[[Array], Array] | None = None,
-) -> Any:
-    """Global position of the first extremum: `argmin` and `argmax`. *Collective*.
-
-    `of` is applied to the own block first; it leaves its type.
-    """
-    least = name.endswith("argmin")
-    with agreed(u.pencil.topology.comm, name) as agree:
-        agree(**signature(u))
-        task = Reduction.of(name, u, axis, out, keepdims)
-        agree(axis=task.axes, keepdims=task.keepdims)
-        _check_extremum(name, task)
-        search = np.argmin if least else np.argmax
-        mine = None
-        if task.contributes:
-            mine = _candidates(search, task, u.local if of is None else of(u.local))
-        if task.is_everywhere:
-            agree.carry(_packed(mine, task))
-    choose = _chooser(np.less if least else np.greater)
-    if agree.carried is None:
-        winners = combine(task.comm, mine, choose)
-    else:
-        found = [_unpacked(row, task) for row in agree.carried]
-        winners = functools.reduce(choose, found)
-    indices = np.zeros(task.partial_shape, np.intp) if winners is None else winners[1]
-    return task.finish(indices)
-
-
-def _check_extremum(name: str, task: Reduction) -> None:
-    if not task.whole and len(task.axes) != 1:
-        raise ArgumentError(
-            f"{name} along axes {task.axes}: give one axis, or none for the flattened array"
-        )
-    if task.field.dtype.kind not in "biufcmM":
-        raise TypeError(f"{name} is not defined for dtype {task.field.dtype}")
-    if task.count == 0:
-        raise ArgumentError(f"{name} of a field without points has no value")
-
-
-def _candidates(search: Callable[..., Any], task: Reduction, block: Array) -> tuple[Array, Array]:
-    """Best values of the own block and their global positions, all axes kept."""
-    u = task.field
-    start = (0,) * len(u.components) + u.extent.box.start
-    if task.whole:
-        here = np.unravel_index(search(block), block.shape)
-        there = [int(i) + o for i, o in zip(here, start, strict=True)]
-        index = np.ravel_multi_index(there, u.shape)
-        shape = task.partial_shape
-        return np.full(shape, block[here], block.dtype), np.full(shape, index, np.intp)
-    (axis,) = task.axes
-    found = search(block, axis=axis, keepdims=True)
-    return np.take_along_axis(block, found, axis), found + start[axis]
-
-
-def _packed(mine: Candidates, task: Reduction) -> Array:
-    """Values and positions as one array; a rank without candidates has position -1."""
-    kind = np.dtype([("value", task.field.dtype.newbyteorder("=")), ("index", np.int64)])
-    packed = np.zeros(task.partial_shape, kind)
-    packed["index"] = -1
-    if mine is not None:
-        packed["value"], packed["index"] = mine
-    return packed
-
-
-def _unpacked(row: Array, task: Reduction) -> Candidates:
-    values = row.reshape(task.partial_shape)
-    if (values["index"] < 0).any():
-        return None
-    return values["value"], values["index"]
-
-
-def _chooser(better: np.ufunc) -> Callable[[Candidates, Candidates], Candidates]:
-    """Join two sets of candidates; NaN is better than any number, earlier better than later."""
-
-    def choose(one: Candidates, other: Candidates) -> Candidates:
-        if one is None or other is None:
-            return other if one is None else one
-        (a, i), (b, j) = one, other
-        a_nan, b_nan = np.not_equal(a, a), np.not_equal(b, b)
-        tie = np.equal(a, b) | (a_nan & b_nan)
-        with np.errstate(invalid="ignore"):  # complex NaN; only some ranks might take it for errors
-            second = np.where(tie, j < i, (better(b, a) & ~a_nan) | (b_nan & ~a_nan))
-        return np.where(second, b, a), np.where(second, j, i)
-
-    return choose

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pencils.array.allocation import Array
+from pencils.array.arg_extremum import arg_extremum
 from pencils.array.base import Field
 from pencils.array.global_reduction import (
     NO_VALUE,
     Axis,
     Reduction,
     any_of,
-    arg_extremum,
     extent,
     mask_part,
     own_part,
@@ -246,12 +246,12 @@ def argmin(u: Field, axis: int | None = None, out: None = None, *, keepdims: boo
     ArgumentError
         If there are no elements.
     """
-    return arg_extremum("argmin", u, axis, out, keepdims)
+    return arg_extremum("argmin", u, axis, out, keepdims=keepdims)
 
 
 def argmax(u: Field, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Any:
     """Global position of the first maximum; like `argmin`. *Collective*."""
-    return arg_extremum("argmax", u, axis, out, keepdims)
+    return arg_extremum("argmax", u, axis, out, keepdims=keepdims)
 
 
 def norm(u: Field, ord: float | None = None) -> Any:

@@ -16,7 +16,8 @@ from pencils.process import PerProcess
 # Seconds that a process waits at exit for the other survivors: they take an early end for one more
 # death.
 _PATIENCE = 5.0
-# Seconds until a process that does not end is killed.
+# Seconds until a process that does not end is killed. They begin in `_leave`, and not in
+# MPI_Finalize, before which Python has ended: functions that were registered earlier run meanwhile.
 _FINALIZING = 60.0
 
 

@@ -144,11 +144,15 @@ class Topology:
     @property
     def nodes(self) -> int:
         """Number of nodes. *Collective* the first time."""
-        if self._nodes is None:
-            first = self.node.rank == 0
-            alone = self.node.size == self.comm.size
-            self._nodes = 1 if alone else self.comm.allreduce(int(first), op=MPI.SUM)
-        return self._nodes
+        found = self.known_nodes
+        if found is None:
+            found = self._nodes = self.comm.allreduce(int(self.node.rank == 0), op=MPI.SUM)
+        return found
+
+    @property
+    def known_nodes(self) -> int | None:
+        """Number of nodes; None on all ranks if it takes them all to count; local."""
+        return 1 if self.node.size == self.comm.size else self._nodes
 
     @property
     def on_node(self) -> dict[int, int]:

@@ -13,7 +13,7 @@ from pencils.array.global_reduction import reduce_field
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
 from pencils.functions.arguments import own_values
-from pencils.functions.order_statistics import Question, of_all_values
+from pencils.functions.order_statistics import Question, of_all_values, room_for
 
 _ESTIMATORS = ("auto", "doane", "fd", "rice", "scott", "sqrt", "sturges")
 
@@ -84,13 +84,14 @@ def _width(name: str, a: Field, method: str, inside: Any, count: int, extent: An
 
 def _middle_half(name: str, a: Field, inside: Any, count: int) -> Any:
     """Distance between the quartiles. *Collective*."""
+    asked = Question(name, np.quantile, skips=False, q=np.array([0.75, 0.25]))
     with agreed(a.pencil.topology.comm, name):
+        room = room_for(asked, a)
         values = own_values(a, a.local)
         if inside is not True:
             values = values[own_values(a, inside.local)]
         values = values.astype(a.dtype.newbyteorder("="), copy=False)
-    asked = Question(name, np.quantile, skips=False, q=np.array([0.75, 0.25]))
-    return np.subtract(*of_all_values(asked, a, values, count, 0))
+    return np.subtract(*of_all_values(asked, a, values, count, 0, room))
 
 
 def _doane(a: Field, inside: Any, count: int, extent: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from pencils.array.allocation import Array, memory_axes
 from pencils.array.base import Field
 from pencils.array.frame import frame_of
-from pencils.array.global_reduction import NO_VALUE, reduce_field
+from pencils.array.global_reduction import NO_VALUE, reduce_within
 from pencils.array.operands import check_field, signature, topology_among
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
@@ -185,14 +185,18 @@ def trapezoid(y: Field, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Field:
         steps = _steps(x, dx, y.shape[position])
         agree(axis=position, steps=steps)
         dtype = _areas(np.zeros(2, y.dtype), _part(steps, 0, 1)).sum(axis=0).dtype
-    of: Callable[[Array], Array]
-    if y.shape[position] > 1 and suits(y.dtype, dtype) and np.asarray(steps).dtype.kind in "iuf":
-        of = partial(_weighted, y, position, steps)
-    else:
+        reduce = partial(reduce_within, name="trapezoid", u=y, axis=position, dtype=dtype)
+        suited = suits(y.dtype, dtype) and np.asarray(steps).dtype.kind in "iuf"
+        complete = None
+        if suited and y.shape[position] > 1:
+            complete = reduce(agree, of=partial(_weighted, y, position, steps))
+    if complete is None:
         window = Window(0, 1)
         (around,) = carry("trapezoid", y, lambda _: [{position: window}])
-        of = partial(_all_areas, Planes(y, position, window, around), position, steps, dtype)
-    total: Field = reduce_field("trapezoid", y, position, dtype, ufunc=np.add, of=of)
+        planes = Planes(y, position, window, around)
+        with agreed(y.pencil.topology.comm, "trapezoid") as agree:
+            complete = reduce(agree, of=partial(_all_areas, planes, position, steps, dtype))
+    total: Field = complete()
     return total
 
 

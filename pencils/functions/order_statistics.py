@@ -16,12 +16,12 @@ from pencils.array.base import Field
 from pencils.array.global_reduction import Axis, Reduction
 from pencils.array.operands import signature
 from pencils.comm.agree import agreed
-from pencils.comm.reduce import reducer
+from pencils.comm.reduce import carried_total
 from pencils.errors import ArgumentError
 from pencils.functions.arguments import check_given, facts_of, own_values, warn, weights_part
 from pencils.functions.axes import decomposed_axes
 from pencils.functions.quantile_methods import places
-from pencils.functions.selection import select, word_sizes
+from pencils.functions.selection import Room, select, word_sizes
 
 
 class Question(NamedTuple):
@@ -236,13 +236,16 @@ def _answer(
                     "numpy.histogram(u, bins, weights=weights)"
                 )
             values, missing = _known(a)
-            reduce = reducer(np.array([values.size, missing]), np.add)
+            room = room_for(asked, a)
+            numbers = np.array([values.size, missing])
+            agree.carry(numbers)
         else:
             block = _own(asked, task, weights)
             agree.flag(up=_without_values(asked, task))
     if values is not None:
-        count, missing = reduce(a.pencil.topology.comm).tolist()
-        result = of_all_values(asked, a, values, count, missing)
+        comm = a.pencil.topology.comm
+        count, missing = carried_total(comm, agree, numbers, np.add).tolist()
+        result = of_all_values(asked, a, values, count, missing, room)
         if task.whole and not task.keepdims:
             return result
         front = np.ndim(result)
@@ -306,8 +309,15 @@ def _known(a: Field) -> tuple[Array, int]:
     return (values[~nan] if missing else values), missing
 
 
-def of_all_values(asked: Question, a: Field, values: Array, count: int, missing: int) -> Any:
-    """Find the answer about all values of all ranks. *Collective*.
+def room_for(asked: Question, a: Field) -> Room:
+    """Allocate memory for `of_all_values`; local."""
+    return Room(a.size, 2 if asked.q is None else 2 * asked.q.size)
+
+
+def of_all_values(
+    asked: Question, a: Field, values: Array, count: int, missing: int, room: Room
+) -> Any:
+    """Find the answer about all values of all ranks, which have agreed on this. *Collective*.
 
     Where it depends on few values, NumPy makes it of these.
     """
@@ -319,10 +329,10 @@ def of_all_values(asked: Question, a: Field, values: Array, count: int, missing:
     comm = a.pencil.topology.comm
     if asked.q is None:
         middle = np.arange((count - 1) // 2, count // 2 + 1)
-        return asked.of(select(comm, asked.name, values, middle, count))
+        return asked.of(select(comm, asked.name, values, middle, room))
     at = places(asked.method, count, asked.q)
     wanted = np.unique([at.lower, at.upper])
-    found = select(comm, asked.name, values, wanted, count)
+    found = select(comm, asked.name, values, wanted, room)
     lower = found[np.searchsorted(wanted, at.lower)]
     upper = found[np.searchsorted(wanted, at.upper)]
     if at.distance is None:

@@ -8,17 +8,16 @@ digit go to the next round. Values stay where they are, but for those that are f
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pencils.array.allocation import Array
-from pencils.comm.agree import agreed
-from pencils.comm.reduce import reducer
-
-if TYPE_CHECKING:
-    from pencils.comm.mpi import MPI
+from pencils.comm.mpi import MPI
+from pencils.comm.together import reduce_together
 
 _BYTE = 8  # bits
 _WIDE, _MANY = 16, 1 << 20  # bits of a digit if there are many values
@@ -28,10 +27,27 @@ _CHUNK = 1 << 17  # values whose digits are found at once
 _LONG = {63: 16, 112: 64}
 
 
-class _Group(NamedTuple):
-    """Own values whose first digits are those of a wanted value, and positions among all such."""
+class Room:
+    """Memory for `select`, which ranks allocate before they agree on a call.
 
-    values: Array
+    `size` is the number of elements of the field, `most` that of the positions, or more.
+    """
+
+    def __init__(self, size: int, most: int) -> None:
+        wide = min(most, _FEW) << _WIDE if size >= _MANY else 0
+        self.counts = np.empty(1 + max(most << _BYTE, wide), np.int64)
+        self.sums = np.empty(1 << (_WIDE if wide else _BYTE), np.int64)
+
+
+class _Group(NamedTuple):
+    """Own values whose first digits are those of a wanted value, and positions among all such.
+
+    They are the values of the `parent` that have a digit; `whole`: all of them have.
+    """
+
+    parent: int
+    digit: int
+    whole: bool
     positions: NDArray[np.int64]
 
 
@@ -44,70 +60,83 @@ class _Digit(NamedTuple):
 
 
 def select(
-    comm: MPI.Intracomm, call: str, values: Array, positions: NDArray[np.int64], total: int
+    comm: MPI.Intracomm,
+    call: str,
+    values: Array,
+    positions: NDArray[np.int64],
+    room: Room,
 ) -> Array:
     """Return the values at positions in the order of all values. *Collective*.
 
     Parameters
     ----------
     comm, call
-        Communicator, and what the user called.
+        Communicator, and what the user called, on which all ranks have agreed.
     values : array
         Own values: 1-D, of native byte order, without NaN.
     positions : array of int
-        Rising positions in ``0 .. total - 1``, the same on all ranks, as is `total`.
-    total : int
-        Number of values of all ranks.
+        Rising positions in the order of all values, the same on all ranks.
+    room : Room
+        For the field of the values, and for these positions.
     """
     if comm.size == 1:
         return np.partition(values, positions)[positions] if positions.size else values[:0]
-    bits = _WIDE if total >= _MANY and positions.size <= _FEW else _BYTE
-    groups = [_Group(values, positions)]
-    digits: list[Array] = []
-    totals: Array = np.zeros(0)
-    for digit in _digits_of(values.dtype, bits):
-        with agreed(comm, call):
-            groups = _next(groups, digits, totals) if digits else groups
-            digits = [_digits(group.values, digit) for group in groups]
-            counts = np.array([_counts(found, digit.bits) for found in digits])
-            reduce = reducer(counts, np.add)
-        totals = reduce(comm)
-        if all(totals[n, chosen].max() == 1 for n, chosen in enumerate(_chosen(groups, totals))):
-            break  # only the wanted values are left
-    with agreed(comm, call):
-        groups = _next(groups, digits, totals)
-        raw = np.zeros((len(groups), values.dtype.itemsize), np.uint8)
-        for row, group in zip(raw, groups, strict=True):
-            if group.values.size:
-                row[:] = group.values[:1].view(np.uint8)
-        reduce = reducer(raw, np.maximum)
-    found = np.ascontiguousarray(reduce(comm)).view(values.dtype).reshape(-1)
-    return np.repeat(found, [group.positions.size for group in groups])
+    search = _Search(values, positions)
+    wide = room.sums.size > 1 << _BYTE and positions.size <= _FEW
+    for digit in _digits_of(values.dtype, _WIDE if wide else _BYTE):
+        shape = len(search.groups), 1 << digit.bits
+        numbers = room.counts[: 1 + prod(shape)]
+        count = partial(search.count, digit)
+        counts = reduce_together(comm, call, numbers, MPI.SUM, count).reshape(shape)
+        search.narrow(counts, room.sums[: shape[1]])
+        if search.is_over:
+            break
+    raw = np.empty(1 + len(search.groups) * values.itemsize, np.uint8)
+    found = reduce_together(comm, call, raw, MPI.MAX, search.write).copy().view(values.dtype)
+    return np.repeat(found, [group.positions.size for group in search.groups])
 
 
-def _chosen(groups: list[_Group], totals: Array) -> list[Array]:
-    """Digits of the wanted values of each group."""
-    before = [np.cumsum(row) for row in totals]
-    return [
-        np.searchsorted(row, group.positions, "right")
-        for row, group in zip(before, groups, strict=True)
-    ]
+class _Search:
+    """What one rank knows of the wanted values: groups, the same on all ranks, and own values."""
 
+    def __init__(self, values: Array, positions: NDArray[np.int64]) -> None:
+        self.groups = [_Group(0, 0, True, positions)]
+        self.is_over = False  # only the wanted values are left
+        self._values = [values]  # of each group
+        self._digits: list[Array] = [np.empty(0, np.uint16)]  # of these values
 
-def _next(groups: list[_Group], digits: list[Array], totals: Array) -> list[_Group]:
-    """Split groups by the digits that all ranks have found."""
-    made = []
-    for group, mine, row, chosen in zip(
-        groups, digits, totals, _chosen(groups, totals), strict=True
-    ):
-        starts = np.cumsum(row) - row
-        for digit in np.unique(chosen):
-            positions = group.positions[chosen == digit] - starts[digit]
-            values = group.values
-            made.append(
-                _Group(values if row[digit] == row.sum() else values[mine == digit], positions)
-            )
-    return made
+    def count(self, digit: _Digit, counts: NDArray[Any]) -> None:
+        """Count how often each digit occurs in each group."""
+        self._split()
+        self._digits = [_digits(values, digit) for values in self._values]
+        for row, found in zip(counts.reshape(len(self.groups), -1), self._digits, strict=True):
+            _count(found, row)
+
+    def narrow(self, counts: NDArray[Any], sums: NDArray[np.int64]) -> None:
+        """Find the groups of the next digit, from the counts of all ranks."""
+        made = []
+        for parent, (row, group) in enumerate(zip(counts, self.groups, strict=True)):
+            np.cumsum(row, out=sums)
+            chosen = np.searchsorted(sums, group.positions, "right")
+            for digit in np.unique(chosen).tolist():
+                positions = group.positions[chosen == digit] - (sums[digit] - row[digit])
+                made.append(_Group(parent, digit, bool(row[digit] == sums[-1]), positions))
+        self.is_over = all(counts[group.parent, group.digit] == 1 for group in made)
+        self.groups = made
+
+    def write(self, raw: NDArray[Any]) -> None:
+        """Write a value of each group that has any here."""
+        self._split()
+        for row, values in zip(raw.reshape(len(self.groups), -1), self._values, strict=True):
+            if values.size:
+                row[:] = values[:1].view(np.uint8)
+
+    def _split(self) -> None:
+        """Keep the values of the groups."""
+        self._values = [
+            values if group.whole else values[self._digits[group.parent] == group.digit]
+            for group, values in ((group, self._values[group.parent]) for group in self.groups)
+        ]
 
 
 def _digits(values: Array, digit: _Digit) -> NDArray[np.uint16]:
@@ -121,12 +150,10 @@ def _digits(values: Array, digit: _Digit) -> NDArray[np.uint16]:
     return found
 
 
-def _counts(digits: NDArray[np.uint16], bits: int) -> NDArray[np.int64]:
+def _count(digits: NDArray[np.uint16], counts: NDArray[Any]) -> None:
     """Count how often each digit occurs."""
-    counts = np.zeros(1 << bits, np.int64)
     for start in range(0, digits.size, _CHUNK):
         counts += np.bincount(digits[start : start + _CHUNK], minlength=counts.size)
-    return counts
 
 
 def _digits_of(dtype: np.dtype[Any], most: int) -> list[_Digit]:

@@ -10,13 +10,13 @@ from numpy.typing import DTypeLike
 
 from pencils.array import reductions
 from pencils.array.allocation import Array
+from pencils.array.arg_extremum import arg_extremum
 from pencils.array.base import Field
 from pencils.array.global_reduction import (
     NO_VALUE,
     Axis,
     Reduction,
     any_of,
-    arg_extremum,
     own_part,
     reduce_field,
 )
@@ -190,7 +190,7 @@ def _nan_position(
         missing = reduce_field(name, a, axis, out=out, **options)
         if any_of(a, missing.local if isinstance(missing, Field) else missing):
             raise ArgumentError(f"{name}: {_ALL_NAN}")
-    return arg_extremum(name, a, axis, out, keepdims, _filling(a, worst))
+    return arg_extremum(name, a, axis, out, keepdims=keepdims, of=_filling(a, worst))
 
 
 def _filling(a: Field, value: float) -> Callable[[Array], Array] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,12 @@ from pencils.array.operands import (
 from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import ReduceOp
-from pencils.indexer.arguments import as_results, as_values
+from pencils.comm.rows import Ints
+from pencils.indexer.arguments import as_values
+from pencils.indexer.cells import Cells, Values, as_fill_value, columns, fill_facts
 from pencils.indexer.gather_scatter import Request, Requests
+from pencils.indexer.one_shot import Take
 from pencils.indexer.points import Chosen, PointIndexer
-from pencils.indexer.positions import are_inside, as_positions, corners, neighbours
 from pencils.pencil import Pencil
 from pencils.plans import Agreement, Plan
 
@@ -78,8 +79,36 @@ def interpolate(
     >>> (pencils.interpolate(u, at) - (10 * at[0] + at[1])).round(12)
     array([0., 0.])
     """
+    if isinstance(u, PencilArray):
+        call = _Once(u, points, out, fill_value)
+        if call.run():
+            return call.values.add_up(call.found)
     with Interpolation.of(u, points, fill_value) as plan:
         return plan(u, out)
+
+
+class _Once(Take):
+    """Reads the corners of the cells for a single call."""
+
+    name = "interpolate"
+
+    def __init__(self, u: PencilArray, points: Any, out: Any, fill_value: Any) -> None:
+        super().__init__(u, (), None)
+        self._given = points, out, fill_value
+        self._row = self._kind.row(self.name, fill_value=None)
+        self._cells: Cells | None = None
+
+    def find(self) -> tuple[tuple[int, ...], list[Ints]]:
+        """Check the arguments, and allocate the results; return what it does for the corners."""
+        u, (points, out, fill_value) = self._u, self._given
+        if self._cells is None:
+            fill = as_fill_value(fill_value)
+            if fill is not None:
+                self._row = self._kind.new_row(self.name, fill_value=fill_facts(fill))
+            self._cells = Cells.read(points, u.extent.layout, u.singletons, fill)
+            self.values = self._cells.values(u.dtype, u.components, out)
+            self._coords = self._cells.coords
+        return super().find()
 
 
 class Interpolation(Plan[Any]):
@@ -158,19 +187,11 @@ class Interpolation(Plan[Any]):
     ) -> Requests:
         """Check positions and allocate memory for all later calls; local, within an agreement."""
         self.pencil, self._singletons = pencil, singletons
-        self._fill = _as_fill_value(fill_value)
-        agree(fill_value=None if self._fill is None else complex(self._fill))
-        layout = pencil.extent(singletons).layout
-        self.shape, positions = as_positions(points, pencil.ndim, singletons)
-        self._inside = are_inside(positions, layout, self.shape, strict=self._fill is None)
-        along = [
-            neighbours(position[self._inside], extent, wraps=wraps)
-            for position, extent, wraps in zip(
-                positions, layout.shape, layout.periodic, strict=True
-            )
-        ]
-        coords, self._where, self._weights = corners(along)
-        self._chosen = Chosen.read(pencil, singletons, coords)
+        fill = as_fill_value(fill_value)
+        agree(fill_value=fill_facts(fill))
+        self._cells = Cells.read(points, pencil.extent(singletons).layout, singletons, fill)
+        self.shape = self._cells.shape
+        self._chosen = Chosen.read(pencil, singletons, self._cells.coords)
         return self._chosen.requests()
 
     def _set(self, requests: Requests, *, check: bool) -> None:
@@ -201,25 +222,13 @@ class Interpolation(Plan[Any]):
             On every rank, before anything is written, if an argument does not fit on any.
         """
 
-        def bind(agree: Agreement) -> tuple[Request[Array], Array, list[Array]]:
-            self._check_field(u, agree)
-            found = as_results(out, (*u.components, *self.shape), self._result(u.dtype))
-            request = self._indexer.take_request("interpolate", u, None)
-            inside = np.zeros((prod(u.components), self._where.shape[1]), found.dtype)
-            values = np.empty_like(inside, u.dtype)
-            shares = np.empty_like(inside, np.result_type(self._weights, u.dtype))
-            return request, found, [inside, values, shares]
+        def bind(agree: Agreement) -> tuple[Request[Array], Values]:
+            self._indexer.check_field(u, agree)
+            values = self._cells.values(u.dtype, u.components, out)
+            return self._indexer.take_request("interpolate", u, None), values
 
-        request, found, (inside, values, shares) = self._prepare("__call__", bind)
-        corners = _columns(request.run(), u.components)
-        for weights, where in zip(self._weights, self._where, strict=True):
-            np.take(corners, where, 1, out=values, mode="clip")
-            inside += np.multiply(weights, values, out=shares)
-        columns = _columns(found, u.components)
-        if self._fill is not None:
-            columns[...] = self._fill
-        columns[:, self._inside] = inside
-        return found
+        request, values = self._prepare("__call__", bind)
+        return values.add_up(request.run())
 
     def deposit(self, u: PencilArray, values: Any) -> None:
         """Add values at the positions to the points around them. *Collective*.
@@ -253,7 +262,7 @@ class Interpolation(Plan[Any]):
         """
 
         def bind(agree: Agreement) -> Request[None] | None:
-            self._check_field(u, agree)
+            self._indexer.check_field(u, agree)
             if u.dtype.kind not in "fc":
                 raise TypeError(
                     f"u of type {u.dtype} cannot hold shares of values; use a field of floats"
@@ -273,9 +282,10 @@ class Interpolation(Plan[Any]):
             self._sums = np.empty(shape, dtype)
         # For the same array, the indexer finds the prepared call.
         self._sums[...] = 0
-        columns = _columns(given, u.components)[:, self._inside]
-        for total, column in zip(_columns(self._sums, u.components), columns, strict=True):
-            for weights, where in zip(self._weights, self._where, strict=True):
+        cells, totals = self._cells, columns(self._sums, u.components)
+        inside = columns(given, u.components)[:, cells.inside]
+        for total, column in zip(totals, inside, strict=True):
+            for weights, where in zip(cells.weights, cells.where, strict=True):
                 np.add.at(total, where, (weights * column).astype(dtype, copy=False))
         return self._sums
 
@@ -284,31 +294,3 @@ class Interpolation(Plan[Any]):
 
     def _release(self) -> None:
         self._indexer.free()
-
-    def _check_field(self, u: PencilArray, agree: Agreement) -> None:
-        self._indexer.check_field(u, agree)
-        if u.dtype.kind not in "biufc":
-            raise TypeError(f"u of type {u.dtype} cannot be interpolated; convert it to floats")
-
-    def _result(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the element type of the results for a field of element type `dtype`."""
-        result = dtype.newbyteorder("=") if dtype.kind in "fc" else np.dtype(float)
-        if self._fill is not None and not np.can_cast(self._fill.dtype, result, "same_kind"):
-            raise TypeError(f"fill_value={self._fill} does not fit values of type {result}")
-        return result
-
-
-def _as_fill_value(value: object) -> Any:
-    """Return one number as a scalar of NumPy, or None."""
-    if value is None:
-        return None
-    number = np.asarray(value)
-    if number.ndim or number.dtype.kind not in "biufc":
-        raise TypeError(f"fill_value={value!r} must be a number, or None")
-    return number[()]
-
-
-def _columns(array: Array, components: tuple[int, ...]) -> Array:
-    """View a contiguous array, components first, as one row for each of them."""
-    width = prod(components)
-    return array.reshape(width, prod(array.shape[len(components) :]))

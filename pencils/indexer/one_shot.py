@@ -36,7 +36,7 @@ _STRIDES = 2  # words of a slot that tells where a block is, before its strides:
 
 def take_once(u: PencilArray, coords: Sequence[Any] | Array, out: Array | None = None) -> Array:
     """Read points of a field; see `PointIndexer.take`. *Collective*."""
-    call = _Take(u, coords, out)
+    call = Take(u, coords, out)
     if call.run():
         return call.found
     with _Plan(u.pencil, coords, dims=_dims(u)) as plan:
@@ -84,9 +84,12 @@ class _Kind:
         key = name, *values.values()
         found = self._rows.get(key)
         if found is None:
-            comm, dtype = self.topology.comm, self.form.dtype
-            found = self._rows[key] = Row(comm, name, dtype, **self._values, **values)
+            found = self._rows[key] = self.new_row(name, **values)
         return found
+
+    def new_row(self, name: str, **values: object) -> Row:
+        """Return an agreement that is not kept."""
+        return Row(self.topology.comm, name, self.form.dtype, **self._values, **values)
 
     def points(self, coords: list[Ints], first: int) -> Points:
         """Describe points on replicas of which `first` is the first owner."""
@@ -191,7 +194,9 @@ class _Call(ABC):
                         move(column, at, values[mine])
 
 
-class _Take(_Call):
+class Take(_Call):
+    """Reads points."""
+
     name = "PencilArray.take_points"
 
     def __init__(self, u: PencilArray, coords: Sequence[Any] | Array, out: Any) -> None:

@@ -122,7 +122,12 @@ def carry_sums(agree: agreed, sums: Mapping[str, int]) -> None:
 def add_sums(
     comm: MPI.Intracomm, sums: Mapping[str, int], agree: agreed | None = None
 ) -> dict[str, int]:
-    """Add the parts of checksums that all ranks have. *Collective*, unless `agree` carried them."""
+    """Add the parts of checksums that all ranks have, which have the same names.
+
+    *Collective*, unless `agree` carried them, or there are none.
+    """
+    if not sums:
+        return {}
     totals = carried_total(comm, agree, np.array(list(sums.values()), np.uint64), np.add)
     return dict(zip(sums, map(int, totals), strict=True))
 

@@ -16,9 +16,11 @@ from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
 from pencils.io.chunks import count_chunks, cut_points, whole_chunks
 from pencils.io.file_info import DatasetInfo
+from pencils.io.ready import ReadyMoves
 from pencils.io.slabs import file_plan
 from pencils.pencil import Pencil
-from pencils.plans import Freeable, kept_plan
+from pencils.plans import Freeable, kept_plan, kept_plans
+from pencils.transposition.plan import Transposition
 
 # Chunks that follow each other in the file are written together, up to about this number of bytes.
 _RUN_BYTES = 2**23
@@ -47,6 +49,8 @@ class ChunkMove(Freeable):
     ----------
     tiles : Pencil
         What `tile` makes.
+    plan : Transposition
+        What moves the points.
     """
 
     def __init__(self, u: PencilArray, extents: tuple[int, ...]) -> None:
@@ -56,27 +60,45 @@ class ChunkMove(Freeable):
         cuts = ["first" if dim in u.singletons else cut_points(*cut) for dim, cut in along]
         order = range(pencil.ndim)
         self._target = pencil.with_(decomp=tiles.decomp, grid=tiles.grid, splits=cuts, order=order)
-        self._plan = file_plan(pencil, self._target, FieldSpec.of(u))
+        self.plan = file_plan(pencil, self._target, FieldSpec.of(u))
 
     @classmethod
     def of(cls, u: PencilArray, extents: tuple[int, ...]) -> ChunkMove:
         """Find the one that was used before. *Collective*."""
-        key = ("chunks", u.pencil, FieldSpec.of(u), extents)
+        key = _key(u, extents)
         found: ChunkMove = kept_plan(u.pencil.topology, key, lambda: cls(u, extents))
         return found
 
-    def __call__(self, u: PencilArray, check: Callable[[], object]) -> PencilArray:
-        """Copy a field; what `check` raises on one rank, all raise. *Collective*."""
+    @classmethod
+    def kept_plan_of(cls, u: PencilArray, extents: tuple[int, ...]) -> Transposition | None:
+        """Return the plan by which a field moves, if it is there; local."""
+        found: ChunkMove | None = kept_plans(u.pencil.topology).get(_key(u, extents))
+        return None if found is None else found.plan
+
+    def __call__(
+        self, u: PencilArray, check: Callable[[], object], ready: ReadyMoves
+    ) -> PencilArray:
+        """Copy a field; what `check` raises on one rank, all raise. *Collective*.
+
+        It is checked later if the field is ready.
+        """
+        block = ready.move(u)
+        if block is not None:
+            return block
         with agreed(u.pencil.topology.comm, "save"):  # one rank may have no memory for it
             check()
             block = PencilArray.allocated(self._target, *FieldSpec.of(u))
-            move = self._plan.prepared_one(u, block)
+            move = self.plan.prepared_one(u, block)
         move.run()
         return block
 
     def free(self) -> None:
         """Free the plan."""
-        self._plan.free()
+        self.plan.free()
+
+
+def _key(u: PencilArray, extents: tuple[int, ...]) -> object:
+    return "chunks", u.pencil, FieldSpec.of(u), extents
 
 
 def joined(chunks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytearray]]:

@@ -67,7 +67,8 @@ def through_root(
 ) -> T:
     """Send what `describe` returns to rank 0, which chooses something for each rank. *Collective*.
 
-    Returns what `choose` returns for this rank. An error of any rank is raised on all.
+    As for `from_root`, all ranks have just agreed on the call. Returns what `choose` returns for
+    this rank. An error of any rank is raised on all.
     """
     mine: S | _Failed
     cause: Exception | None = None
@@ -90,6 +91,8 @@ def through_root(
 
 
 class _Failed(NamedTuple):
+    """What a rank sends instead of a result: its error."""
+
     rank: int
     fault: Fault
 

@@ -24,8 +24,9 @@ from pencils.io.common import describe_seen
 from pencils.io.file_info import Access, DatasetInfo, FileInfo, Identity
 from pencils.io.options import read_path
 from pencils.io.readers import Target, format_of
+from pencils.io.ready import ReadyMoves
 from pencils.io.seal import reseal
-from pencils.io.slabs import Slabs, consecutive
+from pencils.io.slabs import Slabs, consecutive, moving
 from pencils.layout import Selection
 from pencils.pencil import Pencil
 
@@ -190,7 +191,8 @@ class StoredField:
             selection = self._check(u, key)
             writer = self._file.writer()
             agree(name=self.dataset.name, key=selection, pencil=u.pencil, dtype=u.dtype)
-        with closing(Slabs()) as slabs:
+            ready = ReadyMoves.within(agree, moving([u]))
+        with closing(Slabs(ready=ready)) as slabs:
             slab = slabs.of(u)
             self.written = True
             with agreed(self._file.comm, "write"):  # one rank may have no memory for it

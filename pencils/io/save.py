@@ -39,8 +39,9 @@ from pencils.io.options import (
     read_path,
     split_attrs,
 )
+from pencils.io.ready import ReadyMoves
 from pencils.io.slabs import SlabCopies
-from pencils.io.writers import HDF5Writer, Part
+from pencils.io.writers import HDF5Writer, Part, ready_fields
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
 
@@ -191,6 +192,7 @@ def save(
         agree(**contents.facts)
         of_file, notes = split_attrs(given)
         check_notes(notes, [*contents.fields, *contents.values])
+        ready = ready_fields(agree, contents) if wait and not halo else ReadyMoves()
     contents = replace(
         contents, attrs=of_file, notes=notes, run=facts, align=room, summed=bool(checksum)
     )
@@ -199,7 +201,7 @@ def save(
     writer = HDF5Writer(topology, target, contents)
     if not wait:
         return Saving(comm, writer, contents.fields)
-    writer.write(contents.fields)
+    writer.write(contents.fields, ready)
     return None
 
 

@@ -7,7 +7,7 @@ file views of MPI, which are slow and, in some MPIs, wrong.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 from math import prod
 from typing import NamedTuple, cast
@@ -18,9 +18,10 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import AUTO
 from pencils.comm.pack import no_op
+from pencils.io.ready import ReadyMoves
 from pencils.layout import Extent, Layout, Split
 from pencils.pencil import Pencil
-from pencils.plans import kept_plan, plan_buffers
+from pencils.plans import kept_plan, kept_plans, plan_buffers
 from pencils.transposition.plan import Transposition
 
 # Memory for packing, besides the field and the slab.
@@ -92,7 +93,7 @@ class Slabs:
 
     A slab is kept for the next field, if that has the same type: of a checkpoint, one field at a
     time exists twice. Plans are kept for later calls, and pack in memory that all transposes share.
-    All ranks agree once on each field that moves, when they have memory for it.
+    All ranks agree once on each field that moves and is not ready, when they have memory for it.
 
     Parameters
     ----------
@@ -100,15 +101,19 @@ class Slabs:
         Called before a field moves; what it raises on one rank, all raise.
     stays : callable, optional
         Whether `of` leaves a field as it is. Default: if it is in slabs.
+    ready : ReadyMoves, optional
+        Fields that are prepared for `of`, by plans of `kept_plan_of`.
     """
 
     def __init__(
         self,
         check: Callable[[], object] = no_op,
         stays: Callable[[PencilArray], bool] = lambda u: is_slab(u.extent.layout),
+        ready: ReadyMoves | None = None,
     ) -> None:
         self._check = check
         self._stays = stays
+        self._ready = ready or ReadyMoves()
         self._spec: object = None
         self._slab: PencilArray | None = None
 
@@ -117,6 +122,9 @@ class Slabs:
         if self._stays(u):
             return u
         plan = _find_plan(u, back=False)
+        ready = self._ready.move(u)
+        if ready is not None:
+            return ready
         with agreed(u.pencil.topology.comm, "Slabs"):  # one rank may have no memory for it
             self._check()
             slab = self._find_slab(plan.target, u)
@@ -138,6 +146,7 @@ class Slabs:
     def close(self) -> None:
         """Give back the slab."""
         self._spec = self._slab = None
+        self._ready.close()
 
     def _find_slab(self, end: Pencil | None, u: PencilArray) -> PencilArray:
         pencil = cast("Pencil", end)  # no rank is left out
@@ -171,9 +180,23 @@ def _find_plan(u: PencilArray, *, back: bool) -> Transposition:
         flat = u.pencil.with_(decomp=along, order=range(u.pencil.ndim))
         return file_plan(*((flat, u.pencil) if back else (u.pencil, flat)), FieldSpec.of(u))
 
-    key = ("slabs", u.pencil, FieldSpec.of(u), back)
-    plan: Transposition = kept_plan(u.pencil.topology, key, make)
+    plan: Transposition = kept_plan(u.pencil.topology, _key(u, back=back), make)
     return plan
+
+
+def kept_plan_of(u: PencilArray) -> Transposition | None:
+    """Return the plan by which `Slabs.of` moves a field, if it is there; local."""
+    found: Transposition | None = kept_plans(u.pencil.topology).get(_key(u, back=False))
+    return found
+
+
+def moving(fields: Iterable[PencilArray]) -> Iterator[tuple[PencilArray, Transposition | None]]:
+    """Yield the fields that are not in slabs, and the plans that move them, if they are there."""
+    return ((u, kept_plan_of(u)) for u in fields if not is_slab(u.extent.layout))
+
+
+def _key(u: PencilArray, *, back: bool) -> object:
+    return "slabs", u.pencil, FieldSpec.of(u), back
 
 
 def file_plan(source: Pencil, target: Pencil, spec: FieldSpec) -> Transposition:

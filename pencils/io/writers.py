@@ -17,7 +17,7 @@ Another file format has a class with the methods of `HDF5Writer` and parts of it
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -41,11 +41,13 @@ from pencils.io.direct import DIRECT_BYTES, Place, write_points
 from pencils.io.file_access import from_root, system, through_root
 from pencils.io.file_info import DatasetInfo
 from pencils.io.manifest import Extent
+from pencils.io.ready import ReadyMoves
 from pencils.io.seal import seal_new
-from pencils.io.slabs import FileBlocks, Slabs, is_slab, run_bytes
+from pencils.io.slabs import FileBlocks, Slabs, is_slab, kept_plan_of, run_bytes
 
 if TYPE_CHECKING:
     from pencils.comm.topology import Topology
+    from pencils.transposition.plan import Transposition
 
 
 Ints = NDArray[np.int64]
@@ -82,6 +84,7 @@ class HDF5Writer:
         self.compression = contents.chunking.compression
         self._comm = comm
         self._rank = comm.rank  # of a communicator that may be freed later
+        self.ready = ReadyMoves()
         self._chunks: list[Extent] = []  # on rank 0: where chunks are
         self._holes: Mapping[str, int] | None = None  # on rank 0: see `create.lay_out`
         found = from_root(comm, lambda: self._begin(path, contents))
@@ -113,16 +116,19 @@ class HDF5Writer:
                 raise
         return target, temporary, fields, values, self.file.place()
 
-    def write(self, fields: Mapping[str, PencilArray]) -> None:
+    def write(self, fields: Mapping[str, PencilArray], ready: ReadyMoves) -> None:
         """Write one field after the other, and give the file its name. *Collective*.
 
-        Raises OSError on every rank, if writing has failed on any; then the file is removed.
+        `ready` is what `ready_fields` has made for these fields, or nothing. Raises OSError on
+        every rank, if writing has failed on any; then the file is removed.
         """
         share = sum(entry.nbytes for entry in self.entries) // self._comm.size
         sums = dict.fromkeys((entry.name for entry in self.entries if self.summed), 0)
+        self.ready = ready
         try:
             nodes = _count_nodes(fields.values())
-            slabs = Slabs(self.file.raise_error, partial(is_written_directly, nodes=nodes))
+            stays = partial(is_written_directly, nodes=nodes)
+            slabs = Slabs(self.file.raise_error, stays, ready)
             bar = shown(f"save {self.target.name}", share, rank=self._rank, unit=BYTES)
             with bar as moved, closing(slabs):
                 for entry in self.entries:
@@ -258,7 +264,8 @@ class _ChunkedPart:
         move = ChunkMove.of(u, extents)
         self._tiles = move.tiles
         self._components = u.components
-        self._block: PencilArray | None = move(u, writer.file.raise_error)
+        check, ready = writer.file.raise_error, writer.ready
+        self._block: PencilArray | None = move(u, check, ready)
         self._packed: list[tuple[bytes, int]] = []
         self._sum = 0
 
@@ -339,6 +346,26 @@ def is_written_directly(u: PencilArray, *, nodes: int) -> bool:
     layout = u.extent.layout
     least = DIRECT_BYTES if nodes == 1 else _STRIPE_BYTES
     return is_slab(layout) or run_bytes(layout, u.dtype.itemsize) >= least
+
+
+def ready_fields(agree: agreed, contents: Contents) -> ReadyMoves:
+    """Prepare the fields that `HDF5Writer.write` will move first, within an agreement; local."""
+    return ReadyMoves.within(agree, _moving(contents))
+
+
+def _moving(contents: Contents) -> Iterator[tuple[PencilArray, Transposition | None]]:
+    """Yield the fields that other ranks write, and the plans that move them, if they are there."""
+    for entry in contents.entries:
+        u = contents.fields[entry.name]
+        nodes = u.pencil.topology.known_nodes
+        if not entry.nbytes:
+            continue
+        if entry.chunks:
+            yield u, ChunkMove.kept_plan_of(u, entry.chunks[len(u.components) :])
+        elif nodes is None and not is_slab(u.extent.layout):
+            yield u, None
+        elif not is_written_directly(u, nodes=nodes or 1):
+            yield u, kept_plan_of(u)
 
 
 def _count_nodes(fields: Iterable[PencilArray]) -> int:

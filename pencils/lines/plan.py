@@ -157,7 +157,11 @@ class LinePlan(Plan[Bound]):
             self._other = Local(lines, solved.solver)
             self.method = Local.name
         else:
-            self._choose(method, solved)
+            try:
+                self._choose(method, solved)
+            except BaseException:
+                self._release()
+                raise
         super().__init__(lines.pencil.topology, check=check or self._some_have_nothing)
 
     @classmethod
@@ -171,10 +175,12 @@ class LinePlan(Plan[Bound]):
         """Choose between the methods for lines that are cut. *Collective*."""
         lines, equations, whole, solver = self._lines, self._equations, solved.whole, solved.solver
         if method in {AUTO, Shared.name} and not solved.agree.flagged:
-            shared = Shared(lines, whole, solver)
+            self._shared = Shared(lines, whole, solver)
             with agreed(lines.pencil.topology.comm, type(self).__name__) as agree:
-                agree.flag(up=shared.table is None)
-            self._shared = None if agree.flagged else shared
+                agree.flag(up=self._shared.table is None)
+            if agree.flagged:
+                self._shared.free()
+                self._shared = None
         self._use_shared = self._shared is not None
         reduction = None if solved.agree.deferred else solved.reduction
         possible = {

@@ -63,6 +63,10 @@ class Shared(LineMethod):
         """Prepare to publish where the blocks are."""
         return AtOnce(_SharedSolve(self, [self._lines.block(b), self._lines.block(out)]))
 
+    def free(self) -> None:
+        """Release the table of addresses."""
+        self.table = None
+
     def rows(self, blocks: Sequence[Array]) -> Array:
         """Rows of the table of addresses for the own blocks."""
         found = []

@@ -298,6 +298,10 @@ def test_fields_without_points(comm):
         )
     with pytest.raises(ArgumentError, match="initial="):
         u.min(axis=1)
+    texts = "of a field without points", "pass a field with points"
+    kept = functools.partial
+    for call in (kept(np.ptp, u), kept(np.ptp, u, 1), kept(u.norm, np.inf)):
+        raise_together(comm, ArgumentError, *texts, call=call)
     with pytest.warns(RuntimeWarning, match="Mean of empty slice"):
         assert np.isnan(u.mean())
     with pytest.warns(RuntimeWarning, match="Degrees of freedom"):

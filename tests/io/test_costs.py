@@ -1,6 +1,7 @@
 """What a save and a load cost: collectives, opened files, synchronisations; not time."""
 
 import os
+from functools import partial
 
 import pytest
 from h5py._hl import files
@@ -68,20 +69,34 @@ def test_save_and_load(lab, mpi_tmp_path, counted, cut, count):
 @pytest.mark.mpiexec("counts on one process")
 @pytest.mark.parametrize(
     ("options", "moved"),
-    [({}, ["Allgather"]), ({"compression": "lzf"}, ["Allgather", "gather", "scatter"])],
+    [({}, []), ({"compression": "lzf"}, ["gather", "scatter"])],
     ids=["slabs", "chunks"],
 )
 def test_fields_that_move(lab, mpi_tmp_path, counted, options, moved):
-    """Each of them needs memory on all ranks; the places of chunks come from rank 0."""
+    """All ranks have memory for the first type; the places of chunks come from rank 0."""
+    after = ["Allgather", *moved]  # of each field that does not move as the first ones
 
-    def make(comm):
+    def make(comm, kinds=("f8", "f8", "f8")):
         pencil = pencils.Pencil((12, 10, 8), comm, decomp=1)
-        return {f"u{number}": pencils.random.uniform(pencil, rng=number) for number in range(3)}
+        names = enumerate(kinds)
+        return {f"u{number}": pencils.ones(pencil, dtype=kind) for number, kind in names}
+
+    def calls(make, **more):
+        def call(fields):
+            saving = pencils.save(path, fields, **options, **more)
+            if saving is not None:
+                saving.wait()
+
+        found, _ = cost(lab, counted, make, call)
+        return [name for name in found if name != "Barrier"]  # those guard shared memory
 
     path = mpi_tmp_path / "a.h5"
-    calls, _ = cost(lab, counted, make, lambda fields: pencils.save(path, fields, **options))
-    calls = [name for name in calls if name != "Barrier"]  # those guard shared memory
-    assert calls == ["Allgather", FROM_ROOT, *SEEN, *moved * 3, "Allgather", "Allgather"]
+    begin, end = ["Allgather", FROM_ROOT, *SEEN], ["Allgather", "Allgather"]
+    assert calls(make) == [*begin, *moved * 3, *end]
+    make_others = partial(make, kinds=("f8", "f8", "f4", "f8"))
+    assert calls(make_others) == [*begin, *moved * 2, *after * 2, *end]
+    agreements = calls(make, wait=False).count("Allgather")
+    assert agreements == 3 + 5  # each field has memory of its own; to start the thread, to wait
 
 
 @pytest.mark.mpiexec("counts on one process")
@@ -93,3 +108,15 @@ def test_more_checksums_than_an_agreement_carries(lab, mpi_tmp_path, counted):
     path = mpi_tmp_path / "a.h5"
     calls, _ = cost(lab, counted, make, lambda fields: pencils.save(path, fields))
     assert calls == ["Allgather", FROM_ROOT, *SEEN, "Allgather", "Allreduce", "Allgather"]
+
+
+@pytest.mark.mpiexec("counts on one process")
+def test_nothing_is_combined_without_checksums(lab, mpi_tmp_path, counted):
+    path = mpi_tmp_path / "a.h5"
+    pencils.save(path, {"u": pencils.ones(pencils.Pencil((12, 6), lab.comm))}, checksum=False)
+
+    def call(comm):
+        pencils.open(path, "r+", comm).close()
+
+    calls, _ = cost(lab, counted, lambda comm: comm, call)
+    assert calls == ["Allgather", FROM_ROOT, *SEEN, "Allgather", "Allgather", "Allgather"]

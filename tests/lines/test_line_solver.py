@@ -12,6 +12,7 @@ from mpi_helpers import (
     holds,
     numbered,
     on_nodes,
+    one_node,
     raise_together,
     random_pencil,
     reaching,
@@ -21,7 +22,9 @@ from tiers import up_to
 
 from pencils import LineSolver, Pencil, PencilArray, transpose, zeros
 from pencils.errors import ArgumentError, PencilMismatchError, RankDisagreementError
+from pencils.lines import plan
 from pencils.lines.plan import METHODS
+from pencils.lines.shared import Shared
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
@@ -373,6 +376,36 @@ def test_wrong_fields_raise_and_change_nothing(comm):
         assert holds(good, data)
         assert near(solve(good), solved((1, 4, 1), data, 0))
     raise_together(comm, ArgumentError, "was freed", call=lambda: solve(good))
+
+
+@one_node
+def test_a_plan_that_one_rank_cannot_make_leaves_no_shared_memory(comm, monkeypatch):
+    class Failing(Shared):
+        @property
+        def table(self):
+            if self._topology.rank == comm.size - 1:
+                raise MemoryError
+            return self._table
+
+        @table.setter
+        def table(self, table):
+            self._table = table
+
+    monkeypatch.setattr(plan, "Shared", Failing)
+    private = comm.Dup()
+    pencil = Pencil(SHAPE, private, decomp=0)
+    error = None
+    try:
+        LineSolver(pencil, 0, (1, 4, 1))
+    except MemoryError as raised:
+        error = raised  # it keeps what was there when it was raised
+    gc.collect()
+    topology = pencil.topology
+    pools = [topology.shared, *(pool for _, pool in topology.groups.values())]
+    idle = all(window.idle for pool in pools for window in pool._windows)
+    assert everywhere(comm, idle and (error is None) == (comm.size == 1))
+    comm.Barrier()
+    private.Free()
 
 
 def test_out_that_overlaps_is_refused():

@@ -1,8 +1,10 @@
 """Programs go on when processes die; errors of one rank end all; texts name what is needed."""
 
+import importlib.util
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from mpi4py import MPI
 import pencils
 from pencils.errors import ArgumentError
 
-ROOT = Path(__file__).parents[2]
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "recovery.py"
 REPORTS = MPI.Get_library_version().startswith("Open MPI v5")  # that a process has died
 
 needs_reports = pytest.mark.skipif(not REPORTS, reason="needs Open MPI 5")
@@ -187,11 +189,31 @@ def test_the_option_of_mpiexec_is_named_on_all_ranks():
     assert "all 2 ranks" in run.stderr
 
 
+def test_kills_are_repeated_if_mpiexec_did_not_start_the_job(monkeypatch):
+    spec = importlib.util.spec_from_file_location("recovery", BENCHMARK)
+    recovery = importlib.util.module_from_spec(spec)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    spec.loader.exec_module(recovery)
+
+    def start(*_):
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(["/bin/sh", "-c", jobs.pop(0)], **pipes)
+
+    monkeypatch.setattr(recovery, "start", start)
+    refused = 'echo "The PMIx server\'s listener thread failed to start. We cannot" >&2; exit 213'
+    jobs = [refused, refused, "echo answer 7", "exit 3", *[refused] * 5]
+    repeated = partial(recovery.started, "heat", "memory", 3, [(0.0, 0)])
+    assert repeated() == ("answer 7", [], 0, 2)
+    assert repeated() == ("exit status 3\n", [], 0, 0)  # that of the program
+    answer, _, _, starts = repeated()
+    assert answer.startswith("exit status 213")
+    assert starts == 5
+
+
 @needs_reports
 @pytest.mark.thorough
 def test_random_kills_of_the_examples():
-    path = ROOT / "benchmarks" / "recovery.py"
-    kills = [sys.executable, str(path), "--kills", "30"]
+    kills = [sys.executable, str(BENCHMARK), "--kills", "30"]
     run = subprocess.run(kills, capture_output=True, text=True, timeout=900, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "30 kills, 0 failures" in run.stdout

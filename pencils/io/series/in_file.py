@@ -46,9 +46,10 @@ from pencils.io.manifest import (
     read_head,
 )
 from pencils.io.options import already_there
+from pencils.io.ready import ReadyMoves
 from pencils.io.seal import END_FIELD, differences, repair, seal_again, switch
 from pencils.io.series.state import SUMS, Column, SeriesState
-from pencils.io.slabs import FileBlocks, Slabs
+from pencils.io.slabs import FileBlocks, Slabs, moving
 from pencils.io.writers import write_part
 
 if TYPE_CHECKING:
@@ -90,21 +91,27 @@ class InFile:
         """What the series holds, on rank 0."""
         return None if self._file is None else self._file.state
 
+    def prepare(self, agree: agreed, fields: Mapping[str, PencilArray]) -> ReadyMoves:
+        """Prepare to append fields, within the agreement about that; local."""
+        return ReadyMoves.within(agree, moving(fields[name] for name in sorted(fields)))
+
     def append(
         self,
         time: float,
         step: int,
         fields: Mapping[str, PencilArray],
         values: Mapping[str, Stored],
+        ready: ReadyMoves,
     ) -> None:
-        """Add a snapshot."""
+        """Add a snapshot, for which `prepare` has made `ready`."""
 
         def place() -> tuple[str, dict[str, FileBlocks]]:
             assert self._file is not None
             return self._file.path, self._file.place()
 
         path, places = from_root(self._comm, place)
-        sums = _write(self._comm, path, step, fields, places)
+        targets = {name: (fields[name], places[name]) for name in sorted(places)}
+        sums = _write(self._comm, path, step, targets, ready)
         with agreed(self._comm, "append"):
             if self._file is not None:
                 row: dict[str, Any] = {name: value.data for name, value in values.items()}
@@ -345,14 +352,14 @@ def _write(
     comm: MPI.Intracomm,
     path: str,
     step: int,
-    fields: Mapping[str, PencilArray],
-    places: Mapping[str, FileBlocks],
+    targets: Mapping[str, tuple[PencilArray, FileBlocks]],
+    ready: ReadyMoves,
 ) -> dict[str, int]:
     """Write fields at new places; return their checksums, as part of all snapshots."""
-    file, sums = SharedFile(path, write=True), dict.fromkeys(places, 0)
-    with closing(file), closing(Slabs(file.raise_error)) as slabs:
-        for name, place in places.items():
-            slab = slabs.of(fields[name])
+    file, sums = SharedFile(path, write=True), dict.fromkeys(targets, 0)
+    with closing(file), closing(Slabs(file.raise_error, ready=ready)) as slabs:
+        for name, (u, place) in targets.items():
+            slab = slabs.of(u)
             write = partial(write_part, file, slab, place, first=step * slab.size)
             sums[name] = file.attempt(write) or 0
         file.sync()

@@ -15,6 +15,7 @@ from pencils.errors import ArgumentError, CheckpointError
 from pencils.io.commit import LOG, made, make_directory, remove_old
 from pencils.io.file_info import TIME, Access, Stored, decode
 from pencils.io.options import already_there
+from pencils.io.ready import ReadyMoves
 from pencils.io.save import save
 from pencils.io.series.state import SeriesState
 
@@ -66,21 +67,25 @@ class InFolder:
         """The index."""
         return str(self._folder / "index.h5")
 
+    def prepare(self, _: agreed, fields: Mapping[str, PencilArray]) -> ReadyMoves:
+        """Check what is to be appended, within the agreement about that; local."""
+        bad = next((name for name in fields if "%" in name), None)
+        if bad is not None:  # virtual datasets put numbers there
+            raise ArgumentError(
+                f"{bad!r} cannot name a field with storage='files'; leave out the '%'"
+            )
+        self._check_alone()
+        return ReadyMoves()  # `save` prepares what it moves
+
     def append(
         self,
         time: float,
         step: int,
         fields: Mapping[str, PencilArray],
         values: Mapping[str, Stored],
+        _: ReadyMoves,
     ) -> None:
         """Add a snapshot."""
-        with agreed(self._comm, "append"):
-            bad = next((name for name in fields if "%" in name), None)
-            if bad is not None:  # virtual datasets put numbers there
-                raise ArgumentError(
-                    f"{bad!r} cannot name a field with storage='files'; leave out the '%'"
-                )
-            self._check_alone()
         contents = {**fields, **{name: decode(value) for name, value in values.items()}}
         if fields:
             path = self._folder / _name(self._run, step)

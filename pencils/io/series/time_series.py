@@ -210,8 +210,9 @@ class TimeSeries(CollectiveBlock):
             taken = {name: take(*pair) for name, pair in selected.items()}
             if self._storage.state is not None:
                 self._compare(*describe_columns(selected, taken, values, self._grid))
+            ready = self._storage.prepare(agree, taken)
         self._failed = True
-        self._storage.append(now, len(self._times), taken, values)
+        self._storage.append(now, len(self._times), taken, values, ready)
         self._failed = False
         self._times.append(now)
         if self._xdmf and len(self._times) >= _GROWTH * self._listed:
