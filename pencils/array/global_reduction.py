@@ -234,7 +234,8 @@ class _Total:
         if self._start is not NO_VALUE:
             with np.errstate(all="ignore"):  # only some ranks might take warnings for errors
                 ufunc(total, self._start, out=total)
-        return task.finish(total.transpose(np.argsort(self._axes)))
+        axes = self._axes
+        return task.finish(total.transpose(sorted(range(total.ndim), key=axes.__getitem__)))
 
 
 def extent(name: str, u: Field, axis: Axis, out: object, keepdims: bool) -> tuple[Any, Any]:
