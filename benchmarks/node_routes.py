@@ -5,19 +5,24 @@
 
 Each rank of the row has one piece for every other one, as in a transpose. Directly, every piece to
 another node is a message. Gathered, all pieces from one node to another are one message: ranks pack
-into shared memory, meet, one rank of the node sends, and after a second meeting all unpack. The
-table shows how many times faster that is. Pieces within a node take the same time in both cases,
-and are left out.
+into shared memory, meet, one rank of the node sends, and after a second meeting all unpack. Many
+messages are divided into stages: one is packed, or unpacked, while others travel. The table shows
+how many times faster that is. Pieces within a node take the same time in both cases, and are left
+out.
 
 Messages leave a node through one adapter, which takes the gap of a message, or of its bytes, for
 each. All nodes do the same, so one of them is replayed.
 """
 
+from __future__ import annotations
+
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, log2
 
-import numpy as np
+from pencils.comm.memory import ALONE, round_up
+from pencils.comm.methods.gathered import in_stages
 
 KIB = 1024
 
@@ -38,46 +43,46 @@ class Machine:
     latency: float
     # Latency of shared memory: osu_latency of 8 bytes in github.com/ofiwg/libfabric/pull/8680.
     meeting: float = 0.24e-6
+    # Python in this library for the meeting of one more stage: measured for a rank alone on a node.
+    call: float = 1.4e-6
     # Packing, or unpacking, of a piece by this library, and of its bytes by a busy node; both
     # routes do the same.
     copy: float = 20e-9
     copy_per_byte: float = 1 / 4e9
 
-    def messages(self, ranks: int, each: int, nbytes: int) -> float:
-        """Replay `ranks` ranks of a node that send, and receive, `each` messages at once."""
-        busy = np.zeros(ranks)  # until when each rank is
-        adapter = 0.0
-        for _ in range(each):
-            busy += self.overhead + self.overhead_per_byte * min(nbytes, EAGER)
-            step = max(self.gap, self.gap_per_byte * nbytes)
-            for ready in busy.tolist():
-                adapter = max(adapter, ready) + step
-        return max(adapter, float(busy.max())) + self.latency
-
-    def copies(self, pieces: int, nbytes: int) -> float:
-        """Return how long a rank packs and unpacks."""
-        return 2 * pieces * (self.copy + self.copy_per_byte * nbytes)
-
-    def meetings(self, on_node: int) -> float:
-        """Return how long the two meetings of the ranks of a node take."""
-        return 2 * ceil(log2(on_node)) * self.meeting
+    def copies(self, nbytes: int) -> float:
+        """Return how long a rank packs, or unpacks, a piece."""
+        return self.copy + self.copy_per_byte * nbytes
 
     def least(self, ranks: int, on_node: int, nbytes: int) -> float:
         """Return how long any route takes: bytes that leave a node, and one latency."""
         return on_node * (ranks - on_node) * nbytes * self.gap_per_byte + self.latency
 
+    def direct_work(self, ranks: int, on_node: int, nbytes: int) -> Work:
+        """Return what a node does with one message for each piece.
+
+        Small buffers are packed as a whole, and unpacked when all has come.
+        """
+        far = ranks - on_node
+        alone = far * round_up(nbytes) >= ALONE
+        stages = [on_node] * far if alone else [on_node * far]
+        return Work(on_node, stages, nbytes, self.copies(nbytes) / on_node)
+
+    def gathered_work(self, ranks: int, on_node: int, nbytes: int) -> Work:
+        """Return what a node does with one message from each node to each other one."""
+        bundle, others = on_node**2 * nbytes, ranks // on_node - 1
+        stages = [len(stage) for stage in in_stages(range(others), others * bundle)]
+        meeting = ceil(log2(on_node)) * self.meeting
+        meetings = [meeting] + [meeting + self.call] * (len(stages) - 1)
+        return Work(on_node, stages, bundle, on_node * self.copies(nbytes), meetings)
+
     def direct(self, ranks: int, on_node: int, nbytes: int) -> float:
         """Return how long a row takes with one message for each piece."""
-        far = ranks - on_node
-        return self.copies(far, nbytes) + self.messages(on_node, far, nbytes)
+        return self.direct_work(ranks, on_node, nbytes).seconds(self)
 
     def gathered(self, ranks: int, on_node: int, nbytes: int) -> float:
         """Return how long it takes with one message from each node to each other one."""
-        far, nodes = ranks - on_node, ranks // on_node
-        senders = min(on_node, nodes - 1)
-        each = ceil((nodes - 1) / senders)
-        sent = self.messages(senders, each, on_node**2 * nbytes)
-        return self.copies(far, nbytes) + self.meetings(on_node) + sent
+        return self.gathered_work(ranks, on_node, nbytes).seconds(self)
 
     def gain(self, ranks: int, on_node: int, nbytes: int) -> float:
         """Return how many times faster gathered pieces are."""
@@ -86,6 +91,60 @@ class Machine:
     def most(self, ranks: int, on_node: int, nbytes: int) -> float:
         """Return how many times faster than direct messages any route is at most."""
         return self.direct(ranks, on_node, nbytes) / self.least(ranks, on_node, nbytes)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the ranks of a node do.
+
+    In each stage they pack, meet, and send a number of messages; later they wait for as many, meet,
+    and unpack. Ranks take turns as senders. Each packs, and unpacks, for `copies` seconds for each
+    message of the node. Meetings take the given times; without any, ranks do not meet.
+    """
+
+    ranks: int
+    stages: Sequence[int]
+    nbytes: int
+    copies: float
+    meetings: Sequence[float] = ()
+
+    def seconds(self, machine: Machine) -> float:
+        """Replay the work."""
+        busy, posted = self._send(machine)
+        step = max(machine.gap, machine.gap_per_byte * self.nbytes)
+        adapter = 0.0
+        for stage, count in enumerate(self.stages):
+            for ready in sorted(posted[stage]):
+                adapter = max(adapter, ready) + step
+            busy = [max(until, adapter + machine.latency) for until in busy]
+            busy = [until + count * self.copies for until in self._met(busy, stage)]
+        return max(busy)
+
+    def _send(self, machine: Machine) -> tuple[list[float], list[list[float]]]:
+        """Return when each rank has sent all, and when the messages of each stage can leave.
+
+        Messages that are not eager leave when their receiver, which has begun to receive them,
+        calls MPI again: after it has packed the next stage.
+        """
+        overhead = machine.overhead + machine.overhead_per_byte * min(self.nbytes, EAGER)
+        busy = [0.0] * self.ranks
+        posted: list[list[float]] = []
+        sender = 0
+        for stage, count in enumerate(self.stages):
+            busy = [until + count * self.copies for until in busy]
+            if stage and self.nbytes > EAGER:
+                posted[-1] = [max(busy)] * len(posted[-1])
+            busy = self._met(busy, stage)
+            posted.append([])
+            for _ in range(count):
+                busy[sender] += overhead
+                posted[-1].append(busy[sender])
+                sender = (sender + 1) % self.ranks
+        return busy, posted
+
+    def _met(self, busy: list[float], stage: int) -> list[float]:
+        """Until when ranks are busy after they have met."""
+        return [max(busy) + self.meetings[stage]] * self.ranks if self.meetings else busy
 
 
 # Bytes of larger messages are not copied by the sender.

@@ -2,11 +2,11 @@
 
     python benchmarks/simgrid/routes.py      # apt-get install simgrid libsimgrid-dev
 
-A C program sends the messages of both routes, and SimGrid simulates it with the parameters of each
-machine: the overhead of a rank for each message, and links from each node to a switch, which moves
-any number of messages at once, each of which gets its share. Packing and meetings, which send
-nothing between nodes, are those of the model. The table has how many times faster one message for
-each pair of nodes is, by the model and by SimGrid.
+A C program does what the ranks of both routes do, and SimGrid simulates it with the parameters of
+each machine: the overhead of a rank for each message, and links from each node to a switch, which
+moves any number of messages at once, each of which gets its share. Ranks sleep while they would
+pack or unpack, and meet in barriers of the simulator. The table has how many times faster one
+message for each pair of nodes is, by the model and by SimGrid.
 """
 
 import runpy
@@ -32,8 +32,8 @@ FLUID = {  # links share their bandwidth, and nothing else: no corrections for c
     "network/TCP-gamma": "0",
     "network/weight-S": "0",
     "smpi/simulate-computation": "no",
-    "smpi/async-small-thresh": "1000000000",
-    "smpi/send-is-detached-thresh": "1000000000",
+    "smpi/async-small-thresh": "8193",  # bytes of the smallest message that is not eager
+    "smpi/send-is-detached-thresh": "8193",
 }
 CASES = [(64, 8), (256, 8)]
 PIECES = [8, 64, 256, 1024]
@@ -55,11 +55,14 @@ class Simulator:
         overhead = f"0:{each}:{byte};{most}:{each + byte * most}:0"
         self.settings = FLUID | {"smpi/ois": overhead}
 
-    def seconds(self, route, nbytes):
+    def seconds(self, route, work):
         settings = [f"--cfg={name}:{value}" for name, value in self.settings.items()]
         files = ["-hostfile", "hosts", "-platform", "platform.xml"]
         command = ["smpirun", "-np", str(self.ranks), *files, *settings, "--log=root.thres:error"]
-        program = [str(self.folder / "routes"), route, str(self.on_node), str(nbytes)]
+        meetings = work.meetings or [0]
+        pauses = meetings[0], meetings[-1]  # of the first stage, and of each later one
+        numbers = self.on_node, work.nbytes, work.copies, *pauses, *work.stages
+        program = [str(self.folder / "routes"), route, *map(str, numbers)]
         done = subprocess.run(
             command + program, cwd=self.folder, capture_output=True, text=True, check=False
         )
@@ -69,9 +72,9 @@ class Simulator:
 
     def gain(self, machine, nbytes):
         """Return how many times faster gathered pieces are."""
-        near = machine.copies(self.ranks - self.on_node, nbytes)
-        direct = near + self.seconds("direct", nbytes)
-        return direct / (near + machine.meetings(self.on_node) + self.seconds("gathered", nbytes))
+        case = self.ranks, self.on_node, nbytes
+        direct = self.seconds("direct", machine.direct_work(*case))
+        return direct / self.seconds("gathered", machine.gathered_work(*case))
 
 
 @contextmanager

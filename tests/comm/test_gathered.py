@@ -1,7 +1,7 @@
 """Small pieces in one message from each node to each other one."""
 
 from contextlib import contextmanager
-from itertools import product
+from itertools import chain, product
 
 import numpy as np
 import pytest
@@ -59,10 +59,12 @@ def kind_of(case):
     return shape, {"dtype": dtype, "components": components}, here, there
 
 
+@pytest.mark.parametrize("unit", [gathered.STAGE, 1])
 @pytest.mark.parametrize("most", [2**13, 300, 0])
 @pytest.mark.parametrize("case", CASES)
-def test_pieces_of_any_size(divided, case, most, monkeypatch):
+def test_pieces_of_any_size(divided, case, most, unit, monkeypatch):
     monkeypatch.setattr(gathered, "TOGETHER", most)
+    monkeypatch.setattr(gathered, "STAGE", unit)
     comm = divided[0]
     shape, kind, here, there = kind_of(case)
     source, target = Pencil(shape, comm, **here), Pencil(shape, comm, **there)
@@ -80,9 +82,11 @@ def test_pieces_of_any_size(divided, case, most, monkeypatch):
             assert everywhere(comm, holds(back(found[1]), data[1]))
 
 
-def test_one_message_for_each_pair_of_nodes(divided):
+@pytest.mark.parametrize("unit", [gathered.STAGE, 1])
+def test_one_message_for_each_pair_of_nodes(divided, unit, monkeypatch):
+    monkeypatch.setattr(gathered, "STAGE", unit)
     comm, nodes, sent = divided
-    shape = (9, 8, 7)
+    shape = (18, 17, 3)
     source, target = Pencil(shape, comm, decomp=0), Pencil(shape, comm, decomp=1)
     values = numbered(shape)
     with Transposition(source, target, method="gathered") as plan:
@@ -93,6 +97,85 @@ def test_one_message_for_each_pair_of_nodes(divided):
         assert counted == tuple(np.sum(comm.allgather((len(away), sum(away))), axis=0))
         pairs = len(set(nodes)) * (len(set(nodes)) - 1)
         assert counted == (pairs, off_node(source.layout, target.layout, nodes, 8).nbytes)
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "sizes"),
+    [(0, [7]), (7 * 2**16, [3, 4]), (7 * 2**18, [1, 2, 2, 2]), (2**30, [1] * 7)],
+)
+def test_more_bytes_are_sent_in_more_stages(nbytes, sizes):
+    stages = gathered.in_stages(range(7), nbytes)
+    assert [len(stage) for stage in stages] == sizes
+    assert [*chain(*stages)] == [*range(7)]
+    assert gathered.in_stages([], nbytes) == [[]]
+
+
+@pytest.mark.parametrize("on_node", [1, 2])
+def test_bundles_come_in_the_stage_in_which_they_are_sent(on_node, monkeypatch):
+    monkeypatch.setattr(gathered, "STAGE", 1)
+    comm = MPI.COMM_WORLD.Dup()
+    pretend_nodes(comm, comm.rank // on_node)
+    topology = topology_of(comm)
+    nodes = topology.node_of.tolist()
+    pieces = [{far: 8 for far in range(comm.size) if far not in topology.on_node}]
+    sides = [
+        gathered._Side(topology, pieces * topology.node.size, sent=sent).stages
+        for sent in (True, False)
+    ]
+    every = dict(zip(nodes, comm.allgather(sides), strict=True))
+    assert {len(stages) for both in every.values() for stages in both} == {max(1, len(every) - 1)}
+    for node, (sent, received) in every.items():
+        assert {*chain(*sent)} == {*chain(*received)} == {*every} - {node}
+        for number, others in enumerate(sent):
+            assert all(node in every[other][1][number] for other in others)
+    for number in range(len(every) - 1):  # nodes do not all send to the same one
+        assert {other for sent, _ in every.values() for other in sent[number]} == {*every}
+    comm.Free()
+
+
+@pytest.mark.mpiexec("notes the calls of one rank")
+def test_each_stage_is_sent_before_the_next_one_is_packed(divided, monkeypatch):
+    comm, nodes, _ = divided
+    calls = []
+    monkeypatch.setattr(gathered, "STAGE", 1)
+
+    def noted(name, function):
+        def call(*args):
+            calls.append((name, *args[1:]))
+            return function(*args)
+
+        return call
+
+    for name in ("send", "wait"):
+        monkeypatch.setattr(gathered.Bundles, name, noted(name, getattr(gathered.Bundles, name)))
+    prepare = gathered.prepare_copies
+    monkeypatch.setattr(gathered, "prepare_copies", lambda pairs: noted("pack", prepare(pairs)))
+    monkeypatch.setattr(gathered, "synchronize", noted("meet", gathered.synchronize))
+    rows = Pencil((12, 12), comm, decomp=0)
+    values = numbered(rows.shape)
+    with Transposition(rows, rows.with_(decomp=1), method="gathered") as plan:
+        assert everywhere(comm, holds(plan(spread(rows, values)), values))
+    others = len(set(nodes)) - 1
+    first = [("pack",), ("send", 0)] if others else []
+    sends = [[("pack",), ("meet",), ("send", stage)] for stage in range(1, others)]
+    waits = [[("wait", stage), ("meet",)] for stage in range(others)]
+    assert everywhere(comm, calls == [*first, *chain(*sends, *waits)])
+
+
+@pytest.mark.parametrize("unit", [gathered.STAGE, 1])
+@pytest.mark.parametrize("case", CASES)
+def test_fields_that_share_memory(divided, case, unit, monkeypatch):
+    monkeypatch.setattr(gathered, "STAGE", unit)
+    comm = divided[0]
+    shape, kind, here, there = kind_of(case)
+    source, target = Pencil(shape, comm, **here), Pencil(shape, comm, **there)
+    values = numbered((*kind["components"], *shape), kind["dtype"])
+    one, other = pencils.alias([source, target], **kind)
+    with Transposition(source, target, **kind, method="gathered") as plan:
+        for started in (False, True):
+            one.local[...] = spread(source, values).local
+            found = plan.start(one, other).wait() if started else plan(one, other)
+            assert everywhere(comm, holds(found, values))
 
 
 def test_large_pieces_travel_alone(divided, monkeypatch):
@@ -160,8 +243,10 @@ def test_messages_where_a_node_has_no_room(divided, monkeypatch):
         assert everywhere(comm, holds(plan(spread(rows, values)), values))
 
 
+@pytest.mark.parametrize("unit", [gathered.STAGE, 1])
 @pytest.mark.parametrize(("periodic", "route"), list(product([False, True], ["direct", "sweeps"])))
-def test_halos(divided, periodic, route):
+def test_halos(divided, periodic, route, unit, monkeypatch):
+    monkeypatch.setattr(gathered, "STAGE", unit)
     comm = divided[0]
     pencil = Pencil((6, 7, 5), comm, periodic=periodic)
     values = numbered(pencil.shape)

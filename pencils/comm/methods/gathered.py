@@ -8,15 +8,19 @@ A piece is what one rank sends to another. Pieces from one node to another are a
 4. The ranks meet again.
 5. *Unpack*: each rank copies its pieces from the bundles that have come.
 
-An exchange that is started packs, and does the rest when it is completed: bundles do not travel
-while a program computes. Larger pieces do.
+Many bundles are divided into *stages*. Those of one stage travel while ranks pack the next one, or
+unpack the one before. Each node begins with the node after it.
+
+An exchange that is started packs its first stage, and does the rest when it is completed: bundles
+do not travel while a program computes. Larger pieces do.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby, pairwise
+from math import sqrt
 from operator import itemgetter
 from typing import ClassVar
 
@@ -30,6 +34,7 @@ from pencils.comm.methods.method import Array, ChunkPlan, Method, PreparedMethod
 from pencils.comm.methods.shared import Hybrid
 from pencils.comm.mpi import MPI
 from pencils.comm.pack import MessageBlock, PackPlan, Pairs, prepare_copies
+from pencils.comm.recording import timed
 from pencils.comm.shared_memory import synchronize
 from pencils.comm.topology import Topology
 from pencils.layout import Traffic
@@ -38,6 +43,10 @@ from pencils.layout import Traffic
 # at most this many bytes: a network adapter moves these in less than a microsecond, which is what
 # a message costs a rank. Larger pieces keep adapters busy in any case: docs/scale.md.
 TOGETHER = 2**13
+# There are as many stages as the square root of the bytes of a node, in this unit. With n stages,
+# the n-th part of all packing and unpacking is done while no bundles travel, but each stage takes a
+# few microseconds: docs/scale.md.
+STAGE = 2**17
 
 
 class _Side:
@@ -45,13 +54,14 @@ class _Side:
 
     `every` has for each rank of the node the bytes for each rank of other nodes, or from it.
     `starts` is where the piece for, or from, each other rank begins, `bundles` where each bundle
-    begins and ends, by other node, and `nbytes` the size of all of them.
+    begins and ends, by other node, and `nbytes` the size of all of them. `stages` are the other
+    nodes of each stage: what a node sends in its first one, others receive in theirs.
     """
 
     def __init__(
         self, topology: Topology, every: Sequence[Mapping[int, int]], *, sent: bool
     ) -> None:
-        node_of = topology.node_of
+        self._node_of = node_of = topology.node_of
         # In the order of nodes, senders and receivers, which both nodes know.
         entries = sorted(
             (int(node_of[far]), *((near, far) if sent else (far, near)), nbytes)
@@ -70,17 +80,30 @@ class _Side:
                 end += nbytes
             self.bundles[node] = start, end
             self.nbytes = end
+        here = min(topology.on_node)
+        # From the next node on, to which bundles go; they come from the previous one first.
+        order = sorted(self.bundles, key=lambda node: (node < here, node))
+        self.stages = in_stages(order if sent else order[::-1], self.nbytes)
 
-    def pairs(self, memory: Bytes, blocks: Sequence[tuple[PackPlan, Array]]) -> Pairs:
-        """Pair the bytes of each block in the bundles with the block in its array."""
-        found = []
+    def pairs(self, memory: Bytes, blocks: Sequence[tuple[PackPlan, Array]]) -> list[Pairs]:
+        """Pair the bytes of each block in the bundles with the block in its array, by stage."""
+        found: list[list[tuple[Array, Array]]] = [[] for _ in self.stages]
+        stage_of = {node: number for number, nodes in enumerate(self.stages) for node in nodes}
         starts = dict(self.starts)
         for pack_plan, array in blocks:
             for number, view in enumerate(pack_plan.views(array)):
                 peer = pack_plan.peers[number]
-                found.append((pack_plan.window(memory, number, starts[peer]), view))
+                stage = found[stage_of[int(self._node_of[peer])]]
+                stage.append((pack_plan.window(memory, number, starts[peer]), view))
                 starts[peer] += view.nbytes
-        return found
+        return [*found]
+
+
+def in_stages(nodes: Sequence[int], nbytes: int) -> list[Sequence[int]]:
+    """Divide other nodes, whose bundles have so many bytes, into one stage or more."""
+    count = max(1, min(round(sqrt(nbytes / STAGE)), len(nodes)))
+    cuts = [len(nodes) * number // count for number in range(count + 1)]
+    return [nodes[start:end] for start, end in pairwise(cuts)]
 
 
 class _PreparedBundles(PreparedMethod):
@@ -100,9 +123,13 @@ class _PreparedBundles(PreparedMethod):
         if self._fits and method.made:
             small = method.small
             packs = method.sends.pairs(method.sent, small.sends_of(sources))
+            if aliased:  # what comes from other ranks may overwrite what is not packed yet
+                packs = [[*chain(*packs)], *([] for _ in packs[1:])]
+            self._packs = [prepare_copies(pairs) for pairs in packs]
             unpacks = method.recvs.pairs(method.received, small.recvs_of(targets))
-            self._pack = prepare_copies(packs)
-            self._unpack = small.unpack([(view, window) for window, view in unpacks])
+            self._unpacks = [
+                small.unpack([(view, window) for window, view in pairs]) for pairs in unpacks
+            ]
 
     def reserve(self) -> None:
         """Allocate what messages need: of a busy method, also for bundles, which may come free."""
@@ -125,14 +152,14 @@ class _PreparedBundles(PreparedMethod):
         return self._every
 
     def start(self) -> Started:
-        """Send large pieces, pack small ones, and announce that; completing waits for the node."""
+        """Send large pieces, pack small ones, and announce that; completing does the rest."""
         if not self._bundled:
             return self._messages.start()
         method = self._method
         node = method.plan.topology.node
         receive = self._large.start()
         method.busy = True
-        self._pack()
+        self._packs[0]()
         fence()
         meeting = node.Ibarrier()
 
@@ -140,15 +167,27 @@ class _PreparedBundles(PreparedMethod):
             try:
                 wait_all([meeting])
                 fence()
-                method.carry()
-                synchronize(node)
-                self._unpack()
-                fence()
+                self._carry(node)
             finally:
                 method.busy = False
             receive()
 
         return Started(complete, [meeting, *receive.requests])
+
+    def _carry(self, node: MPI.Intracomm) -> None:
+        """Send each stage, and pack the next one; unpack each that has come."""
+        method = self._method
+        method.receive()
+        method.send(0)
+        for stage, pack in enumerate(self._packs[1:], 1):
+            timed("pack", pack, calls=0)
+            synchronize(node)
+            method.send(stage)
+        for stage, unpack in enumerate(self._unpacks):
+            method.wait(stage)
+            synchronize(node)
+            unpack()
+        fence()
 
 
 class Bundles(Method):
@@ -169,7 +208,10 @@ class Bundles(Method):
         self.busy = False
         self.every = self.large = Messages(plan)
         self._sizes: list[int] = []  # of the bundles that this rank sends
-        self._requests: list[Requests] = []
+        # For the bundles that this rank carries in each stage.
+        self._sending: list[Requests] = []
+        self._receiving: list[Requests] = []
+        self._awaited: list[list[MPI.Prequest]] = []
         _ = topology.node_of  # may communicate: not within the agreement
         with agreed(topology.comm, "Exchange") as agree:
             pieces = _small(plan.sends, topology, most), _small(plan.recvs, topology, most)
@@ -200,7 +242,7 @@ class Bundles(Method):
         self.made = not agree.flagged
         if agree.flagged:
             self.free()
-            self.large, self._sizes, self._requests = self.every, [], []
+            self.large, self._sizes, self._sending, self._receiving = self.every, [], [], []
 
     def _divide(self, sends: Mapping[int, int], recvs: Mapping[int, int]) -> None:
         """Divide the blocks into small and large ones, and make requests for bundles; local."""
@@ -211,15 +253,19 @@ class Bundles(Method):
 
         self.small = plan.select(small(sends, wanted=True), small(recvs, wanted=True))
         self.large = Messages(plan.select(small(sends, wanted=False), small(recvs, wanted=False)))
-        received = self._carried(self.recvs, self.received)
-        sent = self._carried(self.sends, self.sent)
         comm = plan.topology.comm
-        self._requests.append(Requests(self.received, received, comm.Recv_init, plan.unpack))
-        self._requests.append(Requests(self.sent, sent, comm.Send_init, plan.unpack))
-        self._sizes = [bundle.nbytes for _, (bundle,), _ in sent if bundle.nbytes]
+        for received in self._carried(self.recvs, self.received):
+            requests = Requests(self.received, received, comm.Recv_init, plan.unpack)
+            self._receiving.append(requests)
+        for sent in self._carried(self.sends, self.sent):
+            self._sending.append(Requests(self.sent, sent, comm.Send_init, plan.unpack))
+            self._sizes += [bundle.nbytes for _, (bundle,), _ in sent if bundle.nbytes]
+        self._awaited = [requests.all for requests in self._receiving]
+        # Before the last meeting: afterwards other ranks may pack again.
+        self._awaited[-1] = [*chain(*(each.all for each in self._sending)), *self._awaited[-1]]
 
-    def _carried(self, side: _Side, memory: Bytes) -> list[tuple[int, list[Array], bool]]:
-        """List the bundles of which this rank is the carrier, and that of the other node."""
+    def _carried(self, side: _Side, memory: Bytes) -> list[list[tuple[int, list[Array], bool]]]:
+        """List by stage the bundles that this rank carries, and the carriers of other nodes."""
         topology = self.plan.topology
         node_of = topology.node_of
         here = int(node_of[topology.rank])
@@ -230,17 +276,26 @@ class Bundles(Method):
             return int(members[numbers[other] % len(members)])  # all ranks take turns
 
         return [
-            (carrier(node, here), [memory[start:end]], True)
-            for node, (start, end) in side.bundles.items()
-            if carrier(here, node) == topology.rank
+            [
+                (carrier(node, here), [memory[slice(*side.bundles[node])]], True)
+                for node in stage
+                if carrier(here, node) == topology.rank
+            ]
+            for stage in side.stages
         ]
 
-    def carry(self) -> None:
-        """Send and receive the bundles of which this rank is the carrier."""
-        for side in self._requests:
-            MPI.Prequest.Startall(side.all)
-        for side in self._requests:
-            wait_all(side.all)
+    def receive(self) -> None:
+        """Begin to receive all bundles that this rank carries."""
+        for requests in self._receiving:
+            MPI.Prequest.Startall(requests.all)
+
+    def send(self, stage: int) -> None:
+        """Begin to send the bundles of a stage that this rank carries."""
+        MPI.Prequest.Startall(self._sending[stage].all)
+
+    def wait(self, stage: int) -> None:
+        """Wait for those that come in a stage; in the last one also for all that were sent."""
+        wait_all(self._awaited[stage])
 
     def off_node(self) -> Traffic:
         """Count the bundles that this rank sends, and other messages to other nodes."""
@@ -249,7 +304,7 @@ class Bundles(Method):
 
     def free(self) -> None:
         """Free all requests."""
-        for requests in self._requests:
+        for requests in (*self._sending, *self._receiving):
             requests.free()
         for messages in {self.every, self.large}:
             messages.free()
