@@ -56,9 +56,8 @@ def recover(
     that is not caused by a death is raised as it is, and on processes without one as another of the
     same type, which names the rank. The processes that are left end without ``MPI_Finalize``, which
     Open MPI may not complete after a death; functions that were registered with `atexit` after the
-    first call of `recover` are then called twice. Where none has died, ``MPI_Finalize`` and functions
-    that were registered with `atexit` before the first call of `recover` have a minute together;
-    then SIGALRM ends the process.
+    first call of `recover` are then called twice. Where none has died, ``MPI_Finalize`` and those
+    that were registered before have a minute together; then SIGALRM ends the process.
 
     Parameters
     ----------

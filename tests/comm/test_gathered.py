@@ -86,6 +86,7 @@ def test_pieces_of_any_size(divided, case, most, unit, monkeypatch):
 def test_one_message_for_each_pair_of_nodes(divided, unit, monkeypatch):
     monkeypatch.setattr(gathered, "STAGE", unit)
     comm, nodes, sent = divided
+    monkeypatch.setattr(memory, "EAGER", 16)  # of other messages
     shape = (18, 17, 3)
     source, target = Pencil(shape, comm, decomp=0), Pencil(shape, comm, decomp=1)
     values = numbered(shape)

@@ -26,8 +26,8 @@ class Requests:
     Small buffers make one batch, which needs fewer calls of MPI. Each message of a large buffer is
     a batch of its own: one is packed, or unpacked, while others are on their way. `init` makes a
     request of a buffer, a rank and a tag, and `copy` prepares to pack, or unpack, pairs of a block
-    of an array and one of the buffer. A message to a rank that is not among `on_node` has a request
-    for each part that MPI sends at once.
+    of an array and one of the buffer. A message to a rank among `far` has a request for each part
+    that MPI sends at once.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Requests:
         messages: _ByMessage,
         init: Callable[[Bytes, int, int], MPI.Prequest],
         copy: Unpacker,
-        on_node: Collection[int] = (),
+        far: Collection[int] = (),
     ) -> None:
         self.buffer = buffer
         each, end = [], 0
@@ -49,7 +49,7 @@ class Requests:
                     windows.append(buffer[at:end].view(view.dtype).reshape(view.shape))
                 data = buffer[start:end]
                 copies = copy(list(zip(views, windows, strict=True)))
-            parts = byte_chunks(data, None if peer in on_node else memory.EAGER)
+            parts = byte_chunks(data, memory.EAGER if peer in far else None)
             each.append(([init(part, peer, TAG) for part in parts], copies))
         self.all = [request for requests, _ in each for request in requests]
         self.batches = [(self.all, [copies for _, copies in each])]
@@ -124,9 +124,10 @@ class _PreparedMessages(PreparedMethod):
         on_node = plan.topology.on_node
         recvs = _by_message(plan.recvs_of(targets), on_node, in_place=unpacked)
         sends = _by_message(plan.sends_of(sources), on_node, in_place=not aliased)
+        far = {peer for peer, _, _ in (*recvs, *sends)}.difference(on_node)
         self._sides = (
-            (recvs, comm.Recv_init, plan.unpack, on_node),
-            (sends, comm.Send_init, _pack, on_node),
+            (recvs, comm.Recv_init, plan.unpack, far),
+            (sends, comm.Send_init, _pack, far),
         )
         self._sizes = _buffer_size(recvs), _buffer_size(sends)
         self._latest: tuple[Requests, Requests] | None = None
