@@ -21,8 +21,9 @@ from scipy.ndimage import map_coordinates
 from tiers import examples
 
 import pencils
-from pencils import Interpolation, Pencil, interpolate
+from pencils import Interpolation, Pencil, PencilArray, interpolate
 from pencils.errors import ArgumentError, PencilMismatchError, TypeDisagreementError
+from pencils.indexer import one_shot
 from pencils.indexer.positions import _distinct
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
@@ -269,6 +270,30 @@ def test_mistakes_of_one_rank_raise_everywhere(comm, case):
         raise_together(comm, kind, named(comm, rank), text, call=lambda mine=mine: mine(u))
         good(u)
     assert everywhere(comm, holds(u, numbered(SHAPE)))
+
+
+def test_a_wrong_fill_value_of_one_rank(comm):
+    u = pencils.ones(Pencil(SHAPE, comm))
+    for rank in ranks_at_fault(comm):
+        fill = "x" if comm.rank == rank else 0.0
+        texts = named(comm, rank), "fill_value='x' must be a number"
+        raise_together(
+            comm, TypeError, *texts, call=lambda fill=fill: interpolate(u, ZERO, fill_value=fill)
+        )
+
+
+@pytest.mark.parametrize("call", [interpolate, PencilArray.take_points])
+def test_one_rank_without_memory_for_a_call(comm, call, monkeypatch):
+    def lacking(*_):
+        raise MemoryError("no room")
+
+    for rank in ranks_at_fault(comm):
+        u = pencils.ones(Pencil(SHAPE, comm))
+        with monkeypatch.context() as patch:
+            if comm.rank == rank:
+                patch.setattr(one_shot, "Form", lacking)
+            raise_together(comm, MemoryError, "no room", call=lambda u=u: call(u, ZERO))
+        assert everywhere(comm, call(u, ZERO) == 1)
 
 
 def test_fields_that_do_not_fit_the_plan(comm):

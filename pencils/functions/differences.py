@@ -183,10 +183,10 @@ def trapezoid(y: Field, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Field:
         agree(**signature(y))
         position = one_axis("trapezoid", y, axis)
         steps = _steps(x, dx, y.shape[position])
-        agree(axis=position, steps=steps)
+        agree(axis=(position,), steps=steps)
         dtype = _areas(np.zeros(2, y.dtype), _part(steps, 0, 1)).sum(axis=0).dtype
         reduce = partial(reduce_within, name="trapezoid", u=y, axis=position, dtype=dtype)
-        suited = suits(y.dtype, dtype) and np.asarray(steps).dtype.kind in "iuf"
+        suited = suits(y.dtype, dtype) and np.asarray(steps).dtype.kind in "biuf"
         complete = None
         if suited and y.shape[position] > 1:
             complete = reduce(agree, of=partial(_weighted, y, position, steps))

@@ -329,10 +329,10 @@ def of_all_values(
     comm = a.pencil.topology.comm
     if asked.q is None:
         middle = np.arange((count - 1) // 2, count // 2 + 1)
-        return asked.of(select(comm, asked.name, values, middle, room))
+        return asked.of(select(comm, asked.name, values, count, middle, room))
     at = places(asked.method, count, asked.q)
     wanted = np.unique([at.lower, at.upper])
-    found = select(comm, asked.name, values, wanted, room)
+    found = select(comm, asked.name, values, count, wanted, room)
     lower = found[np.searchsorted(wanted, at.lower)]
     upper = found[np.searchsorted(wanted, at.upper)]
     if at.distance is None:

@@ -63,6 +63,7 @@ def select(
     comm: MPI.Intracomm,
     call: str,
     values: Array,
+    count: int,
     positions: NDArray[np.int64],
     room: Room,
 ) -> Array:
@@ -74,6 +75,8 @@ def select(
         Communicator, and what the user called, on which all ranks have agreed.
     values : array
         Own values: 1-D, of native byte order, without NaN.
+    count : int
+        Number of values of all ranks, at most the size of the field.
     positions : array of int
         Rising positions in the order of all values, the same on all ranks.
     room : Room
@@ -82,12 +85,12 @@ def select(
     if comm.size == 1:
         return np.partition(values, positions)[positions] if positions.size else values[:0]
     search = _Search(values, positions)
-    wide = room.sums.size > 1 << _BYTE and positions.size <= _FEW
+    wide = count >= _MANY and positions.size <= _FEW
     for digit in _digits_of(values.dtype, _WIDE if wide else _BYTE):
         shape = len(search.groups), 1 << digit.bits
         numbers = room.counts[: 1 + prod(shape)]
-        count = partial(search.count, digit)
-        counts = reduce_together(comm, call, numbers, MPI.SUM, count).reshape(shape)
+        tally = partial(search.count, digit)
+        counts = reduce_together(comm, call, numbers, MPI.SUM, tally).reshape(shape)
         search.narrow(counts, room.sums[: shape[1]])
         if search.is_over:
             break

@@ -11,7 +11,6 @@ from pencils.array.allocation import Array, as_singletons
 from pencils.array.operands import (
     check_type,
     check_writeable,
-    signature,
     topology_among,
 )
 from pencils.array.pencil_array import PencilArray
@@ -80,7 +79,7 @@ def interpolate(
     array([0., 0.])
     """
     if isinstance(u, PencilArray):
-        call = _Once(u, points, out, fill_value)
+        call = _Once.of(u, points, out, fill_value)
         if call.run():
             return call.values.add_up(call.found)
     with Interpolation.of(u, points, fill_value) as plan:
@@ -95,7 +94,6 @@ class _Once(Take):
     def __init__(self, u: PencilArray, points: Any, out: Any, fill_value: Any) -> None:
         super().__init__(u, (), None)
         self._given = points, out, fill_value
-        self._row = self._kind.row(self.name, fill_value=None)
         self._cells: Cells | None = None
 
     def find(self) -> tuple[tuple[int, ...], list[Ints]]:
@@ -103,8 +101,9 @@ class _Once(Take):
         u, (points, out, fill_value) = self._u, self._given
         if self._cells is None:
             fill = as_fill_value(fill_value)
-            if fill is not None:
-                self._row = self._kind.new_row(self.name, fill_value=fill_facts(fill))
+            kind, facts = self._kind, fill_facts(fill)
+            row = kind.row if fill is None else kind.new_row
+            self._row = row(self.name, fill_value=facts)
             self._cells = Cells.read(points, u.extent.layout, u.singletons, fill)
             self.values = self._cells.values(u.dtype, u.components, out)
             self._coords = self._cells.coords
@@ -172,7 +171,8 @@ class Interpolation(Plan[Any]):
         plan = object.__new__(cls)
         with agreed(topology_among(u).comm, "interpolate") as agree:
             check_type("u", u, PencilArray)
-            agree(**signature(u))
+            agree.dtype(u.dtype)
+            agree(pencil=u.pencil, shape=u.shape, singletons=sorted(u.singletons))
             requests = plan._read(agree, u.pencil, u.singletons, points, fill_value)
         plan._set(requests, check=True)
         return plan

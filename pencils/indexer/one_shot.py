@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -36,7 +36,7 @@ _STRIDES = 2  # words of a slot that tells where a block is, before its strides:
 
 def take_once(u: PencilArray, coords: Sequence[Any] | Array, out: Array | None = None) -> Array:
     """Read points of a field; see `PointIndexer.take`. *Collective*."""
-    call = Take(u, coords, out)
+    call = Take.of(u, coords, out)
     if call.run():
         return call.found
     with _Plan(u.pencil, coords, dims=_dims(u)) as plan:
@@ -47,7 +47,7 @@ def put_once(
     u: PencilArray, coords: Sequence[Any] | Array, values: Any, reduce: ReduceOp | None = None
 ) -> None:
     """Write to points of a field; see `PointIndexer.put`. *Collective*."""
-    if not _Put(u, coords, values, reduce).run():
+    if not _Put.of(u, coords, values, reduce).run():
         with _Plan(u.pencil, coords, dims=_dims(u)) as plan:
             plan.put(u, values, reduce=reduce)
 
@@ -119,6 +119,15 @@ class _Call(ABC):
         self._staging = kind.staging
         self._form = kind.form
         self._row = kind.row(self.name)
+
+    @classmethod
+    def of(cls, u: PencilArray, *args: Any) -> Self:
+        """Return a call; an error on one rank raises on all of them."""
+        try:
+            return cls(u, *args)
+        except Exception:
+            with agreed(u.pencil.topology.comm, cls.name):  # where the others agree on the call
+                raise
 
     def run(self) -> bool:
         """Agree, and complete the call; False if ranks cannot do so together. *Collective*."""

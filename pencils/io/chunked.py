@@ -82,7 +82,7 @@ class ChunkMove(Freeable):
 
         It is checked later if the field is ready.
         """
-        block = ready.move(u)
+        block = ready.move(u, self.plan)
         if block is not None:
             return block
         with agreed(u.pencil.topology.comm, "save"):  # one rank may have no memory for it

@@ -23,6 +23,7 @@ class ReadyMoves:
 
     def __init__(self) -> None:
         self._agree: agreed | None = None
+        self._plan: Transposition | None = None
         self._block: PencilArray | None = None
         self._moves: dict[int, Move] = {}  # by identity of the field
 
@@ -41,6 +42,7 @@ class ReadyMoves:
         agree.defer(up=bool(pairs) and first is None)
         if first is None or first.target is None:
             return ready
+        ready._plan = first
         ready._block = PencilArray.allocated(first.target, *FieldSpec.of(pairs[0][0]))
         for u, plan in pairs:
             if plan is not first:
@@ -48,12 +50,14 @@ class ReadyMoves:
             ready._moves[id(u)] = first.prepared_one(u, ready._block)
         return ready
 
-    def move(self, u: PencilArray) -> PencilArray | None:
+    def move(self, u: PencilArray, plan: Transposition) -> PencilArray | None:
         """Return the block, with the values of a field; None if that is not ready. *Collective*.
 
-        After a field that is not ready, no other one is: the memory is released.
+        It is ready for one plan: the same field may also be stored in other chunks. After a field
+        that is not ready, no other one is: the memory is released.
         """
-        if self._agree is None or self._agree.deferred or id(u) not in self._moves:
+        is_ready = plan is self._plan and id(u) in self._moves
+        if self._agree is None or self._agree.deferred or not is_ready:
             self.close()
             return None
         self._moves[id(u)].run()

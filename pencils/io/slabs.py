@@ -98,7 +98,7 @@ class Slabs:
     Parameters
     ----------
     check : callable, optional
-        Called before a field moves; what it raises on one rank, all raise.
+        Called before a field moves that is not ready; what it raises on one rank, all raise.
     stays : callable, optional
         Whether `of` leaves a field as it is. Default: if it is in slabs.
     ready : ReadyMoves, optional
@@ -122,7 +122,7 @@ class Slabs:
         if self._stays(u):
             return u
         plan = _find_plan(u, back=False)
-        ready = self._ready.move(u)
+        ready = self._ready.move(u, plan)
         if ready is not None:
             return ready
         with agreed(u.pencil.topology.comm, "Slabs"):  # one rank may have no memory for it

@@ -1,5 +1,7 @@
 """Differences and integrals along an axis against NumPy."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from fields import assert_holds, draw, in_memory_order, spread
@@ -147,9 +149,11 @@ def test_a_rank_that_is_wrong(comm):
             lambda n=here: np.diff(u, 1 + n),
             lambda n=here: np.diff(u, axis=n),
             lambda n=here: np.trapezoid(u, axis=n),
-            lambda n=here: np.trapezoid(u, dx=1.0 + n),
         ):
             raise_together(comm, RankDisagreementError, "rank 0 has", call=call)
+        steps = partial(np.trapezoid, u, dx=1.0 + here)
+        raise_together(comm, RankDisagreementError, "disagree on steps", call=steps)
         for call in (lambda n=9 * here: np.diff(u, axis=n), lambda n=-here: np.diff(u, n)):
             raise_together(comm, ArgumentError, f"rank {rank}: ", call=call)
-    assert everywhere(comm, np.trapezoid(u, axis=0).local[0, 0] == 3)
+    dx = True if comm.rank == 0 else 1.0  # the same number
+    assert everywhere(comm, np.trapezoid(u, dx=dx, axis=0).local[0, 0] == 3)

@@ -200,7 +200,9 @@ def test_selection_of_many_values(comm, dtype):
     positions = np.array([0, 5, n // 3, n // 3 + 1, n - 1])
     with collectives() as calls:
         room = Room(n, positions.size)
-        found = select(pencils.Pencil((n,), comm).topology.comm, "test", u.local, positions, room)
+        found = select(
+            pencils.Pencil((n,), comm).topology.comm, "test", u.local, n, positions, room
+        )
     np.testing.assert_array_equal(found, in_order[positions])
     assert len(calls) <= 6
     assert np.median(u) == np.median(a)

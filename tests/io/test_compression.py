@@ -78,6 +78,17 @@ def test_any_pencil_and_filter(path, lab, grid, name):
     assert pencils.verify(path, lab.comm) == ["g/u", "p"]
 
 
+@pytest.mark.parametrize("chunks", [{"a": (4, 4, 4), "b": (12, 5, 3)}, {"b": (4, 4, 4)}])
+@pytest.mark.parametrize("names", ["ab", "ba"])
+def test_one_field_in_different_chunks(path, lab, names, chunks):
+    array = lab.numbers((12, 10, 8))
+    u = spread(pencils.Pencil(array.shape, lab.comm, decomp=(1, 2)), array)
+    for _ in range(2):  # the second time it finds the plans
+        pencils.save(path, dict.fromkeys(names, u), chunks=chunks)
+        for (found,) in datasets(lab, path).values():
+            assert same(found, array)
+
+
 def test_any_element_type(path, lab):
     pencil = pencils.Pencil((7, 6), lab.comm, order=(1, 0))
     arrays = {dtype: numbered((7, 6), dtype) for dtype in DTYPES}

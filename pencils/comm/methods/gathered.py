@@ -55,7 +55,8 @@ class _Side:
     `every` has for each rank of the node the bytes for each rank of other nodes, or from it.
     `starts` is where the piece for, or from, each other rank begins, `bundles` where each bundle
     begins and ends, by other node, and `nbytes` the size of all of them. `stages` are the other
-    nodes of each stage: what a node sends in its first one, others receive in theirs.
+    nodes of each stage: what a node sends in its first one, others receive in theirs, if all send
+    as many bytes.
     """
 
     def __init__(
@@ -242,7 +243,8 @@ class Bundles(Method):
         self.made = not agree.flagged
         if agree.flagged:
             self.free()
-            self.large, self._sizes, self._sending, self._receiving = self.every, [], [], []
+            self.large, self._sizes = self.every, []
+            self._sending, self._receiving, self._awaited = [], [], []
 
     def _divide(self, sends: Mapping[int, int], recvs: Mapping[int, int]) -> None:
         """Divide the blocks into small and large ones, and make requests for bundles; local."""
