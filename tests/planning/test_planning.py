@@ -68,10 +68,10 @@ def sent(monkeypatch):
     found = []
 
     class Counted(messages.Requests):
-        def __init__(self, buffer, by_message, init, copy):
+        def __init__(self, buffer, by_message, init, copy, far):
             if copy is messages._pack:
                 found.extend((peer, sum(v.nbytes for v in views)) for peer, views, _ in by_message)
-            super().__init__(buffer, by_message, init, copy)
+            super().__init__(buffer, by_message, init, copy, far)
 
     monkeypatch.setattr(messages, "Requests", Counted)
     return found
