@@ -245,6 +245,8 @@ LINES = {
 
 def _line_solver(here, *, axis=0, main=2, method="auto", shared=False):
     pen = here.pen.with_(decomp=0)
+    if method == "reduced" and SHAPE[0] < 3 * here.comm.size:  # blocks are too short for it
+        method = "auto"
     diagonal = pencils.full(pen, 4.0) if main == "field" else main
     options = {"axis": axis, "diagonals": (1, diagonal, 1), "method": method}
     return partial(LineSolver, pen, **options), here.field(pen, shared=shared)
