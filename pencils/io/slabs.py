@@ -102,7 +102,7 @@ class Slabs:
     stays : callable, optional
         Whether `of` leaves a field as it is. Default: if it is in slabs.
     ready : ReadyMoves, optional
-        Fields that are prepared for `of`, by plans of `kept_plan_of`.
+        Fields that are prepared to move to slabs, by plans of `kept_plan_of`, or to chunks.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Slabs:
     ) -> None:
         self._check = check
         self._stays = stays
-        self._ready = ready or ReadyMoves()
+        self.ready = ready or ReadyMoves()
         self._spec: object = None
         self._slab: PencilArray | None = None
 
@@ -122,9 +122,9 @@ class Slabs:
         if self._stays(u):
             return u
         plan = _find_plan(u, back=False)
-        ready = self._ready.move(u, plan)
-        if ready is not None:
-            return ready
+        block = self.ready.move(u, plan)
+        if block is not None:
+            return block
         with agreed(u.pencil.topology.comm, "Slabs"):  # one rank may have no memory for it
             self._check()
             slab = self._find_slab(plan.target, u)
@@ -146,7 +146,7 @@ class Slabs:
     def close(self) -> None:
         """Give back the slab."""
         self._spec = self._slab = None
-        self._ready.close()
+        self.ready.close()
 
     def _find_slab(self, end: Pencil | None, u: PencilArray) -> PencilArray:
         pencil = cast("Pencil", end)  # no rank is left out

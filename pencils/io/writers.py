@@ -84,7 +84,6 @@ class HDF5Writer:
         self.compression = contents.chunking.compression
         self._comm = comm
         self._rank = comm.rank  # of a communicator that may be freed later
-        self.ready = ReadyMoves()
         self._chunks: list[Extent] = []  # on rank 0: where chunks are
         self._holes: Mapping[str, int] | None = None  # on rank 0: see `create.lay_out`
         found = from_root(comm, lambda: self._begin(path, contents))
@@ -124,7 +123,6 @@ class HDF5Writer:
         """
         share = sum(entry.nbytes for entry in self.entries) // self._comm.size
         sums = dict.fromkeys((entry.name for entry in self.entries if self.summed), 0)
-        self.ready = ready
         try:
             nodes = _count_nodes(fields.values())
             stays = partial(is_written_directly, nodes=nodes)
@@ -172,7 +170,7 @@ class HDF5Writer:
         chunked fields are written chunk by chunk. `moved` is called with the bytes of every piece.
         """
         if entry.chunks:
-            return _ChunkedPart(self, u, entry, moved)
+            return _ChunkedPart(self, u, entry, slabs.ready, moved)
         return _FieldPart(self, slabs.of(u), entry, moved)
 
     def place_chunks(self, entry: DatasetInfo, table: Ints) -> Ints:
@@ -255,7 +253,12 @@ class _ChunkedPart:
     """
 
     def __init__(
-        self, writer: HDF5Writer, u: PencilArray, entry: DatasetInfo, moved: OnProgress
+        self,
+        writer: HDF5Writer,
+        u: PencilArray,
+        entry: DatasetInfo,
+        ready: ReadyMoves,
+        moved: OnProgress,
     ) -> None:
         extents = entry.chunks[len(u.components) :]
         self._writer = writer
@@ -264,8 +267,7 @@ class _ChunkedPart:
         move = ChunkMove.of(u, extents)
         self._tiles = move.tiles
         self._components = u.components
-        check, ready = writer.file.raise_error, writer.ready
-        self._block: PencilArray | None = move(u, check, ready)
+        self._block: PencilArray | None = move(u, writer.file.raise_error, ready)
         self._packed: list[tuple[bytes, int]] = []
         self._sum = 0
 

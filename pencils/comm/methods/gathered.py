@@ -62,7 +62,7 @@ class _Side:
     def __init__(
         self, topology: Topology, every: Sequence[Mapping[int, int]], *, sent: bool
     ) -> None:
-        self._node_of = node_of = topology.node_of
+        node_of = topology.node_of
         # In the order of nodes, senders and receivers, which both nodes know.
         entries = sorted(
             (int(node_of[far]), *((near, far) if sent else (far, near)), nbytes)
@@ -85,19 +85,20 @@ class _Side:
         # From the next node on, to which bundles go; they come from the previous one first.
         order = sorted(self.bundles, key=lambda node: (node < here, node))
         self.stages = in_stages(order if sent else order[::-1], self.nbytes)
+        stage_of = {node: number for number, nodes in enumerate(self.stages) for node in nodes}
+        self._stage_of = {far: stage_of[int(node_of[far])] for far in self.starts}
 
-    def pairs(self, memory: Bytes, blocks: Sequence[tuple[PackPlan, Array]]) -> list[Pairs]:
+    def pairs(self, memory: Bytes, blocks: Sequence[tuple[PackPlan, Array]]) -> Sequence[Pairs]:
         """Pair the bytes of each block in the bundles with the block in its array, by stage."""
         found: list[list[tuple[Array, Array]]] = [[] for _ in self.stages]
-        stage_of = {node: number for number, nodes in enumerate(self.stages) for node in nodes}
         starts = dict(self.starts)
         for pack_plan, array in blocks:
             for number, view in enumerate(pack_plan.views(array)):
                 peer = pack_plan.peers[number]
-                stage = found[stage_of[int(self._node_of[peer])]]
-                stage.append((pack_plan.window(memory, number, starts[peer]), view))
+                window = pack_plan.window(memory, number, starts[peer])
+                found[self._stage_of[peer]].append((window, view))
                 starts[peer] += view.nbytes
-        return [*found]
+        return found
 
 
 def in_stages(nodes: Sequence[int], nbytes: int) -> list[Sequence[int]]:
