@@ -40,6 +40,7 @@ except ImportError:  # there was no compiler when pencils was installed
     _kernels = None
 
 _chosen = SimpleNamespace()  # name, copy and prepare_copies of the implementation in use
+_blocks: dict[object, str] = {}  # blocks of `using` that have not ended, and the whole process
 
 
 class MessageBlock(NamedTuple):
@@ -167,13 +168,19 @@ def compiled() -> Any:
 
 @contextmanager
 def using(name: str) -> Iterator[None]:
-    """Copy by another implementation, one of `available`; prepared copies keep their own."""
-    before = _chosen.name
+    """Copy by another implementation, one of `available`; prepared copies keep their own.
+
+    It is chosen for the whole process, by the block that was entered last of those that have not
+    ended: blocks of several threads, like simulated ranks, end in any order.
+    """
     _choose(name)
+    block = object()
+    _blocks[block] = name
     try:
         yield
     finally:
-        _choose(before)
+        del _blocks[block]
+        _choose(next(reversed(_blocks.values())))
 
 
 def _choose(name: str) -> None:
@@ -202,3 +209,4 @@ def _cache_share(cache: Path = Path("/sys/devices/system/cpu/cpu0/cache/index3")
 if _kernels:
     _kernels.stream_from(_cache_share() * 3 // 8)  # measured; the source needs cache, too
 _choose(os.environ.get(VARIABLE) or available()[0])
+_blocks[None] = kernels()

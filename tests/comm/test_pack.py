@@ -281,6 +281,17 @@ def test_one_implementation_is_in_use_at_a_time(name):
     assert (a == 1).all()
 
 
+def test_blocks_of_threads_end_in_any_order():
+    before = pack.kernels()
+    first, second = pack.using("numpy"), pack.using("numpy")
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert pack.kernels() == "numpy"
+    second.__exit__(None, None, None)
+    assert pack.kernels() == before
+
+
 def test_an_unknown_implementation_raises():
     with (
         pytest.raises(ArgumentError, match=r"'abacus' are not available.* numpy"),
