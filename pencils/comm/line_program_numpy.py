@@ -25,6 +25,8 @@ def prepare(
     targets: Sequence[tuple[int, Array]],
     axis: int,
     coefficients: Array | None,
+    *,
+    room: Array | None = None,
 ) -> Callable[[], None]:
     """Prepare what `line_program.prepare_lines` describes, with all memory that it takes."""
     first = targets[0][1]
@@ -32,13 +34,13 @@ def prepare(
     inputs = [(begin, np.moveaxis(array, axis, 0)) for begin, array in sources]
     outputs = [(begin, np.moveaxis(array, axis, 0)) for begin, array in targets]
     rows = program[0]
-    room = np.empty(rows * min(prod(lines), most_lines(rows, first.itemsize)), first.dtype)
+    memory = room_for(rows, prod(lines), first.dtype) if room is None else room
 
     def run() -> None:
         with np.errstate(all="ignore"):
             for here, numbers in strips(lines, rows, first.itemsize):
                 extents = outputs[0][1][(slice(0, 1), *here)].shape[1:]
-                buffer = room[: rows * prod(extents)].reshape(rows, *extents)
+                buffer = memory[: rows * prod(extents)].reshape(rows, *extents)
                 for begin, array in inputs:
                     buffer[begin : begin + len(array)] = array[:, *here]
                 factors = None if coefficients is None else coefficients[:, numbers]
@@ -64,6 +66,11 @@ def _execute(program: Program, buffer: Array, factors: Array | None) -> None:
             total = term if total is None else total + term
         buffer[target] = 0 if total is None else total
         begin = end
+
+
+def room_for(rows: int, lines: int, dtype: np.dtype[Any]) -> Array:
+    """Return memory for the buffer of a program with so many rows."""
+    return np.empty(rows * min(lines, most_lines(rows, dtype.itemsize)), dtype)
 
 
 def most_lines(rows: int, itemsize: int) -> int:

@@ -100,8 +100,8 @@ def prepare_weighted_rows(
     Returns
     -------
     callable or None
-        None if arrays are not contiguous, rows are too short, there are too many terms or columns,
-        or nothing was compiled.
+        None if arrays are not contiguous, or those of columns not equally spaced, if rows are too
+        short, there are too many terms or columns, or nothing was compiled.
 
     Examples
     --------
@@ -120,9 +120,17 @@ def prepare_weighted_rows(
         return None
     if any(abs(offset) >= target.shape[-1] for offset, _ in terms):
         return None
+    arrays = [array for column in columns for array, _ in column.terms]
+    flat = [array.reshape(-1) for array in arrays]
+    if any(
+        each.size and not np.may_share_memory(view, each)
+        for view, each in zip(flat, arrays, strict=True)
+    ):
+        return None  # copies would keep the values that the arrays have now
+    views = iter(flat)
     sums = (factor, *(number for term in terms for number in term))
     others = tuple(
-        (number, *(each for array, weight in given for each in (array.reshape(-1), weight)))
+        (number, *(each for _, weight in given for each in (next(views), weight)))
         for number, given in columns
     )
     return partial(kernels.weighted_rows, target, source, sums, others)

@@ -21,7 +21,10 @@ Mappings = dict[int, Mapping]
 
 
 def carry(
-    call: str, u: Field, plan: Callable[[Agreement], Sequence[Mappings]]
+    call: str,
+    u: Field,
+    plan: Callable[[Agreement], Sequence[Mappings]],
+    prepare: Callable[[Sequence[Array]], None] = lambda _: None,
 ) -> tuple[Array, ...]:
     """Agree on a call of a function, and move parts of a field. *Collective*.
 
@@ -34,6 +37,9 @@ def carry(
     plan : callable
         Checks the other arguments, records what all ranks must agree on, and returns the mappings
         of each array to be filled; may be called twice.
+    prepare : callable, optional
+        Allocates what will be needed to use the arrays, which are not yet filled: so far all ranks
+        raise if one of them has no memory. May be called twice.
 
     Returns
     -------
@@ -61,6 +67,7 @@ def carry(
             sources, [target.transpose(order) for target in targets], disjoint=True
         )
         prepared.reserve()
+        prepare(targets)
         return prepared, targets
 
     def make_missing() -> None:

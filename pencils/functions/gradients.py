@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +17,7 @@ from pencils.functions import difference_weights as weights
 from pencils.functions.axes import Line
 from pencils.functions.carry import Mappings, carry
 from pencils.functions.mappings import Window
-from pencils.functions.passes import prepare_formulas, suits
+from pencils.functions.passes import Run, prepare_formulas, suits
 from pencils.functions.planes import Planes
 from pencils.layout.integers import as_dims, as_int
 from pencils.plans import Agreement
@@ -68,6 +69,7 @@ def gradient(
     array([ 2.,  4.,  8., 10.])
     """
     task: _Task | None = None
+    runs: Sequence[Run] = []
 
     def plan(agree: Agreement) -> list[Mappings]:
         nonlocal task
@@ -75,13 +77,21 @@ def gradient(
         agree(axes=task.axes, spacing=task.spacing, edge_order=task.order)
         return [{along: window} for along, window in zip(task.axes, task.windows, strict=True)]
 
-    around = carry("gradient", f, plan)
+    def prepare(around: Sequence[Array]) -> None:
+        nonlocal runs
+        assert task is not None
+        runs = task.prepare(around)
+
+    carry("gradient", f, plan, prepare)
     assert task is not None
-    if task.in_one_pass:  # needs little memory, whatever the size of blocks
-        slopes = task.results(around)
+    if task.in_one_pass:  # all memory is there
+        for run in runs:
+            run()
     else:
         with agreed(f.pencil.topology.comm, "gradient"):  # one rank may have no memory
-            slopes = task.results(around)
+            for run in runs:
+                run()
+    slopes = task.results
     return slopes[0] if len(slopes) == 1 else slopes
 
 
@@ -109,7 +119,7 @@ class _Task:
             for each, along in zip(given, self.axes, strict=True)
         ]
         self.windows = [self._window(along) for along in self.axes]
-        self._outs = [self._new(each, n) for each, n in zip(given, self.axes, strict=True)]
+        self.results = tuple(self._new(each, n) for each, n in zip(given, self.axes, strict=True))
 
     def _window(self, axis: int) -> Window:
         """Return a window in which blocks at the ends have the points that they need."""
@@ -134,18 +144,21 @@ class _Task:
     @property
     def in_one_pass(self) -> bool:
         """Whether all gradients are in the fast case; the same on all ranks."""
-        every = zip(self._outs, self.spacing, strict=True)
+        every = zip(self.results, self.spacing, strict=True)
         return all(_is_plain(self.field, out, spacing) for out, spacing in every)
 
-    def results(self, around: Sequence[Array]) -> tuple[Field, ...]:
-        """Compute the gradients from the planes around the own block; local."""
-        every = zip(self.axes, self.windows, around, self.spacing, self._outs, strict=True)
+    def prepare(self, around: Sequence[Array]) -> Sequence[Run]:
+        """Prepare to compute the gradients from the planes around the own block; local."""
+        runs: list[Run] = []
+        every = zip(self.axes, self.windows, around, self.spacing, self.results, strict=True)
         for axis, window, planes, spacing, out in every:
             block = np.moveaxis(out.local, axis, 0)
             given = Planes(self.field, axis, window, planes)
-            fill = _fill_in_one_pass if _is_plain(self.field, out, spacing) else _fill
-            fill(block, given, spacing, self.order)
-        return tuple(self._outs)
+            if _is_plain(self.field, out, spacing):
+                runs += _prepare_in_one_pass(block, given, spacing, self.order)
+            else:
+                runs.append(partial(_fill, block, given, spacing, self.order))
+        return runs
 
 
 def _given(varargs: Sequence[Any], axes: int) -> Sequence[Any]:
@@ -185,14 +198,14 @@ def _is_plain(u: Field, out: Field, spacing: Spacing) -> bool:
     return suits(u.dtype, out.dtype) and np.asarray(spacing).dtype.kind in "iuf"
 
 
-def _fill_in_one_pass(out: Array, planes: Planes, spacing: Spacing, order: int) -> None:
-    """Compute the gradient at own points; axes come first."""
+def _prepare_in_one_pass(out: Array, planes: Planes, spacing: Spacing, order: int) -> Sequence[Run]:
+    """Prepare to compute the gradient at own points; axes come first."""
+    if not out.size:
+        return []
     own = range(planes.start, planes.stop)
-    if out.size:
-        given = [(first, planes.in_memory_order(part)) for first, part in planes.parts]
-        formulas = weights.formulas(own, planes.points, spacing, order)
-        for run in prepare_formulas(given, planes.in_memory_order(out), own.start, formulas):
-            run()
+    given = [(first, planes.in_memory_order(part)) for first, part in planes.parts]
+    formulas = weights.formulas(own, planes.points, spacing, order)
+    return prepare_formulas(given, planes.in_memory_order(out), own.start, formulas)
 
 
 def _fill(out: Array, planes: Planes, spacing: Spacing, order: int) -> None:

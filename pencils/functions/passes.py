@@ -137,5 +137,7 @@ def _prepare_rows(
 
 
 def _plane(given: Sequence[tuple[int, Array]], point: int) -> Array:
-    """Return one of several consecutive planes."""
-    return next(part[point - first] for first, part in given if first <= point < first + len(part))
+    """View one of several consecutive planes."""
+    return next(
+        part[point - first, ...] for first, part in given if first <= point < first + len(part)
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -76,7 +77,13 @@ class Shared(LineMethod):
             found.append((IN_PLACE, *place, *block.strides))
         return np.array(found, np.int64)
 
-    def prepare(self, table: AddressTable) -> Solve:
+    def room(self) -> Array | None:
+        """Return memory for `prepare`, to be taken while ranks can still raise together."""
+        shape = [*self._lines.spec.components, *self._shape]
+        del shape[self._lines.axis]
+        return self._solver.room(prod(shape))
+
+    def prepare(self, table: AddressTable, room: Array | None) -> Solve:
         """Prepare to solve own lines in the blocks that the table lists."""
         if 0 in self._shape:
             return no_op
@@ -87,7 +94,7 @@ class Shared(LineMethod):
             ]
             for number in range(2)
         )
-        return self._solver.prepare(sources, targets, self._lines.axis)
+        return self._solver.prepare(sources, targets, self._lines.axis, room)
 
     def _segment(self, part: int, row: Sequence[int]) -> Array:
         """View what a peer has of the own lines."""
@@ -114,6 +121,7 @@ class _SharedSolve:
     def __init__(self, method: Shared, blocks: Sequence[Array]) -> None:
         self._method = method
         self._mine = method.rows(blocks)
+        self._room = method.room()
         self._seen = b""
         self._solve: Solve = no_op
 
@@ -127,7 +135,7 @@ class _SharedSolve:
         try:
             seen = table.rows.tobytes()
             if seen != self._seen:
-                self._solve = self._method.prepare(table)
+                self._solve = self._method.prepare(table, self._room)
                 self._seen = seen
             self._solve()
         finally:  # the other ranks go on, even if this one has no memory

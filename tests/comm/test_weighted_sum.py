@@ -121,6 +121,9 @@ def test_rows_that_are_not_contiguous_are_left_to_others():
     assert prepare_weighted_rows(out, u, [(0, 1.0)] * 9, []) is None
     assert prepare_weighted_rows(out, u, [(-8, 1.0)], []) is None
     assert prepare_weighted_rows(out, u, [(0, 1.0)], [Column(0, [])] * 9) is None
+    four = np.ones((2, 4, 8)), np.empty((2, 4, 8))
+    apart = [Column(0, [(np.ones((2, 9))[:, ::2][:, :4], 1.0)])]  # reshaping would copy it
+    assert prepare_weighted_rows(*reversed(four), [(0, 1.0)], apart) is None
     with pack.using("numpy"):
         assert prepare_weighted_rows(out, u, [(0, 1.0)], []) is None
 
