@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array import reductions, verbs
+from pencils.array import pairs, reductions, verbs
 from pencils.array.base import Field, checks
 from pencils.array.direct import fill, room_for
 from pencils.array.frame import Frame, frame_of
@@ -233,9 +233,9 @@ def _zeros_like(a: Field, dtype: DTypeLike | None = None) -> Field:
 
 
 _FUNCTIONS: dict[Function, Function] = QUERIES | {
-    np.vdot: reductions.vdot,
-    np.allclose: reductions.allclose,
-    np.array_equal: reductions.array_equal,
+    np.vdot: pairs.vdot,
+    np.allclose: pairs.allclose,
+    np.array_equal: pairs.array_equal,
     np.real: lambda val: val.real,
     np.imag: lambda val: val.imag,
     np.copy: lambda a: a.copy(),

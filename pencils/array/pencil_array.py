@@ -11,6 +11,7 @@ from pencils.array import (
     indexing,
     methods,
     numpy_api,
+    pairs,
     reductions,
     signatures,
     single,
@@ -193,7 +194,7 @@ class PencilArray(Operators, Generic[Element]):
     argmin = cast("signatures.Position[PencilArray]", reductions.argmin)
     argmax = cast("signatures.Position[PencilArray]", reductions.argmax)
     norm = reductions.norm
-    vdot = reductions.vdot
+    vdot = pairs.vdot
 
     # Halos: ghosts by communication, boundary points without.
 
