@@ -128,11 +128,13 @@ class Plan(Freeable, Generic[T]):
         self._freed = False
         self._agreements: dict[str, Row] = {}  # by name of a method
         self._remembered: dict[tuple[Any, ...], tuple[T, list[Any], list[Array]]] = {}
+        # Two plans may have one text: they differ by matrices or positions.
+        self._number = next(topology.plan_numbers)
         self._text = self._describe()
 
     @abstractmethod
     def _describe(self) -> str:
-        """Return the text of ``repr``: the same on all ranks, and different for other plans."""
+        """Return the text of ``repr``: the same on all ranks."""
 
     @abstractmethod
     def _release(self) -> None:
@@ -167,7 +169,9 @@ class Plan(Freeable, Generic[T]):
         row = self._agreements.get(call)
         if row is None:
             name = f"{type(self).__name__}.{call}"
-            row = self._agreements[call] = Row(self._topology.comm, name, plan=self._text)
+            row = self._agreements[call] = Row(
+                self._topology.comm, name, plan=self._text, plan_number=self._number
+            )
         return row
 
     def _prepare(

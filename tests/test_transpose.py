@@ -588,6 +588,19 @@ def test_no_room_on_all_ranks_or_on_one(comm):
         raise_together(comm, MemoryError, named(comm, 0), call=lambda: plan(u))
 
 
+@pytest.mark.parallel([2, 3, 4, 6])
+def test_another_plan_of_the_same_text_on_one_rank_raises_on_all(comm, pair):
+    one, other = (Transposition(*pair) for _ in range(2))
+    assert repr(one) == repr(other)
+    u = zeros(pair[0])
+    for rank in ranks_at_fault(comm):
+        plan = other if comm.rank == rank else one
+        raise_together(comm, RankDisagreementError, "plan_number", call=lambda p=plan: p(u))
+    assert everywhere(comm, not one(u).local.any())
+    one.free()
+    other.free()
+
+
 def test_repr_tells_from_where_to_where(pair):
     with Transposition(*pair, "f4", components=(2, 3), method="alltoallv") as plan:
         text = repr(plan)

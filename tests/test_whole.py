@@ -155,6 +155,9 @@ def test_mistakes_in_whole(comm):
         if comm.size > 1:
             kind = RankDisagreementError
             raise_together(comm, kind, "axis", call=lambda w=wrong: u.whole(2 if w else 0))
+            other = pencils.ones(pen.with_(decomp=2))
+            v = other if wrong != (pen.decomp == (2,)) else u
+            raise_together(comm, kind, "pencil", call=lambda v=v: v.whole(1))
     assert_holds(u.whole(0), np.ones(pen.shape))
 
 

@@ -85,7 +85,9 @@ class Topology:
         # Handles of exchanges that were started, oldest first. MPI writes to buffers until an
         # exchange completes, even if the user has dropped the handle.
         self.under_way = _queue(self.comm)
-        self.numbers = count()  # equal on all ranks, which draw them in the same order
+        # Numbers of plans, and of graphs: equal on all ranks, which draw them in the same order.
+        self.plan_numbers = count()
+        self.graph_numbers = count()
         self._nodes: int | None = None
         self._crowded: bool | None = None
         self._scattered: bool | None = None

@@ -60,7 +60,8 @@ def execute_distributed_partition(
     Parameters
     ----------
     partition : DistributedGraphPartition
-        From `find_distributed_partition`.
+        From the same call of `find_distributed_partition` on all ranks. Ranks do not agree on each
+        execution: if one passes the partition of another call, they may wait for each other.
     prg_per_partition : mapping of pid to callable, or None
         ``program(queue, allocator=allocator, **inputs)`` returns an event, which is ignored, and
         a dict of all outputs of the part. Each is called when all earlier parts are computed, and

@@ -396,4 +396,4 @@ def _ranks_on(comm: MPI.Intracomm | None, pencil: Pencil) -> Sequence[int]:
 def _new_number(comm: MPI.Intracomm | None, pencil: Pencil) -> int:
     """Count the calls on the communicator of the graph, before checks that some ranks may fail."""
     topology = pencil.topology if comm is None else topology_of(comm)
-    return next(topology.numbers)
+    return next(topology.graph_numbers)

@@ -68,7 +68,8 @@ class GraphProgram:
         if len(parts) < len(partition.parts):
             left = sorted(map(repr, partition.parts.keys() - {part.pid for part in parts}))
             raise PartitionInducedCycleError(f"parts need each other: {', '.join(left)}")
-        self.partition = partition
+        # Not the partition itself: programs are kept as long as it lives.
+        self._placeholders, self._numbers = partition.placeholders, partition.numbers
         self.values: list[Any] = []  # constants, by slot; None for all other values
         self.users: list[list[int]] = []  # steps that wait for each value
         self.uses: list[int] = []  # of each value, as an argument or a result of the graph
@@ -119,7 +120,7 @@ class GraphProgram:
         """Find the slot of an input of a part."""
         if name in part.user_input_names:
             if name not in self.inputs:
-                self.inputs[name] = self.constant(None), self.partition.placeholders.get(name)
+                self.inputs[name] = self.constant(None), self._placeholders.get(name)
             return self.inputs[name][0]
         if name not in self.slots:
             raise ArgumentError(f"part {part.pid!r} needs {name!r}, which is not among its inputs")
@@ -153,7 +154,7 @@ class GraphProgram:
     def _number(self, message: CommunicationOpIdentifier) -> int:
         """Return the tag of a message for MPI."""
         name = message.comm_tag
-        number = self.partition.numbers.get(message, name)
+        number = self._numbers.get(message, name)
         if type(number) is int and number > largest_tag():
             raise ArgumentError(
                 f"comm_tag {name!r}: MPI permits no tag {number} here, but 0..{largest_tag()}"

@@ -82,7 +82,7 @@ class CollectionPlan(Plan[Request[Any]]):
         self._names = self._entry_names(self._data_name, len(lists))
         self._sizes = [len(one) for one in lists]
         self._parts = [slice(lo, hi) for lo, hi in pairwise(bounds_of(self._sizes).tolist())]
-        self._number, self._items = next(topology.numbers), int(cuts[-1])
+        self._items = int(cuts[-1])
         super().__init__(topology, check=check)
         find = partial(locate, Points((index,), (cuts,), (1,), 0))
         self._rows = GatherScatter.locating(topology, find, int(cuts[rank + 1] - cuts[rank]))

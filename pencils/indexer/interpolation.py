@@ -195,9 +195,7 @@ class Interpolation(Plan[Any]):
         return self._chosen.requests()
 
     def _set(self, requests: Requests, *, check: bool) -> None:
-        topology = self.pencil.topology
-        self._number = next(topology.numbers)
-        super().__init__(topology, check=check)
+        super().__init__(self.pencil.topology, check=check)
         self._indexer = PointIndexer.of(self.pencil, self._chosen, requests)
         self._sums: Array = np.empty(0)
 

@@ -126,7 +126,6 @@ class PointIndexer(Plan[Request[Any]]):
     def _set(self, pencil: Pencil, chosen: Chosen, *, check: bool) -> None:
         self.pencil = pencil
         self._singletons, self._layout, self.shape, self._coords, self._points = chosen
-        self._number = next(pencil.topology.numbers)
         super().__init__(pencil.topology, check=check)
         # Made when they are needed: reading shared fields once needs none.
         self._nearest: GatherScatter | None = None

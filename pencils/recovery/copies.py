@@ -125,7 +125,8 @@ class BuddyCopies(Uncopied):
                     f"step={step} must be larger than {self._complete}, the step saved last"
                 )
             specs = {name: FieldSpec.of(fields[name]) for name in names}
-            agree(step=number, fields=str(specs), attrs=sorted(attrs))
+            pencils = [fields[name].pencil for name in names]
+            agree(step=number, fields=str(specs), pencils=pencils, attrs=attrs)
             origin = (topology.rank - distance) % topology.comm.size
             blocks = {name: _copied(fields[name], specs[name], origin) for name in names}
             kept = deepcopy(attrs)
@@ -161,7 +162,8 @@ class BuddyCopies(Uncopied):
         with agreed(topology.comm, "BuddyCopies.resume") as agree:
             names = read_fields(fields)
             _check_fields(fields, topology)
-            agree(fields=names)
+            specs = {name: FieldSpec.of(fields[name]) for name in names}
+            agree(fields=str(specs), pencils=[fields[name].pencil for name in names])
         # A rank that has passed the barrier in `save` vouches for all.
         step = topology.most(self._complete)
         if step < 0:

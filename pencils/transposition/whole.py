@@ -27,6 +27,6 @@ def _agreement(pencil: Pencil) -> agreed:
     """Return the context in which the ranks agree on a call; it is prepared once."""
     row: Row | None = pencil.kept.get("whole")
     if row is None or pencil.topology.freed:
-        row = Row(pencil.topology.comm, "whole")
+        row = Row(pencil.topology.comm, "whole", pencil=pencil)
         keep(pencil, "whole", row)
     return row.block()

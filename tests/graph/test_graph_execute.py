@@ -1,5 +1,6 @@
 """Partitions are executed by all ranks: messages, overlap, programs and tags."""
 
+import gc
 import weakref
 from functools import partial
 from time import monotonic, perf_counter, sleep
@@ -102,6 +103,16 @@ def test_executed_again_and_again(comm):
             sleep(0.001)  # ranks may be far apart
         program = program or prepared_programs(topology_of(comm))[partition]
     assert prepared_programs(topology_of(comm))[partition] is program  # all is prepared once
+
+
+def test_a_partition_that_was_executed_is_released(comm):
+    partition = graph.find_distributed_partition(comm, ring(comm))
+    inputs = {"x": np.ones(3)}
+    graph.execute_distributed_partition(partition, None, None, comm, input_args=inputs)
+    alive = weakref.ref(partition)
+    del partition
+    gc.collect()
+    assert everywhere(comm, alive() is None)
 
 
 def test_communicators_are_not_used_up(comm):

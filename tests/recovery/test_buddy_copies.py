@@ -1,10 +1,18 @@
 """Copies of fields in the memory of other ranks: what is left of the ranks restores all of it."""
 
+from functools import partial
+
 import numpy as np
 import pytest
+from mpi_helpers import raise_together
 
 import pencils
-from pencils.errors import ArgumentError, PencilMismatchError, RanksLostError
+from pencils.errors import (
+    ArgumentError,
+    PencilMismatchError,
+    RankDisagreementError,
+    RanksLostError,
+)
 from pencils.recovery.copies import Copy
 
 SHAPE = 7, 5, 6
@@ -119,3 +127,20 @@ def test_fields_that_were_not_saved_like_this_raise_on_all_ranks(comm):
         copies.resume({"u": pencils.zeros(pencil, dtype=np.float32)})
     with pytest.raises(TypeError, match="u must be a PencilArray, not ndarray"):
         copies.save(2, {"u": np.zeros(SHAPE)})
+
+
+@pytest.mark.parallel([2, 3, 4])
+def test_other_pencils_or_attributes_on_one_rank(comm):
+    copies = pencils.BuddyCopies()
+    copies.save(1, filled(comm, 0), time=0.5)
+    wrong = comm.rank == comm.size - 1
+    ways = [fields(comm, dim) for dim in range(2)]
+    found = ways[wrong]
+    save = partial(copies.save, 2, found)
+    raise_together(comm, RankDisagreementError, "save", "pencils", call=save)
+    raise_together(comm, RankDisagreementError, "pencils", call=partial(copies.resume, found))
+    save = partial(copies.save, 2, filled(comm, 0), time=float(wrong))
+    raise_together(comm, RankDisagreementError, "attrs", call=save)
+    again = fields(comm, 1)
+    assert copies.resume(again) == Copy(1, {"time": 0.5})
+    check(again)
