@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import sys
 from collections.abc import Iterator, Sequence
@@ -25,7 +26,8 @@ _EXAMPLES = """examples:
   python -m pencils info
   python -m pencils show checkpoint.h5 --plot u
   python -m pencils plan 512 512 512 --ranks 64 --per-node 16 --op fft --op halo:1
-  python -m pencils run -n 4 program.py
+  mpiexec -n 4 python -m pencils run program.py
+  python -m pencils simulate -n 4 program.py
 """
 _NO_DEMO = 'the demo needs SciPy: pip install "pencils[demo]"'
 
@@ -101,7 +103,11 @@ def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
         "file", nargs="+", help="a checkpoint, a series, any HDF5 file, or a file of tune()"
     )
     show.add_argument("--plot", metavar="NAME", help="draw a plane of this dataset of each file")
-    show.add_argument("--picture", metavar="FILE", help="where to draw (default: NAME.png)")
+    show.add_argument(
+        "--picture",
+        metavar="FILE",
+        help="where to draw one file (default: NAME.png; of several files: FILE_NAME.png)",
+    )
     show.add_argument("--axis", type=int, help="across the plane (default: the last of 3)")
     show.add_argument("--index", type=int, help="of the plane along the axis (default: the middle)")
     show.add_argument(
@@ -172,14 +178,17 @@ def _show(args: argparse.Namespace, rank: int) -> None:
     if rank != 0:
         return
     from pencils import PencilsError
+    from pencils.io.file_access import open_to_read
     from pencils.io.show import describe_file
     from pencils.transposition.tune import describe_results
 
+    if args.picture and len(args.file) > 1:
+        sys.exit("error: --picture names one file, but several are to be drawn; leave it out")
     bad = False
     for path in args.file:
         try:
-            with Path(path).open("rb") as file:
-                is_text = file.read(1) == b"{"
+            with open_to_read(path) as handle:
+                is_text = os.read(handle, 1) == b"{"
             print(describe_results(path) if is_text else describe_file(path), flush=True)
             if args.plot:
                 _draw(args, path)
@@ -194,7 +203,10 @@ def _draw(args: argparse.Namespace, path: str) -> None:
     """Draw a plane of a dataset, and print the name of the picture; local."""
     from pencils.plot import plot_file, save_picture
 
-    target = args.picture or f"{args.plot.replace('/', '_')}.png"
+    several = len(args.file) > 1
+    words = [*(Path(path).with_suffix("").parts if several else ()), *args.plot.split("/")]
+    named = "_".join(word for word in words if word.strip("./"))
+    target = args.picture or f"{named}.png"
     save_picture(target, plot_file(path, args.plot, args.axis, args.index, at=args.at))
     print(f"  drawn: {target}", flush=True)
 

@@ -11,6 +11,7 @@ from mpi4py import MPI
 from tiers import combined, up_to
 
 import pencils
+from pencils import __main__ as command
 from pencils.comm import pack
 
 ROOT = Path(__file__).parents[1]
@@ -75,6 +76,43 @@ def test_show_draws_a_plane_on_one_rank(mpirun, tmp_path):
     ran = mpirun(2, *command, "--axis", "2", cwd=tmp_path)
     assert ran.returncode == 1
     assert "error" in ran.stdout
+
+
+def test_several_files_have_pictures_of_their_own(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.h5", "b.h5"):
+        pencils.save(name, {"u": pencils.ones(pencils.Pencil((6, 5), MPI.COMM_SELF))})
+    command.main(["show", "a.h5", "b.h5", "--plot", "u"])
+    assert sorted(path.name for path in tmp_path.glob("*.png")) == ["a_u.png", "b_u.png"]
+    capsys.readouterr()
+    with pytest.raises(SystemExit, match="--picture names one file"):
+        command.main(["show", "a.h5", "b.h5", "--plot", "u", "--picture", "u.png"])
+    with pytest.raises(SystemExit):
+        command.main(["show", "a.h5", "--plot", "u", "--picture", "u.xyz"])
+    assert re.search("error: a.h5: u.xyz has none of the suffixes .*png", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["plan", 8, 8, "--ranks", 4, "--op", "fft", "--decomp", 5], "outside 0..1"),
+        (["plan", 10**10, 10**10, "--ranks", 4, "--op", "fft"], "more than 2**56 bytes"),
+        (["simulate", "-n", "two", "program.py"], "two is not a positive number"),
+        (["run", "--timeout", "x", "program.py"], "positive numbers of seconds, not x"),
+    ],
+)
+def test_arguments_that_make_no_sense(words, text):
+    ran = alone(*words)
+    assert ran.returncode != 0
+    assert text in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_the_examples_of_the_help_are_understood():
+    for line in command._EXAMPLES.splitlines()[1:]:
+        _, _, words = line.partition("python -m pencils ")
+        command._parser(with_demo=False).parse_args(words.split())
 
 
 def test_without_a_command_it_prints_help():

@@ -207,7 +207,10 @@ def decode(stored: Stored) -> Any:
 def _text(value: str) -> Array:
     if "\0" in value:
         raise TypeError(f"{value!r:.80} holds a NUL character, which cannot be stored in text")
-    return np.asarray(value.encode() or b"\0")
+    try:
+        return np.asarray(value.encode() or b"\0")
+    except UnicodeEncodeError as error:
+        raise TypeError(f"{value!r:.80} cannot be stored as UTF-8: {error}") from None
 
 
 def _describe(bits: np.random.BitGenerator) -> str:

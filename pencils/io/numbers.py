@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import h5py
@@ -9,12 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pencils.errors import ArgumentError
-from pencils.io.file_info import TIME
+from pencils.io.file_info import RESERVED, TIME
+from pencils.io.hdf5 import opened
 
 
 def read_numbers(path: str) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
     """Return the times of a series, and the real numbers that it has for each of them; local."""
-    with h5py.File(path, "r") as file:
+    with opened(os.path.realpath(path)) as file:
+        if RESERVED + "series" in file.attrs and TIME not in file:
+            raise ArgumentError(f"{path} is a series without snapshots; append one first")
         if TIME not in file or file[TIME].ndim != 1:
             raise ArgumentError(f"{path} has no times: pass a file that TimeSeries has written")
         times = np.asarray(file[TIME])

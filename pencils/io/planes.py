@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ import h5py
 from pencils.array.allocation import Array
 from pencils.errors import ArgumentError
 from pencils.io.file_info import RESERVED
+from pencils.io.hdf5 import opened
 from pencils.io.hdf5_file import list_datasets
 from pencils.io.meshes import Axis
 from pencils.layout.integers import as_dim, as_ints, as_place
@@ -30,7 +32,7 @@ def read_plane(
     path: str, name: str, axis: int | None, index: int | None, at: Sequence[int] | int | None
 ) -> Plane:
     """Read a plane of a dataset: at the index along an axis, and at those of the axes in front."""
-    with h5py.File(path, "r") as file:
+    with opened(os.path.realpath(path)) as file:
         names = [one for one in list_datasets(file) if not one.startswith(RESERVED)]
         if name not in names:
             raise ArgumentError(f"{path} has no {name!r}; there is {', '.join(names) or 'nothing'}")

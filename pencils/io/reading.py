@@ -231,14 +231,16 @@ class ReadTarget(NamedTuple):
 
     def read_box(self, reader: Format, file: Any) -> int:
         """Read this rank's box of an open file; return its part of the checksum."""
-        raw = self.raw
-        if raw.local.size:
-            box = self.dataset.name, raw.local_slices
-            raw.local[...] = timed("I/O", reader.read_box, file, *box, nbytes=raw.local.nbytes)
+        raw, where = self.raw, self.raw.local_slices
+        if not raw.local.size:
+            return 0
+        name, nbytes = self.dataset.name, raw.local.nbytes
+        box = timed("I/O", reader.read_box, file, name, where, nbytes=nbytes)
+        raw.local[...] = box
         if not self.is_summed:
             return 0
-        start = [part.start for part in raw.local_slices]
-        return checksum_box(raw.local, start, self.dataset.shape)
+        # Not of `raw.local`: gaps between members of records were not copied.
+        return checksum_box(box, [part.start for part in where], self.dataset.shape)
 
     def convert(self) -> None:
         """Convert points and elements, if they were not read into place."""

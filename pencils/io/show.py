@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from pencils.io.file_info import RESERVED
+from pencils.io.file_info import RESERVED, TIME
+from pencils.io.hdf5 import opened
 from pencils.io.hdf5_file import has_own_conventions, list_datasets
 from pencils.tables import text_bytes
 
@@ -32,7 +34,7 @@ def describe_file(path: str) -> str:
 
     Raises
     ------
-    OSError
+    OSError, CheckpointError
         If there is no such file, or it is no HDF5 file.
 
     Examples
@@ -47,7 +49,7 @@ def describe_file(path: str) -> str:
       x  coordinate, 4 points from 0 to 1
       y  coordinate, 3 points from 0 to 1
     """
-    with h5py.File(path, "r") as file:
+    with opened(os.path.realpath(path)) as file:
         found = {name: file[name] for name in list_datasets(file) if _is_listed(name, file[name])}
         sums = file.get(f"{RESERVED}checksum", ())
         rows = [(name, _describe(each, summed=name in sums)) for name, each in found.items()]
@@ -70,7 +72,7 @@ def _about(file: h5py.File, path: str) -> Iterator[str]:
     """Yield what the file is, its size, and what has written it."""
     attrs = file.attrs
     if f"{RESERVED}series" in attrs:
-        steps = len(file["time"])
+        steps = len(file[TIME]) if TIME in file else 0  # none before the first append
         yield f"time series of {steps} step{'s' * (steps != 1)}"
     else:
         yield "checkpoint" if f"{RESERVED}format" in attrs else "HDF5 file"

@@ -14,7 +14,7 @@ from pencils.array.allocation import as_dtype
 from pencils.errors import ArgumentError
 from pencils.layout import Layout, Traffic, build_layout
 from pencils.layout.build import factorizations
-from pencils.layout.integers import as_int, as_ints
+from pencils.layout.integers import as_dims, as_int, as_ints
 from pencils.planning.counts import Ints, volumes
 from pencils.planning.links import Links
 from pencils.planning.operations import Operation, read_operation
@@ -25,6 +25,7 @@ from pencils.tables import text_bytes, text_seconds, text_table
 _MOST_GRIDS = 128
 _SAMPLE = 1024
 _COUNTED = 2**14
+_MOST_BYTES = 2**56  # of a field: sums over all ranks are 64-bit integers
 _HEAD = "grid", "decomp", "imbalance", "empty", "memory"
 
 
@@ -219,6 +220,8 @@ def plan(
     if "fft" in texts and element.kind not in "fc":
         raise ArgumentError(f"dtype {element} cannot be transformed; use a real or complex type")
     layouts = _layouts(shape, size, decomp, periodic)
+    if prod(layouts[0].shape) * element.itemsize > _MOST_BYTES:
+        raise ArgumentError(f"fields of shape {layouts[0].shape} have more than 2**56 bytes")
     task = _Task(wanted, element, on_node, used)
     best = sorted((task.judge(each, _ranks(size, _SAMPLE)) for each in layouts), key=_order)[:count]
     ranks_counted = _ranks(size, _COUNTED)
@@ -252,7 +255,7 @@ def _layouts(
     if 0 in extents:
         raise ArgumentError(f"shape={extents} has no points to plan for")
     every = [tuple(range(count)) for count in range(1, len(extents) + 1)]
-    chosen = every if decomp is None else [as_ints("decomp", decomp)]
+    chosen = every if decomp is None else [as_dims("decomp", decomp, len(extents))]
     grids = [
         (dims, grid)
         for dims in chosen

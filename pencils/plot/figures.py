@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import PurePath
 from typing import Any
 
 from pencils.errors import ArgumentError
@@ -62,6 +63,13 @@ def save_picture(path: str | os.PathLike[str], ax: Axes | None) -> None:
     ax : matplotlib.axes.Axes or None
         What `plot_slice` and others have returned on this rank.
 
+    Raises
+    ------
+    ArgumentError
+        If no picture can have this suffix.
+    OSError
+        If the file cannot be written.
+
     Examples
     --------
     >>> import numpy as np, pencils
@@ -72,6 +80,10 @@ def save_picture(path: str | os.PathLike[str], ax: Axes | None) -> None:
     if ax is None:
         return
     figure = ax.figure.canvas.figure  # not a part of one
+    suffix = PurePath(path).suffix.lstrip(".").lower()
+    kinds = figure.canvas.get_supported_filetypes()
+    if suffix and suffix not in kinds:
+        raise ArgumentError(f"{path} has none of the suffixes of pictures: {', '.join(kinds)}")
     figure.savefig(path)
     plt.close(figure)
 

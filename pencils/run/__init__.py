@@ -55,7 +55,10 @@ def add_parser(commands: Any) -> None:
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
     if not 0 < seconds < float("inf"):
         raise argparse.ArgumentTypeError(
             f"--timeout and {TIMEOUT} are positive numbers of seconds, not {text}"

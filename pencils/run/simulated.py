@@ -69,10 +69,9 @@ def add_parser(commands: Any) -> None:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return number
+    return int(text)
 
 
 def main(args: argparse.Namespace) -> None:

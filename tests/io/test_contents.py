@@ -7,6 +7,9 @@ import pytest
 import pencils
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 
+# Records with bytes that belong to no member, and are not zero.
+GAPS = np.frombuffer(bytes(range(32)), np.dtype([("a", "f8"), ("b", "i1")], align=True))
+
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 
 SHAPE = (6, 5, 4)
@@ -236,3 +239,27 @@ def test_large_datasets_begin_where_they_shall(mpi_tmp_path, pencil, lab):
         found = lab.on_root(offsets)
         assert all(offset % align == 0 for offset in found) or align > 9600
         assert all(field.sum() == 1200 for field in [*pencils.load(path, pencil).values()][:3])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [np.longdouble(1) / 3, np.array(1, "g"), np.clongdouble(1 + 2j), np.full(2, 0.1, "g"), GAPS[0]],
+    ids=repr,
+)
+def test_values_whose_bytes_have_gaps_are_as_written(mpi_tmp_path, comm, value):
+    path, u = mpi_tmp_path / "a.h5", pencils.ones(pencils.Pencil((5, 3), comm))
+    pencils.save(path, {"u": u, "value": value})
+    assert pencils.verify(path, comm) == ["u", "value"]
+    found = pencils.load(path, u.pencil)["value"]
+    assert np.asarray(found).dtype == value.dtype
+    assert np.array_equal(found, value)
+
+
+def test_records_with_gaps_in_a_series(mpi_tmp_path, comm):
+    path, u = mpi_tmp_path / "a.h5", pencils.empty(pencils.Pencil((9, 2), comm), dtype=GAPS.dtype)
+    u.local.view(np.uint8)[...] = np.arange(u.local.nbytes).reshape(*u.local.shape[:-1], -1) % 120
+    with pencils.TimeSeries(path, "w", comm=comm) as series:
+        series.append(0.0, {"u": u})
+    assert pencils.verify(path, comm) == ["u"]
+    found = pencils.load(path, u.pencil, "u")["u"]
+    assert all(comm.allgather(np.array_equal(found.local[0], u.local)))

@@ -5,6 +5,10 @@ import numpy as np
 import pytest
 
 import pencils
+from pencils.errors import ArgumentError, CheckpointError
+from pencils.io.manifest import check_manifest
+from pencils.io.numbers import read_numbers
+from pencils.io.planes import read_plane
 from pencils.io.show import describe_file
 
 SHAPE = (5, 4)
@@ -89,6 +93,38 @@ def test_files_of_other_programs(tmp_path):
 
 def test_what_is_no_file(tmp_path):
     (tmp_path / "c.h5").write_text("text")
-    for name in ("c.h5", "missing.h5"):
-        with pytest.raises(OSError, match=r"nable to|ile"):
-            describe_file(str(tmp_path / name))
+    with pytest.raises(CheckpointError, match="not an HDF5 file"):
+        describe_file(str(tmp_path / "c.h5"))
+    with pytest.raises(FileNotFoundError, match=r"missing\.h5"):
+        describe_file(str(tmp_path / "missing.h5"))
+
+
+def test_what_is_shown_of_a_series_includes_patches(tmp_path):
+    path, u = tmp_path / "a.h5", pencils.ones(pencils.Pencil((4, 5)))
+    with pencils.TimeSeries(path) as series:
+        for time in range(2):
+            series.append(time, {"u": u, "energy": 1.0 + time})
+    before = path.read_bytes()
+    with pencils.TimeSeries(path) as series:
+        series.append(2, {"u": 3 * u, "energy": 3.0})
+    patches = check_manifest(str(path)).manifest.patches
+    assert patches
+    with path.open("r+b") as file:  # as if the process was killed before it wrote them
+        for offset, data in patches:
+            file.seek(offset)
+            file.write(before[offset : offset + len(data)])
+    text = describe_file(str(path))
+    assert "time series of 3 steps" in text
+    assert "3 points from 0 to 2" in text
+    times, numbers = read_numbers(str(path))
+    assert times.tolist() == [0, 1, 2]
+    assert numbers["energy"].tolist() == [1, 2, 3]
+    assert (read_plane(str(path), "u", None, None, None).values == 3).all()
+
+
+def test_a_series_without_snapshots_is_described(tmp_path):
+    path = str(tmp_path / "a.h5")
+    pencils.TimeSeries(path).close()
+    assert "time series of 0 steps" in describe_file(path)
+    with pytest.raises(ArgumentError, match="series without snapshots"):
+        read_numbers(path)

@@ -50,7 +50,8 @@ def test_a_generator_without_a_seed_sequence():
 
 
 @pytest.mark.parametrize(
-    "value", [None, [1], (1,), {"a": 1}, b"b", 2**64, object(), np.array([None]), "a\0b", int]
+    "value",
+    [None, [1], (1,), {"a": 1}, b"b", 2**64, object(), np.array([None]), "a\0b", "\ud800", int],
 )
 def test_what_cannot_be_stored(value):
     with pytest.raises(TypeError):
