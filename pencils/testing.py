@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pencils.array.allocation import Array
+from pencils.array.allocation import Array, plain_array
 from pencils.array.base import Field
 from pencils.array.operands import (
     common_pencil,
     everywhere,
     local_part,
-    plain_array,
     signature,
     topology_among,
 )

@@ -273,13 +273,15 @@ class Field:
         new = self.blank(dtype)
         np.copyto(new.local, self._local, casting="unsafe")
         if self._padded is not self._local:
-            with np.errstate(invalid="ignore", over="ignore"):  # ghosts may not be set yet
+            with np.errstate(all="ignore"):  # ghosts may not be set yet
                 np.copyto(self._room_in(new), self._padded, casting="unsafe")
         return new
 
     def fill(self, value: object) -> None:
         """Set every own point and every halo point to one `value`."""
         self._padded[...] = as_value("value", value, self.dtype)
+        if checks.on and hasattr(self, "base"):  # other points of the whole field have copies
+            self.mark_written()
 
     def blank(self, dtype: DTypeLike | None = None) -> Self:
         """Make a field like this one, of another type if given, whose values are not set."""

@@ -15,6 +15,7 @@ from pencils.array.allocation import (
     as_halo,
     as_singletons,
     as_value,
+    plain_array,
 )
 from pencils.array.operands import check_type, topology_among
 from pencils.array.pencil_array import PencilArray
@@ -252,7 +253,7 @@ def from_function(
     check_type("pencil", pencil, Pencil)
     box = pencil.box()
     indices = np.ix_(*(np.arange(lo, hi) for lo, hi in zip(box.start, box.stop, strict=True)))
-    values = np.asarray(function(*indices))
+    values = plain_array(function(*indices))
     components = values.shape[: max(0, values.ndim - pencil.ndim)]
     try:
         block = np.broadcast_to(values, components + box.shape)

@@ -74,6 +74,7 @@ class Direct:
         """Do what `apply` does, and keep the kind of the result under `key` if it is known."""
         if under_way.on:
             poll()
+        try_on_one(self.operation, parts)
         kind = u.kind
         frame, shape = kind.frame, kind.shape
         arrays = [part for part in parts if isinstance(part, _array)]
@@ -103,15 +104,31 @@ class Direct:
         return kept
 
 
+def try_on_one(function: Callable[..., Any], parts: Sequence[Any], **options: Any) -> None:
+    """Call a function on single elements if an own block has none.
+
+    NumPy refuses some types and numbers only when it meets an element, like negative powers of
+    integers. So it raises on all ranks, also on those without points.
+    """
+    if not any(isinstance(part, _array) and not part.size for part in parts):
+        return
+    ones = [
+        np.ones((1,) * part.ndim, part.dtype) if isinstance(part, _array) else part
+        for part in parts
+    ]
+    with np.errstate(all="ignore"):
+        function(*ones, **options)
+
+
 def fill(ufunc: Callable[..., Any], operands: Sequence[Any], out: Array) -> Array:
     """Write the values of a ufunc to memory that no operand shares."""
     arrays = [each for each in operands if type(each) is _array] if under_way.on else ()
     if not arrays or any(each.shape != out.shape for each in arrays):
-        ufunc(*operands, out)
+        ufunc(*operands, out=out)
         return out
     for key in slabs(out):
         parts = [each[key] if type(each) is _array else each for each in operands]
-        ufunc(*parts, out[key])
+        ufunc(*parts, out=out[key])
     return out
 
 
@@ -186,14 +203,20 @@ def compute(
         else:
             return None
     if out is not None:
-        if under_way.on:
-            poll()
-        on_blocks.ufunc(*parts, out._local)
-        if checks.on:
-            out.mark_written()
-        return out
+        return _compute_into(out, ufunc, parts)
     found: Field = on_blocks.apply(u, tuple(key), *parts)
     return found
+
+
+def _compute_into(out: Field, ufunc: np.ufunc, parts: Sequence[Any]) -> Field:
+    if under_way.on:
+        poll()
+    if not out._local.size:
+        try_on_one(ufunc, parts)
+    ufunc(*parts, out=out._local)
+    if checks.on:
+        out.mark_written()
+    return out
 
 
 def room_for(function: Any, parts: list[Any], frame: Frame) -> Array | None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from pencils.array.allocation import Array, Key
+from pencils.array.allocation import Array, Key, plain_array
 from pencils.array.base import Field
 from pencils.array.frame import Frame, frame_of
 from pencils.array.operands import (
@@ -18,7 +18,6 @@ from pencils.array.operands import (
     common_pencil,
     does_not_broadcast,
     local_part,
-    plain_array,
 )
 from pencils.array.signatures import Indices, Mask, Operand
 from pencils.comm.memory import same_view
@@ -282,7 +281,7 @@ def _set_where(u: Field, mask: Any, value: object) -> None:
                 f"global data of the shape of u, {u.shape}"
             )
     if not isinstance(mask, Field):
-        mask = np.asarray(mask)
+        mask = plain_array(mask)
         if mask.ndim not in {u.ndim, u.pencil.ndim}:
             raise ArgumentError(
                 f"a mask of shape {mask.shape} must have the {u.ndim} axes of the field, of shape "

@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike
 
 from pencils.array import pairs, reductions, verbs
 from pencils.array.base import Field, checks
-from pencils.array.direct import fill, room_for
+from pencils.array.direct import fill, room_for, try_on_one
 from pencils.array.frame import Frame, frame_of
 from pencils.array.global_reduction import UFUNCS, reduce_field
 from pencils.array.indexing import copy_where
@@ -137,6 +137,9 @@ def _evaluate(func: Function, parts: list[Any], kwargs: dict[str, Any], frame: F
     """Run a function on local parts."""
     if under_way.on:
         poll()
+    if isinstance(func, np.ufunc):
+        options = {name: kwargs[name] for name in kwargs if name not in ("out", "where")}
+        try_on_one(func, parts, **options)
     room = None if kwargs else room_for(func, parts, frame)
     return func(*parts, **kwargs) if room is None else fill(func, parts, room)
 

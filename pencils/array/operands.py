@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pencils.array.allocation import Array, is_masked_array
+from pencils.array.allocation import Array, plain_array
 from pencils.array.base import Field
 from pencils.comm.topology import Topology, default_topology
 from pencils.errors import ArgumentError, PencilMismatchError
@@ -253,13 +253,6 @@ def _array_part(array: Array, pencil: Pencil) -> tuple[Array, frozenset[int]]:
         else:
             raise ArgumentError(does_not_broadcast(array.shape, pencil.shape, box.shape))
     return array[(Ellipsis, *key)], frozenset(singletons)
-
-
-def plain_array(operand: object) -> Array:
-    """Return replicated data as a NumPy array; a mask would be lost, and is refused."""
-    if is_masked_array(operand) and np.ma.is_masked(operand):
-        raise TypeError("a masked array cannot be used here: take a.filled(value), or pass where=")
-    return np.asarray(operand)
 
 
 def check_fits(singletons: frozenset[int], out: Field, pencil: Pencil) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from pencils.array.base import Field, checks
-from pencils.array.direct import NUMBERS, Direct, wrap
+from pencils.array.direct import NUMBERS, Direct, try_on_one, wrap
 from pencils.array.numpy_api import elementwise
 from pencils.array.signatures import F, Operand
 from pencils.comm.pool import new_block
@@ -174,7 +174,6 @@ class Operators(Field):
     __itruediv__ = _in_place(operator.itruediv, np.true_divide)
     __ifloordiv__ = _in_place(operator.ifloordiv, np.floor_divide)
     __imod__ = _in_place(operator.imod, np.remainder)
-    __ipow__ = _in_place(operator.ipow, np.power)
     __iand__ = _in_place(operator.iand, np.bitwise_and)
     __ior__ = _in_place(operator.ior, np.bitwise_or)
     __ixor__ = _in_place(operator.ixor, np.bitwise_xor)
@@ -187,6 +186,7 @@ class Operators(Field):
     __invert__ = _unary(np.invert)
 
     _power = _forward(operator.pow, np.power, _on_elements(operator.pow))
+    _power_in_place = _in_place(operator.ipow, np.power)
 
     def __pow__(self, other: Operand) -> Self:
         kind: Any = type(other)
@@ -194,7 +194,13 @@ class Operators(Field):
             return self._power(other)
         if kind in {int, float} and other in _POWERS and self.dtype.kind in "fc":
             return _POWERS[other].unary(self)
+        try_on_one(operator.pow, (self._local, other))
         return wrap(self, self._frame.bare, self._local**other)
+
+    def __ipow__(self, other: Operand) -> Self:
+        if not self._local.size and type(other) in NUMBERS:
+            try_on_one(operator.pow, (self._local, other))
+        return self._power_in_place(other)
 
     def __divmod__(self, other: Operand) -> tuple[Self, Self]:
         return NotImplemented if _takes_no_part(other) else _divmod(self, other)

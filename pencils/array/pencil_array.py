@@ -26,6 +26,7 @@ from pencils.array.allocation import (
     as_halo,
     as_singletons,
     padded_shape,
+    plain_array,
 )
 from pencils.array.direct import compute
 from pencils.array.frame import frame_of
@@ -81,7 +82,7 @@ class PencilArray(Operators, Generic[Element]):
         dims: Sequence[int] | int | None = None,
     ) -> None:
         check_type("pencil", pencil, Pencil)
-        data = np.asarray(local_data)
+        data = plain_array(local_data)
         as_dtype(data.dtype)
         singletons = as_singletons(pencil.ndim, dims)
         widths = as_halo(halo, pencil.ndim, singletons)

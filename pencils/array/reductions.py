@@ -298,7 +298,9 @@ def norm_of(name: str, u: Field, ord: float | None, same: Mapping[str, object]) 
     total = reduce(name, u, dtype=real, ufunc=ufunc, of=powers, same={**same, "ord": order})
     if order == 2:  # noqa: PLR2004
         return np.sqrt(total)
-    return total if largest or smallest or order == 0 else total ** (1 / order)
+    if largest or smallest or order == 0:
+        return total
+    return total ** np.reciprocal(order, dtype=np.dtype(total.dtype))  # with all digits of the type
 
 
 def corrected(name: str, ddof: float, correction: Any) -> float:

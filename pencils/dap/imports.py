@@ -297,7 +297,10 @@ def _common_width(room: Sequence[Widths]) -> tuple[Widths, bool]:
 
 
 def _wrapped(blocks: Sequence[BlockMap]) -> list[BlockMap]:
-    """Convert the boundary points at both ends of the array to ghosts of the other end."""
+    """Convert the boundary points at both ends of the array to ghosts of the other end.
+
+    Version 0.9 has ghosts there already, and no boundary points.
+    """
     lo, hi = blocks[0].boundary[0], blocks[-1].boundary[1]
     size, last = blocks[0].size - lo - hi, len(blocks) - 1
     return [
@@ -307,8 +310,8 @@ def _wrapped(blocks: Sequence[BlockMap]) -> list[BlockMap]:
             start=max(block.start - lo, 0),
             stop=min(block.stop - lo, size),
             ghosts=(
-                lo if block.rank == 0 else block.ghosts[0],
-                hi if block.rank == last else block.ghosts[1],
+                block.ghosts[0] + (lo if block.rank == 0 else 0),
+                block.ghosts[1] + (hi if block.rank == last else 0),
             ),
             boundary=(0, 0),
         )

@@ -8,8 +8,8 @@ from typing import Any, overload
 
 import numpy as np
 
-from pencils.array.allocation import Array
-from pencils.array.operands import check_type, plain_array
+from pencils.array.allocation import Array, plain_array
+from pencils.array.operands import check_type
 from pencils.array.pencil_array import PencilArray
 from pencils.distribute.partition import partition
 from pencils.distribute.placement import readable

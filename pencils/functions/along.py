@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array.allocation import Array
+from pencils.array.allocation import Array, plain_array
 from pencils.array.frame import frame_of
 from pencils.array.operands import (
     FieldSpec,
     check_out,
     check_type,
-    plain_array,
     signature,
     topology_among,
 )

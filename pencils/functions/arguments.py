@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array.allocation import Array
+from pencils.array.allocation import Array, plain_array
 from pencils.array.base import Field
 from pencils.array.global_reduction import Reduction, own_part
-from pencils.array.operands import check_field, plain_array, signature, topology_among
+from pencils.array.operands import check_field, signature, topology_among
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
 

@@ -11,7 +11,7 @@ import numpy as np
 from pencils.array import reductions
 from pencils.array.allocation import Array
 from pencils.array.base import Field
-from pencils.array.global_reduction import Axis, Reduction, reduce_field
+from pencils.array.global_reduction import Axis, Reduction, any_of, reduce_field
 from pencils.array.operands import signature
 from pencils.comm.agree import agreed
 from pencils.functions.arguments import check_given, facts_of, weights_part
@@ -80,7 +80,7 @@ def average(
     options: dict[str, Any] = {"dtype": result, "keepdims": keepdims}
     weight = reduce_field("average", a, axis, of=lambda _: part, **options)
     own_weight = weight.local if isinstance(weight, Field) else weight
-    if not a.size and (own_weight == 0).any():  # no rank calls `products`
+    if not a.size and any_of(a, own_weight == 0):  # no rank calls `products`
         raise ZeroDivisionError(_ZERO)
 
     def products(block: Array) -> Array:

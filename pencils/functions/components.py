@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pencils.array import reductions
-from pencils.array.allocation import Array
+from pencils.array.allocation import Array, plain_array
 from pencils.array.base import Field
 from pencils.array.numpy_api import as_field, elementwise
-from pencils.array.operands import common_pencil, local_part, plain_array, signature
+from pencils.array.operands import common_pencil, local_part, signature
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_dim, as_ints
@@ -113,9 +113,7 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Field, ...]:
     """List the fields along a component axis, as `numpy.unstack`; never communicates."""
     number = component_axis("unstack", x, axis)
     lead = (slice(None),) * number
-    return tuple(
-        x.in_frame(x.pencil, x.frame, x.padded[(*lead, i)]) for i in range(x.shape[number])
-    )
+    return tuple(x.part_of_components((*lead, i)) for i in range(x.shape[number]))
 
 
 def _aligned(

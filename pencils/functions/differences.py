@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array.allocation import Array, memory_axes
+from pencils.array.allocation import Array, memory_axes, plain_array
 from pencils.array.base import Field
 from pencils.array.frame import frame_of
 from pencils.array.global_reduction import NO_VALUE, reduce_within
@@ -249,7 +249,7 @@ def _steps(x: Any, dx: Any, points: int) -> Any:
         if np.ndim(dx):
             raise ArgumentError(f"dx={dx!r} must be one number; pass coordinates as x=")
         return dx
-    coordinates = np.asarray(x)
+    coordinates = plain_array(x)
     if coordinates.shape != (points,):
         raise ArgumentError(
             f"x of shape {coordinates.shape} must be the global coordinates of the {points} points "

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array.allocation import Array
+from pencils.array.allocation import Array, is_masked_array, plain_array
 from pencils.array.base import Field
+from pencils.array.direct import try_on_one
 from pencils.array.numpy_api import elementwise
 
 Function = Callable[..., Any]
@@ -156,11 +157,15 @@ def _table(name: str, argument: str, value: Any, instead: str) -> Any:
             f"numpy.{name}: {argument} must be a NumPy array that all ranks have, not a "
             f"PencilArray; pass {instead}"
         )
-    return value
+    return plain_array(value) if is_masked_array(value) else value
 
 
 def _of_one(function: Callable[[Any], Any], u: Any) -> Field:
-    return elementwise(function, (u,), {})  # type: ignore[no-any-return]
+    def on_block(block: Any) -> Any:
+        try_on_one(function, (block,))
+        return function(block)
+
+    return elementwise(on_block, (u,), {})  # type: ignore[no-any-return]
 
 
 FUNCTIONS: dict[Function, Function] = {

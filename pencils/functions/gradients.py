@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array.allocation import Array
+from pencils.array.allocation import Array, plain_array
 from pencils.array.base import Field
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
@@ -179,7 +179,7 @@ def _given(varargs: Sequence[Any], axes: int) -> Sequence[Any]:
 
 def _spacing(given: Any, axis: int, points: int) -> Spacing:
     """Return a number, or the distances of neighbours if they differ anywhere."""
-    distances = np.asarray(given)
+    distances = plain_array(given)
     if distances.ndim == 0:
         return given
     if distances.shape != (points,):

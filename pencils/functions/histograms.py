@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from pencils.array.allocation import Array
+from pencils.array.allocation import Array, plain_array
 from pencils.array.base import Field
 from pencils.array.global_reduction import extent_of, own_extent, own_part
 from pencils.array.numpy_api import elementwise
-from pencils.array.operands import plain_array, signature, topology_among
+from pencils.array.operands import signature, topology_among
 from pencils.comm.agree import agreed
 from pencils.comm.reduce import reducer
 from pencils.functions.arguments import check_given, facts_of, own_values, own_weights, warn

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from pencils.array.allocation import plain_array
 from pencils.array.base import Field
-from pencils.array.operands import plain_array
 from pencils.errors import ArgumentError
 from pencils.functions.components import component_axis, einsum
 from pencils.functions.refused import MATRICES

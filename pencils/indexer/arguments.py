@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.array.allocation import Array, as_dtype, of_view
-from pencils.array.operands import plain_array
+from pencils.array.allocation import Array, as_dtype, of_view, plain_array
 from pencils.comm.reduce import ReduceOp
 from pencils.comm.rows import Ints
 from pencils.errors import ArgumentError

@@ -7,8 +7,7 @@ from math import prod
 
 import numpy as np
 
-from pencils.array.allocation import Array
-from pencils.array.operands import plain_array
+from pencils.array.allocation import Array, plain_array
 from pencils.comm.rows import Ints
 from pencils.errors import ArgumentError
 from pencils.indexer.arguments import broadcast

@@ -608,3 +608,9 @@ def test_products_of_a_complex_infinity(comm, kind):
             with np.errstate(invalid="ignore"):
                 np.testing.assert_array_equal(np.prod(u), np.prod(array))
                 np.testing.assert_array_equal(u.prod(axis=0).local[0], np.prod(array))
+
+
+def test_norms_have_all_digits_of_the_type(pencil):
+    a = draw(pencil.shape, "g")
+    expected = np.linalg.norm(a.reshape(-1), 3)
+    assert abs(spread(pencil, a).norm(3) - expected) <= 20 * np.finfo("g").eps * expected

@@ -1,11 +1,13 @@
 """Ufuncs on fields are those of NumPy on the global array, whatever the layout."""
 
 import operator
+import warnings
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from fields import assert_holds, draw, in_memory_order, lay, spread
+from mpi_helpers import raise_together
 
 import pencils
 from pencils.errors import ArgumentError, PencilMismatchError
@@ -319,3 +321,66 @@ def test_reduce_along_an_axis(pencil, ufunc):
     assert ufunc.reduce(u, axis=None, dtype="f4").dtype == np.float32
     with pytest.raises(TypeError, match="takes no out="):
         ufunc.reduce(u, axis=None, out=pencils.zeros(pencil))
+
+
+@pytest.mark.parametrize("size", [2, 200_000])
+def test_what_numpy_refuses_of_elements_raises_on_ranks_without_points_too(comm, size):
+    u = pencils.ones(pencils.Pencil(size, comm, decomp=0), dtype=int)
+    times = pencils.full(u.pencil, 1, dtype="M8[s]")
+    cases = {
+        "negative integer powers": (
+            ValueError,
+            lambda: u**-1,
+            lambda: u**-2,
+            lambda: u.__ipow__(-1),
+            lambda: np.power(u, -1),
+            lambda: np.power(u, -1, out=u),
+        ),
+        "not supported": (
+            TypeError,
+            lambda: u < None,
+            lambda: np.searchsorted([1, 2], times),
+            lambda: np.digitize(times, [1.0, 2.0]),
+        ),
+    }
+    for text, (kind, *calls) in cases.items():
+        for call in calls:
+            raise_together(comm, kind, text, call=call)
+    assert_holds(u, np.ones(size, int))
+    with np.errstate(all="raise"):
+        assert_holds(2 // u, np.full(size, 2))
+
+
+def test_no_call_of_numpy_is_deprecated(comm):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for size in (5, 200_000):
+            u = pencils.ones(pencils.Pencil(size, comm, decomp=0))
+            out = pencils.zeros_like(u)
+            for ufunc in (np.maximum, np.minimum, np.add):
+                assert_holds(ufunc(u, u), ufunc(np.ones(size), 1))
+                assert_holds(ufunc(u, 0.5, out=out), ufunc(np.ones(size), 0.5))
+
+
+def test_a_mask_is_never_lost(comm):
+    u = pencils.ones(pencils.Pencil(8, comm, decomp=0))
+    masked = np.ma.masked_greater(np.arange(8.0), 5)
+    for call in (
+        lambda: pencils.PencilArray(u.pencil, np.ma.masked_all(u.local.shape)),
+        lambda: pencils.from_function(u.pencil, lambda _: np.ma.masked),
+        lambda: u.__setitem__(np.ma.masked_array(masked > 3, masked.mask), 0),
+        lambda: u.fill(np.ma.masked),
+        lambda: np.digitize(u, masked),
+        lambda: np.gradient(u, masked),
+        lambda: np.trapezoid(u, masked),
+    ):
+        raise_together(comm, TypeError, "mask", call=call)
+    assert_holds(u, np.ones(8))
+
+
+def test_ghosts_that_are_not_set_raise_nothing_when_converted(comm):
+    u = pencils.ones(pencils.Pencil(8, comm, periodic=True), halo=1)
+    u.padded[...] = 1e-300  # what memory may hold
+    u.local[...] = 1
+    with np.errstate(all="raise"):
+        assert_holds(u.astype("f4"), np.ones(8, "f4"))

@@ -604,3 +604,13 @@ def test_imported_fields_are_saved_and_loaded(comm, mpi_tmp_path):
     pencils.save(path, {"u": u})
     v = pencils.load(path, u.pencil)["u"]
     assert everywhere(comm, holds(v, data))
+
+
+@pytest.mark.parallel([1, 2, 3, 4])
+@pytest.mark.parametrize("halo", ["keep", "wrap"])
+def test_ghosts_of_0_9_wrap_already(comm, halo):
+    points = np.arange(10.0, 22.0)
+    u = pencils.partition(Pencil(12, comm, decomp=0, periodic=True), points, halo=1)
+    u.exchange_halo()
+    v = dap.import_array(dap.export(u, "0.9.0", halo="comm"), comm, halo=halo)
+    assert everywhere(comm, holds(v, points) and same(v.padded, u.padded))

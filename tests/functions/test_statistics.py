@@ -315,3 +315,10 @@ def test_times_have_no_weighted_average(comm):
         call = functools.partial(np.average, u, axis=0, weights=weights)
         assert everywhere(comm, isinstance(outcome(call)[2], TypeError))
     assert int(np.sum(u).astype(int)) == u.size
+
+
+def test_an_average_without_points(comm):
+    u = pencils.zeros(pencils.Pencil((2, 0), comm, decomp=0))
+    call = functools.partial(np.average, u, axis=1, weights=u)
+    raise_together(comm, ZeroDivisionError, "weights sum to zero", call=call)
+    assert u.sum() == 0
