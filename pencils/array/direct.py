@@ -74,7 +74,7 @@ class Direct:
         """Do what `apply` does, and keep the kind of the result under `key` if it is known."""
         if under_way.on:
             poll()
-        try_on_one(self.operation, parts)
+        try_on_one(self.operation, parts, (u,))
         kind = u.kind
         frame, shape = kind.frame, kind.shape
         arrays = [part for part in parts if isinstance(part, _array)]
@@ -104,13 +104,17 @@ class Direct:
         return kept
 
 
-def try_on_one(function: Callable[..., Any], parts: Sequence[Any], **options: Any) -> None:
-    """Call a function on single elements if an own block has none.
+def try_on_one(
+    function: Callable[..., Any], parts: Sequence[Any], fields: Sequence[Field], **options: Any
+) -> None:
+    """Call a function on single elements if only other ranks have points of the fields.
 
     NumPy refuses some types and numbers only when it meets an element, like negative powers of
-    integers. So it raises on all ranks, also on those without points.
+    integers. So it raises on all ranks.
     """
     if not any(isinstance(part, _array) and not part.size for part in parts):
+        return
+    if not all(field.size for field in fields):
         return
     ones = [
         np.ones((1,) * part.ndim, part.dtype) if isinstance(part, _array) else part
@@ -212,7 +216,7 @@ def _compute_into(out: Field, ufunc: np.ufunc, parts: Sequence[Any]) -> Field:
     if under_way.on:
         poll()
     if not out._local.size:
-        try_on_one(ufunc, parts)
+        try_on_one(ufunc, parts, (out,))
     ufunc(*parts, out=out._local)
     if checks.on:
         out.mark_written()

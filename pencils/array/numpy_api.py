@@ -105,12 +105,9 @@ def elementwise(func: Function, inputs: Sequence[Any], kwargs: dict[str, Any]) -
             "this argument must be a number or a NumPy array, not a PencilArray; pass u.local"
         )
     pencil = common_pencil(fields)
-    parts = []
-    singletons = everywhere(pencil.ndim)
-    for operand in inputs:
-        part, along = local_part(operand, pencil)
-        parts.append(part)
-        singletons &= along
+    parts, singletons = _own_parts(inputs, pencil)
+    if where is True and isinstance(func, np.ufunc):
+        try_on_one(func, parts, fields, **kwargs)
     if where is not True:
         kwargs["where"], along = local_part(where, pencil)
         singletons &= along
@@ -133,13 +130,21 @@ def elementwise(func: Function, inputs: Sequence[Any], kwargs: dict[str, Any]) -
     )
 
 
+def _own_parts(operands: Sequence[Any], pencil: Pencil) -> tuple[list[Any], frozenset[int]]:
+    """Cut the own blocks out of operands; also the dimensions along which all are singletons."""
+    parts = []
+    singletons = everywhere(pencil.ndim)
+    for operand in operands:
+        part, along = local_part(operand, pencil)
+        parts.append(part)
+        singletons &= along
+    return parts, singletons
+
+
 def _evaluate(func: Function, parts: list[Any], kwargs: dict[str, Any], frame: Frame) -> Any:
     """Run a function on local parts."""
     if under_way.on:
         poll()
-    if isinstance(func, np.ufunc):
-        options = {name: kwargs[name] for name in kwargs if name not in ("out", "where")}
-        try_on_one(func, parts, **options)
     room = None if kwargs else room_for(func, parts, frame)
     return func(*parts, **kwargs) if room is None else fill(func, parts, room)
 

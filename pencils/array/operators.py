@@ -194,12 +194,12 @@ class Operators(Field):
             return self._power(other)
         if kind in {int, float} and other in _POWERS and self.dtype.kind in "fc":
             return _POWERS[other].unary(self)
-        try_on_one(operator.pow, (self._local, other))
+        try_on_one(operator.pow, (self._local, other), (self,))
         return wrap(self, self._frame.bare, self._local**other)
 
     def __ipow__(self, other: Operand) -> Self:
         if not self._local.size and type(other) in NUMBERS:
-            try_on_one(operator.pow, (self._local, other))
+            try_on_one(operator.pow, (self._local, other), (self,))
         return self._power_in_place(other)
 
     def __divmod__(self, other: Operand) -> tuple[Self, Self]:

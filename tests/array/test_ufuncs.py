@@ -347,6 +347,9 @@ def test_what_numpy_refuses_of_elements_raises_on_ranks_without_points_too(comm,
         for call in calls:
             raise_together(comm, kind, text, call=call)
     assert_holds(u, np.ones(size, int))
+    nothing = pencils.ones(pencils.Pencil((3, 0), comm), dtype=int)  # as NumPy without elements
+    assert_holds(np.power(nothing, -1), np.ones((3, 0), int) ** -1)
+    assert_holds(nothing**-1, np.ones((3, 0), int) ** -1)
     with np.errstate(all="raise"):
         assert_holds(2 // u, np.full(size, 2))
 
