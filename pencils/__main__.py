@@ -204,7 +204,7 @@ def _draw(args: argparse.Namespace, path: str) -> None:
     from pencils.plot import plot_file, save_picture
 
     several = len(args.file) > 1
-    words = [*(Path(path).with_suffix("").parts if several else ()), *args.plot.split("/")]
+    words = [*(Path(path).parts if several else ()), *args.plot.split("/")]
     named = "_".join(word for word in words if word.strip("./"))
     target = args.picture or f"{named}.png"
     save_picture(target, plot_file(path, args.plot, args.axis, args.index, at=args.at))

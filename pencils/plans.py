@@ -170,7 +170,7 @@ class Plan(Freeable, Generic[T]):
         if row is None:
             name = f"{type(self).__name__}.{call}"
             row = self._agreements[call] = Row(
-                self._topology.comm, name, plan=self._text, plan_number=self._number
+                self._topology.comm, name, plan=self._text, **{"which plan": self._number}
             )
         return row
 

@@ -84,7 +84,7 @@ def test_several_files_have_pictures_of_their_own(tmp_path, monkeypatch, capsys)
     for name in ("a.h5", "b.h5"):
         pencils.save(name, {"u": pencils.ones(pencils.Pencil((6, 5), MPI.COMM_SELF))})
     command.main(["show", "a.h5", "b.h5", "--plot", "u"])
-    assert sorted(path.name for path in tmp_path.glob("*.png")) == ["a_u.png", "b_u.png"]
+    assert sorted(path.name for path in tmp_path.glob("*.png")) == ["a.h5_u.png", "b.h5_u.png"]
     capsys.readouterr()
     with pytest.raises(SystemExit, match="--picture names one file"):
         command.main(["show", "a.h5", "b.h5", "--plot", "u", "--picture", "u.png"])

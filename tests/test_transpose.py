@@ -595,7 +595,7 @@ def test_another_plan_of_the_same_text_on_one_rank_raises_on_all(comm, pair):
     u = zeros(pair[0])
     for rank in ranks_at_fault(comm):
         plan = other if comm.rank == rank else one
-        raise_together(comm, RankDisagreementError, "plan_number", call=lambda p=plan: p(u))
+        raise_together(comm, RankDisagreementError, "which plan", call=lambda p=plan: p(u))
     assert everywhere(comm, not one(u).local.any())
     one.free()
     other.free()

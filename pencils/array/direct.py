@@ -74,7 +74,8 @@ class Direct:
         """Do what `apply` does, and keep the kind of the result under `key` if it is known."""
         if under_way.on:
             poll()
-        try_on_one(self.operation, parts, (u,))
+        if not u._local.size:
+            try_on_one(self.operation, parts, (u,))
         kind = u.kind
         frame, shape = kind.frame, kind.shape
         arrays = [part for part in parts if isinstance(part, _array)]
@@ -107,17 +108,17 @@ class Direct:
 def try_on_one(
     function: Callable[..., Any], parts: Sequence[Any], fields: Sequence[Field], **options: Any
 ) -> None:
-    """Call a function on single elements if only other ranks have points of the fields.
+    """Call a function on single elements, on a rank that has none, if other ranks have some.
 
     NumPy refuses some types and numbers only when it meets an element, like negative powers of
     integers. So it raises on all ranks.
     """
-    if not any(isinstance(part, _array) and not part.size for part in parts):
-        return
     if not all(field.size for field in fields):
         return
     ones = [
-        np.ones((1,) * part.ndim, part.dtype) if isinstance(part, _array) else part
+        np.ones([min(extent, 1) or 1 for extent in part.shape], part.dtype)
+        if isinstance(part, _array) and not part.size
+        else part
         for part in parts
     ]
     with np.errstate(all="ignore"):

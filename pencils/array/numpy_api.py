@@ -8,6 +8,7 @@ that are not listed raise a TypeError instead of computing something rank-local 
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -106,8 +107,6 @@ def elementwise(func: Function, inputs: Sequence[Any], kwargs: dict[str, Any]) -
         )
     pencil = common_pencil(fields)
     parts, singletons = _own_parts(inputs, pencil)
-    if where is True and isinstance(func, np.ufunc):
-        try_on_one(func, parts, fields, **kwargs)
     if where is not True:
         kwargs["where"], along = local_part(where, pencil)
         singletons &= along
@@ -118,6 +117,9 @@ def elementwise(func: Function, inputs: Sequence[Any], kwargs: dict[str, Any]) -
         buffers = tuple(None if target is None else target.local for target in outs)
         kwargs["out"] = buffers if isinstance(out, tuple) else buffers[0]
     result = _evaluate(func, parts, kwargs, frame_of(pencil, singletons))
+    if where is True and not getattr(result, "size", True) and _may_be_tried(func):
+        kwargs.pop("out", None)
+        try_on_one(func, parts, fields, **kwargs)
     if checks.on:
         for target in targets:
             target.mark_written()
@@ -139,6 +141,13 @@ def _own_parts(operands: Sequence[Any], pencil: Pencil) -> tuple[list[Any], froz
         parts.append(part)
         singletons &= along
     return parts, singletons
+
+
+def _may_be_tried(func: Function) -> bool:
+    """Whether a function is one of NumPy's that refuse types and numbers, not values."""
+    if func is operator.pow:
+        return True
+    return isinstance(func, np.ufunc) and getattr(np, func.__name__, None) is func
 
 
 def _evaluate(func: Function, parts: list[Any], kwargs: dict[str, Any], frame: Frame) -> Any:

@@ -194,7 +194,8 @@ class Operators(Field):
             return self._power(other)
         if kind in {int, float} and other in _POWERS and self.dtype.kind in "fc":
             return _POWERS[other].unary(self)
-        try_on_one(operator.pow, (self._local, other), (self,))
+        if not self._local.size:
+            try_on_one(operator.pow, (self._local, other), (self,))
         return wrap(self, self._frame.bare, self._local**other)
 
     def __ipow__(self, other: Operand) -> Self:

@@ -162,7 +162,8 @@ def _table(name: str, argument: str, value: Any, instead: str) -> Any:
 
 def _of_one(function: Callable[[Any], Any], u: Any) -> Field:
     def on_block(block: Any) -> Any:
-        try_on_one(function, (block,), (u,))
+        if not block.size:
+            try_on_one(function, (block,), (u,))
         return function(block)
 
     return elementwise(on_block, (u,), {})  # type: ignore[no-any-return]

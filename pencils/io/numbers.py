@@ -19,13 +19,14 @@ def read_numbers(path: str) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
     with opened(os.path.realpath(path)) as file:
         if RESERVED + "series" in file.attrs and TIME not in file:
             raise ArgumentError(f"{path} is a series without snapshots; append one first")
-        if TIME not in file or file[TIME].ndim != 1:
+        found = file.get(TIME)
+        if not isinstance(found, h5py.Dataset) or found.ndim != 1:
             raise ArgumentError(f"{path} has no times: pass a file that TimeSeries has written")
-        times = np.asarray(file[TIME])
-        found = {
+        times = np.asarray(found)
+        numbers = {
             name: np.asarray(item)
             for name, item in file.items()
             if isinstance(item, h5py.Dataset) and not item.is_scale
             if item.shape == times.shape and item.dtype.kind in "biuf"
         }
-    return times, found
+    return times, numbers

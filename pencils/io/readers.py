@@ -203,9 +203,9 @@ def _match(pencil: Pencil, dataset: DatasetInfo, path: str) -> frozenset[int]:
     if lead < 0 or lead != (dataset.components if dataset.components is not None else lead):
         axes = len(points) - (dataset.components or 0)
         how = f"load it onto one with {axes} dimensions"
-        if not axes:  # a number at each time, or a single one
-            how = f"open(path)[{dataset.name!r}].read(pencil) takes a pencil of shape {points}"
-            how = how if points else "read it by h5py"
+        if not axes:  # numbers, perhaps one at each time
+            reader = f"pencils.open(path)[{dataset.name!r}].read(pencil)"
+            how = f"{reader} takes one of shape {points}" if points else "read it by h5py"
         raise CheckpointError(
             f"{dataset.name!r} in {path} has shape {points}, {axes} dimensions without "
             f"components; the pencil has {pencil.ndim}: {how}"

@@ -107,7 +107,8 @@ class BuddyCopies(Uncopied):
         fields : mapping of str to PencilArray
             Fields over the same processes. Ghosts and boundary points are not copied.
         **attrs : optional
-            What `resume` returns, such as the time; the same on every rank. They are copied.
+            What `resume` returns, such as the time; the same on every rank, which is checked of
+            numbers and texts. They are copied.
 
         Raises
         ------
@@ -126,7 +127,8 @@ class BuddyCopies(Uncopied):
                 )
             specs = {name: FieldSpec.of(fields[name]) for name in names}
             pencils = [fields[name].pencil for name in names]
-            agree(step=number, fields=str(specs), pencils=pencils, attrs=attrs)
+            agree(step=number, fields=str(specs), pencils=pencils)
+            agree(attrs=sorted(attrs), **_numbers_and_texts(attrs))
             origin = (topology.rank - distance) % topology.comm.size
             blocks = {name: _copied(fields[name], specs[name], origin) for name in names}
             kept = deepcopy(attrs)
@@ -194,6 +196,12 @@ class BuddyCopies(Uncopied):
             if saved.step != step:
                 saved.processes.Free()
         self._saved = [saved for saved in self._saved if saved.step == step]
+
+
+def _numbers_and_texts(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that ranks can compare; others may have another text on each rank."""
+    kinds = bool, int, float, complex, str, np.generic
+    return {f"attrs[{name!r}]": one for name, one in attrs.items() if isinstance(one, kinds)}
 
 
 def _topology(fields: object) -> Topology:

@@ -335,6 +335,8 @@ def test_what_numpy_refuses_of_elements_raises_on_ranks_without_points_too(comm,
             lambda: u.__ipow__(-1),
             lambda: np.power(u, -1),
             lambda: np.power(u, -1, out=u),
+            lambda: u ** np.array(-1),
+            lambda: np.power(u, -1, dtype=int),
         ),
         "not supported": (
             TypeError,
@@ -347,6 +349,10 @@ def test_what_numpy_refuses_of_elements_raises_on_ranks_without_points_too(comm,
         for call in calls:
             raise_together(comm, kind, text, call=call)
     assert_holds(u, np.ones(size, int))
+    text = pencils.full(pencils.Pencil(1, comm, decomp=0), "abc", dtype="U3")
+    assert_holds(
+        np.strings.index(text, "b"), np.array([1])
+    )  # refuses values, not types: tried nowhere
     nothing = pencils.ones(pencils.Pencil((3, 0), comm), dtype=int)  # as NumPy without elements
     assert_holds(np.power(nothing, -1), np.ones((3, 0), int) ** -1)
     assert_holds(nothing**-1, np.ones((3, 0), int) ** -1)

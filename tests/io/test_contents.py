@@ -263,3 +263,16 @@ def test_records_with_gaps_in_a_series(mpi_tmp_path, comm):
     assert pencils.verify(path, comm) == ["u"]
     found = pencils.load(path, u.pencil, "u")["u"]
     assert all(comm.allgather(np.array_equal(found.local[0], u.local)))
+
+
+def test_the_error_for_data_without_axes_of_space_names_what_reads_it(mpi_tmp_path, comm):
+    path, u = mpi_tmp_path / "a.h5", pencils.ones(pencils.Pencil((4, 3), comm))
+    with pencils.TimeSeries(path, "w", comm=comm) as series:
+        for time in range(5):
+            series.append(time, {"probe": (u, np.s_[1, 2])})
+    times = pencils.Pencil(5, comm)
+    reader = r"pencils\.open\(path\)\['probe'\]\.read\(pencil\) takes one of shape \(5,\)"
+    with pytest.raises(CheckpointError, match=reader):
+        pencils.load(path, times, "probe")
+    with pencils.open(path, comm=comm) as file:
+        assert file["probe"].read(times).sum() == 5
