@@ -42,16 +42,22 @@ def is_masked_array(value: object) -> bool:
     return masked is not None and isinstance(value, masked.MaskedArray)
 
 
-def plain_array(operand: object) -> Array:
-    """Return replicated data as a NumPy array; a mask would be lost, and is refused."""
+def check_unmasked(operand: object) -> None:
+    """Raise TypeError if data are masked anywhere: the mask would be lost."""
     if is_masked_array(operand) and np.ma.is_masked(operand):
         raise TypeError("a masked array cannot be used here: take a.filled(value), or pass where=")
+
+
+def plain_array(operand: object) -> Array:
+    """Return replicated data as a NumPy array; a mask is refused."""
+    check_unmasked(operand)
     return np.asarray(operand)
 
 
 def as_value(name: str, value: object, dtype: np.dtype[Any]) -> Any:
     """Convert one value to an element type."""
-    one = np.asarray(plain_array(value) if is_masked_array(value) else value, dtype)
+    check_unmasked(value)
+    one = np.asarray(value, dtype)
     if one.ndim:
         raise ArgumentError(
             f"{name}={value!r} must be one value; assign arrays with u[...] = values"

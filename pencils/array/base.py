@@ -280,7 +280,7 @@ class Field:
     def fill(self, value: object) -> None:
         """Set every own point and every halo point to one `value`."""
         self._padded[...] = as_value("value", value, self.dtype)
-        if checks.on and hasattr(self, "base"):  # other points of the whole field have copies
+        if hasattr(self, "base"):  # other points of the whole field have copies
             self.mark_written()
 
     def blank(self, dtype: DTypeLike | None = None) -> Self:

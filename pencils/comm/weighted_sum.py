@@ -120,17 +120,16 @@ def prepare_weighted_rows(
         return None
     if any(abs(offset) >= target.shape[-1] for offset, _ in terms):
         return None
-    arrays = [array for column in columns for array, _ in column.terms]
-    flat = [array.reshape(-1) for array in arrays]
-    if any(
-        each.size and not np.may_share_memory(view, each)
-        for view, each in zip(flat, arrays, strict=True)
-    ):
-        return None  # copies would keep the values that the arrays have now
-    views = iter(flat)
+    if not all(_is_viewed(array) for column in columns for array, _ in column.terms):
+        return None
     sums = (factor, *(number for term in terms for number in term))
     others = tuple(
-        (number, *(each for _, weight in given for each in (next(views), weight)))
+        (number, *(each for array, weight in given for each in (array.reshape(-1), weight)))
         for number, given in columns
     )
     return partial(kernels.weighted_rows, target, source, sums, others)
+
+
+def _is_viewed(array: Array) -> bool:
+    """Whether reshaping to one axis makes no copy, which would keep the present values."""
+    return not array.size or np.may_share_memory(array.reshape(-1), array)

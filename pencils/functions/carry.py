@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -77,6 +78,32 @@ def carry(
     kept_plans(topology).move_to_end(key)
     prepared.run()
     return tuple(targets)
+
+
+class Computation(NamedTuple):
+    """What a rank computes from arrays once they are filled."""
+
+    runs: Sequence[Callable[[], object]]
+    reserved: bool  # whether it needs no more memory; the same on all ranks
+
+
+def carry_and_compute(
+    call: str,
+    u: Field,
+    plan: Callable[[Agreement], Sequence[Mappings]],
+    prepare: Callable[[Sequence[Array]], Computation],
+) -> None:
+    """Do what `carry` does, and compute from the arrays what `prepare` returns. *Collective*."""
+    computation = Computation((), reserved=True)
+
+    def prepare_and_keep(arrays: Sequence[Array]) -> None:
+        nonlocal computation
+        computation = prepare(arrays)
+
+    carry(call, u, plan, prepare_and_keep)
+    with nullcontext() if computation.reserved else agreed(u.pencil.topology.comm, call):
+        for run in computation.runs:
+            run()
 
 
 def _exchange(u: Field, moves: Sequence[Mappings]) -> Exchange:

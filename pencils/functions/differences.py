@@ -16,9 +16,9 @@ from pencils.array.operands import check_field, signature, topology_among
 from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
 from pencils.functions.axes import Line, one_axis
-from pencils.functions.carry import Mappings, carry
+from pencils.functions.carry import Computation, Mappings, carry, carry_and_compute
 from pencils.functions.mappings import Window
-from pencils.functions.passes import Formula, Run, add_weighted, prepare_formulas, suits
+from pencils.functions.passes import Formula, add_weighted, suits
 from pencils.functions.planes import Planes
 from pencils.layout.integers import as_int
 from pencils.plans import Agreement
@@ -69,8 +69,6 @@ def diff(
     """
     position, times = 0, 0
     out: Field
-    planes: Planes
-    runs: Sequence[Run] | None
 
     def plan(agree: Agreement) -> list[Mappings]:
         nonlocal position, times, out
@@ -86,25 +84,17 @@ def diff(
         out = _shorter(a, position, times)
         return [{position: Window(0, times)}]
 
-    def prepare(around: Sequence[Array]) -> None:
-        nonlocal planes, runs
+    def prepare(around: Sequence[Array]) -> Computation:
         planes = Planes(a, position, Window(0, times), around[0])
-        in_one_pass = times == 1 and suits(a.dtype, out.dtype)
-        runs = _prepare_in_one_pass(_rows(out, position), planes) if in_one_pass else None
+        target = np.moveaxis(out.local, position, 0)
+        if times != 1 or not suits(a.dtype, out.dtype):
+            return Computation([partial(_fill, target, planes, times)], reserved=False)
+        points = range(planes.start, planes.start + len(target))
+        formulas = [Formula(((point + 1, 1.0), (point, -1.0))) for point in points]
+        return Computation(planes.prepare(target, formulas), reserved=True)
 
-    carry("diff", a, plan, prepare)
-    if runs is not None:
-        for run in runs:
-            run()
-        return out
-    with agreed(a.pencil.topology.comm, "diff"):  # one rank may have no memory
-        _fill(_rows(out, position), planes, times)
+    carry_and_compute("diff", a, plan, prepare)
     return out
-
-
-def _rows(out: Field, axis: int) -> Array:
-    """View the own block with an axis first."""
-    return np.moveaxis(out.local, axis, 0)
 
 
 def _shorter(u: Field, axis: int, n: int) -> Field:
@@ -127,17 +117,6 @@ def _shorter(u: Field, axis: int, n: int) -> Field:
         )
     frame = frame_of(pencil, u.singletons)
     return u.in_frame(pencil, frame, frame.make(frame.shape_of(tuple(components), dtype), dtype))
-
-
-def _prepare_in_one_pass(out: Array, planes: Planes) -> Sequence[Run]:
-    """Prepare to compute differences of floats; axes come first."""
-    if not out.size:
-        return []
-    start = planes.start
-    given = [(first, planes.in_memory_order(part)) for first, part in planes.parts]
-    points = range(start, start + len(out))
-    formulas = [Formula(((point + 1, 1.0), (point, -1.0))) for point in points]
-    return prepare_formulas(given, planes.in_memory_order(out), start, formulas)
 
 
 def _fill(out: Array, planes: Planes, n: int) -> None:

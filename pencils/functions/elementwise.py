@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pencils.array.allocation import Array, is_masked_array, plain_array
+from pencils.array.allocation import Array, check_unmasked
 from pencils.array.base import Field
 from pencils.array.direct import try_on_one
 from pencils.array.numpy_api import elementwise
@@ -157,7 +157,8 @@ def _table(name: str, argument: str, value: Any, instead: str) -> Any:
             f"numpy.{name}: {argument} must be a NumPy array that all ranks have, not a "
             f"PencilArray; pass {instead}"
         )
-    return plain_array(value) if is_masked_array(value) else value
+    check_unmasked(value)
+    return value
 
 
 def _of_one(function: Callable[[Any], Any], u: Any) -> Field:

@@ -11,13 +11,12 @@ import numpy as np
 
 from pencils.array.allocation import Array, plain_array
 from pencils.array.base import Field
-from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
 from pencils.functions import difference_weights as weights
 from pencils.functions.axes import Line
-from pencils.functions.carry import Mappings, carry
+from pencils.functions.carry import Computation, Mappings, carry_and_compute
 from pencils.functions.mappings import Window
-from pencils.functions.passes import Run, prepare_formulas, suits
+from pencils.functions.passes import Run, suits
 from pencils.functions.planes import Planes
 from pencils.layout.integers import as_dims, as_int
 from pencils.plans import Agreement
@@ -68,8 +67,7 @@ def gradient(
     >>> ux.local[:, 0]
     array([ 2.,  4.,  8., 10.])
     """
-    task: _Task | None = None
-    runs: Sequence[Run] = []
+    task: _Task
 
     def plan(agree: Agreement) -> list[Mappings]:
         nonlocal task
@@ -77,20 +75,10 @@ def gradient(
         agree(axes=task.axes, spacing=task.spacing, edge_order=task.order)
         return [{along: window} for along, window in zip(task.axes, task.windows, strict=True)]
 
-    def prepare(around: Sequence[Array]) -> None:
-        nonlocal runs
-        assert task is not None
-        runs = task.prepare(around)
+    def prepare(around: Sequence[Array]) -> Computation:
+        return task.prepare(around)
 
-    carry("gradient", f, plan, prepare)
-    assert task is not None
-    if task.in_one_pass:  # all memory is there
-        for run in runs:
-            run()
-    else:
-        with agreed(f.pencil.topology.comm, "gradient"):  # one rank may have no memory
-            for run in runs:
-                run()
+    carry_and_compute("gradient", f, plan, prepare)
     slopes = task.results
     return slopes[0] if len(slopes) == 1 else slopes
 
@@ -141,24 +129,22 @@ class _Task:
         block = frame.make(frame.shape_of(u.components, tried.dtype), tried.dtype)
         return u.in_frame(u.pencil, frame, block)
 
-    @property
-    def in_one_pass(self) -> bool:
-        """Whether all gradients are in the fast case; the same on all ranks."""
-        every = zip(self.results, self.spacing, strict=True)
-        return all(_is_plain(self.field, out, spacing) for out, spacing in every)
-
-    def prepare(self, around: Sequence[Array]) -> Sequence[Run]:
+    def prepare(self, around: Sequence[Array]) -> Computation:
         """Prepare to compute the gradients from the planes around the own block; local."""
         runs: list[Run] = []
+        reserved = True
         every = zip(self.axes, self.windows, around, self.spacing, self.results, strict=True)
         for axis, window, planes, spacing, out in every:
             block = np.moveaxis(out.local, axis, 0)
             given = Planes(self.field, axis, window, planes)
             if _is_plain(self.field, out, spacing):
-                runs += _prepare_in_one_pass(block, given, spacing, self.order)
+                own = range(given.start, given.stop)
+                formulas = weights.formulas(own, given.points, spacing, self.order)
+                runs += given.prepare(block, formulas)
             else:
+                reserved = False
                 runs.append(partial(_fill, block, given, spacing, self.order))
-        return runs
+        return Computation(runs, reserved)
 
 
 def _given(varargs: Sequence[Any], axes: int) -> Sequence[Any]:
@@ -196,16 +182,6 @@ def _spacing(given: Any, axis: int, points: int) -> Spacing:
 def _is_plain(u: Field, out: Field, spacing: Spacing) -> bool:
     """Whether a gradient is one of floats with real distances, which is the fast case."""
     return suits(u.dtype, out.dtype) and np.asarray(spacing).dtype.kind in "iuf"
-
-
-def _prepare_in_one_pass(out: Array, planes: Planes, spacing: Spacing, order: int) -> Sequence[Run]:
-    """Prepare to compute the gradient at own points; axes come first."""
-    if not out.size:
-        return []
-    own = range(planes.start, planes.stop)
-    given = [(first, planes.in_memory_order(part)) for first, part in planes.parts]
-    formulas = weights.formulas(own, planes.points, spacing, order)
-    return prepare_formulas(given, planes.in_memory_order(out), own.start, formulas)
 
 
 def _fill(out: Array, planes: Planes, spacing: Spacing, order: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from pencils.array.allocation import Array, memory_axes
 from pencils.array.base import Field
 from pencils.functions.axes import Line
 from pencils.functions.mappings import Window
+from pencils.functions.passes import Formula, Run, prepare_formulas
 
 
 class Planes:
@@ -58,6 +60,13 @@ class Planes:
             part[max(0, first - start) : max(0, last - start)] for start, part in self.parts
         ]
         return np.concatenate(cut)
+
+    def prepare(self, out: Array, formulas: Sequence[Formula]) -> Sequence[Run]:
+        """Prepare to compute planes by formulas, one for each plane of `out` from `start` on."""
+        if not out.size:
+            return []
+        given = [(first, self.in_memory_order(part)) for first, part in self.parts]
+        return prepare_formulas(given, self.in_memory_order(out), self.start, formulas)
 
     def in_memory_order(self, planes: Array) -> Array:
         """View planes with their other axes in the order of memory."""

@@ -126,8 +126,7 @@ class BuddyCopies(Uncopied):
                     f"step={step} must be larger than {self._complete}, the step saved last"
                 )
             specs = {name: FieldSpec.of(fields[name]) for name in names}
-            pencils = [fields[name].pencil for name in names]
-            agree(step=number, fields=str(specs), pencils=pencils)
+            agree(step=number, **_facts(fields, names))
             agree(attrs=sorted(attrs), **_numbers_and_texts(attrs))
             origin = (topology.rank - distance) % topology.comm.size
             blocks = {name: _copied(fields[name], specs[name], origin) for name in names}
@@ -164,8 +163,7 @@ class BuddyCopies(Uncopied):
         with agreed(topology.comm, "BuddyCopies.resume") as agree:
             names = read_fields(fields)
             _check_fields(fields, topology)
-            specs = {name: FieldSpec.of(fields[name]) for name in names}
-            agree(fields=str(specs), pencils=[fields[name].pencil for name in names])
+            agree(**_facts(fields, names))
         # A rank that has passed the barrier in `save` vouches for all.
         step = topology.most(self._complete)
         if step < 0:
@@ -196,6 +194,12 @@ class BuddyCopies(Uncopied):
             if saved.step != step:
                 saved.processes.Free()
         self._saved = [saved for saved in self._saved if saved.step == step]
+
+
+def _facts(fields: Mapping[str, PencilArray], names: Sequence[str]) -> dict[str, object]:
+    """Return what all ranks must agree on about fields."""
+    specs = {name: FieldSpec.of(fields[name]) for name in names}
+    return {"fields": str(specs), "pencils": [fields[name].pencil for name in names]}
 
 
 def _numbers_and_texts(attrs: Mapping[str, Any]) -> dict[str, Any]:
