@@ -19,7 +19,7 @@ from mpi4py import MPI
 
 import pencils
 from pencils.layout import redistribution
-from pencils.simulation import Simulation
+from simmpi import Simulation
 
 # Decomposed dimensions by number of axes of the process grid: of the pencil, and of its transpose.
 DIMENSIONS = {1: ((0,), (1,)), 2: ((0, 1), (0, 2)), 3: ((0, 1, 2), (1, 2, 0))}

@@ -18,7 +18,7 @@ def _find_homes() -> dict[str, str]:
 
 _HOMES = _find_homes()
 # What a star does not import: names that hide others, and modules.
-_NOT_STARRED = {"fft", "graph", "io", "load_ipython_extension", "open", "plot"}
+_NOT_STARRED = {"fft", "graph", "io", "open", "plot"}
 
 __all__ = sorted({*_HOMES, "__version__"} - _NOT_STARRED)  # noqa: PLE0605 - read from the stub
 

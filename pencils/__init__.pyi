@@ -48,7 +48,6 @@ from pencils.lines.derivative import derivative as derivative
 from pencils.lines.midpoints import midpoints as midpoints
 from pencils.lines.solver import LineSolver as LineSolver
 from pencils.logs import RootFilter as RootFilter
-from pencils.notebook import load_ipython_extension as load_ipython_extension
 from pencils.pencil import Pencil as Pencil
 from pencils.planning.candidates import plan as plan
 from pencils.planning.links import Links as Links
@@ -56,10 +55,10 @@ from pencils.planning.links import measure_links as measure_links
 from pencils.profiling import profile as profile
 from pencils.recovery.copies import BuddyCopies as BuddyCopies
 from pencils.recovery.recover import recover as recover
-from pencils.simulation import simulate as simulate
 from pencils.transposition.alias import alias as alias
 from pencils.transposition.kept import transpose as transpose
 from pencils.transposition.plan import Transposition as Transposition
 from pencils.transposition.tune import tune as tune
+from simmpi import simulate as simulate
 
 __version__: str

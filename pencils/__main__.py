@@ -249,7 +249,7 @@ def _info() -> Iterator[tuple[str, str]]:
     yield "python", f"{platform.python_version()} ({sys.executable})"
     for package in ("numpy", "mpi4py"):
         yield package, _version(package)
-    real = MPI.get_vendor()[0] != "pencils"
+    real = MPI.get_vendor()[0] != "simmpi"
     yield "MPI library", machine.library if real else f"none ({machine.library}, one process)"
     yield "MPI standard", ".".join(map(str, machine.standard))
     yield "h5py", version("h5py")

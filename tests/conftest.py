@@ -4,7 +4,7 @@ A test without mark needs one process. A test marked ``parallel([1, 2, 3])``, by
 ``pytestmark``, runs on those numbers of ranks. Only tests for the number of ranks of a run are
 collected: ``python -m pytest`` runs the tests for one process, and
 ``mpiexec -n 3 python -m mpi4py -m pytest`` those for three ranks.
-``python -m pytest --simulate 16`` runs them on simulated ranks (`pencils.pytest_plugin`), but for
+``python -m pytest --simulate 16`` runs them on simulated ranks (`simmpi.pytest_plugin`), but for
 those marked ``mpiexec("reason")``, which measure or stop a process. Inside mpiexec on several
 ranks, rank 0 writes the report. A failure on any rank is printed at once, because other ranks may
 hang afterwards. All ranks exit with the highest exit status of any.
@@ -42,8 +42,8 @@ import tiers  # noqa: E402
 from mpi4py import MPI  # noqa: E402
 
 import pencils  # noqa: E402
-from pencils.pytest_plugin.marks import ranks_of, runs_on  # noqa: E402
-from pencils.simulation.world import active  # noqa: E402
+from simmpi.pytest_plugin.marks import ranks_of, runs_on  # noqa: E402
+from simmpi.world import active  # noqa: E402
 
 RANKS = MPI.COMM_WORLD.size
 SIMULATED = active() is not None
@@ -215,7 +215,7 @@ def pytest_configure(config):
     """Apply the options; on ranks other than 0, hide the report."""
     tiers.REST = config.getoption("rest")
     tiers.ALL = config.getoption("all") or tiers.REST
-    tiers.SEED = config.getoption("pencils_simulate_seed", None) or 0
+    tiers.SEED = config.getoption("simmpi_seed", None) or 0
     choose_examples()
     config.stash[STDERR] = os.dup(sys.__stderr__.fileno())
     if PROCESSES > 1:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import pencils
-from pencils.process import PerProcess
+from simmpi.process import PerProcess
 
 # Uneven blocks everywhere; with several ranks also empty ones ("few", "thin" and others).
 LAYOUTS = {

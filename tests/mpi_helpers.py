@@ -17,8 +17,8 @@ from pencils.comm.methods import METHODS as EVERY_METHOD
 from pencils.comm.methods import Shared
 from pencils.comm.private import private_class
 from pencils.comm.topology import topology_of
-from pencils.process import PerProcess
-from pencils.simulation.world import active
+from simmpi.process import PerProcess
+from simmpi.world import active
 
 DTYPES = [
     np.dtype(kind)

@@ -20,7 +20,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parallel([1, 2, 3, 4, 6])
 @each
 def test_example(comm, mpi_tmp_path, monkeypatch, request, path):
-    simulated = request.config.pluginmanager.has_plugin("pencils-simulated-ranks")
+    simulated = request.config.pluginmanager.has_plugin("simmpi-ranks")
     capture = request.getfixturevalue("capsys" if simulated else "capfd")
     monkeypatch.setattr(sys, "argv", [str(path)])
     with monkeypatch.context() as patch:

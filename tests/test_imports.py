@@ -9,7 +9,7 @@ import pencils
 
 LOADED = "print(*sorted(name for name in sys.modules if name.startswith('pencils')))"
 # Imported with their users: these take time, or need more than NumPy and mpi4py.
-LATE = {"pencils.io", "pencils.fft", "pencils.graph", "pencils.dap", "pencils.simulation"}
+LATE = {"pencils.io", "pencils.fft", "pencils.graph", "pencils.dap", "simmpi"}
 
 
 def loaded_after(code):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import pencils
-from pencils.simulation.world import active
+from simmpi.world import active
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -22,9 +22,9 @@ from pencils.__main__ import _parser
 from pencils.run import coordinator, report
 from pencils.run.connection import Channel
 from pencils.run.coordinator import Member
-from pencils.run.program import NoProgramError, execute
-from pencils.run.report import CodePosition, Ending
+from pencils.run.report import CodePosition, RankEnding
 from pencils.run.watch import Watch
+from simmpi.program import NoProgramError, execute
 
 ROOT = Path(__file__).parents[1]
 FIELD = "import pencils\npen = pencils.Pencil((8, 9))\nu = pencils.ones(pen)\nrank = pen.rank\n"
@@ -231,7 +231,7 @@ print(f.__annotations__)
 """
 DRIVER = """
 import os, sys
-from pencils.run.program import execute
+from simmpi.program import execute
 sys.path[0] = os.getcwd()  # as python -m has it
 for kind, name in eval(sys.argv.pop()):
     sys.stdout.flush()
@@ -368,7 +368,7 @@ def caught(call):
 
 
 def ending(call, **options):
-    return Ending.of(caught(call), **options)
+    return RankEnding.of(caught(call), **options)
 
 
 def test_frames_of_the_library_are_shown_only_if_asked_for():
@@ -379,7 +379,7 @@ def test_frames_of_the_library_are_shown_only_if_asked_for():
     assert few.text.count("  File ") == few.frames == 2
     assert many.text.count("  File ") > 2
     assert few.title == many.title
-    within = Ending.of(TypeError("no frame of the user's"))
+    within = RankEnding.of(TypeError("no frame of the user's"))
     assert within.text == "TypeError: no frame of the user's\n"
 
 
@@ -425,7 +425,7 @@ def test_exits(code, kind, status, text):
 
 
 def raised(title, **others):
-    return Ending("raised", 1, title, f"{title}\n", **others)
+    return RankEnding("raised", 1, title, f"{title}\n", **others)
 
 
 @pytest.fixture
@@ -465,7 +465,7 @@ def job(monkeypatch, capfd):
     return play
 
 
-DONE = Ending("finished", collectives=6)
+DONE = RankEnding("finished", collectives=6)
 WORKS = CodePosition("app.py:3", "work()", collectives=1)
 WAITS = CodePosition("app.py:7", "u.sum()", "Allgather", collective=True, collectives=7)
 
@@ -492,7 +492,7 @@ def test_many_different_errors_are_not_all_shown(job):
 
 
 def test_an_exit_of_one_rank_ends_the_job(job):
-    how = Ending("left", 3, "exit status 3")
+    how = RankEnding("left", 3, "exit status 3")
     printed, told = job(4, {1: how, 2: DONE}, {0: WAITS, 3: WORKS})
     assert printed.splitlines() == [
         "pencils run: the job was ended, because rank 1 of 4 left with exit status 3; the others:",
@@ -569,7 +569,7 @@ def test_a_forked_process_is_no_rank(monkeypatch):
     member = Member(here, Watch(None), None)
     with monkeypatch.context() as patch:
         patch.setattr(os, "getpid", lambda: -1)
-        assert member.end(Ending("left", 5, "exit status 5")) == 5
+        assert member.end(RankEnding("left", 5, "exit status 5")) == 5
     there.send({"leave": 0})
     assert member.end(DONE) == 0
     assert [message["ended"]["kind"] for message in there.receive()] == ["finished"]

@@ -14,7 +14,7 @@ from operator import eq
 from hypothesis import settings
 from mpi4py import MPI
 
-from pencils.simulation.world import active
+from simmpi.world import active
 
 A_DOZEN = 12
 MANY = 3  # ranks

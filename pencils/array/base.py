@@ -26,11 +26,11 @@ from pencils.array.allocation import (
     padded_slices,
 )
 from pencils.array.frame import Frame, Kind, frame_of
+from pencils.comm.mpi import keep_apart
 from pencils.layout import Box, Extent, ghost_box
 from pencils.layout.drawing import card, svg
 from pencils.layout.integers import as_ints
 from pencils.pencil import Pencil
-from pencils.process import keep_apart
 
 _SHOWN = 4  # values
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from pencils.array.allocation import Array, plain_array
 from pencils.array.base import Field
+from pencils.comm.mpi import PerProcess
 from pencils.comm.topology import Topology, default_topology
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.pencil import Pencil
-from pencils.process import PerProcess
 
 _KEPT = 64  # pairs of pencils: those of one program whose fields are mixed
 _SCALARS = (int, float, complex, str, bytes, np.generic)

@@ -12,6 +12,7 @@ from pencils.array.allocation import Array, Key
 from pencils.array.base import Field, checks
 from pencils.array.frame import frame_of
 from pencils.array.operands import FieldSpec, check_field, check_out, check_type
+from pencils.comm.mpi import PerProcess
 from pencils.comm.progress import slabs, under_way
 from pencils.comm.weighted_sum import weighted_sum
 from pencils.errors import ArgumentError, PencilMismatchError
@@ -19,7 +20,6 @@ from pencils.layout import Box
 from pencils.layout import interior as inner_box
 from pencils.layout.integers import as_ints
 from pencils.pencil import Pencil
-from pencils.process import PerProcess
 
 F = TypeVar("F", bound=Field)
 

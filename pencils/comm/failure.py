@@ -21,10 +21,9 @@ from inspect import getattr_static
 from time import monotonic, sleep
 from typing import Any, NoReturn, TypeVar
 
-from pencils.comm.mpi import MPI
+from pencils.comm.mpi import MPI, PerProcess
 from pencils.comm.recording import timed
 from pencils.errors import RanksLostError
-from pencils.process import PerProcess
 
 T = TypeVar("T", bound="MPI.Comm")
 

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from pencils.comm.failure import wait_all
-from pencils.comm.mpi import MPI, Uncopied
-from pencils.process import PerProcess, at_exit, is_simulated
+from pencils.comm.mpi import MPI, PerProcess, Uncopied, at_exit, is_simulated
 
 # Most characters of the text of an error, and of a value.
 MOST_TEXT = 10_000

@@ -10,8 +10,7 @@ from contextlib import suppress
 from time import monotonic
 
 from pencils.comm import failure
-from pencils.comm.mpi import MPI
-from pencils.process import PerProcess
+from pencils.comm.mpi import MPI, PerProcess
 
 # Seconds that a process waits at exit for the other survivors: they take an early end for one more
 # death.

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
 
-from pencils.comm.mpi import MPI
+from pencils.comm.mpi import MPI, is_simulated
 from pencils.comm.topology import topology_of
-from pencils.process import is_simulated
 
 
 @dataclass(frozen=True, slots=True)

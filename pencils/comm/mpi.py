@@ -1,4 +1,4 @@
-"""The one import of MPI, and the base class of what belongs to one process.
+"""The one import of MPI, and what belongs to one process or to one simulated rank.
 
 Every other file imports MPI from here. `pencils.run` is the exception, because it starts the
 processes of a job. Without an MPI library, one process works on the simulated MPI.
@@ -7,10 +7,10 @@ processes of a job. Without an MPI library, one process works on the simulated M
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
-from types import ModuleType
-from typing import Any, NoReturn, SupportsIndex
+from typing import NoReturn, SupportsIndex
+
+from simmpi.process import PerProcess, at_exit, is_simulated, keep_apart, values
 
 # Where programs that start the processes of a job write how many there are.
 _SIZES = (
@@ -47,23 +47,16 @@ def _check_alone(why: Exception) -> None:
         ) from why
 
 
-def _register(module: ModuleType) -> None:
-    """Have ``from mpi4py import MPI`` import a module, whether mpi4py is installed or not."""
-    package: Any = sys.modules.get("mpi4py") or ModuleType("mpi4py")
-    sys.modules["mpi4py"] = package
-    package.MPI = sys.modules["mpi4py.MPI"] = module
-
-
 try:
     from mpi4py import MPI
 except (ImportError, RuntimeError) as why:  # mpi4py is not installed, or finds no library
     _check_alone(why)
-    from pencils.simulation.simulate import load
+    from simmpi.simulation import stand_in
 
-    _register(load())
+    stand_in()
     from mpi4py import MPI
 
-__all__ = ["MPI", "Uncopied"]
+__all__ = ["MPI", "PerProcess", "Uncopied", "at_exit", "is_simulated", "keep_apart", "values"]
 
 
 class Uncopied:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pencils.comm.failure import Guarded
-from pencils.comm.mpi import MPI
-from pencils.process import PerProcess
+from pencils.comm.mpi import MPI, PerProcess
 
 private_class = PerProcess(lambda: MPI.Intracomm)
 

@@ -19,9 +19,8 @@ from typing import Any, Self
 import numpy as np
 
 from pencils.comm.memory import Array
-from pencils.comm.mpi import MPI
+from pencils.comm.mpi import MPI, PerProcess, is_simulated, keep_apart
 from pencils.errors import ArgumentError
-from pencils.process import PerProcess, is_simulated, keep_apart
 
 # Seconds between two calls of MPI by `poll`: the buffers of a connection hold what comes meanwhile.
 PAUSE = 2e-4

@@ -13,7 +13,7 @@ from time import perf_counter, time
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from pencils.process import keep_apart
+from pencils.comm.mpi import keep_apart
 
 T = TypeVar("T")
 

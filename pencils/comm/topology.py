@@ -22,11 +22,10 @@ from weakref import WeakSet, WeakValueDictionary
 import numpy as np
 
 from pencils.comm.failure import Guarded
-from pencils.comm.mpi import MPI
+from pencils.comm.mpi import MPI, PerProcess, is_simulated, values
 from pencils.comm.private import as_private
 from pencils.comm.shared_memory import SharedPool
 from pencils.errors import ArgumentError
-from pencils.process import PerProcess, is_simulated, values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

@@ -12,13 +12,13 @@ import numpy as np
 from pencils.array.allocation import Array, Widths, padded_slices
 from pencils.array.operands import check_type
 from pencils.array.pencil_array import PencilArray
+from pencils.comm.mpi import PerProcess
 from pencils.dap.findings import UnsupportedError, VersionError
 from pencils.dap.maps import BlockMap, CyclicMap, DimMap, UnstructuredMap
 from pencils.dap.validate import is_old, split_padding
 from pencils.errors import ArgumentError
 from pencils.layout import ProcessGrid, Split
 from pencils.pencil import Pencil
-from pencils.process import PerProcess
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI

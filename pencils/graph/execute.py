@@ -14,6 +14,7 @@ from pencils.array.operands import check_type
 from pencils.comm import pool
 from pencils.comm.agree import agreed
 from pencils.comm.mailbox import Mailbox, Receive
+from pencils.comm.mpi import is_simulated
 from pencils.comm.topology import topology_of
 from pencils.errors import ArgumentError
 from pencils.graph.array import Array, Call, DataWrapper, Placeholder
@@ -28,7 +29,6 @@ from pencils.graph.program import (
     programs,
 )
 from pencils.graph.rules import DType, Function, name_of
-from pencils.process import is_simulated
 
 if TYPE_CHECKING:
     from pencils.comm.mpi import MPI

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import Any
 
+from pencils.comm.mpi import is_simulated
 from pencils.errors import ArgumentError
 from pencils.layout.integers import to_int
-from pencils.process import is_simulated
 
 # Batch systems send them before they end a job; not every system has the second.
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGUSR1") if hasattr(signal, name))

@@ -20,10 +20,10 @@ from typing import Any
 from mpi4py import MPI
 
 from pencils.run.coordinator import Member, join
-from pencils.run.options import add_common, turn_on_checks
-from pencils.run.program import execute
-from pencils.run.report import Ending
+from pencils.run.options import add_check, turn_on_checks
+from pencils.run.report import RankEnding
 from pencils.run.watch import Counting, Watch
+from simmpi.program import add_program, execute
 
 TIMEOUT = "PENCILS_TIMEOUT"
 _USAGE = (
@@ -51,7 +51,8 @@ def add_parser(commands: Any) -> None:
         help="end the job when a rank has waited for S seconds in one call of MPI, and print the "
         f"positions of all ranks; computing is no waiting (default: {TIMEOUT}, or no limit)",
     )
-    add_common(parser)
+    add_check(parser)
+    add_program(parser)
 
 
 def _seconds(text: str) -> float:
@@ -83,9 +84,9 @@ def main(args: argparse.Namespace) -> None:
     try:
         execute(args.kind, *args.program)
     except BaseException as error:  # noqa: BLE001 - every error is printed
-        ending = Ending.of(error, full=args.all_frames)
+        ending = RankEnding.of(error, full=args.all_frames)
     else:
-        ending = Ending.of(None)
+        ending = RankEnding.of(None)
     status[0] = member.end(ending)
     sys.exit(status[0])
 

@@ -16,8 +16,9 @@ from mpi4py import MPI
 
 from pencils.run import report
 from pencils.run.connection import Channel, Message, connect
-from pencils.run.report import CodePosition, Ending
+from pencils.run.report import CodePosition, RankEnding
 from pencils.run.watch import Watch
+from simmpi.ending import INTERRUPTED
 
 PATIENCE = 2.0  # seconds in which other ranks can fail, too, before the job is ended
 PATIENCE_IF_AGREED = 10.0  # if the library has raised on all of them
@@ -47,7 +48,7 @@ class Coordinator(threading.Thread):
     def __init__(self, channels: dict[int, Channel], size: int, timeout: float | None) -> None:
         super().__init__(name="coordinator of ranks", daemon=True)
         self._channels = channels
-        self._endings: dict[int, Ending] = {}
+        self._endings: dict[int, RankEnding] = {}
         self._positions: dict[int, CodePosition | str] = dict.fromkeys(channels, report.SILENT)
         self._size = size
         self._timeout = timeout
@@ -79,7 +80,7 @@ class Coordinator(threading.Thread):
         channel = self._channels[rank]
         for message in channel.receive():
             if "ended" in message:
-                ending = self._endings[rank] = Ending(**message["ended"])
+                ending = self._endings[rank] = RankEnding(**message["ended"])
                 if ending.status:
                     self._hurry(PATIENCE_IF_AGREED if ending.agreed else PATIENCE)
             else:
@@ -146,7 +147,7 @@ class Member:
         self._channel = channel
         threading.Thread(target=self._listen, name="watch", daemon=True).start()
 
-    def end(self, ending: Ending) -> int:
+    def end(self, ending: RankEnding) -> int:
         """Report how the program has ended, wait for the other ranks, and return the status.
 
         This may end the job instead.
@@ -160,7 +161,7 @@ class Member:
         try:
             self._wait(_VERDICT if ending.status else float("inf"))
         except KeyboardInterrupt:
-            abort(report.INTERRUPTED)
+            abort(INTERRUPTED)
         if ending.status and "leave" not in self._verdict:
             if not self._verdict:  # the coordinator has ended, or cannot run
                 sys.stderr.write(f"pencils run: {ending.kind} on rank {self._rank}:\n{ending.text}")

@@ -1,4 +1,4 @@
-"""The end of the command lines of ``run`` and ``simulate``: checks, tracebacks, the program."""
+"""The option ``--check`` of the command lines of ``run`` and ``simulate``."""
 
 from __future__ import annotations
 
@@ -6,20 +6,13 @@ import argparse
 import os
 
 from pencils.array.base import VARIABLE, checks
-from pencils.run.program import add_program
 
 
-def add_common(parser: argparse.ArgumentParser) -> None:
-    """Add ``--check``, ``--all-frames``, and the arguments that name the program."""
+def add_check(parser: argparse.ArgumentParser) -> None:
+    """Add the option."""
     parser.add_argument(
         "--check", action="store_true", help=f"make stale ghosts NaN, as {VARIABLE}=1 does"
     )
-    parser.add_argument(
-        "--all-frames",
-        action="store_true",
-        help="show the frames of the library in tracebacks, too",
-    )
-    add_program(parser)
 
 
 def turn_on_checks(args: argparse.Namespace) -> None:

@@ -5,86 +5,19 @@ from __future__ import annotations
 import dis
 import linecache
 import os
-import sysconfig
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from traceback import FrameSummary, StackSummary, TracebackException, walk_stack, walk_tb
+from traceback import walk_stack, walk_tb
 from types import FrameType
-from typing import Literal
-
-import mpi4py
+from typing import Self
 
 from pencils.comm import agree
-from pencils.run.program import NoProgramError
+from simmpi.ending import Ending, ranks
+from simmpi.frames import hide, is_library, users_frame
 
-_RUNNER = str(Path(__file__).parent) + os.sep
-_LIBRARY = str(Path(__file__).parents[1]) + os.sep
-# Without mpi4py, something without a file is in its place.
-_MPI4PY = str(Path(getattr(mpi4py, "__file__", __file__)).parent) + os.sep
-_PATHS = sysconfig.get_paths()
-_INSTALLED = tuple({_PATHS[name] + os.sep for name in ("stdlib", "purelib", "platlib")})
-
-
-def is_machinery(filename: str) -> bool:
-    """Whether a file only starts the program: the runner, and Python's ``runpy``."""
-    return filename.startswith(_RUNNER) or filename == "<frozen runpy>"
-
-
-def is_library(filename: str) -> bool:
-    """Whether a file is one of pencils, of mpi4py, or only starts the program."""
-    if filename.startswith((_LIBRARY, _MPI4PY)) or is_machinery(filename):
-        return True
-    return filename.endswith((".pyx", ".pxi")) and "mpi4py" in filename  # as Cython names them
-
-
-def is_installed(filename: str) -> bool:
-    """Whether a file belongs to Python or to an installed package."""
-    return filename.startswith((*_INSTALLED, "<frozen"))
-
-
-def users_frame(frame: FrameType) -> FrameType:
-    """Find the innermost frame of the user's program among the callers of a frame."""
-    callers = [each for each, _ in walk_stack(frame)]
-    for foreign in (lambda name: is_library(name) or is_installed(name), is_library, is_machinery):
-        for each in callers:
-            if not foreign(each.f_code.co_filename):
-                return each
-    return frame
-
-
-def keep_users_frames(report: TracebackException) -> int:
-    """Remove all frames but the user's from a report; return how many are left.
-
-    If none would be left, as for a program that is itself part of the library, only the frames that
-    start it are removed.
-    """
-    links = list(_links(report))
-    count = sum(len(_kept(link, is_library)) for link in links)
-    syntax = issubclass(report.exc_type or object, SyntaxError)  # its text names the line
-    foreign = is_library if count or syntax else is_machinery
-    for link in links:
-        kept = _kept(link, foreign)
-        # Without a stack there is no line "Traceback (most recent call last)" either.
-        link.stack = StackSummary.from_list(kept) if kept else None  # type: ignore[assignment]
-    return count
-
-
-def _kept(report: TracebackException, foreign: Callable[[str], bool]) -> list[FrameSummary]:
-    return [frame for frame in report.stack or () if not foreign(frame.filename)]
-
-
-def _links(report: TracebackException | None) -> Iterator[TracebackException]:
-    """Yield a report, those of its causes, and those of its group."""
-    if report is not None:
-        yield report
-        yield from _links(report.__cause__)
-        yield from _links(report.__context__)
-        members: Iterable[TracebackException] = getattr(report, "exceptions", None) or ()
-        for member in members:
-            yield from _links(member)
-
+_HERE = Path(__file__).parent
+hide(_HERE.parent, _HERE)  # frames of pencils
 
 _LONGEST = 70  # characters of a call that are shown
 _START = os.getcwd()  # noqa: PTH109 - before the program changes it
@@ -157,57 +90,23 @@ def called_name(frame: FrameType) -> str:
     return found
 
 
-# Endings.
-
-INTERRUPTED = 130  # exit status that shells report of a process that SIGINT has ended
 _AGREE = str(Path(agree.__file__))
 Positions = Mapping[int, CodePosition | str]  # of each rank; or a text why it is unknown
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """How the program ended on one rank."""
+class RankEnding(Ending):
+    """How the program ended on one rank of a job."""
 
-    kind: Literal["finished", "left", "raised"]  # left: by `sys.exit` with an error
-    status: int = 0
-    title: str = ""  # equal on ranks that ended in the same way
-    text: str = ""  # to print
-    frames: int = 0  # of the user's program in the text
-    agreed: bool = False  # whether the library raised on all ranks
+    agreed: bool = False  # whether pencils raised on all ranks
     collectives: int | None = None  # number of collectives; None: not counted
 
     @classmethod
-    def of(cls, error: BaseException | None, *, full: bool = False) -> Ending:
+    def of(cls, error: BaseException | None, *, full: bool = False) -> Self:
         """Describe the error of a program; `full` keeps the frames that are not the user's."""
-        if error is None:
-            return cls("finished")
-        if isinstance(error, NoProgramError):
-            return cls("left", 2, str(error), f"error: {error}\n")
-        if isinstance(error, SystemExit):
-            return cls._left(error.code)
-        try:
-            return cls._raised(error, full=full)
-        except Exception as why:  # noqa: BLE001 - an error whose text raises is printed, too
-            title = type(error).__qualname__
-            return cls("raised", 1, title, f"{title} (no traceback: {type(why).__name__})\n")
-
-    @classmethod
-    def _left(cls, code: object) -> Ending:
-        if code is None or code == 0:
-            return cls("finished")
-        if isinstance(code, int):
-            return cls("left", code & 0xFF or 1, f"exit status {code}")
-        text = str(code)
-        return cls("left", 1, text, text + "\n")
-
-    @classmethod
-    def _raised(cls, error: BaseException, *, full: bool) -> Ending:
-        report = TracebackException.from_exception(error)
-        title = "".join(report.format_exception_only())
-        agreed = any(f.f_code.co_filename == _AGREE for f, _ in walk_tb(error.__traceback__))
-        frames = 0 if full else keep_users_frames(report)
-        status = INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
-        return cls("raised", status, title, "".join(report.format()), frames, agreed)
+        trace = None if error is None else error.__traceback__
+        agreed = any(frame.f_code.co_filename == _AGREE for frame, _ in walk_tb(trace))
+        return replace(super(RankEnding, cls).of(error, full=full), agreed=agreed)
 
 
 _CONDITION = """\
@@ -226,20 +125,9 @@ LOST = "ended without an exit that Python can report (os._exit, or a crash)"
 SILENT = "did not answer"
 
 
-def ranks(numbers: Iterable[int]) -> str:
-    """List ranks as text: ``rank 2``, ``ranks 0-3, 5``."""
-    every = sorted(numbers)
-    runs: list[str] = []
-    for _, run in groupby(enumerate(every), lambda pair: pair[1] - pair[0]):
-        members = [number for _, number in run]
-        ends = members if len(members) < 3 else [f"{members[0]}-{members[-1]}"]  # noqa: PLR2004
-        runs.extend(map(str, ends))
-    return f"rank{'s' if len(every) > 1 else ''} {', '.join(runs)}"
-
-
-def endings(found: Mapping[int, Ending], size: int) -> str:
+def endings(found: Mapping[int, RankEnding], size: int) -> str:
     """Describe how ranks have failed, equal failures once."""
-    groups: dict[tuple[str, str], dict[int, Ending]] = {}
+    groups: dict[tuple[str, str], dict[int, RankEnding]] = {}
     for rank, ending in sorted(found.items()):
         if ending.text:
             groups.setdefault((ending.kind, ending.title), {})[rank] = ending
@@ -250,7 +138,7 @@ def endings(found: Mapping[int, Ending], size: int) -> str:
     return "\n".join(shown)
 
 
-def _group(those: Mapping[int, Ending], size: int) -> str:
+def _group(those: Mapping[int, RankEnding], size: int) -> str:
     # The rank that caused an error may show more than those on which the library raised it, too.
     best = max(those.values(), key=lambda ending: (ending.frames, -len(ending.text)))
     if size == 1 or best.kind == "left":
@@ -259,7 +147,7 @@ def _group(those: Mapping[int, Ending], size: int) -> str:
     return f"pencils run: raised on {which}:\n{best.text}"
 
 
-def unfinished(found: Mapping[int, Ending], places: Positions, size: int) -> str:
+def unfinished(found: Mapping[int, RankEnding], places: Positions, size: int) -> str:
     """Describe how ranks have failed while others, at `places`, continued."""
     failed = {rank: ending for rank, ending in found.items() if ending.status}
     others = {rank: _ended(ending) for rank, ending in found.items() if rank not in failed}
@@ -273,7 +161,7 @@ def unfinished(found: Mapping[int, Ending], places: Positions, size: int) -> str
     )
 
 
-def hang(found: Mapping[int, Ending], places: Positions, seconds: float) -> str:
+def hang(found: Mapping[int, RankEnding], places: Positions, seconds: float) -> str:
     """Describe where ranks have waited for too long, and the positions of the others."""
     known = [place for place in places.values() if isinstance(place, CodePosition)]
     waiting = [place for place in known if place.waits_in]
@@ -289,7 +177,7 @@ def hang(found: Mapping[int, Ending], places: Positions, seconds: float) -> str:
     )
 
 
-def _ended(ending: Ending) -> str:
+def _ended(ending: RankEnding) -> str:
     how = "has finished" if not ending.status else f"{ending.kind} {ending.title.strip()}"
     return how + _after(ending.collectives)
 

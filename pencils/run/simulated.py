@@ -1,177 +1,32 @@
-"""Run a program on simulated ranks: all of them in this process, without mpiexec.
-
-    python -m pencils simulate -n 8 app.py
-
-One rank runs at a time, and --seed chooses in which order: the same seed gives the same run. Ranks
-that wait for each other for ever are named, as are messages that were not received.
-"""
+"""The command ``python -m pencils simulate``: ``python -m simmpi``, with the option ``--check``."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
-import shlex
-import sys
-import warnings
-from collections.abc import Iterable
 from typing import Any
 
-from pencils.comm.mpi import MPI
-from pencils.errors import SimulationError
-from pencils.run.apart import begin, keep_programs_apart
-from pencils.run.options import add_common, turn_on_checks
-from pencils.run.program import execute
-from pencils.run.report import Ending, ranks
-from pencils.simulation import simulate
-
-_USAGE = (
-    "python -m pencils simulate -n N [--seed S | --seeds M] [--nodes K] [--max-steps N] "
-    "[--no-strict] [--check] [--all-frames] (app.py | -m module | -c code) [args ...]"
-)
-_SEVERAL = (
-    "error: simulated ranks are threads of one process, but mpiexec has started {}; start "
-    "`python -m pencils simulate` without it\n"
-)
+from pencils.run import report  # noqa: F401 - hides the frames of pencils
+from pencils.run.options import add_check, turn_on_checks
+from simmpi import command
 
 
 def add_parser(commands: Any) -> None:
     """Add the command to those of ``python -m pencils``."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        "simulate",
-        help="run a program on simulated ranks, in one process",
-        usage=_USAGE,
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        "simulate", help="run a program on simulated ranks, in one process", **command.LAYOUT
     )
-    add = parser.add_argument
-    add("-n", type=_positive, required=True, metavar="N", help="number of ranks")
-    seeds = parser.add_mutually_exclusive_group()
-    seeds.add_argument(
-        "--seed", type=int, metavar="S", help="order of the ranks (default: in turn)"
-    )
-    seeds.add_argument(
-        "--seeds",
-        type=_positive,
-        metavar="M",
-        help="run with the seeds 0 to M - 1, until one fails; prints the output of that one only",
-    )
-    add("--nodes", type=_positive, metavar="K", help="number of nodes (default: 1)")
-    add("--max-steps", type=_positive, metavar="N", help="most calls of MPI (default: no limit)")
-    add(
-        "--no-strict",
-        dest="strict",
-        action="store_false",
-        help="do not report buffers in use, requests, messages and communicators that are left",
-    )
-    add_common(parser)
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return int(text)
+    add_check(parser)
+    command.add_arguments(parser, "python -m pencils simulate")
 
 
 def main(args: argparse.Namespace) -> None:
-    """Run the program with each seed.
+    """Run the program.
 
     Raises
     ------
     SystemExit
         When it has ended.
     """
-    if MPI.COMM_WORLD.size > 1:
-        if MPI.COMM_WORLD.rank == 0:
-            sys.stderr.write(_SEVERAL.format(MPI.COMM_WORLD.size))
-        sys.exit(2)
     turn_on_checks(args)
-    warnings.filterwarnings("default", "never freed", ResourceWarning)
-    keep_programs_apart()
-    sys.exit(_run(args, args.seed) if args.seeds is None else _run_all(args))
-
-
-def _run_all(args: argparse.Namespace) -> int:
-    """Run with one seed after the other, until one fails; return the exit status."""
-    for seed in _with_progress(range(args.seeds)):
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-            status = _run(args, seed)
-        if status:
-            sys.stderr.write(
-                f"{printed.getvalue()}\npencils simulate: seed {seed} of 0-{args.seeds - 1} "
-                f"failed; repeat it:\n  {_command(args, seed)}\n"
-            )
-            return status
-    sys.stderr.write(f"pencils simulate: no error with the seeds 0-{args.seeds - 1}\n")
-    return 0
-
-
-def _with_progress(seeds: range) -> Iterable[int]:
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        return seeds
-    bar: Iterable[int] = tqdm(seeds, unit="seed", leave=False, disable=None)
-    return bar
-
-
-def _command(args: argparse.Namespace, seed: int) -> str:
-    """Return the command line that repeats the run with one seed."""
-    words = ["python", "-m", "pencils", "simulate", "-n", args.n, "--seed", seed]
-    for option in ("--nodes", "--max-steps"):
-        value = getattr(args, option[2:].replace("-", "_"))
-        words += [] if value is None else [option, value]
-    flags = {"--no-strict": not args.strict, "--check": args.check, "--all-frames": args.all_frames}
-    words += [option for option, given in flags.items() if given]
-    words += {"file": [], "module": ["-m"], "code": ["-c"]}[args.kind]
-    return shlex.join(map(str, [*words, *args.program]))
-
-
-def _run(args: argparse.Namespace, seed: int | None) -> int:
-    """Run with one seed, print what fails, and return the exit status."""
-    options = {name: getattr(args, name) for name in ("nodes", "max_steps", "strict")}
-    left: dict[int, Ending] = {}
-
-    def program() -> None:
-        rank = MPI.COMM_WORLD.rank
-        begin(seed or 0, rank)
-        try:
-            execute(args.kind, *args.program)
-        except SystemExit as leaving:  # ends this rank only
-            left[rank] = Ending.of(leaving)
-
-    status, text = 0, ""
-    try:
-        simulate(args.n, program, seed=seed, **options)
-    except BaseException as error:  # noqa: BLE001 - every error is printed
-        status, text = _describe(error, full=args.all_frames)
-    sys.stderr.write(_texts_of(left, args.n) + text)
-    return max([status, *(ending.status for ending in left.values())])
-
-
-def _describe(error: BaseException, *, full: bool) -> tuple[int, str]:
-    """Return exit status and text of what a simulation has raised."""
-    notes = "\n".join(getattr(error, "__notes__", []))
-    if isinstance(error, SystemExit):  # of Abort; those of ranks do not come here
-        return Ending.of(error).status or 1, f"pencils simulate: {notes}\n"
-    ending = Ending.of(error, full=full)
-    outside = isinstance(error, SimulationError | KeyboardInterrupt) and not ending.frames
-    if outside and not full:
-        return ending.status, f"pencils simulate: {ending.title}"
-    return ending.status, ending.text
-
-
-def _texts_of(left: dict[int, Ending], size: int) -> str:
-    """Describe which ranks have left with an error by `sys.exit`, equal ones once."""
-    groups: dict[tuple[str, int], list[int]] = {}
-    for rank, ending in sorted(left.items()):
-        if ending.status:
-            groups.setdefault((ending.text, ending.status), []).append(rank)
-    lines = []
-    for (text, status), those in groups.items():
-        every = len(those) == size
-        which = "" if every else f"pencils simulate: {ranks(those)} left with status {status}\n"
-        lines.append(text + which)
-    return "".join(lines)
+    args.again += ["--check"] * args.check
+    command.main(args)

@@ -43,8 +43,8 @@ from running import (
 )
 from world import World
 
-from pencils.errors import DeadlockError, MismatchError, RankKilledError, SimulationError
-from pencils.simulation import Fault
+from simmpi import Fault
+from simmpi.errors import DeadlockError, MismatchError, RankKilledError, SimulationError
 
 KINDS = ("memory", "file", "mpi", "kill")
 BIG = (18, 12, 20)  # whose blocks are large enough for allocations to fail

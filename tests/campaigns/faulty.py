@@ -11,7 +11,7 @@ from h5py._objects import phil
 from mpi4py import MPI
 
 import pencils
-from pencils.simulation import point
+from simmpi import point
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 

@@ -14,7 +14,7 @@ import traceback
 import warnings
 from pathlib import Path
 
-from pencils.simulation import Simulation
+from simmpi import Simulation
 
 PLACEMENTS = ("one", "block", "alternating", "uneven")
 

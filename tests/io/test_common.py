@@ -17,7 +17,7 @@ from pencils import Pencil
 from pencils.comm.topology import topology_of
 from pencils.errors import CheckpointError
 from pencils.io import common
-from pencils.process import is_simulated
+from simmpi.process import is_simulated
 
 pytestmark = pytest.mark.parallel([2, 3, 4, 6])
 

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 import pencils
-from pencils import process
 from pencils.errors import ArgumentError
+from simmpi import process
 
 pytestmark = [
     pytest.mark.parallel([1, 2, 3, 4, 6]),

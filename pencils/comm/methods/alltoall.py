@@ -14,10 +14,9 @@ from pencils.comm import memory
 from pencils.comm.failure import wait_all
 from pencils.comm.memory import LINE, Bytes, address, mpi_buffer
 from pencils.comm.methods.method import Array, ChunkPlan, Method, PreparedMethod, Started
-from pencils.comm.mpi import MPI
+from pencils.comm.mpi import MPI, PerProcess, at_exit, is_simulated
 from pencils.comm.pack import PackPlan, copy
 from pencils.comm.shared_memory import Buffers
-from pencils.process import PerProcess, at_exit, is_simulated
 
 Strides = tuple[int, ...]
 

@@ -1,0 +1,11 @@
+from simmpi.errors import DeadlockError as DeadlockError
+from simmpi.errors import MismatchError as MismatchError
+from simmpi.errors import RankKilledError as RankKilledError
+from simmpi.errors import SimulationError as SimulationError
+from simmpi.errors import StepLimitError as StepLimitError
+from simmpi.errors import UsageError as UsageError
+from simmpi.notebook import load_ipython_extension as load_ipython_extension
+from simmpi.ranks import Fault as Fault
+from simmpi.simulation import Simulation as Simulation
+from simmpi.simulation import point as point
+from simmpi.simulation import simulate as simulate

@@ -1,0 +1,89 @@
+"""Which frames of a traceback belong to the program, and which to libraries and their commands."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from traceback import FrameSummary, StackSummary, TracebackException, walk_stack
+from types import FrameType
+
+try:
+    import mpi4py
+except ImportError:
+    _MPI4PY = __file__
+else:
+    _MPI4PY = getattr(mpi4py, "__file__", __file__)  # what stands in for it has no file
+
+_HERE = Path(__file__).parent
+# Files and folders that start programs, and folders whose frames are hidden.
+_starters = [str(_HERE / name) for name in ("program.py", "command.py", "__main__.py")]
+_hidden = [str(each) + os.sep for each in (_HERE, Path(_MPI4PY).parent)]
+_PATHS = sysconfig.get_paths()
+_INSTALLED = tuple({_PATHS[name] + os.sep for name in ("stdlib", "purelib", "platlib")})
+
+
+def hide(library: Path, starter: Path) -> None:
+    """Hide frames of a library, of which the folder `starter` starts programs."""
+    _hidden.append(str(library) + os.sep)
+    _starters.append(str(starter) + os.sep)
+
+
+def is_machinery(filename: str) -> bool:
+    """Whether a file only starts the program, as Python's ``runpy`` does."""
+    return filename.startswith(tuple(_starters)) or filename == "<frozen runpy>"
+
+
+def is_library(filename: str) -> bool:
+    """Whether a file is one of a hidden library, of mpi4py, or only starts the program."""
+    if filename.startswith(tuple(_hidden)) or is_machinery(filename):
+        return True
+    return filename.endswith((".pyx", ".pxi")) and "mpi4py" in filename  # as Cython names them
+
+
+def is_installed(filename: str) -> bool:
+    """Whether a file belongs to Python or to an installed package."""
+    return filename.startswith((*_INSTALLED, "<frozen"))
+
+
+def users_frame(frame: FrameType) -> FrameType:
+    """Find the innermost frame of the user's program among the callers of a frame."""
+    callers = [each for each, _ in walk_stack(frame)]
+    for foreign in (lambda name: is_library(name) or is_installed(name), is_library, is_machinery):
+        for each in callers:
+            if not foreign(each.f_code.co_filename):
+                return each
+    return frame
+
+
+def keep_users_frames(report: TracebackException) -> int:
+    """Remove all frames but the user's from a report; return how many are left.
+
+    If none would be left, as for a program that is itself part of the library, only the frames that
+    start it are removed.
+    """
+    links = list(_links(report))
+    count = sum(len(_kept(link, is_library)) for link in links)
+    syntax = issubclass(report.exc_type or object, SyntaxError)  # its text names the line
+    foreign = is_library if count or syntax else is_machinery
+    for link in links:
+        kept = _kept(link, foreign)
+        # Without a stack there is no line "Traceback (most recent call last)" either.
+        link.stack = StackSummary.from_list(kept) if kept else None  # type: ignore[assignment]
+    return count
+
+
+def _kept(report: TracebackException, foreign: Callable[[str], bool]) -> list[FrameSummary]:
+    return [frame for frame in report.stack or () if not foreign(frame.filename)]
+
+
+def _links(report: TracebackException | None) -> Iterator[TracebackException]:
+    """Yield a report, those of its causes, and those of its group."""
+    if report is not None:
+        yield report
+        yield from _links(report.__cause__)
+        yield from _links(report.__context__)
+        members: Iterable[TracebackException] = getattr(report, "exceptions", None) or ()
+        for member in members:
+            yield from _links(member)

@@ -1,0 +1,179 @@
+"""The names of mpi4py: each is simulated, or raises a clear error."""
+
+import pytest
+from mpi4py import MPI
+
+from simmpi import Simulation, simulate
+from simmpi.errors import DeadlockError
+
+REAL = {name: value for name, value in vars(MPI).items() if not name.startswith("_")}
+
+
+def test_no_function_or_class_of_mpi4py_remains():
+    with Simulation(1).installed():
+        left = [
+            name for name, value in REAL.items() if callable(value) and vars(MPI)[name] is value
+        ]
+    assert left == []
+    assert all(vars(MPI)[name] is value for name, value in REAL.items())
+
+
+def test_no_object_of_mpi4py_remains():
+    kinds = MPI.Comm, MPI.Datatype, MPI.Op, MPI.Group, MPI.Request, MPI.Info, MPI.Errhandler
+    objects = [name for name, value in REAL.items() if isinstance(value, kinds)]
+    with Simulation(1).installed():
+        assert [name for name in objects if vars(MPI)[name] is REAL[name]] == []
+
+
+def test_what_is_not_simulated_says_so():
+    def main():
+        with pytest.raises(NotImplementedError, match=r"MPI\.File is not simulated; run"):
+            MPI.File.Open(MPI.COMM_WORLD, "x")
+        with pytest.raises(NotImplementedError, match=r"MPI\.Comm\.Spawn is not sim"):
+            MPI.COMM_WORLD.Spawn("x")
+
+    simulate(2, main)
+
+
+def test_buffered_sends_need_a_buffer():
+    def main():
+        comm = MPI.COMM_WORLD
+        with pytest.raises(MPI.Exception) as raised:
+            comm.Bsend(b"x", comm.rank)
+        assert raised.value.Get_error_class() == MPI.ERR_BUFFER
+        memory = bytearray(100)
+        MPI.Attach_buffer(memory)
+        comm.bsend(comm.rank, (comm.rank + 1) % comm.size)
+        assert comm.recv() == (comm.rank - 1) % comm.size
+        assert MPI.Detach_buffer() is memory
+
+    simulate(2, main)
+
+
+def test_a_message_is_received_once():
+    def main():
+        comm = MPI.COMM_WORLD
+        request = comm.isend("text", comm.rank)
+        message = MPI.Message.probe(comm)
+        assert message.recv() == "text"
+        assert message == MPI.MESSAGE_NULL
+        with pytest.raises(MPI.Exception, match="was received before"):
+            message.recv()
+        request.wait()
+
+    simulate(2, main)
+
+
+def classes():
+    return [value for value in REAL.values() if isinstance(value, type)]
+
+
+def test_no_method_of_mpi4py_is_forgotten():
+    expected = {kind.__name__: set(dir(kind)) for kind in classes()}
+    of_objects = {"Status": {"source", "tag", "error", "cancelled"}, "Pickle": {"THRESHOLD"}}
+    with Simulation(1).installed():
+        for name, attributes in expected.items():
+            found = vars(MPI)[name]
+            if isinstance(found, type) and not issubclass(found, Exception):
+                left = {each for each in attributes - set(dir(found)) if not each.startswith("__")}
+                assert left - of_objects.get(name, set()) == set(), name
+
+
+def test_absent_names_are_no_objects():
+    def main():
+        assert not isinstance(MPI.COMM_WORLD, MPI.File)
+        assert not MPI.FILE_NULL
+        for use in (
+            lambda: MPI.Open_port("x"),
+            lambda: MPI.Publish_name("a", "b"),
+            lambda: MPI.Session.Init(None),
+            lambda: MPI.File(None),
+            lambda: MPI.COMM_WORLD.handle,
+            lambda: MPI.COMM_WORLD.Psend_init,
+            lambda: MPI.Comm.Join(0),
+            lambda: MPI.Intercomm().Merge(),
+            lambda: MPI.DOUBLE.Create_darray,
+            lambda: MPI._addressof(MPI.COMM_WORLD),
+        ):
+            with pytest.raises(NotImplementedError, match="is not simulated; run this program"):
+                use()
+
+    simulate(1, main)
+
+
+def test_no_program_has_started_this_one():
+    def main():
+        return MPI.Comm.Get_parent() == MPI.COMM_NULL, MPI.COMM_WORLD.Idup_with_info()[1].wait()
+
+    with pytest.warns(ResourceWarning, match="never freed"):
+        assert simulate(1, main) == [(True, None)]
+
+
+def test_programs_complete_requests_of_their_own():
+    def main():
+        called = []
+        request = MPI.Grequest.Start(
+            lambda status, name: called.append((name, status.Get_source() == MPI.ANY_SOURCE)),
+            lambda name: called.append((name, "freed")),
+            lambda completed, name: called.append((name, completed)),
+            ["a"],
+        )
+        assert not request.Test()
+        request.Cancel()
+        request.Complete()
+        with pytest.raises(MPI.Exception, match="Complete: the request is complete"):
+            request.Complete()
+        request.Wait()
+        return called
+
+    assert simulate(1, main) == [[("a", False), ("a", True), ("a", "freed")]]
+
+
+def test_requests_that_the_program_never_completes_are_named():
+    def main():
+        MPI.Grequest.Start().Wait()
+
+    with pytest.raises(DeadlockError, match=r"rank 0 waits in Grequest .*until the program calls"):
+        simulate(1, main)
+
+
+def test_weights_of_graphs_can_be_omitted():
+    def main():
+        comm = MPI.COMM_WORLD
+        graph = comm.Create_dist_graph_adjacent([0], [0], MPI.UNWEIGHTED, MPI.UNWEIGHTED)
+        found = [graph.Get_dist_neighbors()[2]]
+        graph.Free()
+        graph = comm.Create_dist_graph([0], [1], [0], MPI.UNWEIGHTED)
+        found.append(graph.Get_dist_neighbors()[2])
+        graph.Free()
+        return found
+
+    assert simulate(1, main) == [[None, None]]
+
+
+CONSTANTS = [
+    *("ANY_SOURCE", "ANY_TAG", "PROC_NULL", "ROOT", "UNDEFINED", "COMM_TYPE_SHARED", "TAG_UB"),
+    *("ORDER_C", "ORDER_F", "LOCK_SHARED", "LOCK_EXCLUSIVE", "MODE_NOCHECK", "MODE_NOSUCCEED"),
+    *("CART", "GRAPH", "DIST_GRAPH", "IDENT", "CONGRUENT", "SIMILAR", "UNEQUAL", "THREAD_MULTIPLE"),
+]
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_constants_that_a_program_has_taken_before_are_valid(name):
+    with Simulation(1).installed():
+        assert getattr(MPI, name) == REAL[name]
+
+
+def test_default_arguments_that_are_constants():
+    def receive(source=REAL["ANY_SOURCE"], tag=REAL["ANY_TAG"]):
+        return MPI.COMM_WORLD.recv(source=source, tag=tag)
+
+    def main(nowhere=REAL["PROC_NULL"]):
+        comm = MPI.COMM_WORLD
+        comm.send("nothing", nowhere)
+        request = comm.isend(comm.rank, (comm.rank + 1) % comm.size)
+        found = receive()
+        request.wait()
+        return found
+
+    assert simulate(3, main) == [2, 0, 1]

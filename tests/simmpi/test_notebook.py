@@ -1,0 +1,145 @@
+"""The magic ``%%simulate`` in IPython, and the tutorial that uses it."""
+
+import doctest
+import re
+import sys
+import traceback
+from pathlib import Path
+
+import pytest
+
+from simmpi.errors import DeadlockError
+
+pytest.importorskip("IPython", exc_type=ImportError)
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+from traitlets.config import Config
+
+OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+PAGE = Path(__file__).parents[2] / "docs" / "notebook.md"
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def ipython(tmp_path, monkeypatch):
+    """Return an IPython."""
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # IPython sets its own
+    InteractiveShell.clear_instance()
+    yield InteractiveShell.instance(config=Config(HistoryManager={"enabled": False}))
+    InteractiveShell.clear_instance()
+
+
+@pytest.fixture
+def shell(ipython):
+    """Return an IPython with the magic; ``shell(cell)`` returns the result, or raises."""
+    ipython.run_line_magic("load_ext", "simmpi")
+
+    def run(cell):
+        result = ipython.run_cell(cell)
+        result.raise_error()
+        return result.result
+
+    return run
+
+
+@pytest.fixture
+def run(shell):
+    shell("from mpi4py import MPI\nimport pencils\ncomm = MPI.COMM_WORLD\nstep = 3")
+    return shell
+
+
+def test_a_cell_runs_on_ranks_and_has_a_value(run, capsys):
+    cell = "%%simulate -n 3\nprint(comm.rank, comm.size, step)\ncomm.allgather(comm.rank)"
+    assert run(cell) == [0, 1, 2]
+    assert sorted(capsys.readouterr().out.splitlines())[:3] == ["0 3 3", "1 3 3", "2 3 3"]
+
+
+def test_variables_of_rank_0_come_back(run):
+    run("%%simulate -n 3\nmine = MPI.COMM_WORLD.rank\nstep += 1 + mine\nother = step")
+    assert run("[mine, step, other]") == [0, 4, 4]
+    run("%%simulate -n 3\nown = MPI.COMM_WORLD")
+    assert run("comm.size, comm is MPI.COMM_WORLD, own is MPI.COMM_WORLD") == (1, True, True)
+
+
+def test_results_that_were_gathered_come_back(run):
+    run(
+        "%%simulate -n 3 --seed 4\n"
+        "u = pencils.from_function(pencils.Pencil((4, 5)), lambda i, j: 10 * i + j)\n"
+        "whole = pencils.gather(u, root=0)"
+    )
+    assert run("whole[3, 4]") == 34
+
+
+def test_classes_of_the_cell_can_be_sent(run):
+    cell = "%%simulate -n 3\nclass Own:\n    pass\ntype(comm.bcast(Own())) is Own"
+    assert run(cell) is True
+
+
+def test_each_rank_has_its_own_variables(run):
+    cell = "%%simulate -n 3 --seed 1\nstep = comm.rank\ncomm.barrier()\ncomm.gather(step)"
+    assert run(cell) == [0, 1, 2]
+
+
+def test_magics_inside_the_cell_and_no_value(run):
+    assert run("%%simulate -n 2\nx = !echo 5\ncomm.allreduce(int(x[0]));") is None
+    assert run("x") == ["5"]
+
+
+def test_errors_are_those_of_the_rank(run):
+    with pytest.raises(ZeroDivisionError) as caught:
+        run("%%simulate -n 3\nif comm.rank == 1:\n    1 / 0\ncomm.barrier()")
+    assert "rank 1 of 3" in "".join(caught.value.__notes__)
+    with pytest.raises(DeadlockError, match="waits in barrier"):
+        run("%%simulate -n 3\nif comm.rank == 1:\n    comm.barrier()")
+
+
+@pytest.mark.parametrize("line", ["", "-n x", "-n 2 --unknown"])
+def test_options_that_are_not_allowed(run, line):
+    with pytest.raises(ValueError, match="usage: %%simulate -n N"):
+        run(f"%%simulate {line}\n1")
+
+
+def cells():
+    """Return the cells of the tutorial, each with the output below it."""
+    found = []
+    for kind, text in FENCE.findall(PAGE.read_text()):
+        if kind == "python":
+            found.append((text, ""))
+        elif kind == "text":
+            found[-1] = found[-1][0], text
+    return found
+
+
+def output_of(ipython, cell):
+    """Run a cell; return what it prints and its value, or its error."""
+    with capture_output() as printed:
+        result = ipython.run_cell(cell)
+    error = result.error_before_exec or result.error_in_exec
+    if error is not None:
+        return "".join(traceback.format_exception_only(error)).removeprefix("simmpi.errors.")
+    last = "" if result.result is None else f"{result.result!r}\n"
+    return printed.stdout.partition("Out[")[0] + last
+
+
+def test_each_cell_of_the_tutorial_gives_the_output_below_it(ipython):
+    for cell, expected in cells():
+        found = output_of(ipython, cell)
+        same = doctest.OutputChecker().check_output(expected, found, OPTIONS)
+        assert same, f"{cell}\nprinted\n{found}"
+
+
+def test_the_tutorial_shows_outputs_and_errors():
+    outputs = [output for _, output in cells() if output]
+    assert len(outputs) > 10
+    assert sum("DeadlockError" in output for output in outputs) == 2
+
+
+def test_world_communicators_of_the_notebook_are_those_of_the_ranks(run):
+    run("def size():\n    return comm.size, own.size\nown = MPI.COMM_SELF")
+    assert run("%%simulate -n 3\nsize()") == (3, 1)
+    assert run("size()") == (1, 1)
+    with pytest.raises(ZeroDivisionError):
+        run("%%simulate -n 3\n1 / 0")
+    assert run("%%simulate -n 3\nnew = MPI.COMM_WORLD\nnew.size") == 3
+    assert run("new.size, comm is new is MPI.COMM_WORLD") == (1, True)

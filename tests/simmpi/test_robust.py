@@ -1,0 +1,176 @@
+"""Programs that do odd things: what they raise, how they test, and what they leave behind."""
+
+import os
+import threading
+import warnings
+
+import pytest
+from mpi4py import MPI
+
+from pencils import simulate
+from simmpi import Fault, Simulation
+from simmpi.errors import DeadlockError, StepLimitError
+from simmpi.module import MODULE
+from simmpi.simulation import stand_in as load
+from simmpi.world import active, deactivate
+
+
+def barrier():
+    MPI.COMM_WORLD.Barrier()
+
+
+class UnreadableError(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+# ---- texts of errors ----
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_an_error_without_text_is_raised_as_it_is(seed):
+    def main():
+        if MPI.COMM_WORLD.rank == 1:
+            raise UnreadableError
+        barrier()
+
+    with pytest.raises(UnreadableError) as caught:
+        simulate(3, main, seed=seed)
+    assert "its __str__ raises RuntimeError" in "".join(caught.value.__notes__)
+
+
+def test_an_error_while_ranks_are_described_ends_the_simulation(monkeypatch):
+    def where(_):
+        raise ZeroDivisionError
+
+    simulation = Simulation(2)
+    monkeypatch.setattr(simulation.scheduler, "_where", where)
+    with simulation.installed(), pytest.raises(ZeroDivisionError):
+        simulation.run(lambda: MPI.COMM_WORLD.rank or barrier())
+
+
+# ---- without an MPI library ----
+
+
+def test_a_process_without_mpi_library_continues_after_a_deadlock():
+    load()
+    try:
+        for _ in range(2):
+            with pytest.raises(DeadlockError, match="no rank can continue"):
+                MODULE.COMM_WORLD.recv(source=0)
+            assert MODULE.COMM_WORLD.allreduce(3) == 3
+    finally:
+        deactivate(active())
+
+
+# ---- loops of tests ----
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_loops_of_many_tests_that_end_by_themselves_are_no_deadlock(seed):
+    def main():
+        found = [MPI.COMM_WORLD.iprobe() for _ in range(15_000)]
+        barrier()
+        return any(found)
+
+    assert simulate(2, main, seed=seed) == [False, False]
+
+
+def test_ranks_that_test_for_ever_are_described(monkeypatch):
+    monkeypatch.setattr("simmpi.polls.SECONDS", 0)
+
+    def main():
+        while not MPI.COMM_WORLD.iprobe():
+            pass
+
+    with pytest.raises(DeadlockError, match="no rank makes progress") as caught:
+        simulate(3, main)
+    text = str(caught.value)
+    assert "Iprobe" in text
+    assert "is running" in text
+    assert "are ready" in text
+    assert "ranks 0-2 is" not in text
+
+
+# ---- tests are calls ----
+
+
+def test_all_kinds_of_tests_are_calls():
+    def main():
+        comm = MPI.COMM_WORLD
+        requests = [comm.irecv(source=comm.rank, tag=tag) for tag in range(5)]
+        for tag in range(5):
+            comm.isend(None, comm.rank, tag).wait()
+        requests[0].get_status()
+        requests[0].test()
+        MPI.Request.testall(requests[1:2])
+        MPI.Request.testany(requests[2:3])
+        MPI.Request.testsome(requests[3:4])
+        comm.iprobe()
+        comm.improbe()
+        requests[4].wait()
+
+    simulation = Simulation(2)
+    with simulation.installed():
+        simulation.run(main)
+        simulation.close()
+    names = ["Get_status", "Test", "Testall", "Testany", "Testsome", "Iprobe", "Improbe"]
+    assert simulation.calls[1][15:22] == names
+
+
+def test_faults_and_max_steps_include_tests(monkeypatch):
+    monkeypatch.setattr("simmpi.polls.SECONDS", 0)
+
+    def main():
+        while not MPI.COMM_WORLD.iprobe():
+            pass
+
+    with pytest.raises(MemoryError):
+        simulate(2, main, faults=[Fault(1, 7, MemoryError)])
+    with pytest.raises(StepLimitError):
+        simulate(2, main, max_steps=50)
+
+
+# ---- what belongs to the process ----
+
+
+def test_filters_of_warnings_that_a_rank_adds_are_its_own():
+    def main():
+        if MPI.COMM_WORLD.rank == 0:
+            warnings.simplefilter("error")
+        barrier()
+        return warnings.filters[0][0]
+
+    before = list(warnings.filters)
+    first, second = simulate(2, main)
+    assert first == "error"
+    assert second == before[0][0]
+    assert warnings.filters == before
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no cores of threads")
+def test_threads_that_ranks_start_use_all_cores_afterwards():
+    end = threading.Event()
+    started = []
+
+    def main():
+        thread = threading.Thread(target=end.wait)
+        thread.start()
+        started.append(thread)
+
+    before = os.sched_getaffinity(0)
+    try:
+        simulate(2, main)
+        assert [os.sched_getaffinity(each.native_id) for each in started] == [before] * 2
+    finally:
+        end.set()
+
+
+def test_the_error_of_a_fault_gets_notes_of_one_simulation():
+    error = OSError(28, "disk full")
+    for _ in range(2):
+        with pytest.raises(OSError, match="disk full") as caught:
+            simulate(2, barrier, faults=[Fault(1, 0, error)])
+        assert caught.value.errno == 28
+        assert len(caught.value.__notes__) == 1
+    assert not hasattr(error, "__notes__")

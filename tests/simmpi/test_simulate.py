@@ -1,0 +1,758 @@
+"""What `simulate` promises, and that nothing a program does keeps it from ending."""
+
+import contextlib
+import gc
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import pencils
+from pencils import simulate
+from simmpi import Fault, Simulation, point, scheduler
+from simmpi.errors import (
+    DeadlockError,
+    MismatchError,
+    RankKilledError,
+    SimulationError,
+    StepLimitError,
+    UsageError,
+)
+from simmpi.process import PerProcess
+from simmpi.types import buffers
+
+HERE = Path(__file__).name
+
+
+def barrier():
+    MPI.COMM_WORLD.Barrier()
+
+
+def deadlock():
+    MPI.COMM_WORLD.recv(source=MPI.COMM_WORLD.rank)
+
+
+# ---- results and arguments ----
+
+
+def test_results_are_by_rank_and_arguments_are_shared():
+    seen = []
+
+    def main(values, name):
+        values.append((MPI.COMM_WORLD.rank, name))
+        return MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size, MPI.COMM_SELF.size
+
+    assert simulate(3, main, seen, "a") == [(0, 3, 1), (1, 3, 1), (2, 3, 1)]
+    assert seen == [(0, "a"), (1, "a"), (2, "a")]
+
+
+def test_names_are_restored():
+    before = dict(vars(MPI))
+    simulate(2, barrier)
+    with pytest.raises(DeadlockError):
+        simulate(2, deadlock)
+    assert dict(vars(MPI)) == before
+
+
+def test_simulations_follow_each_other():
+    for size in (2, 5, 1, 3):
+        assert simulate(size, lambda: MPI.COMM_WORLD.allreduce(1)) == [size] * size
+    assert MPI.COMM_WORLD.size == 1
+
+
+def test_a_thousand_ranks():
+    assert sum(simulate(1000, lambda: MPI.COMM_WORLD.allreduce(1))) == 1_000_000
+
+
+def test_runs_of_one_simulation_keep_communicators():
+    simulation = Simulation(3)
+    made = {}
+
+    def make():
+        made[MPI.COMM_WORLD.rank] = MPI.COMM_WORLD.Split(MPI.COMM_WORLD.rank % 2)
+
+    def use():
+        return made[MPI.COMM_WORLD.rank].allreduce(MPI.COMM_WORLD.rank)
+
+    def free():
+        made[MPI.COMM_WORLD.rank].Free()
+
+    with simulation.installed():
+        assert (MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size) == (0, 3)
+        simulation.run(make)
+        assert simulation.run(use) == [2, 1, 2]
+        simulation.run(free)
+        simulation.close()
+        with pytest.raises(SimulationError, match="the simulation has ended"):
+            simulation.run(use)
+
+
+def test_runs_need_the_names():
+    with pytest.raises(SimulationError, match="call them in"):
+        Simulation(2).run(barrier)
+
+
+def test_simulations_can_be_installed_in_each_other():
+    outer = Simulation(2)
+    with outer.installed():
+        assert simulate(3, lambda: MPI.COMM_WORLD.size) == [3] * 3
+        assert outer.run(lambda: MPI.COMM_WORLD.size) == [2] * 2
+
+
+def test_state_of_the_library_belongs_to_a_rank():
+    count = PerProcess(list)
+
+    def main():
+        count().append(MPI.COMM_WORLD.rank)
+        MPI.COMM_WORLD.Barrier()
+        return count()
+
+    assert simulate(3, main) == [[0], [1], [2]]
+    assert count() == []
+
+
+# ---- schedules ----
+
+
+def mixed():
+    """Messages from any source, collectives and tests: all that the seed chooses."""
+    comm = MPI.COMM_WORLD
+    requests = [comm.isend(comm.rank, dest) for dest in range(comm.size)]
+    order = [comm.recv() for _ in range(comm.size)]
+    while not MPI.Request.testall(requests)[0]:
+        point("test")
+    comm.bcast(order, root=1)
+    return order
+
+
+def calls_and_results(seed):
+    simulation = Simulation(4, seed=seed)
+    with simulation.installed():
+        results = simulation.run(mixed)
+        simulation.close()
+    return simulation.calls, results
+
+
+def test_the_same_seed_gives_the_same_calls_and_results():
+    for seed in range(5):
+        assert calls_and_results(seed) == calls_and_results(seed)
+    assert len({repr(calls_and_results(seed)) for seed in range(20)}) > 10
+
+
+def test_calls_name_what_ranks_have_called():
+    simulation = Simulation(2)
+
+    def main():
+        MPI.COMM_WORLD.Barrier()
+        point("np.empty")
+        MPI.COMM_WORLD.isend(0, MPI.COMM_WORLD.rank).wait()
+        MPI.COMM_WORLD.recv()
+
+    with simulation.installed():
+        simulation.run(main)
+    assert simulation.calls == [["Barrier", "np.empty", "isend", "Wait", "recv"]] * 2
+
+
+def test_points_outside_of_simulations_do_nothing():
+    point("a")
+    with Simulation(2).installed():
+        point("a")
+
+
+def test_large_sends_wait_for_their_receive_small_ones_do_not():
+    def head_to_head(count):
+        other = 1 - MPI.COMM_WORLD.rank
+        MPI.COMM_WORLD.Send(np.zeros(count), other)
+        MPI.COMM_WORLD.Recv(np.zeros(count), other)
+
+    simulate(2, head_to_head, 8192)
+    with pytest.raises(DeadlockError, match=r"ranks? .* waits? in Send"):
+        simulate(2, head_to_head, 8193)
+    found = set()
+    for seed in range(20):
+        try:
+            simulate(2, head_to_head, 1, seed=seed)
+            found.add("eager")
+        except DeadlockError as error:
+            found.add(str(error).splitlines()[0] == f"no rank can continue (seed={seed})")
+    assert found == {"eager", True}
+
+
+# ---- nodes ----
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [(None, [4] * 4), (2, [2] * 4), ([0, 1, 1, 1], [1, 3, 3, 3]), (4, [1] * 4)],
+)
+def test_ranks_of_a_node_share_memory(nodes, expected):
+    def main():
+        comm = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
+        size = comm.size
+        comm.Free()
+        return size, MPI.Get_processor_name()
+
+    found = simulate(4, main, nodes=nodes)
+    assert [size for size, _ in found] == expected
+    assert len({name for _, name in found}) == round(sum(1 / size for size in expected))
+
+
+# ---- errors: texts name ranks, calls, lines and the seed ----
+
+
+def line_of(text, error):
+    """Whether a text names the line of this file where an error was raised."""
+    return re.search(rf"{HERE}:\d+ in {error}", text) is not None
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+def test_deadlocks_name_ranks_calls_lines_and_the_seed(seed):
+    def main():
+        if MPI.COMM_WORLD.rank < 2:
+            barrier()
+
+    with pytest.raises(DeadlockError) as caught:
+        simulate(3, main, seed=seed)
+    text = str(caught.value)
+    assert f"no rank can continue (seed={seed})" in text
+    assert (
+        "ranks 0-1 wait in Barrier (collective 0 on COMM_WORLD) for rank 2, which returned" in text
+    )
+    assert line_of(text, "barrier")
+    assert line_of(text, "main")
+    assert caught.value.seed == seed
+
+
+def test_mismatches_name_both_calls_and_lines():
+    def main():
+        if MPI.COMM_WORLD.rank == 1:
+            MPI.COMM_WORLD.bcast(1, root=1)
+        else:
+            MPI.COMM_WORLD.Barrier()
+
+    with pytest.raises(MismatchError) as caught:
+        simulate(3, main, seed=3)
+    text = str(caught.value)
+    assert "calls bcast(root=1)" in text
+    assert "Barrier()" in text
+    assert text.count(HERE) == 2
+    assert "(seed=3)" in text
+
+
+def test_errors_of_usage_name_the_rank_and_the_call():
+    with pytest.raises(UsageError, match="rank 1 has not completed isend") as caught:
+        simulate(2, lambda: MPI.COMM_WORLD.rank and MPI.COMM_WORLD.isend(1, 0), seed=1)
+    assert caught.value.seed == 1
+    assert "(seed=1)" in str(caught.value)
+
+
+def test_limits_of_steps_name_the_limit():
+    def main():
+        while True:
+            barrier()
+
+    with pytest.raises(StepLimitError, match=r"max_steps=100 \(seed=2\)") as caught:
+        simulate(3, main, max_steps=100, seed=2)
+    assert caught.value.seed == 2
+    assert line_of("\n".join(caught.value.__notes__), "barrier")
+
+
+def test_errors_of_ranks_have_a_note():
+    def main():
+        if MPI.COMM_WORLD.rank == 2:
+            raise ValueError("negative")
+        barrier()
+
+    with pytest.raises(ValueError, match="negative") as caught:
+        simulate(4, main, seed=5)
+    (note,) = caught.value.__notes__
+    assert "rank 2 of 4 raised this (seed=5)" in note
+    assert "ranks 0-1, 3 wait in Barrier" in note
+    assert "for rank 2, which raised ValueError: negative" in note
+
+
+def test_the_error_of_the_lowest_rank_is_raised():
+    def main():
+        if MPI.COMM_WORLD.rank:
+            raise ValueError(MPI.COMM_WORLD.rank)
+
+    with pytest.raises(ValueError, match="1") as caught:
+        simulate(4, main)
+    assert "rank 2 raised ValueError: 2" in caught.value.__notes__[0]
+
+
+def test_without_strict_less_is_reported(recwarn):
+    def main():
+        MPI.COMM_WORLD.isend(1, 0)
+        MPI.COMM_WORLD.Dup()
+        values = np.zeros(2)
+        request = MPI.COMM_WORLD.Isend(values, MPI.COMM_WORLD.rank)
+        values[:] = 1
+        MPI.COMM_WORLD.Recv(np.empty(2), MPI.COMM_WORLD.rank)
+        request.Wait()
+
+    simulate(2, main, strict=False)
+    assert not recwarn
+    with pytest.raises(UsageError, match="the program changed the buffer"):
+        simulate(2, main)
+
+
+# ---- faults ----
+
+
+def test_faults_raise_at_a_call():
+    def main():
+        barrier()
+        point("here")
+        try:
+            barrier()
+        except MemoryError:
+            return "caught"
+        return MPI.COMM_WORLD.rank
+
+    with pytest.raises(DeadlockError, match="for rank 1, which returned"):
+        simulate(2, main, faults=[Fault(1, 2, MemoryError)])
+    with pytest.raises(OSError, match="disk") as caught:
+        simulate(2, main, faults=[Fault(0, 1, OSError("disk"))])
+    assert "rank 0 of 2 raised this" in caught.value.__notes__[0]
+    assert simulate(2, main, faults=[Fault(1, 9)]) == [0, 1]
+
+
+def test_killed_ranks_are_named():
+    with pytest.raises(DeadlockError, match=r"rank 0 waits in Barrier .* rank 1, which was killed"):
+        simulate(2, barrier, faults=[Fault(1, 0)])
+    with pytest.raises(
+        RankKilledError, match="rank 1 killed by a fault, all other ranks"
+    ) as caught:
+        simulate(2, lambda: point("a"), faults=[Fault(1, 0)], seed=4)
+    assert caught.value.seed == 4
+
+
+def test_blocks_of_killed_ranks_run_at_the_end_only():
+    log = []
+
+    def main():
+        if MPI.COMM_WORLD.rank == 1:
+            request = MPI.COMM_WORLD.irecv()
+            try:
+                point("killed here")
+            finally:
+                log.append("finally")
+                request.wait()
+                log.append("not reached")
+        log.append("other")
+
+    with pytest.raises(RankKilledError):
+        simulate(2, main, faults=[Fault(1, 1)])
+    assert log == ["other", "finally"]
+
+
+# ---- programs that do not end by themselves ----
+
+
+def test_ranks_that_catch_everything_end():
+    def once():
+        try:
+            deadlock()
+        except BaseException:  # noqa: BLE001
+            deadlock()
+
+    def always():
+        while True:
+            with contextlib.suppress(BaseException):
+                deadlock()
+
+    for main in (once, always):
+        with pytest.raises(DeadlockError):
+            simulate(2, main)
+    assert simulate(2, MPI.COMM_WORLD.__class__.__name__.upper) == ["INTRACOMM"] * 2
+
+
+def test_blocks_and_methods_that_communicate_at_the_end():
+    log = []
+
+    class Closed:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            log.append("exit")
+            barrier()
+
+    def main():
+        with Closed():
+            try:
+                deadlock()
+            finally:
+                log.append("finally")
+                barrier()
+
+    with pytest.raises(DeadlockError):
+        simulate(2, main)
+    assert log == ["finally", "exit"] * 2
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_generators_and_finalizers_that_communicate_at_the_end():
+    class Finalized:
+        def __del__(self):
+            barrier()
+
+    def steps():
+        try:
+            yield
+        finally:
+            barrier()
+
+    def main():
+        kept = Finalized(), steps()
+        next(kept[1])
+        deadlock()
+
+    with pytest.raises(DeadlockError):
+        simulate(2, main)
+    gc.collect()
+
+
+def interrupt(in_rank):
+    """Have Ctrl-C arrive while rank 1 runs `in_rank`."""
+
+    def main():
+        barrier()
+        if MPI.COMM_WORLD.rank == 1:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            in_rank()
+        barrier()
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        simulate(3, main)
+    return "\n".join(caught.value.__notes__)
+
+
+def for_ever():
+    while True:
+        pass
+
+
+def barriers_for_ever():
+    while True:
+        point("a")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals to threads")
+@pytest.mark.parametrize("in_rank", [for_ever, barriers_for_ever])
+def test_interrupts_end_all_ranks(in_rank, monkeypatch):
+    monkeypatch.setattr(scheduler, "INTERVAL", 0.01)
+    before = threading.active_count()
+    note = interrupt(in_rank)
+    assert "rank 1 is running" in note
+    assert threading.active_count() == before
+
+
+def test_recursion_without_end():
+    def main(depth):
+        return main(depth + 1)
+
+    with pytest.raises(RecursionError) as caught:
+        simulate(2, main, 0)
+    assert "rank 0 of 2" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("code", [3, "text"])
+def test_exits_of_ranks(code):
+    with pytest.raises(SystemExit) as caught:
+        simulate(2, lambda: MPI.COMM_WORLD.rank and sys.exit(code))
+    assert caught.value.code == code
+    assert "rank 1 of 2" in caught.value.__notes__[0]
+    assert simulate(2, lambda: MPI.COMM_WORLD.rank and sys.exit()) == [0, None]
+
+
+def test_no_thread_can_be_started(monkeypatch):
+    start = threading.Thread.start
+    started = []
+
+    def fail(thread):
+        if len(started) == 2:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    with pytest.raises(RuntimeError, match="can't start") as caught:
+        simulate(4, barrier)
+    assert "no thread for rank 2 of 4" in caught.value.__notes__[0]
+    assert not any(thread.is_alive() for thread in started)
+
+
+# ---- threads ----
+
+
+def test_threads_of_ranks_cannot_call_mpi():
+    def main():
+        errors = []
+
+        def work():
+            for call in (barrier, lambda: MPI.COMM_WORLD.rank, lambda: MPI.COMM_WORLD.isend(1, 0)):
+                try:
+                    call()
+                except UsageError as error:
+                    errors.append(str(error))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        return errors
+
+    for errors in simulate(2, main):
+        assert len(errors) == 3
+        assert all("this thread is no simulated rank" in error for error in errors)
+
+
+def test_simulate_in_a_thread():
+    found = []
+    thread = threading.Thread(
+        target=lambda: found.append(simulate(2, lambda: MPI.COMM_WORLD.allreduce(1)))
+    )
+    thread.start()
+    thread.join()
+    assert found == [[2, 2]]
+
+
+def test_simulate_in_a_rank_and_in_another_thread():
+    with pytest.raises(SimulationError, match="a simulated rank cannot start a simulation"):
+        simulate(2, lambda: simulate(2, barrier))
+    running, go_on = threading.Event(), threading.Event()
+
+    def main():
+        running.set()
+        go_on.wait()
+        return MPI.COMM_WORLD.size
+
+    found = []
+    thread = threading.Thread(target=lambda: found.append(simulate(2, main)))
+    thread.start()
+    running.wait()
+    with pytest.raises(SimulationError, match="nor can another thread meanwhile"):
+        simulate(3, barrier)
+    go_on.set()
+    thread.join()
+    assert found == [[2, 2]]
+
+
+def test_simulate_in_processes_of_mpiexec(mpirun, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from mpi4py import MPI\n"
+        "from pencils import simulate\n"
+        "real = MPI.COMM_WORLD\n"
+        "found = simulate(3, lambda: MPI.COMM_WORLD.allreduce(1))\n"
+        "assert MPI.COMM_WORLD is real and found == [3] * 3\n"
+        "print(real.allreduce(1))\n"
+    )
+    done = mpirun(2, program)
+    # Lines of two processes may mix.
+    assert (done.returncode, done.stdout.count("2")) == (0, 2), done.stderr
+
+
+def test_exit_codes_of_programs(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys\n"
+        "from mpi4py import MPI\n"
+        "from pencils import simulate\n"
+        "simulate(2, lambda: MPI.COMM_WORLD.rank and sys.exit(3))\n"
+    )
+    done = subprocess.run([sys.executable, program], check=False, capture_output=True)
+    assert done.returncode == 3, done.stderr
+
+
+# ---- handles ----
+
+
+def test_requests_belong_to_one_rank():
+    box = {}
+
+    def main(use):
+        comm = MPI.COMM_WORLD
+        if comm.rank == 0:
+            box["request"] = comm.irecv(source=1)
+        comm.Barrier()
+        if comm.rank == 1:
+            comm.send(1, 0)
+            use(box["request"])
+
+    uses = [MPI.Request.wait, MPI.Request.test, MPI.Request.Cancel, MPI.Request.get_status]
+    for name in [use.__name__ for use in uses]:
+        with pytest.raises(RuntimeError, match="uses a request of rank 0"):
+            simulate(2, main, lambda request, name=name: getattr(request, name)())
+    for name in ("waitall", "testall", "waitany", "testany", "waitsome", "testsome"):
+        with pytest.raises(RuntimeError, match="uses a request of rank 0"):
+            simulate(2, main, lambda request, name=name: getattr(MPI.Request, name)([request]))
+
+
+def test_communicators_belong_to_one_rank():
+    box = {}
+
+    def main():
+        box[MPI.COMM_WORLD.rank] = MPI.COMM_WORLD.Dup()
+        MPI.COMM_WORLD.Barrier()
+        box[0].Barrier()
+
+    with pytest.raises(RuntimeError, match="rank 1 uses the handle that rank 0 has of"):
+        simulate(2, main)
+
+
+def of(call, *args):
+    """Name of the error that a call raises; its number depends on the MPI library."""
+    names = {MPI.SUCCESS: "SUCCESS", MPI.ERR_REQUEST: "ERR_REQUEST"}
+    try:
+        call(*args)
+    except MPI.Exception as error:
+        return names.get(error.Get_error_class(), str(error))
+    return names[MPI.SUCCESS]
+
+
+def wrong_requests():
+    comm = MPI.COMM_SELF
+    values = np.zeros(1)
+    request = comm.Recv_init(values, 0)
+    found = [of(MPI.Prequest().Start), of(MPI.Request().Free), of(MPI.Request().Cancel)]
+    request.Start()
+    found += [of(request.Start), bool(request)]
+    comm.Send(np.ones(1), 0)
+    request.Wait()
+    found += [of(request.Wait), bool(request), MPI.Request.Testall([request]), values[0]]
+    request.Free()
+    return [*found, of(request.Start), bool(request), MPI.Request().Wait(), MPI.Request().free()]
+
+
+def test_wrong_uses_of_requests():
+    expected = wrong_requests()
+    assert simulate(2, wrong_requests) == [expected] * 2
+
+
+def freed_requests():
+    comm = MPI.COMM_WORLD
+    dest, source = (comm.rank + 1) % comm.size, comm.rank - 1 if comm.rank else comm.size - 1
+    values, more = np.zeros(1), np.zeros(1)
+    comm.Irecv(values, source, 1).Free()
+    request = comm.Recv_init(more, source, 2)
+    request.Start()
+    request.Free()
+    comm.Isend(np.full(1, 7.0), dest, 1).Free()
+    comm.Ssend(np.full(1, 8.0), dest, 2)
+    comm.Barrier()
+    comm.Barrier()
+    return values[0], more[0], bool(request)
+
+
+@pytest.mark.parametrize("seed", [None, *range(5)])
+def test_requests_that_are_freed_complete_by_themselves(seed):
+    assert simulate(3, freed_requests, seed=seed) == [(7.0, 8.0, False)] * 3
+
+
+def test_collectives_are_neither_freed_nor_cancelled():
+    def main():
+        request = MPI.COMM_WORLD.Ibarrier()
+        found = of(request.Free), of(request.Cancel)
+        request.Wait()
+        return found
+
+    assert simulate(2, main) == [("ERR_REQUEST", "ERR_REQUEST")] * 2
+
+
+def cancelled():
+    comm = MPI.COMM_SELF
+    status, values = MPI.Status(), np.full(1, 5.0)
+    found = []
+    request = comm.Irecv(values, 0)
+    request.Cancel()
+    request.Wait(status)
+    found += [status.Is_cancelled(), values[0]]
+    request = comm.Issend(values, 0)
+    request.Cancel()
+    request.Wait(status)
+    found += [status.Is_cancelled(), comm.Iprobe()]
+    request = comm.Irecv(values, 0)
+    comm.Send(np.ones(1), 0)
+    request.Cancel()  # too late
+    request.Wait(status)
+    return [*found, status.Is_cancelled(), values[0]]
+
+
+def test_cancelled_messages():
+    assert simulate(1, cancelled) == [[True, 5.0, True, False, False, 1.0]]
+
+
+# ---- what remains ----
+
+
+def fields():
+    return pencils.ones(pencils.Pencil((8, 8)))
+
+
+def test_fields_after_the_end():
+    results = simulate(2, fields)
+    assert [u.local.sum() for u in results] == [32.0, 32.0]
+    assert (results[0] + results[0]).local.sum() == 64.0
+    assert "rank 0 of 2" in repr(results[0])
+    with pytest.raises((ValueError, RuntimeError), match="was freed"):
+        results[0].sum()
+
+
+def test_requests_after_the_end():
+    (request,) = simulate(1, lambda: MPI.COMM_WORLD.isend(1, 0), strict=False)
+    with pytest.raises(UsageError, match="Wait: the simulation has ended"):
+        request.wait()
+    request.free()
+
+
+def sizes():
+    return len(buffers.foreign), threading.active_count()
+
+
+@pytest.mark.parametrize("fault", [None, Fault(1, 5), Fault(1, 5, ValueError)])
+def test_nothing_remains_of_a_simulation(fault):
+    def main():
+        keyval = MPI.Comm.Create_keyval(delete_fn=lambda *_: None)
+        MPI.COMM_WORLD.Set_attr(keyval, main)
+        u = pencils.ones(pencils.Pencil((8, 8), periodic=True), halo=1)
+        u.sum()
+
+    simulate(2, main)
+    before = sizes()
+    simulation = Simulation(2, faults=[] if fault is None else [fault])
+    try:
+        with simulation.installed():
+            simulation.run(main)
+            simulation.close()
+    except (SimulationError, ValueError):
+        assert fault is not None
+    world = weakref.ref(simulation.world)
+    del simulation
+    for _ in range(100):  # threads of killed ranks may need a moment
+        gc.collect()
+        if world() is None:
+            break
+        time.sleep(0.01)
+    assert world() is None
+    assert sizes() == before
+
+
+def test_affinity_is_restored():
+    if not hasattr(os, "sched_getaffinity"):
+        pytest.skip("no affinity on this system")
+    before = os.sched_getaffinity(0)
+    simulate(2, barrier)
+    with pytest.raises(DeadlockError):
+        simulate(2, deadlock)
+    assert os.sched_getaffinity(0) == before

@@ -1,0 +1,340 @@
+"""``python -m pencils simulate``: programs as they are, on simulated ranks."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import textwrap
+import types
+from pathlib import Path
+
+import pytest
+
+from simmpi import apart, process
+
+ROOT = Path(__file__).parents[2]
+WORLD = "from mpi4py import MPI\ncomm = MPI.COMM_WORLD\nrank = comm.rank\n"
+
+
+@pytest.fixture
+def simulated(tmp_path):
+    """Run a program on simulated ranks: ``simulated(options, text, *args)``."""
+
+    def run(options, text, *args, stdin="", **files):
+        for name, other in files.items():
+            (tmp_path / f"{name}.py").write_text(textwrap.dedent(other))
+        (tmp_path / "app.py").write_text(textwrap.dedent(text))
+        return command(*options.split(), "app.py", *args, cwd=tmp_path, stdin=stdin)
+
+    return run
+
+
+def command(*args, cwd=ROOT, stdin=""):
+    return subprocess.run(
+        [sys.executable, "-m", "pencils", "simulate", *args],
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_a_program_runs_on_every_rank(simulated):
+    text = """
+    import sys
+    from mpi4py import MPI
+    import pencils
+    if __name__ == "__main__":
+        u = pencils.ones(pencils.Pencil((8, 9)))
+        print(MPI.COMM_WORLD.rank, u.local_shape, u.sum(), sys.argv)
+    """
+    ran = simulated("-n 3", text, "-n", "5", "--seed")
+    assert ran.returncode == 0, ran.stderr
+    rest = "72.0 ['app.py', '-n', '5', '--seed']"
+    assert sorted(ran.stdout.splitlines()) == [
+        f"0 (3, 9) {rest}",
+        f"1 (3, 9) {rest}",
+        f"2 (2, 9) {rest}",
+    ]
+    assert ran.stderr == ""
+
+
+@pytest.mark.parametrize("how", [("-c", f"{WORLD}print(rank)"), ("-m", "app", "print")])
+def test_code_and_modules(how, tmp_path):
+    (tmp_path / "app.py").write_text(f"import sys\n{WORLD}exec(sys.argv[1] + '(rank)')\n")
+    ran = command("-n", "3", *how, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split() == ["0", "1", "2"]
+
+
+def test_the_seed_chooses_the_order(simulated):
+    text = WORLD + "comm.barrier()\nprint(rank, end='')\n"
+    orders = [simulated(f"-n 6 --seed {seed}", text).stdout for seed in (1, 1, 2)]
+    assert {"".join(sorted(order)) for order in orders} == {"012345"}
+    assert orders[0] == orders[1]
+    assert len(set(orders)) > 1
+
+
+def test_nodes(simulated):
+    text = WORLD + "print(rank, comm.Split_type(MPI.COMM_TYPE_SHARED).size, end=';')\n"
+    found = simulated("-n 5 --nodes 2", text).stdout.split(";")
+    assert sorted(found) == ["", "0 3", "1 3", "2 3", "3 2", "4 2"]
+
+
+def test_an_error_is_printed_once_with_the_lines_of_the_program(simulated):
+    text = """
+    from mpi4py import MPI
+    import pencils
+    def f():
+        pencils.gather(pencils.ones(pencils.Pencil((8, 9))), root=MPI.COMM_WORLD.rank)
+    f()
+    """
+    ran = simulated("-n 3 --seed 5", text)
+    assert ran.returncode == 1
+    assert ran.stdout == ""
+    assert ran.stderr.count("Traceback") == 1
+    assert ran.stderr.count('  File "') == 2
+    assert 'app.py", line 5, in f' in ran.stderr
+    assert "RankDisagreementError: gather: ranks disagree on root" in ran.stderr
+    assert "(seed=5)" in ran.stderr
+    full = simulated("-n 3 --all-frames", text)
+    assert full.stderr.count('  File "') > 4
+
+
+def test_an_error_of_one_rank_while_others_wait(simulated):
+    text = WORLD + textwrap.dedent("""
+    if rank == 1:
+        raise ValueError("only here")
+    comm.barrier()
+    """)
+    ran = simulated("-n 3", text)
+    assert ran.returncode == 1
+    assert ran.stderr.count("Traceback") == 1
+    assert 'app.py", line 6, in <module>' in ran.stderr
+    assert "ValueError: only here\nrank 1 of 3 raised this" in ran.stderr
+    assert "ranks 0, 2 wait in barrier" in ran.stderr
+
+
+def test_ranks_that_wait_for_ever(simulated):
+    ran = simulated("-n 3", WORLD + "if rank:\n    comm.barrier()\n")
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("simmpi: simmpi.errors.DeadlockError: ")
+    assert "ranks 1-2 wait in barrier" in ran.stderr
+    assert "app.py:5 in <module>: comm.barrier()" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_program_that_ends_by_exit_ends_its_rank_only(simulated):
+    text = WORLD + textwrap.dedent("""
+    import sys
+    if rank == 1:
+        sys.exit(code)
+    if rank == 2:
+        sys.exit()
+    print("goes on", rank)
+    """)
+    ran = simulated("-n 3", f"code = 3\n{text}")
+    assert (ran.returncode, ran.stdout) == (3, "goes on 0\n")
+    assert ran.stderr == "simmpi: rank 1 left with status 3\n"
+    ran = simulated("-n 3", f"code = 'no input'\n{text}")
+    assert (ran.returncode, ran.stdout) == (1, "goes on 0\n")
+    assert ran.stderr == "no input\nsimmpi: rank 1 left with status 1\n"
+
+
+def test_all_ranks_exit_alike(simulated):
+    ran = simulated("-n 3", "raise SystemExit('no input')")
+    assert (ran.returncode, ran.stderr) == (1, "no input\n")
+    ran = simulated("-n 3", "raise SystemExit(4)")
+    assert (ran.returncode, ran.stderr) == (4, "")
+
+
+def test_abort(simulated):
+    ran = simulated("-n 3", WORLD + "if rank == 1:\n    comm.Abort(7)\ncomm.barrier()\n")
+    assert ran.returncode == 7
+    assert ran.stderr.startswith("simmpi: rank 1 called Abort(7)\nrank 0 waits in ")
+
+
+def test_an_interrupt_names_the_place_of_every_rank(tmp_path):
+    text = (
+        WORLD
+        + "if rank == 1:\n    print('ready', flush=True)\n    while True: pass\ncomm.barrier()\n"
+    )
+    (tmp_path / "app.py").write_text(text)
+    words = [sys.executable, "-m", "pencils", "simulate", "-n", "2", "app.py"]
+    pipe = subprocess.PIPE
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        words, cwd=tmp_path, env=environment, stdout=pipe, stderr=pipe, text=True
+    ) as running:
+        assert running.stdout.readline() == "ready\n"
+        running.send_signal(signal.SIGINT)
+        _, printed = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert printed.startswith("simmpi: KeyboardInterrupt\nrank 0 waits in barrier")
+    assert re.search(r"app\.py:[56] in <module>: ", printed.partition("rank 1 is running")[2])
+
+
+def test_what_was_left_is_reported_unless_switched_off(simulated):
+    text = WORLD + "if rank == 1:\n    comm.isend(1, 0)\n"
+    ran = simulated("-n 2", text)
+    assert ran.returncode == 1
+    assert "rank 1 has not completed isend" in ran.stderr
+    ran = simulated("-n 2 --no-strict", text)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    ran = simulated("-n 2", WORLD + "comm.Dup()\n")
+    assert ran.returncode == 0
+    assert "ResourceWarning: never freed" in ran.stderr
+
+
+def test_max_steps(simulated):
+    ran = simulated("-n 2 --max-steps 100", WORLD + "while True:\n    comm.barrier()\n")
+    assert ran.returncode == 1
+    assert "StepLimitError" in ran.stderr
+    assert "max_steps=100" in ran.stderr
+
+
+RACE = WORLD + textwrap.dedent("""
+    import sys
+    print("begins", sys.argv[1:])
+    if rank == 0:
+        first = comm.recv(source=MPI.ANY_SOURCE)
+        second = comm.recv(source=MPI.ANY_SOURCE)
+        assert first < second, "wrong order"
+    else:
+        comm.send(rank, 0)
+""")
+
+
+def test_the_first_seed_that_fails_is_named_and_can_be_repeated(simulated, tmp_path):
+    ran = simulated("-n 3 --seeds 50", RACE, "it's", "x")
+    assert ran.returncode == 1
+    assert ran.stderr.count("AssertionError: wrong order") == 1
+    assert ran.stdout == ""
+    assert ran.stderr.count("begins [\"it's\", 'x']") == 3  # the output of the failing one only
+    *_, line, repeat = ran.stderr.splitlines()
+    assert line.startswith("simmpi: seed ")
+    assert line.endswith(" of 0-49 failed; repeat it:")
+    again = shlex.split(repeat)
+    assert again[:4] == ["python", "-m", "pencils", "simulate"]
+    assert command(*again[4:], cwd=tmp_path).returncode == 1
+    seed = int(again[again.index("--seed") + 1])
+    assert all(simulated(f"-n 3 --seed {each}", RACE).returncode == 0 for each in range(seed))
+
+
+def test_no_seed_fails(simulated):
+    ran = simulated("-n 3 --seeds 5", WORLD + "comm.barrier()\nprint(rank)\n")
+    assert (ran.returncode, ran.stdout) == (0, "")
+    assert ran.stderr.splitlines()[-1] == "simmpi: no error with the seeds 0-4"
+
+
+def test_a_breakpoint_in_one_rank(simulated):
+    text = WORLD + textwrap.dedent("""
+    value = 10 * rank
+    if rank == 2:
+        breakpoint()
+    total = comm.allreduce(value)
+    print("total", total)
+    """)
+    ran = simulated("-n 3", text, stdin="p value\nvalue = 100\nc\n")
+    assert ran.returncode == 0, ran.stderr
+    assert "(Pdb) 20\n" in ran.stdout
+    assert ran.stdout.count("total 110") == 3
+
+
+def test_each_rank_has_its_modules_arguments_and_random_numbers(simulated):
+    shared = """
+    from mpi4py import MPI
+    rank = MPI.COMM_WORLD.rank
+    MPI.COMM_WORLD.barrier()  # while other ranks begin to import this file
+    ranks = MPI.COMM_WORLD.allgather(rank)
+    class Thing:
+        pass
+    """
+    text = WORLD + textwrap.dedent("""
+    import os.path, sys
+    import numpy as np
+    import shared
+    assert (shared.rank, shared.ranks) == (rank, [0, 1, 2]), shared.rank
+    sys.argv.append(rank)
+    sys.path.insert(0, str(rank))
+    np.random.seed(rank)
+    comm.barrier()
+    import shared as again
+    assert again is shared
+    assert sys.argv[1:] == [rank]
+    assert sys.path[0] == str(rank)
+    assert np.random.rand() == np.random.RandomState(rank).rand()
+    class Own:
+        pass
+    found = comm.sendrecv((Own(), shared.Thing()), (rank + 1) % 3)
+    assert [type(each) for each in found] == [Own, shared.Thing]
+    assert sys.modules["__main__"].rank == rank
+    print("good")
+    """)
+    for options in ("-n 3", "-n 3 --seed 7"):
+        ran = simulated(options, text, shared=shared)
+        assert ran.returncode == 0, ran.stderr
+        assert ran.stdout == "good\n" * 3
+
+
+def test_random_numbers_that_no_program_seeds_follow_the_seed(simulated):
+    text = WORLD + "import numpy as np\nprint(comm.gather(np.random.rand()))\n"
+    first, again, other = (simulated(f"-n 2 --seed {seed}", text).stdout for seed in (3, 3, 4))
+    assert first == again != other
+    assert len(set(first.splitlines()[0].split(", "))) == 2
+
+
+def test_modules_come_back_with_their_rank(monkeypatch):
+    monkeypatch.setattr(process, "_entries", [])
+    before = process.exchange({})
+    process.exchange(before)
+    process.keep_apart(apart._Modules(), "own")
+    one = types.ModuleType("a_module_of_the_program")
+    one.__file__ = "/nowhere/app.py"
+    own = process.exchange({})
+    sys.modules[one.__name__] = one
+    first = process.exchange({})
+    assert one.__name__ not in sys.modules
+    process.exchange(first)
+    assert sys.modules[one.__name__] is one
+    process.exchange(own)
+    assert one.__name__ not in sys.modules
+
+
+@pytest.mark.parametrize(
+    "options", ["", "-n 0", "-n x", "-n 2 --seed 1 --seeds 2", "-n 2 --nodes 0"]
+)
+def test_options_that_are_not_allowed(simulated, options):
+    ran = simulated(options, "")
+    assert ran.returncode == 2
+    assert "usage: python -m pencils simulate" in ran.stderr
+
+
+def test_a_program_that_is_not_there(tmp_path):
+    ran = command("-n", "3", "nothing.py", cwd=tmp_path)
+    assert ran.returncode == 2
+    assert ran.stderr == "error: cannot open nothing.py: No such file or directory\n"
+    assert "no program is given" in command("-n", "3").stderr
+
+
+def test_it_refuses_to_run_in_mpiexec(mpirun):
+    ran = mpirun(2, "-m", "pencils", "simulate", "-n", 3, "-c", "print('no')")
+    assert ran.returncode != 0
+    assert "no\n" not in ran.stdout
+    assert ran.stderr.count("error: simulated ranks are threads of one process") == 1
+
+
+def test_ghost_checks(simulated):
+    text = """
+    import pencils, numpy as np
+    u = pencils.zeros(pencils.Pencil(4, periodic=True), halo=1)
+    u[...] = 1.0
+    print(bool(np.isnan(u.padded).any()))
+    """
+    assert simulated("-n 2", text).stdout == "False\nFalse\n"
+    assert simulated("-n 2 --check", text).stdout == "True\nTrue\n"

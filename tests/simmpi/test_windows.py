@@ -1,0 +1,367 @@
+"""Windows of simulated ranks, compared with those of an MPI library; and what else is reported."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import window_programs
+from mpi4py import MPI
+
+from pencils import simulate
+from simmpi.errors import DeadlockError, MismatchError, UsageError
+
+NAMES = [program.__name__ for program in window_programs.PROGRAMS]
+
+
+@pytest.fixture(scope="module")
+def of_library(mpirun):
+    """Results of the programs with the MPI library, as text, by name."""
+    done = mpirun(3, Path(window_programs.__file__))
+    assert done.returncode == 0, done.stderr
+    return dict(line.split(" ", 1) for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_programs_return_what_they_do_with_an_mpi_library(name, of_library):
+    program = getattr(window_programs, name)
+    assert str(simulate(3, program)) == of_library[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_results_are_the_same_for_all_schedules(name):
+    program = getattr(window_programs, name)
+    expected = str(simulate(3, program))
+    for seed in range(10):
+        assert str(simulate(3, program, seed=seed)) == expected
+
+
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_programs_run_on_other_numbers_of_ranks(size):
+    for name in NAMES:
+        if name != "targets" or size > 1:  # it writes and updates the same memory
+            simulate(size, getattr(window_programs, name))
+
+
+def window(size=8, **options):
+    return MPI.Win.Allocate(size * 8, 8, comm=MPI.COMM_WORLD, **options)
+
+
+def memory_of(win):
+    return np.frombuffer(win.tomemory(), "i8")
+
+
+ONE = np.ones(1, "i8")
+
+
+def early_read():
+    win = window(1)
+    win.Fence()
+    win.Put(ONE, (MPI.COMM_WORLD.rank + 1) % 2)
+    MPI.COMM_WORLD.Barrier()
+    early = int(memory_of(win)[0])
+    win.Fence()
+    late = int(memory_of(win)[0])
+    win.Free()
+    return early, late
+
+
+def test_accesses_happen_at_their_completion_or_before():
+    assert simulate(2, early_read) == [(0, 1), (0, 1)]
+    found = {early for seed in range(20) for early, _ in simulate(2, early_read, seed=seed)}
+    assert found == {0, 1}
+
+
+def early_result():
+    win = window(1)
+    found = np.array([5], "i8")
+    win.Lock(0, MPI.LOCK_SHARED)
+    win.Get(found, 0)
+    early = int(found[0])
+    win.Unlock(0)
+    late = int(found[0])
+    win.Free()
+    return early, late
+
+
+def test_results_are_not_there_before_their_completion():
+    assert simulate(2, early_result) == [(-1, 0)] * 2
+    assert simulate(2, early_result, strict=False) == [(5, 0)] * 2
+
+
+def changes(call):
+    def program():
+        win = window()
+        value, result = np.ones(1, "i8"), np.ones(1, "i8")
+        win.Lock_all()
+        getattr(win, call)(*([value, result] if "fetch" in call.lower() else [value]), 0)
+        value[0] = 2
+        win.Unlock_all()
+        win.Free()
+
+    return program
+
+
+@pytest.mark.parametrize("call", ["Put", "Get", "Accumulate", "Fetch_and_op"])
+def test_buffers_that_change_before_the_completion_are_reported(call):
+    with pytest.raises(UsageError, match=rf"{call} of rank 0 to rank 0: .*changed.* window 1"):
+        simulate(1, changes(call))
+    simulate(1, changes(call), strict=False)
+
+
+def conflict(first, second, places=(0, 0)):
+    def program():
+        win = window()
+        win.Fence()
+        if MPI.COMM_WORLD.rank < 2:
+            call, place = [(first, places[0]), (second, places[1])][MPI.COMM_WORLD.rank]
+            getattr(win, call)(np.ones(2, "i8"), 2, place)
+        win.Fence()
+        win.Free()
+
+    return program
+
+
+@pytest.mark.parametrize(("first", "second"), [("Put", "Put"), ("Put", "Get"), ("Get", "Put")])
+@pytest.mark.parametrize("places", [(0, 0), (0, 1), (2, 1)])
+def test_accesses_to_the_same_bytes_in_an_epoch_are_reported(first, second, places):
+    with pytest.raises(UsageError, match=r"to rank 2 .*with .* to rank 2 .* same bytes"):
+        simulate(3, conflict(first, second, places))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "places"),
+    [("Get", "Get", (0, 0)), ("Accumulate", "Accumulate", (0, 1)), ("Put", "Put", (0, 2))],
+)
+def test_accesses_that_do_not_conflict_are_allowed(first, second, places):
+    simulate(3, conflict(first, second, places))
+
+
+def interleaved(distance):
+    win = window()
+    kind = MPI.INT64_T.Create_vector(3, 1, 2).Commit()
+    win.Fence()
+    win.Put(np.ones(3, "i8"), 0, (MPI.COMM_WORLD.rank * distance, 1, kind))
+    win.Fence()
+    kind.Free()
+    result = memory_of(win).tolist()
+    win.Free()
+    return result
+
+
+def test_accesses_with_gaps_conflict_in_the_same_bytes_only():
+    assert simulate(2, interleaved, 1)[0] == [1] * 6 + [0] * 2
+    with pytest.raises(UsageError, match="the same bytes"):
+        simulate(2, interleaved, 2)
+
+
+def many_accesses(count):
+    win = window(count)
+    win.Lock_all()
+    for place in range(MPI.COMM_WORLD.rank, count, 2):
+        win.Put(ONE, 0, place)
+    win.Unlock_all()
+    MPI.COMM_WORLD.Barrier()
+    result = int(memory_of(win).sum())
+    win.Free()
+    return result
+
+
+def test_many_accesses_of_one_epoch():
+    assert simulate(2, many_accesses, 2000)[0] == 2000
+
+
+def waits_for_a_lock():
+    win = window()
+    win.Lock_all()
+    MPI.COMM_WORLD.Barrier()
+    win.Unlock_all()
+    if MPI.COMM_WORLD.rank:
+        MPI.COMM_WORLD.Barrier()
+    win.Lock(0)
+    if MPI.COMM_WORLD.rank == 0:
+        MPI.COMM_WORLD.Barrier()
+        MPI.COMM_WORLD.Barrier()
+
+
+def test_deadlocks_name_holders_of_locks():
+    with pytest.raises(DeadlockError) as caught:
+        simulate(3, waits_for_a_lock)
+    text = str(caught.value)
+    assert "in Win.Lock (exclusive lock of rank 0 on window 1 of COMM_WORLD) for rank 0" in text
+
+
+def test_shared_locks_exclude_exclusive_ones():
+    def program():
+        win = window()
+        win.Lock(0, MPI.LOCK_SHARED)
+        MPI.COMM_WORLD.Barrier()
+        win.Unlock(0)
+        win.Lock(0)
+        memory = memory_of(win) if MPI.COMM_WORLD.rank == 0 else None
+        win.Unlock(0)
+        win.Free()
+        return memory is None
+
+    assert simulate(3, program, seed=1) == [False, True, True]
+
+
+def test_posts_that_are_missing_are_named():
+    def program():
+        win = window()
+        if MPI.COMM_WORLD.rank == 0:
+            win.Start(MPI.COMM_WORLD.group.Incl([1]))
+            win.Complete()
+
+    with pytest.raises(DeadlockError, match=r"rank 0 waits in Win.Complete .* for rank 1"):
+        simulate(2, program)
+
+
+def test_fences_of_all_ranks_have_the_same_assertions():
+    def program():
+        win = window()
+        win.Fence(MPI.MODE_NOSUCCEED if MPI.COMM_WORLD.rank else 0)
+
+    with pytest.raises(MismatchError, match="NOSUCCEED"):
+        simulate(2, program)
+
+
+def test_loops_that_wait_for_memory_for_ever_are_reported(monkeypatch):
+    monkeypatch.setattr("simmpi.polls.MOST_POLLS", 500)
+    monkeypatch.setattr("simmpi.polls.SECONDS", 0)
+
+    def program():
+        win = window()
+        win.Lock_all()
+        found = np.zeros(1, "i8")
+        while found[0] == 0:
+            win.Get(found, 0)
+            win.Flush(0)
+
+    for seed in (None, 1):
+        with pytest.raises(DeadlockError, match="no rank makes progress"):
+            simulate(2, program, seed=seed)
+
+
+def test_memory_is_shared_on_one_node_only():
+    def program(split):
+        comm = MPI.COMM_WORLD
+        if split:
+            comm = comm.Split_type(MPI.COMM_TYPE_SHARED)
+        win = MPI.Win.Allocate_shared(8, comm=comm)
+        size = win.group_size
+        win.Free()
+        if split:
+            comm.Free()
+        return size
+
+    with pytest.raises(RuntimeError, match=r"nodes \[0, 1\].*Split_type"):
+        simulate(4, program, "", nodes=[0, 0, 0, 1])
+    assert simulate(4, program, "split", nodes=[0, 0, 0, 1]) == [3, 3, 3, 1]
+
+
+def test_windows_that_are_never_freed_are_named():
+    with pytest.warns(ResourceWarning, match="never freed: window 1 of COMM_WORLD"):
+        simulate(2, lambda: window() and None)
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [(8, "bytes 64 to 72 of 64"), ((0, 9), "here and 72 at the target"), ((7, 1, "i4"), "here")],
+)
+def test_accesses_outside_of_the_memory_are_refused(target, text):
+    def program():
+        win = window()
+        win.Lock_all()
+        with pytest.raises(MPI.Exception, match=text):
+            win.Put(ONE, 0, target)
+        win.Unlock_all()
+        win.Free()
+
+    simulate(1, program)
+
+
+def test_accesses_to_ranks_without_a_lock_are_refused():
+    def program():
+        win = window()
+        win.Lock(0, MPI.LOCK_SHARED)
+        with pytest.raises(MPI.Exception, match=r"no epoch for rank 1"):
+            win.Put(ONE, 1)
+        win.Unlock(0)
+        win.Fence()
+        with pytest.raises(MPI.Exception, match="need Lock"):
+            win.Rput(ONE, 1)
+        win.Fence(MPI.MODE_NOSUCCEED)
+        win.Free()
+
+    simulate(2, program)
+
+
+def test_dynamic_windows_need_attached_memory():
+    def program():
+        win = MPI.Win.Create_dynamic(comm=MPI.COMM_WORLD)
+        memory = np.zeros(4, "i8")
+        address = memory.ctypes.data
+        win.Lock_all()
+        with pytest.raises(MPI.Exception, match="not attached"):
+            win.Put(ONE, 0, address)
+        win.Attach(memory)
+        win.Put(ONE, 0, address + 24)
+        with pytest.raises(MPI.Exception, match="not attached"):
+            win.Put(ONE, 0, address + 25)
+        win.Unlock_all()
+        win.Detach(memory)
+        with pytest.raises(MPI.Exception, match="not attached"):
+            win.Detach(memory)
+        win.Free()
+        return memory.tolist()
+
+    assert simulate(1, program) == [[0, 0, 0, 1]]
+
+
+def test_types_of_both_sides_are_the_same():
+    def program():
+        win = window()
+        win.Fence()
+        win.Put(ONE, 0, (0, 1, MPI.DOUBLE))
+
+    with pytest.raises(MismatchError, match="MPI_DOUBLE"):
+        simulate(1, program)
+
+
+def test_handles_belong_to_one_rank():
+    box = {}
+
+    def program():
+        box[MPI.COMM_WORLD.rank] = win = window()
+        MPI.COMM_WORLD.Barrier()
+        with pytest.raises(MPI.Exception, match="uses the handle that rank"):
+            box[1 - MPI.COMM_WORLD.rank].Fence()
+        win.Free()
+
+    simulate(2, program)
+
+
+def test_memory_stays_as_long_as_it_is_used():
+    def program():
+        win = window()
+        memory = np.asarray(win.tomemory())
+        memory[:] = MPI.COMM_WORLD.rank
+        win.Free()
+        return memory
+
+    for rank, memory in enumerate(simulate(3, program)):
+        np.zeros(1000)
+        assert (memory == rank).all()
+
+
+def test_requests_are_completed_by_themselves():
+    def program():
+        win = window()
+        win.Lock_all()
+        request = win.Rput(ONE, 0)
+        win.Unlock_all()
+        win.Free()
+        return request
+
+    with pytest.raises(UsageError, match="rank 0 has not completed Rput"):
+        simulate(1, program)
