@@ -1,9 +1,9 @@
-"""State of the library that belongs to one process, or to one simulated rank.
+"""State of libraries and programs that belongs to one process, or to one simulated rank.
 
-Simulated ranks (`simmpi`) are threads of one process, of which one runs at a time. They
-share all modules, so that a module keeps in a `PerProcess` what a process of MPI has for itself:
-MPI objects, communicators, exchanges under way. When another rank runs, the scheduler exchanges the
-values of all of them at once.
+Simulated ranks are threads of one process, of which one runs at a time. They share all modules, so
+that a module keeps in a `PerProcess` the values that a process of MPI has for itself: MPI objects,
+communicators, exchanges under way. When another rank runs, the scheduler exchanges the values of
+all of them at once. The scheduler is not imported here.
 """
 
 from __future__ import annotations

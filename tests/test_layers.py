@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 PENCILS = Path(__file__).parents[1] / "pencils"
+SIMMPI = PENCILS.with_name("simmpi")
 
 # A module may import those with a smaller number. A new module has to find its place here;
 # inside one folder imports are free, but no files may import each other in a circle.
@@ -13,8 +14,6 @@ HEIGHT = {
     "errors": 0,
     "bars": 2,
     "tables": 2,
-    "process": 3,
-    "simulation": 5,
     "layout": 10,
     "comm": 20,
     "logs": 25,
@@ -40,11 +39,9 @@ HEIGHT = {
     "interop": 65,
     "plot": 65,
     "mypy_plugin": 65,
-    "notebook": 65,
     "__init__": 70,  # `from pencils import Pencil`: the public names
     "demo": 80,
     "run": 80,
-    "pytest_plugin": 80,
     "__main__": 90,
 }
 
@@ -55,6 +52,10 @@ UPWARD = "array/verbs.py"
 # MPI has one door, for types, too: what replaces it there replaces it everywhere. Only `run`, which
 # starts the processes, goes past it.
 MPI_DOOR = "comm/mpi.py"
+
+# Files that may import simmpi: the door, which takes it where no MPI library is, the short way to
+# `simmpi.simulate`, and the command lines.
+SIMMPI_USERS = {"comm/mpi.py", "__init__.py", "run"}
 
 # External packages and the folders that may import them. Under TYPE_CHECKING every folder may, but
 # for mpi4py.
@@ -76,12 +77,12 @@ def module_of(path, root):
     return "fft" if name.startswith("fft_") else name
 
 
-def imports(path, root):
+def imports(path, root, name="pencils"):
     """Yield (line, dotted name, lazy, typing) for every import in a file, relative ones resolved.
 
     `lazy` is inside a function, `typing` under ``if TYPE_CHECKING:``.
     """
-    package = ("pencils", *path.relative_to(root).parts[:-1])
+    package = (name, *path.relative_to(root).parts[:-1])
 
     def visit(node, lazy, typing):
         if isinstance(node, ast.Import):
@@ -195,6 +196,28 @@ def reachable(graph, start):
 def test_imports_of_pencils_point_down():
     assert any(PENCILS.rglob("*.py"))
     assert violations(PENCILS) == []
+
+
+def test_simmpi_imports_nothing_of_pencils():
+    assert any(SIMMPI.rglob("*.py"))
+    found = [
+        (path.name, name)
+        for path in SIMMPI.rglob("*.py")
+        for _, name, _, _ in imports(path, SIMMPI, "simmpi")
+        if name.partition(".")[0] == "pencils"
+    ]
+    assert found == []
+
+
+def test_pencils_names_simmpi_at_its_door_only():
+    users = {
+        path.relative_to(PENCILS)
+        for path in PENCILS.rglob("*.py")
+        for _, name, _, _ in imports(path, PENCILS)
+        if name.partition(".")[0] == "simmpi"
+    }
+    assert users
+    assert {str(path) for path in users if path.parts[0] not in SIMMPI_USERS} <= SIMMPI_USERS
 
 
 def test_no_files_of_pencils_import_each_other_in_a_circle():
