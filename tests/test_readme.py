@@ -24,7 +24,7 @@ def name_of(page):
 
 def python_blocks(page):
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
-    left_out = ["simulate("]  # `simulation/test_pages.py`
+    left_out = ["simulate("]  # `simmpi/test_pages.py`
     if not find_spec("petsc4py"):
         left_out.append("import PETSc")  # .ci/run has an environment with it
     return [block for block in blocks if not any(text in block for text in left_out)]

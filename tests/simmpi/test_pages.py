@@ -9,7 +9,8 @@ import pytest
 import pencils
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "docs" / name for name in ("tour.md", "howto/debug.md", "explanation.md")]
+PAGES = [ROOT / "docs" / name for name in ("tour.md", "howto/debug.md", "simmpi.md")]
+PAGES.append(ROOT / "simmpi" / "README.md")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
