@@ -42,6 +42,7 @@ import tiers  # noqa: E402
 from mpi4py import MPI  # noqa: E402
 
 import pencils  # noqa: E402
+import simmpi  # noqa: E402
 from simmpi.pytest_plugin.marks import ranks_of, runs_on  # noqa: E402
 from simmpi.world import active  # noqa: E402
 
@@ -54,9 +55,10 @@ WORLD = MPI.COMM_WORLD if SIMULATED else MPI.COMM_WORLD.Dup()
 
 def _import_all():
     """Import all modules on all ranks: Hypothesis draws constants from the loaded modules."""
-    for module in pkgutil.walk_packages(pencils.__path__, "pencils."):
-        with contextlib.suppress(ImportError):  # an optional library is missing
-            importlib.import_module(module.name)
+    for package in (pencils, simmpi):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            with contextlib.suppress(ImportError):  # an optional library is missing
+                importlib.import_module(module.name)
 
 
 def _separate_temporary_directories():

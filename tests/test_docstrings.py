@@ -7,8 +7,13 @@ import pkgutil
 import pytest
 
 import pencils
+import simmpi
 
-NAMES = sorted(module.name for module in pkgutil.walk_packages(pencils.__path__, "pencils."))
+NAMES = sorted(
+    module.name
+    for package in (pencils, simmpi)
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+)
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 

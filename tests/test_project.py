@@ -17,7 +17,7 @@ def test_the_citation_gives_the_version_of_the_package():
 
 def test_the_guide_for_contributors_names_existing_files():
     text = (ROOT / "CONTRIBUTING.md").read_text()
-    named = re.findall(r"`((?:pencils|tests|docs|benchmarks)/[\w./]*)`", text)
+    named = re.findall(r"`((?:pencils|simmpi|tests|docs|benchmarks)/[\w./]*)`", text)
     assert named
     assert [path for path in named if not (ROOT / path).exists()] == []
 
@@ -27,7 +27,7 @@ def test_recipes_name_what_the_files_beside_them_define():
     recipes = text.split("## Recipes")[1].split("\n## ")[0].split("\n- ")[1:]
     missing = []
     for recipe in recipes:
-        sources = "".join(map(source, re.findall(r"`(pencils/[\w./]*)`", recipe)))
+        sources = "".join(map(source, re.findall(r"`((?:pencils|simmpi)/[\w./]*)`", recipe)))
         names = re.findall(r"`(_?[A-Z]\w+)`", recipe)
         missing += [name for name in names if not re.search(rf"\b{name}\b", sources)]
     assert recipes
