@@ -15,7 +15,7 @@ import time
 import numpy as np
 from mpi4py import MPI
 
-from pencils import demo
+from pencils.tools import demo
 
 VISCOSITY = 0.000625
 PEER = "mpi4py-fft"

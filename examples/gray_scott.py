@@ -69,7 +69,7 @@ def main():
     if state.pencil.rank == 0:
         print(f"difference to the serial result after {args.steps} steps: {error:.1e}")
     if args.picture:
-        from pencils.plot import plot_slice, save_picture
+        from pencils.tools.plot import plot_slice, save_picture
 
         save_picture(args.picture, plot_slice(state, component=1, cmap="cividis"))
 

@@ -61,7 +61,7 @@ def main():
     if u.pencil.rank == 0:
         print(f"error {error:.6e}, of order {np.log2(before / error):.2f}")
     if args.picture:
-        from pencils.plot import plot_slice, save_picture
+        from pencils.tools.plot import plot_slice, save_picture
 
         save_picture(args.picture, plot_slice(u))
 

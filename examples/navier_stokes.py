@@ -149,7 +149,7 @@ def scatter(path: str, n: int | None) -> PencilArray:
 
 def draw(flow: NavierStokes, u_hat: PencilArray, path: str) -> None:
     """Draw the strength of the vorticity in the plane z = π/4. *Collective*."""
-    from pencils.plot import plot_slice, save_picture
+    from pencils.tools.plot import plot_slice, save_picture
 
     omega = flow.fft.backward(cross(flow.ik, u_hat.unstack(), out=flow.slope), out=flow.omega)
     n, strength = omega.shape[-1], np.sqrt((omega * omega).sum(axis=0))

@@ -64,7 +64,7 @@ def main():
         print(f"mass {total:.9f}, density up to {peak:.6f}, off the streamlines by {error:.3e}")
 
     if args.picture:
-        from pencils.plot import plot_slice, save_picture
+        from pencils.tools.plot import plot_slice, save_picture
 
         save_picture(args.picture, plot_slice(density, cmap="magma"))
 

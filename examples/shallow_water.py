@@ -70,7 +70,7 @@ def main():
     if state.pencil.rank == 0:
         print(f"depth {depth.min():.9f} to {depth.max():.9f}, mean {depth.mean():.9f}")
     if args.picture:
-        from pencils.plot import plot_slice, save_picture
+        from pencils.tools.plot import plot_slice, save_picture
 
         save_picture(args.picture, plot_slice(state, component=0, cmap="viridis"))
 

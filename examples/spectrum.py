@@ -57,7 +57,7 @@ def main():
     if pen.rank == 0:
         print(f"energy {energy:.9f}, of which {found[1] / energy:.4f} in the longest waves")
     if args.picture:
-        from pencils.plot import plot_spectrum, save_picture
+        from pencils.tools.plot import plot_spectrum, save_picture
 
         ax = plot_spectrum(u)
         if ax is not None:  # on rank 0

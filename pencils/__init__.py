@@ -17,6 +17,7 @@ def _find_homes() -> dict[str, str]:
 
 
 _HOMES = _find_homes()
+_FOLDERS = {__name__, f"{__name__}.tools"}  # of modules that are public themselves
 # What a star does not import: names that hide others, and modules.
 _NOT_STARRED = {"fft", "graph", "io", "open", "plot"}
 
@@ -27,7 +28,7 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'pencils' has no attribute {name!r}")
     home = _HOMES[name]
-    if home == __name__:
+    if home in _FOLDERS:
         return _import_module(f"{home}.{name}")
     value = globals()[name] = getattr(_import_module(home), name)
     return value

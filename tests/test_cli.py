@@ -11,8 +11,8 @@ from mpi4py import MPI
 from tiers import combined, up_to
 
 import pencils
-from pencils import __main__ as command
 from pencils.comm import pack
+from pencils.tools import command_line as command
 
 ROOT = Path(__file__).parents[1]
 TWO_STARTS = ["demo", "--input", "u.npy", "--restart", "u.h5"]
@@ -137,7 +137,7 @@ def test_wrong_usage_is_explained_once_with_status_2(mpirun):
 
 def test_any_error_of_the_parser_ends_all_ranks(mpirun):
     program = """if True:
-        from pencils import __main__ as command
+        from pencils.tools import command_line as command
         def broken(**options):
             raise RuntimeError("no parser")
         command._parser = broken

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pencils
-from pencils import demo
+from pencils.tools import demo
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

@@ -53,6 +53,6 @@ def test_there_are_examples_and_all_but_the_solver_are_short():
 
 
 def test_the_demo_is_the_navier_stokes_example():
-    demo = Path(__file__).parents[1] / "pencils" / "demo.py"
+    demo = Path(__file__).parents[1] / "pencils" / "tools" / "demo.py"
     example = next(path for path in EXAMPLES if path.stem == "navier_stokes")
     assert demo.read_bytes() == example.read_bytes()

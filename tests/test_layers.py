@@ -32,16 +32,10 @@ HEIGHT = {
     "io": 60,
     "lines": 60,
     "fft": 60,
-    "planning": 60,
-    "profiling": 60,
     "recovery": 65,
-    "testing": 60,
     "interop": 65,
-    "plot": 65,
-    "mypy_plugin": 65,
     "__init__": 70,  # `from pencils import Pencil`: the public names
-    "demo": 80,
-    "run": 80,
+    "tools": 80,
     "__main__": 90,
 }
 
@@ -49,26 +43,26 @@ HEIGHT = {
 # to higher layers.
 UPWARD = "array/verbs.py"
 
-# MPI has one door, for types, too: what replaces it there replaces it everywhere. Only `run`, which
-# starts the processes, goes past it.
+# MPI has one door, for types, too: what replaces it there replaces it everywhere. Only `tools.run`,
+# which starts the processes, goes past it.
 MPI_DOOR = "comm/mpi.py"
 
 # Files that may import simmpi: the door, which takes it where no MPI library is, the short way to
 # `simmpi.simulate`, and the command lines.
-SIMMPI_USERS = {"comm/mpi.py", "__init__.py", "run"}
+SIMMPI_USERS = {"comm/mpi.py", "__init__.py", "tools"}
 
 # External packages and the folders that may import them. Under TYPE_CHECKING every folder may, but
 # for mpi4py.
 OWNERS = {
-    "mpi4py": {"run"},
+    "mpi4py": {"tools"},
     "h5py": {"io"},
     "scipy": {"fft"},
     "mpi4py_fft": {"fft", "interop"},
     "petsc4py": {"interop"},
-    "matplotlib": {"plot"},
-    "mypy": {"mypy_plugin"},
+    "matplotlib": {"tools"},
+    "mypy": {"tools"},
 }
-LAZY_OWNER = "__main__"  # `python -m pencils info` looks at all of them, inside functions
+LAZY_OWNER = "tools"  # `python -m pencils info` looks at all of them, inside functions
 
 
 def module_of(path, root):
@@ -239,7 +233,7 @@ GOOD = {
     "array/verbs.py": "if TYPE_CHECKING:\n    import pencils.fft\ndef f():\n    import pencils.fft",
     "fft.py": "import scipy.fft, mpi4py_fft\nfrom pencils.array import verbs",
     "fft_plan.py": "import scipy.fft",
-    "__main__.py": "import pencils\ndef info():\n    import h5py, mpi4py.MPI",
+    "tools/run.py": "import pencils\ndef info():\n    import h5py, mpi4py.MPI",
 }
 
 
@@ -277,7 +271,7 @@ def test_a_sound_tree_passes(tmp_path):
         ("array/base.py", "def f():\n    import pencils.indexer", "indexer is not below array"),
         ("halo.py", "from pencils import indexer", "indexer is not below halo"),
         ("indexer.py", "from scipy import fft", "scipy belongs elsewhere"),
-        ("__main__.py", "import h5py", "h5py belongs elsewhere"),
+        ("tools/run.py", "import h5py", "h5py belongs elsewhere"),
         ("novelty.py", "", "novelty has no place in HEIGHT"),
     ],
 )

@@ -18,12 +18,12 @@ import pytest
 from mpi4py import MPI
 
 import pencils
-from pencils.__main__ import _parser
-from pencils.run import coordinator, report
-from pencils.run.connection import Channel
-from pencils.run.coordinator import Member
-from pencils.run.report import CodePosition, RankEnding
-from pencils.run.watch import Watch
+from pencils.tools.command_line import _parser
+from pencils.tools.run import coordinator, report
+from pencils.tools.run.connection import Channel
+from pencils.tools.run.coordinator import Member
+from pencils.tools.run.report import CodePosition, RankEnding
+from pencils.tools.run.watch import Watch
 from simmpi.program import NoProgramError, execute
 
 ROOT = Path(__file__).parents[1]
@@ -197,8 +197,8 @@ def test_a_missing_file_is_told_once(mpirun, tmp_path):
 def test_ranks_of_other_hosts_connect_and_those_that_cannot_do_without(mpirun, tmp_path):
     text = """
     import socket
-    from pencils.run import connection
-    from pencils.run.coordinator import join
+    from pencils.tools.run import connection
+    from pencils.tools.run.coordinator import join
 
     def leave(channel):
         channel.send({"ended": {"kind": "finished"}})

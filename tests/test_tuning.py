@@ -244,7 +244,7 @@ def test_a_file_of_results_can_be_looked_at(comm, stages, tmp_path):
 
 
 def test_a_picture_has_a_cell_for_each_measurement(comm, stages, tmp_path):
-    plot = pytest.importorskip("pencils.plot")
+    plot = pytest.importorskip("pencils.tools.plot")
     found = tune(stages, show=False, repeat=1)
     if comm.rank == 0:
         ax = plot.plot_tuning(found)

@@ -15,7 +15,7 @@ import pytest
 PROGRAM = Path(__file__).with_name("typed_usage.py")
 WITH_PLUGIN = Path(__file__).with_name("typed_usage_with_plugin.py")
 CONFIGURATION = """[mypy]
-plugins = pencils.mypy_plugin
+plugins = pencils.tools.mypy_plugin
 """
 
 

@@ -1,6 +1,6 @@
 """The one import of MPI, and what belongs to one process or to one simulated rank.
 
-Every other file imports MPI from here. `pencils.run` is the exception, because it starts the
+Every other file imports MPI from here. `pencils.tools.run` is the exception, because it starts the
 processes of a job. Without an MPI library, one process works on the simulated MPI.
 """
 

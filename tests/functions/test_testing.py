@@ -8,7 +8,7 @@ from mpi_helpers import ranks_at_fault
 
 import pencils
 from pencils.errors import RankDisagreementError
-from pencils.testing import assert_allclose, assert_equal
+from pencils.tools.testing import assert_allclose, assert_equal
 
 pytestmark = pytest.mark.parallel([1, 2, 3, 4, 6])
 

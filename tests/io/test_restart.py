@@ -115,7 +115,7 @@ def test_the_navier_stokes_equations_go_on_bit_by_bit_on_another_grid(
 ):
     """Waves are saved: another Fourier transform of the velocity would round once more."""
     pytest.importorskip("scipy")
-    from pencils import demo
+    from pencils.tools import demo
 
     def flow_on(comm, grid):
         pen = pencils.Pencil((12, 12, 12), comm, decomp=(0, 1), grid=grid)

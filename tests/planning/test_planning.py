@@ -13,7 +13,7 @@ import pencils
 from pencils.comm.methods import messages
 from pencils.layout import build_layout, redistribution
 from pencils.layout import halo as layout_halo
-from pencils.planning.counts import count_halo, count_redistribution
+from pencils.tools.planning.counts import count_halo, count_redistribution
 
 comm = MPI.COMM_WORLD
 

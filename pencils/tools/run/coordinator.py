@@ -14,10 +14,10 @@ from typing import NoReturn
 
 from mpi4py import MPI
 
-from pencils.run import report
-from pencils.run.connection import Channel, Message, connect
-from pencils.run.report import CodePosition, RankEnding
-from pencils.run.watch import Watch
+from pencils.tools.run import report
+from pencils.tools.run.connection import Channel, Message, connect
+from pencils.tools.run.report import CodePosition, RankEnding
+from pencils.tools.run.watch import Watch
 from simmpi.ending import INTERRUPTED
 
 PATIENCE = 2.0  # seconds in which other ranks can fail, too, before the job is ended

@@ -15,10 +15,10 @@ from pencils.errors import ArgumentError
 from pencils.layout import Layout, Traffic, build_layout
 from pencils.layout.build import factorizations
 from pencils.layout.integers import as_dims, as_int, as_ints
-from pencils.planning.counts import Ints, volumes
-from pencils.planning.links import Links
-from pencils.planning.operations import Operation, read_operation
 from pencils.tables import text_bytes, text_seconds, text_table
+from pencils.tools.planning.counts import Ints, volumes
+from pencils.tools.planning.links import Links
+from pencils.tools.planning.operations import Operation, read_operation
 
 # Grids that are compared, those with the least surface, each by a sample of its ranks; and the
 # ranks of the best grids that are counted.

@@ -73,7 +73,7 @@ def save_picture(path: str | os.PathLike[str], ax: Axes | None) -> None:
     Examples
     --------
     >>> import numpy as np, pencils
-    >>> from pencils.plot import plot_slice, save_picture
+    >>> from pencils.tools.plot import plot_slice, save_picture
     >>> wave = pencils.from_function(pencils.Pencil((16, 12)), lambda i, j: np.sin(i) + j)
     >>> save_picture("wave.png", plot_slice(wave))
     """

@@ -19,10 +19,10 @@ from typing import Any
 
 from mpi4py import MPI
 
-from pencils.run.coordinator import Member, join
-from pencils.run.options import add_check, turn_on_checks
-from pencils.run.report import RankEnding
-from pencils.run.watch import Counting, Watch
+from pencils.tools.run.coordinator import Member, join
+from pencils.tools.run.options import add_check, turn_on_checks
+from pencils.tools.run.report import RankEnding
+from pencils.tools.run.watch import Counting, Watch
 from simmpi.program import add_program, execute
 
 TIMEOUT = "PENCILS_TIMEOUT"

@@ -3,7 +3,7 @@
 The stubs of NumPy know arrays only. With this line in the section ``[tool.mypy]`` of
 ``pyproject.toml``, mypy finds that ``a * 2 + np.sin(a)`` is a `PencilArray`::
 
-    plugins = ["pencils.mypy_plugin"]
+    plugins = ["pencils.tools.mypy_plugin"]
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from pencils.comm.agree import agreed
 from pencils.distribute.gather import gather
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_dim, as_ints, as_place, as_rank
-from pencils.plot.figures import check_axes, new_axes
+from pencils.tools.plot.figures import check_axes, new_axes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +74,7 @@ def plot_slice(
     Examples
     --------
     >>> import numpy as np, pencils
-    >>> from pencils.plot import plot_slice
+    >>> from pencils.tools.plot import plot_slice
     >>> pen = pencils.Pencil((16, 12, 8))
     >>> grid = pencils.localgrid(pen, [np.linspace(0, 1, n) for n in pen.shape])
     >>> ax = plot_slice(grid.x * grid.y + grid.z, axis=2, grid=grid, cmap="magma")

@@ -17,7 +17,7 @@ from simmpi.ending import Ending, ranks
 from simmpi.frames import hide, is_library, users_frame
 
 _HERE = Path(__file__).parent
-hide(_HERE.parent, _HERE)  # frames of pencils
+hide(_HERE.parents[1], _HERE)  # frames of pencils
 
 _LONGEST = 70  # characters of a call that are shown
 _START = os.getcwd()  # noqa: PTH109 - before the program changes it

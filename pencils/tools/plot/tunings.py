@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pencils.array.operands import check_type
-from pencils.plot.figures import new_axes
+from pencils.tools.plot.figures import new_axes
 from pencils.transposition.tune import Tuning
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pencils.distribute.localgrid import localgrid
 from pencils.distribute.partition import partition
 from pencils.io.planes import read_plane
 from pencils.pencil import Pencil
-from pencils.plot.slices import plot_slice
+from pencils.tools.plot.slices import plot_slice
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,7 +64,7 @@ def plot_file(
     Examples
     --------
     >>> import numpy as np, pencils
-    >>> from pencils.plot import plot_file
+    >>> from pencils.tools.plot import plot_file
     >>> pen = pencils.Pencil((16, 12, 8))
     >>> x, y, z = pencils.localgrid(pen, [np.linspace(0, 1, n) for n in pen.shape])
     >>> pencils.save("state.h5", {"u": x * y + z})

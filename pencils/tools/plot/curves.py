@@ -15,7 +15,7 @@ from pencils.errors import ArgumentError
 from pencils.fft import PencilFFT
 from pencils.io.numbers import read_numbers
 from pencils.layout.integers import as_rank
-from pencils.plot.figures import check_axes, new_axes
+from pencils.tools.plot.figures import check_axes, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,7 +57,7 @@ def plot_spectrum(
     Examples
     --------
     >>> import numpy as np, pencils
-    >>> from pencils.plot import plot_spectrum
+    >>> from pencils.tools.plot import plot_spectrum
     >>> pen = pencils.Pencil((16, 16), periodic=True)
     >>> x, y = pencils.localgrid(pen, [np.arange(16) * np.pi / 8] * 2)
     >>> (curve,) = plot_spectrum(np.sin(2 * x) * np.cos(y) + np.cos(4 * y)).lines
@@ -138,7 +138,7 @@ def plot_times(
     Examples
     --------
     >>> import pencils
-    >>> from pencils.plot import plot_times
+    >>> from pencils.tools.plot import plot_times
     >>> with pencils.TimeSeries("out.h5", "w") as series:
     ...     for step in range(3):
     ...         series.append(0.1 * step, {"energy": 0.9**step})

@@ -18,7 +18,7 @@ from mpi4py import MPI
 from pencils.comm import sparse
 from pencils.comm.mailbox import Mailbox
 from pencils.comm.private import private_class
-from pencils.run.report import CodePosition, called_name, line_of
+from pencils.tools.run.report import CodePosition, called_name, line_of
 
 # Methods of communicators, by the names of their variants: Xyz, Ixyz, Xyz_init, xyz, ixyz.
 _COLLECTIVES = (

@@ -15,7 +15,7 @@ from pencils.layout import Box, Layout, redistribution
 from pencils.layout.halo import ghost_box
 from pencils.layout.integers import as_int
 from pencils.pencil import Pencil
-from pencils.plot.figures import (
+from pencils.tools.plot.figures import (
     SOLID,
     Color,
     check_axes,
@@ -71,7 +71,7 @@ def plot_decomposition(pencil: Pencil | Layout, *, halo: int = 0, ax: Axes | Non
     Examples
     --------
     >>> from pencils.layout import build_layout
-    >>> from pencils.plot import plot_decomposition
+    >>> from pencils.tools.plot import plot_decomposition
     >>> ax = plot_decomposition(build_layout((48, 32), 6, decomp=(0, 1)), halo=1)
     >>> len(ax.patches)
     6
@@ -120,7 +120,7 @@ def plot_redistribution(
     Examples
     --------
     >>> from pencils.layout import build_layout
-    >>> from pencils.plot import plot_redistribution
+    >>> from pencils.tools.plot import plot_redistribution
     >>> rows = build_layout((32, 32), 4, decomp=0)
     >>> before, after = plot_redistribution(rows, build_layout((32, 32), 4, decomp=1))
     >>> len(after.patches)  # each rank gets a part from each

@@ -4,12 +4,12 @@ Functions take and return Matplotlib axes, so that titles, limits and colours ca
 several pictures arranged in one figure.
 """
 
-from pencils.plot.curves import plot_spectrum, plot_times
-from pencils.plot.decompositions import plot_decomposition, plot_redistribution
-from pencils.plot.figures import save_picture
-from pencils.plot.files import plot_file
-from pencils.plot.slices import plot_slice
-from pencils.plot.tunings import plot_tuning
+from pencils.tools.plot.curves import plot_spectrum, plot_times
+from pencils.tools.plot.decompositions import plot_decomposition, plot_redistribution
+from pencils.tools.plot.figures import save_picture
+from pencils.tools.plot.files import plot_file
+from pencils.tools.plot.slices import plot_slice
+from pencils.tools.plot.tunings import plot_tuning
 
 __all__ = [
     "plot_decomposition",

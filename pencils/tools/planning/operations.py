@@ -13,7 +13,7 @@ from pencils.layout.build import change_layout
 from pencils.layout.halo import direct, star
 from pencils.layout.integers import as_ints
 from pencils.layout.stages import changed_shape, plan_stages, staged
-from pencils.planning.counts import Counts, Ints, count_halo, count_redistribution, volumes
+from pencils.tools.planning.counts import Counts, Ints, count_halo, count_redistribution, volumes
 
 _KNOWN = "'fft', 'halo:2' (of width 2), 'halo:2:faces' (without corners) or 'transpose:0,2'"
 

@@ -6,8 +6,8 @@ import argparse
 from typing import Any
 
 from pencils.comm.mpi import MPI
-from pencils.planning.candidates import Candidates, plan
-from pencils.planning.links import Links, measure_links
+from pencils.tools.planning.candidates import Candidates, plan
+from pencils.tools.planning.links import Links, measure_links
 
 _EXAMPLES = """examples:
   python -m pencils plan 2048 2048 2048 --ranks 4096 --per-node 64 --op fft --op halo:2

@@ -1,1 +1,0 @@
-../examples/navier_stokes.py

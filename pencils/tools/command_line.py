@@ -1,0 +1,277 @@
+"""The commands of ``python -m pencils``: info, plan, run, simulate, show, verify, demo."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pencils import __version__
+from pencils.tools import run
+from pencils.tools.planning import command as planning
+from pencils.tools.run import simulated
+
+if TYPE_CHECKING:
+    from pencils.comm.mpi import MPI
+    from pencils.tools.planning.candidates import Candidate
+
+_GIB = 2**30
+_MOST_NODES = 4
+_EXAMPLES = """examples:
+  python -m pencils info
+  python -m pencils show checkpoint.h5 --plot u
+  python -m pencils plan 512 512 512 --ranks 64 --per-node 16 --op fft --op halo:1
+  mpiexec -n 4 python -m pencils run program.py
+  python -m pencils simulate -n 4 program.py
+"""
+_NO_DEMO = 'the demo needs SciPy: pip install "pencils[demo]"'
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run a command. *Collective* over all processes.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments, default those of the process.
+    """
+    from pencils.comm.mpi import MPI
+
+    args = _parse(argv, MPI.COMM_WORLD)
+    if args is None:
+        return
+    if args.command == "info":
+        _print_info(MPI.COMM_WORLD.rank)
+    elif args.command == "plan":
+        _plan(args, MPI.COMM_WORLD.rank)
+    elif args.command == "run":
+        run.main(args)
+    elif args.command == "simulate":
+        simulated.main(args)
+    elif args.command == "show":
+        _show(args, MPI.COMM_WORLD.rank)
+    elif args.command == "verify":
+        _verify(args.file, MPI.COMM_WORLD.rank, edited=args.edited, external=args.external)
+    elif args.command == "demo":
+        _run_demo(args, MPI.COMM_WORLD.rank)
+
+
+def _parse(argv: Sequence[str] | None, comm: MPI.Intracomm) -> argparse.Namespace | None:
+    """Read the command line on rank 0, so that help and errors are printed once. *Collective*.
+
+    Returns None if there is nothing to do. If rank 0 raises, the other ranks exit normally, and
+    mpiexec returns the exit status of rank 0.
+    """
+    args: argparse.Namespace | None = None
+    failure: BaseException | None = None
+    if comm.rank == 0:
+        try:
+            words = sys.argv[1:] if argv is None else list(argv)
+            parser = _parser(with_demo=words[:1] == ["demo"])
+            args = parser.parse_args(words)
+            if args.command is None:
+                parser.print_help()
+        except BaseException as error:  # noqa: BLE001 - any: the other ranks wait for the broadcast
+            args, failure = None, error
+    everyone: argparse.Namespace | None = comm.bcast(args)
+    if failure is not None:
+        raise failure
+    return everyone
+
+
+def _parser(*, with_demo: bool) -> argparse.ArgumentParser:
+    """Make the parser; the options of the demo take an import of SciPy."""
+    parser = argparse.ArgumentParser(
+        "python -m pencils",
+        description=sys.modules["pencils"].__doc__,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"pencils {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="command")
+    commands.add_parser("info", help="print versions, and where the processes run")
+    planning.add_parser(commands)
+    run.add_parser(commands)
+    simulated.add_parser(commands)
+    show = commands.add_parser("show", help="list what files hold")
+    show.add_argument(
+        "file", nargs="+", help="a checkpoint, a series, any HDF5 file, or a file of tune()"
+    )
+    show.add_argument("--plot", metavar="NAME", help="draw a plane of this dataset of each file")
+    show.add_argument(
+        "--picture",
+        metavar="FILE",
+        help="where to draw one file (default: NAME.png; of several files: FILE_NAME.png)",
+    )
+    show.add_argument("--axis", type=int, help="across the plane (default: the last of 3)")
+    show.add_argument("--index", type=int, help="of the plane along the axis (default: the middle)")
+    show.add_argument(
+        "--at", nargs="+", type=int, help="number of the time and of components (default: last, 0)"
+    )
+    check = commands.add_parser("verify", help="compare files with the checksums in them")
+    check.add_argument("file", nargs="+", help="a file that pencils.save() has written")
+    check.add_argument("--edited", action="store_true", help="files changed by other programs, too")
+    check.add_argument("--external", action="store_true", help="follow links to other files")
+    summary = "solve the Navier-Stokes equations" if find_spec("scipy") else _NO_DEMO
+    layout = argparse.RawDescriptionHelpFormatter  # the formulas keep their lines
+    command = commands.add_parser("demo", help=summary, formatter_class=layout)
+    if with_demo and not _add_demo(command):
+        command.add_argument("_", nargs=argparse.REMAINDER)
+    return parser
+
+
+def _run_demo(args: argparse.Namespace, rank: int) -> None:
+    """Solve the Navier-Stokes equations, if SciPy is installed. *Collective*."""
+    try:
+        from pencils.tools import demo
+    except ModuleNotFoundError as error:
+        sys.exit(f"{error}; {_NO_DEMO}" if rank == 0 else 0)
+    demo.main(args)
+
+
+def _plan(args: argparse.Namespace, rank: int) -> None:
+    """Print the table of process grids once. *Collective*, if links are measured."""
+    from pencils import PencilsError
+
+    try:
+        found = planning.main(args)
+    except (PencilsError, TypeError) as error:
+        sys.exit(f"error: {error}" if rank == 0 else 1)
+    if rank != 0:
+        return
+    print(found)
+    if args.picture and found:
+        try:
+            _draw_grid(args, found[0])
+        except (ImportError, OSError, PencilsError) as error:
+            sys.exit(f"error: {error}")
+
+
+def _draw_grid(args: argparse.Namespace, best: Candidate) -> None:
+    """Draw the blocks of a process grid, and print the name of the picture; local."""
+    from pencils.layout import build_layout
+    from pencils.tools.plot import plot_decomposition, save_picture
+
+    layout = build_layout(args.shape, args.ranks, decomp=best.decomp, grid=best.grid)
+    save_picture(args.picture, plot_decomposition(layout))
+    print(f"drawn: {args.picture}")
+
+
+def _add_demo(command: argparse.ArgumentParser) -> bool:
+    """Add the options of the demo; return whether SciPy is installed."""
+    try:
+        from pencils.tools import demo
+    except ModuleNotFoundError:
+        return False
+    command.description = demo.__doc__
+    demo.add_arguments(command)
+    return True
+
+
+def _show(args: argparse.Namespace, rank: int) -> None:
+    """Describe every file on rank 0, also after errors in others; draw a plane if asked to."""
+    if rank != 0:
+        return
+    from pencils import PencilsError
+    from pencils.io.file_access import open_to_read
+    from pencils.io.show import describe_file
+    from pencils.transposition.tune import describe_results
+
+    if args.picture and len(args.file) > 1:
+        sys.exit("error: --picture names one file, but several are to be drawn; leave it out")
+    bad = False
+    for path in args.file:
+        try:
+            with open_to_read(path) as handle:
+                is_text = os.read(handle, 1) == b"{"
+            print(describe_results(path) if is_text else describe_file(path), flush=True)
+            if args.plot:
+                _draw(args, path)
+        except (ImportError, OSError, PencilsError) as error:
+            bad = True
+            print(f"error: {path}: {error}", flush=True)
+    if bad:
+        sys.exit(1)
+
+
+def _draw(args: argparse.Namespace, path: str) -> None:
+    """Draw a plane of a dataset, and print the name of the picture; local."""
+    from pencils.tools.plot import plot_file, save_picture
+
+    several = len(args.file) > 1
+    words = [*(Path(path).parts if several else ()), *args.plot.split("/")]
+    named = "_".join(word for word in words if word.strip("./"))
+    target = args.picture or f"{named}.png"
+    save_picture(target, plot_file(path, args.plot, args.axis, args.index, at=args.at))
+    print(f"  drawn: {target}", flush=True)
+
+
+def _verify(paths: Sequence[str], rank: int, *, edited: bool, external: bool) -> None:
+    """Verify every file, also after errors in others. *Collective*."""
+    from pencils import PencilsError, verify
+
+    bad = 0
+    for path in paths:
+        try:
+            names = verify(path, edited=edited, external=external)
+            line = f"{path}: {', '.join(names)} as written" if names else f"{path}: no checksums"
+        except (PencilsError, OSError) as error:
+            line, bad = f"error: {error}", bad + 1
+        if rank == 0:
+            print(line, flush=True)
+    if bad and rank == 0:  # mpiexec returns the exit status of any process
+        sys.exit(1)
+
+
+def _print_info(rank: int) -> None:
+    """Print versions, and where the processes run, once. *Collective*."""
+    lines = [f"{name:<15} {value}" for name, value in _info()]
+    if rank == 0:
+        print("\n".join(lines))
+
+
+def _info() -> Iterator[tuple[str, str]]:
+    """Yield names and values of what pencils runs on. *Collective*."""
+    import h5py
+
+    from pencils.comm.machine import describe_machine
+    from pencils.comm.mpi import MPI
+    from pencils.comm.pack import available, kernels
+    from pencils.comm.pool import VARIABLE, memory
+
+    machine = describe_machine()
+    yield "pencils", __version__
+    yield "python", f"{platform.python_version()} ({sys.executable})"
+    for package in ("numpy", "mpi4py"):
+        yield package, _version(package)
+    real = MPI.get_vendor()[0] != "simmpi"
+    yield "MPI library", machine.library if real else f"none ({machine.library}, one process)"
+    yield "MPI standard", ".".join(map(str, machine.standard))
+    yield "h5py", version("h5py")
+    yield "HDF5", h5py.version.hdf5_version
+    yield "parallel HDF5", "yes" if h5py.get_config().mpi else "no (checkpoints do not need it)"
+    for package in ("scipy", "mpi4py-fft", "tqdm"):
+        yield package, _version(package)
+    yield "copies", f"{kernels()} (one of {', '.join(available())})"
+    kept = memory().bound / _GIB
+    yield "pool of fields", f"at most {kept:.2f} GiB wait in each process ({VARIABLE} sets it)"
+    yield "processes", str(machine.processes)
+    names = [f"{name} ({count})" for name, count in machine.nodes[:_MOST_NODES]]
+    more = [] if len(machine.nodes) <= _MOST_NODES else ["..."]
+    yield "nodes", f"{len(machine.nodes)}, with processes: {', '.join(names + more)}"
+    room = machine.shared_memory
+    sizes = room and f"{room[0] / _GIB:.1f} GiB, {room[1] / _GIB:.1f} GiB free"
+    yield "/dev/shm", sizes or "none"  # noqa: S108 - a name, not a path
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,1 @@
+../../examples/navier_stokes.py
