@@ -20,7 +20,14 @@ from pencils.dap.findings import (
 )
 from pencils.dap.imports import import_array
 from pencils.dap.maps import BlockMap, CyclicMap, DimMap, UnstructuredMap
-from pencils.dap.validate import Metadata, describe, iter_issues, metadata, validate
+from pencils.dap.validate import (
+    Metadata,
+    describe,
+    iter_issues,
+    metadata,
+    num_owned_indices,
+    validate,
+)
 from pencils.dap.view import DistributedView, export_as
 
 __all__ = [
@@ -51,6 +58,7 @@ __all__ = [
     "iter_collective_issues",
     "iter_issues",
     "metadata",
+    "num_owned_indices",
     "validate",
     "validate_collective",
     "validate_on",

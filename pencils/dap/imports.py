@@ -60,8 +60,8 @@ def import_array(
         ends of a periodic dimension become ghosts, too, so that the array has fewer points.
         Otherwise, boundary points are owned points.
     lenient : bool, optional
-        Whether lists are accepted instead of tuples and buffers, and extents of the other version
-        where only these fit; each with a warning.
+        Whether lists are accepted instead of tuples, and extents of the other version where only
+        these fit; each with a warning. A list of indices is always accepted so.
 
     Returns
     -------
