@@ -302,10 +302,16 @@ def put_points(
 
 
 def export(u: PencilArray) -> dict[str, Any]:
-    """Export by the Distributed Array Protocol 0.10: see `pencils.dap.export`."""
+    """Export by the Distributed Array Protocol 0.10: see `pencils.dap.export`.
+
+    The ghosts are shown, or nothing of the halo, if that version cannot represent them.
+    """
     from pencils import dap
 
-    return dap.export(u)
+    try:
+        return dap.export(u, halo="comm")
+    except dap.UnsupportedError:
+        return dap.export(u)
 
 
 def from_distarray(

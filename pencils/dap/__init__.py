@@ -6,8 +6,9 @@ points of one process along one dimension), then `exports` and `imports`. `valid
 """
 
 from pencils.dap.collective import iter_collective_issues, validate_collective, validate_on
+from pencils.dap.dim_data import VERSIONS, emit
 from pencils.dap.distributions import GlobalDimMap, GlobalDist, LocalDist
-from pencils.dap.exports import VERSIONS, comm, emit, export
+from pencils.dap.exports import comm, export
 from pencils.dap.findings import (
     CollectiveError,
     DAPError,
