@@ -49,16 +49,18 @@ def export(
 
     Parameters
     ----------
-    u : PencilArray
+    u : PencilArray or DistributedView
         The field. Component axes come first, as dimensions on one process; a singleton dimension
-        over several processes is exported as unstructured, with index 0 on all.
+        over several processes is exported as unstructured, with index 0 on all. What `import_array`
+        has made is exported as it was imported, with padding of any width and its boundary points.
     version : {"0.10.0", "0.9.0"}, optional
         Version of the protocol.
     halo : {"none", "comm", "all"}, optional
         ``"none"``: the own block. ``"comm"``: with its ghosts, as communication padding; beyond the
         ends of a periodic dimension only version 0.9 has any. ``"all"``: with boundary points, too,
-        which count as points of the array: it grows, and indices shift by the width. Neither adds
-        points beyond the ends of dimensions along which the field is `trimmed`.
+        which count as points of the array: it grows, and indices shift by the width. In version
+        0.10 these are wrapped ghosts, too: import them with ``halo="wrap"``. Neither adds points
+        beyond the ends of dimensions along which the field is `trimmed`.
     undistributed : {"n", "b"}, optional
         Distribution type in version 0.9 of a dimension on one process: no distribution, the
         default, or a block.
@@ -73,9 +75,9 @@ def export(
     VersionError, ArgumentError, TypeError
         If an argument is not allowed.
     UnsupportedError
-        If the protocol cannot represent the field: times, halos that are wider than a neighbouring
-        block or, in version 0.10, of different widths on both sides, wrapped ghosts with ``"all"``
-        in version 0.10. The same on every process.
+        If the protocol cannot represent the field: times, or ghosts that are wider than the block
+        of the neighbour (rule G7) or, in version 0.10, of different widths on the two sides of a
+        boundary between processes (G6). The same on every process.
 
     Examples
     --------
@@ -152,7 +154,7 @@ def _find_space(
             here.flags.writeable = False  # all exports share it
             lines.append([UnstructuredMap(size=1, nprocs=split.parts, rank=rank, indices=here)])
             continue
-        if halo == "all" and dim not in trimmed:
+        if halo == "all" and split.parts > 1 and dim not in trimmed:
             _check_ends(split, widths[dim], dim, version)
         ends = {"periodic": pencil.periodic[dim] and dim not in singletons, "trim": dim in trimmed}
         ranks = range(split.parts) if any(widths[dim]) else [rank]
