@@ -60,9 +60,7 @@ class Field:
     _padded: Array
     _pencil: Pencil
     base: Field  # the field of which this one is a section of space: missing if it is none
-    lent: (
-        Any  # what another program has exported, of which this is the field: missing if it is none
-    )
+    lent: Any  # what `pencils.dap` imported, of which this is the field: None or missing if nothing
     shifts: dict[object, Field]  # views that `shift` has made: missing before the first one
 
     @classmethod

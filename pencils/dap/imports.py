@@ -21,7 +21,7 @@ from pencils.dap.exports import comm as ordered_comm
 from pencils.dap.findings import UnsupportedError, as_array
 from pencils.dap.maps import BlockMap, UnstructuredMap, Widths
 from pencils.dap.validate import metadata
-from pencils.dap.view import Cut, DistributedView, fitting_pencil
+from pencils.dap.view import DistributedView, fitting_pencil
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout import Split
 from pencils.pencil import Pencil
@@ -91,16 +91,17 @@ def import_array(
     call = "dap.import_array"
     user = as_comm(comm, call)
     dist, mine, buffer = _read(call, topology_of(user), obj, halo=halo, lenient=lenient)
+    lent = _lent(user, dist, mine, buffer, halo)
     dims = [imported_dim(whole, halo) for whole in dist.dims]
-    blocks, whole = [found for found in dims if found], buffer
+    blocks = [found for found in dims if found]
     if len(blocks) < len(dims):
         return DistributedView(user, dist, mine.dims, buffer)
     if not blocks:  # an array without dimensions, on one process
         blocks, buffer = [ImportedDim(bounds=(0, 1), periodic=False)], buffer[None]
     singletons = frozenset(dim for dim, found in enumerate(blocks) if found.singleton)
-    lent = _lent(user, dist, mine, whole, halo)
-    cuts = [Cut(one.bounds[-1], one.nprocs, one.periodic, one.bounds) for one in blocks]
-    return _field(fitting_pencil(user, cuts), buffer, blocks, singletons, lent)
+    periodic = [found.periodic for found in blocks]
+    pencil = fitting_pencil(user, [found.bounds for found in blocks], periodic)
+    return _field(pencil, buffer, blocks, singletons, lent)
 
 
 def import_onto(
@@ -230,8 +231,7 @@ def _field(
         tuple(found.width for found in dims),
         frozenset(dim for dim, found in enumerate(dims) if found.trimmed),
     )
-    if lent is not None:
-        field.lent = lent
+    field.lent = lent
     return field
 
 

@@ -131,8 +131,8 @@ def validate(export: object, *, lenient: bool = False) -> LocalDist:
 def num_owned_indices(dim_dict: Mapping[str, Any], version: str = "0.10.0") -> int:
     """Count the points along one dimension that a process owns, without ghosts.
 
-    Summed over the processes of the dimension, this is its ``size``. Other than the function of
-    this name in the text of the protocol, it is right for each process of a cyclic dimension.
+    Their sum over the processes of the dimension is its ``size``. Unlike the function of this name
+    in the text of the protocol, it is right for each process of a cyclic dimension.
 
     Parameters
     ----------

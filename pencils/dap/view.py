@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -35,36 +35,29 @@ if TYPE_CHECKING:
 VERSION = "0.10.0"
 
 
-class Cut(NamedTuple):
-    """How one dimension of an array is cut into blocks."""
-
-    points: int
-    nprocs: int
-    periodic: bool
-    split: str | tuple[int, ...]
-
-
-def fitting_pencil(comm: MPI.Intracomm, cuts: Sequence[Cut]) -> Pencil:
-    """Make the pencil on all processes whose dimensions are cut so. *Collective*."""
-    divided = [dim for dim, cut in enumerate(cuts) if cut.nprocs > 1]
+def fitting_pencil(
+    comm: MPI.Intracomm, bounds: Sequence[tuple[int, ...]], periodic: Sequence[bool]
+) -> Pencil:
+    """Make the pencil with these bounds of blocks along each dimension. *Collective*."""
+    grid = {dim: len(along) - 1 for dim, along in enumerate(bounds) if len(along) > 2}  # noqa: PLR2004
     return Pencil(
-        [cut.points for cut in cuts],
+        [along[-1] for along in bounds],
         comm,
-        decomp=divided or None,
-        grid=[cuts[dim].nprocs for dim in divided] or None,
-        periodic=[cut.periodic for cut in cuts],
-        splits=[cut.split for cut in cuts] if divided else None,
+        decomp=list(grid) or None,
+        grid=list(grid.values()) or None,
+        periodic=periodic,
+        splits=bounds if grid else None,
     )
 
 
-def _fitting(dim: GlobalDimMap) -> Cut:
-    """Cut a dimension into the blocks of an array, or evenly if it does not consist of blocks."""
+def _fitting_bounds(dim: GlobalDimMap) -> tuple[int, ...]:
+    """Bounds of the blocks of a dimension; of even ones if it does not consist of blocks."""
     if dim.kind == "block":
-        return Cut(dim.size, dim.nprocs, dim.periodic, tuple(dim.bounds.tolist()))
+        return tuple(dim.bounds.tolist())
     lists = [part.indices for part in dim.parts if isinstance(part, UnstructuredMap)]
     largest = max((int(points.max()) for points in lists if len(points)), default=-1)
-    points = max(0, largest + 1) if lists else dim.size
-    return Cut(points, dim.nprocs, dim.periodic, "first")
+    split = Split(max(0, largest + 1) if lists else dim.size, dim.nprocs)
+    return (0, *(split.bounds(part)[1] for part in range(dim.nprocs)))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -180,7 +173,9 @@ class DistributedView(Uncopied):
         if pencil is None:
             with agreed(topology_of(self.comm).comm, "DistributedView.to_pencil") as agree:
                 agree(pencil=None)
-            pencil = fitting_pencil(self.comm, [_fitting(dim) for dim in self.dist.dims])
+            dims = self.dist.dims
+            periodic = [dim.periodic for dim in dims]
+            pencil = fitting_pencil(self.comm, list(map(_fitting_bounds, dims)), periodic)
         with agreed(topology_of(self.comm).comm, "DistributedView.to_pencil") as agree:
             check_type("pencil", pencil, Pencil)
             members = translate(self.comm, pencil.topology.comm)

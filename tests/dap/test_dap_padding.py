@@ -226,6 +226,8 @@ def everything(make, halo):
     u = dap.import_array(given, halo=halo)
     version = given["__version__"]
     ways = {way: dap.export(u, version, halo=way) for way in ("none", "comm", "all")}
+    onto = pencils.PencilArray.from_distarray(u.pencil, given, halo=halo)
+    assert_equal(dap.export(onto, version, halo="all"), ways["all"])
     return given, ways, u.__distarray__(), u
 
 
