@@ -210,7 +210,7 @@ class Reader:
             return None
         value = self.values[key]
         if isinstance(value, list):  # as printed in version 0.9
-            self.warn_list(wanted, key)
+            self.warn_list("an array", key)
         array = _listed(value) if isinstance(value, list) else as_array(value)
         if array is None or not _lists_integers(array):
             found = type(value).__name__ if array is None else f"{array.ndim}-D {array.dtype}"

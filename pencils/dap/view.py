@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -256,10 +257,9 @@ class DistributedView(Uncopied):
             for part in self.maps
         )
         view = replace(self, maps=tuple(maps))
-        try:
+        with suppress(UnsupportedError):
             return view.shown(VERSION, "comm").write(self.buffer, VERSION)
-        except UnsupportedError:
-            return view.shown(VERSION, "none").write(self.buffer, VERSION)
+        return view.shown(VERSION, "none").write(self.buffer, VERSION)
 
     def shown(self, version: str, halo: ExportHalo) -> Shown:
         """Choose what to export; for the library."""
