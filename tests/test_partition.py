@@ -91,11 +91,31 @@ def test_the_example_with_dims(comm):
 
 
 def test_the_example_with_root(comm):
-    """The argument is ignored on the other ranks, where it can be None."""
+    """The argument is ignored on the other ranks, where it can be None or anything else."""
     pen = Pencil((65, 17, 21), comm)
-    data = np.random.default_rng(0).random((65, 17, 21)) if comm.rank == 0 else None
-    u = partition(pen, data, root=0)
-    assert everywhere(comm, holds(u, np.random.default_rng(0).random((65, 17, 21))))
+    data = np.random.default_rng(0).random((65, 17, 21))
+    wrong = [None, data + 1, data[:2], data.astype(object), "text", [[1], [1, 2]], empty(pen), 3j]
+    for root in ranks_at_fault(comm):
+        for turn, other in enumerate(wrong):
+            mine = data if comm.rank == root else wrong[(turn + comm.rank) % len(wrong)]
+            assert everywhere(comm, holds(partition(pen, mine, root), data))  # third, as there
+            mine = data if comm.rank == root else other
+            assert everywhere(comm, holds(partition(pen, mine, root=root, halo=1), data))
+
+
+@pytest.mark.parallel([2, 3, 4, 6])
+def test_data_everywhere_do_not_hide_different_roots(comm):
+    pen = Pencil(SHAPE, comm)
+    for kept in (False, True):
+        if kept:
+            partition(pen, numbered(SHAPE), 0)
+            partition(pen, numbered(SHAPE), 1)
+        raise_together(
+            comm,
+            RankDisagreementError,
+            "disagree on root",
+            call=lambda: partition(pen, numbered(SHAPE), int(comm.rank == comm.size - 1)),
+        )
 
 
 # What comes out.
@@ -161,6 +181,17 @@ def test_data_of_fewer_dimensions(comm, mode, shape, dims, full):
     assert everywhere(comm, holds(u, data.transpose(rising).reshape(full)))
     if mode == "view":
         assert everywhere(comm, u.local.size == 0 or np.shares_memory(u.local, data))
+
+
+@both_modes
+@pytest.mark.parametrize(("shape", "dims"), [((7,), (0,)), ((7, 1, 5), None), ((), ())])
+def test_the_halo_of_a_full_field_is_that_of_one_with_singletons(comm, mode, shape, dims):
+    pen = Pencil(SHAPE, comm)
+    full = empty(pen, halo=((1, 2), (0, 1), (2, 2)))
+    u = distribute(mode, pen, numbered(shape), dims=dims, halo=full.halo)
+    widths = [(0, 0) if dim in u.singletons else full.halo[dim] for dim in range(3)]
+    assert u.halo == tuple(widths)
+    assert everywhere(comm, holds(u, numbered(shape).reshape(u.shape)))
 
 
 @both_modes
@@ -480,13 +511,6 @@ def test_wrong_data(comm, data, dims, kind, text):
 
 def test_data_where_none_belong(comm):
     pen = Pencil(SHAPE, comm)
-    if comm.size > 1:
-        raise_together(
-            comm,
-            ArgumentError,
-            "rank 1: data must be None on every rank but root=0",
-            call=lambda: partition(pen, np.ones(SHAPE), root=0),
-        )
     field = empty(pen)
     raise_together(comm, TypeError, "transpose", call=lambda: partition(pen, field))
     raise_together(comm, TypeError, "Pencil", call=lambda: partition(field, np.ones(SHAPE)))

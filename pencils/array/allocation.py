@@ -77,7 +77,7 @@ def as_halo(halo: HaloLike, ndim: int, singletons: Collection[int] = ()) -> Widt
     """Normalize halo widths to ``(lo, hi)`` for every dimension; singletons have no halo."""
     width = to_int(halo)
     if width is not None:
-        halo = [0 if dim in singletons else width for dim in range(ndim)]
+        halo = [width] * ndim
     given: object = halo
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise TypeError(
@@ -92,12 +92,7 @@ def as_halo(halo: HaloLike, ndim: int, singletons: Collection[int] = ()) -> Widt
     widths = [pair * 2 if len(pair) == 1 else pair for pair in pairs]
     if any(len(pair) != 2 or min(pair) < 0 for pair in widths):  # noqa: PLR2004
         raise ArgumentError(f"halo={halo!r} must hold widths >= 0 or (lo, hi) pairs of them")
-    for dim in singletons:
-        if widths[dim] != (0, 0):
-            raise ArgumentError(
-                f"halo={halo!r} is wider than 0 along singleton dimension {dim}; use 0 there"
-            )
-    return tuple((lo, hi) for lo, hi in widths)
+    return tuple((0, 0) if dim in singletons else (lo, hi) for dim, (lo, hi) in enumerate(widths))
 
 
 def as_singletons(ndim: int, dims: Sequence[int] | int | None) -> frozenset[int]:

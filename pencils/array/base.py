@@ -52,7 +52,7 @@ class Field:
 
     __slots__ = (
         *("__weakref__", "_frame", "_kept_halo", "_kind", "_local", "_padded", "_pencil"),
-        *("base", "shifts"),
+        *("base", "lent", "shifts"),
     )
     _frame: Frame
     _kind: Kind | None  # if it was found
@@ -60,6 +60,7 @@ class Field:
     _padded: Array
     _pencil: Pencil
     base: Field  # the field of which this one is a section of space: missing if it is none
+    lent: Any  # what `pencils.dap` imported, of which this is the field: None or missing if nothing
     shifts: dict[object, Field]  # views that `shift` has made: missing before the first one
 
     @classmethod

@@ -45,7 +45,7 @@ def empty(
     components : int or sequence of int, optional
         Shape of the component axes, which come first: ``3`` for a vector, ``(3, 3)`` for a tensor.
     halo : int, sequence of int, or sequence of (int, int), optional
-        Halo width for all dimensions, for each, or ``(lo, hi)`` for each.
+        Halo width for all dimensions, for each, or ``(lo, hi)`` for each; ignored along singletons.
     dims : int or sequence of int, optional
         Dimensions along which the field varies; it is a singleton along the others.
     shared : bool, optional

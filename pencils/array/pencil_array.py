@@ -52,7 +52,7 @@ class PencilArray(Operators, Generic[Element]):
         The block of this rank, of shape ``components + own block + halo`` in logical order, of any
         strides. It is used without a copy.
     halo : int, sequence of int, or sequence of (int, int), optional
-        Widths of the halo that `local_data` includes.
+        Widths of the halo that `local_data` includes; those along singletons are ignored.
     dims : int or sequence of int, optional
         Dimensions along which the field varies; along the others it is a singleton: it has global
         extent 1 and every process along them holds the same values. Default: all.

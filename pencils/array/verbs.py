@@ -6,6 +6,7 @@ The only file that imports layers above its own: inside functions, when a method
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -36,7 +37,8 @@ def exchange_halo(u: PencilArray, *, corners: bool = True) -> None:
     Raises
     ------
     ArgumentError
-        On every rank, if the field has no halo, is read-only, or its communicator was freed.
+        On every rank, if the field has no halo but could have one (one of a single point cannot),
+        is read-only, or its communicator was freed.
     RankDisagreementError
         On every rank, if ranks have fields of different kinds.
 
@@ -302,9 +304,15 @@ def put_points(
 
 
 def export(u: PencilArray) -> dict[str, Any]:
-    """Export by the Distributed Array Protocol 0.10: see `pencils.dap.export`."""
+    """Export by the Distributed Array Protocol 0.10: see `pencils.dap.export`.
+
+    The ghosts are shown as communication padding, or none of them if that version cannot represent
+    all.
+    """
     from pencils import dap
 
+    with suppress(dap.UnsupportedError):
+        return dap.export(u, halo="comm")
     return dap.export(u)
 
 

@@ -6,8 +6,9 @@ points of one process along one dimension), then `exports` and `imports`. `valid
 """
 
 from pencils.dap.collective import iter_collective_issues, validate_collective, validate_on
+from pencils.dap.dim_data import VERSIONS, emit
 from pencils.dap.distributions import GlobalDimMap, GlobalDist, LocalDist
-from pencils.dap.exports import VERSIONS, comm, emit, export
+from pencils.dap.exports import comm, export
 from pencils.dap.findings import (
     CollectiveError,
     DAPError,
@@ -20,7 +21,14 @@ from pencils.dap.findings import (
 )
 from pencils.dap.imports import import_array
 from pencils.dap.maps import BlockMap, CyclicMap, DimMap, UnstructuredMap
-from pencils.dap.validate import Metadata, describe, iter_issues, metadata, validate
+from pencils.dap.validate import (
+    Metadata,
+    describe,
+    iter_issues,
+    metadata,
+    num_owned_indices,
+    validate,
+)
 from pencils.dap.view import DistributedView, export_as
 
 __all__ = [
@@ -51,6 +59,7 @@ __all__ = [
     "iter_collective_issues",
     "iter_issues",
     "metadata",
+    "num_owned_indices",
     "validate",
     "validate_collective",
     "validate_on",

@@ -291,7 +291,7 @@ def _check_maps(whole: GlobalDimMap, *, old: bool) -> Iterator[CollectiveError]:
     """Compare the maps of one dimension (rules G5 to G9)."""
     blocks = [part for part in whole.parts if isinstance(part, BlockMap)]
     if blocks:
-        yield from _check_neighbours(blocks, old=old)
+        yield from check_neighbours(blocks, old=old)
     yield from _check_points(whole)
 
 
@@ -316,7 +316,7 @@ def _check_padding_keys(dists: Sequence[LocalDist], dim: int) -> Iterator[Collec
         yield CollectiveError(text, code="G10", rank=given.index(False), key="padding")
 
 
-def _check_neighbours(blocks: Sequence[BlockMap], *, old: bool) -> Iterator[CollectiveError]:
+def check_neighbours(blocks: Sequence[BlockMap], *, old: bool) -> Iterator[CollectiveError]:
     """Compare neighbouring blocks and the ghosts between them (rules G5, G6 and G7)."""
     owned = np.array([(block.start, block.stop) for block in blocks])
     ghosts = np.array([block.ghosts for block in blocks])

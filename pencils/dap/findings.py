@@ -155,10 +155,14 @@ class Reader:
         """Add a warning: an irregular value is accepted."""
         self.found.append(DAPWarning(text, code=code, dim=self.dim, key=key, version=self.version))
 
+    def warn_list(self, wanted: str, key: str) -> None:
+        """Add a warning: a list is accepted instead of what is expected."""
+        self.warn("K7", f"a list was read as {wanted}; pass {wanted}", key)
+
     def accepts_list(self, code: str, wanted: str, key: str) -> bool:
         """Whether a list is accepted instead of what is expected: only if lenient."""
         if self.lenient:
-            self.warn("K7", f"a list was read as {wanted}; pass {wanted}", key)
+            self.warn_list(wanted, key)
         else:
             self.error(code, f"got a list, expected {wanted}; lenient=True accepts it", key)
         return self.lenient
@@ -199,14 +203,14 @@ class Reader:
         return None
 
     def indices(self, key: str, code: str) -> np.ndarray[Any, np.dtype[np.int64]] | None:
-        """Read a one-dimensional buffer of integers; None if it is not one."""
+        """Read a one-dimensional buffer of integers, or a list of them; None if it is neither."""
         wanted = "a one-dimensional buffer of integers, such as numpy.array([3, 1])"
         if key not in self.values:
             self.error(code, f"the key is missing; expected {wanted}", key)
             return None
         value = self.values[key]
-        if isinstance(value, list) and not self.accepts_list(code, wanted, key):
-            return None
+        if isinstance(value, list):  # as printed in version 0.9
+            self.warn_list("an array", key)
         array = _listed(value) if isinstance(value, list) else as_array(value)
         if array is None or not _lists_integers(array):
             found = type(value).__name__ if array is None else f"{array.ndim}-D {array.dtype}"

@@ -21,7 +21,7 @@ from pencils.dap.exports import comm as ordered_comm
 from pencils.dap.findings import UnsupportedError, as_array
 from pencils.dap.maps import BlockMap, UnstructuredMap, Widths
 from pencils.dap.validate import metadata
-from pencils.dap.view import DistributedView
+from pencils.dap.view import DistributedView, fitting_pencil
 from pencils.errors import ArgumentError, PencilMismatchError
 from pencils.layout import Split
 from pencils.pencil import Pencil
@@ -60,8 +60,8 @@ def import_array(
         ends of a periodic dimension become ghosts, too, so that the array has fewer points.
         Otherwise, boundary points are owned points.
     lenient : bool, optional
-        Whether lists are accepted instead of tuples and buffers, and extents of the other version
-        where only these fit; each with a warning.
+        Whether lists are accepted instead of tuples, and extents of the other version where only
+        these fit; each with a warning. A list of indices is always accepted so.
 
     Returns
     -------
@@ -91,6 +91,7 @@ def import_array(
     call = "dap.import_array"
     user = as_comm(comm, call)
     dist, mine, buffer = _read(call, topology_of(user), obj, halo=halo, lenient=lenient)
+    lent = _lent(user, dist, mine, buffer, halo)
     dims = [imported_dim(whole, halo) for whole in dist.dims]
     blocks = [found for found in dims if found]
     if len(blocks) < len(dims):
@@ -98,7 +99,9 @@ def import_array(
     if not blocks:  # an array without dimensions, on one process
         blocks, buffer = [ImportedDim(bounds=(0, 1), periodic=False)], buffer[None]
     singletons = frozenset(dim for dim, found in enumerate(blocks) if found.singleton)
-    return _field(_pencil(blocks, user), buffer, blocks, singletons)
+    periodic = [found.periodic for found in blocks]
+    pencil = fitting_pencil(user, [found.bounds for found in blocks], periodic)
+    return _field(pencil, buffer, blocks, singletons, lent)
 
 
 def import_onto(
@@ -110,7 +113,7 @@ def import_onto(
         check_type("pencil", pencil, Pencil)
         agree(pencil=pencil)
     ordered = topology_of(ordered_comm(pencil))
-    dist, _, buffer = _read(call, ordered, obj, halo=halo, lenient=lenient)
+    dist, mine, buffer = _read(call, ordered, obj, halo=halo, lenient=lenient)
     lead = len(dist.dims) - pencil.ndim
     space = [imported_dim(whole, halo) for whole in dist.dims[max(0, lead) :]]
     singletons = _singletons(pencil, dist, space) if lead >= 0 else None
@@ -120,7 +123,10 @@ def import_onto(
             f"{dist.grid_shape} does not have the blocks of\n{pencil!r}\n"
             "use dap.import_array(), and transpose() or to_pencil()"
         )
-    return _field(pencil, buffer, [one for one in space if one], singletons)
+    blocks = [one for one in space if one]
+    same = all(one.periodic == here for one, here in zip(blocks, pencil.periodic, strict=True))
+    lent = _lent(ordered.comm, dist, mine, buffer, halo) if same else None
+    return _field(pencil, buffer, blocks, singletons, lent)
 
 
 def _read(
@@ -167,19 +173,6 @@ def _check_wrapped(mine: LocalDist, whole: GlobalDist) -> None:
             raise UnsupportedError(msg, code="K3", dim=number, key="padding")
 
 
-def _pencil(dims: Sequence[ImportedDim], comm: MPI.Intracomm) -> Pencil:
-    """Make the pencil with these blocks. *Collective*."""
-    divided = [dim for dim, found in enumerate(dims) if found.nprocs > 1]
-    return Pencil(
-        [found.bounds[-1] for found in dims],
-        comm,
-        decomp=divided or None,
-        grid=[dims[dim].nprocs for dim in divided] or None,
-        periodic=[found.periodic for found in dims],
-        splits=[found.bounds for found in dims] if divided else None,
-    )
-
-
 def _singletons(
     pencil: Pencil, whole: GlobalDist, dims: Sequence[ImportedDim | None]
 ) -> frozenset[int] | None:
@@ -206,20 +199,40 @@ def _is_whole(dim: GlobalDimMap) -> bool:
     return dim.kind == "block" and dim.nprocs == 1 and dim.parts[0].ghosts == (0, 0)
 
 
+def _lent(
+    comm: MPI.Intracomm, dist: GlobalDist, mine: LocalDist, buffer: Array, halo: ImportHalo
+) -> DistributedView | None:
+    """Return all that was imported, which is exported again; None if padding was dropped."""
+    if halo == "drop":
+        return None
+    dims = tuple(_wrapped(whole) if halo == "wrap" else whole for whole in dist.dims)
+    maps = [
+        own if new is old else new.parts[own.rank]
+        for own, old, new in zip(mine.dims, dist.dims, dims, strict=True)
+    ]
+    return DistributedView(comm, GlobalDist(dims), tuple(maps), buffer)
+
+
 def _field(
-    pencil: Pencil, buffer: Array, dims: Sequence[ImportedDim], singletons: frozenset[int]
+    pencil: Pencil,
+    buffer: Array,
+    dims: Sequence[ImportedDim],
+    singletons: frozenset[int],
+    lent: DistributedView | None,
 ) -> PencilArray:
     """Wrap the own points of a buffer and their halo."""
     parts = pencil.layout.parts(pencil.rank)
     along = zip(dims, parts, strict=True)
     inside: list[Any] = [found.inside(part) for found, part in along]
-    return PencilArray.from_block(
+    field = PencilArray.from_block(
         pencil,
         buffer[(Ellipsis, *inside)],
         singletons,
         tuple(found.width for found in dims),
         frozenset(dim for dim, found in enumerate(dims) if found.trimmed),
     )
+    field.lent = lent
+    return field
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,11 +270,11 @@ def imported_dim(whole: GlobalDimMap, halo: ImportHalo) -> ImportedDim | None:
     if _is_replicated(whole):
         one_each = tuple(range(whole.nprocs + 1))
         return ImportedDim(one_each, periodic=False, singleton=True, below=(0,) * whole.nprocs)
+    if halo == "wrap":
+        whole = _wrapped(whole)
     blocks = [part for part in whole.parts if isinstance(part, BlockMap)]
     if not blocks:
         return None
-    if halo == "wrap" and whole.periodic:
-        blocks = _wrapped(blocks)
     ghosts = tuple(block.ghosts for block in blocks)
     width, trimmed = ((0, 0), False) if halo == "drop" else _common_width(ghosts)
     return ImportedDim(
@@ -296,24 +309,29 @@ def _common_width(room: Sequence[Widths]) -> tuple[Widths, bool]:
     return inside, any(inside)
 
 
-def _wrapped(blocks: Sequence[BlockMap]) -> list[BlockMap]:
-    """Convert the boundary points at both ends of the array to ghosts of the other end.
+def _wrapped(whole: GlobalDimMap) -> GlobalDimMap:
+    """Convert the boundary points at both ends of a periodic dimension to ghosts of the other end.
 
     Version 0.9 has ghosts there already, and no boundary points.
     """
+    blocks = [part for part in whole.parts if isinstance(part, BlockMap)]
+    if not blocks or not whole.periodic:
+        return whole
     lo, hi = blocks[0].boundary[0], blocks[-1].boundary[1]
     size, last = blocks[0].size - lo - hi, len(blocks) - 1
-    return [
-        replace(
-            block,
-            size=size,
-            start=max(block.start - lo, 0),
-            stop=min(block.stop - lo, size),
-            ghosts=(
-                block.ghosts[0] + (lo if block.rank == 0 else 0),
-                block.ghosts[1] + (hi if block.rank == last else 0),
-            ),
-            boundary=(0, 0),
-        )
-        for block in blocks
-    ]
+    return GlobalDimMap(
+        [
+            replace(
+                block,
+                size=size,
+                start=max(block.start - lo, 0),
+                stop=min(block.stop - lo, size),
+                ghosts=(
+                    block.ghosts[0] + (lo if block.rank == 0 else 0),
+                    block.ghosts[1] + (hi if block.rank == last else 0),
+                ),
+                boundary=(0, 0),
+            )
+            for block in blocks
+        ]
+    )

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pencils.array.operands import check_type
 from pencils.dap.distributions import LocalDist
 from pencils.dap.findings import (
     EXPORT_KEYS,
@@ -47,8 +48,8 @@ def metadata(export: object, *, lenient: bool = False) -> Metadata:
     export : dict
         What ``__distarray__()`` returned on this process.
     lenient : bool, optional
-        Whether lists are accepted instead of tuples and buffers, and extents of the other version
-        where only these fit; each with a warning.
+        Whether lists are accepted instead of tuples, and extents of the other version where only
+        these fit; each with a warning.
 
     Returns
     -------
@@ -125,6 +126,39 @@ def validate(export: object, *, lenient: bool = False) -> LocalDist:
     raise_first(found.findings)
     assert found.dist is not None
     return found.dist
+
+
+def num_owned_indices(dim_dict: Mapping[str, Any], version: str = "0.10.0") -> int:
+    """Count the points along one dimension that a process owns, without ghosts.
+
+    Their sum over the processes of the dimension is its ``size``. Unlike the function of this name
+    in the text of the protocol, it is right for each process of a cyclic dimension.
+
+    Parameters
+    ----------
+    dim_dict : dict
+        The dictionary of the dimension, in ``dim_data`` of this process.
+    version : str, optional
+        Version of the protocol: in 0.9 `start` and `stop` leave out the ghosts.
+
+    Raises
+    ------
+    DAPError, TypeError
+        If the dictionary breaks a rule, or is empty: then only the buffer has the number.
+
+    Examples
+    --------
+    >>> block = {"dist_type": "b", "size": 27, "proc_grid_size": 4, "proc_grid_rank": 1}
+    >>> num_owned_indices(block | {"start": 8, "stop": 17, "padding": (1, 2)})
+    6
+    """
+    check_type("dim_dict", dim_dict, Mapping)
+    reader = Reader(values=dim_dict)
+    known = read_version({"__version__": version}, reader)
+    part = _read_dim(reader, None, old=known is not None and is_old(known))
+    raise_first(reader.found)
+    assert part is not None
+    return part.count
 
 
 def describe(export: object) -> str:
@@ -206,8 +240,9 @@ def parse(export: object, reader: Reader) -> LocalDist | None:
     )
 
 
-def _read_dim(reader: Reader, extent: int, *, old: bool) -> DimMap | None:
-    if not reader.values and not old:
+def _read_dim(reader: Reader, extent: int | None, *, old: bool) -> DimMap | None:
+    """Read one dimension; without an extent, that of the buffer is not checked."""
+    if not reader.values and not old and extent is not None:
         return BlockMap(size=extent, start=0, stop=extent)
     kinds = ("n", "b", "c", "u") if old else ("b", "c", "u")
     kind = reader.values.get("dist_type")
@@ -251,7 +286,7 @@ def _read_position(reader: Reader, kind: str) -> dict[str, Any] | None:
 
 
 def _read_block(
-    reader: Reader, extent: int, position: dict[str, Any], *, old: bool
+    reader: Reader, extent: int | None, position: dict[str, Any], *, old: bool
 ) -> DimMap | None:
     size = position["size"]
     undistributed = reader.values["dist_type"] == "n"
@@ -303,11 +338,11 @@ def split_padding(
 
 
 def _choose(
-    candidates: list[BlockMap], extent: int, code: str, reader: Reader, *, old: bool
+    candidates: list[BlockMap], extent: int | None, code: str, reader: Reader, *, old: bool
 ) -> BlockMap:
     """Return the block of this version; that of the other if only it fits, and if lenient."""
     own, foreign = candidates
-    if own.extent == extent:
+    if extent in (None, own.extent):
         return own
     side, other = ("outside", "0.10") if old else ("inside", "0.9")
     text = (
@@ -348,7 +383,7 @@ def _check_edges(block: BlockMap, reader: Reader) -> None:
         reader.error("B4", text, "stop")
 
 
-def _read_cyclic(reader: Reader, extent: int, position: dict[str, Any]) -> DimMap | None:
+def _read_cyclic(reader: Reader, extent: int | None, position: dict[str, Any]) -> DimMap | None:
     start = reader.integer("start", "C1", 0)
     block_size = reader.integer("block_size", "C2", 1, 1)
     if start is None or block_size is None:
@@ -360,7 +395,7 @@ def _read_cyclic(reader: Reader, extent: int, position: dict[str, Any]) -> DimMa
             f"{f', or the size {cyclic.size}' if cyclic.size <= cyclic.start else ''}"
         )
         reader.error("C3", text, "start")
-    if extent != cyclic.count:
+    if extent not in (None, cyclic.count):
         text = (
             f"the buffer has {extent} points, expected the {cyclic.count} that grid rank "
             f"{cyclic.rank} of {cyclic.nprocs} has in cyclic blocks of {block_size}"
@@ -369,7 +404,9 @@ def _read_cyclic(reader: Reader, extent: int, position: dict[str, Any]) -> DimMa
     return cyclic
 
 
-def _read_unstructured(reader: Reader, extent: int, position: dict[str, Any]) -> DimMap | None:
+def _read_unstructured(
+    reader: Reader, extent: int | None, position: dict[str, Any]
+) -> DimMap | None:
     indices = reader.indices("indices", "U1")
     one_to_one = reader.flag("one_to_one", "U4")
     if indices is None:
@@ -379,7 +416,7 @@ def _read_unstructured(reader: Reader, extent: int, position: dict[str, Any]) ->
     if len(twice):
         text = f"{twice[0]} is given twice, expected that all differ; list each index once"
         reader.error("U2", text, "indices")
-    if len(indices) != extent:
+    if extent not in (None, len(indices)):
         text = f"got {len(indices)}, expected one for each of {extent} points in the buffer"
         reader.error("U3", text, "indices")
     if position["size"] == 0 and len(indices):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,8 @@ from pencils.comm.mpi import Uncopied
 from pencils.comm.reduce import ReduceOp, as_reduce_op
 from pencils.comm.topology import topology_of, translate
 from pencils.dap.collective import exchange_metadata
+from pencils.dap.dim_data import ExportHalo, Shown, check_elements, check_version, emit, show
 from pencils.dap.distributions import GlobalDimMap, GlobalDist, check_points
-from pencils.dap.exports import check_elements, check_version, emit
 from pencils.dap.findings import DAPError, SemanticError, UnsupportedError
 from pencils.dap.maps import BlockMap, CyclicMap, DimMap, Indices, UnstructuredMap, brief
 from pencils.dap.transfer import ArrayTransfer
@@ -33,6 +34,31 @@ if TYPE_CHECKING:
     from pencils.comm.mpi import MPI
 
 VERSION = "0.10.0"
+
+
+def fitting_pencil(
+    comm: MPI.Intracomm, bounds: Sequence[tuple[int, ...]], periodic: Sequence[bool]
+) -> Pencil:
+    """Make the pencil with these bounds of blocks along each dimension. *Collective*."""
+    grid = {dim: len(along) - 1 for dim, along in enumerate(bounds) if len(along) > 2}  # noqa: PLR2004
+    return Pencil(
+        [along[-1] for along in bounds],
+        comm,
+        decomp=list(grid) or None,
+        grid=list(grid.values()) or None,
+        periodic=periodic,
+        splits=bounds if grid else None,
+    )
+
+
+def _fitting_bounds(dim: GlobalDimMap) -> tuple[int, ...]:
+    """Bounds of the blocks of a dimension; of even ones if it does not consist of blocks."""
+    if dim.kind == "block":
+        return tuple(dim.bounds.tolist())
+    lists = [part.indices for part in dim.parts if isinstance(part, UnstructuredMap)]
+    largest = max((int(points.max()) for points in lists if len(points)), default=-1)
+    split = Split(max(0, largest + 1) if lists else dim.size, dim.nprocs)
+    return (0, *(split.bounds(part)[1] for part in range(dim.nprocs)))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -62,7 +88,7 @@ class DistributedView(Uncopied):
     >>> view
     <DistributedView of float64: global shape (5,), local shape (5,) on rank 0 of 1
       dimension 0: cyclic, owns 0..4 of 5 points>
-    >>> view.to_pencil(pencils.Pencil(5)).sum()
+    >>> view.to_pencil().sum()
     np.float64(10.0)
     """
 
@@ -107,16 +133,22 @@ class DistributedView(Uncopied):
         return self.dist.owner(index)
 
     def to_pencil(
-        self, pencil: Pencil, *, halo: HaloLike = 0, reduce: ReduceOp | str | None = None
+        self,
+        pencil: Pencil | None = None,
+        *,
+        halo: HaloLike = 0,
+        reduce: ReduceOp | str | None = None,
     ) -> PencilArray:
         """Copy the array to a new field on a pencil. *Collective*.
 
         Parameters
         ----------
-        pencil : Pencil
+        pencil : Pencil, optional
             Over the same processes, in any order. Its shape is that of the array, but it may be
             larger along unstructured dimensions. Dimensions before those of the pencil become
-            components; each must be a block on one process.
+            components; each must be a block on one process. Default: a new pencil with the process
+            grid of the array, its blocks where it has any, and along unstructured dimensions with
+            just enough points for the largest index.
         halo : int, sequence of int, or sequence of (int, int), optional
             Widths of the halo of the field; it is not filled.
         reduce : ReduceOp or {"sum", "prod", "min", "max", "land", "lor", "band", "bor"}, optional
@@ -139,6 +171,12 @@ class DistributedView(Uncopied):
         ArgumentError, TypeError
             On every rank, if another argument is not allowed.
         """
+        if pencil is None:
+            with agreed(topology_of(self.comm).comm, "DistributedView.to_pencil") as agree:
+                agree(pencil=None)
+            dims = self.dist.dims
+            periodic = [dim.periodic for dim in dims]
+            pencil = fitting_pencil(self.comm, list(map(_fitting_bounds, dims)), periodic)
         with agreed(topology_of(self.comm).comm, "DistributedView.to_pencil") as agree:
             check_type("pencil", pencil, Pencil)
             members = translate(self.comm, pencil.topology.comm)
@@ -210,13 +248,22 @@ class DistributedView(Uncopied):
     def __distarray__(self) -> dict[str, Any]:
         """Export the local part by the Distributed Array Protocol 0.10; copies nothing.
 
-        Only block dimensions can be periodic in that version.
+        Only block dimensions can be periodic in that version. Ghosts are shown if it can represent
+        them. `pencils.dap.export` has a choice.
         """
-        dims = [
-            replace(part, ghosts=(0, 0), periodic=part.periodic and isinstance(part, BlockMap))
+        check_elements(self.dtype, VERSION)
+        maps = (
+            replace(part, periodic=part.periodic and isinstance(part, BlockMap))
             for part in self.maps
-        ]
-        return {"__version__": VERSION, "buffer": self.local, "dim_data": emit(dims, VERSION)}
+        )
+        view = replace(self, maps=tuple(maps))
+        with suppress(UnsupportedError):
+            return view.shown(VERSION, "comm").write(self.buffer, VERSION)
+        return view.shown(VERSION, "none").write(self.buffer, VERSION)
+
+    def shown(self, version: str, halo: ExportHalo) -> Shown:
+        """Choose what to export; for the library."""
+        return show([dim.parts for dim in self.dist.dims], self.maps, version, halo)
 
     def __repr__(self) -> str:
         text = f"<DistributedView of {self.dtype}: global shape {self.shape}, "
@@ -269,7 +316,7 @@ def export_as(
         check_type("u", u, PencilArray)
         agree(**signature(u), version=version)
         check_version(version)
-        check_elements(u, version)
+        check_elements(u.dtype, version)
         maps = _read_maps(dim_maps, u.ndim)
         found = _metadata(u, maps, version)
     dist = exchange_metadata(topology, found)

@@ -24,8 +24,8 @@ from pencils.pencil import Pencil
 def partition(
     pencil: Pencil,
     data: ArrayLike | Sequence[Any] | None,
-    *,
     root: int | None = None,
+    *,
     dims: Sequence[int] | int | None = None,
     copy: bool = False,
     halo: HaloLike = 0,
@@ -34,7 +34,8 @@ def partition(
 
     With ``root=None`` every rank passes the same global data and gets a field that *views* its
     part of it: writing to the field writes to the data. Nothing is communicated. With ``root=r``
-    rank r passes the data, the others None, and root sends each block to its owner (*Collective*).
+    rank r passes the data, and sends each block to its owner (*Collective*); what the other ranks
+    pass is ignored, and may be None.
 
     Parameters
     ----------
@@ -46,14 +47,15 @@ def partition(
         ``shape`` and ``__getitem__`` is accepted (``numpy.memmap``, HDF5, netCDF, zarr); only the
         parts that are needed are read.
     root : int, optional
-        The rank that has the data.
+        The rank whose data are distributed, the same on every rank.
     dims : int or sequence of int, optional
         For data with fewer axes: the dimension on which each of its last axes lies; the field is a
         singleton along the others.
     copy : bool, optional
         Whether to copy even where a view would do.
     halo : int, sequence of int, or sequence of (int, int), optional
-        Halo widths of the result, which is then a copy; halo points are left at zero.
+        Halo widths of the result, which is then a copy; halo points are left at zero. Widths along
+        singletons are ignored.
 
     Returns
     -------

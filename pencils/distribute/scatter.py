@@ -27,7 +27,6 @@ from pencils.distribute.placement import (
     readable,
 )
 from pencils.distribute.slabs import Slabs
-from pencils.errors import ArgumentError
 from pencils.layout import Box
 from pencils.layout import scatter as scatter_messages
 from pencils.layout.integers import as_dims, as_rank
@@ -68,8 +67,6 @@ def scatter(
             source = readable(data)
             header = _Header.of(pencil, source, axes)
             ready = call.ready(header.text(), header, source)
-        elif data is not None:
-            raise ArgumentError(f"data must be None on every rank but root={root}")
         else:
             ready = call.ready_again()
         _write(first.meeting, ready)

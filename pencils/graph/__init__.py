@@ -6,7 +6,7 @@ nodes, too. This folder may import all layers up to `indexer`. Begin reading wit
 `execute` computes them while messages are under way. `fields` has halo exchange, transpose, take.
 """
 
-from pencils.graph.array import Array, Call, DataWrapper, Placeholder, Tag
+from pencils.graph.array import Array, Call, DataWrapper, ImplStored, Placeholder, Tag
 from pencils.graph.errors import (
     CycleError,
     DistributedPartitionVerificationError,
@@ -22,10 +22,14 @@ from pencils.graph.execute import execute_distributed_partition, generate_code_f
 from pencils.graph.fields import halo_exchange, take, transpose
 from pencils.graph.find import find_distributed_partition
 from pencils.graph.messages import (
+    AxesT,
+    CommTagType,
+    CommunicationDepGraph,
     CommunicationOpIdentifier,
     DistributedRecv,
     DistributedSend,
     DistributedSendRefHolder,
+    ShapeType,
     make_distributed_recv,
     make_distributed_send,
     make_distributed_send_ref_holder,
@@ -46,7 +50,10 @@ from pencils.graph.verify import number_distributed_tags, verify_distributed_par
 
 __all__ = [
     "Array",
+    "AxesT",
     "Call",
+    "CommTagType",
+    "CommunicationDepGraph",
     "CommunicationOpIdentifier",
     "CycleError",
     "DataWrapper",
@@ -60,11 +67,13 @@ __all__ = [
     "DuplicateRecvError",
     "DuplicateSendError",
     "ExecutionError",
+    "ImplStored",
     "MessageMismatchError",
     "MissingRecvError",
     "MissingSendError",
     "PartitionInducedCycleError",
     "Placeholder",
+    "ShapeType",
     "Tag",
     "call",
     "execute_distributed_partition",

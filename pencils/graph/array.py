@@ -47,6 +47,12 @@ class Tag:
     __slots__ = ()
 
 
+class ImplStored(Tag):
+    """The mark of nodes whose values shall be stored; those of all nodes are."""
+
+    __slots__ = ()
+
+
 def _method(func: Function, summary: str) -> Callable[..., Array]:
     """Make a method that applies a NumPy function to the array."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,16 +17,24 @@ from pencils.graph.nodes import read_shape
 from pencils.graph.rules import DType, Shape
 from pencils.layout.integers import to_int
 
+CommTagType = Hashable  # of messages; tags must be picklable, too
+ShapeType = Shape
+AxesT = tuple[Any, ...]  # anything about the axes of an array
+
 
 class CommunicationOpIdentifier(NamedTuple):
     """Identifies a message: equal for a send and its receive, unique otherwise."""
 
     src_rank: int
     dest_rank: int
-    comm_tag: Hashable
+    comm_tag: CommTagType
 
     def __str__(self) -> str:
         return f"{self.comm_tag!r} from rank {self.src_rank} to rank {self.dest_rank}"
+
+
+# For each message, those that must have arrived before it is sent.
+CommunicationDepGraph = Mapping[CommunicationOpIdentifier, AbstractSet[CommunicationOpIdentifier]]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -48,7 +57,7 @@ class DistributedSend:
 
     data: Array
     dest_rank: int
-    comm_tag: Hashable
+    comm_tag: CommTagType
     tags: Tags = field(default=NO_TAGS, kw_only=True)
 
     def identifier(self, rank: int) -> CommunicationOpIdentifier:
@@ -116,8 +125,8 @@ class DistributedRecv(Array):
     shape: Shape
     dtype: DType
     src_rank: int
-    comm_tag: Hashable
-    axes: tuple[Any, ...] = field(default=(), kw_only=True)
+    comm_tag: CommTagType
+    axes: AxesT = field(default=(), kw_only=True)
     tags: Tags = field(default=NO_TAGS, kw_only=True)
     non_equality_tags: Tags = field(default=NO_TAGS, kw_only=True)
 
@@ -141,7 +150,7 @@ class DistributedRecv(Array):
 
 
 def make_distributed_send(
-    sent_data: Array, dest_rank: int, comm_tag: Hashable, send_tags: Tags = NO_TAGS
+    sent_data: Array, dest_rank: int, comm_tag: CommTagType, send_tags: Tags = NO_TAGS
 ) -> DistributedSend:
     """Make a `DistributedSend`; it has no effect unless a `DistributedSendRefHolder` holds it.
 
@@ -178,7 +187,7 @@ def make_distributed_send_ref_holder(
 def staple_distributed_send(
     sent_data: Array,
     dest_rank: int,
-    comm_tag: Hashable,
+    comm_tag: CommTagType,
     stapled_to: Array,
     *,
     send_tags: Tags = NO_TAGS,
@@ -218,7 +227,7 @@ def staple_distributed_send(
 
 def make_distributed_recv(  # noqa: PLR0917
     src_rank: int,
-    comm_tag: Hashable,
+    comm_tag: CommTagType,
     shape: Any,
     dtype: DTypeLike,
     axes: Any = None,

@@ -162,7 +162,7 @@ def _dims(u: PencilArray, axis: int | Sequence[int] | None, side: str) -> list[i
         found = [dim for dim in wanted if not reasons[dim]]
         # Programs may call this for any periodicity, but not for a field without halo.
         wraps = any(u.pencil.periodic[dim] and any(u.halo[dim]) for dim in wanted)
-        if not (found or wraps):
+        if not (found or wraps or len(u.singletons) == ndim):
             each = "; ".join(f"dimension {dim}, {reason}" for dim, reason in reasons.items())
             raise ArgumentError(
                 f"there are no boundary points to fill; leave out this call, or see {each}"

@@ -318,8 +318,9 @@ def values_of(
 
 
 def check_halo(specs: Sequence[HaloSpec]) -> None:
-    """Check that there are ghosts at all."""
-    if not any(any(map(any, spec.halo)) for spec in specs):
+    """Check that there are ghosts at all, unless fields of one point cannot have any."""
+    single = all(len(spec.singletons) == len(spec.halo) for spec in specs)
+    if not single and not any(any(map(any, spec.halo)) for spec in specs):
         what = "the field has no halo" if len(specs) == 1 else "none of the fields has a halo"
         raise ArgumentError(
             f"{what}, so that there are no ghosts; make it with one, as in zeros(pencil, halo=1), "

@@ -37,12 +37,14 @@ def test_widths(comm, given, widths):
     assert u.padded.sum() == u.local.size
 
 
-def test_one_width_leaves_singletons_alone(comm):
+@pytest.mark.parametrize("halo", [2, (2, 2, 2), ((2, 2), (1, 3), (2, 2))])
+def test_singletons_have_no_halo(comm, halo):
+    """The halo of a full field is one for any field on its pencil."""
     pencil = lay(comm, "pencils")
-    u = pencils.zeros(pencil, halo=2, dims=(0, 2))
+    u = pencils.zeros(pencil, halo=halo, dims=(0, 2))
     assert u.halo == ((2, 2), (0, 0), (2, 2))
-    with pytest.raises(ArgumentError, match="along singleton dimension 1"):
-        pencils.zeros(pencil, halo=(2, 2, 2), dims=(0, 2))
+    again = pencils.PencilArray(pencil, u.padded, halo=halo, dims=(0, 2))
+    assert (again.halo, again.singletons) == (u.halo, {1})
 
 
 def fill_padded(field, a):

@@ -5,6 +5,7 @@ import pytest
 from dap_cases import block, cyclic, old, unstructured, wrap
 
 from pencils.dap import (
+    DAPWarning,
     UnstructuredMap,
     emit,
     iter_issues,
@@ -76,9 +77,12 @@ def test_unstructured():
     assert dist.global_shape == (30,)
     assert dist.owner((3,)) == (1, (2,))
     assert sorted(int(i) for rank in range(3) for i in dist.owned(rank)[0]) == list(range(30))
-    printed = example(data[1], listed(1) | {"indices": LISTS[1]})
-    assert codes(printed) == ["U1"]
-    assert codes(printed, lenient=True) == ["K7"]
+    printed = [
+        example(one, listed(rank) | {"indices": LISTS[rank]}) for rank, one in enumerate(data)
+    ]
+    assert codes(printed[1]) == codes(printed[1], lenient=True) == ["K7"]
+    with pytest.warns(DAPWarning, match="a list was read as"):
+        assert validate_collective(printed) == dist
 
 
 TABLE = [  # padding, range in version 0.10, range in 0.9, extent, owned

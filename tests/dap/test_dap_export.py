@@ -64,8 +64,7 @@ def test_ghosts_are_communication_padding(comm, version, seed):
         points = [hi - lo for lo, hi in map(split.bounds, range(split.parts))]
         padded = split.parts > 1 or (version == "0.9.0" and pencil.periodic[dim])
         if padded and min(points) < width:
-            thin = "expected widths of at most"
-            with pytest.raises(dap.UnsupportedError, match=thin) as caught:
+            with pytest.raises(dap.UnsupportedError, match="expected at most") as caught:
                 dap.export(u, version, halo="comm")
             assert caught.value.code == "G7"
             return
@@ -79,24 +78,23 @@ def test_ghosts_are_communication_padding(comm, version, seed):
 
 @pytest.mark.parametrize("periodic", [False, True])
 @versions
-def test_the_whole_halo_counts_as_points_where_it_does_not_wrap(comm, version, periodic):
+def test_the_whole_halo_counts_as_points_where_it_is_no_communication_padding(
+    comm, version, periodic
+):
+    """Version 0.10 has no such padding beyond the ends: wrapped ghosts are boundary points."""
     pencil = Pencil(4 * comm.size, comm, periodic=periodic)
     u = spread(pencil, numbered((4 * comm.size,)), halo=2)
-    if periodic and version == "0.10.0":
-        raise_together(
-            comm,
-            dap.UnsupportedError,
-            "wrapped ghosts",
-            "K3",
-            call=lambda: dap.export(u, version, halo="all"),
-        )
-        return
     u.exchange_halo()
     u.fill_boundary("constant", value=-1.0) if not periodic else None
     exported = dap.export(u, version, halo="all")
     expected = numbered((4 * comm.size,))
     if not periodic:
         expected = np.pad(expected, 2, constant_values=-1.0)
+    elif version == "0.10.0":
+        expected = np.pad(expected, 2, mode="wrap")
+        again = dap.import_array(exported, comm, halo="wrap")
+        assert everywhere(comm, again.pencil == pencil and again.halo == u.halo)
+        assert everywhere(comm, same(again.padded, u.padded) and not again.trimmed)
     assert everywhere(comm, np.array_equal(together(u, exported, version), expected))
     assert everywhere(comm, exported["buffer"].shape == u.padded.shape)
     assert np.shares_memory(exported["buffer"], u.padded)
@@ -118,16 +116,52 @@ def test_the_communicator_has_processes_in_the_order_of_the_dimensions(comm):
     assert dap.comm(spread(pencil.with_(decomp=(0, 1)), numbered((6, 7)))) is comm
 
 
-def test_a_method_of_fields_exports_them(comm):
-    u = spread(Pencil((6, 7), comm), numbered((6, 7)), halo=1)
+@pytest.mark.parametrize("periodic", [False, True])
+def test_a_method_of_fields_exports_them_with_their_ghosts(comm, periodic):
+    n = 3 * comm.size
+    data = numbered((n, 7))
+    u = spread(Pencil((n, 7), comm, decomp=0, periodic=periodic), data, halo=1)
+    u.exchange_halo()
     exported = u.__distarray__()
     assert exported["__version__"] == "0.10.0"
-    assert everywhere(comm, same(np.asarray(exported["buffer"]), u.local))
+    assert everywhere(comm, np.array_equal(together(u, exported, "0.10.0"), data))
+    inside = data[max(0, 3 * comm.rank - 1) : 3 * comm.rank + 4]
+    assert everywhere(comm, same(np.asarray(exported["buffer"]), inside))
+    assert np.shares_memory(exported["buffer"], u.padded)
+    widths = int(comm.rank > 0), int(comm.rank < comm.size - 1)
+    assert everywhere(comm, exported["dim_data"][0].get("padding", (0, 0)) == widths)
+    assert all(entry.get("periodic", False) is periodic for entry in exported["dim_data"])
     assert all(
-        type(value) in (int, str, tuple)
+        type(value) in (int, str, tuple, bool)
         for entry in exported["dim_data"]
         for value in entry.values()
     )
+
+
+@pytest.mark.parametrize("halo", [(1, 2), (0, 1), (40, 40)])
+def test_a_method_of_fields_shows_no_halo_that_the_protocol_cannot_represent(comm, halo):
+    data = numbered((3 * comm.size, 5))
+    u = spread(Pencil(data.shape, comm, decomp=0), data, halo=[halo, (0, 0)])
+    exported = u.__distarray__()
+    assert everywhere(comm, np.array_equal(together(u, exported, "0.10.0"), data))
+    assert everywhere(comm, same(np.asarray(exported["buffer"]), u.local))
+    assert not any("padding" in entry for entry in exported["dim_data"])
+
+
+def test_ghosts_of_processes_without_points_do_not_exist_in_0_9(comm):
+    """There, such a process has an empty buffer."""
+    bounds = [0, *range(2, 2 * comm.size, 2), 2 * comm.size - 2] if comm.size > 1 else [0, 2]
+    u = pencils.zeros(Pencil(bounds[-1], comm, splits=bounds), halo=[(1, 0)])
+    if comm.size > 1:
+        raise_together(
+            comm,
+            dap.UnsupportedError,
+            "no points",
+            "B6",
+            call=lambda: dap.export(u, "0.9.0", halo="comm"),
+        )
+    else:
+        dap.validate_on(comm, dap.export(u, "0.9.0", halo="comm"))
 
 
 def test_a_dimension_on_one_process_by_either_name(comm):

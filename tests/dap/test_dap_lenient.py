@@ -1,5 +1,6 @@
 """What is accepted with a warning: always, or only by those who are lenient."""
 
+import numpy as np
 import pytest
 from dap_cases import block, cyclic, old, undistributed, unstructured, wrap
 
@@ -27,8 +28,6 @@ def test_unknown_keys_are_ignored_with_a_warning(odd, key):
     [
         wrap() | {"dim_data": [block()]},
         wrap(block(padding=[0, 0])),
-        wrap(unstructured([1]) | {"indices": [4, 3, 2, 1, 0]}),
-        wrap(unstructured([]) | {"indices": []}, shape=0),
     ],
 )
 def test_lists_are_read_if_lenient(listed):
@@ -36,6 +35,15 @@ def test_lists_are_read_if_lenient(listed):
         validate(listed)
     with pytest.warns(DAPWarning, match="a list was read as"):
         assert validate(listed, lenient=True).local_shape == listed["buffer"].shape
+
+
+@pytest.mark.parametrize("version", ["0.9.0", "0.10.0"])
+@pytest.mark.parametrize("indices", [[4, 3, 2, 1, 0], [], [-7, np.int32(3)]])
+def test_lists_of_indices_are_read_as_printed_in_the_texts(version, indices):
+    dim = unstructured([], size=len(indices)) | {"indices": indices}
+    listed = wrap(dim, shape=len(indices), version=version)
+    with pytest.warns(DAPWarning, match="a list was read as.*K7"):
+        assert validate(listed).dims[0].owned.tolist() == indices
 
 
 def test_lists_of_something_else_are_wrong_even_if_lenient():

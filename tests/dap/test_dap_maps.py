@@ -6,7 +6,16 @@ from dap_cases import any_dims, buffer_of, cyclic_indices, versions, worlds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pencils.dap import BlockMap, CyclicMap, GlobalDimMap, GlobalDist, UnstructuredMap
+from pencils.dap import (
+    BlockMap,
+    CyclicMap,
+    DAPError,
+    GlobalDimMap,
+    GlobalDist,
+    UnstructuredMap,
+    emit,
+    num_owned_indices,
+)
 from pencils.errors import ArgumentError
 
 dims = versions.flatmap(any_dims)
@@ -27,6 +36,26 @@ def test_cyclic_maps_deal_blocks_in_turn(size, nprocs, block_size):
     for rank, indices in enumerate(owned):
         for local, index in enumerate(indices):
             assert whole.owner(index) == (rank, local)
+
+
+@given(versions.flatmap(lambda version: st.tuples(st.just(version), any_dims(version))))
+def test_owned_points_are_counted_from_the_dictionaries(drawn):
+    version, parts = drawn
+    said = [emit([part], version)[0] for part in parts]
+    counts = [num_owned_indices(dim, version) for dim in said]
+    assert counts == [len(set(buffer_of(part)[part.owned_slice])) for part in parts]
+    assert sum(counts) == parts[0].size
+
+
+def test_what_has_no_owned_points_to_count():
+    for wrong in ({}, {"dist_type": "n", "size": 3}, {"dist_type": "c", "size": 3}):
+        with pytest.raises(DAPError):
+            num_owned_indices(wrong)
+    with pytest.raises(DAPError, match="E2"):
+        num_owned_indices({"dist_type": "n", "size": 3}, "1.0")
+    with pytest.raises(TypeError, match="dim_dict must be a Mapping"):
+        num_owned_indices(3)
+    assert num_owned_indices({"dist_type": "n", "size": 3}, "0.9.0") == 3
 
 
 @given(dims)

@@ -166,12 +166,6 @@ ONE_PROCESS = [
         wrap(cyclic(block_size=3), shape=6),
         "the 6 that grid rank 0 of 2 has",
     ),
-    (
-        "U1",
-        wrap(BASE | {"dist_type": "u", "indices": [4, 1]}, shape=2),
-        wrap(unstructured([4, 1]), shape=2),
-        "got a list",
-    ),
     ("U1", wrap(BASE | {"dist_type": "u"}, shape=0), wrap(unstructured([]), shape=0), "missing"),
     (
         "U1",

@@ -76,6 +76,37 @@ def test_any_distribution_becomes_a_field(comm, turned, seed):
     assert everywhere(comm, holds(field, expected))
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_the_pencil_that_fits(comm, turned, seed):
+    """It has the process grid, the blocks, the order of ranks, and the points of the array."""
+    rng = np.random.default_rng(seed)
+    shape = shape_of(rng)
+    dist = random_dist(rng, shape, comm.size)
+    for number, dim in enumerate(dist.dims):
+        if dim.kind == "unstructured":
+            owned = [int(points.max()) for part in dim.parts if len(points := part.owned)]
+            shape[number] = max(owned, default=-1) + 1
+    data = numbered(shape)
+    field = view_of(turned, dist, data).to_pencil(halo=1)
+    expected = np.where(held(dist, shape), data, 0.0)
+    assert everywhere(comm, field.shape == tuple(shape) and holds(field, expected))
+    pencil = field.pencil
+    assert pencil.process_shape == dist.grid_shape
+    assert pencil.comm == turned
+    for dim, split in zip(dist.dims, pencil.layout.splits, strict=True):
+        bounds = [split.bounds(part)[0] for part in range(split.parts)]
+        assert dim.kind != "block" or bounds == dim.bounds[:-1].tolist()
+    again = view_of(turned, dist, data).to_pencil()
+    assert (field + again).pencil == pencil
+
+
+def test_negative_indices_fit_no_pencil(comm):
+    parts = lists([np.array([-1, 3])] * comm.size, one_to_one=False)
+    dist = dap.GlobalDist((dap.GlobalDimMap(parts),))
+    view = dap.DistributedView(comm, dist, (parts[comm.rank],), np.zeros(2))
+    raise_together(comm, dap.UnsupportedError, "got -1", "U2", call=view.to_pencil)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_any_elements_travel(comm, dtype):
     rng = np.random.default_rng(7)
@@ -266,7 +297,7 @@ def test_what_does_not_fit_raises_on_all_ranks(comm):
         ({"reduce": "mean"}, ArgumentError),
         ({"reduce": "band"}, ArgumentError),
         ({"halo": -1}, ArgumentError),
-        ({"pencil": None}, TypeError),
+        ({"pencil": 3}, TypeError),
     ):
         raise_together(comm, kind, call=lambda h=how: view.to_pencil(**{"pencil": pencil, **h}))
     cells = view_of(comm, random_dist(rng, (6,), comm.size, "u"), numbered((6,)))
@@ -312,6 +343,7 @@ def test_what_is_wrong_on_one_rank_raises_on_all(comm):
         if comm.size == 1:
             continue
         for bad in (
+            {"pencil": None},
             {"pencil": across},
             {"pencil": alone},
             {"view": short},

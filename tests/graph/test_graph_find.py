@@ -52,6 +52,28 @@ def check_invariants(partitions):
         assert given == partition.name_to_output.keys()
 
 
+def test_names_of_the_text_can_be_imported():
+    for name in ("CommTagType", "CommunicationDepGraph", "ShapeType", "AxesT", "ImplStored"):
+        assert name in graph.__all__
+    message = graph.CommunicationOpIdentifier(0, 0, "tag")
+    needs: graph.CommunicationDepGraph = {message: {message}}
+    assert isinstance(needs, graph.CommunicationDepGraph.__origin__)
+    assert isinstance(message.comm_tag, graph.CommTagType)
+
+
+def test_marks_of_stored_arrays_change_nothing():
+    """All nodes are stored, in parts as late as those of others."""
+    marked = frozenset({graph.ImplStored()})
+    found = []
+    for tags in (frozenset(), marked):
+        x = graph.make_placeholder("x", (2,), float, tags=tags)
+        y = staple(2 * x, 0, "t", x) + recv(0, "t")
+        (partition,) = partition_all({"y": y})
+        check_invariants([partition])
+        found.append({pid: part.all_input_names() for pid, part in partition.parts.items()})
+    assert found[0] == found[1]
+
+
 def test_without_messages_there_is_one_part():
     x = placeholder()
     (partition,) = partition_all({"y": x + graph.ones(2)})

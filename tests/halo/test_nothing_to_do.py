@@ -24,18 +24,19 @@ VERBS = {
 @pytest.mark.parametrize("periodic", [False, True])
 def test_fields_without_halo_have_no_ghosts(comm, verb, periodic):
     pencil = pencils.Pencil((6, 5), comm, periodic=periodic)
-    for u in (pencils.ones(pencil), pencils.ones(pencil, halo=2, dims=())):
-        raise_together(
-            comm, ArgumentError, "no halo", "zeros(pencil, halo=1)", call=lambda u=u: verb(u)
-        )
-    # There may be none here, but elsewhere.
-    for widths in ((1, 0), [(0, 0), (0, 1)]):
-        u = pencils.ones(pencil, halo=widths)
+    u = pencils.ones(pencil)
+    raise_together(comm, ArgumentError, "no halo", "zeros(pencil, halo=1)", call=lambda: verb(u))
+    # There may be none here, but elsewhere; a field of one point cannot have any.
+    given = [{"halo": (1, 0)}, {"halo": [(0, 0), (0, 1)]}, {"halo": 2, "dims": ()}, {"dims": ()}]
+    for options in given * 2:
+        u = pencils.ones(pencil, **options)
         done = verb(u)
         if isinstance(done, HaloExchange):
+            done(u)
             done.free()
         elif done is not None:
             done.wait()
+        assert everywhere(comm, (u.local == 1).all() or "dims" not in options)
 
 
 def test_fields_of_which_some_have_a_halo(comm):
@@ -77,6 +78,9 @@ def test_boundaries_that_are_not_there(comm):
 
 def test_programs_for_any_periodicity_need_not_ask(comm):
     pencil = pencils.Pencil((6, 5), comm, periodic=(True, False))
+    point = pencils.ones(pencil, halo=1, dims=())
+    point.fill_boundary("constant", value=3)
+    assert everywhere(comm, (point.padded == 1).all())
     for periodic, halo in (((True, True), 1), ((True, False), (1, 0))):
         u = pencils.zeros(pencil.with_(periodic=periodic), halo=halo)
         u.fill_boundary("constant", value=3)

@@ -607,15 +607,6 @@ def test_only_numbers_add_up(comm, pen, dtype):
     assert everywhere(comm, same(wrong.padded, before))
 
 
-def test_no_halo_along_singletons(comm, pen):
-    raise_together(
-        comm,
-        ArgumentError,
-        "along singleton dimension 1",
-        call=lambda: pencils.zeros(pen, dims=(0, 2), halo=(1, 1, 1)),
-    )
-
-
 @pytest.mark.parallel([2, 3, 4, 6])
 @pytest.mark.parametrize("nodes", ["even and odd", "two halves", "one rank apart", "three nodes"])
 def test_shared_memory_does_not_reach_another_node(nodes):
