@@ -1,4 +1,4 @@
-"""The one import of MPI, and the base class of what belongs to one process.
+"""The one import of MPI, and what belongs to one process, or to another MPI.
 
 Every other file imports MPI from here. `pencils.run` is the exception, because it starts the
 processes of a job. Without an MPI library, one process works on the simulated MPI.
@@ -63,7 +63,20 @@ except (ImportError, RuntimeError) as why:  # mpi4py is not installed, or finds 
     _register(load())
     from mpi4py import MPI
 
-__all__ = ["MPI", "Uncopied"]
+__all__ = ["MPI", "OTHER_MPI", "Uncopied", "is_foreign"]
+
+OTHER_MPI = (
+    "another MPI: made outside a simulation and used inside it, or the other way round; make "
+    "communicators, pencils and fields where they are used, as from MPI.COMM_WORLD in the function "
+    "that pencils.simulate() runs"
+)
+
+
+def is_foreign(comm: object) -> bool:
+    """Whether an object is a communicator of another MPI: the real one in a simulation, or not."""
+    if isinstance(comm, MPI.Comm):
+        return False
+    return any(base.__name__ == "Comm" for base in type(comm).__mro__)
 
 
 class Uncopied:
