@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pencils.comm.agree import agreed, as_comm
+from pencils.comm.agree import agreed
 from pencils.comm.canonical import encoded
-from pencils.comm.topology import Topology, congruent, topology_of
+from pencils.comm.topology import Topology, as_comm, congruent, topology_of
 from pencils.errors import ArgumentError, NotLocalError
 from pencils.layout import Box, Extent, Layout, Selection, build_layout
 from pencils.layout.build import SplitSpec, change_layout

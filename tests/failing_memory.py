@@ -1,4 +1,4 @@
-"""Failing allocations: NumPy and the pool of fields ask for all memory by functions of this file.
+"""Failing allocations: NumPy, the pool of fields and line programs ask for memory in this file.
 
 NumPy takes its memory from a handler (NEP 49), which is set here through its table of C functions
 by `ctypes`, so that nothing has to be compiled.
@@ -15,6 +15,7 @@ import numpy as np
 
 import pencils
 from pencils.comm import pool
+from pencils.comm.pack import compiled
 
 # Smaller arrays never fail: calls need them independent of the size of their data.
 LEAST = 4096
@@ -157,3 +158,15 @@ def _new_block(nbytes, zero):
 
 # For good, because ranks that are threads begin and end to watch at any time.
 pool.new_block = _new_block
+
+
+if compiled() is not None:
+    _lines = compiled().Lines
+
+    def _new_lines(*args):
+        """Prepare lines, which allocates some 100 KiB in C."""
+        if not memory.has_room(LEAST):
+            raise MemoryError
+        return _lines(*args)
+
+    compiled().Lines = _new_lines

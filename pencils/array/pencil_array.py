@@ -30,9 +30,10 @@ from pencils.array.allocation import (
 )
 from pencils.array.direct import compute
 from pencils.array.frame import frame_of
-from pencils.array.operands import check_type
+from pencils.array.operands import check_type, topology_among
 from pencils.array.operators import Operators
 from pencils.array.signatures import Element
+from pencils.comm.agree import agreed
 from pencils.errors import ArgumentError
 from pencils.pencil import Pencil
 
@@ -43,6 +44,9 @@ class PencilArray(Operators, Generic[Element]):
     ``u.shape`` is the global shape; ``u.local`` is the own block, a NumPy array. NumPy ufuncs work
     elementwise and never communicate; reductions such as ``u.sum()`` are global. Replicated NumPy
     arrays take part by their global shape: ``u * np.hanning(nz)``.
+
+    Making one of local data is *Collective*: all ranks agree that each block fits, with the same
+    components, halo and element type.
 
     Parameters
     ----------
@@ -59,8 +63,9 @@ class PencilArray(Operators, Generic[Element]):
 
     Raises
     ------
-    ArgumentError, TypeError
-        If the data do not have the shape of the block, or hold Python objects.
+    ArgumentError, RankDisagreementError, TypeError
+        On every rank, if the data of any do not have the shape of the block, or hold Python
+        objects, or arguments or element types differ between ranks.
 
     Examples
     --------
@@ -81,18 +86,22 @@ class PencilArray(Operators, Generic[Element]):
         halo: HaloLike = 0,
         dims: Sequence[int] | int | None = None,
     ) -> None:
-        check_type("pencil", pencil, Pencil)
-        data = plain_array(local_data)
-        as_dtype(data.dtype)
-        singletons = as_singletons(pencil.ndim, dims)
-        widths = as_halo(halo, pencil.ndim, singletons)
-        components = data.shape[: max(0, data.ndim - pencil.ndim)]
-        expected = padded_shape(pencil, components, singletons, widths)
-        if data.shape != expected:
-            raise ArgumentError(
-                f"local data of shape {data.shape} do not fit rank {pencil.rank}, whose block with "
-                f"halo has shape {expected[len(components) :]}; use partition() for global data"
-            )
+        with agreed(topology_among(pencil).comm, "PencilArray") as agree:
+            check_type("pencil", pencil, Pencil)
+            agree(pencil=pencil)
+            data = plain_array(local_data)
+            singletons = as_singletons(pencil.ndim, dims)
+            widths = as_halo(halo, pencil.ndim, singletons)
+            components = data.shape[: max(0, data.ndim - pencil.ndim)]
+            expected = padded_shape(pencil, components, singletons, widths)
+            if data.shape != expected:
+                raise ArgumentError(
+                    f"local data of shape {data.shape} do not fit rank {pencil.rank}, whose block "
+                    f"with halo has shape {expected[len(components) :]}; use partition() for "
+                    "global data"
+                )
+            agree(components=components, halo=widths, singletons=sorted(singletons))
+            agree.dtype(as_dtype(data.dtype))
         self._set(pencil, frame_of(pencil, singletons, widths), data)
 
     shift = stencils.shift

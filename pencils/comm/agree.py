@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from pencils.comm.canonical import encoded, encoded_call
 from pencils.comm.fault import Fault, shown
 from pencils.comm.meeting import VALUES, Meeting, head
-from pencils.comm.mpi import MPI
-from pencils.comm.topology import OTHER_MPI, default_topology, is_foreign, user_comm
+from pencils.comm.mpi import MPI, OTHER_MPI, is_foreign
 from pencils.errors import ArgumentError, RankDisagreementError, TypeDisagreementError
 
 # Number and text of a value, as other ranks can compare and show it.
@@ -302,17 +301,3 @@ def _difference(seen: list[tuple[int, _Described]]) -> str | None:
             other = text if text != first_text else "another one that looks like it"
             return f"rank {first} has {first_text}, rank {rank} has {other}"
     return None
-
-
-def as_comm(comm: MPI.Intracomm | None, call: str) -> MPI.Intracomm:
-    """Check the communicator given to `call`; None means the world.
-
-    An object that is no communicator raises on all ranks of the default topology.
-    """
-    try:
-        return user_comm(comm)
-    except ArgumentError:  # COMM_NULL, which ranks have that do not belong to a communicator
-        raise
-    except Exception:  # the text or the class of an object may raise anything
-        with agreed(default_topology().comm, call):
-            raise

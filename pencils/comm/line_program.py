@@ -101,7 +101,6 @@ def prepare_lines(
     coefficients: Array | None = None,
     *,
     besides: int = 0,
-    room: Array | None = None,
 ) -> Callable[[], None]:
     """Return a function that executes a program for all lines along an axis.
 
@@ -124,8 +123,6 @@ def prepare_lines(
     besides : int, optional
         Bytes that other programs write before these targets are read. If all are too many for the
         cache, targets are written past it.
-    room : ndarray, optional
-        Memory of `room_for`; default: it is allocated here.
 
     Raises
     ------
@@ -135,9 +132,7 @@ def prepare_lines(
     _check(program, sources, targets, axis, coefficients)
     kernels = _kernels_for(targets[0].array.dtype)
     if kernels is None:
-        return line_program_numpy.prepare(
-            program.data, sources, targets, axis, coefficients, room=room
-        )
+        return line_program_numpy.prepare(program.data, sources, targets, axis, coefficients)
     prepared: Callable[[], None] = kernels.Lines(
         program.data,
         sources,
@@ -150,17 +145,6 @@ def prepare_lines(
         besides,
     )
     return prepared
-
-
-def room_for(program: LineProgram, lines: int, dtype: np.dtype[Any]) -> Array | None:
-    """Return memory for the buffer of a program that NumPy will execute, None for a compiled one.
-
-    So `prepare_lines` may be called where only some ranks could raise. Compiled programs allocate
-    their buffers, of some 100 KiB, themselves.
-    """
-    if _kernels_for(dtype) is not None:
-        return None
-    return line_program_numpy.room_for(program.rows, lines, dtype)
 
 
 def _kernels_for(dtype: np.dtype[Any]) -> Any:

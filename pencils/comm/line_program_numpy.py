@@ -25,8 +25,6 @@ def prepare(
     targets: Sequence[tuple[int, Array]],
     axis: int,
     coefficients: Array | None,
-    *,
-    room: Array | None = None,
 ) -> Callable[[], None]:
     """Prepare what `line_program.prepare_lines` describes, with all memory that it takes."""
     first = targets[0][1]
@@ -34,7 +32,7 @@ def prepare(
     inputs = [(begin, np.moveaxis(array, axis, 0)) for begin, array in sources]
     outputs = [(begin, np.moveaxis(array, axis, 0)) for begin, array in targets]
     rows = program[0]
-    memory = room_for(rows, prod(lines), first.dtype) if room is None else room
+    memory = np.empty(rows * min(prod(lines), most_lines(rows, first.itemsize)), first.dtype)
 
     def run() -> None:
         with np.errstate(all="ignore"):
@@ -66,11 +64,6 @@ def _execute(program: Program, buffer: Array, factors: Array | None) -> None:
             total = term if total is None else total + term
         buffer[target] = 0 if total is None else total
         begin = end
-
-
-def room_for(rows: int, lines: int, dtype: np.dtype[Any]) -> Array:
-    """Return memory for the buffer of a program with so many rows."""
-    return np.empty(rows * min(lines, most_lines(rows, dtype.itemsize)), dtype)
 
 
 def most_lines(rows: int, itemsize: int) -> int:

@@ -1,4 +1,4 @@
-"""The one import of MPI, and what belongs to one process or to one simulated rank.
+"""The one import of MPI, and what belongs to one process, to one simulated rank, or to another MPI.
 
 Every other file imports MPI from here. `pencils.tools.run` is the exception, because it starts the
 processes of a job. Without an MPI library, one process works on the simulated MPI.
@@ -56,7 +56,30 @@ except (ImportError, RuntimeError) as why:  # mpi4py is not installed, or finds 
     stand_in()
     from mpi4py import MPI
 
-__all__ = ["MPI", "PerProcess", "Uncopied", "at_exit", "is_simulated", "keep_apart", "values"]
+__all__ = [
+    "MPI",
+    "OTHER_MPI",
+    "PerProcess",
+    "Uncopied",
+    "at_exit",
+    "is_foreign",
+    "is_simulated",
+    "keep_apart",
+    "values",
+]
+
+OTHER_MPI = (
+    "another MPI: made outside a simulation and used inside it, or the other way round; make "
+    "communicators, pencils and fields where they are used, as from MPI.COMM_WORLD in the function "
+    "that pencils.simulate() runs"
+)
+
+
+def is_foreign(comm: object) -> bool:
+    """Whether an object is a communicator of another MPI: the real one in a simulation, or not."""
+    if isinstance(comm, MPI.Comm):
+        return False
+    return any(base.__name__ == "Comm" for base in type(comm).__mro__)
 
 
 class Uncopied:

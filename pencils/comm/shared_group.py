@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pencils.comm.memory import Bytes
 from pencils.comm.mpi import MPI
-from pencils.comm.private import as_private
+from pencils.comm.private import split
 from pencils.comm.shared_memory import Buffers, SharedPool
 from pencils.comm.topology import Topology
 
@@ -134,11 +134,15 @@ def find_group(topology: Topology, peers: Iterable[int], numbers: Sequence[int])
     first = table[:, 0]
     key = first.tobytes()
     room = key in topology.groups or len(topology.groups) < MOST_GROUPS
-    if not room or (first == first[0]).all() or not _is_divided(table, topology.on_node):
+    divided = room and (first != first[0]).any() and _is_divided(table, topology.on_node)
+    if divided and key not in topology.groups:
+        try:
+            comm = split(node, members[0])
+            topology.groups[key] = comm, SharedPool(comm, len(np.unique(first)))
+        except MemoryError:  # on this node: the others do not wait
+            divided = False
+    if not divided:
         return node, topology.shared, topology.on_node, table[:, 2:].max(0).tolist()
-    if key not in topology.groups:
-        comm = as_private(node.Split(members[0], node.rank))
-        topology.groups[key] = comm, SharedPool(comm, len(np.unique(first)))
     comm, pool = topology.groups[key]
     most = table[first == members[0], 2:].max(0).tolist()
     return comm, pool, {member: number for number, member in enumerate(members)}, most

@@ -21,9 +21,10 @@ from weakref import WeakSet, WeakValueDictionary
 
 import numpy as np
 
+from pencils.comm.agree import agreed
 from pencils.comm.failure import Guarded
-from pencils.comm.mpi import MPI, PerProcess, is_simulated, values
-from pencils.comm.private import as_private
+from pencils.comm.mpi import MPI, OTHER_MPI, PerProcess, is_foreign, is_simulated, values
+from pencils.comm.private import made_together, split
 from pencils.comm.shared_memory import SharedPool
 from pencils.errors import ArgumentError
 
@@ -36,12 +37,6 @@ if TYPE_CHECKING:
 
 
 V = TypeVar("V")
-
-OTHER_MPI = (
-    "another MPI: made outside a simulation and used inside it, or the other way round; make "
-    "communicators, pencils and fields where they are used, as from MPI.COMM_WORLD in the function "
-    "that pencils.simulate() runs"
-)
 
 
 class Attribute(Generic[V]):
@@ -74,7 +69,7 @@ class Topology:
 
     def __init__(self, comm: MPI.Intracomm) -> None:
         # Split, unlike Dup, leaves Cartesian structure, info and attributes of the user behind.
-        self.comm = _split(comm, 0)
+        self.comm = split(comm, 0)
         if not isinstance(self.comm, Guarded):
             self.comm.Set_errhandler(MPI.ERRORS_RETURN)
         self.rank = self.comm.rank
@@ -95,7 +90,9 @@ class Topology:
         self._shared: SharedPool | None = None
         self.groups: dict[bytes, tuple[MPI.Intracomm, SharedPool]] = {}
         self._made: dict[object, MPI.Intracomm] = {  # all other communicators, by use
-            "node": as_private(self.comm.Split_type(MPI.COMM_TYPE_SHARED, self.rank))
+            "node": made_together(
+                self.comm, lambda: self.comm.Split_type(MPI.COMM_TYPE_SHARED, self.rank)
+            )
         }
 
     def along(self, grid: ProcessGrid, axes: Collection[int]) -> MPI.Intracomm:
@@ -121,14 +118,14 @@ class Topology:
     def _split_along(self, grid: ProcessGrid, axes: Collection[int]) -> MPI.Intracomm:
         coords = grid.coords(self.rank)
         fixed = tuple(0 if axis in axes else coord for axis, coord in enumerate(coords))
-        return _split(self.comm, grid.rank(fixed))
+        return split(self.comm, grid.rank(fixed))
 
     def in_order(self, key: object, place: int) -> MPI.Intracomm:
         """Communicator of all ranks in another order, named `key`: this rank is at `place`.
 
         *Collective* the first time.
         """
-        return self._kept(("order", key), lambda: _split(self.comm, 0, place))
+        return self._kept(("order", key), lambda: split(self.comm, 0, place))
 
     def _kept(self, key: object, make: Callable[[], MPI.Intracomm]) -> MPI.Intracomm:
         """Return a communicator made before, unless it was freed."""
@@ -185,7 +182,7 @@ class Topology:
         if not self._scattered:
             return None
         # Ranks that pass the same place keep their order.
-        return self._kept("by node", lambda: _split(self.comm, 0, min(self.on_node)))
+        return self._kept("by node", lambda: split(self.comm, 0, min(self.on_node)))
 
     @property
     def crowded(self) -> bool:
@@ -323,11 +320,18 @@ def user_comm(comm: MPI.Intracomm | None) -> MPI.Intracomm:
     return given
 
 
-def is_foreign(comm: object) -> bool:
-    """Whether an object is a communicator of another MPI: the real one in a simulation, or not."""
-    if isinstance(comm, MPI.Comm):
-        return False
-    return any(base.__name__ == "Comm" for base in type(comm).__mro__)
+def as_comm(comm: MPI.Intracomm | None, call: str) -> MPI.Intracomm:
+    """Check the communicator given to `call`; None means the world.
+
+    An object that is no communicator raises on all ranks of the default topology.
+    """
+    try:
+        return user_comm(comm)
+    except ArgumentError:  # COMM_NULL, which ranks have that do not belong to a communicator
+        raise
+    except Exception:  # the text or the class of an object may raise anything
+        with agreed(default_topology().comm, call):
+            raise
 
 
 def congruent(one: MPI.Intracomm, other: MPI.Intracomm) -> bool:
@@ -349,11 +353,6 @@ def translate(comm: MPI.Intracomm, other: MPI.Intracomm) -> tuple[int, ...] | No
     here.Free()
     there.Free()
     return None if MPI.UNDEFINED in ranks else tuple(ranks)
-
-
-def _split(comm: MPI.Intracomm, color: int, place: int | None = None) -> MPI.Intracomm:
-    """Communicator of the ranks that pass the same color, by place; default: as in `comm`."""
-    return as_private(comm.Split(color, comm.rank if place is None else place))
 
 
 def _cores(node: MPI.Intracomm) -> int:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pencils.comm.agree import agreed, as_comm, token
-from pencils.comm.topology import Topology, topology_of
+from pencils.comm.agree import agreed, token
+from pencils.comm.topology import Topology, as_comm, topology_of
 from pencils.dap.distributions import GlobalDimMap, GlobalDist, LocalDist
 from pencils.dap.findings import CollectiveError, DAPWarning, Finding, raise_first
 from pencils.dap.maps import BlockMap, DimMap, brief

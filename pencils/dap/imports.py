@@ -12,9 +12,9 @@ import numpy as np
 from pencils.array.allocation import Array, as_dtype
 from pencils.array.operands import check_type, topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import agreed, as_comm
+from pencils.comm.agree import agreed
 from pencils.comm.memory import array_interface
-from pencils.comm.topology import Topology, topology_of
+from pencils.comm.topology import Topology, as_comm, topology_of
 from pencils.dap.collective import exchange_metadata
 from pencils.dap.distributions import GlobalDimMap, GlobalDist, LocalDist
 from pencils.dap.exports import comm as ordered_comm

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 
 from pencils.array.allocation import Array
-from pencils.comm.agree import agreed, as_comm
+from pencils.comm.agree import agreed
 from pencils.comm.rows import Points, locate, mover
-from pencils.comm.topology import topology_of
+from pencils.comm.topology import as_comm, topology_of
 from pencils.indexer.arguments import (
     Named,
     Ragged,

@@ -15,8 +15,8 @@ import numpy as np
 from pencils.array.allocation import as_dtype
 from pencils.array.operands import check_type, signature, topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import agreed, as_comm
-from pencils.comm.topology import topology_of
+from pencils.comm.agree import agreed
+from pencils.comm.topology import as_comm, topology_of
 from pencils.errors import ArgumentError
 from pencils.layout import ProcessGrid, Split
 from pencils.layout.integers import as_dim

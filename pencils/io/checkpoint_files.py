@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, count
@@ -68,9 +68,8 @@ class CheckpointFiles:
         path = self.path(step)
         return path.with_name(f"{path.name}.new") if self._old else path
 
-    def check_next(self, step: int, known: Collection[int]) -> None:
-        """Raise ArgumentError if there are checkpoints of later steps, or of none in `known`."""
-        steps = self.steps()
+    def check_next(self, step: int, steps: Sequence[int], known: Collection[int]) -> None:
+        """Raise ArgumentError if `steps`, which exist, are later ones, or not all in `known`."""
         others = [other for other in steps if other not in known]
         if others:
             raise ArgumentError(

@@ -123,6 +123,7 @@ class CheckpointSeries(CollectiveBlock):
             agree(directory=given, mode=mode, keep=self._keep, every=self._every)
             agree(stop_after=seconds, signals=numbers)
         self._files = open_files(self._ranks.topology, given, self._mode)
+        self._find_steps()
         self._known: set[int] = set()  # steps that this run has written or loaded
         self._skipped: dict[str, str] = {}
         self._stops = False
@@ -143,8 +144,12 @@ class CheckpointSeries(CollectiveBlock):
 
     @property
     def steps(self) -> list[int]:
-        """Steps of all checkpoints in the directory, damaged or not, oldest first."""
-        return self._files.steps()
+        """Steps of all checkpoints in the directory, damaged or not, oldest first.
+
+        The same on every rank: rank 0 looks when the series is opened, and in `save`, `wait`,
+        `latest` and `resume`.
+        """
+        return list(self._steps)
 
     @property
     def skipped(self) -> dict[str, str]:
@@ -236,9 +241,7 @@ class CheckpointSeries(CollectiveBlock):
             signature(save).bind("", fields, step=number, **options)
             agree(step=number, wait=bool(wait))
         self.wait()
-        with agreed(self._comm, "save"):
-            if self._comm.rank == 0:
-                self._files.check_next(number, self._known)
+        self._files.check_next(number, self._find_steps(), self._known)
         path = self._files.target(number)
         self._known.add(number)
         self._due = monotonic() + self._interval
@@ -348,7 +351,8 @@ class CheckpointSeries(CollectiveBlock):
         with agreed(self._comm, "resume"):
             if self._comm.rank == 0:
                 self._files.set_aside(number)
-        self._known = {one for one in steps if one <= number}
+        self._steps = [one for one in steps if one <= number]
+        self._known = set(self._steps)
         if state.time is not None:
             for output in cut:
                 output.truncate(state.time)
@@ -387,13 +391,16 @@ class CheckpointSeries(CollectiveBlock):
 
     def _find_steps(self) -> list[int]:
         """Return the steps that rank 0 finds. *Collective*."""
-        return on_root(self._comm, "list checkpoints", self._files.steps)
+        self._steps = on_root(self._comm, "list checkpoints", self._files.steps)
+        return self._steps
 
     def _settle(self, path: Path, step: int) -> None:
         """Verify a file that was written, and remove old ones. *Collective*."""
+        self._find_steps()
         verify(path, self._ranks.comm)
         with agreed(self._comm, "save"):  # no rank returns before old files are gone
             if self._comm.rank == 0:
                 self._files.replace(step)
                 self._files.rotate(self._keep)
         self._files.settle()
+        self._find_steps()

@@ -20,9 +20,9 @@ from numpy.typing import DTypeLike
 from pencils.array.allocation import HaloLike, as_dtype
 from pencils.array.operands import topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import agreed, as_comm
+from pencils.comm.agree import agreed
 from pencils.comm.file import SharedFile
-from pencils.comm.topology import topology_of
+from pencils.comm.topology import as_comm, topology_of
 from pencils.io.checksum import checksum, checksum_box
 from pencils.io.chunks import chunk_box, count_chunks, enlarge
 from pencils.io.common import describe_seen

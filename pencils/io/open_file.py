@@ -14,10 +14,10 @@ import numpy as np
 from pencils.array.allocation import Array, HaloLike, as_halo
 from pencils.array.operands import check_type, topology_among
 from pencils.array.pencil_array import PencilArray
-from pencils.comm.agree import agreed, as_comm
+from pencils.comm.agree import agreed
 from pencils.comm.fault import CollectiveBlock
 from pencils.comm.file import SharedFile
-from pencils.comm.topology import congruent, topology_of
+from pencils.comm.topology import as_comm, congruent, topology_of
 from pencils.errors import ArgumentError, CheckpointError, PencilMismatchError
 from pencils.io.checksum import add_sums, carry_sums, checksum
 from pencils.io.common import describe_seen

@@ -14,13 +14,14 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed
 from pencils.comm.exchange import Handle
 from pencils.comm.memory import same_view
+from pencils.comm.pack import no_op
 from pencils.comm.progress import poll, under_way
 from pencils.errors import ArgumentError
 from pencils.lines.elimination import SingularError
-from pencils.lines.methods import LineMethod, Local, Transposed
+from pencils.lines.methods import LineMethod, Local, Solve, Transposed
 from pencils.lines.reduced import Reduced
 from pencils.lines.reduction import Reduction
-from pencils.lines.shared import Shared
+from pencils.lines.shared import Shared, is_ready
 from pencils.lines.system import System, WholeLines
 from pencils.lines.task import Bound, Lines
 from pencils.plans import Agreement, Plan
@@ -240,6 +241,8 @@ class LinePlan(Plan[Bound]):
         """Check and prepare a call as far as this rank can do so alone, within an agreement."""
         lines = self._lines
         self._check_open()
+        if self._shared is not None:
+            self._shared.met = False
         self._check_fields(b, target)
         shared = self._are_shared(b, target)
         agree.flag(up=not shared)
@@ -249,26 +252,34 @@ class LinePlan(Plan[Bound]):
             target = PencilArray.allocated(lines.pencil, *lines.spec)
         if target is not None and method is not None:
             found = self._bound(method, b, target)
-        agree.defer(up=found is None)
+        agree.defer(up=found is None or (self._check and not is_ready(found)))
         return Trial(b, out, target, found)
 
     def _settled(self, call: str, met: Agreement, trial: Trial) -> tuple[Bound, PencilArray]:
         """Make what is missing for a call, after the agreement about it. *Collective*."""
-        lines = self._lines
+        lines, shared = self._lines, self._shared
+        have_met = False
         while True:
             b, out, target, found = trial
-            if self._shared is not None and met.flagged == self._use_shared:
-                self._use_shared = not met.flagged
+            prepare: Solve = no_op
+            if shared is not None and met.flagged == self._use_shared:
+                self._use_shared, have_met = not met.flagged, False
                 target = out
             elif found is not None and not met.deferred:
                 assert target is not None
+                if shared is not None:
+                    shared.met = have_met
                 return found, target
-            elif self._use_shared:
-                new = PencilArray.allocated(lines.pencil, *lines.spec, shared=True)
-                target = new if target is None else target
+            elif shared is not None and self._use_shared:
+                if self._topology.any_of([target is None])[0]:
+                    new = PencilArray.allocated(lines.pencil, *lines.spec, shared=True)
+                    target = new if target is None else target
+                assert target is not None
+                prepare, have_met = shared.meet(b, target, self._bound), True
             else:
                 self._other = self._make_other()
             with self._agreement(call) as again:
+                prepare()
                 trial = self.trial(again, b, out, target)
             met = again
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -42,6 +41,7 @@ class Shared(LineMethod):
         columns = len(lines.spec.components) + lines.pencil.ndim
         self.group = SharedMemoryGroup(topology, self._peers, columns, Buffers())
         self.table = self.group.take_table(2)  # None if there is no room, perhaps here only
+        self.met = False  # whether the ranks have met for the solve that comes next
         box, mine = lines.extent.box, whole.extent.box
         self._start = tuple(
             0 if dim == lines.dim else mine.start[dim] - box.start[dim]
@@ -60,9 +60,43 @@ class Shared(LineMethod):
         """Whether other ranks can read and write the own block of a field; local."""
         return not u.local.size or self._topology.is_shared(u.local)
 
-    def bind(self, b: PencilArray, out: PencilArray) -> Bound:
+    def bind(self, b: PencilArray, out: PencilArray) -> SharedSolve:
         """Prepare to publish where the blocks are."""
-        return AtOnce(_SharedSolve(self, [self._lines.block(b), self._lines.block(out)]))
+        return SharedSolve(self, [self._lines.block(b), self._lines.block(out)])
+
+    def meet(
+        self,
+        b: PencilArray,
+        out: PencilArray,
+        bind: Callable[[Shared, PencilArray, PencilArray], Bound],
+    ) -> Solve:
+        """Publish where two fields are, if other ranks reach them. *Collective* over the group.
+
+        `bind` keeps what it binds. Returns a function that prepares the solve, or raises what went
+        wrong here; local.
+        """
+        assert self.table is not None
+        bound: SharedSolve | None = None
+        error = None
+        try:
+            if self.reaches(b) and self.reaches(out):
+                found = bind(self, b, out)
+                assert isinstance(found, SharedSolve)
+                found.publish(self.table)
+                bound = found
+        except Exception as mistake:  # noqa: BLE001 - the other ranks wait for this one
+            error = mistake
+        if bound is None:  # other ranks may look there, but will not solve
+            self.table.rows[self.group.comm.rank], self.table.writer = 0, None
+        synchronize(self.group.comm)
+
+        def prepare() -> None:
+            if error is not None:
+                raise error
+            if bound is not None and self.table is not None:
+                bound.prepare(self.table)
+
+        return prepare
 
     def free(self) -> None:
         """Release the table of addresses."""
@@ -77,13 +111,7 @@ class Shared(LineMethod):
             found.append((IN_PLACE, *place, *block.strides))
         return np.array(found, np.int64)
 
-    def room(self) -> Array | None:
-        """Return memory for `prepare`, to be taken while ranks can still raise together."""
-        shape = [*self._lines.spec.components, *self._shape]
-        del shape[self._lines.axis]
-        return self._solver.room(prod(shape))
-
-    def prepare(self, table: AddressTable, room: Array | None) -> Solve:
+    def prepare(self, table: AddressTable) -> Solve:
         """Prepare to solve own lines in the blocks that the table lists."""
         if 0 in self._shape:
             return no_op
@@ -94,7 +122,7 @@ class Shared(LineMethod):
             ]
             for number in range(2)
         )
-        return self._solver.prepare(sources, targets, self._lines.axis, room)
+        return self._solver.prepare(sources, targets, self._lines.axis)
 
     def _segment(self, part: int, row: Sequence[int]) -> Array:
         """View what a peer has of the own lines."""
@@ -115,31 +143,54 @@ class Shared(LineMethod):
         return array_at(memory, shape, lines.spec.dtype, offset, strides)
 
 
-class _SharedSolve:
-    """Solves lines in shared blocks: ranks meet before, and after."""
+class SharedSolve(AtOnce):
+    """Solves lines in shared blocks: ranks meet before, and after.
+
+    Attributes
+    ----------
+    ready : bool
+        Whether it was ever prepared. It is prepared anew if blocks of other ranks lie elsewhere.
+    """
 
     def __init__(self, method: Shared, blocks: Sequence[Array]) -> None:
+        super().__init__(self._solve_together)
+        self.ready = False
         self._method = method
         self._mine = method.rows(blocks)
-        self._room = method.room()
         self._seen = b""
         self._solve: Solve = no_op
 
-    def __call__(self) -> None:
-        group, table = self._method.group, self._method.table
-        assert table is not None
+    def publish(self, table: AddressTable) -> None:
+        """Write where the own blocks are; local."""
         if table.writer is not self:
             table.writer = self
-            table.rows[group.comm.rank] = self._mine
-        synchronize(group.comm)
+            table.rows[self._method.group.comm.rank] = self._mine
+
+    def prepare(self, table: AddressTable) -> None:
+        """Prepare to solve own lines where the blocks are that the table lists; local."""
+        seen = table.rows.tobytes()
+        if seen != self._seen:
+            self._solve = self._method.prepare(table)
+            self._seen = seen
+        self.ready = True
+
+    def _solve_together(self) -> None:
+        method, group, table = self._method, self._method.group, self._method.table
+        assert table is not None
+        if not method.met:
+            self.publish(table)
+            synchronize(group.comm)
+        method.met = False
         try:
-            seen = table.rows.tobytes()
-            if seen != self._seen:
-                self._solve = self._method.prepare(table, self._room)
-                self._seen = seen
+            self.prepare(table)
             self._solve()
         finally:  # the other ranks go on, even if this one has no memory
             synchronize(group.comm)
+
+
+def is_ready(bound: Bound) -> bool:
+    """Whether nothing of a solve is left to prepare after the agreement about it; local."""
+    return not isinstance(bound, SharedSolve) or bound.ready
 
 
 def _is_inside(whole: Lines, lines: Lines) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.comm.line_program import LineProgram, Rows, prepare_lines, room_for
+from pencils.comm.line_program import LineProgram, Rows, prepare_lines
 from pencils.lines.elimination import (
     Coefficients,
     Entry,
@@ -171,16 +171,8 @@ class WholeLines:
         bad = ~(residuals.max(0, initial=0) <= np.sqrt(np.finfo(kind).eps))
         return int(bad.argmax()) if bad.any() else None
 
-    def room(self, lines: int) -> Array | None:
-        """Return memory with which `prepare` asks NumPy for none."""
-        return room_for(self._program, lines, self._dtype)
-
     def prepare(
-        self,
-        sources: Sequence[Array],
-        targets: Sequence[Array],
-        axis: int,
-        room: Array | None = None,
+        self, sources: Sequence[Array], targets: Sequence[Array], axis: int
     ) -> Callable[[], None]:
         """Prepare to solve lines whose segments are given one after the other."""
         return prepare_lines(
@@ -189,7 +181,6 @@ class WholeLines:
             _consecutive(targets, axis, self._base),
             axis,
             self._coefficients,
-            room=room,
         )
 
 

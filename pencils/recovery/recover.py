@@ -16,12 +16,12 @@ from time import perf_counter, sleep
 from typing import NoReturn, TypeVar
 
 from pencils.comm import failure, progress
-from pencils.comm.agree import agreed, as_comm
+from pencils.comm.agree import agreed
 from pencils.comm.fault import Fault, shown
 from pencils.comm.leaving import leave_with, leave_with_survivors
 from pencils.comm.mpi import MPI, is_simulated
 from pencils.comm.survivors import agree, shrink
-from pencils.comm.topology import abandon, topology_of
+from pencils.comm.topology import abandon, as_comm, topology_of
 from pencils.errors import RanksLostError
 from pencils.layout.integers import as_int
 

@@ -13,10 +13,10 @@ from typing import IO, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pencils.comm.agree import agreed, as_comm
+from pencils.comm.agree import agreed
 from pencils.comm.mpi import MPI
 from pencils.comm.recording import NUMBERS, PHASES, Recorder, current
-from pencils.comm.topology import topology_of
+from pencils.comm.topology import as_comm, topology_of
 from pencils.errors import ArgumentError
 from pencils.layout.integers import as_int
 from pencils.tables import text_bytes, text_seconds, text_table

@@ -106,7 +106,7 @@ def draw_field(draw, case, pencil):
     field = pencils.zeros(pencil, **case.kind, halo=halo, shared="shared" in memory)
     rank = pencil.rank
     if memory == "some shared" and (rank + draw(st.integers(0, 1))) % 2:
-        field = PencilArray(pencil, field.padded.copy(), halo=halo, dims=case.dims)
+        field = field.from_block(pencil, field.padded.copy(), field.singletons, field.halo)
     if memory == "strided":
         wide = np.repeat(field.padded, 2 + rank, axis=-1)[..., :: 2 + rank]
         field = PencilArray(pencil, wide, halo=halo, dims=case.dims)

@@ -11,6 +11,7 @@ from mpi_helpers import (
     REAL_NODES,
     everywhere,
     holds,
+    named,
     nodes_of,
     numbered,
     pretend_nodes,
@@ -19,7 +20,9 @@ from mpi_helpers import (
 )
 
 import pencils
+from pencils import graph
 from pencils.comm.agree import agreed
+from pencils.comm.private import private_class
 from pencils.comm.shared_group import SharedMemoryGroup
 from pencils.comm.shared_memory import Buffers
 from pencils.comm.topology import congruent, topology_of, translate, user_comm
@@ -351,3 +354,59 @@ def test_a_communicator_of_another_mpi_is_refused():
     with pytest.raises(TypeError, match="gather: the pencils or fields belong to another MPI"):
         agreed(Intracomm(), "gather")
     assert not congruent(Intracomm(), MPI.COMM_SELF)
+
+
+def averaged(pen):
+    return pencils.ones(pen).mean(axis=0).local.max()
+
+
+def verified(pen):
+    return pencils.debug.verify_replicas(pencils.zeros(pen, dims=(1, 2)))
+
+
+def sent_around(pen):
+    x = graph.make_placeholder("x", (2,))
+    held = graph.staple_distributed_send(x, (pen.rank + 1) % pen.size, 0, x)
+    got = graph.make_distributed_recv((pen.rank - 1) % pen.size, 0, (2,), float)
+    parts = graph.find_distributed_partition(pen.comm, {"x": held, "y": got})
+    found = graph.execute_distributed_partition(
+        parts, None, None, pen.comm, input_args={"x": np.ones(2)}
+    )
+    return found["y"].max()
+
+
+@pytest.mark.parallel([2, 3, 4, 6])
+@pytest.mark.parametrize("call", [averaged, verified, sent_around, None])
+def test_a_communicator_that_mpi_makes_on_some_ranks_only(comm, call):
+    """One rank has no memory for it when the others have made theirs."""
+    usual, failing = private_class(), []
+
+    def fail_once(name):
+        def method(self, *args):
+            made = getattr(MPI.Intracomm, name)(self, *args)
+            if failing and comm.rank == comm.size - 1:
+                raise RuntimeError(failing.pop())
+            return made
+
+        return method
+
+    names = ("Split", "Split_type")
+    private_class.replace(type("Failing", (usual,), {name: fail_once(name) for name in names}))
+    try:
+        own = comm.Dup()
+        first = call or (lambda pen: pen.size)
+        pen = None if call is None else pencils.Pencil((6, 5, 4), own, decomp=(0, 1))
+        failing.append("no memory")
+        raise_together(
+            comm,
+            RuntimeError,
+            named(comm, comm.size - 1),
+            "no memory",
+            call=lambda: first(pen or pencils.Pencil((6, 5, 4), own)),
+        )
+        failing.clear()
+        pen = pen or pencils.Pencil((6, 5, 4), own)
+        assert everywhere(comm, first(pen) in (None, 1.0, comm.size))
+        own.Free()
+    finally:
+        private_class.replace(usual)

@@ -90,7 +90,7 @@ def test_ranks_on_one_node_make_no_plan(nodes, monkeypatch):
 def test_one_private_block_is_enough_to_ask_for_messages(comm):
     field, points = shared_field(comm), corners(comm)
     if comm.rank == comm.size - 1:
-        field = pencils.PencilArray(field.pencil, field.local.copy())
+        field = field.from_block(field.pencil, field.local.copy())
     assert everywhere(comm, same(field.take_points(points), numbered(SHAPE)[tuple(points)]))
 
 

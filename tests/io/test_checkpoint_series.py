@@ -5,6 +5,7 @@ import logging
 import os
 from datetime import timedelta
 from importlib import import_module
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -81,6 +82,26 @@ def test_all_are_kept_if_wanted(folder, pencil, series):
     save_steps(checkpoints, pencil, *range(4))
     assert checkpoints.steps == list(range(4))
     assert repr(checkpoints) == f"<CheckpointSeries {folder}, keeps all, one every 5 steps>"
+
+
+def test_only_rank_0_lists_the_directory(folder, pencil, series, monkeypatch, lab):
+    """Others may see a change late, or not at all."""
+    iterdir = Path.iterdir
+
+    def refuse(path):
+        if MPI.COMM_WORLD.rank > 0 and path == folder:
+            raise PermissionError(path)
+        return iterdir(path)
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    checkpoints = series(folder, keep=2)
+    assert lab.everywhere(checkpoints.steps == [])
+    save_steps(checkpoints, pencil, 1, 2, 3)
+    assert lab.everywhere(checkpoints.steps == [2, 3])
+    again = series(folder)
+    assert lab.everywhere(again.steps == [2, 3])
+    again.resume(pencil, step=2)
+    assert lab.everywhere(again.steps == [2])
 
 
 def test_what_is_given_to_save_is_passed_on(folder, pencil, series, lab):
