@@ -8,6 +8,7 @@ the other file.
 from __future__ import annotations
 
 import contextlib
+import os
 import pickle
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -25,6 +26,7 @@ from pencils.io.file_info import (
     CONVENTIONS,
     COORDINATE,
     GIVEN_CONVENTIONS,
+    MOST_GROUPS,
     RESERVED,
     VIEW,
     DatasetInfo,
@@ -59,8 +61,9 @@ class HDF5File(NamedTuple):
 
     def names(self) -> list[str]:
         """Return the names of all datasets."""
-        found = list_datasets(self.file)
-        others = () if self.listed is not None else _external_links(self.file)
+        found, others = _walk(self.file)
+        if self.listed is not None:
+            return found
         if others and not self.external:
             raise self._outside(others[0], "a link to")
         for name in others:
@@ -212,7 +215,12 @@ class HDF5File(NamedTuple):
                 return
             here = "" if target.startswith("/") else parent
             parts = _split(target) + parts
-        raise CheckpointError(f"{name!r} in {self.path} is a link that leads to no dataset")
+            if here.count("/") + len(parts) > MOST_GROUPS:
+                break
+        raise CheckpointError(
+            f"{name!r} in {self.path} is a link that leads to no dataset by {_MOST_LINKS} links and "
+            f"{MOST_GROUPS} groups; load that dataset itself"
+        )
 
     def _read_link(self, name: str, here: str) -> str | None:
         """Return the target of a soft link; None if `here` is not one."""
@@ -234,27 +242,48 @@ def list_datasets(file: Any) -> list[str]:
 
     Of a file of pencils, without those that only show others to VTK.
     """
-    found: list[str] = []
-    hidden = f"{VIEW}/" if RESERVED + "format" in file.attrs else None
-
-    def visit(name: str, thing: object) -> None:
-        if isinstance(thing, h5py.Dataset) and not (hidden and name.startswith(hidden)):
-            found.append(name)
-
-    file.visititems(visit)
-    return found
+    return _walk(file)[0]
 
 
-def _external_links(file: Any) -> list[str]:
-    """Return the names of all links to other files."""
-    found: list[str] = []
+def _walk(top: Any) -> tuple[list[str], list[str]]:
+    """Return the names of all datasets of a file or group, and of all links to other files.
 
-    def visit(name: bytes, link: Any) -> None:
-        if link.type not in (h5py.h5l.TYPE_HARD, h5py.h5l.TYPE_SOFT):
-            found.append(name.decode("utf8", "surrogateescape"))
-
-    file.id.links.visit(visit, info=True)
-    return found
+    Soft links are not followed, and objects with several names have the first. Raises
+    CheckpointError if groups are nested too deep.
+    """
+    datasets: list[str] = []
+    others: list[str] = []
+    hidden = VIEW if RESERVED + "format" in top.attrs else None
+    seen: set[int] = set()
+    left: list[tuple[str, Any, bytes, int]] = [("", top.id, b".", h5py.h5l.TYPE_HARD)]
+    while left:
+        path, parent, name, kind = left.pop()
+        if kind == h5py.h5l.TYPE_SOFT or path == hidden:
+            continue
+        if kind != h5py.h5l.TYPE_HARD:
+            others.append(path)
+            continue
+        found = h5py.h5o.open(parent, name)
+        address = h5py.h5o.get_info(found).addr
+        if address in seen:
+            continue
+        seen.add(address)
+        if isinstance(found, h5py.h5d.DatasetID):
+            datasets.append(path)
+        elif isinstance(found, h5py.h5g.GroupID):
+            if path.count("/") >= MOST_GROUPS:
+                raise CheckpointError(
+                    f"{os.path.realpath(top.file.filename)} has more than {MOST_GROUPS} groups, "
+                    f"one in the other, from {path[:20]!r} on; name what is to be read"
+                )
+            links: list[tuple[bytes, int]] = []
+            found.links.iterate(
+                lambda *link, to=links: to.append((link[0], link[1].type)), info=True
+            )
+            for inner, type_ in reversed(links):
+                text = inner.decode("utf8", "surrogateescape")
+                left.append((f"{path}/{text}" if path else text, found, inner, type_))
+    return datasets, others
 
 
 def _split(name: str) -> list[str]:

@@ -169,9 +169,11 @@ def test_links_that_lead_nowhere(make, pencil, lab):
         file["u"] = h5py.SoftLink("/v")
         file["v"] = h5py.SoftLink("/u")
         file["w"] = h5py.SoftLink("/missing")
+        file["same"] = file["/"]
+        file["x"] = h5py.SoftLink("same/" * 10_000 + "u")
 
     path = make(round_about)
-    for name in ("u", "w", "w/x"):
+    for name in ("u", "w", "w/x", "x"):
         kind, text = lab.raised(pencils.load, path, pencil, name)
         assert kind is CheckpointError
         assert repr(name) in text

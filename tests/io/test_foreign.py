@@ -197,6 +197,47 @@ def test_a_file_that_this_process_has_open(write, comm, locking):
         comm.barrier()
 
 
+def test_many_groups(write, comm, lab):
+    """One in the other; and objects with several names, which are listed by the first."""
+    array = lab.numbers((4, 3))
+
+    def make(file):
+        file["b/u"] = file["z"] = array
+        file["a/again"] = file["b"]
+        file["a/root"] = file["/"]
+        file["soft"] = h5py.SoftLink("/z")
+        for number in range(20):
+            file[f"twice{number + 1}/left"] = file.require_group(f"twice{number}")
+            file[f"twice{number + 1}/right"] = file[f"twice{number}"]
+        file["/".join("g" * 99 + "w")] = array
+
+    pencil, deep = pencils.Pencil((4, 3), comm), "/".join("g" * 99 + "w")
+    loaded = pencils.load(write(make), pencil)
+    assert list(loaded) == ["a/again/u", deep, "z"]
+    assert all([lab.holds(field, array) for field in loaded.values()])  # noqa: C419 - collective
+
+
+def test_groups_without_end(write, comm, lab):
+    def make(file):
+        file["u"] = np.ones((4, 3))
+        group = file
+        for _ in range(3000):
+            group = group.create_group("g")
+
+    path, pencil = write(make), pencils.Pencil((4, 3), comm)
+    for call in (
+        lambda: pencils.load(path, pencil),
+        lambda: pencils.load(path, pencil, "none"),
+        lambda: pencils.verify(path, comm),
+        lambda: pencils.open(path, comm=comm),
+    ):
+        kind, text = lab.raised(call)
+        assert kind is CheckpointError
+        assert "more than 100 groups" in text
+        assert str(path) in text
+    assert pencils.load(path, pencil, "u")["u"].sum() == 12
+
+
 def test_names_in_an_order_of_each_rank(write, comm):
     def make(file):
         for name in "uvw":
