@@ -296,7 +296,7 @@ def _sum_boxes(path: str, dataset: DatasetInfo, turn: int, size: int) -> int:
     with reader.opened(path) as file:
         for index in islice(np.ndindex(*counts), first, last):
             box = chunk_box(index, extents, dataset.shape)
-            data = reader.read_box(file, dataset.name, (*box.slices(), ...))
+            data = reader.read_box(file, dataset.name, (*box.slices(), ...), summed=True)
             total += checksum_box(data, box.start, dataset.shape)
     return total % 2**64
 

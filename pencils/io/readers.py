@@ -54,8 +54,11 @@ class Format(Protocol):
     def opened(self, path: str) -> AbstractContextManager[Any]:
         """Open a file in a ``with`` block, for `read_box`."""
 
-    def read_box(self, file: Any, name: str, key: tuple[Any, ...]) -> Array:
-        """Read a box of a dataset that has no plain bytes: chunked, compressed, virtual."""
+    def read_box(self, file: Any, name: str, key: tuple[Any, ...], *, summed: bool) -> Array:
+        """Read a box of a dataset that has no plain bytes: chunked, compressed, virtual.
+
+        `summed` is whether its checksum will be compared.
+        """
 
     def open_dataset(self, path: str, name: str) -> ArrayLike:
         """Open a dataset, to be read piece by piece."""
