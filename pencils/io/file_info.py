@@ -151,6 +151,7 @@ class FileInfo(NamedTuple):
     attrs: dict[str, Any]  # of the user
     step: int | None
     time: float | None
+    is_covered: bool = True  # for `verify`: whether checksums, or the list of contents, cover data
 
 
 def damaged(path: str, names: Iterable[str]) -> CheckpointError:

@@ -64,7 +64,8 @@ def describe_summed(path: str, access: Access) -> FileInfo:
     identity = Identity.of(path)
     with open_whole(path, access) as file:
         summed = [file.describe(name) for name in file.compare() if file.is_summed(name)]
-    return FileInfo(path, identity, summed, {}, {}, None, None)
+        is_covered = bool(summed) or file.is_listed
+    return FileInfo(path, identity, summed, {}, {}, None, None, is_covered)
 
 
 def read_box(file: Any, name: str, key: tuple[Any, ...], *, summed: bool) -> Array:

@@ -113,6 +113,14 @@ class HDF5File(NamedTuple):
         in_manifest = listed is not None and listed.checksum is not None
         return in_manifest or RESERVED + "checksum" in self.file[name].attrs
 
+    @property
+    def is_listed(self) -> bool:
+        """Whether the sum in the manifest covers all data, those of other files left out."""
+        listed = None if self.listed is None else self.listed.items()
+        return listed is not None and all(
+            one.kind or self.file[name].is_virtual for name, one in listed
+        )
+
     def dataset(self, name: str) -> Any:
         """Return a dataset; CheckpointError if there is none, or it may not be read."""
         found = self._objects.find(name)

@@ -23,6 +23,7 @@ from pencils.array.pencil_array import PencilArray
 from pencils.comm.agree import agreed, as_comm
 from pencils.comm.file import SharedFile
 from pencils.comm.topology import topology_of
+from pencils.errors import CheckpointError
 from pencils.io.checksum import checksum, checksum_box
 from pencils.io.chunks import chunk_box, count_chunks, enlarge
 from pencils.io.common import describe_seen
@@ -216,14 +217,15 @@ def verify(
     Returns
     -------
     list of str
-        Names of the fields, values and coordinates whose checksums match; empty for files
-        without checksums.
+        Names of the fields, values and coordinates whose checksums match; empty if the list of
+        contents matches and covers all, as in the index of a series.
 
     Raises
     ------
     CheckpointError
         On every rank, if the file is not complete, differs from its list of contents, or data do
-        not match their checksum; the text names them. Also if `load` would refuse the file.
+        not match their checksum; the text names them. Also if the file has no checksums, so that
+        nothing can be verified, or `load` would refuse it.
     OSError
         On every rank, if the file cannot be read.
     ArgumentError, RankDisagreementError, TypeError
@@ -238,6 +240,23 @@ def verify(
     ...     pencils.verify(f"{folder}/run.h5")
     ['dt', 'u']
     """
+    found = find_matches(path, comm, edited=edited, external=external)
+    if found is None:
+        raise CheckpointError(
+            f"{path} has no checksums, so that nothing can be verified; "
+            "save(..., checksum=True), the default, stores some"
+        )
+    return found
+
+
+def find_matches(
+    path: str | os.PathLike[str],
+    comm: MPI.Intracomm | None = None,
+    *,
+    edited: bool = False,
+    external: bool = False,
+) -> list[str] | None:
+    """Do what `verify` does, but return None if the file has no checksums. *Collective*."""
     topology = topology_of(as_comm(comm, "verify"))
     with agreed(topology.comm, "verify") as agree:
         given = read_path(path)
@@ -247,7 +266,7 @@ def verify(
         topology, given, lambda real: format_of(given).describe_summed(real, access)
     )
     compare(topology.comm, "verify", file, partial(_sum_shares, topology.comm, file))
-    return [dataset.name for dataset in file.datasets]
+    return [dataset.name for dataset in file.datasets] if file.is_covered else None
 
 
 def _pencils(where: object) -> list[object]:
