@@ -249,7 +249,7 @@ def _describe(path: str, name: str, dataset: Any) -> DatasetInfo:
         singletons=tuple(map(bool, attrs.get(RESERVED + "singleton", ()))),
         periodic=tuple(map(bool, attrs.get(RESERVED + "periodic", ()))),
         boundary=tuple(zip(widths, widths, strict=True)),
-        kind=attrs.get(RESERVED + "value", ""),
+        kind=attrs.get(RESERVED + "value", "" if dataset.shape else "numpy"),
         checksum=None if total is None else int(total),
         chunks=dataset.chunks or (),
     )
